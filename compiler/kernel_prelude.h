@@ -1,0 +1,209 @@
+/* What generated kernels share: the helpers that rows of the op table (ops_text.py) call. Included as text by every kernel, so it
+ * has no includes of its own: C++17, compiler builtins only. Every function is branch-free where the loop around it should be
+ * vectorised, and follows HLO where C++ leaves a result undefined (division by zero, wide shifts, float to integer out of range).
+ *
+ * f16 and bf16 live in memory as their bits (unsigned short) and in registers as float, rounded after each operation. */
+#ifndef STITCHFLEET_KERNEL_PRELUDE_H_
+#define STITCHFLEET_KERNEL_PRELUDE_H_
+
+#define STITCH_INLINE static inline __attribute__((always_inline, unused))
+
+typedef unsigned short StitchHalfBits;
+
+template <class T> struct StitchUnsigned;
+template <> struct StitchUnsigned<signed char> { typedef unsigned char Type; };
+template <> struct StitchUnsigned<unsigned char> { typedef unsigned char Type; };
+template <> struct StitchUnsigned<short> { typedef unsigned short Type; };
+template <> struct StitchUnsigned<unsigned short> { typedef unsigned short Type; };
+template <> struct StitchUnsigned<int> { typedef unsigned int Type; };
+template <> struct StitchUnsigned<unsigned int> { typedef unsigned int Type; };
+template <> struct StitchUnsigned<long long> { typedef unsigned long long Type; };
+template <> struct StitchUnsigned<unsigned long long> { typedef unsigned long long Type; };
+template <> struct StitchUnsigned<float> { typedef unsigned int Type; };
+template <> struct StitchUnsigned<double> { typedef unsigned long long Type; };
+
+template <class T> struct StitchInteger {
+  static constexpr int width = sizeof(T) * 8;
+  static constexpr bool is_signed = T(-1) < T(0);
+  static constexpr T smallest = is_signed ? T(1ull << (width - 1)) : T(0);
+  static constexpr T largest = T(~smallest);
+  /* Narrow integers are multiplied as unsigned int: unsigned short times unsigned short would overflow the signed int that C++
+   * promotes them to. */
+};
+
+template <class To, class From> STITCH_INLINE To stitch_bits(From value) { return __builtin_bit_cast(To, value); }
+
+/* ---- f16 and bf16 ---------------------------------------------------------------------------------------------------------- */
+
+/* Bit form after F. Giesen, "half_to_float_fast"; exact. gcc 12 does not vectorise conversions of _Float16, it does this. */
+STITCH_INLINE float stitch_from_f16(StitchHalfBits half) {
+  const unsigned magnitude = (half & 0x7fffu) << 13;
+  const unsigned normal = magnitude + (112u << 23);
+  const unsigned infinite = magnitude + (224u << 23);
+  /* A subnormal half is the normal number 2^-14 + m minus 2^-14, which no flush-to-zero mode can touch. */
+  const float subnormal = stitch_bits<float>(magnitude + (113u << 23)) - stitch_bits<float>(113u << 23);
+  unsigned bits = magnitude >= (0x7c00u << 13) ? infinite : normal;
+  bits = magnitude < (0x0400u << 13) ? stitch_bits<unsigned>(subnormal) : bits;
+  return stitch_bits<float>(bits | ((half & 0x8000u) << 16));
+}
+
+/* Bit form after F. Giesen, "float_to_half_fast3_rtne": to nearest, ties to even. */
+STITCH_INLINE StitchHalfBits stitch_to_f16(float value) {
+  const unsigned bits = stitch_bits<unsigned>(value);
+  const unsigned magnitude = bits & 0x7fffffffu;
+  const unsigned not_finite = magnitude > 0x7f800000u ? 0x7e00u : 0x7c00u;
+  const float shifted = stitch_bits<float>(magnitude) + 0.5f;
+  const unsigned subnormal = stitch_bits<unsigned>(shifted) - 0x3f000000u;
+  const unsigned normal = (magnitude - (112u << 23) + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
+  unsigned half = magnitude < (113u << 23) ? subnormal : normal;
+  half = magnitude >= (143u << 23) ? not_finite : half;
+  return (StitchHalfBits)(half | ((bits >> 16) & 0x8000u));
+}
+
+STITCH_INLINE float stitch_round_f16(float value) { return stitch_from_f16(stitch_to_f16(value)); }
+
+STITCH_INLINE float stitch_from_bf16(StitchHalfBits bits) { return stitch_bits<float>((unsigned)bits << 16); }
+
+STITCH_INLINE float stitch_round_bf16(float value) {
+  const unsigned bits = stitch_bits<unsigned>(value);
+  const unsigned rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) & 0xffff0000u;
+  return stitch_bits<float>(value != value ? (bits | 0x00400000u) & 0xffff0000u : rounded);
+}
+
+/* Of a value that is a bf16 already (every value in a register is): its upper half. */
+STITCH_INLINE StitchHalfBits stitch_to_bf16(float value) { return (StitchHalfBits)(stitch_bits<unsigned>(value) >> 16); }
+
+/* ---- floats ---------------------------------------------------------------------------------------------------------------- */
+
+/* NaN in either operand is the result. In this form gcc makes a max, an unordered compare and a blend. */
+template <class T> STITCH_INLINE T stitch_max(T a, T b) {
+  const T larger = a > b ? a : b;
+  return a != a ? a : larger;
+}
+template <class T> STITCH_INLINE T stitch_min(T a, T b) {
+  const T smaller = a < b ? a : b;
+  return a != a ? a : smaller;
+}
+
+template <class T> STITCH_INLINE T stitch_sign(T value) { return value > 0 ? T(1) : (value < 0 ? T(-1) : value); }
+
+/* Half away from zero: the largest number below a half, added towards the outside, then truncated (as gcc expands round()). */
+STITCH_INLINE float stitch_round_away(float value) {
+  return __builtin_truncf(value + __builtin_copysignf(0x1.fffffep-2f, value));
+}
+STITCH_INLINE double stitch_round_away(double value) {
+  return __builtin_trunc(value + __builtin_copysign(0x1.fffffffffffffp-2, value));
+}
+
+/* An integer whose order is IEEE 754's total order: -NaN < -Inf < ... < -0 < +0 < ... < Inf < NaN. */
+STITCH_INLINE int stitch_total_order(float value) {
+  const int bits = stitch_bits<int>(value);
+  return bits ^ (int)((unsigned)(bits >> 31) >> 1);
+}
+STITCH_INLINE long long stitch_total_order(double value) {
+  const long long bits = stitch_bits<long long>(value);
+  return bits ^ (long long)((unsigned long long)(bits >> 63) >> 1);
+}
+
+/* XLA's reduce-precision (EmitReducePrecisionIR): round to `mantissa` bits, ties to even; an exponent too large for `exponent` bits
+ * becomes Inf, one too small zero; NaN stays. */
+template <class T, int source_exponent, int source_mantissa>
+STITCH_INLINE T stitch_reduce_precision_of(T value, int exponent, int mantissa) {
+  typedef typename StitchUnsigned<T>::Type Bits;
+  const Bits sign_mask = Bits(1) << (source_exponent + source_mantissa);
+  const Bits exponent_mask = ((Bits(1) << source_exponent) - 1) << source_mantissa;
+  const Bits source = stitch_bits<Bits>(value);
+  Bits bits = source;
+  if (mantissa < source_mantissa) {
+    const Bits last = Bits(1) << (source_mantissa - mantissa);
+    const Bits bias = ((bits & last) ? Bits(1) : Bits(0)) + (last >> 1) - 1;
+    bits = (bits + bias) & ~(last - 1);
+  }
+  if (exponent < source_exponent) {
+    const Bits source_bias = (Bits(1) << (source_exponent - 1)) - 1;
+    const Bits bias = (Bits(1) << (exponent - 1)) - 1;
+    const Bits field = bits & exponent_mask;
+    const Bits sign = source & sign_mask;
+    const Bits kept = bits;
+    bits = field > ((source_bias + bias) << source_mantissa) ? (sign | exponent_mask) : kept;
+    bits = field <= ((source_bias - bias) << source_mantissa) ? sign : bits;
+  }
+  return value != value ? value : stitch_bits<T>(bits);
+}
+STITCH_INLINE float stitch_reduce_precision(float value, int exponent, int mantissa) {
+  return stitch_reduce_precision_of<float, 8, 23>(value, exponent, mantissa);
+}
+STITCH_INLINE double stitch_reduce_precision(double value, int exponent, int mantissa) {
+  return stitch_reduce_precision_of<double, 11, 52>(value, exponent, mantissa);
+}
+
+/* Float to integer as XLA has it: towards zero, out of range to the nearest end, NaN to 0. */
+template <class To, class From> STITCH_INLINE To stitch_to_integer(From value) {
+  typedef StitchInteger<To> I;
+  constexpr From above = From(1ull << (I::width - 1)) * From(I::is_signed ? 1 : 2);
+  constexpr From below = I::is_signed ? -above : From(0);
+  const bool inside = value > below && value < above;
+  const To converted = (To)(inside ? value : From(0));
+  const To high = value >= above ? I::largest : converted;
+  return value <= below ? I::smallest : high;
+}
+
+/* ---- integers -------------------------------------------------------------------------------------------------------------- */
+
+template <class T> STITCH_INLINE T stitch_divide(T a, T b) {
+  if (b == T(0)) return T(-1); /* all ones, for unsigned too */
+  if (StitchInteger<T>::is_signed && b == T(-1)) return T(0ull - (unsigned long long)a);
+  return T(a / b);
+}
+template <class T> STITCH_INLINE T stitch_remainder(T a, T b) {
+  if (b == T(0)) return a;
+  if (StitchInteger<T>::is_signed && b == T(-1)) return T(0);
+  return T(a % b);
+}
+/* A negative or too large amount shifts everything out. */
+template <class T> STITCH_INLINE T stitch_shift_left(T a, T b) {
+  typedef typename StitchUnsigned<T>::Type U;
+  constexpr U width = StitchInteger<T>::width;
+  const U amount = U(b) < width ? U(b) : U(0);
+  const T shifted = T((unsigned long long)U(a) << amount);
+  return U(b) < width ? shifted : T(0);
+}
+template <class T> STITCH_INLINE T stitch_shift_right_logical(T a, T b) {
+  typedef typename StitchUnsigned<T>::Type U;
+  constexpr U width = StitchInteger<T>::width;
+  const U amount = U(b) < width ? U(b) : U(0);
+  const T shifted = T(U(U(a) >> amount));
+  return U(b) < width ? shifted : T(0);
+}
+/* For unsigned T the sign bit is repeated too: the op says how to shift, not the type. */
+template <class T> STITCH_INLINE T stitch_shift_right_arithmetic(T a, T b) {
+  typedef typename StitchUnsigned<T>::Type U;
+  constexpr U width = StitchInteger<T>::width;
+  const U amount = U(b) < width ? U(b) : U(width - 1);
+  const long long widened = (long long)((unsigned long long)U(a) << (64 - width));
+  return T((widened >> (64 - width)) >> amount);
+}
+template <class T> STITCH_INLINE T stitch_popcount(T value) {
+  return T(__builtin_popcountll((unsigned long long)(typename StitchUnsigned<T>::Type)value));
+}
+template <class T> STITCH_INLINE T stitch_count_leading_zeros(T value) {
+  typedef typename StitchUnsigned<T>::Type U;
+  return value == T(0) ? T(StitchInteger<T>::width)
+                       : T(__builtin_clzll((unsigned long long)U(value)) - (64 - StitchInteger<T>::width));
+}
+/* Wrapping; a negative exponent gives the integer part of the true power: 1 and -1 to themselves, others 0 (0 too, as XLA). */
+template <class T> STITCH_INLINE T stitch_integer_power(T base, T exponent) {
+  if (StitchInteger<T>::is_signed && exponent < T(0)) {
+    if (base == T(1)) return T(1);
+    if (base == T(-1)) return (exponent & 1) ? T(-1) : T(1);
+    return T(0);
+  }
+  unsigned long long factor = (unsigned long long)base, result = 1;
+  for (unsigned long long rest = (unsigned long long)exponent; rest; rest >>= 1) {
+    result = (rest & 1) ? result * factor : result;
+    factor *= factor;
+  }
+  return T(result);
+}
+
+#endif /* STITCHFLEET_KERNEL_PRELUDE_H_ */
