@@ -37,7 +37,7 @@ class DTypeClass(enum.Enum):
 
 
 STORAGE_TYPE: Final[Mapping[DType, str]] = {
-    DType.PRED: "bool",
+    DType.PRED: "unsigned char",
     DType.S8: "signed char",
     DType.S16: "short",
     DType.S32: "int",
@@ -51,9 +51,14 @@ STORAGE_TYPE: Final[Mapping[DType, str]] = {
     DType.F32: "float",
     DType.F64: "double",
 }
-"""C++ type of an element in memory."""
+"""C++ type of an element in memory. A pred is a byte of 0 or 1: gcc does not vectorise loads of `bool`."""
 
-REGISTER_TYPE: Final[Mapping[DType, str]] = {**STORAGE_TYPE, DType.F16: "float", DType.BF16: "float"}
+REGISTER_TYPE: Final[Mapping[DType, str]] = {
+    **STORAGE_TYPE,
+    DType.PRED: "bool",
+    DType.F16: "float",
+    DType.BF16: "float",
+}
 """C++ type of an element in an expression."""
 
 
@@ -99,8 +104,8 @@ TEXT: Final[Mapping[str, Mapping[DTypeClass, str]]] = {
     "multiply": {_F: "({0} * {1})", **_integers(_ARITHMETIC % "*")},
     "divide": {_F: "({0} / {1})", **_integers("stitch_divide<{T}>({0}, {1})")},
     "remainder": {_F: "fmod{f}({0}, {1})", **_integers("stitch_remainder<{T}>({0}, {1})")},
-    "maximum": {_P: "({0} | {1})", _F: "stitch_max({0}, {1})", **_integers("({0} > {1} ? {0} : {1})")},
-    "minimum": {_P: "({0} & {1})", _F: "stitch_min({0}, {1})", **_integers("({0} < {1} ? {0} : {1})")},
+    "maximum": {_P: "(bool)({0} | {1})", _F: "stitch_max({0}, {1})", **_integers("({0} > {1} ? {0} : {1})")},
+    "minimum": {_P: "(bool)({0} & {1})", _F: "stitch_min({0}, {1})", **_integers("({0} < {1} ? {0} : {1})")},
     "power": {_F: "pow{f}({0}, {1})", **_integers("stitch_integer_power<{T}>({0}, {1})")},
     "atan2": {_F: "atan2{f}({0}, {1})"},
     "and": {_P: "(bool)({0} & {1})", **_integers("({T})({0} & {1})")},
@@ -135,14 +140,14 @@ def load_text(dtype: DType, element: str) -> str:
     """The register value of the memory element `element` (an lvalue such as `p[i]`)."""
     if dtype in _ROUND:
         return f"stitch_from_{dtype.value}({element})"
-    return element
+    return f"({element} != 0)" if dtype is DType.PRED else element
 
 
 def store_text(dtype: DType, value: str) -> str:
     """What to assign to a memory element for the register value `value`, which is rounded to `dtype` already."""
     if dtype in _ROUND:
         return f"stitch_to_{dtype.value}({value})"
-    return value
+    return f"(unsigned char)({value})" if dtype is DType.PRED else value
 
 
 def round_text(dtype: DType, value: str) -> str:
@@ -178,6 +183,8 @@ def _convert_text(source: DType, target: DType, value: str) -> str:
         return value
     if target is DType.PRED:
         return f"({value} != 0)"
+    if source is DType.PRED:  # gcc vectorises a choice of two constants, not a cast of bool
+        return f"({value} ? {literal_text(target, 1)} : {literal_text(target, 0)})"
     if target.is_float:
         return round_text(target, f"({REGISTER_TYPE[target]}){value}")
     if source.is_float:
