@@ -24,6 +24,7 @@ import numpy as np
 from . import ops_infer as infer
 from . import ops_numpy as reference
 from .graph import Attribute, DType, GraphBuilder, Shape
+from .ops_error import ERRORS, ErrorRule, exact
 from .ops_infer import GraphError, Request, Rule
 from .ops_numpy import Reference, direct, reduce_identity
 from .ops_text import (
@@ -92,6 +93,7 @@ class OpRow:
     cost: Cost
     infer: Rule
     numpy: Reference | None  # None: the interpreter itself handles it (parameter, reduce_general)
+    error: ErrorRule = exact  # how the operands' errors reach the result
     ulps: float = 0.0
     cpp: Mapping[DTypeClass, str] = field(default_factory=lambda: MappingProxyType({}))  # see ops_text.cpp_expression
     libm: str | None = None  # C library function that `cpp` calls (double's name), to be declared for vectorisation
@@ -160,27 +162,32 @@ def _elementwise_rows() -> Iterable[OpRow]:
         ("clamp", 3, light, numbers, direct(reference.clamp), 0),
     ]
     for name, arity, cost, rule, numpy, ulps in table:
-        yield OpRow(name, arity, cost, rule, numpy, ulps, MappingProxyType(dict(TEXT.get(name, {}))), LIBM.get(name))
+        text = MappingProxyType(dict(TEXT.get(name, {})))
+        yield OpRow(name, arity, cost, rule, numpy, ERRORS[name], ulps, text, LIBM.get(name))
 
 
 def _other_rows() -> Iterable[OpRow]:
     yield OpRow("parameter", 0, Cost.LEAF, infer.parameter, None)
     yield OpRow("constant", 0, Cost.LEAF, infer.constant, reference.constant)
-    yield OpRow("iota", 0, Cost.LEAF, infer.iota, reference.iota)
-    yield OpRow("broadcast", 1, Cost.MOVEMENT, infer.broadcast, reference.broadcast)
-    yield OpRow("reshape", 1, Cost.MOVEMENT, infer.reshape, reference.reshape)
-    yield OpRow("transpose", 1, Cost.MOVEMENT, infer.transpose, reference.transpose)
-    yield OpRow("slice", 1, Cost.MOVEMENT, infer.slice_, reference.slice_)
-    yield OpRow("pad", 2, Cost.MOVEMENT, infer.pad, reference.pad)
-    yield OpRow("concatenate", None, Cost.MOVEMENT, infer.concatenate, reference.concatenate)
-    yield OpRow("reverse", 1, Cost.MOVEMENT, infer.reverse, reference.reverse)
-    yield OpRow("reduce", 1, Cost.REDUCE, infer.reduce, reference.reduce)
+    yield OpRow("iota", 0, Cost.LEAF, infer.iota, reference.iota, ERRORS["iota"], 0.5)
     yield OpRow("reduce_general", None, Cost.REDUCE, infer.reduce_general, None)
-    yield OpRow("reduce_window", 2, Cost.OPAQUE, infer.reduce_window, reference.reduce_window)
-    yield OpRow("gather", 2, Cost.OPAQUE, infer.gather, reference.gather)
-    yield OpRow("scatter", 3, Cost.OPAQUE, infer.scatter, reference.scatter)
-    yield OpRow("dynamic_slice", None, Cost.OPAQUE, infer.dynamic_slice, reference.dynamic_slice)
-    yield OpRow("dynamic_update_slice", None, Cost.OPAQUE, infer.dynamic_update_slice, reference.dynamic_update_slice)
+    table: list[tuple[str, int | None, Cost, Rule, Reference, float]] = [
+        ("broadcast", 1, Cost.MOVEMENT, infer.broadcast, reference.broadcast, 0),
+        ("reshape", 1, Cost.MOVEMENT, infer.reshape, reference.reshape, 0),
+        ("transpose", 1, Cost.MOVEMENT, infer.transpose, reference.transpose, 0),
+        ("slice", 1, Cost.MOVEMENT, infer.slice_, reference.slice_, 0),
+        ("pad", 2, Cost.MOVEMENT, infer.pad, reference.pad, 0),
+        ("concatenate", None, Cost.MOVEMENT, infer.concatenate, reference.concatenate, 0),
+        ("reverse", 1, Cost.MOVEMENT, infer.reverse, reference.reverse, 0),
+        ("reduce", 1, Cost.REDUCE, infer.reduce, reference.reduce, 0.5),
+        ("reduce_window", 2, Cost.OPAQUE, infer.reduce_window, reference.reduce_window, 0.5),
+        ("gather", 2, Cost.OPAQUE, infer.gather, reference.gather, 0),
+        ("scatter", 3, Cost.OPAQUE, infer.scatter, reference.scatter, 0.5),
+        ("dynamic_slice", None, Cost.OPAQUE, infer.dynamic_slice, reference.dynamic_slice, 0),
+        ("dynamic_update_slice", None, Cost.OPAQUE, infer.dynamic_update_slice, reference.dynamic_update_slice, 0),
+    ]
+    for name, arity, cost, rule, numpy, ulps in table:
+        yield OpRow(name, arity, cost, rule, numpy, ERRORS[name], ulps)
 
 
 OPS: Final[Mapping[str, OpRow]] = MappingProxyType({row.name: row for row in (*_elementwise_rows(), *_other_rows())})
