@@ -59,13 +59,13 @@ def round_away(x: _AnyArray) -> _AnyArray:
 
 
 def popcount(x: _AnyArray) -> _AnyArray:
-    bytes_ = np.ascontiguousarray(x).reshape(*x.shape, 1).view(np.uint8)
+    bytes_ = np.asarray(x, order="C").reshape(*x.shape, 1).view(np.uint8)
     return np.asarray(np.unpackbits(bytes_, axis=-1).sum(axis=-1)).astype(x.dtype)
 
 
 def count_leading_zeros(x: _AnyArray) -> _AnyArray:
     width = x.dtype.itemsize * 8
-    big_endian = np.ascontiguousarray(x).astype(x.dtype.newbyteorder(">")).reshape(*x.shape, 1).view(np.uint8)
+    big_endian = np.asarray(x, order="C").astype(x.dtype.newbyteorder(">")).reshape(*x.shape, 1).view(np.uint8)
     bits = np.unpackbits(big_endian, axis=-1)
     return np.asarray(np.where(bits.any(axis=-1), bits.argmax(axis=-1), width)).astype(x.dtype)
 
@@ -141,7 +141,7 @@ def shift_right_arithmetic(a: _AnyArray, b: _AnyArray) -> _AnyArray:
 
 def total_order(x: _AnyArray) -> _AnyArray:
     """Integers in the order of IEEE 754's total order of the floats `x`."""
-    bits = np.ascontiguousarray(x).view(np.dtype(f"i{x.dtype.itemsize}"))
+    bits = np.asarray(x, order="C").view(np.dtype(f"i{x.dtype.itemsize}"))
     largest = np.iinfo(bits.dtype).max
     return np.asarray(np.where(bits < 0, bits ^ largest, bits))
 
@@ -183,13 +183,13 @@ def convert(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> Arr
 
 
 def bitcast_convert(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> Array:
-    return np.ascontiguousarray(values[0].astype(sources[0].dtype.numpy)).view(node.dtype.numpy)
+    return np.asarray(values[0].astype(sources[0].dtype.numpy), order="C").view(node.dtype.numpy)
 
 
 def reduce_precision(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> Array:
     """As XLA's EmitReducePrecisionIR, on the bits of the working precision."""
     del sources
-    x: _AnyArray = np.ascontiguousarray(values[0])
+    x: _AnyArray = np.asarray(values[0], order="C")
     wide_exponent, wide_mantissa = (8, 23) if x.dtype.itemsize == 4 else (11, 52)
     exponent, mantissa = int(node.attributes["exponent_bits"]), int(node.attributes["mantissa_bits"])  # type: ignore[arg-type]
     unsigned = np.dtype(f"u{x.dtype.itemsize}").type

@@ -28,7 +28,7 @@ from stitchfleet.compiler.graph import (
 from stitchfleet.compiler.ops import build
 from stitchfleet.compiler.spec import verify
 
-Draw: TypeAlias = Callable[[st.SearchStrategy], object]  # type: ignore[type-arg]
+Draw: TypeAlias = Callable[[st.SearchStrategy], object]
 
 LARGEST_NODE: Final = 4096  # elements; larger ones make the tests slow and show nothing new
 EXTENTS: Final = (1, 2, 3, 4, 5, 7, 8, 11, 13, 16, 17, 31, 33)
@@ -220,7 +220,9 @@ class _Grower:
         if x is None:
             return False
         source = self.node(x)
-        shape, dimensions, count = [], [], source.element_count
+        shape: list[int] = []
+        dimensions: list[int] = []
+        count = source.element_count
         left = list(source.shape)
         while left or (len(shape) < 4 and self.chance(2)):
             extent = self.choose(EXTENTS)
