@@ -1,0 +1,272 @@
+"""Scope identification: which members of a DAG become one stitch op (AStitch, section 4.1), over any graph whatever.
+
+The paper gives two paragraphs: breadth-first search for connected memory-intensive operators, each set one stitch op, then *remote
+stitching* of sets without a data dependency; never a cycle. The order and the caps are ours, see `identify`.
+
+Cycle safety is an incremental topological order (Pearce and Kelly 2006, "A dynamic topological sort algorithm for directed acyclic
+graphs"), contracted edge by edge as XLA's GraphCycles does: two sets may merge when no path leaves the one and enters the other
+through a third.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Dag:
+    """Nodes 0..size-1 and directed edges (producer, consumer). Parallel edges count once."""
+
+    size: int
+    edges: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Caps:
+    """Upper bounds of one stitch op; None means no bound."""
+
+    nodes: int | None = None
+    remote_nodes: int | None = None
+    """Bound on the nodes of a set that remote stitching made."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why two adjacent members ended in different sets: "cycle", "key" or "cap"."""
+
+    producer: int
+    consumer: int
+    reason: str
+
+
+@dataclass
+class Scopes:
+    """clusters: the members of each set, sorted; in topological order of the contracted graph. refusals: asked-for reasons."""
+
+    clusters: list[tuple[int, ...]]
+    refusals: list[Refusal] = field(default_factory=list)
+
+    def why(self, producer: int, consumer: int) -> str | None:
+        """The reason why an edge between two members was not contracted, or None when it was (or is not there)."""
+        for refusal in self.refusals:
+            if (refusal.producer, refusal.consumer) == (producer, consumer):
+                return refusal.reason
+        return None
+
+
+def identify(
+    dag: Dag,
+    member: Sequence[bool],
+    key: Sequence[Hashable] | None = None,
+    caps: Caps = Caps(),
+    remote: bool = False,
+) -> Scopes:
+    """The sets of members that become one stitch op each.
+
+    member[i]: whether node i may be in a set. key[i]: only nodes with equal keys share one (device, control-flow frame, deadness
+    predicate). remote: also merge sets that no path connects. Raises ValueError when the graph is not acyclic.
+    """
+    graph = _ContractedGraph(dag)
+    keys: Sequence[Hashable] = key if key is not None else [None] * dag.size
+    size = [1] * dag.size
+    seeds = [i for i in sorted(range(dag.size), key=lambda i: -graph.rank[i]) if member[i]]
+    original_producers: list[list[int]] = [[] for _ in range(dag.size)]
+    original_consumers: list[list[int]] = [[] for _ in range(dag.size)]
+    for producer, consumer in dict.fromkeys(dag.edges):
+        original_producers[consumer].append(producer)
+        original_consumers[producer].append(consumer)
+    # Breadth first over both directions. An edge that is refused is not asked again: merges only add paths.
+    visited = [False] * dag.size
+    for seed in seeds:
+        if visited[seed]:
+            continue
+        visited[seed] = True
+        queue = deque([seed])
+        while queue:
+            node = queue.popleft()
+            for neighbour, is_producer in [(p, True) for p in original_producers[node]] + [
+                (c, False) for c in original_consumers[node]
+            ]:
+                if not member[neighbour] or keys[neighbour] != keys[node]:
+                    continue
+                producer, consumer = (neighbour, node) if is_producer else (node, neighbour)
+                a, b = graph.find(producer), graph.find(consumer)
+                if a != b:
+                    if caps.nodes is not None and size[a] + size[b] > caps.nodes:
+                        continue
+                    if not graph.contract(a, b):
+                        continue
+                    size[a] += size[b]
+                if not visited[neighbour]:
+                    visited[neighbour] = True
+                    queue.append(neighbour)
+    if remote:
+        _stitch_remotely(graph, member, keys, size, caps)
+    groups: dict[int, list[int]] = {}
+    for i in range(dag.size):
+        if member[i]:
+            groups.setdefault(graph.find(i), []).append(i)
+    ordered = sorted(groups.items(), key=lambda item: graph.rank[item[0]])
+    return Scopes([tuple(nodes) for _, nodes in ordered], _refusals(dag, member, keys, size, caps, graph))
+
+
+def _refusals(
+    dag: Dag, member: Sequence[bool], keys: Sequence[Hashable], size: list[int], caps: Caps, graph: _ContractedGraph
+) -> list[Refusal]:
+    found = []
+    for producer, consumer in dict.fromkeys(dag.edges):
+        if not (member[producer] and member[consumer]):
+            continue
+        a, b = graph.find(producer), graph.find(consumer)
+        if a == b:
+            continue
+        if keys[producer] != keys[consumer]:
+            reason = "key"
+        elif caps.nodes is not None and size[a] + size[b] > caps.nodes:
+            reason = "cap"
+        else:
+            reason = "cycle"
+        found.append(Refusal(producer, consumer, reason))
+    return found
+
+
+def _stitch_remotely(
+    graph: _ContractedGraph, member: Sequence[bool], keys: Sequence[Hashable], size: list[int], caps: Caps
+) -> None:
+    """Merges sets that no path connects, in topological order: each into the first compatible set before it.
+
+    Such a merge cannot make a cycle; reachability is kept as bit sets and renewed after each.
+    """
+    below = graph.descendants()
+    roots = sorted({graph.find(i) for i in range(len(member)) if member[i]}, key=lambda root: graph.rank[root])
+    merged: list[int] = []
+    bound = caps.remote_nodes if caps.remote_nodes is not None else caps.nodes
+    for root in roots:
+        for host in merged:
+            if keys[host] != keys[root] or (bound is not None and size[host] + size[root] > bound):
+                continue
+            if below[host] >> root & 1 or below[root] >> host & 1:
+                continue
+            joined = below[host] | below[root]
+            mask = 1 << host | 1 << root
+            for node in graph.roots():
+                if below[node] & mask:
+                    below[node] |= joined | mask
+            below[host] = below[root] = joined
+            size[host] += size[root]
+            graph.merge(host, root)
+            break
+        else:
+            merged.append(root)
+
+
+class _ContractedGraph:
+    """A DAG under contraction with an order that is kept topological."""
+
+    def __init__(self, dag: Dag) -> None:
+        self.producers: list[set[int]] = [set() for _ in range(dag.size)]
+        self.consumers: list[set[int]] = [set() for _ in range(dag.size)]
+        for producer, consumer in dag.edges:
+            if producer == consumer:
+                raise ValueError(f"node {producer} depends on itself")
+            self.producers[consumer].add(producer)
+            self.consumers[producer].add(consumer)
+        self.parent = list(range(dag.size))
+        self.rank = self._initial_order(dag.size)
+
+    def _initial_order(self, size: int) -> list[int]:
+        rank = [-1] * size
+        waiting = [len(producers) for producers in self.producers]
+        ready = deque(i for i in range(size) if waiting[i] == 0)
+        position = 0
+        while ready:
+            i = ready.popleft()
+            rank[i] = position
+            position += 1
+            for consumer in self.consumers[i]:
+                waiting[consumer] -= 1
+                if waiting[consumer] == 0:
+                    ready.append(consumer)
+        if position != size:
+            raise ValueError("the graph has a cycle")
+        return rank
+
+    def find(self, i: int) -> int:
+        root = i
+        while self.parent[root] != root:
+            root = self.parent[root]
+        while self.parent[i] != root:
+            self.parent[i], i = root, self.parent[i]
+        return root
+
+    def roots(self) -> list[int]:
+        return [i for i in range(len(self.parent)) if self.parent[i] == i]
+
+    def contract(self, producer: int, consumer: int) -> bool:
+        """Merges two connected roots unless a path leads from the one to the other through a third; whether it did."""
+        if self._reaches_around(producer, consumer):
+            return False
+        self.consumers[producer].discard(consumer)
+        self.producers[consumer].discard(producer)
+        self._absorb(producer, consumer)
+        return True
+
+    def merge(self, first: int, second: int) -> None:
+        """Merges two roots that no path connects; `first` stays a root."""
+        self._absorb(first, second)
+
+    def _reaches_around(self, source: int, target: int) -> bool:
+        limit = self.rank[target]
+        stack = [c for c in self.consumers[source] if c != target and self.rank[c] < limit]
+        seen = set(stack)
+        while stack:
+            for following in self.consumers[stack.pop()]:
+                if following == target:
+                    return True
+                if self.rank[following] < limit and following not in seen:
+                    seen.add(following)
+                    stack.append(following)
+        return False
+
+    def _absorb(self, kept: int, gone: int) -> None:
+        self.parent[gone] = kept
+        producers, consumers = self.producers[gone], self.consumers[gone]
+        self.producers[gone], self.consumers[gone] = set(), set()
+        for producer in producers:
+            self.consumers[producer].discard(gone)
+            self._insert_edge(producer, kept)
+        for consumer in consumers:
+            self.producers[consumer].discard(gone)
+            self._insert_edge(kept, consumer)
+
+    def _insert_edge(self, producer: int, consumer: int) -> None:
+        self.consumers[producer].add(consumer)
+        self.producers[consumer].add(producer)
+        if self.rank[producer] < self.rank[consumer]:
+            return
+        forward = self._region(consumer, self.consumers, lambda rank: rank <= self.rank[producer])
+        backward = self._region(producer, self.producers, lambda rank: rank >= self.rank[consumer])
+        nodes = sorted(backward, key=self.rank.__getitem__) + sorted(forward, key=self.rank.__getitem__)
+        places = sorted(self.rank[node] for node in nodes)
+        for node, place in zip(nodes, places):
+            self.rank[node] = place
+
+    def _region(self, start: int, edges: list[set[int]], within: Callable[[int], bool]) -> set[int]:
+        seen = {start}
+        stack = [start]
+        while stack:
+            for following in edges[stack.pop()]:
+                if following not in seen and within(self.rank[following]):
+                    seen.add(following)
+                    stack.append(following)
+        return seen
+
+    def descendants(self) -> list[int]:
+        """For each root a bit set of the roots below it."""
+        below = [0] * len(self.parent)
+        for node in sorted(self.roots(), key=lambda i: -self.rank[i]):
+            for consumer in self.consumers[node]:
+                below[node] |= below[consumer] | 1 << consumer
+        return below

@@ -1,0 +1,40 @@
+"""Python imports this by itself at start-up when its folder is on PYTHONPATH: the user's own sitecustomize first, then ours.
+
+It must never fail and hardly take time: without STITCHFLEET_ENABLED nothing of stitchfleet is imported.
+"""
+
+import os
+import sys
+
+
+def _run_users_own() -> None:
+    """Executes the sitecustomize that Python would have found without us."""
+    import importlib.machinery
+
+    here = os.path.dirname(os.path.abspath(__file__))
+    others = [path for path in sys.path if os.path.abspath(path or ".") != here]
+    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", others)
+    if spec is None or spec.loader is None:
+        return
+    import importlib.util
+
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["sitecustomize"] = module
+    spec.loader.exec_module(module)
+
+
+def _activate() -> None:
+    if os.environ.get("STITCHFLEET_ENABLED") not in ("1", "true", "yes", "on"):
+        return
+    try:
+        from stitchfleet.plugin.activation import install_import_hook
+
+        install_import_hook()
+    except Exception as error:
+        print(f"stitchfleet: not switched on, the job runs without it: {type(error).__name__}: {error}", file=sys.stderr)
+
+
+try:
+    _run_users_own()
+finally:
+    _activate()

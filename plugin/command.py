@@ -1,0 +1,68 @@
+"""`stitchfleet COMMAND`: finds the subcommands that the packages declare (entry points `stitchfleet.commands`) and runs one.
+
+A subcommand is a class with `help`, `configure(parser)` and `run(arguments) -> exit code`. Only the chosen one is imported, so that
+`stitchfleet run` needs neither a database's packages nor Kubernetes'.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from importlib import metadata
+from typing import Any
+
+GROUP = "stitchfleet.commands"
+
+# Shown by `stitchfleet --help` without importing the commands.
+SUMMARIES = {
+    "run": "run a command with stitching switched on in it",
+    "doctor": "look whether this machine has what stitching needs",
+    "compile": "compile an HLO file through the compiler's stages",
+    "explain": "say what was merged and why, or what a guard's bundle shows",
+    "jobs": "list the jobs that were recorded",
+    "report": "the device-hours saved in a week, with their interval",
+    "db": "create, upgrade, check and prune the database",
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The entry point of the `stitchfleet` command. A user's mistake gives one line and exit code 2."""
+    words = sys.argv[1:] if argv is None else argv
+    commands = {entry.name: entry for entry in metadata.entry_points(group=GROUP)}
+    if not words or words[0] in ("-h", "--help"):
+        _print_help(sorted(commands))
+        return 0 if words else 2
+    if words[0] == "--version":
+        print(f"stitchfleet {metadata.version('stitchfleet')}")
+        return 0
+    entry = commands.get(words[0])
+    if entry is None:
+        print(f"stitchfleet: no command {words[0]!r}; there are: {', '.join(sorted(commands))}", file=sys.stderr)
+        return 2
+    try:
+        command: Any = entry.load()()
+    except ImportError as error:
+        print(f"stitchfleet {words[0]}: a package is missing: {error} (pip install 'stitchfleet[report]')", file=sys.stderr)
+        return 2
+    parser = argparse.ArgumentParser(
+        prog=f"stitchfleet {words[0]}", description=command.help, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    command.configure(parser)
+    arguments = parser.parse_args(words[1:])
+    try:
+        return int(command.run(arguments))
+    except BrokenPipeError:
+        return 0
+    except KeyboardInterrupt:
+        return 130
+
+
+def _print_help(names: list[str]) -> None:
+    print("usage: stitchfleet COMMAND [...]\n\nMakes TensorFlow jobs faster, checks the numbers, measures what it saved.\n\ncommands:")
+    for name in sorted(names, key=lambda name: list(SUMMARIES).index(name) if name in SUMMARIES else 99):
+        print(f"  {name:<10} {SUMMARIES.get(name, '')}")
+    print("\n`stitchfleet COMMAND --help` says more.")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,168 @@
+"""Steps of v1 sessions: one `run` of the same fetches is one step of its program.
+
+A step enters the stitched arm when a constant of ours is among its fetches: TensorFlow then uses an executor of its own for it
+(prototype: two executors of one graph side by side). A MonitoredSession finalizes its graph before the first step, so a
+SessionRunHook, added by itself, makes the constants in `begin`, spare ones for later generations included; a plain Session gets
+them at its first step that needs them.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from typing import Any
+
+from . import switch
+from .containment import contained
+from .job import Job
+from .program import Ticket
+from .switch import SESSION_MARK, Arm
+
+GENERATIONS = 4
+
+
+class _Thread(threading.local):
+    busy = False
+    pending: Ticket | None = None
+    """The step that the hook has begun and the session's `run` is about to do."""
+
+
+_thread = _Thread()
+
+
+def _mark_name(generation: int) -> str:
+    return f"{SESSION_MARK}_{generation}"
+
+
+def _make_marks(graph: Any) -> None:
+    """Adds the constants of all generations to a graph that may still grow."""
+    import tensorflow as tf
+
+    with graph.as_default(), tf.control_dependencies(None), tf.device("/cpu:0"):
+        for generation in range(GENERATIONS):
+            tf.constant(generation, name=_mark_name(generation))
+
+
+def _find_mark(graph: Any, generation: int) -> Any | None:
+    try:
+        return graph.get_tensor_by_name(f"{_mark_name(generation)}:0")
+    except KeyError:
+        return None
+
+
+def _fetch_names(fetches: Any) -> tuple[str, ...]:
+    import tensorflow as tf
+
+    return tuple(sorted(str(getattr(fetch, "name", fetch)) for fetch in tf.nest.flatten(fetches, expand_composites=True)))
+
+
+def _is_step(names: tuple[str, ...]) -> bool:
+    return bool(names)
+
+
+def make_hook(job: Job) -> Any:
+    """The SessionRunHook for one MonitoredSession."""
+    import tensorflow as tf
+
+    class StitchfleetHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
+        """Tells each step its arm; contained."""
+
+        @contained(None)
+        def begin(self) -> None:
+            _make_marks(tf.compat.v1.get_default_graph())
+
+        @contained(None)
+        def before_run(self, run_context: Any) -> Any:
+            names = _fetch_names(run_context.original_args.fetches)
+            graph = run_context.session.graph
+            program = job.program_of_fetches((id(graph), names), names[0].split(":")[0] if names else "session")
+            ticket = job.begin(program)
+            if ticket is None:
+                return None
+            _thread.pending = ticket
+            if ticket.arm is Arm.PLAIN:
+                return None
+            mark = _find_mark(graph, program.generation)
+            if mark is None:
+                program.refuse("the session's graph was finalized before stitchfleet could prepare it")
+                ticket.arm = Arm.PLAIN
+                return None
+            return tf.compat.v1.train.SessionRunArgs(mark)
+
+    return StitchfleetHook()
+
+
+def install(job: Job, session_class: type[Any], monitored_session_class: type[Any]) -> None:
+    """Wraps the `run` of v1 sessions and adds the hook to every MonitoredSession; once a process."""
+    original_run = session_class.run
+    if getattr(original_run, "_stitchfleet", False):
+        return
+    seen_executors: set[tuple[int, tuple[str, ...]]] = set()
+
+    @contained(None)
+    def begin(session: Any, fetches: Any) -> tuple[Ticket, Any] | None:
+        pending, _thread.pending = _thread.pending, None
+        names = _fetch_names(fetches)
+        graph = session.graph
+        mark = None
+        if pending is None:
+            program = job.program_of_fetches((id(graph), names), names[0].split(":")[0] if names else "session")
+            ticket = job.begin(program)
+            if ticket is None:
+                return None
+            if ticket.arm is Arm.STITCHED:
+                mark = _find_mark(graph, program.generation)
+                if mark is None and not graph.finalized:
+                    _make_marks(graph)
+                    mark = _find_mark(graph, program.generation)
+                if mark is None:
+                    program.refuse("the session's graph is finalized")
+                    ticket.arm = Arm.PLAIN
+        else:
+            ticket = pending
+        # Hooks of the user's change the fetches from step to step, and each new set builds an executor: not a step to count.
+        executor = (id(graph), (*names, str(ticket.arm)))
+        if executor not in seen_executors:
+            seen_executors.add(executor)
+            ticket.counted = False
+        return ticket, mark
+
+    @contained(None)
+    def end(ticket: Ticket) -> None:
+        job.end(ticket)
+
+    @functools.wraps(original_run)
+    def run(self: Any, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
+        if _thread.busy:
+            return original_run(self, fetches, feed_dict, options, run_metadata)
+        begun = begin(self, fetches)
+        if begun is None:
+            return original_run(self, fetches, feed_dict, options, run_metadata)
+        ticket, mark = begun
+        _thread.busy = True
+        try:
+            with switch.inside(ticket.program, ticket.arm):
+                if mark is None:
+                    result = original_run(self, fetches, feed_dict, options, run_metadata)
+                else:
+                    result, _ = original_run(self, [fetches, mark], feed_dict, options, run_metadata)
+        finally:
+            _thread.busy = False
+        end(ticket)
+        return result
+
+    run._stitchfleet = True  # type: ignore[attr-defined]
+    session_class.run = run
+
+    original_init = monitored_session_class.__init__
+
+    @contained(None)
+    def hook() -> Any:
+        return make_hook(job)
+
+    @functools.wraps(original_init)
+    def init(self: Any, session_creator: Any, hooks: Any, *args: Any, **kwargs: Any) -> None:
+        ours = hook()
+        original_init(self, session_creator, [*(hooks or []), ours] if ours is not None else hooks, *args, **kwargs)
+
+    monitored_session_class.__init__ = init

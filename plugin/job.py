@@ -1,0 +1,440 @@
+"""The job: one process's controller. It tells each step its arm, feeds the compile service, and moves kernels from state to state.
+
+Two sides: the trainer's own thread calls `begin` and `end` around each step (microseconds, no waiting); one thread of ours, asleep
+but for requests, does all else: requests to the service, answers to the op, verification's outcome, mismatches, the control file.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import threading
+import time
+import uuid
+import weakref
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import bundle
+from .client import Answer, CompileClient
+from .containment import HEALTH, contained, say
+from .memory_watch import MemoryWatch
+from .native_library import MismatchReport, NativeLibrary, State
+from .program import Phase, Program, Ticket
+from .records import Records
+from .settings import Settings, writable_folder
+from .stitcher import Stitcher
+from .switch import Arm
+
+TICK_MS = 200
+
+
+@dataclass
+class Executable:
+    """What is known of one signature (a cluster at given shapes) that asked for a kernel."""
+
+    signature: int
+    cluster: str
+    inputs: list[dict[str, Any]]
+    program: Program
+    state: str = "requested"
+    library: pathlib.Path | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+    kernel_inputs: list[int] = field(default_factory=list)
+    failure: str = ""
+    good_at_step: int = -1
+    verify_target: int = 0
+
+
+class Job:
+    """One training process under stitchfleet. Methods that the trainer calls are contained."""
+
+    def __init__(self, settings: Settings, native: NativeLibrary | None, native_reason: str = "") -> None:
+        self.settings = settings
+        self.run_id = os.environ.get("STITCHFLEET_RUN_ID") or uuid.uuid4().hex
+        self.native = native
+        self.stitcher = Stitcher(settings)
+        self.programs: list[Program] = []
+        self.executables: dict[int, Executable] = {}
+        self.bundles: list[pathlib.Path] = []
+        self.reverts: list[str] = []
+        self.native_reason = native_reason
+        cache = writable_folder(settings.cache, say)
+        self.cache = cache
+        self.records = Records(settings, self.run_id, cache)
+        self.records.start_shipper(os.getpid())
+        self.client = CompileClient(cache, settings.cache_bytes, self.records.folder / "service.log", self._service_says)
+        self.memory = MemoryWatch()
+        self.started = time.time()
+        self._functions: weakref.WeakKeyDictionary[Any, Program | None] = weakref.WeakKeyDictionary()
+        self._session_programs: dict[object, Program] = {}
+        self._current: Program | None = None
+        self._lock = threading.Lock()
+        self._closing = False
+        self._verify_changed = threading.Event()
+        self._requests_pending = False
+        self._control_seen: tuple[float, str] = (0.0, "")
+        self._worker: threading.Thread | None = None
+        HEALTH.on_failure.append(lambda reason: self.records.event("switched-off", reason))
+        if native is not None:
+            native.set_rewrite(self.stitcher.offered)
+            self._start_worker()
+        self.pid = os.getpid()
+
+    # ---- programs ---------------------------------------------------------------------------------------------------------
+
+    def program_of(self, function: Any) -> Program | None:
+        """The Program of a tf.function object; None for one that XLA compiles whole (left alone, reported)."""
+        try:
+            return self._functions[function]
+        except KeyError:
+            pass
+        with self._lock:
+            name = str(getattr(function, "_name", None) or getattr(function, "__name__", "function"))
+            program: Program | None = self._add_program(name, "function")
+            if getattr(function, "_jit_compile", None):
+                assert program is not None
+                program.refuse("compiled whole by XLA (jit_compile=True)")
+            self._functions[function] = program
+            return program
+
+    def program_of_fetches(self, key: object, name: str) -> Program:
+        """The Program of a set of fetches of one session's graph."""
+        found = self._session_programs.get(key)
+        if found is None:
+            with self._lock:
+                found = self._session_programs[key] = self._add_program(name, "session")
+        return found
+
+    def _add_program(self, name: str, kind: str) -> Program:
+        taken = {program.name for program in self.programs}
+        unique, k = name, 1
+        while unique in taken:
+            k += 1
+            unique = f"{name}_{k}"
+        program = Program(unique, kind, self.settings)
+        if self.settings.mode == "observe":
+            program.refuse("mode observe: measure only")
+        if self.native is None:
+            program.refuse(self.native_reason or "the native library is not there")
+        self.programs.append(program)
+        return program
+
+    @property
+    def main_program(self) -> Program | None:
+        """The one whose steps are the job's iterations: the training function, or whatever took the most time."""
+        if not self.programs:
+            return None
+        return max(self.programs, key=lambda program: (program.writes_variables and program.steps > 1, program.total_ns))
+
+    # ---- steps (the trainer's thread) -------------------------------------------------------------------------------------
+
+    def begin(self, program: Program) -> Ticket | None:
+        """A step begins. None: nothing to do for it."""
+        if os.getpid() != self.pid:  # a forked child has none of our threads
+            return None
+        ticket = program.begin(quiet=not self.client.busy)
+        if self.native is not None and ticket.arm is Arm.STITCHED:
+            stride = self.settings.sample_stride if ticket.phase is Phase.STITCHED else 0
+            self.native.begin_step(ticket.step, stride, ticket.step % stride if stride else 0)
+        return ticket
+
+    def end(self, ticket: Ticket) -> None:
+        """A step has ended well: book it and move its program on."""
+        now = time.perf_counter_ns()
+        program = ticket.program
+        duration = program.end(ticket, now, quiet=not self.client.busy)
+        self.records.iteration(program, ticket, duration)
+        self._advance(program)
+
+    def _advance(self, program: Program) -> None:
+        settings = self.settings
+        phase = program.phase
+        if phase is Phase.STITCHED or program.settled:
+            if phase is Phase.STITCHED and program.phase_steps % program.schedule.pair_steps == 0:
+                self.records.blocks(program)
+                self._give_up_if_slower(program)
+            return
+        if phase is Phase.WARM_UP:
+            if program.phase_steps >= settings.warm_up_steps and settings.mode != "idle":
+                self._requests_pending = True
+                program.enter(Phase.TRACE)
+        elif phase is Phase.TRACE:
+            if settings.mode == "alternate":
+                program.enter(Phase.STITCHED)
+            elif program.cluster_count == 0:
+                program.enter(Phase.PLAIN, "no operators to stitch in its graph")
+            else:
+                program.enter(Phase.COMPILE)
+                self._wake()
+        elif phase is Phase.COMPILE:
+            waited = (time.perf_counter_ns() - program.phase_start_ns) / 1e9
+            if not self._requests_pending and not self.client.busy:
+                self._kernels_arrived(program)
+            elif waited > settings.compile_seconds:
+                self.records.event("compile-timeout", f"kernels were not ready after {waited:.0f} s; going on without the rest")
+                self._kernels_arrived(program)
+        elif phase is Phase.BASELINE:
+            if program.baseline_is_done():
+                program.enter(Phase.VERIFY)
+                self._wake()
+        elif phase is Phase.VERIFY:
+            self._wake()
+            if self._verified(program):
+                self._enter_stitched(program)
+
+    def _kernels_arrived(self, program: Program) -> None:
+        ready = [e for e in self._executables_of(program) if e.state == "ready"]
+        if ready:
+            program.enter(Phase.BASELINE)
+            return
+        failures = sorted({e.failure for e in self._executables_of(program) if e.failure})
+        program.enter(Phase.PLAIN, f"no kernel could be made: {failures[0]}" if failures else "no kernel was asked for")
+        say(f"{program.name} runs plain: {program.reason}")
+        self.records.event("plain", program.reason)
+
+    def _executables_of(self, program: Program) -> list[Executable]:
+        return [e for e in list(self.executables.values()) if e.program is program]
+
+    def _verified(self, program: Program) -> bool:
+        return not any(e.state in ("ready", "verify") for e in self._executables_of(program))
+
+    def _enter_stitched(self, program: Program) -> None:
+        running = [e for e in self._executables_of(program) if e.state == "stitched"]
+        if not running:
+            program.enter(Phase.REVERTED, "no kernel passed verification")
+            say(f"{program.name} runs plain: {program.reason}")
+            return
+        program.enter(Phase.STITCHED)
+        if not self.settings.quiet:
+            say(f"{program.name}: {len(running)} kernels verified on the job's own tensors, stitched from step {program.steps} on")
+        self.records.event("stitched", f"stitched from step {program.steps} on", kernels=len(running))
+
+    def _give_up_if_slower(self, program: Program) -> None:
+        """A job that stitching slows, by the whole interval, goes back to plain."""
+        estimate = self.records.saving(program)
+        if estimate is None or estimate.pairs < self.settings.pairs or self.settings.mode == "alternate":
+            return
+        if estimate.high < 0:
+            program.enter(Phase.PLAIN, f"stitching does not pay here: {-estimate.low:.1%} to {-estimate.high:.1%} slower")
+            say(f"{program.name} goes back to plain: {program.reason}")
+            self.records.event("does-not-pay", program.reason)
+
+    # ---- our own thread ---------------------------------------------------------------------------------------------------
+
+    def _start_worker(self) -> None:
+        self._worker = threading.Thread(target=self._work, name="stitchfleet-worker", daemon=True)
+        self._worker.start()
+
+    def _wake(self) -> None:
+        if self.native is not None:
+            self.native.wake()
+
+    def _work(self) -> None:
+        assert self.native is not None
+        while not self._closing and HEALTH.good:
+            request = self.native.next_request(TICK_MS if self._lively() else 5 * TICK_MS)
+            self._tick(request)
+
+    def _lively(self) -> bool:
+        return any(program.phase in (Phase.TRACE, Phase.COMPILE, Phase.VERIFY) for program in self.programs)
+
+    @contained(None)
+    def _tick(self, request: dict[str, Any] | None) -> None:
+        assert self.native is not None
+        if request is not None:
+            self._forward(request)
+            return
+        if not any(program.phase is Phase.TRACE for program in self.programs):
+            self._requests_pending = False
+        while (mismatch := self.native.next_mismatch()) is not None:
+            self._mismatch(mismatch)
+        self._move_states()
+        self._read_control_file()
+        self._watch_memory()
+
+    def _forward(self, request: dict[str, Any]) -> None:
+        signature, name = int(request["signature"]), str(request["cluster"])
+        known = self.stitcher.clusters.get(name)
+        program = next((p for p in self.programs if p.phase in (Phase.TRACE, Phase.COMPILE)), None) or self.main_program
+        if known is None or program is None:
+            return
+        inputs = list(request["inputs"])  # type: ignore[call-overload]
+        executable = Executable(signature, name, inputs, program)
+        self.executables[signature] = executable
+        self.client.compile(name, known.cluster.body, inputs, lambda answer: self._answered(executable, answer))
+
+    def _answered(self, executable: Executable, answer: Answer) -> None:
+        """The service's answer to a compile request (the client's thread)."""
+        assert self.native is not None
+        kernel = answer.get("kernel")
+        if kernel is None:
+            executable.state, executable.failure = "failed", str(answer.get("failure", "no reason given"))
+            self.stitcher.excluded_ops.update(answer.get("ops", []))
+            self.records.event("no-kernel", executable.failure, cluster=executable.cluster)
+            return
+        metadata = kernel["metadata"]
+        executable.library = pathlib.Path(kernel["library"])
+        executable.metadata, executable.kernel_inputs = metadata, list(kernel["kernel_inputs"])
+        try:
+            self.native.install(
+                executable.signature,
+                executable.library,
+                metadata["symbol"],
+                int(metadata["scratch_bytes"]),
+                executable.kernel_inputs,
+                self.stitcher.clusters[executable.cluster].cluster.result_types,
+                [output["shape"] for output in metadata["outputs"]],
+                [(output["relative"], output["of_largest"]) for output in metadata["outputs"]],
+                [(output, executable.kernel_inputs[parameter]) for output, parameter in metadata["aliases"]],
+            )
+        except OSError as error:
+            executable.state, executable.failure = "failed", f"the kernel cannot be loaded: {error}"
+            self.records.event("no-kernel", executable.failure, cluster=executable.cluster)
+            return
+        executable.state = "ready"
+
+    def _move_states(self) -> None:
+        """READY -> VERIFY once the program's baseline is done; VERIFY -> STITCHED after enough comparisons that agreed."""
+        assert self.native is not None
+        for executable in list(self.executables.values()):
+            phase = executable.program.phase
+            if executable.state == "ready" and phase in (Phase.VERIFY, Phase.STITCHED):
+                executable.verify_target = self.settings.verify_steps
+                if self.native.move(executable.signature, State.READY, State.VERIFY):
+                    executable.state = "verify"
+            elif executable.state == "verify":
+                seen = self.native.statistics(executable.signature)
+                if seen.state == State.VERIFY and seen.verify_calls - seen.mismatches >= executable.verify_target:
+                    if self.native.move(executable.signature, State.VERIFY, State.STITCHED):
+                        executable.state = "stitched"
+
+    # ---- the guard --------------------------------------------------------------------------------------------------------
+
+    def _mismatch(self, report: MismatchReport) -> None:
+        assert self.native is not None
+        executable = self.executables.get(report.signature)
+        if executable is None:
+            return
+        executable.state = "suspect"
+        statistics = self.native.statistics(report.signature)
+        executable.good_at_step = statistics.last_good_step
+        known = self.stitcher.clusters[executable.cluster]
+        folder = self.records.folder / "bundles" / f"{executable.cluster}-{report.signature}-step{report.step}"
+        try:
+            bundle.write_bundle(
+                folder,
+                executable.cluster,
+                known.cluster.body,
+                executable.inputs,
+                report,
+                executable.library,
+                {"kernel": executable.metadata, "run_id": self.run_id, "last_good_step": executable.good_at_step},
+            )
+        except OSError as error:
+            self._revert(executable, report, f"{error}; no bundle could be written", None)
+            return
+        self.client.judge(folder, lambda answer: self._judged(executable, report, folder, answer))
+
+    def _judged(self, executable: Executable, report: MismatchReport, folder: pathlib.Path, answer: Answer) -> None:
+        """The oracle's word on a mismatch (the client's thread)."""
+        assert self.native is not None
+        if not answer.get("right"):
+            self._revert(executable, report, str(answer.get("line") or answer.get("failure")), folder)
+            return
+        for output, bound in answer["bounds"].items():
+            self.native.allow(executable.signature, int(output), float(bound))
+        self.records.event(
+            "ill-conditioned",
+            f"output {report.output} of {executable.cluster} differs from TensorFlow's within what rounding alone can do: {answer['line']}",
+            cluster=executable.cluster,
+        )
+        executable.verify_target = self.native.statistics(executable.signature).verify_calls + self.settings.verify_steps
+        if self.native.move(executable.signature, State.SUSPECT, State.VERIFY):
+            executable.state = "verify"
+
+    def _revert(self, executable: Executable, report: MismatchReport, line: str, folder: pathlib.Path | None) -> None:
+        assert self.native is not None
+        for other in list(self.executables.values()):
+            if other.cluster == executable.cluster:
+                self.native.move(other.signature, -1, State.REVERTED)
+                other.state = "reverted"
+        executable.failure = line
+        good = f"last known good step {executable.good_at_step}" if executable.good_at_step >= 0 else "found before it ran alone"
+        message = (
+            f"{executable.cluster} reverted at step {report.step}: output {report.output}[{report.index}] is "
+            f"{report.actual_value:.9g}, TensorFlow has {report.expected_value:.9g} ({good})"
+        )
+        say(message + (f"; to look at it: stitchfleet explain {folder}" if folder else ""))
+        self.reverts.append(message)
+        if folder is not None:
+            self.bundles.append(folder)
+        self.records.event(
+            "reverted", message, cluster=executable.cluster, step=report.step, last_good_step=executable.good_at_step, verdict=line
+        )
+
+    # ---- from outside -----------------------------------------------------------------------------------------------------
+
+    def _read_control_file(self) -> None:
+        path = self.settings.control_file
+        if path is None:
+            return
+        try:
+            changed = path.stat().st_mtime
+            if changed == self._control_seen[0]:
+                return
+            text = path.read_text().strip()
+        except OSError:
+            return
+        self._control_seen = (changed, text)
+        self.control(text)
+
+    def control(self, text: str) -> None:
+        """Obeys the control file: "off", "on", or lines with names (or beginnings of names) of clusters to switch off."""
+        if self.native is None:
+            return
+        words = text.split()
+        off = words == ["off"]
+        self.native.enable(not off)
+        for name in list(self.stitcher.clusters):
+            self.native.enable_cluster(name, not any(name.startswith(word) for word in words if word not in ("on", "off")))
+        if off:
+            for program in self.programs:
+                if not program.settled:
+                    program.enter(Phase.PLAIN, "switched off from outside")
+        say(f"control file: {text or 'empty'}")
+        self.records.event("control", text)
+
+    def _watch_memory(self) -> None:
+        reason = self.memory.danger(stitched=any(p.phase is Phase.STITCHED for p in self.programs))
+        if reason is None or self.native is None:
+            return
+        for program in self.programs:
+            if program.phase in (Phase.VERIFY, Phase.STITCHED):
+                program.enter(Phase.REVERTED, reason)
+                say(f"{program.name} goes back to plain: {reason}")
+        self.records.event("memory", reason)
+
+    def _service_says(self, line: str) -> None:
+        self.records.event("service", line)
+        if not self.settings.quiet:
+            say(line)
+
+    # ---- the end ----------------------------------------------------------------------------------------------------------
+
+    @contained(None)
+    def close(self) -> None:
+        """At the process's exit: ends the service, writes the summary, hands over the records. Never longer than seconds."""
+        if self._closing or os.getpid() != self.pid:
+            return
+        self._closing = True
+        self._wake()
+        if self._worker is not None:
+            self._worker.join(timeout=2)
+        if self.native is not None:
+            while (mismatch := self.native.next_mismatch()) is not None:
+                self._mismatch(mismatch)
+        self.client.close()
+        from .summary import finish
+
+        finish(self)

@@ -1,0 +1,92 @@
+"""A cluster's body to HLO, by TensorFlow's own bridge: runs in the compile service, which has imported TensorFlow for it.
+
+Arguments whose values matter (shapes, axes) become constants, so the HLO's parameters are the other arguments in their order.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .native_library import numpy_dtype
+
+
+class LoweringError(Exception):
+    """TensorFlow cannot lower the cluster; one line. `ops`: the TensorFlow operators at fault, where its message names them."""
+
+    def __init__(self, line: str, ops: tuple[str, ...] = ()) -> None:
+        super().__init__(line)
+        self.ops = ops
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One input of a Stitch op as it was seen: DataType number, shape, and the raw bytes where the value matters."""
+
+    dtype: int
+    shape: tuple[int, ...]
+    value: bytes | None = None
+
+    @classmethod
+    def from_request(cls, described: dict[str, Any]) -> Argument:
+        value = bytes.fromhex(described["value"]) if "value" in described else None
+        return cls(int(described["dtype"]), tuple(int(extent) for extent in described["shape"]), value)
+
+    def constant(self) -> np.ndarray[Any, Any]:
+        if self.value is None:
+            raise ValueError("this argument has no known value")
+        return np.frombuffer(self.value, numpy_dtype(self.dtype)).reshape(self.shape)
+
+
+def kernel_inputs(arguments: list[Argument]) -> list[int]:
+    """Which arguments are the HLO's parameters, in order."""
+    return [i for i, argument in enumerate(arguments) if argument.value is None]
+
+
+def lower(body: bytes, arguments: list[Argument]) -> bytes:
+    """A serialized HloModuleProto. `body`: FunctionDefLibrary. Raises LoweringError."""
+    import tensorflow as tf
+
+    function = body_function(body)
+
+    @tf.function(jit_compile=True, autograph=False)
+    def wrapped(*parameters: Any) -> Any:
+        given = iter(parameters)
+        values = [
+            tf.constant(argument.constant()) if argument.value is not None else next(given) for argument in arguments
+        ]
+        return function(*values)
+
+    specs = [tf.TensorSpec(argument.shape, argument.dtype) for argument in arguments if argument.value is None]
+    try:
+        with tf.device("/device:CPU:0"):
+            return bytes(wrapped.experimental_get_compiler_ir(*specs)(stage="hlo_serialized"))
+    except Exception as error:
+        text = " ".join(str(error).split())
+        found = re.findall(r"(\w+) \(No registered '(\w+)' OpKernel|No registered '(\w+)' OpKernel", text)
+        ops = tuple(dict.fromkeys(name for groups in found for name in groups[1:] if name))
+        raise LoweringError(f"TensorFlow cannot lower it: {text[:300]}", ops) from error
+
+
+def body_function(body: bytes) -> Any:
+    """The body as a callable over tensors, for tracing or for running TensorFlow's own result."""
+    import tensorflow as tf
+    from tensorflow.core.framework import function_pb2
+    from tensorflow.python.framework import function_def_to_graph
+
+    library: Any = function_pb2.FunctionDefLibrary()
+    library.ParseFromString(body)
+    definition = library.function[0]
+
+    def call(*values: Any) -> Any:
+        graph = function_def_to_graph.function_def_to_graph(definition)
+        named = {tensor.name: value for tensor, value in zip(graph.inputs, values)}
+        results = tf.graph_util.import_graph_def(
+            graph.as_graph_def(), input_map=named, return_elements=[tensor.name for tensor in graph.outputs], name=""
+        )
+        return tuple(results)
+
+    return call

@@ -1,0 +1,76 @@
+"""Memory beside plain: stitching is given up before it can get the job killed for memory.
+
+The resident size of the process is read from /proc; the bound is the control group's (a container's limit) or the machine's.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import resource
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+DANGER_SHARE = 0.93
+"""Of the memory there is, when a rise since the plain phase counts as dangerous."""
+MIN_RISE_BYTES = 64 << 20
+"""A rise smaller than this is the job's own."""
+
+
+def resident_bytes() -> int:
+    """This process's resident set, 0 where /proc does not tell."""
+    try:
+        return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * _PAGE
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+def peak_bytes() -> int:
+    """The largest resident set so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def limit_bytes() -> int | None:
+    """What this process may use: the smallest limit of its control groups, else the machine's memory."""
+    limits = []
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            text = pathlib.Path(path).read_text().strip()
+            if text != "max":
+                limits.append(int(text))
+        except (OSError, ValueError):
+            continue
+    named = os.environ.get("STITCHFLEET_MEMORY_LIMIT_BYTES")
+    if named and named.isdigit():
+        limits.append(int(named))
+    try:
+        limits.append(os.sysconf("SC_PHYS_PAGES") * _PAGE)
+    except (OSError, ValueError):
+        pass
+    return min(limits) if limits else None
+
+
+class MemoryWatch:
+    """Compares the stitched phase's memory with the plain phase's. `danger` is asked some times a second."""
+
+    def __init__(self) -> None:
+        self.limit = limit_bytes()
+        self.plain_peak = 0
+        self.stitched_peak = 0
+        self._given_up = False
+
+    def danger(self, stitched: bool) -> str | None:
+        """A reason to give up stitching, once; None otherwise."""
+        now = resident_bytes()
+        if not stitched:
+            self.plain_peak = max(self.plain_peak, now)
+            return None
+        self.stitched_peak = max(self.stitched_peak, now)
+        if self._given_up or self.limit is None or now < DANGER_SHARE * self.limit:
+            return None
+        rise = now - self.plain_peak
+        if rise < MIN_RISE_BYTES:
+            return None
+        self._given_up = True
+        return (
+            f"memory is {now / 2**20:.0f} MiB of {self.limit / 2**20:.0f} MiB, {rise / 2**20:.0f} MiB more than the plain job had"
+        )

@@ -1,0 +1,88 @@
+// The kernels' runtime on TensorFlow's own intra-op thread pool: never a second pool.
+//
+// The calling thread works too and takes what nobody else has begun, so that a pool that is busy with a matrix product costs
+// nothing but the help. A task never waits for another (stitch_abi.h), so a pool thread that comes late finds nothing to do and
+// leaves: only tasks that have begun are waited for.
+
+#ifndef STITCHFLEET_PLUGIN_NATIVE_PARALLEL_FOR_H_
+#define STITCHFLEET_PLUGIN_NATIVE_PARALLEL_FOR_H_
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <thread>
+
+#include "stitch_abi.h"
+#include "tensorflow/core/platform/threadpool.h"
+
+namespace stitchfleet {
+
+class PoolRuntime {
+ public:
+  explicit PoolRuntime(tensorflow::thread::ThreadPool* pool) : pool_(pool) {
+    abi_.parallel_for = &PoolRuntime::ParallelFor;
+    abi_.thread_count = pool == nullptr ? 1 : std::max(1, pool->NumThreads());
+  }
+  StitchRuntime* abi() { return &abi_; }
+
+ private:
+  // A fork and a join cost some 2 to 20 us (measured on the build machine, TensorFlow 2.15); below this a phase runs serially.
+  static constexpr long long kSerialBelowNs = 15000;
+  static constexpr long long kMinRangeNs = 4000;
+  static constexpr int kRangesPerThread = 4;  // so that a thread that is slowed by a neighbour does not hold up the phase
+
+  struct Shared {
+    StitchTask task;
+    void* argument;
+    long long count, range;
+    std::atomic<long long> next{0}, finished{0};
+
+    void Work() {
+      for (;;) {
+        const long long first = next.fetch_add(range, std::memory_order_relaxed);
+        if (first >= count) return;
+        const long long last = std::min(count, first + range);
+        task(argument, first, last);
+        finished.fetch_add(last - first, std::memory_order_release);
+      }
+    }
+  };
+
+  static void ParallelFor(StitchRuntime* self, long long count, long long cost_ns, StitchTask task, void* argument) {
+    PoolRuntime* runtime = reinterpret_cast<PoolRuntime*>(self);  // abi_ is the first member
+    const long long total_ns = count * std::max<long long>(1, cost_ns);
+    const int threads = self->thread_count;
+    if (threads <= 1 || count <= 1 || total_ns < kSerialBelowNs) {
+      if (count > 0) task(argument, 0, count);
+      return;
+    }
+    const long long by_threads = (count + threads * kRangesPerThread - 1) / (threads * kRangesPerThread);
+    const long long by_cost = (kMinRangeNs + cost_ns - 1) / std::max<long long>(1, cost_ns);
+    auto shared = std::make_shared<Shared>();
+    shared->task = task;
+    shared->argument = argument;
+    shared->count = count;
+    shared->range = std::max<long long>(1, std::max(by_threads, by_cost));
+    const long long ranges = (count + shared->range - 1) / shared->range;
+    const long long helpers = std::min<long long>(threads, ranges) - 1;
+    for (long long i = 0; i < helpers; ++i) runtime->pool_->Schedule([shared] { shared->Work(); });
+    shared->Work();
+    for (int spins = 0; shared->finished.load(std::memory_order_acquire) < count; ++spins) {
+      if (spins < 2000) RelaxCpu();
+      else std::this_thread::yield();
+    }
+  }
+
+  static void RelaxCpu() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+  }
+
+  StitchRuntime abi_;
+  tensorflow::thread::ThreadPool* pool_;
+};
+
+}  // namespace stitchfleet
+
+#endif  // STITCHFLEET_PLUGIN_NATIVE_PARALLEL_FOR_H_

@@ -1,0 +1,104 @@
+// One random stream for both arms of a job.
+//
+// Each executor has kernels of its own, so a *seeded* stateful random op would begin its stream anew in the other arm. Where a
+// job has set a seed, both arms get this op instead, which hands out TensorFlow's own Philox key and counter from a state that
+// belongs to the node, not to the executor; a stateless op of TensorFlow's draws the numbers. The sequence is bit for bit that of
+// the op it stands for: same key (seed), same counter (seed2 in the upper half), and the same reservation per call
+// (GuardedPhiloxRandom::ReserveRandomOutputs: 256 blocks of 128 bits for each element, as random_op.cc asks for).
+
+#include <mutex>
+#include <string>
+#include <unordered_map>
+
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/shape_inference.h"
+#include "tensorflow/core/lib/random/philox_random.h"
+
+namespace stitchfleet {
+namespace {
+
+using tensorflow::OpKernel;
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+using tensorflow::random::PhiloxRandom;
+
+REGISTER_OP("StitchfleetRandomStream")
+    .Input("shape: S")
+    .Output("key: uint64")
+    .Output("counter: uint64")
+    .Attr("S: {int32, int64}")
+    .Attr("seed: int")
+    .Attr("seed2: int")
+    .Attr("stream: string")
+    .Attr("blocks_per_element: int = 256")
+    .SetIsStateful()
+    .SetShapeFn([](tensorflow::shape_inference::InferenceContext* c) {
+      c->set_output(0, c->Vector(1));
+      c->set_output(1, c->Vector(2));
+      return absl::OkStatus();
+    });
+
+struct Stream {
+  std::mutex mutex;
+  PhiloxRandom generator;
+};
+
+// Streams live as long as the process: an arm's executor may be rebuilt, its random sequence goes on.
+Stream& FindStream(const std::string& name, uint64_t seed, uint64_t seed2) {
+  static std::mutex* mutex = new std::mutex;
+  static auto* streams = new std::unordered_map<std::string, Stream*>;
+  std::lock_guard<std::mutex> lock(*mutex);
+  Stream*& stream = (*streams)[name];
+  if (stream == nullptr) {
+    stream = new Stream;
+    stream->generator = PhiloxRandom(seed, seed2);
+  }
+  return *stream;
+}
+
+class RandomStreamOp : public OpKernel {
+ public:
+  explicit RandomStreamOp(OpKernelConstruction* c) : OpKernel(c) {
+    int64_t seed = 0, seed2 = 0;
+    std::string stream;
+    OP_REQUIRES_OK(c, c->GetAttr("seed", &seed));
+    OP_REQUIRES_OK(c, c->GetAttr("seed2", &seed2));
+    OP_REQUIRES_OK(c, c->GetAttr("stream", &stream));
+    OP_REQUIRES_OK(c, c->GetAttr("blocks_per_element", &blocks_per_element_));
+    stream_ = &FindStream(stream, seed, seed2);
+  }
+
+  void Compute(OpKernelContext* ctx) override {
+    const Tensor& shape = ctx->input(0);
+    int64_t elements = 1;
+    for (int64_t i = 0; i < shape.NumElements(); ++i) {
+      elements *= shape.dtype() == tensorflow::DT_INT32 ? static_cast<int64_t>(shape.flat<int32_t>()(i)) : shape.flat<int64_t>()(i);
+    }
+    Tensor *key = nullptr, *counter = nullptr;
+    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, TensorShape({1}), &key));
+    OP_REQUIRES_OK(ctx, ctx->allocate_output(1, TensorShape({2}), &counter));
+    PhiloxRandom generator;
+    {
+      std::lock_guard<std::mutex> lock(stream_->mutex);
+      generator = stream_->generator;
+      stream_->generator.Skip(static_cast<uint64_t>(elements) * blocks_per_element_);
+    }
+    key->flat<tensorflow::uint64>()(0) = Join(generator.key()[0], generator.key()[1]);
+    counter->flat<tensorflow::uint64>()(0) = Join(generator.counter()[0], generator.counter()[1]);
+    counter->flat<tensorflow::uint64>()(1) = Join(generator.counter()[2], generator.counter()[3]);
+  }
+
+ private:
+  static tensorflow::uint64 Join(uint32_t low, uint32_t high) { return static_cast<tensorflow::uint64>(high) << 32 | low; }
+
+  Stream* stream_ = nullptr;
+  int64_t blocks_per_element_ = 256;
+};
+
+REGISTER_KERNEL_BUILDER(Name("StitchfleetRandomStream").Device(tensorflow::DEVICE_CPU), RandomStreamOp);
+
+}  // namespace
+}  // namespace stitchfleet

@@ -1,0 +1,289 @@
+#include "registry.h"
+
+#include <dlfcn.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+
+namespace stitchfleet {
+namespace {
+
+// At most this many mismatches wait for the guard with their tensors; further ones are counted only.
+constexpr size_t kMaxHeldMismatches = 4;
+
+std::string Hex(const std::string& bytes) {
+  static const char* digits = "0123456789abcdef";
+  std::string text;
+  for (unsigned char byte : bytes) {
+    text += digits[byte >> 4];
+    text += digits[byte & 15];
+  }
+  return text;
+}
+
+std::string RequestJson(const Signature& signature) {
+  std::string text = "{\"signature\":" + std::to_string(signature.id) + ",\"cluster\":\"" + signature.cluster->name + "\",\"inputs\":[";
+  for (size_t i = 0; i < signature.inputs.size(); ++i) {
+    const InputDescription& input = signature.inputs[i];
+    text += (i ? ",{\"dtype\":" : "{\"dtype\":") + std::to_string(input.dtype) + ",\"shape\":[";
+    for (size_t d = 0; d < input.shape.size(); ++d) text += (d ? "," : "") + std::to_string(input.shape[d]);
+    text += "]";
+    if (input.is_value) text += ",\"value\":\"" + Hex(input.value) + "\"";
+    text += "}";
+  }
+  return text + "]}";
+}
+
+}  // namespace
+
+Registry& Registry::Get() {
+  static Registry* registry = new Registry;  // never destroyed: op kernels may outlive static destruction
+  return *registry;
+}
+
+Cluster* Registry::FindOrCreateCluster(const std::string& name) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  auto& cluster = clusters_[name];
+  if (!cluster) {
+    cluster = std::make_unique<Cluster>();
+    cluster->name = name;
+  }
+  return cluster.get();
+}
+
+Cluster* Registry::FindCluster(const std::string& name) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  auto found = clusters_.find(name);
+  return found == clusters_.end() ? nullptr : found->second.get();
+}
+
+Signature* Registry::AddSignature(Cluster* cluster, const std::vector<int64_t>& key, std::vector<InputDescription> inputs) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (Signature* known = cluster->Find(key)) return known;
+  const int count = cluster->signature_count.load();
+  if (count == kMaxSignatures) {
+    cluster->gave_up.store(true);
+    return nullptr;
+  }
+  auto signature = std::make_unique<Signature>();
+  signature->id = static_cast<int>(signatures_.size());
+  signature->cluster = cluster;
+  signature->key = key;
+  signature->inputs = std::move(inputs);
+  Signature* added = signature.get();
+  signatures_.push_back(std::move(signature));
+  cluster->signatures[count] = added;
+  cluster->signature_count.store(count + 1, std::memory_order_release);
+  requests_.push_back(added->id);
+  requested_.notify_one();
+  return added;
+}
+
+void Registry::ReportMismatch(Signature& signature, std::unique_ptr<Mismatch> mismatch) {
+  State state = signature.state.load();
+  while ((state == State::kVerify || state == State::kStitched) &&
+         !signature.state.compare_exchange_weak(state, State::kSuspect)) {
+  }
+  mismatch->signature = signature.id;
+  mismatch->step = current_step.load();
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (mismatches_.size() < kMaxHeldMismatches) mismatches_.push_back(std::move(mismatch));
+  requested_.notify_one();
+}
+
+std::string Registry::NextRequest(int timeout_ms) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  requested_.wait_for(lock, std::chrono::milliseconds(timeout_ms),
+                      [this] { return woken_ || !requests_.empty() || !mismatches_.empty(); });
+  woken_ = false;
+  if (requests_.empty()) return "";
+  const int id = requests_.front();
+  requests_.pop_front();
+  return RequestJson(*signatures_[id]);
+}
+
+void Registry::Wake() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  woken_ = true;
+  requested_.notify_all();
+}
+
+std::unique_ptr<Mismatch> Registry::NextMismatch() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (mismatches_.empty()) return nullptr;
+  auto first = std::move(mismatches_.front());
+  mismatches_.pop_front();
+  return first;
+}
+
+Signature* Registry::signature(int id) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return id >= 0 && id < static_cast<int>(signatures_.size()) ? signatures_[id].get() : nullptr;
+}
+
+}  // namespace stitchfleet
+
+// ---------------------------------------------------------------------------------------------------------------------------
+// The C interface that plugin/native_library.py speaks through ctypes. Strings returned are malloc'ed: free with stitchfleet_free.
+
+namespace {
+using stitchfleet::Registry;
+using stitchfleet::Signature;
+using stitchfleet::State;
+
+void CopyError(char* error, size_t capacity, const std::string& text) {
+  if (error == nullptr || capacity == 0) return;
+  std::strncpy(error, text.c_str(), capacity - 1);
+  error[capacity - 1] = 0;
+}
+}  // namespace
+
+extern "C" {
+
+void stitchfleet_free(void* pointer) { free(pointer); }
+void* stitchfleet_alloc(size_t bytes) { return malloc(bytes); }
+
+char* stitchfleet_next_request(int timeout_ms) {
+  const std::string request = Registry::Get().NextRequest(timeout_ms);
+  return request.empty() ? nullptr : strdup(request.c_str());
+}
+
+void stitchfleet_wake() { Registry::Get().Wake(); }
+
+// Loads `symbol` from `library` for a signature and makes it READY. output_shapes: for each output its rank, then its extents.
+// tolerances: relative, of_largest for each output. aliases: pairs (output, op input). Returns 0, or 1 with a line in `error`.
+int stitchfleet_install(int signature_id, const char* library, const char* symbol, int64_t scratch_bytes, int input_count,
+                        const int* kernel_inputs, int output_count, const int* output_dtypes, const int64_t* output_shapes,
+                        const double* tolerances, int alias_count, const int* aliases, char* error, size_t error_capacity) {
+  Signature* signature = Registry::Get().signature(signature_id);
+  if (signature == nullptr) {
+    CopyError(error, error_capacity, "no such signature");
+    return 1;
+  }
+  void* handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) {
+    CopyError(error, error_capacity, dlerror());
+    return 1;
+  }
+  auto executable = std::make_unique<stitchfleet::Executable>();
+  executable->kernel = reinterpret_cast<StitchKernel>(dlsym(handle, symbol));
+  if (executable->kernel == nullptr) {
+    CopyError(error, error_capacity, std::string("no symbol ") + symbol);
+    return 1;
+  }
+  executable->scratch_bytes = scratch_bytes;
+  executable->kernel_inputs.assign(kernel_inputs, kernel_inputs + input_count);
+  for (int i = 0; i < output_count; ++i) {
+    stitchfleet::OutputSpec output;
+    output.dtype = static_cast<tensorflow::DataType>(output_dtypes[i]);
+    const int64_t rank = *output_shapes++;
+    for (int64_t d = 0; d < rank; ++d) output.shape.AddDim(*output_shapes++);
+    output.tolerance = {tolerances[2 * i], tolerances[2 * i + 1], 0.0};
+    for (int k = 0; k < alias_count; ++k) {
+      if (aliases[2 * k] == i) output.aliases.push_back(aliases[2 * k + 1]);
+    }
+    executable->outputs.push_back(std::move(output));
+  }
+  signature->executable.store(executable.release(), std::memory_order_release);  // never freed: a step may be using it
+  State expected = State::kFallback;
+  signature->state.compare_exchange_strong(expected, State::kReady);
+  return 0;
+}
+
+// Moves a signature from one state to another; 1 when it was not in `from` (`from` below 0: any).
+int stitchfleet_move(int signature_id, int from, int to) {
+  Signature* signature = Registry::Get().signature(signature_id);
+  if (signature == nullptr) return 1;
+  if (from < 0) {
+    signature->state.store(static_cast<State>(to));
+    return 0;
+  }
+  State expected = static_cast<State>(from);
+  return signature->state.compare_exchange_strong(expected, static_cast<State>(to)) ? 0 : 1;
+}
+
+// Adds an absolute term to the tolerance of one output: the error bound that the guard's float64 oracle computed for it.
+int stitchfleet_allow(int signature_id, int output, double absolute) {
+  Signature* signature = Registry::Get().signature(signature_id);
+  if (signature == nullptr) return 1;
+  const stitchfleet::Executable* old = signature->executable.load();
+  if (old == nullptr || output < 0 || output >= static_cast<int>(old->outputs.size())) return 1;
+  auto changed = std::make_unique<stitchfleet::Executable>(*old);
+  changed->outputs[output].tolerance.absolute = absolute;
+  signature->executable.store(changed.release(), std::memory_order_release);
+  return 0;
+}
+
+// state, fallback calls, verify calls, stitched calls, mismatches, last good step | worst ratio, largest error.
+int stitchfleet_statistics(int signature_id, int64_t* integers, double* reals) {
+  Signature* signature = Registry::Get().signature(signature_id);
+  if (signature == nullptr) return 1;
+  integers[0] = static_cast<int64_t>(signature->state.load());
+  integers[1] = static_cast<int64_t>(signature->fallback_calls.load());
+  integers[2] = static_cast<int64_t>(signature->verify_calls.load());
+  integers[3] = static_cast<int64_t>(signature->stitched_calls.load());
+  integers[4] = static_cast<int64_t>(signature->mismatches.load());
+  integers[5] = signature->last_good_step.load();
+  reals[0] = signature->worst_ratio.load();
+  reals[1] = signature->largest_error.load();
+  return 0;
+}
+
+// unsigned calls, gave up on new signatures, enabled; 1 for an unknown cluster.
+int stitchfleet_cluster_statistics(const char* name, int64_t* integers) {
+  stitchfleet::Cluster* cluster = Registry::Get().FindCluster(name);
+  if (cluster == nullptr) return 1;
+  integers[0] = static_cast<int64_t>(cluster->unsigned_calls.load());
+  integers[1] = cluster->gave_up.load();
+  integers[2] = cluster->enabled.load();
+  return 0;
+}
+
+int stitchfleet_enable_cluster(const char* name, int enabled) {
+  Registry::Get().FindOrCreateCluster(name)->enabled.store(enabled != 0);
+  return 0;
+}
+
+void stitchfleet_enable(int enabled) { Registry::Get().enabled.store(enabled != 0); }
+
+// At the start of a step: its number, and which signatures it re-verifies (those with id % stride == offset; stride 0: none).
+void stitchfleet_begin_step(int64_t step, int sample_stride, int sample_offset) {
+  Registry& registry = Registry::Get();
+  registry.current_step.store(step, std::memory_order_relaxed);
+  registry.sample_offset.store(sample_offset, std::memory_order_relaxed);
+  registry.sample_stride.store(sample_stride, std::memory_order_relaxed);
+}
+
+// A mismatch with its tensors, or nullptr; destroy with stitchfleet_mismatch_free.
+void* stitchfleet_next_mismatch() { return Registry::Get().NextMismatch().release(); }
+void stitchfleet_mismatch_free(void* mismatch) { delete static_cast<stitchfleet::Mismatch*>(mismatch); }
+
+// signature, output, step, worst index, inputs, outputs | expected, actual, largest error, worst ratio.
+void stitchfleet_mismatch_facts(void* pointer, int64_t* integers, double* reals) {
+  const auto* mismatch = static_cast<const stitchfleet::Mismatch*>(pointer);
+  integers[0] = mismatch->signature;
+  integers[1] = mismatch->output;
+  integers[2] = mismatch->step;
+  integers[3] = mismatch->comparison.worst_index;
+  integers[4] = static_cast<int64_t>(mismatch->inputs.size());
+  integers[5] = static_cast<int64_t>(mismatch->expected.size());
+  reals[0] = mismatch->comparison.expected;
+  reals[1] = mismatch->comparison.actual;
+  reals[2] = mismatch->comparison.largest_error;
+  reals[3] = mismatch->comparison.worst_ratio;
+}
+
+// which: 0 input, 1 expected, 2 actual. Gives bytes, dtype, rank and up to 16 extents; the data lives as long as the mismatch.
+const void* stitchfleet_mismatch_tensor(void* pointer, int which, int index, int64_t* bytes, int* dtype, int* rank, int64_t* shape) {
+  const auto* mismatch = static_cast<const stitchfleet::Mismatch*>(pointer);
+  const auto& tensors = which == 0 ? mismatch->inputs : which == 1 ? mismatch->expected : mismatch->actual;
+  const tensorflow::Tensor& tensor = tensors.at(index);
+  *bytes = static_cast<int64_t>(tensor.TotalBytes());
+  *dtype = static_cast<int>(tensor.dtype());
+  *rank = std::min(16, tensor.dims());
+  for (int d = 0; d < *rank; ++d) shape[d] = tensor.dim_size(d);
+  return tensor.tensor_data().data();
+}
+
+}  // extern "C"

@@ -1,0 +1,144 @@
+// What the Stitch ops of a process share, and what Python steers: clusters, their signatures, executables, states and counters.
+//
+// A cluster is a structure (the op's `cluster` attribute, a hash of it); a signature is one set of input shapes and values seen
+// for it. Both live as long as the process: op kernels come and go with executors, counters and kernels stay.
+// Reading on the step's path takes no lock; adding a signature or installing a kernel takes one mutex.
+
+#ifndef STITCHFLEET_PLUGIN_NATIVE_REGISTRY_H_
+#define STITCHFLEET_PLUGIN_NATIVE_REGISTRY_H_
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "compare.h"
+#include "stitch_abi.h"
+#include "tensorflow/core/framework/tensor.h"
+
+namespace stitchfleet {
+
+enum class State : int { kFallback = 0, kReady = 1, kVerify = 2, kStitched = 3, kSuspect = 4, kReverted = 5 };
+
+struct InputDescription {
+  int dtype = 0;
+  std::vector<int64_t> shape;
+  bool is_value = false;
+  std::string value;  // raw bytes, when is_value
+};
+
+struct OutputSpec {
+  tensorflow::DataType dtype;
+  tensorflow::TensorShape shape;
+  Tolerance tolerance;
+  std::vector<int> aliases;  // op inputs whose buffer the kernel may write this output into
+};
+
+struct Executable {
+  StitchKernel kernel = nullptr;
+  int64_t scratch_bytes = 0;
+  std::vector<int> kernel_inputs;  // op inputs, in the order of the kernel's parameters
+  std::vector<OutputSpec> outputs;
+};
+
+struct Cluster;
+
+struct Signature {
+  int id = 0;
+  Cluster* cluster = nullptr;
+  std::vector<int64_t> key;
+  std::vector<InputDescription> inputs;
+  std::atomic<State> state{State::kFallback};
+  std::atomic<const Executable*> executable{nullptr};
+  std::atomic<uint64_t> fallback_calls{0}, verify_calls{0}, stitched_calls{0}, mismatches{0};
+  std::atomic<int64_t> last_good_step{-1};
+  std::atomic<double> worst_ratio{0.0}, largest_error{0.0};
+
+  void ObserveError(double ratio, double error) {
+    RaiseTo(worst_ratio, ratio);
+    RaiseTo(largest_error, error);
+  }
+
+ private:
+  static void RaiseTo(std::atomic<double>& target, double value) {
+    double seen = target.load(std::memory_order_relaxed);
+    while (value > seen && !target.compare_exchange_weak(seen, value, std::memory_order_relaxed)) {
+    }
+  }
+};
+
+// XLA's rule for shapes that never settle (its "megamorphic" cut-off), as a number of signatures.
+constexpr int kMaxSignatures = 16;
+
+struct Cluster {
+  std::string name;
+  std::atomic<bool> enabled{true};
+  std::atomic<bool> gave_up{false};
+  std::atomic<uint64_t> unsigned_calls{0};
+  std::atomic<int> signature_count{0};
+  std::array<Signature*, kMaxSignatures> signatures{};
+
+  Signature* Find(const std::vector<int64_t>& key) const {
+    const int count = signature_count.load(std::memory_order_acquire);
+    for (int i = 0; i < count; ++i) {
+      if (signatures[i]->key == key) return signatures[i];
+    }
+    return nullptr;
+  }
+};
+
+struct Mismatch {
+  int signature = 0;
+  int output = 0;
+  int64_t step = 0;
+  Comparison comparison;
+  std::vector<tensorflow::Tensor> inputs, expected, actual;
+};
+
+class Registry {
+ public:
+  static Registry& Get();
+
+  Cluster* FindOrCreateCluster(const std::string& name);
+  // nullptr when the cluster has too many signatures already.
+  Signature* AddSignature(Cluster* cluster, const std::vector<int64_t>& key, std::vector<InputDescription> inputs);
+  void ReportMismatch(Signature& signature, std::unique_ptr<Mismatch> mismatch);
+
+  // What a call has to do: the signature's state, changed to VERIFY where this step is sampled, to FALLBACK where all is off.
+  State EffectiveState(const Signature& signature) const {
+    if (!enabled.load(std::memory_order_relaxed)) return State::kFallback;
+    const State state = signature.state.load(std::memory_order_acquire);
+    if (state != State::kStitched) return state;
+    const int stride = sample_stride.load(std::memory_order_relaxed);
+    if (stride > 0 && signature.id % stride == sample_offset.load(std::memory_order_relaxed)) return State::kVerify;
+    return state;
+  }
+
+  std::string NextRequest(int timeout_ms);  // JSON of a signature that wants a kernel, "" after the time-out
+  void Wake();                              // ends a NextRequest that waits
+  std::unique_ptr<Mismatch> NextMismatch();
+  Signature* signature(int id);
+  Cluster* FindCluster(const std::string& name);
+
+  std::atomic<bool> enabled{true};
+  std::atomic<int> sample_stride{0}, sample_offset{0};
+  std::atomic<int64_t> current_step{0};
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable requested_;
+  std::unordered_map<std::string, std::unique_ptr<Cluster>> clusters_;
+  std::deque<std::unique_ptr<Signature>> signatures_;
+  std::deque<int> requests_;
+  std::deque<std::unique_ptr<Mismatch>> mismatches_;
+  bool woken_ = false;
+};
+
+}  // namespace stitchfleet
+
+#endif  // STITCHFLEET_PLUGIN_NATIVE_REGISTRY_H_

@@ -1,0 +1,266 @@
+// The Stitch op: one cluster of TensorFlow's operators run as one generated kernel, with TensorFlow's own operators as fallback.
+//
+// What happens at a call, by the state of the executable that belongs to the inputs' shapes (its "signature"):
+//   FALLBACK  no kernel yet: the original operators run, carried as a serialized function in the attribute `body`
+//   READY     a kernel is installed but nobody has switched it on: as FALLBACK
+//   VERIFY    both run on the same tensors; the fallback's values flow on, the kernel's are compared with them
+//   STITCHED  the kernel alone, except on the steps that the job's guard samples: as VERIFY
+//   SUSPECT   a comparison failed: as FALLBACK until the guard has judged it
+//   REVERTED  as FALLBACK, for good
+// States change from outside (registry.h, through ctypes), never here except VERIFY or STITCHED -> SUSPECT.
+//
+// No thread of TensorFlow's ever waits for a compiler here: a new signature is put in a queue and the fallback runs.
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "compare.h"
+#include "parallel_for.h"
+#include "registry.h"
+#include "tensorflow/core/framework/function.h"
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/shape_inference.h"
+
+namespace stitchfleet {
+namespace {
+
+using tensorflow::AsyncOpKernel;
+using tensorflow::FunctionDefLibrary;
+using tensorflow::FunctionLibraryDefinition;
+using tensorflow::FunctionLibraryRuntime;
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::PartialTensorShape;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+
+REGISTER_OP("StitchfleetStitch")
+    .Input("args: Tin")
+    .Output("results: Tout")
+    .Attr("Tin: list(type) >= 0")
+    .Attr("Tout: list(type) >= 1")
+    .Attr("body: string")
+    .Attr("cluster: string")
+    .Attr("value_args: list(int) = []")
+    .Attr("output_shapes: list(shape) = []")
+    .SetShapeFn([](tensorflow::shape_inference::InferenceContext* c) {
+      std::vector<PartialTensorShape> shapes;
+      TF_RETURN_IF_ERROR(c->GetAttr("output_shapes", &shapes));
+      for (int i = 0; i < c->num_outputs(); ++i) {
+        tensorflow::shape_inference::ShapeHandle shape = c->UnknownShape();
+        if (i < static_cast<int>(shapes.size())) {
+          TF_RETURN_IF_ERROR(c->MakeShapeFromPartialTensorShape(shapes[i], &shape));
+        }
+        c->set_output(i, shape);
+      }
+      return absl::OkStatus();
+    })
+    .Doc("Operators that stitchfleet runs as one kernel. `body` is a FunctionDefLibrary whose first function is the original subgraph; "
+         "`value_args` are the arguments whose values (not only shapes) the kernel depends on.");
+
+class StitchOp : public AsyncOpKernel {
+ public:
+  explicit StitchOp(OpKernelConstruction* c) : AsyncOpKernel(c) {
+    std::string body, cluster;
+    OP_REQUIRES_OK(c, c->GetAttr("body", &body));
+    OP_REQUIRES_OK(c, c->GetAttr("cluster", &cluster));
+    OP_REQUIRES_OK(c, c->GetAttr("value_args", &value_args_));
+    FunctionDefLibrary library;
+    OP_REQUIRES(c, library.ParseFromString(body) && library.function_size() > 0,
+                tensorflow::errors::InvalidArgument("stitchfleet: the cluster ", cluster, " carries no readable body"));
+    function_name_ = library.function(0).signature().name();
+    library_ = std::make_unique<FunctionLibraryDefinition>(tensorflow::OpRegistry::Global(), library);
+    cluster_ = Registry::Get().FindOrCreateCluster(cluster);
+  }
+
+  void ComputeAsync(OpKernelContext* ctx, DoneCallback done) override {
+    Signature* signature = FindSignature(ctx);
+    const State state = signature == nullptr || !cluster_->enabled.load(std::memory_order_relaxed)
+                            ? State::kFallback
+                            : Registry::Get().EffectiveState(*signature);
+    if (state == State::kStitched) {
+      if (RunStitched(ctx, *signature)) {
+        done();
+        return;
+      }
+    } else if (state == State::kVerify) {
+      RunFallback(ctx, signature, std::move(done));
+      return;
+    }
+    if (signature != nullptr) signature->fallback_calls.fetch_add(1, std::memory_order_relaxed);
+    else cluster_->unsigned_calls.fetch_add(1, std::memory_order_relaxed);
+    RunFallback(ctx, nullptr, std::move(done));
+  }
+
+ private:
+  // The inputs' shapes and the value arguments' bytes as one row of integers. Returns nullptr when the cluster has given up on
+  // new signatures (shapes that never settle) or a value argument is too large to be part of a key.
+  Signature* FindSignature(OpKernelContext* ctx) {
+    thread_local std::vector<int64_t> key;
+    key.clear();
+    for (int i = 0; i < ctx->num_inputs(); ++i) {
+      const TensorShape& shape = ctx->input(i).shape();
+      key.push_back(shape.dims());
+      for (int d = 0; d < shape.dims(); ++d) key.push_back(shape.dim_size(d));
+    }
+    for (int i : value_args_) {
+      const Tensor& value = ctx->input(i);
+      const size_t bytes = value.TotalBytes();
+      if (bytes > kMaxValueArgumentBytes) return nullptr;
+      const size_t start = key.size();
+      key.resize(start + (bytes + 7) / 8, 0);
+      if (bytes != 0) std::memcpy(&key[start], value.tensor_data().data(), bytes);
+    }
+    Signature* found = cluster_->Find(key);
+    if (found != nullptr) return found;
+    std::vector<InputDescription> inputs;
+    for (int i = 0; i < ctx->num_inputs(); ++i) {
+      InputDescription input;
+      input.dtype = static_cast<int>(ctx->input(i).dtype());
+      for (int d = 0; d < ctx->input(i).dims(); ++d) input.shape.push_back(ctx->input(i).dim_size(d));
+      if (std::find(value_args_.begin(), value_args_.end(), i) != value_args_.end()) {
+        input.is_value = true;
+        input.value = std::string(ctx->input(i).tensor_data());
+      }
+      inputs.push_back(std::move(input));
+    }
+    return Registry::Get().AddSignature(cluster_, key, std::move(inputs));
+  }
+
+  // Runs the kernel into the op's outputs. False, with nothing done, when the executable does not fit the call.
+  bool RunStitched(OpKernelContext* ctx, Signature& signature) {
+    const Executable* executable = signature.executable.load(std::memory_order_acquire);
+    if (executable == nullptr || executable->outputs.size() != static_cast<size_t>(ctx->num_outputs())) return false;
+    absl::InlinedVector<void*, 8> outputs;
+    for (int i = 0; i < ctx->num_outputs(); ++i) {
+      const OutputSpec& spec = executable->outputs[i];
+      Tensor* output = nullptr;
+      const absl::Status status =
+          spec.aliases.empty() ? ctx->allocate_output(i, spec.shape, &output)
+                               : ctx->forward_input_or_allocate_output(spec.aliases, i, spec.shape, &output);
+      if (!status.ok()) {  // out of memory: the fallback would be too, and says it in TensorFlow's words
+        ctx->SetStatus(status);
+        return true;
+      }
+      outputs.push_back(const_cast<char*>(output->tensor_data().data()));
+    }
+    const absl::Status status = Launch(ctx, *executable, outputs);
+    if (!status.ok()) ctx->SetStatus(status);
+    signature.stitched_calls.fetch_add(1, std::memory_order_relaxed);
+    return true;
+  }
+
+  absl::Status Launch(OpKernelContext* ctx, const Executable& executable, const absl::InlinedVector<void*, 8>& outputs) {
+    absl::InlinedVector<const void*, 16> inputs;
+    for (int i : executable.kernel_inputs) inputs.push_back(ctx->input(i).tensor_data().data());
+    Tensor scratch;
+    void* scratch_data = nullptr;
+    if (executable.scratch_bytes > 0) {
+      TF_RETURN_IF_ERROR(
+          ctx->allocate_temp(tensorflow::DT_INT8, TensorShape({executable.scratch_bytes}), &scratch));
+      scratch_data = const_cast<char*>(scratch.tensor_data().data());
+    }
+    PoolRuntime runtime(ctx->device()->tensorflow_cpu_worker_threads()->workers);
+    executable.kernel(inputs.data(), outputs.data(), scratch_data, runtime.abi());
+    return absl::OkStatus();
+  }
+
+  // Runs the original operators. With `verify`, the kernel then runs on the same tensors and is compared with them.
+  void RunFallback(OpKernelContext* ctx, Signature* verify, DoneCallback done) {
+    FunctionLibraryRuntime* runtime = ctx->function_library();
+    OP_REQUIRES_ASYNC(ctx, runtime != nullptr, tensorflow::errors::FailedPrecondition("stitchfleet: no function runtime here"), done);
+    FunctionLibraryRuntime::Handle handle;
+    OP_REQUIRES_OK_ASYNC(ctx, Instantiate(ctx, runtime, &handle), done);
+    FunctionLibraryRuntime::Options options(ctx->step_id());
+    options.step_container = ctx->step_container();
+    options.cancellation_manager = ctx->cancellation_manager();
+    options.rendezvous = ctx->rendezvous();
+    options.runner = ctx->runner();
+    options.stats_collector = ctx->stats_collector();
+    options.collective_executor = ctx->collective_executor();
+    std::vector<Tensor> arguments;
+    arguments.reserve(ctx->num_inputs());
+    for (int i = 0; i < ctx->num_inputs(); ++i) arguments.push_back(ctx->input(i));
+    auto results = std::make_shared<std::vector<Tensor>>();
+    runtime->Run(options, handle, arguments, results.get(), [this, ctx, verify, results, done = std::move(done)](const absl::Status& status) {
+      if (!status.ok()) {
+        ctx->SetStatus(status);
+      } else {
+        if (verify != nullptr) Verify(ctx, *verify, *results);
+        for (size_t i = 0; i < results->size(); ++i) ctx->set_output(i, (*results)[i]);
+      }
+      done();
+    });
+  }
+
+  void Verify(OpKernelContext* ctx, Signature& signature, const std::vector<Tensor>& expected) {
+    const Executable* executable = signature.executable.load(std::memory_order_acquire);
+    if (executable == nullptr) return;
+    auto mismatch = std::make_unique<Mismatch>();
+    if (executable->outputs.size() != expected.size()) return;
+    absl::InlinedVector<void*, 8> outputs;
+    for (const OutputSpec& spec : executable->outputs) {
+      Tensor output;
+      if (!ctx->allocate_temp(spec.dtype, spec.shape, &output).ok()) return;  // no memory to verify with: not verified
+      outputs.push_back(const_cast<char*>(output.tensor_data().data()));
+      mismatch->actual.push_back(std::move(output));
+    }
+    if (!Launch(ctx, *executable, outputs).ok()) return;
+    bool agree = true;
+    for (size_t i = 0; i < expected.size(); ++i) {
+      const Comparison comparison = Compare(expected[i], mismatch->actual[i], executable->outputs[i].tolerance);
+      signature.ObserveError(comparison.worst_ratio, comparison.largest_error);
+      if (!comparison.agree && agree) {
+        agree = false;
+        mismatch->output = static_cast<int>(i);
+        mismatch->comparison = comparison;
+      }
+    }
+    signature.verify_calls.fetch_add(1, std::memory_order_relaxed);
+    if (agree) {
+      signature.last_good_step.store(Registry::Get().current_step.load(std::memory_order_relaxed), std::memory_order_relaxed);
+      return;
+    }
+    signature.mismatches.fetch_add(1, std::memory_order_relaxed);
+    for (int i = 0; i < ctx->num_inputs(); ++i) mismatch->inputs.push_back(ctx->input(i));
+    mismatch->expected = expected;
+    Registry::Get().ReportMismatch(signature, std::move(mismatch));
+  }
+
+  absl::Status Instantiate(OpKernelContext* ctx, FunctionLibraryRuntime* runtime, FunctionLibraryRuntime::Handle* handle) {
+    {
+      tensorflow::tf_shared_lock lock(mutex_);
+      for (const auto& known : handles_) {
+        if (known.first == runtime) {
+          *handle = known.second;
+          return absl::OkStatus();
+        }
+      }
+    }
+    FunctionLibraryRuntime::InstantiateOptions options;
+    options.lib_def = library_.get();  // self-contained: a plugin optimizer cannot add functions to the graph's own library
+    options.target = ctx->device()->name();
+    TF_RETURN_IF_ERROR(runtime->Instantiate(function_name_, tensorflow::AttrSlice(), options, handle));
+    tensorflow::mutex_lock lock(mutex_);
+    handles_.emplace_back(runtime, *handle);
+    return absl::OkStatus();
+  }
+
+  static constexpr size_t kMaxValueArgumentBytes = 512;  // shapes, axes and permutations are some tens of bytes
+
+  std::vector<int> value_args_;
+  std::string function_name_;
+  std::unique_ptr<FunctionLibraryDefinition> library_;
+  Cluster* cluster_ = nullptr;
+  tensorflow::mutex mutex_;
+  std::vector<std::pair<FunctionLibraryRuntime*, FunctionLibraryRuntime::Handle>> handles_;
+};
+
+REGISTER_KERNEL_BUILDER(Name("StitchfleetStitch").Device(tensorflow::DEVICE_CPU), StitchOp);
+
+}  // namespace
+}  // namespace stitchfleet

@@ -1,0 +1,108 @@
+"""A placed GraphDef, indexed: nodes by number, data and control edges both ways, output names as functions need them.
+
+GraphDef spells an edge "node", "node:2" or "^node"; a FunctionDef spells it "node:output_argument:2". This is the only place that
+knows both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+NodeDef = Any  # tensorflow.core.framework.node_def_pb2.NodeDef
+GraphDef = Any
+
+
+@dataclass(frozen=True)
+class Port:
+    """One output of one node."""
+
+    node: int
+    index: int
+
+
+@dataclass
+class GraphNode:
+    """One node; `inputs` in the op's order, `control` the nodes it waits for."""
+
+    index: int
+    proto: NodeDef
+    inputs: list[Port] = field(default_factory=list)
+    control: list[int] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return str(self.proto.name)
+
+    @property
+    def op(self) -> str:
+        return str(self.proto.op)
+
+
+class PlacedGraph:
+    """The graph as TensorFlow's optimizer offers it. Raises ValueError for an edge to a node that is not there."""
+
+    def __init__(self, graph: GraphDef) -> None:
+        self.graph = graph
+        self.nodes = [GraphNode(i, proto) for i, proto in enumerate(graph.node)]
+        self.by_name = {node.name: node.index for node in self.nodes}
+        self.consumers: list[list[tuple[int, int]]] = [[] for _ in self.nodes]
+        """For each node, (consumer, output index) of each data edge that leaves it."""
+        self.control_consumers: list[list[int]] = [[] for _ in self.nodes]
+        for node in self.nodes:
+            for text in node.proto.input:
+                if text.startswith("^"):
+                    source = self._find(text[1:], node)
+                    node.control.append(source)
+                    self.control_consumers[source].append(node.index)
+                    continue
+                name, _, output = text.partition(":")
+                port = Port(self._find(name, node), int(output or 0))
+                node.inputs.append(port)
+                self.consumers[port.node].append((node.index, port.index))
+
+    def _find(self, name: str, user: GraphNode) -> int:
+        found = self.by_name.get(name)
+        if found is None:
+            raise ValueError(f"node {user.name} reads {name}, which is not in the graph")
+        return found
+
+
+class OpDefinitions:
+    """Output arguments, output types and statefulness of operators, from TensorFlow's registry."""
+
+    def __init__(self) -> None:
+        from tensorflow.python.framework import op_def_registry
+
+        self._registry = op_def_registry
+        self._known: dict[str, Any] = {}
+
+    def find(self, op: str) -> Any | None:
+        """The OpDef, or None for an operator that TensorFlow's Python side does not know."""
+        if op not in self._known:
+            self._known[op] = self._registry.get(op)
+        return self._known[op]
+
+    def is_stateful(self, op: str) -> bool:
+        definition = self.find(op)
+        return definition is None or bool(definition.is_stateful)
+
+    def outputs(self, node: NodeDef) -> list[tuple[str, int, int]]:
+        """(output argument, index within it, DataType number) of each output of a node."""
+        return self._arguments(node, self.find(node.op).output_arg)
+
+    def inputs(self, node: NodeDef) -> list[tuple[str, int, int]]:
+        """(input argument, index within it, DataType number) of each data input of a node."""
+        return self._arguments(node, self.find(node.op).input_arg)
+
+    @staticmethod
+    def _arguments(node: NodeDef, arguments: Any) -> list[tuple[str, int, int]]:
+        found: list[tuple[str, int, int]] = []
+        for argument in arguments:
+            if argument.type_list_attr:
+                types = list(node.attr[argument.type_list_attr].list.type)
+            else:
+                dtype = argument.type or node.attr[argument.type_attr].type
+                types = [dtype] * (int(node.attr[argument.number_attr].i) if argument.number_attr else 1)
+            found += [(str(argument.name), i, int(dtype)) for i, dtype in enumerate(types)]
+        return found

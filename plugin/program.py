@@ -1,0 +1,187 @@
+"""One training function (or one set of fetches) of a job and the phase that it is in.
+
+    WARM_UP -> TRACE -> COMPILE -> BASELINE -> VERIFY -> STITCHED -> (REVERTED)
+                 |         |                      |          |
+                 +---------+------ PLAIN (nothing to stitch, nothing compiled, does not pay, switched off)
+
+    WARM_UP   plain; nobody counts
+    TRACE     one step in the stitched arm, whose ops run their fallbacks and thereby ask for kernels
+    COMPILE   plain, while the service works; nobody counts, it disturbs the job
+    BASELINE  plain alone, timed
+    VERIFY    the stitched arm, both computed on the job's own tensors, TensorFlow's values flow on
+    STITCHED  the stitched arm with sampled re-verification, and short plain blocks by the schedule
+    REVERTED  plain for good: the guard found too much wrong, or the user said so
+
+A Program decides about the next step only from what it is told; it starts nothing and waits for nothing.
+"""
+
+from __future__ import annotations
+
+import collections
+import enum
+import statistics
+import time
+from dataclasses import dataclass, field
+
+from .clusters import ClusterPlan
+from .schedule import Schedule
+from .settings import Settings
+from .switch import Arm
+
+
+class Phase(enum.Enum):
+    WARM_UP = "warm-up"
+    TRACE = "trace"
+    COMPILE = "compile"
+    BASELINE = "baseline"
+    VERIFY = "verify"
+    STITCHED = "stitched"
+    PLAIN = "plain"
+    REVERTED = "reverted"
+
+
+MIN_BASELINE_STEPS = 8
+"""A baseline shorter than this says nothing, however long its steps are."""
+
+
+@dataclass
+class Ticket:
+    """One step that has begun. `counted`: its duration may be compared (no warm-up, no compiler beside it, no change of arm)."""
+
+    program: Program
+    step: int
+    arm: Arm
+    phase: Phase
+    counted: bool
+    pair: int | None
+    start_ns: int
+
+
+@dataclass
+class Block:
+    """The counted steps of one arm of one pair; durations in nanoseconds."""
+
+    pair: int
+    arm: Arm
+    first_step: int
+    durations_ns: list[int] = field(default_factory=list)
+
+
+class Program:
+    """The state of one training function. Methods are called from the thread that runs its steps, except the few that say so."""
+
+    def __init__(self, name: str, kind: str, settings: Settings) -> None:
+        self.name, self.kind, self.settings = name, kind, settings
+        self.phase = Phase.WARM_UP
+        self.reason = ""
+        """Why it is PLAIN or REVERTED, in words."""
+        self.generation = 0
+        self.steps = 0
+        self.phase_steps = 0
+        self.phase_start_ns = time.perf_counter_ns()
+        self.first_step_ns: int | None = None
+        self.stitched_after_seconds: float | None = None
+        self.durations_ns: dict[Phase, list[int]] = {phase: [] for phase in Phase}
+        """Counted durations by phase; those of STITCHED hold the stitched arm's only."""
+        self.plain_block_ns: list[int] = []
+        self.blocks: dict[tuple[int, Arm], Block] = {}
+        self.total_ns = 0
+        self.overhead_ns = 0
+        """Time of steps that stitching itself cost: the trace and verify steps beyond a plain step's."""
+        self.plan: ClusterPlan | None = None
+        self.cluster_count = 0
+        self.writes_variables = False
+        self.steps_by_arm = collections.Counter[Arm]()
+        self.schedule = Schedule(name, settings.block_steps, settings.pairs, settings.plain_share)
+        self._seen_arms: set[tuple[Arm, int]] = set()
+
+    # ---- what the graph said (called while TensorFlow offers it, on the step's thread)
+
+    def note_plan(self, plan: ClusterPlan, count: int) -> None:
+        """The clusters of one graph of this program; later graphs (other shapes) add to the first."""
+        self.plan = plan if self.plan is None or len(plan.clusters) > len(self.plan.clusters) else self.plan
+        self.cluster_count = max(self.cluster_count, count)
+
+    def refuse(self, reason: str) -> None:
+        """The program stays plain."""
+        if self.phase not in (Phase.PLAIN, Phase.REVERTED):
+            self.enter(Phase.PLAIN, reason)
+
+    # ---- phases
+
+    def enter(self, phase: Phase, reason: str = "") -> None:
+        self.phase, self.phase_steps = phase, 0
+        self.phase_start_ns = time.perf_counter_ns()
+        if reason:
+            self.reason = reason
+        if phase is Phase.STITCHED and self.stitched_after_seconds is None and self.first_step_ns is not None:
+            self.stitched_after_seconds = (self.phase_start_ns - self.first_step_ns) / 1e9
+
+    @property
+    def settled(self) -> bool:
+        """Nothing more will happen: steps need not be looked at."""
+        return self.phase in (Phase.PLAIN, Phase.REVERTED)
+
+    def begin(self, quiet: bool) -> Ticket:
+        """The next step's arm. `quiet`: no process of ours is at work beside the job."""
+        phase, arm, counted, pair = self.phase, Arm.PLAIN, quiet, None
+        if phase is Phase.WARM_UP:
+            counted = False
+        elif phase in (Phase.TRACE, Phase.VERIFY):
+            arm, counted = Arm.STITCHED, False
+        elif phase is Phase.COMPILE:
+            counted = False
+        elif phase is Phase.STITCHED:
+            slot = self.schedule.slot(self.phase_steps)
+            arm, pair = slot.arm, slot.pair
+            counted = quiet and not slot.first
+        # an executor's first run builds it
+        if (arm, self.generation) not in self._seen_arms:
+            self._seen_arms.add((arm, self.generation))
+            counted = False
+        return Ticket(self, self.steps, arm, phase, counted, pair, time.perf_counter_ns())
+
+    def end(self, ticket: Ticket, end_ns: int, quiet: bool) -> int:
+        """Books a step that has ended; returns its duration in nanoseconds."""
+        duration = end_ns - ticket.start_ns
+        counted = ticket.counted = ticket.counted and quiet
+        if self.first_step_ns is None:
+            self.first_step_ns = ticket.start_ns
+        self.steps += 1
+        self.total_ns += duration
+        self.steps_by_arm[ticket.arm] += 1
+        if ticket.phase is self.phase:
+            self.phase_steps += 1
+        if counted:
+            if ticket.phase is Phase.STITCHED and ticket.arm is Arm.PLAIN:
+                self.plain_block_ns.append(duration)
+            else:
+                self.durations_ns[ticket.phase].append(duration)
+        if ticket.pair is not None and counted:
+            block = self.blocks.setdefault((ticket.pair, ticket.arm), Block(ticket.pair, ticket.arm, ticket.step))
+            block.durations_ns.append(duration)
+        if ticket.phase in (Phase.TRACE, Phase.VERIFY):
+            self.overhead_ns += max(0, duration - self.typical_plain_ns())
+        return duration
+
+    def typical_plain_ns(self) -> int:
+        plain = self.durations_ns[Phase.BASELINE] + self.plain_block_ns
+        return int(statistics.median(plain)) if plain else 0
+
+    def baseline_is_done(self) -> bool:
+        counted = len(self.durations_ns[Phase.BASELINE])
+        if counted >= self.settings.baseline_steps:
+            return True
+        seconds = (time.perf_counter_ns() - self.phase_start_ns) / 1e9
+        return counted >= MIN_BASELINE_STEPS and seconds >= self.settings.baseline_seconds
+
+    def complete_pairs(self) -> list[tuple[Block, Block]]:
+        """(plain, stitched) of each pair of which both blocks have all their steps and lie in the past."""
+        found = []
+        for (pair, arm), plain in sorted(self.blocks.items()):
+            stitched = self.blocks.get((pair, Arm.STITCHED))
+            if arm is Arm.PLAIN and stitched is not None:
+                full = self.settings.block_steps
+                if len(plain.durations_ns) == full and len(stitched.durations_ns) == full:
+                    found.append((plain, stitched))
+        return found

@@ -1,0 +1,83 @@
+"""Seeded stateful random operators, given one stream for both arms (see native/random_stream.cc for why and how).
+
+Only operators whose numbers a stateless operator of TensorFlow's draws bit for bit are replaced. An operator without a seed draws
+from a fresh stream in every run anyway, so it is left alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import Any
+
+# stateful operator -> the stateless one with the same distribution code over the same Philox stream
+STATELESS = {
+    "RandomUniform": "StatelessRandomUniformV2",
+    "RandomStandardNormal": "StatelessRandomNormalV2",
+    "TruncatedNormal": "StatelessTruncatedNormalV2",
+    "RandomUniformInt": "StatelessRandomUniformIntV2",
+}
+# stateful, seedable, and without such a twin: a job that seeds one of these cannot take its arms in turn and stay itself
+WITHOUT_TWIN = frozenset(
+    "Multinomial RandomGamma RandomPoisson RandomPoissonV2 RandomShuffle ParameterizedTruncatedNormal RandomCrop".split()
+)
+PHILOX = 1  # tensorflow/core/framework/rng_alg.h: RNG_ALG_PHILOX
+
+
+def is_seeded(node: Any) -> bool:
+    return bool(node.attr["seed"].i or node.attr["seed2"].i)
+
+
+def seeded_without_twin(nodes: Iterable[Any]) -> list[str]:
+    """Names of seeded random operators whose stream the arms cannot share."""
+    return [node.name for node in nodes if node.op in WITHOUT_TWIN and is_seeded(node)]
+
+
+def fingerprint(graph: Any) -> str:
+    """Equal for the graphs that one function offers in its two arms, different for its other traces (other argument shapes)."""
+    text = hashlib.sha256()
+    for node in graph.node:
+        if node.op in STATELESS or node.op in ("_Arg", "_Retval"):
+            text.update(f"{node.name} {node.op};".encode())
+            for key in ("seed", "seed2", "_output_shapes"):
+                if key in node.attr:  # reading a missing key of a protobuf map would add it
+                    text.update(node.attr[key].SerializeToString(deterministic=True))
+    text.update(str(len(graph.node)).encode())
+    return text.hexdigest()[:16]
+
+
+def share_streams(graph: Any, owner: str) -> int:
+    """Replaces the seeded random operators of a GraphDef in place; returns how many. `owner` names the function they belong to."""
+    seeded = [node for node in graph.node if node.op in STATELESS and is_seeded(node)]
+    if not seeded:
+        return 0
+    mark = fingerprint(graph)
+    for node in seeded:
+        shape = node.input[0]
+        control = [name for name in node.input if name.startswith("^")]
+        rest = [name for name in node.input[1:] if not name.startswith("^")]
+        stream = graph.node.add(
+            name=f"{node.name}/stitchfleet_stream", op="StitchfleetRandomStream", device=node.device, input=[shape, *control]
+        )
+        stream.attr["S"].type = node.attr["T"].type
+        stream.attr["seed"].i = node.attr["seed"].i
+        stream.attr["seed2"].i = node.attr["seed2"].i
+        stream.attr["stream"].s = f"{owner}/{mark}/{node.name}".encode()
+        algorithm = graph.node.add(
+            name=f"{node.name}/stitchfleet_algorithm", op="Const", device=node.device, input=[f"^{stream.name}"]
+        )
+        algorithm.attr["dtype"].type = 3
+        algorithm.attr["value"].tensor.dtype = 3
+        algorithm.attr["value"].tensor.tensor_shape.SetInParent()
+        algorithm.attr["value"].tensor.int_val.append(PHILOX)
+        dtype = node.attr["Tout"].type if node.op == "RandomUniformInt" else node.attr["dtype"].type
+        shape_type = node.attr["T"].type
+        node.op = STATELESS[node.op]
+        del node.input[:]
+        node.input.extend([shape, stream.name, f"{stream.name}:1", algorithm.name, *rest])
+        for key in ("seed", "seed2", "T", "Tout"):
+            if key in node.attr:
+                del node.attr[key]
+        node.attr["dtype"].type = dtype
+        node.attr["Tshape"].type = shape_type
+    return len(seeded)

@@ -1,0 +1,183 @@
+"""The plugin's side of telemetry: what the job measured goes to the spool; the shipper, a process of its own, takes it from there."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from stitchfleet.telemetry import recording, savings
+
+from .containment import say
+from .memory_watch import peak_bytes
+from .program import Phase, Program, Ticket
+from .settings import Settings
+from .switch import Arm
+
+if TYPE_CHECKING:
+    from .job import Job
+
+# The main program is known only after some steps; until then steps wait here, a bounded number of them.
+MAX_WAITING = 256
+
+
+class Records:
+    """Where a job's measurements go. Nothing here raises after construction; what is lost is counted."""
+
+    def __init__(self, settings: Settings, run_id: str, cache: pathlib.Path) -> None:
+        self.settings = settings
+        self.folder = _own_folder((settings.data or cache / "records") / run_id)
+        self.recorder: recording.Recorder | None = None
+        self.lost_before_start = 0
+        self.main: Program | None = None
+        self._waiting: list[tuple[Program, int, int, int]] = []
+        self._blocks_sent: set[tuple[str, int]] = set()
+        self._shipper: subprocess.Popen[bytes] | None = None
+        self.identity = recording.JobIdentity.from_environment(run_id, **_known_facts())
+        try:
+            self.recorder = recording.Recorder(self.folder, self.identity)
+        except OSError as error:
+            say(f"nothing of this job will be recorded: {error}")
+
+    @property
+    def lost(self) -> int:
+        return self.lost_before_start + (self.recorder.lost if self.recorder is not None else 0)
+
+    def iteration(self, program: Program, ticket: Ticket, duration_ns: int) -> None:
+        """Books one step. Steps of the main program (the training function) are the job's iterations."""
+        arm = int(ticket.arm) if ticket.counted else recording.UNCOUNTED
+        if self.main is None:
+            self._waiting.append((program, ticket.step, arm, duration_ns))
+            self._choose_main()
+            return
+        if program is not self.main:
+            return
+        if self.recorder is None:
+            self.lost_before_start += 1
+        else:
+            self.recorder.iteration(ticket.step, arm, duration_ns)
+
+    def _choose_main(self) -> None:
+        """The first program that writes variables and has run twice; else, after MAX_WAITING steps, the one with the most time."""
+        programs = {id(program): program for program, *_ in self._waiting}.values()
+        writers = [program for program in programs if program.writes_variables and program.steps >= 2]
+        if writers:
+            self.main = writers[0]
+        elif len(self._waiting) >= MAX_WAITING:
+            self.main = max(programs, key=lambda program: program.total_ns)
+        if self.main is None:
+            return
+        waiting, self._waiting = self._waiting, []
+        for program, step, arm, duration in waiting:
+            if program is self.main:
+                if self.recorder is None:
+                    self.lost_before_start += 1
+                else:
+                    self.recorder.iteration(step, arm, duration)
+
+    def event(self, kind: str, message: str, **facts: object) -> None:
+        if self.recorder is None:
+            self.lost_before_start += 1
+        else:
+            self.recorder.event(kind, message, facts)
+
+    def blocks(self, program: Program) -> None:
+        """Sends the pairs that have become complete."""
+        if program is not self.main or self.recorder is None:
+            return
+        for plain, stitched in program.complete_pairs():
+            if (program.name, plain.pair) in self._blocks_sent:
+                continue
+            self._blocks_sent.add((program.name, plain.pair))
+            for block in (plain, stitched):
+                self.recorder.arm_block(block.pair, int(block.arm), block.first_step, block.durations_ns)
+
+    def saving(self, program: Program) -> savings.Saving | None:
+        """The estimate from the program's complete pairs."""
+        return savings.estimate([(plain.durations_ns, stitched.durations_ns) for plain, stitched in program.complete_pairs()])
+
+    def start_shipper(self, pid: int) -> None:
+        """Starts the process that moves records to the database named in the settings, if one is."""
+        if self.settings.database is None or self.recorder is None:
+            return
+        from .client import clean_environment
+
+        try:
+            with open(self.folder / "shipper.log", "ab") as log:
+                self._shipper = subprocess.Popen(
+                    [
+                        *(sys.executable, "-m", "stitchfleet.telemetry.shipper", str(self.folder)),
+                        *("--database", self.settings.database, "--follow", str(pid)),
+                    ],
+                    env=clean_environment(),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            self.event("shipper", f"the shipper cannot be started: {error}")
+
+    def finish(self, job: Job) -> None:
+        """The last records: clusters, the job's end. Bounded in time."""
+        if self.recorder is None:
+            return
+        if self.main is None and self._waiting:
+            self.main = job.main_program
+            for program, step, arm, duration in self._waiting:
+                if program is self.main:
+                    self.recorder.iteration(step, arm, duration)
+            self._waiting = []
+        for program in job.programs:
+            self.blocks(program)
+        from .summary import cluster_facts
+
+        for facts in cluster_facts(job):
+            self.recorder.cluster(str(facts["name"]), facts)
+        main = self.main
+        self.recorder.job_end(
+            {
+                "ended": time.time(),
+                "overhead_ns": main.overhead_ns if main else 0,
+                "iterations_plain": main.steps_by_arm[Arm.PLAIN] if main else 0,
+                "iterations_stitched": main.steps_by_arm[Arm.STITCHED] if main else 0,
+                "phase": main.phase.value if main else Phase.WARM_UP.value,
+                "reason": main.reason if main else "no step was seen",
+                "peak_bytes": peak_bytes(),
+                "lost": self.lost,
+            }
+        )
+        self.recorder.close(timeout_s=2.0)
+
+
+def _own_folder(wanted: pathlib.Path) -> pathlib.Path:
+    """The folder for this process alone: children of a job that import TensorFlow too get one beside it."""
+    for folder in (wanted, wanted.with_name(f"{wanted.name}-{os.getpid()}")):
+        try:
+            folder.mkdir(parents=True, mode=0o700)
+            return folder
+        except FileExistsError:
+            continue
+        except OSError:
+            break
+    return wanted
+
+
+def _known_facts() -> dict[str, str]:
+    from importlib import metadata
+
+    facts = {"framework": "tensorflow"}
+    for name, distributions in (
+        ("framework_version", ("tensorflow-cpu", "tensorflow")),
+        ("plugin_version", ("stitchfleet",)),
+    ):
+        for distribution in distributions:
+            try:
+                facts[name] = metadata.version(distribution)
+                break
+            except metadata.PackageNotFoundError:
+                continue
+    return facts

@@ -1,0 +1,242 @@
+"""The compile service: a process of its own that turns clusters into checked kernels, so that neither TensorFlow's lowering nor a
+compiler's crash ever happens inside the training process.
+
+    request  {"id": 7, "cluster": name, "body": base64, "inputs": [{"dtype", "shape", "value"?}, ...]}
+    answer   {"id": 7, "kernel": {"library": path, "metadata": {...}, "kernel_inputs": [...]}}
+          or {"id": 7, "failure": one line, "ops": [TensorFlow operators that cannot be lowered]}
+    request  {"id": 8, "judge": path of a bundle}
+    answer   {"id": 8, "right": bool, "line": one line, "bounds": {"output number": absolute error bound, ...}}
+
+Lines of JSON over one socket, answers in any order. A request seen before is answered from the cache on disk without importing
+TensorFlow (3 s); new ones are lowered, compiled several to a translation unit, and run in a child of this process against the
+float64 oracle before anybody may load them. The process works at the lowest priority and ends with its trainer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import ctypes
+import hashlib
+import json
+import os
+import pathlib
+import select
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from stitchfleet.compiler import pipeline
+from stitchfleet.compiler.cache import KernelCache
+from stitchfleet.compiler.graph import Graph
+from stitchfleet.compiler.hlo_import import UnsupportedHloError, import_hlo_proto
+
+from . import bundle, lowering
+from .lowering import Argument, LoweringError
+
+BATCH = 8
+"""Kernels of one translation unit: the compiler's start-up is shared, and the first kernels are still early."""
+
+
+@dataclass
+class Work:
+    """One cluster to compile."""
+
+    id: int
+    cluster: str
+    body: bytes
+    arguments: list[Argument]
+    key: str
+    graph: Graph | None = None
+
+
+class Service:
+    """Answers requests; `send` delivers one answer."""
+
+    def __init__(self, cache: pathlib.Path, cache_bytes: int, send: Callable[[dict[str, Any]], None]) -> None:
+        self.index = cache / "requests"
+        self.index.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.kernels = KernelCache(cache / "kernels", cache_bytes)
+        self.send = send
+        self.identity = pipeline.identity(self.kernels)
+        self.waiting: list[Work] = []
+
+    def accept(self, message: dict[str, Any]) -> None:
+        """Takes one request: answers it at once where the cache can, else puts it among the waiting."""
+        number = int(message["id"])
+        if "judge" in message:
+            self.send({"id": number, **judge_bundle(pathlib.Path(message["judge"]))})
+            return
+        work = Work(
+            number,
+            str(message["cluster"]),
+            base64.b64decode(message["body"]),
+            [Argument.from_request(described) for described in message["inputs"]],
+            "",
+        )
+        work.key = hashlib.sha256(
+            b"\0".join([self.identity.encode(), work.body, json.dumps(message["inputs"], sort_keys=True).encode()])
+        ).hexdigest()
+        if not self._answer_from_cache(work):
+            self.waiting.append(work)
+
+    def work_on(self) -> None:
+        """Lowers, compiles and answers up to BATCH waiting requests."""
+        batch, self.waiting = self.waiting[:BATCH], self.waiting[BATCH:]
+        ready: list[Work] = []
+        for work in batch:
+            if self._answer_from_cache(work):  # another job may have made it meanwhile
+                continue
+            try:
+                work.graph = import_hlo_proto(lowering.lower(work.body, work.arguments)).graph
+                ready.append(work)
+            except LoweringError as error:
+                self._fail(work, str(error), error.ops)
+            except UnsupportedHloError as error:
+                self._fail(work, str(error), ())
+            except Exception as error:
+                traceback.print_exc()
+                self._fail(work, f"{type(error).__name__}: {error}", (), keep=False)
+        if not ready:
+            return
+        outcomes = pipeline.compile_graphs(
+            [pipeline.Request(work.cluster, work.graph, reference(work)) for work in ready if work.graph is not None],
+            self.kernels,
+        )
+        for work, outcome in zip(ready, outcomes):
+            if outcome.entry is None:
+                self._fail(work, outcome.failure or "unknown failure", (), keep=outcome.permanent)
+            else:
+                self._store(work, {"entry": outcome.entry.key})
+                self._send_kernel(work, outcome.entry)
+
+    def _answer_from_cache(self, work: Work) -> bool:
+        path = self.index / work.key
+        try:
+            known = json.loads(path.read_text())
+        except (OSError, ValueError):
+            return False
+        if "failure" in known:
+            self.send({"id": work.id, "failure": known["failure"], "ops": known["ops"]})
+            return True
+        entry = self.kernels.find(known.get("entry", ""))
+        if entry is None:
+            return False
+        self._send_kernel(work, entry)
+        return True
+
+    def _send_kernel(self, work: Work, entry: Any) -> None:
+        self.send(
+            {
+                "id": work.id,
+                "kernel": {
+                    "library": str(entry.library),
+                    "metadata": entry.metadata.to_json(),
+                    "kernel_inputs": lowering.kernel_inputs(work.arguments),
+                },
+            }
+        )
+
+    def _fail(self, work: Work, line: str, ops: Sequence[str], keep: bool = True) -> None:
+        if keep:
+            self._store(work, {"failure": line, "ops": list(ops)})
+        self.send({"id": work.id, "failure": line, "ops": list(ops)})
+
+    def _store(self, work: Work, known: dict[str, Any]) -> None:
+        path = self.index / work.key
+        try:
+            fresh = path.with_suffix(f".{os.getpid()}")
+            fresh.write_text(json.dumps(known))
+            fresh.replace(path)
+        except OSError as error:
+            print(f"cannot keep an answer in the cache: {error}", file=sys.stderr)
+
+
+def reference(work: Work) -> Callable[[Sequence[npt.NDArray[np.generic]]], list[npt.NDArray[np.generic]]]:
+    """TensorFlow's own result for the kernel's inputs."""
+
+    def run(inputs: Sequence[npt.NDArray[np.generic]]) -> list[npt.NDArray[np.generic]]:
+        import tensorflow as tf
+
+        given = iter(inputs)
+        values = [
+            argument.constant() if argument.value is not None else next(given) for argument in work.arguments
+        ]
+        results = tf.function(lowering.body_function(work.body), autograph=False)(*map(tf.constant, values))
+        return [result.numpy() for result in results]
+
+    return run
+
+
+def judge_bundle(folder: pathlib.Path) -> dict[str, Any]:
+    """Decides by the float64 oracle whether a kernel or only its tolerance was at fault in a failed comparison."""
+    try:
+        verdict = bundle.judge_bundle(folder)
+    except Exception as error:
+        traceback.print_exc()
+        return {"right": False, "line": f"the judge failed: {type(error).__name__}: {error}", "bounds": {}}
+    return {"right": verdict.right, "line": verdict.line, "bounds": {str(k): bound for k, bound in verdict.bounds.items()}}
+
+
+def serve(connection: socket.socket, cache: pathlib.Path, cache_bytes: int) -> None:
+    """Reads requests until the other side closes; new requests are taken in between batches."""
+
+    def send(answer: dict[str, Any]) -> None:
+        connection.sendall(json.dumps(answer).encode() + b"\n")
+
+    service = Service(cache, cache_bytes, send)
+    unread = b""
+    while True:
+        # A burst of requests comes with the first stitched step: wait a moment for the rest of it, so that batches are full.
+        timeout = 0.05 if service.waiting else None
+        readable, _, _ = select.select([connection], [], [], timeout)
+        if readable:
+            received = connection.recv(1 << 20)
+            if not received:
+                return
+            unread += received
+            *lines, unread = unread.split(b"\n")
+            for line in lines:
+                service.accept(json.loads(line))
+            continue
+        if service.waiting:
+            service.work_on()
+
+
+def die_with_parent() -> None:
+    """Asks Linux to end this process when its parent ends, however that happens (prctl PR_SET_PDEATHSIG)."""
+    try:
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+    except (OSError, AttributeError):
+        pass
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m stitchfleet.plugin.service", description=__doc__)
+    parser.add_argument("--fd", type=int, required=True, help="the socket's file descriptor")
+    parser.add_argument("--cache", type=pathlib.Path, required=True)
+    parser.add_argument("--cache-bytes", type=int, default=2 << 30)
+    arguments = parser.parse_args()
+    die_with_parent()
+    os.nice(19)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the job
+    with socket.socket(fileno=arguments.fd) as connection:
+        start = time.monotonic()
+        try:
+            serve(connection, arguments.cache, arguments.cache_bytes)
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+        print(f"compile service ended after {time.monotonic() - start:.1f} s", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,88 @@
+"""What happens when TensorFlow offers a graph: in the stitched arm clusters become Stitch ops; in both arms seeded random operators
+get one stream. Everything else is left as it is.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import random_streams, rewrite, switch
+from .clusters import Cluster, ClusterPlan, find_clusters
+from .containment import contained
+from .placed_graph import OpDefinitions, PlacedGraph
+from .settings import Settings
+from .switch import Arm
+
+_WRITES = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter", "Apply", "SparseApply", "Scatter")
+
+
+@dataclass
+class KnownCluster:
+    """One structure, wherever it stands: its body, how often it was put into a graph, and where."""
+
+    cluster: Cluster
+    instances: int = 0
+    scopes: list[str] = field(default_factory=list)
+
+
+class Stitcher:
+    """Rewrites offered graphs; remembers the clusters by name. Called on TensorFlow's threads."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.clusters: dict[str, KnownCluster] = {}
+        self.excluded_ops: set[str] = set()
+        self.seconds = 0.0
+        self.empty = settings.mode == "alternate"
+        """True: the stitched arm gets no Stitch ops (a self-test of the switch)."""
+        self._lock = threading.Lock()
+        self._definitions: OpDefinitions | None = None
+
+    @contained(None)
+    def offered(self, data: bytes, preserve: list[str]) -> bytes | None:
+        """The rewritten GraphDef, or None to leave the graph as it is."""
+        program, arm = switch.current()
+        if program is None:
+            return None
+        from tensorflow.core.framework import graph_pb2
+
+        start = time.perf_counter()
+        graph: Any = graph_pb2.GraphDef()
+        graph.ParseFromString(data)
+        if program.kind == "session":
+            arm = Arm.STITCHED if any(switch.SESSION_MARK in name for name in preserve) else Arm.PLAIN
+        program.writes_variables |= any(node.op.startswith(_WRITES) for node in graph.node)
+        changed = random_streams.share_streams(graph, program.name) > 0 if program.kind == "function" else False
+        blocked = random_streams.seeded_without_twin(graph.node)
+        if blocked:
+            program.refuse(f"seeded random operator {blocked[0]} cannot share its stream between the arms")
+        elif arm is Arm.STITCHED and not self.empty and not any(node.op == rewrite.STITCH_OP for node in graph.node):
+            stitched = self._stitch(graph, set(preserve), program)
+            if stitched is not None:
+                graph, changed = stitched, True
+        self.seconds += time.perf_counter() - start
+        return bytes(graph.SerializeToString()) if changed else None
+
+    def _stitch(self, graph: Any, preserve: set[str], program: Any) -> Any | None:
+        with self._lock:
+            if self._definitions is None:
+                self._definitions = OpDefinitions()
+        rewrite.decompose_compositions(graph)
+        placed = PlacedGraph(graph)
+        plan: ClusterPlan = find_clusters(
+            placed, self._definitions, preserve, self.settings.min_cluster_ops, frozenset(self.excluded_ops)
+        )
+        clusters = [cluster for cluster in plan.clusters if not self._switched_off(cluster.name)]
+        with self._lock:
+            for cluster in clusters:
+                known = self.clusters.setdefault(cluster.name, KnownCluster(cluster))
+                known.instances += 1
+                known.scopes.append(cluster.scope)
+        program.note_plan(plan, len(clusters))
+        return rewrite.apply_clusters(placed, self._definitions, clusters) if clusters else None
+
+    def _switched_off(self, name: str) -> bool:
+        return any(name.startswith(beginning) for beginning in self.settings.disable_clusters)

@@ -1,0 +1,251 @@
+"""What happened in a job, at its end: one JSON document for machines, and the same in words for the person at the terminal."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import platform
+import statistics
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from .containment import HEALTH, say
+from .memory_watch import peak_bytes
+from .native_library import SignatureStatistics, State
+from .program import Program
+from .switch import Arm
+
+if TYPE_CHECKING:
+    from .job import Executable, Job
+
+FORMAT = 1
+
+
+def finish(job: Job) -> None:
+    """Writes the summary where the settings ask for it and hands the last records over."""
+    job.records.finish(job)
+    if job.settings.summary is not None:
+        try:
+            fresh = job.settings.summary.with_name(job.settings.summary.name + ".part")
+            fresh.write_text(json.dumps(make_summary(job), indent=2) + "\n")
+            fresh.replace(job.settings.summary)
+        except OSError as error:
+            say(f"the summary could not be written: {error}")
+
+
+def make_summary(job: Job) -> dict[str, Any]:
+    """The whole document; times in milliseconds, memory in bytes."""
+    main = job.main_program
+    return {
+        "format": FORMAT,
+        "run_id": job.run_id,
+        "started": job.started,
+        "ended": time.time(),
+        "versions": {
+            "python": platform.python_version(),
+            "tensorflow": job.records.identity.framework_version,
+            "stitchfleet": job.records.identity.plugin_version,
+        },
+        "health": HEALTH.reason or "good",
+        "main": main.name if main else None,
+        "programs": [_program_facts(job, program) for program in job.programs if program.steps],
+        "clusters": list(cluster_facts(job)),
+        "stayed_out": stayed_out(job),
+        "calls": _calls(job),
+        "reverts": job.reverts,
+        "bundles": [str(folder) for folder in job.bundles],
+        "overheads": {
+            "graph_rewriting_ms": job.stitcher.seconds * 1e3,
+            "trace_and_verify_ms": sum(program.overhead_ns for program in job.programs) / 1e6,
+            "compile_service_busy_ms": job.client.busy_seconds * 1e3,
+        },
+        "memory": {
+            "peak_bytes": peak_bytes(),
+            "plain_resident_bytes": job.memory.plain_peak,
+            "stitched_resident_bytes": job.memory.stitched_peak,
+        },
+        "records": {"folder": str(job.records.folder), "lost": job.records.lost},
+    }
+
+
+def _program_facts(job: Job, program: Program) -> dict[str, Any]:
+    saving = job.records.saving(program)
+    medians = {
+        phase.value: {"steps": len(durations), "median_ms": statistics.median(durations) / 1e6}
+        for phase, durations in program.durations_ns.items()
+        if durations
+    }
+    if program.plain_block_ns:
+        medians["plain blocks"] = {
+            "steps": len(program.plain_block_ns),
+            "median_ms": statistics.median(program.plain_block_ns) / 1e6,
+        }
+    return {
+        "name": program.name,
+        "kind": program.kind,
+        "phase": program.phase.value,
+        "reason": program.reason,
+        "steps": program.steps,
+        "steps_plain": program.steps_by_arm[Arm.PLAIN],
+        "steps_stitched": program.steps_by_arm[Arm.STITCHED],
+        "stitched_after_seconds": program.stitched_after_seconds,
+        "clusters": program.cluster_count,
+        "phases": medians,
+        "saving": None
+        if saving is None
+        else {
+            "pairs": saving.pairs,
+            "plain_ms": saving.plain_ns / 1e6,
+            "stitched_ms": saving.stitched_ns / 1e6,
+            "ratio": saving.plain_ns / saving.stitched_ns,
+            "relative": saving.relative,
+            "low": saving.low,
+            "high": saving.high,
+        },
+        "overhead_ms": program.overhead_ns / 1e6,
+    }
+
+
+def _statistics(job: Job, executable: Executable) -> SignatureStatistics | None:
+    if job.native is None:
+        return None
+    try:
+        return job.native.statistics(executable.signature)
+    except KeyError:
+        return None
+
+
+def cluster_facts(job: Job) -> Iterable[dict[str, Any]]:
+    """One record for each structure, its executables (one for each set of shapes) inside."""
+    for name, known in sorted(job.stitcher.clusters.items()):
+        executables = []
+        for executable in job.executables.values():
+            if executable.cluster != name:
+                continue
+            seen = _statistics(job, executable)
+            executables.append(
+                {
+                    "state": State.NAMES[seen.state] if seen and executable.state != "failed" else executable.state,
+                    "inputs": [described["shape"] for described in executable.inputs],
+                    "kernel": executable.metadata.get("symbol"),
+                    "library": str(executable.library) if executable.library else None,
+                    "failure": executable.failure,
+                    "intermediate_bytes": executable.metadata.get("intermediate_bytes"),
+                    "bytes_read": executable.metadata.get("bytes_read"),
+                    "bytes_written": executable.metadata.get("bytes_written"),
+                    "calls": {"fallback": seen.fallback_calls, "verify": seen.verify_calls, "stitched": seen.stitched_calls}
+                    if seen
+                    else {},
+                    "mismatches": seen.mismatches if seen else 0,
+                    "largest_error": seen.largest_error if seen else None,
+                    "error_over_tolerance": seen.worst_ratio if seen else None,
+                    "last_good_step": seen.last_good_step if seen else -1,
+                }
+            )
+        states = {entry["state"] for entry in executables}
+        gave_up = job.native.cluster_statistics(name)[1] if job.native else False
+        yield {
+            "name": name,
+            "ops": known.cluster.op_counts,
+            "op_count": sum(known.cluster.op_counts.values()),
+            "instances": known.instances,
+            "scopes": sorted(set(known.scopes))[:8],
+            "state": _overall(states),
+            "gave_up_on_shapes": gave_up,
+            "executables": executables,
+        }
+
+
+def _overall(states: set[str]) -> str:
+    for state in ("reverted", "suspect", "stitched", "verify", "ready", "failed", "requested"):
+        if state in states:
+            return state
+    return "never ran"
+
+
+def stayed_out(job: Job) -> dict[str, dict[str, int]]:
+    """Reason -> operator -> count, over the programs' graphs."""
+    found: dict[str, dict[str, int]] = {}
+    for program in job.programs:
+        if program.plan is None:
+            continue
+        for reason, ops in program.plan.left_out.items():
+            target = found.setdefault(reason, {})
+            for op, count in ops.items():
+                target[op] = target.get(op, 0) + count
+    return found
+
+
+def _calls(job: Job) -> dict[str, int]:
+    totals = {"fallback": 0, "verify": 0, "stitched": 0}
+    for executable in job.executables.values():
+        seen = _statistics(job, executable)
+        if seen:
+            totals["fallback"] += seen.fallback_calls
+            totals["verify"] += seen.verify_calls
+            totals["stitched"] += seen.stitched_calls
+    return totals
+
+
+def print_summary(path: pathlib.Path) -> None:
+    """The summary in words. Says so where there is none (the job was killed, or never imported TensorFlow)."""
+    try:
+        summary = json.loads(path.read_text())
+    except FileNotFoundError:
+        say("no summary: the job ended without its exit handlers, or never imported TensorFlow")
+        return
+    except (OSError, ValueError) as error:
+        say(f"no summary: {error}")
+        return
+    for line in describe(summary):
+        print(line)
+
+
+def describe(summary: dict[str, Any]) -> list[str]:
+    """A summary as lines of text."""
+    lines = ["", f"stitchfleet: what happened in run {summary['run_id'][:12]}"]
+    if summary["health"] != "good":
+        lines.append(f"  switched off during the job: {summary['health']}")
+    main = next((program for program in summary["programs"] if program["name"] == summary["main"]), None)
+    if main is None:
+        return [*lines, "  no training step was seen"]
+    lines.append(
+        f"  {main['name']}: {main['steps']} steps, {main['steps_stitched']} stitched; phase at the end: {main['phase']}"
+        + (f" ({main['reason']})" if main["reason"] else "")
+    )
+    for phase, facts in main["phases"].items():
+        lines.append(f"    {phase:<12} {facts['steps']:>6} counted steps, median {facts['median_ms']:9.2f} ms")
+    saving = main["saving"]
+    if saving is None:
+        lines.append("  saving: unmeasured (too few pairs of plain and stitched blocks)")
+    else:
+        lines.append(
+            f"  an iteration took {saving['plain_ms']:.2f} ms plain and {saving['stitched_ms']:.2f} ms stitched: "
+            f"{saving['ratio']:.3f}x, saving {saving['relative']:+.1%} "
+            f"(95% interval {saving['low']:+.1%} to {saving['high']:+.1%}, {saving['pairs']} pairs of blocks)"
+        )
+    calls = summary["calls"]
+    total = sum(calls.values())
+    if total:
+        lines.append(
+            f"  calls of stitch ops: {calls['stitched']} kernel, {calls['verify']} both (verified), {calls['fallback']} fallback"
+        )
+    if summary["clusters"]:
+        lines.append(f"  clusters: {sum(c['instances'] for c in summary['clusters'])} stitch ops of {len(summary['clusters'])} kinds")
+        ordered = sorted(summary["clusters"], key=lambda c: -c["instances"] * c["op_count"])
+        for cluster in ordered[:12]:
+            worst = max((e["error_over_tolerance"] or 0.0 for e in cluster["executables"]), default=0.0)
+            lines.append(
+                f"    {cluster['name']:<36} {cluster['instances']:>4} x {cluster['op_count']:>3} ops  {cluster['state']:<9}"
+                f"  largest error {worst:6.1%} of what is allowed"
+            )
+        if len(ordered) > 12:
+            lines.append(f"    and {len(ordered) - 12} more kinds (in the summary file)")
+    for line in summary["reverts"]:
+        lines.append(f"  reverted: {line}")
+    if summary["records"]["lost"]:
+        lines.append(f"  {summary['records']['lost']} records were lost")
+    return lines
+
+

@@ -1,0 +1,81 @@
+"""What the plugin's tests share: the native library, built once, and jobs run as a user runs them."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from stitchfleet.plugin.native_library import build_library, find_tensorflow
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SCRIPTS = pathlib.Path(__file__).parent / "scripts"
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """One kernel cache for the whole test session, so that each kernel is built once. STITCHFLEET_TEST_CACHE keeps it over sessions."""
+    named = os.environ.get("STITCHFLEET_TEST_CACHE")
+    folder = pathlib.Path(named) if named else tmp_path_factory.mktemp("cache")
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    build_library(folder, find_tensorflow(), print)
+    return folder
+
+
+@dataclass
+class Finished:
+    """A job that has ended: what it printed, its exit code, what `--summary` wrote."""
+
+    code: int
+    out: str
+    err: str
+    summary: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def result(self) -> Any:
+        """What the script printed last, as JSON."""
+        return json.loads(self.out.strip().splitlines()[-1])
+
+
+RunJob = Callable[..., Finished]
+
+
+@pytest.fixture
+def run_job(cache: pathlib.Path, tmp_path: pathlib.Path) -> RunJob:
+    """run_job(script, *arguments, mode=..., environment={...}): `stitchfleet run` on tests/plugin/scripts/SCRIPT."""
+
+    def run(script: str, *arguments: str, mode: str = "auto", environment: dict[str, str] | None = None, timeout: float = 300) -> Finished:
+        summary = tmp_path / f"summary-{script}-{mode}.json"
+        command = [
+            *(sys.executable, "-m", "stitchfleet.plugin.command", "run", "--quiet", "--mode", mode),
+            *("--cache", str(cache), "--summary", str(summary), "--database", f"sqlite:///{tmp_path}/records.db"),
+            *("--", sys.executable, str(SCRIPTS / script), *arguments),
+        ]
+        return finish(command, summary, environment, timeout)
+
+    return run
+
+
+@pytest.fixture
+def run_plain() -> RunJob:
+    """The same script without us."""
+
+    def run(script: str, *arguments: str, environment: dict[str, str] | None = None, timeout: float = 300) -> Finished:
+        return finish([sys.executable, str(SCRIPTS / script), *arguments], None, environment, timeout)
+
+    return run
+
+
+def finish(command: list[str], summary: pathlib.Path | None, environment: dict[str, str] | None, timeout: float) -> Finished:
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("STITCHFLEET_")}
+    settings = {"TF_CPP_MIN_LOG_LEVEL": "3", **clean, **(environment or {})}
+    done = subprocess.run(command, env=settings, capture_output=True, text=True, timeout=timeout, check=False)
+    found = json.loads(summary.read_text()) if summary is not None and summary.exists() else {}
+    return Finished(done.returncode, done.stdout, done.stderr, found)

@@ -1,0 +1,28 @@
+"""A small network with a LayerNorm and a seeded dropout, trained by a loop around one tf.function; prints the losses as JSON."""
+
+import json
+import sys
+
+import tensorflow as tf
+
+steps = int(sys.argv[1])
+tf.random.set_seed(7)
+weights = tf.Variable(tf.random.normal([64, 64], seed=1) * 0.1)
+scale, offset = tf.Variable(tf.ones([64])), tf.Variable(tf.zeros([64]))
+
+
+@tf.function
+def train(x):
+    with tf.GradientTape() as tape:
+        hidden = tf.nn.dropout(tf.nn.gelu(tf.matmul(x, weights)), 0.1)
+        mean, variance = tf.nn.moments(hidden, [-1], keepdims=True)
+        y = (hidden - mean) * tf.math.rsqrt(variance + 1e-6) * scale + offset
+        loss = tf.reduce_mean(tf.square(y - x))
+    variables = [weights, scale, offset]
+    for variable, gradient in zip(variables, tape.gradient(loss, variables)):
+        variable.assign_sub(0.05 * gradient)
+    return loss
+
+
+x = tf.random.normal([128, 64], seed=2)
+print(json.dumps([float(train(x)) for _ in range(steps)]))

@@ -1,0 +1,25 @@
+"""The two arms of a job are one job: taken in turn with nothing stitched, they equal the plain run bit for bit."""
+
+from __future__ import annotations
+
+from .conftest import RunJob
+
+IN_TURN = {"STITCHFLEET_BLOCK_STEPS": "10", "STITCHFLEET_PAIRS": "50"}
+
+
+def test_a_loop_with_seeded_dropout_taken_in_turn_equals_the_plain_run_bit_for_bit(run_job: RunJob, run_plain: RunJob) -> None:
+    plain = run_plain("loop.py", "120")
+    in_turn = run_job("loop.py", "120", mode="alternate", environment=IN_TURN)
+    assert in_turn.code == 0, in_turn.err
+    main = in_turn.summary["programs"][0]
+    assert main["steps_stitched"] >= 40
+    assert main["steps_plain"] >= 40
+    assert in_turn.result == plain.result
+
+
+def test_every_seeded_random_operator_continues_its_stream_in_the_other_arm(run_job: RunJob, run_plain: RunJob) -> None:
+    environment = {"STITCHFLEET_BLOCK_STEPS": "2", "STITCHFLEET_PAIRS": "50"}
+    plain = run_plain("random_ops.py", "40")
+    in_turn = run_job("random_ops.py", "40", mode="alternate", environment=environment)
+    assert in_turn.summary["programs"][0]["steps_stitched"] >= 10
+    assert in_turn.result == plain.result
