@@ -62,10 +62,12 @@ def find_clusters(
     preserve: Collection[str],
     min_ops: int = 2,
     excluded_ops: Collection[str] = (),
+    remote: bool = False,
 ) -> ClusterPlan:
     """The clusters of a placed graph.
 
-    preserve: names of nodes that must stay. excluded_ops: operators that could not be lowered before.
+    preserve: names of nodes that must stay. excluded_ops: operators that could not be lowered before. remote: also merge
+    clusters that no path connects.
     """
     plan = ClusterPlan()
     liveness = control_flow.analyse(graph)
@@ -82,6 +84,7 @@ def find_clusters(
         scopes.Dag(len(graph.nodes), tuple(edges)),
         member=[*candidate],
         key=[(node.proto.device, *liveness.key(node.index)) for node in graph.nodes],
+        remote=remote,
     )
     for members in found.clusters:
         cluster = _make_cluster(graph, definitions, members, min_ops, plan)
