@@ -51,13 +51,22 @@ def _find_mark(graph: Any, generation: int) -> Any | None:
 
 
 def _fetch_names(fetches: Any) -> tuple[str, ...]:
-    import tensorflow as tf
-
-    return tuple(sorted(str(getattr(fetch, "name", fetch)) for fetch in tf.nest.flatten(fetches, expand_composites=True)))
-
-
-def _is_step(names: tuple[str, ...]) -> bool:
-    return bool(names)
+    """The names of all that a `run` fetches, whatever structure they come in (hooks are keys of MonitoredSession's dict)."""
+    names: list[str] = []
+    waiting = [fetches]
+    while waiting:
+        fetch = waiting.pop()
+        if fetch is None:
+            continue
+        if isinstance(fetch, dict):
+            waiting += list(fetch.values())
+        elif isinstance(fetch, (list, tuple)):
+            waiting += list(fetch)
+        elif hasattr(fetch, "fetches") and not hasattr(fetch, "op"):  # SessionRunArgs
+            waiting.append(fetch.fetches)
+        else:
+            names.append(str(getattr(fetch, "name", fetch)))
+    return tuple(sorted(names))
 
 
 def make_hook(job: Job) -> Any:

@@ -422,12 +422,20 @@ class Job:
 
     # ---- the end ----------------------------------------------------------------------------------------------------------
 
-    @contained(None)
     def close(self) -> None:
-        """At the process's exit: ends the service, writes the summary, hands over the records. Never longer than seconds."""
+        """At the process's exit: ends the service, writes the summary, hands over the records. Never longer than seconds.
+
+        Also for a job whose plugin was switched off: its summary says why.
+        """
         if self._closing or os.getpid() != self.pid:
             return
         self._closing = True
+        try:
+            self._close()
+        except Exception as error:
+            say(f"the job's end could not be recorded: {type(error).__name__}: {error}")
+
+    def _close(self) -> None:
         self._wake()
         if self._worker is not None:
             self._worker.join(timeout=2)

@@ -23,3 +23,27 @@ def test_every_seeded_random_operator_continues_its_stream_in_the_other_arm(run_
     in_turn = run_job("random_ops.py", "40", mode="alternate", environment=environment)
     assert in_turn.summary["programs"][0]["steps_stitched"] >= 10
     assert in_turn.result == plain.result
+
+
+def test_keras_fit_taken_in_turn_equals_the_plain_run_bit_for_bit(run_job: RunJob, run_plain: RunJob) -> None:
+    plain = run_plain("keras_fit.py", "5")
+    in_turn = run_job("keras_fit.py", "5", mode="alternate", environment=IN_TURN)
+    assert in_turn.summary["programs"][0]["steps_stitched"] >= 30, in_turn.err
+    assert in_turn.result == plain.result
+
+
+def test_a_monitored_session_taken_in_turn_equals_the_plain_run_bit_for_bit(run_job: RunJob, run_plain: RunJob) -> None:
+    plain = run_plain("monitored.py", "80")
+    in_turn = run_job("monitored.py", "80", mode="alternate", environment=IN_TURN)
+    main = next(p for p in in_turn.summary["programs"] if p["name"] == in_turn.summary["main"])
+    assert main["kind"] == "session"
+    assert main["steps_stitched"] >= 30, in_turn.err
+    assert in_turn.result == plain.result
+
+
+def test_a_plain_session_taken_in_turn_equals_the_plain_run_bit_for_bit(run_job: RunJob, run_plain: RunJob) -> None:
+    plain = run_plain("plain_session.py", "80")
+    in_turn = run_job("plain_session.py", "80", mode="alternate", environment=IN_TURN)
+    main = next(p for p in in_turn.summary["programs"] if p["name"] == in_turn.summary["main"])
+    assert main["steps_stitched"] >= 30, in_turn.err
+    assert in_turn.result == plain.result
