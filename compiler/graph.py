@@ -232,9 +232,7 @@ class Graph:
         yield f"graph {self.name} {{"
         for i, node in enumerate(self.nodes):
             operands = ", ".join(f"%{operand}" for operand in node.operands)
-            attributes = "".join(
-                f", {key}={_attribute_text(value)}" for key, value in sorted(node.attributes.items())
-            )
+            attributes = "".join(f", {key}={_attribute_text(value)}" for key, value in sorted(node.attributes.items()))
             comment = f"  # {node.name}" if node.name else ""
             yield f"  %{i} = {node.type_text} {node.op}({operands}){attributes}{comment}"
         yield "  return " + ", ".join(f"%{i}" for i in self.outputs)

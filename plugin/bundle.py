@@ -41,7 +41,7 @@ def write_bundle(
             dtypes[name] = str(array.dtype)
             # numpy's files know no bfloat16: its bits are stored, its name is in the JSON
             tensors[name] = array.view(np.uint16) if array.dtype.name == "bfloat16" else array
-    np.savez(folder / "tensors.npz", **tensors)  # type: ignore[arg-type]
+    np.savez(folder / "tensors.npz", **tensors)
     if kernel_library is not None and kernel_library.exists():
         shutil.copy(kernel_library, folder / "kernel.so")
     (folder / "bundle.json").write_text(
@@ -93,7 +93,9 @@ def read_bundle(folder: pathlib.Path) -> Bundle:
                 found.append(array)
                 i += 1
     arguments = [Argument.from_request(described) for described in facts["arguments"]]
-    return Bundle(facts, (folder / "body.pb").read_bytes(), arguments, arrays["input"], arrays["expected"], arrays["actual"])
+    return Bundle(
+        facts, (folder / "body.pb").read_bytes(), arguments, arrays["input"], arrays["expected"], arrays["actual"]
+    )
 
 
 @dataclass(frozen=True)
@@ -109,12 +111,18 @@ def judge_bundle(folder: pathlib.Path) -> BundleVerdict:
     """The float64 oracle's word on a bundle. Imports TensorFlow to lower the body."""
     from stitchfleet.compiler import judge
     from stitchfleet.compiler.hlo_import import import_hlo_proto
+    from stitchfleet.compiler.interpreter import evaluate_with_bounds
 
     from . import lowering
 
     read = read_bundle(folder)
     graph = import_hlo_proto(lowering.lower(read.body, read.arguments)).graph
     inputs = [read.inputs[i] for i in lowering.kernel_inputs(read.arguments)]
-    verdict = judge.judge(graph, inputs, read.actual, reference=read.expected)
-    bounds = {k: bound for k, bound in enumerate(judge.absolute_bounds(graph, inputs)) if np.isfinite(bound)}
-    return BundleVerdict(verdict.ok, verdict.line, bounds)
+    oracle = evaluate_with_bounds(graph, inputs)
+    verdict = judge.judge_by(graph, oracle, read.actual, reference=read.expected)
+    bounds = {}
+    for number, expected in enumerate(oracle):
+        decided = expected.bound[np.isfinite(expected.bound)]
+        if decided.size and expected.value.dtype.kind == "f":
+            bounds[number] = float(decided.max())
+    return BundleVerdict(verdict.ok, str(verdict), bounds)

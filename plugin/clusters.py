@@ -78,8 +78,12 @@ def find_clusters(
             candidate[node.index] = True
         elif node.op not in ("Const", "_Arg", "_Retval", "NoOp"):
             plan.leave_out(reason, node.op)
-    edges = [(port.node, node.index) for node in graph.nodes for port in node.inputs if not _is_back_edge(graph, port.node)]
-    edges += [(source, node.index) for node in graph.nodes for source in node.control if not _is_back_edge(graph, source)]
+    edges = [
+        (port.node, node.index) for node in graph.nodes for port in node.inputs if not _is_back_edge(graph, port.node)
+    ]
+    edges += [
+        (source, node.index) for node in graph.nodes for source in node.control if not _is_back_edge(graph, source)
+    ]
     found = scopes.identify(
         scopes.Dag(len(graph.nodes), tuple(edges)),
         member=[*candidate],
@@ -124,9 +128,7 @@ def _reason_to_stay(
 
 def _is_copied_const(graph: PlacedGraph, index: int) -> bool:
     node = graph.nodes[index]
-    return (
-        node.op == "Const" and not node.control and node.proto.attr["value"].tensor.ByteSize() <= MAX_CONST_BYTES
-    )
+    return node.op == "Const" and not node.control and node.proto.attr["value"].tensor.ByteSize() <= MAX_CONST_BYTES
 
 
 def _make_cluster(
@@ -213,7 +215,9 @@ def _canonical_order(graph: PlacedGraph, inside: set[int], results: list[Port]) 
                 continue
             seen.add(i)
             stack.append((i, True))
-            stack += [(p.node, False) for p in reversed(graph.nodes[i].inputs) if p.node in inside and p.node not in seen]
+            stack += [
+                (p.node, False) for p in reversed(graph.nodes[i].inputs) if p.node in inside and p.node not in seen
+            ]
     return order
 
 
@@ -226,8 +230,7 @@ def _value_arguments(graph: PlacedGraph, inside: set[int], arguments: dict[Port,
     waiting: list[Port] = []
     for i in inside:
         node = graph.nodes[i]
-        for position in RULES[node.op].values:
-            waiting.append(node.inputs[position])
+        waiting += [node.inputs[position] for position in RULES[node.op].values]
     needed: set[int] = set()
     seen: set[int] = set()
     while waiting:

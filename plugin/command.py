@@ -42,7 +42,10 @@ def main(argv: list[str] | None = None) -> int:
     try:
         command: Any = entry.load()()
     except ImportError as error:
-        print(f"stitchfleet {words[0]}: a package is missing: {error} (pip install 'stitchfleet[report]')", file=sys.stderr)
+        print(
+            f"stitchfleet {words[0]}: a package is missing: {error} (pip install 'stitchfleet[report]')",
+            file=sys.stderr,
+        )
         return 2
     parser = argparse.ArgumentParser(
         prog=f"stitchfleet {words[0]}", description=command.help, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -58,7 +61,9 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _print_help(names: list[str]) -> None:
-    print("usage: stitchfleet COMMAND [...]\n\nMakes TensorFlow jobs faster, checks the numbers, measures what it saved.\n\ncommands:")
+    print(
+        "usage: stitchfleet COMMAND [...]\n\nMakes TensorFlow jobs faster, checks the numbers, measures what it saved.\n\ncommands:"
+    )
     for name in sorted(names, key=lambda name: list(SUMMARIES).index(name) if name in SUMMARIES else 99):
         print(f"  {name:<10} {SUMMARIES.get(name, '')}")
     print("\n`stitchfleet COMMAND --help` says more.")

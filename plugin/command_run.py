@@ -34,11 +34,20 @@ class RunCommand:
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--summary", type=pathlib.Path, metavar="FILE.json", help="write what happened as JSON")
-        parser.add_argument("--database", metavar="URL", help="SQLAlchemy URL for the records (default: SQLite in the cache folder)")
+        parser.add_argument(
+            "--database", metavar="URL", help="SQLAlchemy URL for the records (default: SQLite in the cache folder)"
+        )
         parser.add_argument("--cache", type=pathlib.Path, metavar="DIR", help="folder for kernels and native code")
-        parser.add_argument("--mode", choices=["auto", "observe", "idle", "alternate"], help="see `stitchfleet doctor --settings`")
+        parser.add_argument(
+            "--mode", choices=["auto", "observe", "idle", "alternate"], help="see `stitchfleet doctor --settings`"
+        )
         parser.add_argument("--disable", metavar="NAMES", help="comma-separated names of clusters to leave alone")
-        parser.add_argument("--control", type=pathlib.Path, metavar="FILE", help="a file that switches while the job runs: off, on, names")
+        parser.add_argument(
+            "--control",
+            type=pathlib.Path,
+            metavar="FILE",
+            help="a file that switches while the job runs: off, on, names",
+        )
         parser.add_argument("--quiet", action="store_true", help="print no summary")
         parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="what to run")
 
@@ -51,15 +60,16 @@ class RunCommand:
             print(f"stitchfleet run: {command[0]}: no such program", file=sys.stderr)
             return 127
         settings = read_settings(os.environ, say)
-        changed: dict[str, Any] = {"enabled": True}
-        for name, value in (
-            ("cache", arguments.cache),
-            ("mode", arguments.mode),
-            ("database", arguments.database),
-            ("control_file", arguments.control),
-        ):
-            if value is not None:
-                changed[name] = value
+        given = {
+            "cache": arguments.cache,
+            "mode": arguments.mode,
+            "database": arguments.database,
+            "control_file": arguments.control,
+        }
+        changed: dict[str, Any] = {
+            "enabled": True,
+            **{name: value for name, value in given.items() if value is not None},
+        }
         if arguments.disable:
             changed["disable_clusters"] = tuple(arguments.disable.split(","))
         settings = dataclasses.replace(settings, **changed)
@@ -99,7 +109,9 @@ def _can_store() -> bool:
 def job_environment(settings: Settings) -> dict[str, str]:
     """The environment of a job: settings, a run id, and our bootstrap folder first on PYTHONPATH."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith(PREFIX)}
-    environment.update({key: value for key, value in os.environ.items() if key in ("STITCHFLEET_DEBUG",) or "_TEST_" in key})
+    environment.update(
+        {key: value for key, value in os.environ.items() if key in ("STITCHFLEET_DEBUG",) or "_TEST_" in key}
+    )
     environment.update(settings.environment())
     environment[PREFIX + "ENABLED"] = "1"
     environment.setdefault(PREFIX + "RUN_ID", uuid.uuid4().hex)
@@ -115,7 +127,10 @@ def run_job(command: list[str], settings: Settings) -> int:
     def forward(number: int, frame: object) -> None:
         process.send_signal(number)
 
-    previous = {number: signal.signal(number, forward) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)}
+    previous = {
+        number: signal.signal(number, forward)
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+    }
     previous[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to the job as well
     try:
         code = process.wait()
@@ -131,8 +146,12 @@ class DoctorCommand:
     help = "Looks whether this machine has what stitching needs, and says what is missing and what to do about it."
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--build", action="store_true", help="build the TensorFlow op now instead of at the first run")
-        parser.add_argument("--settings", action="store_true", help="list the settings (environment variables) and their values")
+        parser.add_argument(
+            "--build", action="store_true", help="build the TensorFlow op now instead of at the first run"
+        )
+        parser.add_argument(
+            "--settings", action="store_true", help="list the settings (environment variables) and their values"
+        )
         parser.add_argument("--cache", type=pathlib.Path, metavar="DIR", help="folder for kernels and native code")
 
     def run(self, arguments: argparse.Namespace) -> int:
@@ -167,6 +186,8 @@ class DoctorCommand:
 
         foreign = other_graph_optimizers(build.package.parent)
         if foreign:
-            print(f"in the way   {foreign[0]} registers a graph optimizer of its own: TensorFlow takes only one for a device")
+            print(
+                f"in the way   {foreign[0]} registers a graph optimizer of its own: TensorFlow takes only one for a device"
+            )
             good = False
         return 0 if good else 1

@@ -17,6 +17,7 @@ from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
+D = TypeVar("D")
 
 _log = logging.getLogger("stitchfleet")
 
@@ -60,15 +61,15 @@ def say(line: str) -> None:
         _log.debug("cannot write to standard error", exc_info=True)
 
 
-def contained(default: R) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def contained(default: D) -> Callable[[Callable[P, R]], Callable[P, R | D]]:
     """Decorates an entry point: its exceptions end here, switch the plugin off and become `default`.
 
     KeyboardInterrupt and SystemExit are the user's and pass. After a failure the entry point returns `default` at once.
     """
 
-    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+    def decorate(function: Callable[P, R]) -> Callable[P, R | D]:
         @functools.wraps(function)
-        def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
+        def guarded(*args: P.args, **kwargs: P.kwargs) -> R | D:
             if not HEALTH.good:
                 return default
             try:

@@ -109,7 +109,7 @@ def _frame_of(graph: PlacedGraph, i: int, sources: list[int], frame: list[str], 
         if len(_path(outer, parents)) > len(_path(inner, parents)):
             inner = outer
     if node.op in ("Enter", "RefEnter"):
-        name = node.proto.attr["frame_name"].s.decode()
+        name = str(node.proto.attr["frame_name"].s.decode())
         parents.setdefault(name, inner)
         return name
     return inner

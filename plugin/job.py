@@ -63,7 +63,9 @@ class Job:
         self.cache = cache
         self.records = Records(settings, self.run_id, cache)
         self.records.start_shipper(os.getpid())
-        self.client = CompileClient(cache, settings.cache_bytes, self.records.folder / "service.log", self._service_says)
+        self.client = CompileClient(
+            cache, settings.cache_bytes, self.records.folder / "service.log", self._service_says
+        )
         self.memory = MemoryWatch()
         self.started = time.time()
         self._functions: weakref.WeakKeyDictionary[Any, Program | None] = weakref.WeakKeyDictionary()
@@ -125,7 +127,9 @@ class Job:
         """The one whose steps are the job's iterations: the training function, or whatever took the most time."""
         if not self.programs:
             return None
-        return max(self.programs, key=lambda program: (program.writes_variables and program.steps > 1, program.total_ns))
+        return max(
+            self.programs, key=lambda program: (program.writes_variables and program.steps > 1, program.total_ns)
+        )
 
     # ---- steps (the trainer's thread) -------------------------------------------------------------------------------------
 
@@ -172,7 +176,9 @@ class Job:
             if not self._requests_pending and not self.client.busy:
                 self._kernels_arrived(program)
             elif waited > settings.compile_seconds:
-                self.records.event("compile-timeout", f"kernels were not ready after {waited:.0f} s; going on without the rest")
+                self.records.event(
+                    "compile-timeout", f"kernels were not ready after {waited:.0f} s; going on without the rest"
+                )
                 self._kernels_arrived(program)
         elif phase is Phase.BASELINE:
             if program.baseline_is_done():
@@ -207,7 +213,9 @@ class Job:
             return
         program.enter(Phase.STITCHED)
         if not self.settings.quiet:
-            say(f"{program.name}: {len(running)} kernels verified on the job's own tensors, stitched from step {program.steps} on")
+            say(
+                f"{program.name}: {len(running)} kernels verified on the job's own tensors, stitched from step {program.steps} on"
+            )
         self.records.event("stitched", f"stitched from step {program.steps} on", kernels=len(running))
 
     def _give_up_if_slower(self, program: Program) -> None:
@@ -216,7 +224,9 @@ class Job:
         if estimate is None or estimate.pairs < self.settings.pairs or self.settings.mode == "alternate":
             return
         if estimate.high < 0:
-            program.enter(Phase.PLAIN, f"stitching does not pay here: {-estimate.low:.1%} to {-estimate.high:.1%} slower")
+            program.enter(
+                Phase.PLAIN, f"stitching does not pay here: {-estimate.low:.1%} to {-estimate.high:.1%} slower"
+            )
             say(f"{program.name} goes back to plain: {program.reason}")
             self.records.event("does-not-pay", program.reason)
 
@@ -259,7 +269,7 @@ class Job:
         program = next((p for p in self.programs if p.phase in (Phase.TRACE, Phase.COMPILE)), None) or self.main_program
         if known is None or program is None:
             return
-        inputs = list(request["inputs"])  # type: ignore[call-overload]
+        inputs = list(request["inputs"])
         executable = Executable(signature, name, inputs, program)
         self.executables[signature] = executable
         self.client.compile(name, known.cluster.body, inputs, lambda answer: self._answered(executable, answer))
@@ -285,7 +295,7 @@ class Job:
                 executable.kernel_inputs,
                 self.stitcher.clusters[executable.cluster].cluster.result_types,
                 [output["shape"] for output in metadata["outputs"]],
-                [(output["relative"], output["of_largest"]) for output in metadata["outputs"]],
+                [(relative, of_largest) for relative, of_largest in metadata["tolerances"]],
                 [(output, executable.kernel_inputs[parameter]) for output, parameter in metadata["aliases"]],
             )
         except OSError as error:
@@ -305,9 +315,9 @@ class Job:
                     executable.state = "verify"
             elif executable.state == "verify":
                 seen = self.native.statistics(executable.signature)
-                if seen.state == State.VERIFY and seen.verify_calls - seen.mismatches >= executable.verify_target:
-                    if self.native.move(executable.signature, State.VERIFY, State.STITCHED):
-                        executable.state = "stitched"
+                enough = seen.verify_calls - seen.mismatches >= executable.verify_target
+                if enough and self.native.move(executable.signature, State.VERIFY, State.STITCHED):
+                    executable.state = "stitched"
 
     # ---- the guard --------------------------------------------------------------------------------------------------------
 
@@ -346,10 +356,12 @@ class Job:
             self.native.allow(executable.signature, int(output), float(bound))
         self.records.event(
             "ill-conditioned",
-            f"output {report.output} of {executable.cluster} differs from TensorFlow's within what rounding alone can do: {answer['line']}",
+            f"output {report.output} of {executable.cluster} differs from TensorFlow's by rounding alone: {answer['line']}",
             cluster=executable.cluster,
         )
-        executable.verify_target = self.native.statistics(executable.signature).verify_calls + self.settings.verify_steps
+        executable.verify_target = (
+            self.native.statistics(executable.signature).verify_calls + self.settings.verify_steps
+        )
         if self.native.move(executable.signature, State.SUSPECT, State.VERIFY):
             executable.state = "verify"
 
@@ -360,7 +372,11 @@ class Job:
                 self.native.move(other.signature, -1, State.REVERTED)
                 other.state = "reverted"
         executable.failure = line
-        good = f"last known good step {executable.good_at_step}" if executable.good_at_step >= 0 else "found before it ran alone"
+        good = (
+            f"last known good step {executable.good_at_step}"
+            if executable.good_at_step >= 0
+            else "found before it ran alone"
+        )
         message = (
             f"{executable.cluster} reverted at step {report.step}: output {report.output}[{report.index}] is "
             f"{report.actual_value:.9g}, TensorFlow has {report.expected_value:.9g} ({good})"
@@ -370,7 +386,12 @@ class Job:
         if folder is not None:
             self.bundles.append(folder)
         self.records.event(
-            "reverted", message, cluster=executable.cluster, step=report.step, last_good_step=executable.good_at_step, verdict=line
+            "reverted",
+            message,
+            cluster=executable.cluster,
+            step=report.step,
+            last_good_step=executable.good_at_step,
+            verdict=line,
         )
 
     # ---- from outside -----------------------------------------------------------------------------------------------------
@@ -397,7 +418,9 @@ class Job:
         off = words == ["off"]
         self.native.enable(not off)
         for name in list(self.stitcher.clusters):
-            self.native.enable_cluster(name, not any(name.startswith(word) for word in words if word not in ("on", "off")))
+            self.native.enable_cluster(
+                name, not any(name.startswith(word) for word in words if word not in ("on", "off"))
+            )
         if off:
             for program in self.programs:
                 if not program.settled:

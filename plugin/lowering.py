@@ -52,7 +52,6 @@ def lower(body: bytes, arguments: list[Argument]) -> bytes:
 
     function = body_function(body)
 
-    @tf.function(jit_compile=True, autograph=False)
     def wrapped(*parameters: Any) -> Any:
         given = iter(parameters)
         values = [
@@ -63,7 +62,8 @@ def lower(body: bytes, arguments: list[Argument]) -> bytes:
     specs = [tf.TensorSpec(argument.shape, argument.dtype) for argument in arguments if argument.value is None]
     try:
         with tf.device("/device:CPU:0"):
-            return bytes(wrapped.experimental_get_compiler_ir(*specs)(stage="hlo_serialized"))
+            compiled = tf.function(wrapped, jit_compile=True, autograph=False)
+            return bytes(compiled.experimental_get_compiler_ir(*specs)(stage="hlo_serialized"))
     except Exception as error:
         text = " ".join(str(error).split())
         found = re.findall(r"(\w+) \(No registered '(\w+)' OpKernel|No registered '(\w+)' OpKernel", text)

@@ -71,6 +71,4 @@ class MemoryWatch:
         if rise < MIN_RISE_BYTES:
             return None
         self._given_up = True
-        return (
-            f"memory is {now / 2**20:.0f} MiB of {self.limit / 2**20:.0f} MiB, {rise / 2**20:.0f} MiB more than the plain job had"
-        )
+        return f"memory is {now / 2**20:.0f} MiB of {self.limit / 2**20:.0f} MiB, {rise / 2**20:.0f} MiB more than the plain job had"

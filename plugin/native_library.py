@@ -21,6 +21,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -46,7 +47,12 @@ class TensorFlowBuild:
     @property
     def compile_flags(self) -> list[str]:
         # As tf.sysconfig.get_compile_flags() gives them for the pip wheels since 2.11, without importing TensorFlow (2 s).
-        return [f"-I{self.package / 'include'}", "-D_GLIBCXX_USE_CXX11_ABI=1", "--std=c++17", "-DEIGEN_MAX_ALIGN_BYTES=64"]
+        return [
+            f"-I{self.package / 'include'}",
+            "-D_GLIBCXX_USE_CXX11_ABI=1",
+            "--std=c++17",
+            "-DEIGEN_MAX_ALIGN_BYTES=64",
+        ]
 
     @property
     def link_flags(self) -> list[str]:
@@ -70,7 +76,7 @@ def find_tensorflow() -> TensorFlowBuild:
 def compiler_command() -> str | None:
     """The C++ compiler for the native library: $CXX, else g++, else clang++; None where there is none."""
     named = os.environ.get("CXX")
-    for candidate in ([named] if named else ["g++", "clang++", "c++"]):
+    for candidate in [named] if named else ["g++", "clang++", "c++"]:
         found = shutil.which(candidate)
         if found:
             return found
@@ -115,7 +121,18 @@ def build_library(cache: pathlib.Path, build: TensorFlowBuild, tell: Callable[[s
             includes = ["-I", str(SOURCES), "-I", os.path.dirname(_abi_header())]
             _run_all(
                 [
-                    [compiler, "-c", "-w", "-fPIC", "-O2", *build.compile_flags, *includes, str(SOURCES / unit), "-o", out]
+                    [
+                        compiler,
+                        "-c",
+                        "-w",
+                        "-fPIC",
+                        "-O2",
+                        *build.compile_flags,
+                        *includes,
+                        str(SOURCES / unit),
+                        "-o",
+                        out,
+                    ]
                     for unit, out in zip(UNITS, objects)
                 ]
             )
@@ -141,7 +158,9 @@ def _run_all(commands: Sequence[Sequence[str]]) -> None:
             first = running.pop(0)
             _, errors = first.communicate(timeout=BUILD_SECONDS)
             if first.returncode != 0:
-                lines = [line for line in errors.splitlines() if "error" in line] or errors.splitlines() or ["no message"]
+                lines = (
+                    [line for line in errors.splitlines() if "error" in line] or errors.splitlines() or ["no message"]
+                )
                 raise NativeBuildError(f"the C++ compiler failed: {lines[0].strip()[:200]}")
     except subprocess.TimeoutExpired as error:
         raise NativeBuildError(f"the C++ compiler took more than {BUILD_SECONDS} s") from error
@@ -366,7 +385,7 @@ def numpy_dtype(tensorflow_enum: int) -> np.dtype[np.generic]:
     """numpy's dtype for a TensorFlow DataType number. Raises KeyError for one that kernels never see (strings, handles)."""
     import ml_dtypes
 
-    return {
+    dtypes: dict[int, np.dtype[Any]] = {
         1: np.dtype(np.float32),
         2: np.dtype(np.float64),
         3: np.dtype(np.int32),
@@ -380,7 +399,8 @@ def numpy_dtype(tensorflow_enum: int) -> np.dtype[np.generic]:
         19: np.dtype(np.float16),
         22: np.dtype(np.uint32),
         23: np.dtype(np.uint64),
-    }[tensorflow_enum]
+    }
+    return dtypes[tensorflow_enum]
 
 
 def main() -> int:

@@ -83,17 +83,23 @@ class OpDefinitions:
             self._known[op] = self._registry.get(op)
         return self._known[op]
 
+    def _known_op(self, op: str) -> Any:
+        definition = self.find(op)
+        if definition is None:
+            raise ValueError(f"operator {op} is not registered")
+        return definition
+
     def is_stateful(self, op: str) -> bool:
         definition = self.find(op)
         return definition is None or bool(definition.is_stateful)
 
     def outputs(self, node: NodeDef) -> list[tuple[str, int, int]]:
         """(output argument, index within it, DataType number) of each output of a node."""
-        return self._arguments(node, self.find(node.op).output_arg)
+        return self._arguments(node, self._known_op(node.op).output_arg)
 
     def inputs(self, node: NodeDef) -> list[tuple[str, int, int]]:
         """(input argument, index within it, DataType number) of each data input of a node."""
-        return self._arguments(node, self.find(node.op).input_arg)
+        return self._arguments(node, self._known_op(node.op).input_arg)
 
     @staticmethod
     def _arguments(node: NodeDef, arguments: Any) -> list[tuple[str, int, int]]:

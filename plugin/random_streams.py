@@ -19,7 +19,15 @@ STATELESS = {
 }
 # stateful, seedable, and without such a twin: a job that seeds one of these cannot take its arms in turn and stay itself
 WITHOUT_TWIN = frozenset(
-    "Multinomial RandomGamma RandomPoisson RandomPoissonV2 RandomShuffle ParameterizedTruncatedNormal RandomCrop".split()
+    [
+        "Multinomial",
+        "RandomGamma",
+        "RandomPoisson",
+        "RandomPoissonV2",
+        "RandomShuffle",
+        "ParameterizedTruncatedNormal",
+        "RandomCrop",
+    ]
 )
 PHILOX = 1  # tensorflow/core/framework/rng_alg.h: RNG_ALG_PHILOX
 
@@ -57,7 +65,10 @@ def share_streams(graph: Any, owner: str) -> int:
         control = [name for name in node.input if name.startswith("^")]
         rest = [name for name in node.input[1:] if not name.startswith("^")]
         stream = graph.node.add(
-            name=f"{node.name}/stitchfleet_stream", op="StitchfleetRandomStream", device=node.device, input=[shape, *control]
+            name=f"{node.name}/stitchfleet_stream",
+            op="StitchfleetRandomStream",
+            device=node.device,
+            input=[shape, *control],
         )
         stream.attr["S"].type = node.attr["T"].type
         stream.attr["seed"].i = node.attr["seed"].i

@@ -97,7 +97,9 @@ class Records:
 
     def saving(self, program: Program) -> savings.Saving | None:
         """The estimate from the program's complete pairs."""
-        return savings.estimate([(plain.durations_ns, stitched.durations_ns) for plain, stitched in program.complete_pairs()])
+        return savings.estimate(
+            [(plain.durations_ns, stitched.durations_ns) for plain, stitched in program.complete_pairs()]
+        )
 
     def start_shipper(self, pid: int) -> None:
         """Starts the process that moves records to the database named in the settings, if one is."""

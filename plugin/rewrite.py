@@ -22,7 +22,9 @@ def decompose_compositions(graph: Any) -> bool:
         control = [name for name in node.input if name.startswith("^")]
         source = node.input[0]
         for position, op in enumerate(ops[:-1]):
-            link = graph.node.add(name=f"{node.name}/stitchfleet_part_{position}", op=op, device=node.device, input=[source, *control])
+            link = graph.node.add(
+                name=f"{node.name}/stitchfleet_part_{position}", op=op, device=node.device, input=[source, *control]
+            )
             link.attr["T"].type = dtype
             source, control = link.name, []
         node.op = ops[-1]

@@ -139,7 +139,7 @@ class Service:
                 "id": work.id,
                 "kernel": {
                     "library": str(entry.library),
-                    "metadata": entry.metadata.to_json(),
+                    "metadata": json.loads(entry.metadata.to_json()),
                     "kernel_inputs": lowering.kernel_inputs(work.arguments),
                 },
             }
@@ -167,9 +167,7 @@ def reference(work: Work) -> Callable[[Sequence[npt.NDArray[np.generic]]], list[
         import tensorflow as tf
 
         given = iter(inputs)
-        values = [
-            argument.constant() if argument.value is not None else next(given) for argument in work.arguments
-        ]
+        values = [argument.constant() if argument.value is not None else next(given) for argument in work.arguments]
         results = tf.function(lowering.body_function(work.body), autograph=False)(*map(tf.constant, values))
         return [result.numpy() for result in results]
 
@@ -183,7 +181,11 @@ def judge_bundle(folder: pathlib.Path) -> dict[str, Any]:
     except Exception as error:
         traceback.print_exc()
         return {"right": False, "line": f"the judge failed: {type(error).__name__}: {error}", "bounds": {}}
-    return {"right": verdict.right, "line": verdict.line, "bounds": {str(k): bound for k, bound in verdict.bounds.items()}}
+    return {
+        "right": verdict.right,
+        "line": verdict.line,
+        "bounds": {str(k): bound for k, bound in verdict.bounds.items()},
+    }
 
 
 def serve(connection: socket.socket, cache: pathlib.Path, cache_bytes: int) -> None:

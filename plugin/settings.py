@@ -35,19 +35,27 @@ class Settings:
     )
     cache: pathlib.Path = field(default_factory=_default_cache, metadata={"help": "folder of kernels and native code"})
     cache_bytes: int = field(default=2 << 30, metadata={"help": "most bytes the cache may hold"})
-    data: pathlib.Path | None = field(default=None, metadata={"help": "folder of records; default: the cache's records/"})
+    data: pathlib.Path | None = field(
+        default=None, metadata={"help": "folder of records; default: the cache's records/"}
+    )
     database: str | None = field(default=None, metadata={"help": "SQLAlchemy URL that the shipper writes to"})
     summary: pathlib.Path | None = field(default=None, metadata={"help": "file for the job's summary, JSON"})
     quiet: bool = field(default=False, metadata={"help": "1: print nothing but failures"})
     warm_up_steps: int = field(default=4, metadata={"help": "first steps that nobody counts"})
     baseline_steps: int = field(default=20, metadata={"help": "plain steps timed before the first stitched one"})
-    baseline_seconds: float = field(default=2.0, metadata={"help": "the baseline may end earlier, after this long and 8 steps"})
+    baseline_seconds: float = field(
+        default=2.0, metadata={"help": "the baseline may end earlier, after this long and 8 steps"}
+    )
     verify_steps: int = field(default=3, metadata={"help": "steps on which both run before a kernel may run alone"})
     block_steps: int = field(default=10, metadata={"help": "steps of a plain block and of its stitched partner"})
     pairs: int = field(default=6, metadata={"help": "pairs of blocks in a row when the stitched phase begins"})
-    plain_share: float = field(default=0.02, metadata={"help": "share of later steps that stay plain, for an honest baseline"})
+    plain_share: float = field(
+        default=0.02, metadata={"help": "share of later steps that stay plain, for an honest baseline"}
+    )
     sample_stride: int = field(default=50, metadata={"help": "each kernel is re-verified once in so many steps"})
-    compile_seconds: float = field(default=600.0, metadata={"help": "longest wait for kernels before going on without the rest"})
+    compile_seconds: float = field(
+        default=600.0, metadata={"help": "longest wait for kernels before going on without the rest"}
+    )
     compile_jobs: int = field(default=1, metadata={"help": "compilers at work at once, at low priority"})
     disable_clusters: tuple[str, ...] = field(
         default=(), metadata={"help": "comma-separated names or beginnings of names of clusters to leave alone"}

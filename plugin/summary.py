@@ -134,7 +134,11 @@ def cluster_facts(job: Job) -> Iterable[dict[str, Any]]:
                     "intermediate_bytes": executable.metadata.get("intermediate_bytes"),
                     "bytes_read": executable.metadata.get("bytes_read"),
                     "bytes_written": executable.metadata.get("bytes_written"),
-                    "calls": {"fallback": seen.fallback_calls, "verify": seen.verify_calls, "stitched": seen.stitched_calls}
+                    "calls": {
+                        "fallback": seen.fallback_calls,
+                        "verify": seen.verify_calls,
+                        "stitched": seen.stitched_calls,
+                    }
                     if seen
                     else {},
                     "mismatches": seen.mismatches if seen else 0,
@@ -143,7 +147,7 @@ def cluster_facts(job: Job) -> Iterable[dict[str, Any]]:
                     "last_good_step": seen.last_good_step if seen else -1,
                 }
             )
-        states = {entry["state"] for entry in executables}
+        states = {str(entry["state"]) for entry in executables}
         gave_up = job.native.cluster_statistics(name)[1] if job.native else False
         yield {
             "name": name,
@@ -232,7 +236,9 @@ def describe(summary: dict[str, Any]) -> list[str]:
             f"  calls of stitch ops: {calls['stitched']} kernel, {calls['verify']} both (verified), {calls['fallback']} fallback"
         )
     if summary["clusters"]:
-        lines.append(f"  clusters: {sum(c['instances'] for c in summary['clusters'])} stitch ops of {len(summary['clusters'])} kinds")
+        lines.append(
+            f"  clusters: {sum(c['instances'] for c in summary['clusters'])} stitch ops of {len(summary['clusters'])} kinds"
+        )
         ordered = sorted(summary["clusters"], key=lambda c: -c["instances"] * c["op_count"])
         for cluster in ordered[:12]:
             worst = max((e["error_over_tolerance"] or 0.0 for e in cluster["executables"]), default=0.0)
@@ -242,10 +248,7 @@ def describe(summary: dict[str, Any]) -> list[str]:
             )
         if len(ordered) > 12:
             lines.append(f"    and {len(ordered) - 12} more kinds (in the summary file)")
-    for line in summary["reverts"]:
-        lines.append(f"  reverted: {line}")
+    lines += [f"  reverted: {line}" for line in summary["reverts"]]
     if summary["records"]["lost"]:
         lines.append(f"  {summary['records']['lost']} records were lost")
     return lines
-
-

@@ -85,7 +85,9 @@ def optimizer_is_off(config_bytes: bytes) -> bool:
     config = config_pb2.ConfigProto()
     config.ParseFromString(config_bytes)
     rewrite = config.graph_options.rewrite_options
-    return bool(rewrite.disable_meta_optimizer) or rewrite.use_plugin_optimizers == rewriter_config_pb2.RewriterConfig.OFF
+    return (
+        bool(rewrite.disable_meta_optimizer) or rewrite.use_plugin_optimizers == rewriter_config_pb2.RewriterConfig.OFF
+    )
 
 
 Offered = Callable[[bytes, list[str]], bytes | None]

@@ -27,7 +27,7 @@ class OpRule:
 
 
 def _rows(names: str, rule: OpRule) -> dict[str, OpRule]:
-    return {name: rule for name in names.split()}
+    return dict.fromkeys(names.split(), rule)
 
 
 _ELEMENT = OpRule()
@@ -52,7 +52,10 @@ RULES: dict[str, OpRule] = {
     **_rows("Sum Mean Prod Max Min All Any ArgMax ArgMin", _AXIS_LAST),
     **_rows("BiasAddGrad L2Loss", OpRule(weight=2)),
     **_rows("Softmax LogSoftmax SoftmaxCrossEntropyWithLogits SparseSoftmaxCrossEntropyWithLogits", OpRule(weight=5)),
-    **_rows("FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3 FusedBatchNormGrad FusedBatchNormGradV2 FusedBatchNormGradV3", OpRule(weight=6)),
+    **_rows(
+        "FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3 FusedBatchNormGrad FusedBatchNormGradV2 FusedBatchNormGradV3",
+        OpRule(weight=6),
+    ),
     **_rows("Reshape ExpandDims", OpRule(values=(1,), free=True, weight=0)),
     **_rows("Squeeze Identity Snapshot StopGradient PreventGradient", OpRule(free=True, weight=0)),
     **_rows("Shape Size Rank ShapeN", OpRule(shape_only=True, weight=0)),
@@ -81,12 +84,17 @@ MAX_CONST_BYTES = 1024
 KERNEL_DTYPES = frozenset((1, 2, 3, 4, 5, 6, 9, 10, 14, 17, 19, 22, 23))
 
 _COMPUTE = frozenset(
-    "MatMul BatchMatMul BatchMatMulV2 BatchMatMulV3 _FusedMatMul _FusedBatchMatMulV2 _MklFusedBatchMatMulV2 _MklMatMul "
-    "Conv2D Conv3D _FusedConv2D DepthwiseConv2dNative Conv2DBackpropInput Conv2DBackpropFilter Einsum".split()
+    (
+        "MatMul BatchMatMul BatchMatMulV2 BatchMatMulV3 _FusedMatMul _FusedBatchMatMulV2 "
+        "_MklFusedBatchMatMulV2 _MklMatMul Conv2D Conv3D _FusedConv2D DepthwiseConv2dNative "
+        "Conv2DBackpropInput Conv2DBackpropFilter Einsum"
+    ).split()
 )
 _PLUMBING = frozenset(
-    "NoOp Placeholder PlaceholderWithDefault Const _Arg _Retval _Send _Recv _HostSend _HostRecv Switch Merge Enter Exit NextIteration "
-    "LoopCond RefSwitch RefMerge RefEnter RefExit ControlTrigger".split()
+    (
+        "NoOp Placeholder PlaceholderWithDefault Const _Arg _Retval _Send _Recv _HostSend _HostRecv Switch "
+        "Merge Enter Exit NextIteration LoopCond RefSwitch RefMerge RefEnter RefExit ControlTrigger"
+    ).split()
 )
 
 

@@ -31,7 +31,9 @@ def _activate() -> None:
 
         install_import_hook()
     except Exception as error:
-        print(f"stitchfleet: not switched on, the job runs without it: {type(error).__name__}: {error}", file=sys.stderr)
+        print(
+            f"stitchfleet: not switched on, the job runs without it: {type(error).__name__}: {error}", file=sys.stderr
+        )
 
 
 try:

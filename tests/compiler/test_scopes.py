@@ -13,7 +13,9 @@ from stitchfleet.compiler.scopes import Caps, Dag, Scopes, identify
 def dags(draw: st.DrawFn) -> tuple[Dag, list[bool], list[int]]:
     size = draw(st.integers(1, 24))
     edges = draw(
-        st.lists(st.tuples(st.integers(0, size - 1), st.integers(0, size - 1)).filter(lambda e: e[0] != e[1]), max_size=60)
+        st.lists(
+            st.tuples(st.integers(0, size - 1), st.integers(0, size - 1)).filter(lambda e: e[0] != e[1]), max_size=60
+        )
     )
     order = draw(st.permutations(range(size)))
     place = {node: i for i, node in enumerate(order)}

@@ -21,7 +21,7 @@ SCRIPTS = pathlib.Path(__file__).parent / "scripts"
 
 @pytest.fixture(scope="session")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """One kernel cache for the whole test session, so that each kernel is built once. STITCHFLEET_TEST_CACHE keeps it over sessions."""
+    """One kernel cache for the test session: each kernel is built once. STITCHFLEET_TEST_CACHE keeps it over sessions."""
     named = os.environ.get("STITCHFLEET_TEST_CACHE")
     folder = pathlib.Path(named) if named else tmp_path_factory.mktemp("cache")
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -51,7 +51,13 @@ RunJob = Callable[..., Finished]
 def run_job(cache: pathlib.Path, tmp_path: pathlib.Path) -> RunJob:
     """run_job(script, *arguments, mode=..., environment={...}): `stitchfleet run` on tests/plugin/scripts/SCRIPT."""
 
-    def run(script: str, *arguments: str, mode: str = "auto", environment: dict[str, str] | None = None, timeout: float = 300) -> Finished:
+    def run(
+        script: str,
+        *arguments: str,
+        mode: str = "auto",
+        environment: dict[str, str] | None = None,
+        timeout: float = 300,
+    ) -> Finished:
         summary = tmp_path / f"summary-{script}-{mode}.json"
         command = [
             *(sys.executable, "-m", "stitchfleet.plugin.command", "run", "--quiet", "--mode", mode),
@@ -73,7 +79,9 @@ def run_plain() -> RunJob:
     return run
 
 
-def finish(command: list[str], summary: pathlib.Path | None, environment: dict[str, str] | None, timeout: float) -> Finished:
+def finish(
+    command: list[str], summary: pathlib.Path | None, environment: dict[str, str] | None, timeout: float
+) -> Finished:
     clean = {key: value for key, value in os.environ.items() if not key.startswith("STITCHFLEET_")}
     settings = {"TF_CPP_MIN_LOG_LEVEL": "3", **clean, **(environment or {})}
     done = subprocess.run(command, env=settings, capture_output=True, text=True, timeout=timeout, check=False)

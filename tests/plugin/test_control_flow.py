@@ -88,7 +88,11 @@ class Plugin:
         for cluster in plan.clusters:
             assert len({liveness.key(i) for i in cluster.members}) == 1
         self.stitched += len(plan.clusters)
-        return bytes(rewrite.apply_clusters(placed, self.definitions, plan.clusters).SerializeToString()) if plan.clusters else None
+        return (
+            bytes(rewrite.apply_clusters(placed, self.definitions, plan.clusters).SerializeToString())
+            if plan.clusters
+            else None
+        )
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +127,9 @@ def run(program: Any, plugin: Plugin, active: bool) -> list[np.ndarray[Any, Any]
     return results
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
 @given(programs)
 def test_stitched_programs_of_nested_conds_and_whiles_give_tensorflows_results(plugin: Plugin, program: Any) -> None:
     for expected, actual in zip(run(program, plugin, active=False), run(program, plugin, active=True)):
@@ -131,7 +137,12 @@ def test_stitched_programs_of_nested_conds_and_whiles_give_tensorflows_results(p
 
 
 def test_an_operator_of_a_branch_and_one_outside_it_do_not_share_a_cluster(plugin: Plugin) -> None:
-    program = ("binary", "add", ("cond", 0, ("unary", "sin", "x"), ("unary", "square", "y")), ("unary", "tanh", ("unary", "sin", "y")))
+    program = (
+        "binary",
+        "add",
+        ("cond", 0, ("unary", "sin", "x"), ("unary", "square", "y")),
+        ("unary", "tanh", ("unary", "sin", "y")),
+    )
     before = plugin.stitched
     for expected, actual in zip(run(program, plugin, active=False), run(program, plugin, active=True)):
         assert actual.shape == (6,)

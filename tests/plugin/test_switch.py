@@ -7,7 +7,9 @@ from .conftest import RunJob
 IN_TURN = {"STITCHFLEET_BLOCK_STEPS": "10", "STITCHFLEET_PAIRS": "50"}
 
 
-def test_a_loop_with_seeded_dropout_taken_in_turn_equals_the_plain_run_bit_for_bit(run_job: RunJob, run_plain: RunJob) -> None:
+def test_a_loop_with_seeded_dropout_taken_in_turn_equals_the_plain_run_bit_for_bit(
+    run_job: RunJob, run_plain: RunJob
+) -> None:
     plain = run_plain("loop.py", "120")
     in_turn = run_job("loop.py", "120", mode="alternate", environment=IN_TURN)
     assert in_turn.code == 0, in_turn.err
