@@ -1,0 +1,103 @@
+"""An HLO module in memory: what the proto reader (`hlo_proto`) and the text parser (`hlo_text`) both give, and
+`hlo_import` reads.
+
+Only what the importer needs is here; attributes it has no use for (shardings, schedules, backend configurations) are
+dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from .graph import Array, GatherDimensions, WindowDimension
+
+
+class HloImportError(ValueError):
+    """The HLO given cannot be read or is not what a kernel can be made of; the text says where and why, in one line."""
+
+
+@dataclass(frozen=True)
+class HloShape:
+    """An array's or tuple's shape. `element_type` is HLO's spelling in lower case (`f32`, `c64`, `token`, `tuple`)."""
+
+    element_type: str
+    dimensions: tuple[int, ...] = ()
+    minor_to_major: tuple[int, ...] | None = None  # None: not given, which means row-major
+    tuple_shapes: tuple[HloShape, ...] = ()
+    dynamic: bool = False
+
+    @property
+    def is_tuple(self) -> bool:
+        return self.element_type == "tuple"
+
+    @property
+    def is_row_major(self) -> bool:
+        """Whether the layout is row-major, dimensions of extent 1 aside (they may stand anywhere)."""
+        if self.is_tuple:
+            return all(shape.is_row_major for shape in self.tuple_shapes)
+        if self.minor_to_major is None:
+            return True
+        real = [dimension for dimension in self.minor_to_major if self.dimensions[dimension] != 1]
+        return real == sorted(real, reverse=True)
+
+    def __str__(self) -> str:
+        if self.is_tuple:
+            return "(" + ", ".join(map(str, self.tuple_shapes)) + ")"
+        return f"{self.element_type}[{','.join(map(str, self.dimensions))}]"
+
+
+@dataclass(frozen=True)
+class HloInstruction:
+    """One instruction. Which fields mean something depends on the opcode, as in HloInstructionProto."""
+
+    name: str
+    opcode: str
+    shape: HloShape
+    operands: tuple[str, ...] = ()  # names of instructions of the same computation
+    called: tuple[str, ...] = ()  # names of computations
+    literal: Array | None = None
+    parameter_number: int = 0
+    tuple_index: int = 0
+    dimensions: tuple[int, ...] = ()  # iota's dimension is here too
+    slices: tuple[tuple[int, int, int], ...] = ()  # start, limit, stride
+    padding: tuple[tuple[int, int, int], ...] = ()  # low, high, interior
+    window: tuple[WindowDimension, ...] = ()
+    dynamic_slice_sizes: tuple[int, ...] = ()
+    gather: GatherDimensions | None = None
+    scatter: GatherDimensions | None = None
+    batching_dims: bool = False  # gather or scatter with operand batching dimensions
+    direction: str = ""
+    total_order: bool = False
+    epsilon: float = 0.0
+    feature_index: int = 0
+    exponent_bits: int = 0
+    mantissa_bits: int = 0
+    custom_call_target: str = ""
+    op_type: str = ""  # the framework's op that it came from, as the metadata says
+    op_name: str = ""
+
+
+@dataclass(frozen=True)
+class HloComputation:
+    """Instructions by name, in the order given, and the name of the root."""
+
+    name: str
+    instructions: Mapping[str, HloInstruction]
+    root: str
+
+    @property
+    def parameters(self) -> tuple[HloInstruction, ...]:
+        """Parameter instructions by number."""
+        found = [item for item in self.instructions.values() if item.opcode == "parameter"]
+        return tuple(sorted(found, key=lambda item: item.parameter_number))
+
+
+@dataclass(frozen=True)
+class HloModule:
+    """Computations by name, and the name of the entry."""
+
+    name: str
+    computations: Mapping[str, HloComputation]
+    entry: str
+    result_layout: HloShape | None = field(default=None)  # of the entry, where the module states one
