@@ -84,8 +84,13 @@ def body_function(body: bytes) -> Any:
     def call(*values: Any) -> Any:
         graph = function_def_to_graph.function_def_to_graph(definition)
         named = {tensor.name: value for tensor, value in zip(graph.inputs, values)}
+        placeholders = {tensor.op.name for tensor in graph.inputs}
+        nodes = graph.as_graph_def()
+        kept = [node for node in nodes.node if node.name not in placeholders]
+        del nodes.node[:]
+        nodes.node.extend(kept)
         results = tf.graph_util.import_graph_def(
-            graph.as_graph_def(), input_map=named, return_elements=[tensor.name for tensor in graph.outputs], name=""
+            nodes, input_map=named, return_elements=[tensor.name for tensor in graph.outputs], name=""
         )
         return tuple(results)
 

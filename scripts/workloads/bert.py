@@ -11,7 +11,6 @@ import json
 import time
 
 import tensorflow as tf
-
 import text
 
 
@@ -50,7 +49,9 @@ class Block(tf.keras.layers.Layer):
 
 
 class Bert(tf.keras.Model):
-    def __init__(self, vocabulary: int, hidden: int, layers: int, heads: int, inner: int, length: int, dropout: float) -> None:
+    def __init__(
+        self, vocabulary: int, hidden: int, layers: int, heads: int, inner: int, length: int, dropout: float
+    ) -> None:
         super().__init__()
         self.words = tf.keras.layers.Embedding(vocabulary, hidden)
         self.positions = self.add_weight(name="positions", shape=[length, hidden], initializer="uniform")
@@ -102,7 +103,13 @@ def main() -> None:
 
     tf.keras.utils.set_random_seed(arguments.seed)
     model = Bert(
-        arguments.vocabulary, arguments.hidden, arguments.layers, arguments.heads, arguments.inner, arguments.length, arguments.dropout
+        arguments.vocabulary,
+        arguments.hidden,
+        arguments.layers,
+        arguments.heads,
+        arguments.inner,
+        arguments.length,
+        arguments.dropout,
     )
     optimizer = tf.keras.optimizers.Adam(1e-4)
 

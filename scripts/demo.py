@@ -1,0 +1,71 @@
+"""What scripts/demo does once the environment is there: a plain run, a stitched run from the same seed, the comparison, the report."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+OUT = ROOT / "demo-output"
+CACHE = ROOT / ".cache" / "stitchfleet"
+STITCHFLEET = [sys.executable, "-m", "stitchfleet.plugin.command"]
+
+
+def say(text: str) -> None:
+    print(f"\n[{time.strftime('%H:%M:%S')}] {text}", flush=True)
+
+
+def run(command: list[str]) -> None:
+    environment = {"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ}
+    code = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
+    if code != 0:
+        sys.exit(f"demo: this command failed with exit code {code}: {' '.join(command)}")
+
+
+def train(steps: int, log: pathlib.Path) -> list[str]:
+    return [sys.executable, "scripts/workloads/bert.py", "--steps", str(steps), "--log", str(log)]
+
+
+def compare_losses(plain: pathlib.Path, stitched: pathlib.Path) -> None:
+    """The two runs began from one seed: their losses side by side."""
+    ours, theirs = json.loads(stitched.read_text())["losses"], json.loads(plain.read_text())["losses"]
+    print("  step      plain        stitched     relative difference")
+    shown = [0, 9, 49, 99, 149, len(theirs) - 1]
+    for step in sorted({step for step in shown if step < len(theirs)}):
+        difference = abs(ours[step] - theirs[step]) / abs(theirs[step])
+        print(f"  {step:4d}   {theirs[step]:.7f}   {ours[step]:.7f}     {difference:.1e}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    default = int(os.environ.get("STEPS", "320"))
+    parser.add_argument("--steps", type=int, default=default, help=f"steps of the stitched run (default {default})")
+    parser.add_argument("--plain-steps", type=int, default=200, help="steps of the plain run it is compared with (default 200)")
+    arguments = parser.parse_args()
+    OUT.mkdir(exist_ok=True)
+    database = f"sqlite:///{OUT}/stitchfleet.db"
+
+    say(f"1/4  {arguments.plain_steps} steps of BERT as it is")
+    run(train(arguments.plain_steps, OUT / "plain.json"))
+
+    say(f"2/4  {arguments.steps} steps of the same script under `stitchfleet run`")
+    job = ["run", "--cache", str(CACHE), "--database", database, "--summary", str(OUT / "summary.json")]
+    run([*STITCHFLEET, *job, "--", *train(arguments.steps, OUT / "stitched.json")])
+
+    say("3/4  from the same seed, the same losses")
+    compare_losses(OUT / "plain.json", OUT / "stitched.json")
+
+    say("4/4  the report")
+    run([*STITCHFLEET, "report", "--database", database])
+    run([*STITCHFLEET, "report", "--database", database, "--format", "html", "--output", str(OUT / "report.html")])
+    print(f"\n  as a page with pictures:  {OUT / 'report.html'}")
+    print(f"  the job's summary:        {OUT / 'summary.json'}")
+
+
+if __name__ == "__main__":
+    main()
