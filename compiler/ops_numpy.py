@@ -80,7 +80,7 @@ def divide(a: _AnyArray, b: _AnyArray) -> _AnyArray:
     safe = np.where((b == 0) | negating, np.ones_like(b), b)
     quotient = a // safe
     rest = a - quotient * safe
-    quotient = quotient + ((rest != 0) & ((rest < 0) != (safe < 0))).astype(a.dtype)
+    quotient = quotient + ((rest != 0) & ((a < 0) != (safe < 0))).astype(a.dtype)  # numpy rounds down
     quotient = np.where(negating, (0 * a - a).astype(a.dtype), quotient)
     return np.asarray(np.where(b == 0, minus_one, quotient))
 
