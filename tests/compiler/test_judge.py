@@ -61,7 +61,7 @@ def test_a_right_result_passes() -> None:
 @pytest.mark.parametrize("size", [1e-4, 1.0, np.nan, np.inf])
 def test_one_wrong_element_fails_and_is_named(size: float) -> None:
     graph, inputs = layer_norm(8, 64), _inputs()
-    (right,) = evaluate(graph, inputs)
+    right: Array = evaluate(graph, inputs)[0]
     wrong = np.array(right)
     wrong[3, 17] += size
     verdict = judge(graph, inputs, [wrong])
@@ -75,7 +75,7 @@ def test_one_wrong_element_fails_and_is_named(size: float) -> None:
 
 def test_a_reference_that_errs_more_gives_slack_but_not_for_nonsense() -> None:
     graph, inputs = layer_norm(8, 64), _inputs()
-    (right,) = evaluate(graph, inputs)
+    right: Array = evaluate(graph, inputs)[0]
     sloppy = (right * np.float32(1 + 1.5e-5)).astype(np.float32)
     assert not judge(graph, inputs, [sloppy]).ok
     assert judge(graph, inputs, [sloppy], reference=[sloppy]).ok
@@ -84,7 +84,7 @@ def test_a_reference_that_errs_more_gives_slack_but_not_for_nonsense() -> None:
 
 def test_a_reference_that_is_nonsense_excuses_no_other_element() -> None:
     graph, inputs = layer_norm(8, 64), _inputs()
-    (right,) = evaluate(graph, inputs)
+    right: Array = evaluate(graph, inputs)[0]
     reference, wrong = np.array(right), np.array(right)
     reference[0, 0] += 100
     wrong[5, 5] += 0.01
@@ -154,7 +154,8 @@ def test_indices_and_labels_are_found_by_their_use() -> None:
 
 @pytest.mark.parametrize("regime", REGIMES)
 def test_indices_stay_in_range_in_every_regime(regime: Regime) -> None:
-    _, rows, labels, _ = random_inputs(_lookup(), np.random.default_rng(0), regime)
+    drawn: list[Array] = list(random_inputs(_lookup(), np.random.default_rng(0), regime))
+    _, rows, labels, _ = drawn
     assert rows.dtype == np.int32
     assert ((rows >= 0) & (rows < 30)).all()
     assert ((labels >= 0) & (labels < 10)).all()
