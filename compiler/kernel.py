@@ -1,0 +1,199 @@
+"""A built kernel: what is known of it (metadata, as JSON beside the binary), and a way to run it without a
+framework."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from .graph import Array, DType, Shape
+from .toolchain import Toolchain, find_toolchain
+
+ABI_VERSION: Final = 1
+"""STITCH_ABI_VERSION of stitch_abi.h that this compiler writes kernels for."""
+
+
+class KernelError(Exception):
+    """A kernel cannot be loaded or run as asked; the text says what was given and what was expected."""
+
+
+@dataclass(frozen=True)
+class TensorType:
+    dtype: str  # HLO's spelling: f32
+    shape: Shape
+
+    @property
+    def numpy(self) -> np.dtype[np.generic]:
+        return DType(self.dtype).numpy
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """The self-check that the kernel passed: input regimes tried, and the largest error in units of what was
+    allowed."""
+
+    checked: bool = False
+    regimes: tuple[str, ...] = ()
+    worst_of_allowed: float = 0.0
+    against_reference: bool = False
+
+
+@dataclass(frozen=True)
+class KernelMetadata:
+    """All that a runtime has to know to call a kernel, and a person to judge it. Bytes are per call."""
+
+    symbol: str
+    inputs: tuple[TensorType, ...]
+    outputs: tuple[TensorType, ...]
+    scratch_bytes: int
+    aliases: tuple[
+        tuple[int, int], ...
+    ]  # (output, input) that may be the same memory, any number of disjoint pairs at once
+    bytes_read: int
+    bytes_written: int
+    intermediate_bytes: int
+    op_count: int
+    phases: int
+    parallel_phases: int
+    estimated_ns: float
+    tolerances: tuple[tuple[float, float], ...]  # per output: relative, of the largest magnitude
+    graph_digest: str
+    generator: str
+    compiler: str
+    vector_symbols: tuple[str, ...] = ()
+    check: CheckReport = field(default_factory=CheckReport)
+    abi_version: int = ABI_VERSION
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=1, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> KernelMetadata:
+        """Raises KernelError for text that is no metadata of this version."""
+        try:
+            data = json.loads(text)
+            for key in ("inputs", "outputs"):
+                data[key] = tuple(TensorType(item["dtype"], tuple(item["shape"])) for item in data[key])
+            for key in ("aliases", "tolerances"):
+                data[key] = tuple(tuple(pair) for pair in data[key])
+            data["vector_symbols"] = tuple(data["vector_symbols"])
+            check = data["check"]
+            data["check"] = CheckReport(**{**check, "regimes": tuple(check["regimes"])})
+            return cls(**data)
+        except (KeyError, TypeError, ValueError) as error:
+            raise KernelError(f"not a kernel's metadata: {error}") from error
+
+
+def runtime_library(toolchain: Toolchain | None = None) -> Path:
+    """The test runtime as a shared object, built on first use in this process."""
+    return _runtime(toolchain or find_toolchain(niceness=0))
+
+
+@lru_cache(maxsize=4)
+def _runtime(toolchain: Toolchain) -> Path:
+    here = Path(__file__).parent
+    directory = Path(tempfile.mkdtemp(prefix="stitchfleet-runtime-"))
+    output = directory / "libtest_runtime.so"
+    toolchain.build_c(here / "native" / "test_runtime.c", output, here)
+    return output
+
+
+def prepare_runtime() -> None:
+    """Builds and loads the test runtime, so that a forked child finds it."""
+    _runtime_functions(runtime_library())
+
+
+@lru_cache(maxsize=4)
+def _runtime_functions(path: Path) -> ctypes.CDLL:
+    library = ctypes.CDLL(str(path))
+    library.stitch_test_runtime_new.restype = ctypes.c_void_p
+    library.stitch_test_runtime_new.argtypes = [ctypes.c_int, ctypes.c_int]
+    library.stitch_test_runtime_calls.restype = ctypes.c_longlong
+    library.stitch_test_runtime_calls.argtypes = [ctypes.c_void_p]
+    library.stitch_test_runtime_delete.argtypes = [ctypes.c_void_p]
+    return library
+
+
+def aligned(shape: Shape, dtype: np.dtype[np.generic], fill: int | None = None) -> Array:
+    """An array whose memory starts on a cache line; bytes all `fill` if given."""
+    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    raw = np.empty(size + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    if fill is not None:
+        raw[:] = fill
+    return raw[start : start + size].view(dtype).reshape(shape)
+
+
+class LoadedKernel:
+    """A kernel's function, loaded into this process. Wrong code can take the process with it: see `pipeline` for the
+    self-check."""
+
+    def __init__(self, path: Path, metadata: KernelMetadata) -> None:
+        if metadata.abi_version != ABI_VERSION:
+            raise KernelError(f"{path.name}: given ABI {metadata.abi_version}, expected {ABI_VERSION}")
+        try:
+            self._library = ctypes.CDLL(str(path), mode=os.RTLD_NOW | os.RTLD_LOCAL)
+            self._function = self._library[metadata.symbol]
+        except (OSError, AttributeError) as error:
+            raise KernelError(f"{path.name}: {error}") from error
+        self.metadata = metadata
+        self.phases_run_parallel = 0
+
+    def run(
+        self,
+        inputs: Sequence[Array],
+        threads: int = 2,
+        reversed_order: bool = False,
+        in_place: Sequence[tuple[int, int]] = (),
+    ) -> list[Array]:
+        """Runs the kernel on copies of `inputs` (dense, of the metadata's types). `reversed_order`: one thread, every
+        task on its own, last first. `in_place`: (output, input) pairs of the metadata's aliases to put into the same
+        memory."""
+        types = self.metadata.inputs
+        if len(inputs) != len(types):
+            raise KernelError(f"{self.metadata.symbol}: given {len(inputs)} inputs, expected {len(types)}")
+        given: list[Array] = []
+        for number, (array, expected) in enumerate(zip(inputs, types, strict=True)):
+            if array.shape != expected.shape or array.dtype != expected.numpy:
+                raise KernelError(
+                    f"{self.metadata.symbol}: input {number} given {array.dtype}{list(array.shape)}, "
+                    f"expected {expected.dtype}{list(expected.shape)}"
+                )
+            copy = aligned(expected.shape, expected.numpy)
+            copy[...] = array
+            given.append(copy)
+        shared = dict(in_place)
+        results = [
+            given[shared[number]] if number in shared else aligned(out.shape, out.numpy, fill=0xA5)
+            for number, out in enumerate(self.metadata.outputs)
+        ]
+        self.call(given, results, threads, reversed_order)
+        return results
+
+    def call(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], threads: int = 2, reversed_order: bool = False
+    ) -> None:
+        """Runs the kernel on the arrays' own memory; nothing is checked or copied."""
+        library = _runtime_functions(runtime_library())
+        runtime = library.stitch_test_runtime_new(threads, int(reversed_order))
+        scratch = aligned((self.metadata.scratch_bytes,), np.dtype(np.uint8), fill=0xA5)
+        pointers = ctypes.c_void_p * max(1, len(inputs))
+        given = pointers(*(array.ctypes.data for array in inputs))
+        results = (ctypes.c_void_p * max(1, len(outputs)))(*(array.ctypes.data for array in outputs))
+        try:
+            self._function(given, results, ctypes.c_void_p(scratch.ctypes.data), ctypes.c_void_p(runtime))
+            self.phases_run_parallel = int(library.stitch_test_runtime_calls(runtime))
+        finally:
+            library.stitch_test_runtime_delete(runtime)
+
+
+__all__ = ["CheckReport", "KernelError", "KernelMetadata", "LoadedKernel", "TensorType", "aligned", "prepare_runtime"]

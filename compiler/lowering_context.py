@@ -1,0 +1,118 @@
+"""What all lowerings of a plan's nests share: where each node is in memory, and what a reduction accumulates in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .graph import DType, Graph
+from .loops import Buffer, BufferKind
+from .mapping import RowMap, Segment, SegmentKind, spans_rows
+from .ops import OPS, Cost
+from .plan import Plan
+from .plan_access import Apply, Request, Trace
+from .plan_index import Index, Var, linear
+from .schemes import Nest
+from .targets import CpuTarget
+
+
+@dataclass(frozen=True)
+class Context:
+    """A plan and one of its nests, with the buffers that the nest has touched so far, in order of first use."""
+
+    plan: Plan
+    nest: Nest
+    buffers: list[Buffer]
+
+    @property
+    def graph(self) -> Graph:
+        return self.plan.graph
+
+    @property
+    def target(self) -> CpuTarget:
+        return self.plan.target
+
+    @property
+    def row(self) -> Var:
+        return self.nest.row
+
+    @property
+    def stored(self) -> Callable[[int], bool]:
+        return self.plan.placement.stored_in(self.nest)
+
+    def number_of(self, buffer: Buffer) -> int:
+        """The buffer's place in this nest's list."""
+        if buffer not in self.buffers:
+            self.buffers.append(buffer)
+        return self.buffers.index(buffer)
+
+    def stores_of(self, node: int) -> list[int]:
+        """The buffers that must hold the node's value when its nest is done."""
+        return [self.number_of(buffer) for buffer in self.plan.memory_of(node)]
+
+
+class BufferNumbers(dict[int, int]):
+    """Node -> number of the buffer it is read from, resolved on demand."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__()
+        self._context = context
+
+    def __missing__(self, node: int) -> int:
+        self[node] = self._context.number_of(self._context.plan.read_from(node))
+        return self[node]
+
+
+def accumulator_dtype(graph: Graph, segment: Segment, mapping: RowMap, scalar_over_rows: bool = False) -> DType:
+    """What the reduction accumulates in: f16 and bf16 in f32; a float sum over all rows, one number per row, in f64."""
+    node = graph.nodes[segment.node]
+    if node.op == "reduce_general":
+        return node.dtype
+    if node.dtype in (DType.F16, DType.BF16):
+        return DType.F32
+    if scalar_over_rows and node.dtype is DType.F32 and kind_of(graph, segment) in ("sum", "product"):
+        return DType.F64
+    return node.dtype
+
+
+def kind_of(graph: Graph, segment: Segment) -> str:
+    return str(graph.nodes[segment.node].attributes["kind"])
+
+
+def partial_dtype(graph: Graph, segment: Segment, mapping: RowMap) -> DType:
+    """Element type of the partial results that tasks leave."""
+    kept = graph.nodes[segment.node].element_count
+    return accumulator_dtype(graph, segment, mapping, scalar_over_rows=kept == 1 and spans_rows(segment, mapping))
+
+
+def row_part(graph: Graph, context_row: Var, segment: Segment, position: tuple[Index, ...], slice_size: int) -> Index:
+    """Position of a result element within the row's own results."""
+    return linear(position, graph.nodes[segment.node].shape) - Index.of_var(context_row) * slice_size
+
+
+def slice_cost(graph: Graph, request: Request, steps: Trace, stop: set[Request]) -> tuple[int, int]:
+    """Light and expensive ops that computing `request` takes, down to memory or to the requests of `stop`."""
+    from .plan_access import sources
+
+    light = expensive = 0
+    stack, seen = [request], {request}
+    while stack:
+        current = stack.pop()
+        step = steps.steps[current]
+        if isinstance(step, Apply):
+            if OPS[graph.nodes[current.node].op].cost is Cost.EXPENSIVE:
+                expensive += 1
+            else:
+                light += 1
+        for source in sources(step):
+            if source not in seen and source not in stop:
+                seen.add(source)
+                stack.append(source)
+    return light, expensive
+
+
+def needs_store(context: Context, segment: Segment) -> bool:
+    return segment.kind is not SegmentKind.VALUE or bool(context.plan.memory_of(segment.node))
+
+
+__all__ = ["Buffer", "BufferKind", "BufferNumbers", "Context", "accumulator_dtype", "kind_of", "partial_dtype"]

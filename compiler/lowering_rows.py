@@ -1,0 +1,629 @@
+"""Row-wise code of a nest: for each row, passes over its elements (the regional scheme on a CPU).
+
+A pass is one loop over the row, shared by all segments that can run at the same time; what a row reduction produces is
+known to the next pass. An element that several passes need is recomputed if that is cheap, and otherwise kept in a tile
+(or read back from the output it was just written to), so that softmax's exp is computed once. Reductions over rows
+accumulate in locals of the task and leave one partial result per task.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass, field
+
+from . import loops
+from .graph import DType, Graph
+from .loops import Assign, Collapse, Combine, Local, Loop, LoopKind, Store
+from .lowering_context import (
+    BufferNumbers,
+    Context,
+    accumulator_dtype,
+    kind_of,
+    needs_store,
+    partial_dtype,
+    slice_cost,
+)
+from .lowering_values import Emitter, RowResult
+from .mapping import (
+    RowMap,
+    Segment,
+    SegmentKind,
+    _pieces,
+    boundaries,
+    divisor_near,
+    result_position,
+    roots_of,
+    spans_rows,
+)
+from .plan_access import Apply, Choose, FromIndex, Load, Request, Trace, sources, trace
+from .plan_index import ZERO, Index, Var, linear
+from .schemes import within
+
+KEEP_LIGHT_OPS = 6  # recomputing this many ops costs more than a store to and a load from L1
+LONG_SUM = (
+    16384  # elements of a row above which a sum is cut into blocks: a lane then adds up at most 512 numbers in a row
+)
+BLOCK = 4096
+
+
+@dataclass
+class Split:
+    """The loops over a row of `size` elements: (variable, stride) from the outermost in, then `unrolled` elements
+    written out."""
+
+    size: int
+    variables: tuple[tuple[Var, int], ...]
+    unrolled: int
+
+    def inner(self, unrolled: int) -> Index:
+        """The position within the row."""
+        position = Index(unrolled)
+        for variable, stride in self.variables:
+            position = position + Index.of_var(variable) * stride
+        return position
+
+
+def split_row(size: int, wanted: set[int], required: set[int], unroll_below: int) -> Split:
+    """Loops for a row: split at all `required` strides and at those of `wanted` that divide evenly."""
+    chosen = sorted(required)
+    for cut in sorted(wanted - required):
+        fits = all(cut % c == 0 if c < cut else c % cut == 0 for c in chosen)
+        if fits and size % cut == 0:
+            chosen = sorted([*chosen, cut])
+    cuts = [1, *[cut for cut in chosen if 1 < cut < size], size]
+    extents = [(above // below, below) for below, above in itertools.pairwise(cuts) if above > below]
+    unrolled = 1
+    while len(extents) > 1 and extents[0][0] * unrolled <= unroll_below and unrolled * extents[0][0] <= 16:
+        unrolled *= extents.pop(0)[0]
+    variables = tuple((Var(f"k{size}_{stride}", extent), stride) for extent, stride in reversed(extents))
+    return Split(size, variables, unrolled)
+
+
+@dataclass
+class Member:
+    """A segment of a pass with what lowering it needs to know."""
+
+    segment: Segment
+    mapping: RowMap
+    number: int = 0
+    spans: bool = False
+    slice_size: int = 1
+    accumulator: DType = DType.F32
+    reduced_strides: list[tuple[int, int, bool]] = field(default_factory=list)
+    local: str = ""
+    local_dtype: DType = DType.F32
+    in_lanes: bool = True
+    lanes: list[str] = field(default_factory=list)
+    kept_depth: int = -1  # position of the innermost kept loop
+    reduced_outside: bool = False
+    lane_reduced: bool = False
+
+
+class RowLowering:
+    """Lowers one nest; `body` gives the statements of a task."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.graph: Graph = context.graph
+        self.emitter = Emitter(context.graph, BufferNumbers(context), context.row)
+        self.row_index = Index.of_var(context.row)
+        self.splits: dict[int, Split] = {}
+        self.flushes: list[tuple[Member, str, int]] = []
+        self._filled: set[Request] = set()  # tiles and outputs that hold this element of the row by now
+        self._filling: list[Request] = []  # those that the current pass fills
+
+    def body(self) -> tuple[loops.Statement, ...]:
+        """Task scope, the loop over the task's rows with all passes, and the task's partial results."""
+        emitter, nest = self.emitter, self.context.nest
+        passes = assign_passes(self.context)
+        for size in {mapping.inner for _, mapping in nest.placed}:
+            self.splits[size] = self._split(size)
+        emitter.push(None)
+        emitter.push(self.context.row)
+        self._plan_tiles(passes)
+        for members in passes:
+            for group in _by_shape(self.graph, members):
+                self._pass(group)
+        row_body = emitter.pop()
+        emitter.put(Loop(self.context.row, nest.rows, LoopKind.SERIAL, row_body, bounds=("first_row", "last_row")))
+        for member, local, count in self.flushes:
+            self._flush(member, local, count)
+        return emitter.pop()
+
+    def _roots(self, member: Member, inner: Index) -> tuple[Request, ...]:
+        return roots_of(self.graph, member.segment, member.mapping.point(self.row_index, inner))
+
+    def _split(self, size: int) -> Split:
+        variable = within(size)
+        wanted: set[int] = set()
+        required: set[int] = set()
+        longest = 0
+        for segment, mapping in self.context.nest.placed:
+            if mapping.inner != size:
+                continue
+            member = Member(segment, mapping)
+            roots = self._roots(member, Index.of_var(variable))
+            steps = trace(self.graph, roots, self.context.stored)
+            wanted |= boundaries(_indices(self.graph, steps, roots), variable)
+            if segment.reduces:
+                pieces = inner_pieces(segment, mapping)
+                required |= {stride for stride, _, _ in pieces} - {1}
+                longest = max([longest, *(extent for stride, extent, reduced in pieces if reduced and stride == 1)])
+        split = split_row(size, wanted, required, self.context.target.unroll_row - 1)
+        if longest > LONG_SUM and split.variables[-1][0].extent > LONG_SUM:
+            block = divisor_near(split.variables[-1][0].extent, BLOCK)
+            if block >= 256:
+                cut = block * split.variables[-1][1]
+                split = split_row(size, wanted | {cut}, required | {cut}, self.context.target.unroll_row - 1)
+        return split
+
+    # ---- tiles
+    # -------------------------------------------------------------------------------------------------------------
+
+    def _plan_tiles(self, passes: list[list[Member]]) -> None:
+        """Finds the elements that a pass had better keep for a later one, and declares tiles of the row for them."""
+        first_seen: dict[Request, tuple[int, int]] = {}
+        roots_stored: dict[Request, int] = {}
+        all_kept: set[Request] = set()
+        budget = self.context.target.tile_bytes
+        for number, members in enumerate(passes):
+            steps_here: dict[Request, int] = {}
+            for member in members:
+                split = self.splits[member.mapping.inner]
+                if not split.variables:
+                    continue
+                for unrolled in range(split.unrolled):
+                    roots = self._roots(member, split.inner(unrolled))
+                    steps = trace(self.graph, roots, self.context.stored, all_kept)
+                    for request in self._frontier(steps, roots, first_seen, split):
+                        light, expensive = slice_cost(self.graph, request, steps, all_kept)
+                        if not expensive and light < KEEP_LIGHT_OPS:
+                            continue
+                        size = split.size * max(self.graph.nodes[request.node].dtype.size_bytes, 4)
+                        if request in roots_stored:
+                            self.emitter.reloaded[request] = roots_stored[request]
+                        elif size > budget:
+                            continue
+                        else:
+                            budget -= size
+                            self._declare_tile(request, split, unrolled)
+                        all_kept.add(request)
+                    for request in steps.steps:
+                        steps_here[request] = split.size
+                    if member.segment.kind is SegmentKind.VALUE and needs_store(self.context, member.segment):
+                        roots_stored.setdefault(roots[0], self.context.stores_of(member.segment.node)[0])
+            for request, size in steps_here.items():
+                first_seen.setdefault(request, (number, size))
+
+    def _frontier(
+        self, steps: Trace, roots: tuple[Request, ...], seen: dict[Request, tuple[int, int]], split: Split
+    ) -> list[Request]:
+        """Computed elements of an earlier pass that something new of this pass reads, and that change along the row."""
+        loop_variables = {variable for variable, _ in split.variables}
+
+        def moves(request: Request) -> bool:
+            return any(index.variables & loop_variables for index in request.position)
+
+        found: dict[Request, None] = {}
+        candidates = [*roots]
+        for request, step in steps.steps.items():
+            if request not in seen:
+                candidates.extend(sources(step))
+        for request in candidates:
+            if request in seen and isinstance(steps.steps[request], Apply | Choose) and moves(request):
+                found[request] = None
+        return list(found)
+
+    def _declare_tile(self, request: Request, split: Split, unrolled: int) -> None:
+        name = self.emitter.fresh("tile")
+        dtype = self.graph.nodes[request.node].dtype
+        self.emitter.put(Local(name, dtype, split.size, None), 1)
+        self.emitter.kept[request] = (name, split.inner(unrolled))
+
+    # ---- passes
+    # ------------------------------------------------------------------------------------------------------------
+
+    def _pass(self, members: list[Member]) -> None:
+        """One loop over the row for `members`, which have rows of one size."""
+        general = self.graph.nodes[members[0].segment.node].op == "reduce_general"
+        split = self.splits[members[0].mapping.inner]
+        reductions = [member for member in members if member.segment.kind is SegmentKind.REDUCE]
+        for member in reductions:
+            self._prepare(member, split)
+        lanes = any(member.lane_reduced for member in reductions) and not general
+        width = self._width(split)
+        emitter = self.emitter
+        for member in reductions:
+            self._declare(member, split, general)
+        for depth in range(-1, len(split.variables)):
+            if depth >= 0:
+                emitter.push(split.variables[depth][0])
+            for member in reductions:
+                if member.lane_reduced and not general and member.kept_depth == depth:
+                    count = self._kept_unrolled(member, split)
+                    member.lanes = [emitter.fresh("lane") for _ in range(count)]
+                    for name in member.lanes:
+                        emitter.put(Local(name, member.accumulator, width, kind_of(self.graph, member.segment)))
+        self._innermost(members, split, general)
+        for depth in range(len(split.variables) - 1, -1, -1):
+            innermost = depth == len(split.variables) - 1
+            kind = LoopKind.SERIAL
+            if innermost and not general and split.variables[depth][0].extent > 1:
+                kind = LoopKind.LANES if lanes else LoopKind.SIMD
+            variable = split.variables[depth][0]
+            body = emitter.pop()
+            emitter.put(Loop(variable, variable.extent, kind, body, width if kind is LoopKind.LANES else 0))
+            for member in reductions:
+                if member.lane_reduced and not general and member.kept_depth == depth - 1:
+                    self._collapse(member, split, width)
+        if not split.variables:
+            for member in reductions:
+                if member.lane_reduced and not general:
+                    self._collapse(member, split, width)
+        for member in reductions:
+            self._finish(member, general)
+
+    def _width(self, split: Split) -> int:
+        if not split.variables:
+            return 1
+        extent = split.variables[-1][0].extent
+        width = self.context.target.lanes
+        while width > 8 and extent < 2 * width:
+            width //= 2
+        return width
+
+    def _prepare(self, member: Member, split: Split) -> None:
+        segment, mapping = member.segment, member.mapping
+        node = self.graph.nodes[segment.node]
+        member.spans = spans_rows(segment, mapping)
+        member.reduced_strides = inner_pieces(segment, mapping)
+        kept_inner = math.prod(extent for _, extent, reduced in member.reduced_strides if not reduced)
+        member.slice_size = 0 if member.spans else node.element_count // self.context.nest.rows
+        assert member.spans or member.slice_size == kept_inner
+        member.accumulator = accumulator_dtype(self.graph, segment, mapping)
+        flags = [is_reduced(member.reduced_strides, stride) for _, stride in split.variables]
+        member.kept_depth = max((depth for depth, reduced in enumerate(flags) if not reduced), default=-1)
+        member.lane_reduced = not flags or flags[-1]
+        member.in_lanes = bool(flags)
+        member.reduced_outside = any(flags[: member.kept_depth + 1]) or (not member.lane_reduced and any(flags))
+
+    def _kept_count(self, member: Member) -> int:
+        return math.prod(extent for _, extent, reduced in member.reduced_strides if not reduced)
+
+    def _kept_unrolled(self, member: Member, split: Split) -> int:
+        """Result elements among the unrolled elements of the row."""
+        return len({str(self._kept_position(member, Index(u))) for u in range(split.unrolled)})
+
+    def _kept_position(self, member: Member, inner: Index) -> Index:
+        """Where a result element is among the row's (or, spanning rows, the task's) accumulators."""
+        row = ZERO if member.spans else self.row_index
+        point = member.mapping.point(row, inner)
+        shape = self.graph.nodes[member.segment.node].shape
+        return linear(result_position(member.segment, point), shape) - row * member.slice_size
+
+    def _declare(self, member: Member, split: Split, general: bool) -> None:
+        """The accumulators that live for a row, or for the task."""
+        count = self._kept_count(member)
+        if general:
+            self._declare_general(member, count)
+            return
+        kind = kind_of(self.graph, member.segment)
+        if member.spans:
+            dtype = partial_dtype(self.graph, member.segment, member.mapping)
+            member.local, member.local_dtype = self.emitter.fresh("task"), dtype
+            self.emitter.put(Local(member.local, dtype, count, kind), 0)
+            self.flushes.append((member, member.local, count))
+        elif count > 1 or member.kept_depth >= 0:
+            member.local, member.local_dtype = self.emitter.fresh("row"), member.accumulator
+            self.emitter.put(Local(member.local, member.accumulator, count, kind), 1)
+
+    def _declare_general(self, member: Member, count: int) -> None:
+        node = self.graph.nodes[member.segment.node]
+        first = len(node.operands) // 2
+        inits = [Request(operand, ()) for operand in node.operands[first:]]
+        self.emitter.emit(trace(self.graph, inits, self.context.stored))
+        member.lanes = []
+        for request in inits:
+            name = self.emitter.fresh("row")
+            self.emitter.put(Local(name, self.graph.nodes[request.node].dtype, count, None), 1)
+            variable = Var(f"i{name}", count)
+            fill = Assign(name, Index.of_var(variable), self.emitter.name_of(request))
+            self.emitter.put(Loop(variable, count, LoopKind.SERIAL, (fill,)), 1)
+            member.lanes.append(name)
+
+    def _innermost(self, members: list[Member], split: Split, general: bool) -> None:
+        """The body of the innermost loop: all values first, then what is written, because an output may be an input's
+        memory."""
+        emitter = self.emitter
+        writes: list[loops.Statement] = []
+        collected: dict[int, dict[str, tuple[Index, list[str]]]] = {}
+        for unrolled in range(split.unrolled):
+            inner = split.inner(unrolled)
+            for number, member in enumerate(members):
+                roots = self._roots(member, inner)
+                steps = trace(self.graph, roots, self.context.stored, self._filled)
+                emitter.emit(steps)
+                writes.extend(self._keep(steps))
+                names = [self._value(member, root) for root in roots]
+                if general:
+                    self._fold_general(member, inner, names)
+                elif member.segment.kind is SegmentKind.REDUCE:
+                    position = self._kept_position(member, inner)
+                    by_place = collected.setdefault(number, {})
+                    by_place.setdefault(str(position), (position, []))[1].append(names[0])
+                else:
+                    writes.extend(self._stores(member.segment, inner, member.mapping, names[0]))
+        for number, places in collected.items():
+            writes.extend(self._accumulate(members[number], places))
+        for statement in writes:
+            emitter.put(statement)
+
+    def _keep(self, steps: Trace) -> list[loops.Statement]:
+        """Fills the tiles of elements computed here for later passes."""
+        found: list[loops.Statement] = []
+        for request, step in steps.steps.items():
+            if isinstance(step, Load) or request in self._filled:
+                continue
+            if request in self.emitter.kept:
+                tile, position = self.emitter.kept[request]
+                found.append(Assign(tile, position, self.emitter.name_of(request)))
+                self._filling.append(request)
+            elif request in self.emitter.reloaded:
+                self._filling.append(request)
+        return found
+
+    def _value(self, member: Member, root: Request) -> str:
+        """The name of a root's value; outside the window of a reduce_window it is the initial value."""
+        name = self.emitter.name_of(root)
+        node = self.graph.nodes[member.segment.node]
+        if node.op != "reduce_window" or not root.guard:
+            return name
+        init = Request(node.operands[1], ())
+        self.emitter.emit(trace(self.graph, [init], self.context.stored))
+        other = self.emitter.name_of(init)
+        depth = max(self.emitter.depth_of_name(name), self.emitter.depth_of_guard(root.guard))
+        return self.emitter.let(node.dtype, loops.Choose(((root.guard, name),), other), depth)
+
+    def _stores(self, segment: Segment, inner: Index, mapping: RowMap, name: str) -> list[loops.Statement]:
+        node = segment.node
+        flat = mapping.point(self.row_index, inner)
+        dtype = self.graph.nodes[node].dtype
+        return [Store(buffer, dtype, flat, name) for buffer in self.context.stores_of(node)]
+
+    def _accumulate(self, member: Member, places: dict[str, tuple[Index, list[str]]]) -> list[loops.Statement]:
+        found: list[loops.Statement] = []
+        kind = kind_of(self.graph, member.segment)
+        for order, (position, names) in enumerate(places.values()):
+            name = self._merge(kind, member.accumulator, names)
+            if member.lane_reduced:
+                lane = None if member.in_lanes else ZERO
+                found.append(Combine(member.lanes[order], member.accumulator, lane, kind, name))
+            else:
+                found.append(Combine(member.local, member.local_dtype, position, kind, name))
+        return found
+
+    def _merge(self, kind: str, dtype: DType, names: list[str]) -> str:
+        """All of `names` combined, pairwise."""
+        while len(names) > 1:
+            pairs = [names[i : i + 2] for i in range(0, len(names), 2)]
+            merged: list[str] = []
+            for pair in pairs:
+                if len(pair) == 1:
+                    merged.append(pair[0])
+                else:
+                    depth = max(self.emitter.depth_of_name(name) for name in pair)
+                    merged.append(self.emitter.let(dtype, loops.Merge(kind, pair[0], pair[1]), depth))
+            names = merged
+        return names[0]
+
+    def _fold_general(self, member: Member, inner: Index, names: list[str]) -> None:
+        """One step of a variadic reduction, in order: its body on the accumulators and the values."""
+        node = self.graph.nodes[member.segment.node]
+        body = node.attributes["body"]
+        assert isinstance(body, Graph)
+        position = self._kept_position(member, inner)
+        emitter = self.emitter
+        depth = len(emitter.scopes) - 1
+        results = fold_body(emitter, body, [(local, position) for local in member.lanes], names, depth)
+        for local, name in zip(member.lanes, results, strict=True):
+            emitter.put(Assign(local, position, name))
+
+    def _collapse(self, member: Member, split: Split, width: int) -> None:
+        """Lanes to one number, which goes where the result is kept."""
+        emitter = self.emitter
+        kind = kind_of(self.graph, member.segment)
+        positions: dict[str, Index] = {}
+        for unrolled in range(split.unrolled):
+            inner = Index(unrolled)
+            for depth, (variable, stride) in enumerate(split.variables):
+                if depth <= member.kept_depth:
+                    inner = inner + Index.of_var(variable) * stride
+            position = self._kept_position(member, inner)
+            positions.setdefault(str(position), position)
+        for lanes, position in zip(member.lanes, positions.values(), strict=True):
+            name = emitter.fresh("sum")
+            depth = len(emitter.scopes) - 1
+            emitter.put(Collapse(name, lanes, member.accumulator, width, kind))
+            emitter.note_depth(name, depth)
+            if member.local:
+                emitter.put(Combine(member.local, member.local_dtype, position, kind, name))
+            else:
+                self._publish_scalar(member, name)
+
+    def _publish_scalar(self, member: Member, name: str) -> None:
+        """A row's one result: rounded, named, and stored if anyone needs it in memory."""
+        emitter = self.emitter
+        node = self.graph.nodes[member.segment.node]
+        name = self._with_init(member, name)
+        if member.accumulator is not node.dtype:
+            name = emitter.let(node.dtype, loops.Convert(member.accumulator, name), 1)
+        emitter.note_depth(name, 1)
+        emitter.row_results[member.segment.node] = RowResult(name, 1, False, node.dtype)
+        for buffer in self.context.stores_of(member.segment.node):
+            emitter.put(Store(buffer, node.dtype, self.row_index, name), 1)
+
+    def _with_init(self, member: Member, name: str) -> str:
+        """A reduce_window starts from its initial value."""
+        node = self.graph.nodes[member.segment.node]
+        if node.op != "reduce_window":
+            return name
+        init = Request(node.operands[1], ())
+        self.emitter.emit(trace(self.graph, [init], self.context.stored))
+        merge = loops.Merge(kind_of(self.graph, member.segment), name, self.emitter.name_of(init))
+        return self.emitter.let(member.accumulator, merge, len(self.emitter.scopes) - 1)
+
+    def _finish(self, member: Member, general: bool) -> None:
+        """After the pass: results that are arrays become readable, and are stored if needed."""
+        self._filled.update(self._filling)
+        self._filling.clear()
+        if member.spans or (not member.local and not general):
+            return
+        nodes = member.segment.nodes
+        for node_number in nodes:
+            node = self.graph.nodes[node_number]
+            local = member.lanes[_result_number(self.graph, node_number)] if general else member.local
+            accumulator = node.dtype if general else member.accumulator
+            self._apply_init_to(member, local, accumulator)
+            self.emitter.row_results[node_number] = RowResult(local, member.slice_size, True, accumulator)
+            for buffer in self.context.stores_of(node_number):
+                self._store_array(member, node_number, local, accumulator, buffer)
+
+    def _apply_init_to(self, member: Member, local: str, accumulator: DType) -> None:
+        node = self.graph.nodes[member.segment.node]
+        if node.op != "reduce_window":
+            return
+        init = Request(node.operands[1], ())
+        self.emitter.emit(trace(self.graph, [init], self.context.stored))
+        count = self._kept_count(member)
+        variable = Var(f"i{self.emitter.fresh()}", count)
+        step = Combine(
+            local, accumulator, Index.of_var(variable), kind_of(self.graph, member.segment), self.emitter.name_of(init)
+        )
+        self.emitter.put(Loop(variable, count, LoopKind.SIMD, (step,)), 1)
+
+    def _store_array(self, member: Member, node_number: int, local: str, accumulator: DType, buffer: int) -> None:
+        node = self.graph.nodes[node_number]
+        count = member.slice_size
+        variable = Var(f"i{self.emitter.fresh()}", count)
+        position = Index.of_var(variable)
+        name = self.emitter.fresh()
+        body: list[loops.Statement] = [loops.Let(name, accumulator, loops.LoadLocal(local, position))]
+        if accumulator is not node.dtype:
+            rounded = self.emitter.fresh()
+            body.append(loops.Let(rounded, node.dtype, loops.Convert(accumulator, name)))
+            name = rounded
+        body.append(Store(buffer, node.dtype, self.row_index * count + position, name))
+        self.emitter.put(Loop(variable, count, LoopKind.SIMD, tuple(body)), 1)
+
+    def _flush(self, member: Member, local: str, count: int) -> None:
+        """A task's partial results go to scratch, one row of them per task."""
+        dtype = partial_dtype(self.graph, member.segment, member.mapping)
+        buffer = self.context.number_of(self.context.plan.partial_buffer(member.segment, member.mapping))
+        variable = Var(f"i{self.emitter.fresh()}", count)
+        task = Var("task", self.context.plan.tasks_of(self.context.nest))
+        name = self.emitter.fresh()
+        body = (
+            loops.Let(name, dtype, loops.LoadLocal(local, Index.of_var(variable))),
+            Store(buffer, dtype, Index.of_var(task) * count + Index.of_var(variable), name),
+        )
+        self.emitter.put(Loop(variable, count, LoopKind.SIMD, body), 0)
+
+
+def fold_body(
+    emitter: Emitter, body: Graph, accumulators: list[tuple[str, Index]], values: list[str], depth: int
+) -> list[str]:
+    """The scalar graph of a variadic reduction on accumulators (local, position) and values; returns its results'
+    names."""
+    names: dict[int, str] = {}
+    parameters = body.parameters
+    for parameter, (local, position) in zip(parameters, accumulators, strict=False):
+        names[parameter] = emitter.let(body.nodes[parameter].dtype, loops.LoadLocal(local, position), depth)
+    names.update(zip(parameters[len(accumulators) :], values, strict=True))
+    return scalar_graph(emitter, body, names, depth)
+
+
+def scalar_graph(emitter: Emitter, body: Graph, names: dict[int, str], depth: int) -> list[str]:
+    """Writes a graph of scalars whose parameters are in `names`; returns the names of its outputs."""
+    from .ops import literal_text
+
+    for i, node in enumerate(body.nodes):
+        if i in names:
+            continue
+        if node.op == "constant":
+            literal = node.attributes["literal"]
+            assert hasattr(literal, "value")
+            names[i] = literal_text(node.dtype, literal.value.reshape(-1)[0])
+        elif node.op in ("broadcast", "reshape", "copy"):
+            names[i] = names[node.operands[0]]
+        else:
+            dtypes = tuple(body.nodes[operand].dtype for operand in node.operands)
+            operands = tuple(names[operand] for operand in node.operands)
+            names[i] = emitter.let(node.dtype, loops.Compute(node, dtypes, operands), depth)
+    return [names[output] for output in body.outputs]
+
+
+def inner_pieces(segment: Segment, mapping: RowMap) -> list[tuple[int, int, bool]]:
+    """The position within a row in digits: (stride, extent, reduced), cut where kept and reduced dimensions meet."""
+    found: list[tuple[int, int, bool]] = []
+    taken = 1
+    for part in mapping.parts:
+        if part.row_stride is not None:
+            continue
+        for stride, extent in _pieces(segment, part):
+            found.append((taken * (stride // part.stride), extent, segment.is_reduced_at(stride)))
+        taken *= part.extent
+    return found
+
+
+def is_reduced(pieces: list[tuple[int, int, bool]], stride: int) -> bool:
+    return any(reduced for start, extent, reduced in pieces if start <= stride < start * extent)
+
+
+def assign_passes(context: Context) -> list[list[Member]]:
+    """The nest's segments by pass: one more than the passes of the row results that a segment reads."""
+    pass_of: dict[int, int] = {}
+    passes: list[list[Member]] = []
+    row = Index.of_var(context.row)
+    for segment, mapping in sorted(context.nest.placed, key=lambda item: item[0].node):
+        if not needs_store(context, segment):
+            continue
+        roots = roots_of(context.graph, segment, mapping.point(row, Index.of_var(within(mapping.inner))))
+        steps = trace(context.graph, roots, context.stored)
+        number = max((pass_of[r.node] + 1 for r, _ in steps.loads() if r.node in pass_of), default=0)
+        if segment.kind is SegmentKind.REDUCE:
+            for node in segment.nodes:
+                pass_of[node] = number
+        while len(passes) <= number:
+            passes.append([])
+        passes[number].append(Member(segment, mapping, number))
+    return passes
+
+
+def _by_shape(graph: Graph, members: list[Member]) -> list[list[Member]]:
+    """Members that share a loop: rows of one size, and no variadic reduction, whose loop stays in order."""
+    found: dict[object, list[Member]] = {}
+    for number, member in enumerate(members):
+        general = graph.nodes[member.segment.node].op == "reduce_general"
+        found.setdefault((member.mapping.inner, number if general else -1), []).append(member)
+    return list(found.values())
+
+
+def _result_number(graph: Graph, node: int) -> int:
+    value = graph.nodes[node].attributes.get("result", 0)
+    assert isinstance(value, int)
+    return value
+
+
+def _indices(graph: Graph, steps: Trace, roots: tuple[Request, ...]) -> list[Index]:
+    """All positions that a loop would have to compute."""
+    found = [linear(root.position, graph.nodes[root.node].shape) for root in roots]
+    for request, step in steps.steps.items():
+        if isinstance(step, Load):
+            found.append(step.flat)
+            found.extend(bound.index for bound in request.guard)
+        elif isinstance(step, FromIndex):
+            found.append(step.index)
+        elif isinstance(step, Choose):
+            found.extend(bound.index for guard, _ in step.cases for bound in guard)
+    return found

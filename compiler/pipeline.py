@@ -1,0 +1,294 @@
+"""The compiler from end to end: graphs in, checked kernels in the cache out.
+
+The stages are an ordered table; each is a pure function whose result prints:
+
+    graph -> plan_graph -> Plan -> lower -> Loops -> render -> source -> build -> binary -> self-check -> cache
+
+Several kernels share a translation unit, because a compiler's start-up costs more than a kernel. One bad graph never
+costs the others: what cannot be planned fails alone, and a unit that does not compile is built again kernel by kernel.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+from .cache import CacheEntry, KernelCache
+from .cpp import libm_names, render, translation_unit
+from .graph import DType, Graph
+from .judge import guard_tolerance
+from .kernel import ABI_VERSION, KernelMetadata, TensorType
+from .loops import BufferKind, Loops
+from .lowering import lower
+from .plan import Plan, plan_graph
+from .plan_alias import alias_pairs
+from .selfcheck import CheckFailedError, CheckOptions, Reference, check_kernel
+from .spec import verify_if_asked
+from .targets import CPU, CpuTarget
+from .toolchain import CompilerMissingError, Toolchain, ToolchainError, find_toolchain, vector_symbols
+
+UNIT_KERNELS: Final = 16
+"""Kernels of one translation unit: g++ starts in 0.06 s, a kernel of 30 ops takes it 0.05 to 0.3 s."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A graph to compile. `reference`: the framework's own function of the same inputs, if it is at hand."""
+
+    name: str
+    graph: Graph
+    reference: Reference | None = None
+
+
+@dataclass(frozen=True)
+class CompileOutcome:
+    """What became of a request: an entry of the cache, or one line that says why not. `permanent`: trying again is of
+    no use."""
+
+    name: str
+    entry: CacheEntry | None = None
+    failure: str | None = None
+    permanent: bool = True
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One row of the stage table. `text` prints the stage's result."""
+
+    name: str
+    run: Callable[[object], object]
+    text: Callable[[object], str]
+
+
+def stages(target: CpuTarget = CPU, symbol: str = "stitch_kernel") -> tuple[Stage, ...]:
+    """The pure stages in order, graph first; each takes the result of the one before."""
+
+    def as_graph(value: object) -> Graph:
+        assert isinstance(value, Graph)
+        return verify_if_asked(value)
+
+    def as_plan(value: object) -> Plan:
+        assert isinstance(value, Graph)
+        return plan_graph(value, target)
+
+    def as_loops(value: object) -> Loops:
+        assert isinstance(value, Plan)
+        return lower(value)
+
+    def as_source(value: object) -> str:
+        assert isinstance(value, Loops)
+        return render(value, symbol)
+
+    return (
+        Stage("graph", as_graph, str),
+        Stage("plan", as_plan, str),
+        Stage("loops", as_loops, str),
+        Stage("source", as_source, str),
+    )
+
+
+@lru_cache(maxsize=1)
+def generator_version() -> str:
+    """A hash of this package's own sources: a kernel of another generator is another kernel."""
+    text = hashlib.sha256()
+    folder = Path(__file__).parent
+    for path in sorted([*folder.glob("*.py"), *folder.glob("*.h")]):
+        text.update(path.name.encode() + b"\0" + path.read_bytes())
+    return text.hexdigest()[:16]
+
+
+def _test_break() -> str:
+    return os.environ.get("STITCHFLEET_TEST_BREAK", "")
+
+
+def identity(cache: KernelCache | None = None, toolchain: Toolchain | None = None) -> str:
+    """Everything but the graph that a kernel depends on: ABI, generator, compiler, CPU, C library. Of use in keys. On a
+    machine without a compiler it says so, instead of raising."""
+    del cache  # the folder does not change what a kernel is
+    try:
+        compiler = (toolchain or find_toolchain()).digest
+    except ToolchainError:
+        compiler = "no compiler"
+    parts = [str(ABI_VERSION), generator_version(), compiler, _test_break()]
+    return hashlib.sha256("|".join(parts).encode()).hexdigest()
+
+
+def entry_key(graph: Graph, toolchain: Toolchain) -> str:
+    """The cache key of a graph's kernel."""
+    return hashlib.sha256(f"{identity(toolchain=toolchain)}|{graph.digest}".encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class _Unit:
+    """A kernel that is rendered, on its way to the compiler."""
+
+    position: int
+    request: Request
+    key: str
+    symbol: str
+    source: str
+    metadata: KernelMetadata
+
+
+def describe(graph: Graph, plan: Plan, kernel: Loops, symbol: str, compiler: str) -> KernelMetadata:
+    """A kernel's metadata, but for what only its binary tells. Input and output types are those of `graph`, whose
+    parameters and outputs the plan keeps."""
+    parameters = [graph.nodes[i] for i in graph.parameters]
+    outputs = [graph.nodes[i] for i in graph.outputs]
+    read = {buffer for buffer in kernel.buffers if buffer.kind is BufferKind.INPUT}
+    scratch = [buffer for buffer in kernel.buffers if buffer.kind is BufferKind.SCRATCH]
+    aliases = sorted(
+        (buffer.number, other.number)
+        for buffer, others in alias_pairs(plan).items()
+        if buffer.kind is BufferKind.OUTPUT
+        for other in others
+    )
+    return KernelMetadata(
+        symbol=symbol,
+        inputs=tuple(TensorType(node.dtype.value, node.shape) for node in parameters),
+        outputs=tuple(TensorType(node.dtype.value, node.shape) for node in outputs),
+        scratch_bytes=kernel.scratch_bytes,
+        aliases=tuple(aliases),
+        bytes_read=sum(buffer.size_bytes for buffer in read),
+        bytes_written=sum(node.size_bytes for node in outputs),
+        intermediate_bytes=sum(buffer.size_bytes for buffer in scratch),
+        op_count=sum(node.op not in ("parameter", "constant") for node in plan.graph.nodes),
+        phases=len(kernel.phases),
+        parallel_phases=sum(not phase.serial for phase in kernel.phases),
+        estimated_ns=sum(phase.cost_ns for phase in kernel.phases),
+        tolerances=tuple((t.relative, t.of_largest) for t in guard_tolerance(graph)),
+        graph_digest=graph.digest,
+        generator=generator_version(),
+        compiler=compiler,
+    )
+
+
+def compile_graphs(
+    requests: Sequence[Request],
+    cache: KernelCache,
+    toolchain: Toolchain | None = None,
+    check: CheckOptions | None = None,
+    target: CpuTarget = CPU,
+) -> list[CompileOutcome]:
+    """One outcome per request, in order. Kernels that the cache has are taken from there; the others are built,
+    checked, added."""
+    options = CheckOptions() if check is None else check
+    outcomes: list[CompileOutcome | None] = [None] * len(requests)
+    if toolchain is None:
+        try:
+            toolchain = find_toolchain()
+        except CompilerMissingError as error:
+            return [CompileOutcome(request.name, failure=str(error), permanent=False) for request in requests]
+    units: list[_Unit] = []
+    for position, request in enumerate(requests):
+        try:
+            unit = _front(position, request, cache, toolchain, target)
+        except Exception as error:  # a graph that the planner cannot handle must not cost the others
+            line = f"cannot plan {request.name}: {type(error).__name__}: {error}"
+            outcomes[position] = CompileOutcome(request.name, failure=_one_line(line))
+            continue
+        if isinstance(unit, CacheEntry):
+            outcomes[position] = CompileOutcome(request.name, unit)
+        else:
+            units.append(unit)
+    with tempfile.TemporaryDirectory(prefix="stitchfleet-build-") as folder:
+        for start in range(0, len(units), UNIT_KERNELS):
+            for outcome_of in _back(units[start : start + UNIT_KERNELS], Path(folder), cache, toolchain, options):
+                outcomes[outcome_of[0]] = outcome_of[1]
+    return [outcome for outcome in outcomes if outcome is not None]
+
+
+def _front(
+    position: int, request: Request, cache: KernelCache, toolchain: Toolchain, target: CpuTarget
+) -> CacheEntry | _Unit:
+    key = entry_key(request.graph, toolchain)
+    known = cache.find(key)
+    if known is not None:
+        return known
+    graph = verify_if_asked(request.graph)
+    plan = plan_graph(graph, target)
+    kernel = lower(plan)
+    symbol = f"stitch_{key[:20]}"
+    source = render(kernel, symbol)
+    if _test_break():
+        source = break_source(source, graph, symbol, _test_break())
+    return _Unit(position, request, key, symbol, source, describe(graph, plan, kernel, symbol, toolchain.version))
+
+
+def _back(
+    units: Sequence[_Unit], folder: Path, cache: KernelCache, toolchain: Toolchain, options: CheckOptions
+) -> list[tuple[int, CompileOutcome]]:
+    """Builds `units` as one translation unit, or one by one if that fails, and checks each kernel."""
+    found: list[tuple[int, CompileOutcome]] = []
+    stem = units[0].symbol
+    kernels = list({unit.symbol: unit.source for unit in units}.values())
+    text = translation_unit(kernels, toolchain.vectorised(libm_names()))
+    library = folder / f"{stem}_{len(units)}.so"
+    try:
+        path = folder / f"{stem}_{len(units)}.cc"
+        path.write_text(text)
+        toolchain.build(path, library)
+        symbols = vector_symbols(library)
+    except (ToolchainError, OSError) as error:
+        if len(units) > 1:
+            for unit in units:
+                found.extend(_back([unit], folder, cache, toolchain, options))
+            return found
+        line = _one_line(str(error))
+        return [(units[0].position, CompileOutcome(units[0].request.name, failure=line, permanent=False))]
+    found.extend((unit.position, _finish(unit, library, symbols, text, cache, options)) for unit in units)
+    return found
+
+
+def _finish(
+    unit: _Unit, library: Path, symbols: tuple[str, ...], text: str, cache: KernelCache, options: CheckOptions
+) -> CompileOutcome:
+    name = unit.request.name
+    metadata = replace(unit.metadata, vector_symbols=symbols)
+    try:
+        if not options.skip:
+            report = check_kernel(unit.request.graph, library, metadata, options, unit.request.reference)
+            metadata = replace(metadata, check=report)
+        return CompileOutcome(name, cache.put(unit.key, library, metadata, text))
+    except CheckFailedError as error:
+        return CompileOutcome(name, failure=_one_line(f"self-check of {name} failed: {error}"))
+    except Exception as error:  # the reference is the framework's code, the disk may be full
+        line = f"self-check of {name} could not be made: {type(error).__name__}: {error}"
+        return CompileOutcome(name, failure=_one_line(line), permanent=False)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())[:500]
+
+
+BREAKS: Final = {
+    # Wrong everywhere, and wrong only when the first float input has an element above 1e4.
+    "add_one_output": "  for (long long i = 0; i < {outputs}; ++i) wrong[i] += 1;\n",
+    "rare": "  for (long long i = 0; i < {inputs}; ++i) if (seen[i] > 1e4f) {{ wrong[0] += 1; break; }}\n",
+}
+
+
+def break_source(source: str, graph: Graph, symbol: str, kind: str) -> str:
+    """A kernel made wrong on purpose, for fault tests (STITCHFLEET_TEST_BREAK): see BREAKS. Graphs without an f32
+    output, or for "rare" without an f32 input, stay right."""
+    outputs = [(n, graph.nodes[i]) for n, i in enumerate(graph.outputs) if graph.nodes[i].dtype is DType.F32]
+    inputs = [(n, graph.nodes[i]) for n, i in enumerate(graph.parameters) if graph.nodes[i].dtype is DType.F32]
+    if kind not in BREAKS:
+        raise ValueError(f"STITCHFLEET_TEST_BREAK: given {kind!r}, expected one of {', '.join(BREAKS)}")
+    if not outputs or not outputs[0][1].element_count or (kind == "rare" and not inputs):
+        return source
+    largest = max(inputs, key=lambda item: item[1].element_count, default=None)
+    head = f"  float* wrong = (float*)outputs[{outputs[0][0]}];\n"
+    if largest is not None:
+        head += f"  const float* seen = (const float*)inputs[{largest[0]}]; (void)seen;\n"
+    body = BREAKS[kind].format(
+        outputs=outputs[0][1].element_count, inputs=largest[1].element_count if largest is not None else 0
+    )
+    end = source.rindex("}")
+    return source[:end] + head + body + source[end:]

@@ -1,0 +1,133 @@
+"""The plan of a kernel: groups, nests, schemes and memory of a graph, with the reasons. `plan_graph` is the compiler's
+middle."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from .graph import Graph
+from .groups import Candidate, Group, find_candidates, find_groups
+from .loops import Buffer, BufferKind
+from .mapping import RowMap, Segment, SegmentKind
+from .plan_access import TraceTooLargeError
+from .plan_cost import NestCost, nest_cost
+from .plan_normal import normalise
+from .schemes import Nest, Placement, place_all
+from .targets import CPU, CpuTarget
+
+MAX_REPLANS = 64  # nodes that may be taken out of line before planning is given up (never seen above 9)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What will be computed where. `graph` is the simplified one; node numbers are its."""
+
+    graph: Graph
+    target: CpuTarget
+    candidates: Mapping[int, Candidate]
+    groups: tuple[Group, ...]
+    placement: Placement
+    forced: frozenset[int] = field(default_factory=frozenset)
+
+    @property
+    def nests(self) -> tuple[Nest, ...]:
+        return self.placement.nests
+
+    @cached_property
+    def levels(self) -> tuple[tuple[Nest, ...], ...]:
+        """Nests by level."""
+        count = max((nest.level for nest in self.nests), default=-1) + 1
+        return tuple(tuple(nest for nest in self.nests if nest.level == level) for level in range(count))
+
+    @cached_property
+    def _outputs(self) -> Mapping[int, tuple[Buffer, ...]]:
+        found: dict[int, list[Buffer]] = {}
+        for number, node in enumerate(self.graph.outputs):
+            row = self.graph.nodes[node]
+            found.setdefault(node, []).append(Buffer(BufferKind.OUTPUT, number, row.dtype, row.element_count))
+        return {node: tuple(buffers) for node, buffers in found.items()}
+
+    def memory_of(self, node: int) -> tuple[Buffer, ...]:
+        """Where a candidate's value must be when its nest is done: outputs, or scratch if another nest reads it, or
+        nowhere."""
+        if node in self._outputs:
+            return self._outputs[node]
+        row = self.graph.nodes[node]
+        if node in self.placement.crossing or node in self.placement.partial or row.op == "scatter":
+            return (Buffer(BufferKind.SCRATCH, node, row.dtype, row.element_count),)
+        return ()
+
+    def read_from(self, node: int) -> Buffer:
+        """The memory that a node is read from."""
+        row = self.graph.nodes[node]
+        if row.op == "parameter":
+            number = row.attributes["number"]
+            assert isinstance(number, int)
+            return Buffer(BufferKind.INPUT, number, row.dtype, row.element_count)
+        if row.op == "constant":
+            return Buffer(BufferKind.CONSTANT, node, row.dtype, row.element_count)
+        memory = self.memory_of(node)
+        assert memory, f"%{node} is read from memory, but the plan put it nowhere"
+        return memory[0]
+
+    def partial_buffer(self, segment: Segment, mapping: RowMap) -> Buffer:
+        """Scratch for what each task of a reduction over rows leaves."""
+        from .lowering_context import partial_dtype
+
+        row = self.graph.nodes[segment.node]
+        nest = self.placement.nest_of[segment.node]
+        dtype = partial_dtype(self.graph, segment, mapping)
+        return Buffer(BufferKind.SCRATCH, segment.node, dtype, self.tasks_of(nest) * row.element_count, "partial")
+
+    def rows_per_task(self, nest: Nest) -> int:
+        return self.costs[nest.number].rows_per_task
+
+    def tasks_of(self, nest: Nest) -> int:
+        return -(-nest.rows // self.rows_per_task(nest))
+
+    @cached_property
+    def costs(self) -> tuple[NestCost, ...]:
+        """What each nest moves and computes, and how it is cut into tasks."""
+        return tuple(nest_cost(self.graph, self.placement, nest, self.target) for nest in self.nests)
+
+    def segments(self) -> list[tuple[Nest, Segment, RowMap]]:
+        return [(nest, segment, mapping) for nest in self.nests for segment, mapping in nest.placed]
+
+    def explain(self) -> str:
+        """Text: per group its dominant, the scheme of each op with the reason, mapping, phases, intermediate bytes."""
+        from .plan_explain import explain
+
+        return explain(self)
+
+    def to_svg(self) -> str:
+        """A picture of groups, nests and phases."""
+        from .plan_svg import draw
+
+        return draw(self)
+
+    def __str__(self) -> str:
+        return self.explain()
+
+
+def plan_graph(graph: Graph, target: CpuTarget = CPU) -> Plan:
+    """Plans one kernel for the whole of `graph`. A node whose inlining would multiply work is taken out of line and all
+    is planned again, so that every graph has a plan."""
+    simple = normalise(graph)
+    forced: set[int] = set()
+    for _ in range(MAX_REPLANS):
+        candidates = find_candidates(simple, forced)
+        groups = find_groups(simple, candidates)
+        try:
+            placement = place_all(simple, candidates, groups, target)
+        except TraceTooLargeError as error:
+            if error.node in forced:
+                raise
+            forced.add(error.node)
+            continue
+        return Plan(simple, target, candidates, groups, placement, frozenset(forced))
+    raise RuntimeError(f"{graph.name}: {len(forced)} nodes taken out of line and still no plan")
+
+
+__all__ = ["Plan", "SegmentKind", "plan_graph"]

@@ -1,0 +1,76 @@
+"""Which outputs may be written into an input's memory: no element of the input is needed once the output has been
+written there.
+
+That is what lets a fused optimizer update work in place. The rule is checked on the plan, not assumed from op names.
+"""
+
+from __future__ import annotations
+
+from .loops import Buffer
+from .lowering_context import Context, needs_store
+from .lowering_rows import assign_passes
+from .mapping import SegmentKind, roots_of
+from .plan import Plan
+from .plan_access import trace
+from .plan_index import Index
+from .schemes import within
+
+
+def alias_pairs(plan: Plan) -> dict[Buffer, set[Buffer]]:
+    """For each output the inputs whose memory it may use, and for each such input the outputs.
+
+    An output and an input of equal dtype and size qualify if the input is read in the output's nest only, and there
+    only element i itself where element i of the output is made, in the very same pass: then every read comes before the
+    write.
+    """
+    reads: dict[int, list[tuple[int, int, str]]] = {}  # parameter -> (nest, pass, position) of each read
+    writes: dict[int, tuple[int, int, str]] = {}  # candidate -> (nest, pass, position) of its store
+    for nest in plan.nests:
+        context = Context(plan, nest, [])
+        passes = {member.segment: member.number for members in assign_passes(context) for member in members}
+        row = Index.of_var(nest.row)
+        for segment, mapping in nest.placed:
+            if not needs_store(context, segment):
+                continue
+            point = mapping.point(row, Index.of_var(within(mapping.inner)))
+            node = plan.graph.nodes[segment.node]
+            if segment.kind is SegmentKind.SCATTER or node.op in ("reduce_general", "reduce_window"):
+                # Loops of their own, whose order beside the others of a pass is not for us to rely on.
+                for operand in node.operands:
+                    _forbid(plan, operand, reads)
+                continue
+            steps = trace(plan.graph, roots_of(plan.graph, segment, point), context.stored)
+            for request, flat in steps.loads():
+                if plan.graph.nodes[request.node].op == "parameter":
+                    where = str(flat) if not request.guard else "guarded"
+                    reads.setdefault(request.node, []).append((nest.number, passes.get(segment, 0), where))
+            if segment.kind is SegmentKind.VALUE:
+                writes[segment.node] = (nest.number, passes[segment], str(point))
+    pairs: dict[Buffer, set[Buffer]] = {}
+    for output in dict.fromkeys(plan.graph.outputs):
+        if output not in writes:
+            continue
+        node = plan.graph.nodes[output]
+        for parameter, places in reads.items():
+            other = plan.graph.nodes[parameter]
+            alike = other.dtype is node.dtype and other.element_count == node.element_count
+            if not alike or any(place != writes[output] for place in places):
+                continue
+            for buffer in plan.memory_of(output):
+                source = plan.read_from(parameter)
+                pairs.setdefault(buffer, set()).add(source)
+                pairs.setdefault(source, set()).add(buffer)
+    return pairs
+
+
+def _forbid(plan: Plan, operand: int, reads: dict[int, list[tuple[int, int, str]]]) -> None:
+    """Everything below a scatter's operands is read at positions that the plan does not follow."""
+    stack, seen = [operand], {operand}
+    while stack:
+        current = stack.pop()
+        if plan.graph.nodes[current].op == "parameter":
+            reads.setdefault(current, []).append((-1, -1, "scatter"))
+        for source in plan.graph.nodes[current].operands:
+            if source not in seen:
+                seen.add(source)
+                stack.append(source)

@@ -1,0 +1,252 @@
+"""The C++ compiler of the machine: found, identified, and run as a polite child process.
+
+Flags, and why:
+- `-O3 -march=native`: kernels run where they are built (the CPU's features are part of the cache's key).
+- `-fno-math-errno -fno-trapping-math`: without them gcc vectorises neither expf nor a select around it. Neither changes
+  a value.
+- `-ffp-contract=off`: an element-wise op rounds once, as HLO says and as TensorFlow's own op-by-op kernels do. Fused
+  multiply-adds would be more exact one by one, but make comparisons, floors and differences of equal terms disagree
+  with TensorFlow; kernels that are bound by memory gain nothing from them.
+- `-fwrapv` is not used: integer ops wrap by the op table's own text.
+- never `-ffast-math`: it changes values, and linking with it sets flush-to-zero for the whole process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import hashlib
+import importlib.util
+import os
+import platform
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+
+FLAGS = (
+    "-std=c++17",
+    "-O3",
+    "-march=native",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-ffp-contract=off",
+    "-fopenmp-simd",
+    "-fno-exceptions",
+    "-fno-rtti",
+    "-fno-asynchronous-unwind-tables",
+    "-fno-semantic-interposition",
+    "-fvisibility=hidden",
+    "-w",
+    "-fPIC",
+    "-shared",
+)
+GCC_FLAGS = ("-fno-plt",)
+CLANG_FLAGS = ("-fveclib=libmvec",)
+LIBRARIES = ("-Wl,--as-needed", "-lmvec", "-lm")
+LIBRARIES_WITHOUT_VECTOR = ("-Wl,--as-needed", "-lm")
+DEFAULT_TIMEOUT_S = 120.0
+STDERR_KEPT = 2000  # characters of a compiler's complaint that an error keeps
+
+
+class ToolchainError(Exception):
+    """Base of what can go wrong with the compiler; the text is one line."""
+
+
+class CompilerMissingError(ToolchainError):
+    """No C++ compiler was found."""
+
+
+class CompilerFailedError(ToolchainError):
+    """The compiler ran and failed, or did not end in time. `details` holds the tail of what it said."""
+
+    def __init__(self, message: str, details: str = "") -> None:
+        super().__init__(message)
+        self.details = details
+
+
+def cpu_features() -> str:
+    """The CPU as the kernel reports it: model and feature flags, which decide what -march=native means."""
+    with contextlib.suppress(OSError):
+        wanted = {}
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            key, _, value = line.partition(":")
+            key = key.strip()
+            if (
+                key in ("vendor_id", "cpu family", "model", "stepping", "flags", "Features", "CPU part")
+                and key not in wanted
+            ):
+                wanted[key] = value.strip()
+        return " ".join(f"{key}={value}" for key, value in sorted(wanted.items()))
+    return platform.processor()
+
+
+def c_library() -> str:
+    """Name and version of the C library, which brings the vector functions."""
+    return "-".join(platform.libc_ver()) or "unknown"
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """A compiler command that works. `niceness`: added to the child's priority, so that a job beside it keeps its
+    cores."""
+
+    command: tuple[str, ...]
+    niceness: int = 19
+    timeout_s: float = DEFAULT_TIMEOUT_S
+
+    @cached_property
+    def version(self) -> str:
+        """The first line of `--version`."""
+        result = self._run(["--version"], 20.0)
+        return result.stdout.splitlines()[0].strip() if result.stdout else "unknown"
+
+    @cached_property
+    def is_clang(self) -> bool:
+        return "clang" in self.version.lower() or "zig" in " ".join(self.command)
+
+    @cached_property
+    def identity(self) -> str:
+        """All of the tool chain and the machine that a binary depends on, as text."""
+        flags = " ".join((*self.flags, *LIBRARIES))
+        return f"{self.version}|{flags}|{platform.machine()}|{cpu_features()}|{c_library()}"
+
+    @cached_property
+    def digest(self) -> str:
+        return hashlib.sha256(self.identity.encode()).hexdigest()
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        return (*FLAGS, *(CLANG_FLAGS if self.is_clang else GCC_FLAGS))
+
+    def vectorised(self, names: Iterable[str]) -> frozenset[str]:
+        """Which of the C library functions `names` this compiler may call in vector form on this machine. clang finds
+        out by itself
+        (`-fveclib`); gcc is told which there are, or a kernel would not load."""
+        return frozenset() if self.is_clang else vector_functions(tuple(names))
+
+    def build(self, source: Path, output: Path, extra: Sequence[str] = ()) -> None:
+        """Compiles one C++ file to a shared object. Raises CompilerFailedError; `output` exists only on success."""
+        scratch = output.with_name(output.name + ".partial")
+        arguments = [*self.flags, *extra, str(source), "-o", str(scratch)]
+        result = self._run([*arguments, *LIBRARIES], self.timeout_s)
+        if result.returncode and "mvec" in result.stderr:
+            result = self._run([*arguments, *LIBRARIES_WITHOUT_VECTOR], self.timeout_s)
+        if result.returncode:
+            with contextlib.suppress(OSError):
+                scratch.unlink()
+            raise CompilerFailedError(
+                f"{self.command[0]} failed with status {result.returncode}: {_first_error(result.stderr)}",
+                result.stderr[-STDERR_KEPT:],
+            )
+        os.replace(scratch, output)
+
+    def build_c(self, source: Path, output: Path, include: Path) -> None:
+        """Compiles a C helper (the test runtime) to a shared object."""
+        scratch = output.with_name(f"{output.name}.{os.getpid()}")
+        arguments = ["-x", "c", "-std=c11", "-O2", "-fPIC", "-shared", "-pthread", "-I", str(include), str(source)]
+        result = self._run([*arguments, "-o", str(scratch)], self.timeout_s)
+        if result.returncode:
+            raise CompilerFailedError(f"{self.command[0]}: {_first_error(result.stderr)}", result.stderr[-STDERR_KEPT:])
+        os.replace(scratch, output)
+
+    def _run(self, arguments: Sequence[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
+        nice = ["nice", "-n", str(self.niceness)] if self.niceness and shutil.which("nice") else []
+        environment = {**os.environ, "LC_ALL": "C"}
+        # A compiler started from a training process must not become one: the activation is not inherited.
+        environment.pop("PYTHONPATH", None) if "ziglang" not in " ".join(self.command) else None
+        with tempfile.TemporaryDirectory(prefix="stitchfleet-") as scratch:
+            if "ziglang" in " ".join(self.command):
+                environment["ZIG_GLOBAL_CACHE_DIR"] = environment["ZIG_LOCAL_CACHE_DIR"] = scratch
+            try:
+                process = subprocess.Popen(
+                    [*nice, *self.command, *arguments],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                    errors="replace",
+                    env=environment,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise CompilerMissingError(f"cannot start {self.command[0]}: {error.strerror}") from error
+            try:
+                stdout, stderr = process.communicate(timeout=timeout_s)
+            except subprocess.TimeoutExpired as error:
+                with contextlib.suppress(OSError):
+                    os.killpg(process.pid, 9)
+                process.communicate()
+                raise CompilerFailedError(f"{self.command[0]} did not end within {timeout_s:.0f} s") from error
+            return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
+
+
+def _first_error(stderr: str) -> str:
+    lines = stderr.splitlines()
+    return next((line for line in lines if "error" in line), lines[-1] if lines else "no message").strip()[:300]
+
+
+def candidates(environment: Mapping[str, str]) -> Iterable[tuple[str, ...]]:
+    """Compiler commands in the order in which they are tried: $CXX, g++, clang++, c++, the ziglang module."""
+    if environment.get("CXX"):
+        yield tuple(shlex.split(environment["CXX"]))
+    for name in ("g++", "clang++", "c++"):
+        found = shutil.which(name, path=environment.get("PATH"))
+        if found:
+            yield (found,)
+    if importlib.util.find_spec("ziglang") is not None:
+        yield (sys.executable, "-m", "ziglang", "c++")
+
+
+def find_toolchain(environment: Mapping[str, str] = os.environ, niceness: int = 19) -> Toolchain:
+    """The first compiler that answers `--version`. Raises CompilerMissingError with what was tried."""
+    tried = []
+    for command in candidates(environment):
+        toolchain = Toolchain(command, niceness)
+        try:
+            if toolchain.version != "unknown":
+                return toolchain
+        except ToolchainError as error:
+            tried.append(str(error))
+        else:
+            tried.append(f"{command[0]} does not tell its version")
+    what = "; ".join(tried) or "$CXX is not set, and g++, clang++ and c++ are not on the PATH"
+    raise CompilerMissingError(f"no C++ compiler: {what}")
+
+
+@lru_cache(maxsize=4)
+def vector_functions(names: tuple[str, ...]) -> frozenset[str]:
+    """Those of `names` that the machine's libmvec has for all of SSE, AVX, AVX2 and AVX-512. Before glibc 2.35 these
+    are few; on other machines than x86 none are looked for."""
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return frozenset()
+    try:
+        library = ctypes.CDLL("libmvec.so.1")
+    except OSError:
+        return frozenset()
+
+    def has(name: str) -> bool:
+        widths = (4, 8, 8, 16) if name.endswith("f") else (2, 4, 4, 8)
+        return any(
+            all(
+                hasattr(library, f"_ZGV{isa}N{width}{arguments}_{name}")
+                for isa, width in zip("bcde", widths, strict=True)
+            )
+            for arguments in ("v", "vv")
+        )
+
+    return frozenset(name for name in names if has(name))
+
+
+VECTOR_SYMBOL = re.compile(rb"_ZGV[a-zA-Z][NM]\d+v+_[a-z0-9]+")
+
+
+def vector_symbols(binary: Path) -> tuple[str, ...]:
+    """The vector functions that a shared object calls, read from its string table: `_ZGVdN8v_expf` and the like."""
+    return tuple(sorted({match.decode() for match in VECTOR_SYMBOL.findall(binary.read_bytes())}))
