@@ -103,7 +103,7 @@ def _runtime(toolchain: Toolchain) -> Path:
     here = Path(__file__).parent
     directory = Path(tempfile.mkdtemp(prefix="stitchfleet-runtime-"))
     output = directory / "libtest_runtime.so"
-    toolchain.build_c(here / "native" / "test_runtime.c", output, here)
+    toolchain.build_c(here / "test_runtime.c", output, here)
     return output
 
 
