@@ -92,7 +92,10 @@ def summation_depth(count: int) -> float:
 
 def clean(bound: _AnyArray) -> Bound:
     """NaN (from Inf - Inf or 0 * Inf) says nothing can be said: infinity."""
-    return np.where(np.isnan(bound), np.inf, bound).astype(np.float64, copy=False)
+    unknown = np.isnan(bound)
+    if not unknown.any():
+        return bound.astype(np.float64, copy=False)
+    return np.where(unknown, np.inf, bound).astype(np.float64, copy=False)
 
 
 def ambiguous(where: _AnyArray) -> Bound:
@@ -160,6 +163,9 @@ def multiply(step: Step) -> Bound:
     if not step.node.dtype.is_float:
         x, y = x.astype(np.float64), y.astype(np.float64)
     size_x, size_y = np.abs(x), np.abs(y)
+    simple: Bound = size_x * ey + (size_y + ey) * ex
+    if np.isfinite(simple).all():
+        return simple
     # Inf times something certainly not zero is Inf for certain.
     certain = (np.isinf(x) & (ex == 0) & (size_y > ey)) | (np.isinf(y) & (ey == 0) & (size_x > ex))
     reach = (
@@ -499,31 +505,45 @@ def round_result(dtype: DType, ulps: float, value: _AnyArray, inherited: Bound) 
     size = np.abs(value)
     bound = inherited
     if ulps > 0:
-        unit, wide = UNIT_ROUNDOFF[dtype], UNIT_ROUNDOFF[accumulator(dtype)]
-        # f16 and bf16 are computed in float and rounded once. The float64 oracle has a rounding of its own.
-        relative = 2 * ulps * unit if unit == wide else 2 * ulps * wide + unit
-        relative += 2 * ulps * UNIT_ROUNDOFF[DType.F64]
-        local = relative * (size + inherited)
-        if dtype is DType.F16:
-            local = local + 2.0**-25  # half the smallest subnormal
-        if ulps == 0.5:
-            # Rightly rounded ops on exact operands whose result needs no rounding are exact.
-            representable = value.astype(dtype.numpy).astype(np.float64) == value
-            local = np.where((inherited == 0) & representable, 0.0, local)
-        local = np.where(np.isfinite(value), local, 0.0)
-        bound = inherited + local
-        if dtype is not DType.F16:
-            # Flushed to zero, when the result may be subnormal. (f16 is computed in float, where its subnormals are
-            # normal.)
-            smallest = SMALLEST_NORMAL[dtype]
-            flushed = np.where(size - inherited < smallest, np.minimum(smallest, size + inherited), 0.0)
-            bound = bound + flushed
+        bound = bound + _rounding(dtype, ulps, value, size, inherited)
+    # The largest and smallest first: arrays are long, and few come near the ends of the range. (A NaN fails both
+    # comparisons.)
+    if np.max(size + bound, initial=0.0) < LARGEST[dtype] * (1 - OVERFLOW_MARGIN):
+        return value, bound
     finite = np.isfinite(value)
     over = finite & (size - bound > CLEAR_OVERFLOW * LARGEST[dtype])
     near = finite & ~over & (size + bound >= LARGEST[dtype] * (1 - OVERFLOW_MARGIN))
     if over.any():
         value = np.where(over, np.copysign(np.inf, value), value)
     return value, np.where(over, 0.0, np.where(near, np.inf, clean(bound)))
+
+
+def _rounding(dtype: DType, ulps: float, value: _AnyArray, size: _AnyArray, inherited: Bound) -> Bound:
+    """What an op of `ulps` may add to the `inherited` bound of its `value` (`size` its absolute value) by rounding
+    and flushing."""
+    unit, wide = UNIT_ROUNDOFF[dtype], UNIT_ROUNDOFF[accumulator(dtype)]
+    # f16 and bf16 are computed in float and rounded once. The float64 oracle has a rounding of its own.
+    relative = 2 * ulps * unit if unit == wide else 2 * ulps * wide + unit
+    relative += 2 * ulps * UNIT_ROUNDOFF[DType.F64]
+    largest = size + inherited
+    local = relative * largest
+    if dtype is DType.F16:
+        local = local + 2.0**-25  # half the smallest subnormal
+    certain = inherited == 0
+    if ulps == 0.5 and certain.any():
+        # Rightly rounded ops on exact operands whose result needs no rounding are exact.
+        representable = value.astype(dtype.numpy).astype(np.float64) == value
+        local = np.where(certain & representable, 0.0, local)
+    if not np.max(largest, initial=0.0) < np.inf:
+        local = np.where(np.isfinite(value), local, 0.0)
+    if dtype is DType.F16:
+        return np.asarray(local)  # computed in float, where its subnormals are normal numbers
+    # A result that may be subnormal may be flushed to zero.
+    smallest = SMALLEST_NORMAL[dtype]
+    if np.min(size - inherited, initial=np.inf) >= smallest:
+        return np.asarray(local)
+    flushed = np.where(size - inherited < smallest, np.minimum(smallest, largest), 0.0)
+    return np.asarray(local + flushed)
 
 
 def input_bound(dtype: DType, value: _AnyArray) -> Bound:
