@@ -34,6 +34,7 @@ from .memory import lifetimes, plan_memory
 from .plan import Plan
 from .plan_access import Request, attribute, gather_numbers, start_variable, trace
 from .plan_alias import alias_pairs
+from .plan_cost import LANE_ALIGNMENT
 from .plan_index import ZERO, Bound, Index, Var, guard_of, linear, unravel
 from .schemes import Nest
 
@@ -141,7 +142,8 @@ def _lower_combine(plan: Plan, nest: Nest, segment: Segment, mapping: RowMap) ->
         ),
     )
     cost = tasks * count * (plan.target.light_ns + dtype.size_bytes / plan.target.bytes_per_ns)
-    per_task = max(1, min(count, math.ceil(count * plan.target.task_ns / max(cost, 1))))
+    per_task = max(1, math.ceil(count * plan.target.task_ns / max(cost, 1)))
+    per_task = min(count, -(-per_task // LANE_ALIGNMENT) * LANE_ALIGNMENT)
     return NestCode(-1, tuple(context.buffers), (body,), count, per_task, cost, False)
 
 

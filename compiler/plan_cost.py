@@ -13,6 +13,9 @@ from .plan_index import Index
 from .schemes import Nest, Placement, mapped_roots, within
 from .targets import CpuTarget
 
+LANE_ALIGNMENT = 64
+"""Rows that are lanes are cut at multiples of the widest vector, so that an element is computed by vector code or, at
+the tensor's end, by scalar code whatever ranges the pool makes: libmvec's expf and libm's differ in the last bit."""
 MIN_PARTIAL_NS = 4_000  # a task that leaves partial results should do at least this much
 
 
@@ -71,6 +74,6 @@ def _rows_per_task(nest: Nest, time_ns: float, partial: bool, target: CpuTarget)
     if partial:
         tasks = min(tasks, target.partial_tasks)
     rows = math.ceil(nest.rows / tasks)
-    if nest.rows > 4096 and all(mapping.inner == 1 for _, mapping in nest.placed):
-        rows = -(-rows // 64) * 64  # tasks of a flat loop start on a cache line
+    if rows < nest.rows and max(mapping.inner for _, mapping in nest.placed) <= target.unroll_row:
+        rows = -(-rows // LANE_ALIGNMENT) * LANE_ALIGNMENT
     return max(rows, 1)
