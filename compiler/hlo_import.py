@@ -127,7 +127,7 @@ def _unreached(entry: HloComputation, importer: _Importer) -> tuple[UnsupportedO
     return tuple(
         _unsupported(item, f"{_REASONS.get(item.opcode, 'no row in the op table')}; no result needs it")
         for item in entry.instructions.values()
-        if item.opcode not in importer.handlers
+        if item.opcode != "parameter" and item.opcode not in importer.handlers
     )
 
 
@@ -212,6 +212,16 @@ _REGION_KINDS: Final = {
     "or": "or",
 }
 _KIND_OPS: Final = {kind: op for op, kind in _REGION_KINDS.items()}
+
+
+_OPERANDS: Final = {
+    **dict.fromkeys(("select", "clamp", "batch-norm-training"), (3, 3)),
+    **dict.fromkeys(("batch-norm-inference", "batch-norm-grad"), (5, 5)),
+    **dict.fromkeys(("compare", "reduce", "reduce-window", "dynamic-update-slice"), (2, None)),
+    **dict.fromkeys(("get-tuple-element", "get-dimension-size", "opt-barrier", "optimization-barrier"), (1, 1)),
+    **dict.fromkeys(("bitcast", "domain", "dynamic-slice"), (1, None)),
+}
+"""Fewest and most operands where the op table does not see them as they are."""
 
 
 def _unsupported(item: HloInstruction, reason: str) -> UnsupportedOp:
@@ -327,6 +337,9 @@ class _Importer:
             if handler is None:
                 target = f"custom call {item.custom_call_target!r}" if item.opcode == "custom-call" else ""
                 raise _Refusal(target or _REASONS.get(item.opcode, "no row in the op table"))
+            fewest, most = _OPERANDS.get(item.opcode, (0, None))
+            if len(operands) < fewest or (most is not None and len(operands) > most):
+                raise _Refusal(f"{len(operands)} operands where it takes {fewest}")
             if item.shape.dynamic:
                 raise _Refusal("a dynamic dimension")
             return handler(item, operands)

@@ -38,6 +38,8 @@ class HloShape:
             return all(shape.is_row_major for shape in self.tuple_shapes)
         if self.minor_to_major is None:
             return True
+        if sorted(self.minor_to_major) != list(range(len(self.dimensions))):
+            return False
         real = [dimension for dimension in self.minor_to_major if self.dimensions[dimension] != 1]
         return real == sorted(real, reverse=True)
 

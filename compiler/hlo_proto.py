@@ -278,6 +278,8 @@ def _literal(message: Any, name: str) -> Array | None:
         raise HloImportError(f"HLO constant {name}: given {flat.size} elements, expected {count} for {shape}")
     if shape.minor_to_major is None or shape.is_row_major:
         return flat.reshape(shape.dimensions)
+    if sorted(shape.minor_to_major) != list(range(len(shape.dimensions))):
+        raise HloImportError(f"HLO constant {name}: given layout {shape.minor_to_major}, expected an order of {shape}")
     # Stored in another order: major dimension first, then brought back.
     major_to_minor = tuple(reversed(shape.minor_to_major))
     physical = flat.reshape([shape.dimensions[dimension] for dimension in major_to_minor])

@@ -96,6 +96,13 @@ class _Attributes:
         except ValueError:
             self.fail(key, "integers in braces")
 
+    def pairs(self, key: str) -> dict[str, str]:
+        """`{name=value name=value}`; a value in brackets is left out."""
+        value = self.found.get(key, [])
+        items = value if isinstance(value, list) else []
+        both = zip(items[::2], items[1::2], strict=False)
+        return {name: text for name, text in both if isinstance(name, str) and isinstance(text, str)}
+
     def names(self, key: str) -> tuple[str, ...]:
         value = self.found.get(key, [])
         words = [value] if isinstance(value, str) else [item for item in value if isinstance(item, str)]
@@ -335,8 +342,7 @@ class _Parser:
             )
         )
         indexed = GatherDimensions(*numbers, a.number("index_vector_dim", int, 0), a.integers("slice_sizes"))
-        metadata = a.found.get("metadata", [])
-        origin = dict(zip(metadata[::2], metadata[1::2], strict=False)) if isinstance(metadata, list) else {}
+        origin = a.pairs("metadata")
         dimensions = a.integers("dimensions")
         if opcode == "iota":
             dimensions = (a.number("iota_dimension", int, 0),)
@@ -364,8 +370,8 @@ class _Parser:
             exponent_bits=a.number("exponent_bits", int, 0),
             mantissa_bits=a.number("mantissa_bits", int, 0),
             custom_call_target=a.word("custom_call_target").strip('"'),
-            op_type=str(origin.get("op_type", "")).strip('"'),
-            op_name=str(origin.get("op_name", "")).strip('"'),
+            op_type=origin.get("op_type", "").strip('"'),
+            op_name=origin.get("op_name", "").strip('"'),
         )
 
     # -- attributes --
@@ -427,8 +433,9 @@ class _Parser:
         """`slice={[0:4], [0:8:2]}`."""
         found = []
         for part in a.found.get("slice", []):
-            bounds = [int(item) for item in part if isinstance(item, str)] if isinstance(part, list) else []
-            if len(bounds) not in (2, 3):
+            words = [item for item in part if isinstance(item, str)] if isinstance(part, list) else []
+            bounds = [int(word) for word in words if word.isdigit()]
+            if len(bounds) not in (2, 3) or len(bounds) != len(words):
                 a.fail("slice", "[start:limit] or [start:limit:stride] for each dimension")
             found.append((bounds[0], bounds[1], bounds[2] if len(bounds) == 3 else 1))
         return tuple(found)
@@ -439,7 +446,10 @@ class _Parser:
             return ()
         found = []
         for part in a.word("padding").split("x"):
-            bounds = [int(item) for item in part.split("_")]
+            try:
+                bounds = [int(item) for item in part.split("_")]
+            except ValueError:
+                bounds = []
             if len(bounds) not in (2, 3):
                 a.fail("padding", "low_high or low_high_interior for each dimension")
             found.append((bounds[0], bounds[1], bounds[2] if len(bounds) == 3 else 0))
@@ -447,22 +457,23 @@ class _Parser:
 
     def window(self, a: _Attributes) -> tuple[WindowDimension, ...]:
         """`window={size=1x2 stride=1x2 pad=0_0x1_0 lhs_dilate=1x1 rhs_dilate=1x1}`; lhs is the base, rhs the window."""
-        items = a.found.get("window", [])
-        fields = dict(zip(items[::2], items[1::2], strict=False)) if isinstance(items, list) else {}
+        fields = a.pairs("window")
 
         def column(key: str, default: str) -> list[str]:
-            return str(fields[key]).split("x") if key in fields else [default] * rank
+            return fields[key].split("x") if key in fields else [default] * rank
 
-        rank = len(str(fields["size"]).split("x")) if "size" in fields else 0
+        rank = len(fields["size"].split("x")) if "size" in fields else 0
         columns = [column(k, d) for k, d in (("size", "1"), ("stride", "1"), ("pad", "0_0"), ("rhs_dilate", "1"))]
         columns.append(column("lhs_dilate", "1"))
         if any(len(values) != rank for values in columns):
             a.fail("window", f"{rank} values for each of size, stride, pad, lhs_dilate, rhs_dilate")
         found = []
         for size, stride, pad, window_dilation, base_dilation in zip(*columns, strict=True):
-            low, _, high = pad.partition("_")
-            numbers = (int(size), int(stride), int(low), int(high or low), int(window_dilation), int(base_dilation))
-            found.append(WindowDimension(*numbers))
+            words = (size, stride, *pad.split("_"), window_dilation, base_dilation)
+            try:
+                found.append(WindowDimension(*map(int, words)))
+            except (ValueError, TypeError):
+                a.fail("window", "integers, and low_high for pad")
         return tuple(found)
 
     # -- constants --
@@ -502,4 +513,7 @@ def _element(word: str, dtype: DType) -> bool | int | float:
         return word in ("true", "1")
     if dtype.is_float:
         return float(word.partition("(")[0])  # nan(0x7fc00001) has its payload dropped
-    return int(word)
+    integer, limits = int(word), np.iinfo(str(dtype.numpy))
+    if not limits.min <= integer <= limits.max:
+        raise ValueError(f"{word}")
+    return integer
