@@ -37,6 +37,7 @@ __all__ = [
     "import_hlo_proto",
     "import_hlo_text",
     "import_module",
+    "read_hlo_file",
 ]
 
 
@@ -83,18 +84,21 @@ def import_hlo_text(text: str) -> ImportResult:
 
 
 def import_hlo_file(path: Path) -> ImportResult:
-    """The graph of the module in a file: text if it starts with `HloModule`, else proto. Raises OSError, or as the
-    others."""
+    """The graph of the module in a file. Raises OSError, or as the others."""
+    return import_module(read_hlo_file(path))
+
+
+def read_hlo_file(path: Path) -> HloModule:
+    """The module in a file: text if it starts with `HloModule` or is named .hlo or .txt, else proto. Raises OSError or
+    HloImportError."""
     data = path.read_bytes()
-    if data.lstrip()[:9] == b"HloModule" or path.suffix in (".hlo", ".txt"):
-        try:
-            text = data.decode()
-        except UnicodeDecodeError as error:
-            raise HloImportError(
-                f"{path}: given bytes that are not UTF-8 at {error.start}, expected HLO text"
-            ) from None
-        return import_hlo_text(text)
-    return import_hlo_proto(data)
+    if data.lstrip()[:9] != b"HloModule" and path.suffix not in (".hlo", ".txt"):
+        return read_hlo_proto(data)
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise HloImportError(f"{path}: given bytes that are not UTF-8 at {error.start}, expected HLO text") from None
+    return read_hlo_text(text)
 
 
 def import_module(module: HloModule) -> ImportResult:

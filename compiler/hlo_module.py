@@ -79,6 +79,31 @@ class HloInstruction:
     op_type: str = ""  # the framework's op that it came from, as the metadata says
     op_name: str = ""
 
+    def __str__(self) -> str:
+        inner = ", ".join(self.operands)
+        if self.opcode == "parameter":
+            inner = str(self.parameter_number)
+        elif self.literal is not None:
+            inner = str(self.literal.tolist()) if self.literal.size <= 8 else f"{self.literal.size} elements"
+        details = {
+            "dimensions": self.dimensions,
+            "slice": self.slices,
+            "padding": self.padding,
+            "window": self.window,
+            "sizes": self.dynamic_slice_sizes,
+            "gather": self.gather,
+            "scatter": self.scatter,
+            "direction": self.direction,
+            "calls": self.called,
+            "target": self.custom_call_target,
+        }
+        text = "".join(f", {key}={value}" for key, value in details.items() if value)
+        if self.opcode == "get-tuple-element":
+            text = f", index={self.tuple_index}"
+        return f"{self.name} = {self.shape} {self.opcode}({inner}){text}" + (
+            f"  # {self.op_name}" if self.op_name else ""
+        )
+
 
 @dataclass(frozen=True)
 class HloComputation:
@@ -103,3 +128,13 @@ class HloModule:
     computations: Mapping[str, HloComputation]
     entry: str
     result_layout: HloShape | None = field(default=None)  # of the entry, where the module states one
+
+    def __str__(self) -> str:
+        """A listing to read, not HLO's own syntax."""
+        lines = [f"module {self.name}"]
+        for computation in self.computations.values():
+            lines += ["", f"{'entry ' if computation.name == self.entry else ''}{computation.name} {{"]
+            for item in computation.instructions.values():
+                lines.append(("  root " if item.name == computation.root else "  ") + str(item))
+            lines.append("}")
+        return "\n".join(lines)

@@ -7,6 +7,7 @@ import ctypes
 import json
 import os
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
@@ -194,6 +195,29 @@ class LoadedKernel:
             self.phases_run_parallel = int(library.stitch_test_runtime_calls(runtime))
         finally:
             library.stitch_test_runtime_delete(runtime)
+
+    def durations_ns(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], threads: int, calls: int, limit_s: float
+    ) -> list[int]:
+        """Wall times of up to `calls` calls (at least one, and none begun after `limit_s`) on the arrays' own memory,
+        in one runtime, whose threads are there already. One call before them is not timed."""
+        library = _runtime_functions(runtime_library())
+        runtime = ctypes.c_void_p(library.stitch_test_runtime_new(threads, 0))
+        scratch = aligned((self.metadata.scratch_bytes,), np.dtype(np.uint8), fill=0xA5)
+        given = (ctypes.c_void_p * max(1, len(inputs)))(*(array.ctypes.data for array in inputs))
+        results = (ctypes.c_void_p * max(1, len(outputs)))(*(array.ctypes.data for array in outputs))
+        memory = ctypes.c_void_p(scratch.ctypes.data)
+        found: list[int] = []
+        try:
+            self._function(given, results, memory, runtime)
+            end = time.perf_counter_ns() + int(limit_s * 1e9)
+            while not found or (len(found) < calls and time.perf_counter_ns() < end):
+                started = time.perf_counter_ns()
+                self._function(given, results, memory, runtime)
+                found.append(time.perf_counter_ns() - started)
+        finally:
+            library.stitch_test_runtime_delete(runtime)
+        return found
 
 
 __all__ = ["CheckReport", "KernelError", "KernelMetadata", "LoadedKernel", "TensorType", "aligned", "prepare_runtime"]

@@ -1,0 +1,265 @@
+"""`stitchfleet compile` and `stitchfleet explain`: the compiler for people, stage by stage.
+
+A user's mistake (a file that is not there, malformed HLO, ops that cannot be stitched) is one line on stderr and exit
+code 2; a kernel that fails to build or to pass its check is exit code 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from .cache import CacheEntry, KernelCache
+from .graph import Graph
+from .hlo_import import import_module, read_hlo_file
+from .hlo_module import HloImportError
+from .interpreter import evaluate_with_bounds
+from .judge import judge_by
+from .kernel import LoadedKernel, aligned
+from .ops import GraphError
+from .pipeline import Request, compile_graphs, stages
+from .random_inputs import Regime, random_inputs
+from .selfcheck import CheckOptions
+from .toolchain import ToolchainError
+
+STAGES: Final = ("hlo", "graph", "plan", "loops", "source", "binary")
+"""In order; `graph` to `source` are the pipeline's own table."""
+
+BUNDLE_GROUP: Final = "stitchfleet.bundle_judges"
+"""Entry points that can judge a guard's bundle (the compiler knows no framework, whose op a bundle holds): a function
+from the folder to an object with `right: bool` and `line: str`."""
+
+TIMED_CALLS: Final = 200
+TIMED_SECONDS: Final = 2.0
+
+
+class _MistakeError(Exception):
+    """What the user gave cannot be worked with; the text is the line to print."""
+
+
+@contextlib.contextmanager
+def _mistakes(command: str) -> Iterator[list[int]]:
+    """Runs a command's body: a mistake is printed in one line, and the exit code, in the list, becomes 2."""
+    code = [0]
+    try:
+        yield code
+    except (_MistakeError, HloImportError, GraphError, ToolchainError) as error:
+        print(f"stitchfleet {command}: {' '.join(str(error).split())}", file=sys.stderr)
+        code[0] = 2
+    except BrokenPipeError:
+        raise  # a pager that was left; the `stitchfleet` command knows
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"stitchfleet {command}: {where}{error.strerror or error}", file=sys.stderr)
+        code[0] = 2
+
+
+def _graph_of(path: Path) -> Graph:
+    return import_module(read_hlo_file(path)).graph
+
+
+class CompileCommand:
+    """`stitchfleet compile FILE [--stop-after STAGE] [--run]`."""
+
+    help = (
+        "Compile a file of HLO (text, or a serialized HloModuleProto) into one kernel.\n\n"
+        "With --stop-after, print what a stage makes: hlo (as read), graph (the compiler's own ops), plan (groups, schemes,\n"
+        "mapping), loops, source (C++), binary (built, not checked). Without, build the kernel and check it on random\n"
+        "inputs against a float64 oracle; with --run, run and time it too."
+    )
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("file", type=Path, metavar="FILE", help="HLO text (.hlo, .txt) or proto (.pb)")
+        parser.add_argument("--stop-after", choices=STAGES, metavar="STAGE", help=f"one of {', '.join(STAGES)}")
+        parser.add_argument("--run", action="store_true", help="run the kernel on random inputs, judge and time it")
+        parser.add_argument("--threads", type=int, default=2, metavar="N", help="threads for --run (default 2)")
+        parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the random inputs (default 0)")
+        parser.add_argument(
+            "--output", type=Path, metavar="FILE", help="write the stage's result, or the binary, there"
+        )
+        parser.add_argument("--cache", type=Path, metavar="DIR", help="kernel cache to use (default: a temporary one)")
+
+    def run(self, args: argparse.Namespace) -> int:
+        with _mistakes("compile") as code:
+            if args.run and args.stop_after not in (None, "binary"):
+                raise _MistakeError(f"--run needs a binary, but --stop-after {args.stop_after} makes none")
+            if args.threads < 1:
+                raise _MistakeError(f"--threads: given {args.threads}, expected at least 1")
+            module = read_hlo_file(args.file)
+            if args.stop_after == "hlo":
+                _emit(str(module), args.output)
+                return 0
+            graph = import_module(module).graph
+            if args.stop_after in ("graph", "plan", "loops", "source"):
+                _emit(_until(graph, args.stop_after), args.output)
+                return 0
+            code[0] = self._build(graph, args)
+        return code[0]
+
+    def _build(self, graph: Graph, args: argparse.Namespace) -> int:
+        with tempfile.TemporaryDirectory(prefix="stitchfleet-compile-") as folder:
+            cache = KernelCache(args.cache or Path(folder) / "cache")
+            if cache.notice and args.cache:
+                print(f"stitchfleet compile: {cache.notice}", file=sys.stderr)
+            # An unchecked kernel must not get into a cache that others load from.
+            check = CheckOptions(skip=True) if args.stop_after == "binary" else CheckOptions()
+            into = KernelCache(Path(folder) / "unchecked") if check.skip else cache
+            started = time.monotonic()
+            (outcome,) = compile_graphs([Request(graph.name, graph)], into, check=check)
+            seconds = time.monotonic() - started
+            if outcome.entry is None:
+                print(f"stitchfleet compile: {outcome.failure}", file=sys.stderr)
+                return 1
+            print(_kernel_text(outcome.entry, seconds))
+            if args.output is not None:
+                args.output.write_bytes(outcome.entry.library.read_bytes())
+            return _run(graph, outcome.entry, args.threads, args.seed) if args.run else 0
+
+
+class ExplainCommand:
+    """`stitchfleet explain FILE|BUNDLE [--svg FILE]`."""
+
+    help = (
+        "Say what the compiler makes of a file of HLO: what is merged, the scheme of each op and why, the mapping, the bytes\n"
+        "that go through memory; with --svg also as a picture. Of a guard's bundle (a folder): what was compared, where it\n"
+        "differed, and whether the kernel was wrong by the float64 oracle."
+    )
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("path", type=Path, metavar="FILE|BUNDLE", help="HLO text or proto, or a bundle's folder")
+        parser.add_argument("--svg", type=Path, metavar="FILE", help="write a picture of groups and phases there")
+
+    def run(self, args: argparse.Namespace) -> int:
+        with _mistakes("explain") as code:
+            if args.path.is_dir():
+                if args.svg is not None:
+                    raise _MistakeError("--svg draws a file of HLO, not a bundle")
+                _explain_bundle(args.path)
+                return 0
+            from .plan import plan_graph
+
+            plan = plan_graph(_graph_of(args.path))
+            print(plan.explain())
+            if args.svg is not None:
+                args.svg.write_text(plan.to_svg())
+        return code[0]
+
+
+def _emit(text: str, output: Path | None) -> None:
+    if output is None:
+        print(text)
+    else:
+        output.write_text(text + "\n")
+
+
+def _until(graph: Graph, last: str) -> str:
+    value: object = graph
+    for stage in stages():
+        value = stage.run(value)
+        if stage.name == last:
+            return stage.text(value)
+    raise _MistakeError(f"no stage {last!r}")
+
+
+def _kernel_text(entry: CacheEntry, seconds: float) -> str:
+    m = entry.metadata
+    checked = (
+        f"checked on {', '.join(m.check.regimes)} inputs: largest error {m.check.worst_of_allowed:.2f} of what is allowed"
+        if m.check.checked
+        else "not checked"
+    )
+    return "\n".join(
+        [
+            f"kernel {m.symbol}: {m.op_count} ops in {m.phases} phases ({m.parallel_phases} parallel), {seconds:.2f} s",
+            f"  reads {m.bytes_read} bytes, writes {m.bytes_written}, intermediates {m.intermediate_bytes}",
+            f"  {len(entry.library.read_bytes())} bytes of code and data by {m.compiler}",
+            f"  vector functions: {', '.join(m.vector_symbols) or 'none'}",
+            f"  {checked}",
+        ]
+    )
+
+
+def _run(graph: Graph, entry: CacheEntry, threads: int, seed: int) -> int:
+    """Runs a kernel on normal random inputs; prints the judge's word and the time of a call."""
+    inputs = random_inputs(graph, np.random.default_rng(seed), Regime.NORMAL)
+    kernel = LoadedKernel(entry.library, entry.metadata)
+    outputs = kernel.run(inputs, threads)
+    verdict = judge_by(graph, evaluate_with_bounds(graph, inputs), outputs)
+    print(f"run: {verdict} ({100 * verdict.decided:.0f}% of elements decided)")
+    for number, (node, value) in enumerate(zip((graph.nodes[i] for i in graph.outputs), outputs, strict=True)):
+        shown = ", ".join(f"{x:.6g}" for x in np.ravel(value).astype(np.float64)[:6])
+        print(f"  output {number} {node.type_text}: {shown}{', ...' if node.element_count > 6 else ''}")
+    print(f"  {_timing(kernel, entry, inputs, outputs, threads)}")
+    return 0 if verdict.ok else 1
+
+
+def _timing(
+    kernel: LoadedKernel,
+    entry: CacheEntry,
+    inputs: Sequence[npt.NDArray[np.generic]],
+    outputs: Sequence[npt.NDArray[np.generic]],
+    threads: int,
+) -> str:
+    given = []
+    for array in inputs:
+        copy = aligned(array.shape, array.dtype)
+        copy[...] = array
+        given.append(copy)
+    durations_ns = kernel.durations_ns(given, outputs, threads, TIMED_CALLS, TIMED_SECONDS)
+    median_ns = statistics.median(durations_ns)
+    moved = entry.metadata.bytes_read + entry.metadata.bytes_written
+    speed = f"{moved / max(median_ns, 1):.2f} GB/s"
+    return f"median of {len(durations_ns)} calls {median_ns / 1e3:.2f} us on {threads} threads, {speed}"
+
+
+def _explain_bundle(folder: Path) -> None:
+    facts = _bundle_facts(folder)
+    print(f"cluster {facts.get('cluster', '?')}, output {facts.get('output', '?')} at step {facts.get('step', '?')}")
+    print(f"  TensorFlow {facts.get('expected')}, kernel {facts.get('actual')} at element {facts.get('index')}")
+    print(f"  largest difference {facts.get('largest_error')}")
+    print(f"  {_differences(folder, facts)}")
+    judges = list(metadata.entry_points(group=BUNDLE_GROUP))
+    if not judges:
+        print("  the oracle's word: not to be had here (no package of this installation judges bundles)")
+        return
+    try:
+        verdict: Any = judges[0].load()(folder)
+    except Exception as error:  # another package's code, which imports a framework
+        raise _MistakeError(f"{folder}: the oracle could not be asked: {type(error).__name__}: {error}") from error
+    print(f"  the float64 oracle: the kernel is {'right' if verdict.right else 'wrong'}: {verdict.line}")
+
+
+def _bundle_facts(folder: Path) -> dict[str, Any]:
+    try:
+        facts = json.loads((folder / "bundle.json").read_text())
+    except FileNotFoundError:
+        raise _MistakeError(f"{folder}: given a folder without bundle.json, expected a bundle of the guard") from None
+    except ValueError as error:
+        raise _MistakeError(f"{folder}/bundle.json: not JSON: {error}") from None
+    if not isinstance(facts, dict):
+        raise _MistakeError(f"{folder}/bundle.json: given {type(facts).__name__}, expected an object")
+    return facts
+
+
+def _differences(folder: Path, facts: dict[str, Any]) -> str:
+    """How many elements of the output differ, and the worst."""
+    number = facts.get("output")
+    try:
+        with np.load(folder / "tensors.npz") as stored:
+            expected, actual = stored[f"expected_{number}"], stored[f"actual_{number}"]
+    except (OSError, KeyError, ValueError) as error:
+        raise _MistakeError(f"{folder}/tensors.npz: {error}") from None
+    different = int((expected != actual).sum() - ((expected != expected) & (actual != actual)).sum())
+    return f"{different} of {expected.size} elements differ in their bits"
