@@ -102,10 +102,24 @@ def work_of(graph: Graph, i: int) -> int:
     return graph.nodes[node.operands[0]].element_count if is_reduction(node) and node.operands else node.element_count
 
 
+def carriers(graph: Graph) -> frozenset[int]:
+    """Nodes that carry a tensor's data: parameters of more than one element and what is computed from them. A constant
+    or a learning rate that is broadcast to every shape in a step says nothing about which of its readers belong
+    together."""
+    found: set[int] = set()
+    for i, node in enumerate(graph.nodes):
+        if node.op == "parameter":
+            if node.element_count > 1:
+                found.add(i)
+        elif any(operand in found for operand in node.operands):
+            found.add(i)
+    return frozenset(found)
+
+
 def find_groups(graph: Graph, candidates: Mapping[int, Candidate] | None = None) -> tuple[Group, ...]:
     """The groups in the order of their dominants. Nodes that reach no candidate are dead and in no group."""
     candidates = find_candidates(graph) if candidates is None else candidates
-    sets = UnionFind(len(graph.nodes))
+    sets, users = UnionFind(len(graph.nodes)), graph.users()
     spaces: list[set[int]] = [
         {work_of(graph, i)} if is_reduction(node) else set() for i, node in enumerate(graph.nodes)
     ]
@@ -114,6 +128,7 @@ def find_groups(graph: Graph, candidates: Mapping[int, Candidate] | None = None)
         first, second = spaces[sets.find(producer)], spaces[sets.find(consumer)]
         spaces[sets.union(producer, consumer)] = first | second
 
+    carrying = carriers(graph)
     shared: list[tuple[int, int]] = []
     for consumer, node in enumerate(graph.nodes):
         for producer in node.operands:
@@ -121,11 +136,11 @@ def find_groups(graph: Graph, candidates: Mapping[int, Candidate] | None = None)
                 shared.append((producer, consumer))
             elif producer in candidates and candidates[producer].cuts:
                 continue
-            elif graph.nodes[producer].op != "constant":
+            elif producer in carrying or len(users[producer]) == 1:
                 join(producer, consumer)
     for producer, consumer in shared:
-        if graph.nodes[producer].element_count <= 1:
-            continue  # every part of a step reads the same learning rate; that says nothing about their schedules
+        if producer not in carrying:
+            continue
         first, second = spaces[sets.find(producer)], spaces[sets.find(consumer)]
         if not first or not second or first == second:  # guard (a)
             join(producer, consumer)

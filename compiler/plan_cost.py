@@ -59,7 +59,7 @@ def nest_cost(graph: Graph, placement: Placement, nest: Nest, target: CpuTarget)
         moved / target.bytes_per_ns
         + (light + reduced) * target.light_ns
         + expensive * target.expensive_ns
-        + (nest.rows * target.row_ns if any(mapping.inner > 1 for _, mapping in nest.placed) else 0)
+        + (nest.rows * target.row_ns if any(mapping.inner > target.unroll_row for _, mapping in nest.placed) else 0)
     )
     partial = any(spans_rows(segment, mapping) for segment, mapping in nest.placed)
     rows_per_task = _rows_per_task(nest, time, partial, target)

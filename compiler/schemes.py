@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from .graph import Graph
-from .groups import Candidate, Group, is_reduction
+from .groups import Candidate, Group, carriers, is_reduction
 from .mapping import (
     MIN_ROWS,
     RowMap,
@@ -122,6 +122,7 @@ class Placer:
         self.reductions = frozenset(i for i in candidates if is_reduction(graph.nodes[i]))
         self.hard = frozenset(i for i in candidates if i in self.reductions or self._is_hard(i))
         self.group_of = {i: group for group in groups for i in group.candidates}
+        self.carrying = carriers(graph) | frozenset(candidates)
         self.nests: list[Nest] = []
         self.nest_of: dict[int, Nest] = {}
         self.ready: dict[int, int] = {}
@@ -332,7 +333,7 @@ class Placer:
             for node in segment.nodes:
                 nest.slices[node] = self.graph.nodes[node].element_count // nest.rows
         for node, size in slices_under(positions, nest.row).items():
-            if self.graph.nodes[node].element_count == size * nest.rows:
+            if node in self.carrying and self.graph.nodes[node].element_count == size * nest.rows:
                 nest.slices.setdefault(node, size)
         for node in nest.slices:
             known = self.nests_by_tensor.setdefault(node, [])
