@@ -1,0 +1,467 @@
+"""The recording side, inside the training process: who the job is, and what its steps are told to.
+
+`Recorder.iteration` appends to a queue in memory and returns. A thread that sleeps but for a moment each second writes what has
+gathered to the spool; the disk can stall only that thread, and a queue that it does not empty is bounded. Nothing here raises after
+construction: what cannot be kept is counted in `Recorder.lost`. Standard library only.
+
+A record is safe from the death of the process (SIGKILL, the out-of-memory killer) as soon as it is written, which is at most
+WRITE_SECONDS after it was made, or when `Recorder.flush` returns True.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import getpass
+import json
+import math
+import os
+import pathlib
+import platform
+import sys
+import threading
+import time
+import uuid
+import weakref
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from .spool import Iterations, Kind, SpoolWriter
+
+PLAIN, STITCHED, UNCOUNTED = 0, 1, 2
+"""Arms of an iteration. UNCOUNTED: warm-up, tracing, compiling beside it, verifying, the first step after a change of arm."""
+
+FORMAT = 1
+"""Of the identity record; a reader refuses a spool whose format it does not know."""
+
+WRITE_SECONDS = 1.0
+"""How often the writer thread looks; the most that a SIGKILL costs. Once a second costs a 50 ms step less than 0.02%."""
+MAX_PENDING = 1 << 16
+"""Most iterations, and most other records, that wait in memory; a job at 10,000 steps/s fills it in 6 s of a stalled disk."""
+MAX_BLOCK = 4096
+"""Most iterations in one record."""
+LAZY_SEALS = 10
+"""While nobody takes sealed segments away, a segment stays open this many times longer: fewer files."""
+DAY_NS = 86_400 * 10**9
+
+_SERVICE_ACCOUNT_NAMESPACE = pathlib.Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_MAX_DURATION_NS = 10**16
+"""115 days: longer than this no step takes, and float32 still holds it."""
+
+
+@dataclass(frozen=True)
+class JobIdentity:
+    """Who a training process is. Empty strings mean unknown.
+
+    cluster: the Kubernetes cluster, or the host's name on a laptop. run_id: the same in all processes of a job. uid: the pod's.
+    attempt: counts restarts of the job, from 0. device_kind: "cpu", or the GPU's model; device_count: devices of the whole job.
+    rank, world_size: of this process in a distributed job. labels: the pod's labels, for the report's groups.
+    """
+
+    cluster: str
+    run_id: str
+    uid: str
+    attempt: int
+    namespace: str
+    name: str
+    user: str
+    image: str
+    framework: str
+    framework_version: str
+    plugin_version: str
+    model_fingerprint: str
+    device_kind: str
+    device_count: int
+    rank: int
+    world_size: int
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def from_environment(cls, run_id: str, **known: object) -> JobIdentity:
+        """The identity that the environment tells; `known` (names of fields) goes before it.
+
+        In Kubernetes the admission webhook sets, from the downward API and the owner:
+
+            STITCHFLEET_CLUSTER      name of the cluster
+            STITCHFLEET_NAMESPACE    namespace (else the service account's file says it)
+            STITCHFLEET_JOB_NAME     name of the owning MPIJob, Job or pod
+            STITCHFLEET_POD_UID      uid of the pod
+            STITCHFLEET_ATTEMPT      restarts of the job so far
+            STITCHFLEET_USER         who submitted it
+            STITCHFLEET_IMAGE        image, with digest where known
+            STITCHFLEET_LABELS       labels as a=b,c=d
+            STITCHFLEET_LABELS_FILE  a downward-API file of labels, one a="b" a line
+            STITCHFLEET_MODEL        fingerprint of the model
+            STITCHFLEET_DEVICE_KIND, STITCHFLEET_DEVICE_COUNT   devices of one process
+
+        Rank and world size come from Horovod, Open MPI or PMI. On a laptop the host's name, the script's name, and the login
+        name stand in, and the devices are those that the driver's files in /proc show.
+        """
+        found = _from_environment()
+        found.update(run_id=run_id)
+        names = {spec.name for spec in dataclasses.fields(cls)}
+        found.update({name: value for name, value in known.items() if name in names and value is not None})
+        return cls(**found)  # type: ignore[arg-type]
+
+    def to_json(self) -> dict[str, object]:
+        return {**dataclasses.asdict(self), "labels": dict(self.labels)}
+
+    @classmethod
+    def from_json(cls, facts: Mapping[str, object]) -> JobIdentity:
+        """Unknown fields (of a newer writer) are passed over. Raises ValueError for a missing or mistyped one."""
+        values: dict[str, object] = {}
+        for spec in dataclasses.fields(cls):
+            value = facts.get(spec.name)
+            if spec.name == "labels":
+                value = {} if value is None else value
+                if not isinstance(value, dict):
+                    raise ValueError(f"the identity's labels are {value!r}, not an object")
+                values["labels"] = {str(key): str(text) for key, text in value.items()}
+                continue
+            wanted = int if spec.type == "int" else str
+            if not isinstance(value, wanted) or isinstance(value, bool):
+                raise ValueError(f"the identity's {spec.name} is {value!r}, not {wanted.__name__}")
+            values[spec.name] = value
+        return cls(**values)  # type: ignore[arg-type]
+
+
+def _from_environment() -> dict[str, object]:
+    environment = os.environ
+    in_pod = "KUBERNETES_SERVICE_HOST" in environment
+    host = platform.node() or "localhost"
+    script = pathlib.Path(sys.argv[0]).stem if sys.argv and sys.argv[0] not in ("", "-c", "-m") else "python"
+    rank = _first_integer("STITCHFLEET_RANK", "HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", default=0)
+    size = max(
+        1, _first_integer("STITCHFLEET_WORLD_SIZE", "HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", default=1)
+    )
+    kind, count = _devices()
+    return {
+        "cluster": environment.get("STITCHFLEET_CLUSTER") or ("kubernetes" if in_pod else host),
+        "uid": environment.get("STITCHFLEET_POD_UID", ""),
+        "attempt": max(0, _first_integer("STITCHFLEET_ATTEMPT", default=0)),
+        "namespace": environment.get("STITCHFLEET_NAMESPACE") or _read(_SERVICE_ACCOUNT_NAMESPACE) or "default",
+        "name": environment.get("STITCHFLEET_JOB_NAME") or (host if in_pod else script),
+        "user": environment.get("STITCHFLEET_USER") or _login_name(),
+        "image": environment.get("STITCHFLEET_IMAGE", ""),
+        "framework": "",
+        "framework_version": "",
+        "plugin_version": "",
+        "model_fingerprint": environment.get("STITCHFLEET_MODEL", ""),
+        "device_kind": environment.get("STITCHFLEET_DEVICE_KIND") or kind,
+        "device_count": size * max(1, _first_integer("STITCHFLEET_DEVICE_COUNT", default=count)),
+        "rank": rank,
+        "world_size": size,
+        "labels": _labels(),
+    }
+
+
+def _first_integer(*names: str, default: int) -> int:
+    for name in names:
+        try:
+            return int(os.environ[name])
+        except (KeyError, ValueError):
+            continue
+    return default
+
+
+def _read(path: pathlib.Path) -> str:
+    try:
+        return path.read_text().strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _login_name() -> str:
+    try:
+        return getpass.getuser()
+    except Exception:  # no such user in a container, and Python's versions differ in what they raise
+        return str(os.getuid())
+
+
+def _devices() -> tuple[str, int]:
+    """(kind, count) of what this process may use: the NVIDIA driver's files tell, without loading a driver; else one CPU device."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None and visible.strip() in ("", "-1"):
+        return "cpu", 1
+    folder = pathlib.Path("/proc/driver/nvidia/gpus")
+    try:
+        cards = sorted(folder.iterdir())
+    except OSError:
+        return "cpu", 1
+    if not cards:
+        return "cpu", 1
+    models = [
+        line.partition(":")[2].strip()
+        for line in _read(cards[0] / "information").splitlines()
+        if line.startswith("Model")
+    ]
+    count = len([part for part in visible.split(",") if part.strip()]) if visible else len(cards)
+    return (models[0] if models else "gpu"), count
+
+
+def _labels() -> dict[str, str]:
+    parts = os.environ.get("STITCHFLEET_LABELS", "").split(",")
+    file = os.environ.get("STITCHFLEET_LABELS_FILE")
+    if file:
+        parts += _read(pathlib.Path(file)).splitlines()
+    pairs = (part.partition("=") for part in parts)
+    return {key.strip(): value.strip().strip('"') for key, mark, value in pairs if mark and key.strip()}
+
+
+class Recorder:
+    """Takes what a job measures. Any thread may call any method; none blocks and none raises."""
+
+    def __init__(
+        self,
+        folder: pathlib.Path,
+        identity: JobIdentity,
+        *,
+        max_bytes: int = 64 << 20,
+        seal_seconds: float = 30.0,
+    ) -> None:
+        """Opens the spool in `folder` (made with owner-only permissions where it is missing).
+
+        max_bytes bounds the folder's segments; beyond it the oldest are deleted and counted. A segment is handed to the shipper
+        after seal_seconds, or when it is full. Raises OSError where the folder cannot be written to or belongs to another process.
+        """
+        self.identity = identity
+        self.process = uuid.uuid4().hex[:12]
+        """Tells the processes of one job and rank apart (a child that trains too)."""
+        about = {
+            "format": FORMAT,
+            "process": self.process,
+            "pid": os.getpid(),
+            "host": platform.node(),
+            "started_ns": time.time_ns(),
+            "job": identity.to_json(),
+        }
+        segment_bytes = max(1 << 12, min(1 << 20, max_bytes // 8))
+        self._spool = SpoolWriter(folder, _json(about), max_bytes, segment_bytes)
+        self._seal_seconds = seal_seconds
+        self._sealed_at = time.monotonic()
+        self._iterations: collections.deque[tuple[int, int, int, int]] = collections.deque()
+        self._others: collections.deque[tuple[Kind, bytes]] = collections.deque()
+        self._flushes: collections.deque[threading.Event] = collections.deque()
+        self._wake = threading.Event()
+        self._counting = threading.Lock()
+        self._lost = 0
+        self._lost_written = 0
+        self._closed = False
+        self.failure = ""
+        """The last reason why a record was lost, in words."""
+        self._thread: threading.Thread | None = threading.Thread(
+            target=self._write_until_closed, name="stitchfleet-records", daemon=True
+        )
+        try:
+            self._thread.start()
+        except RuntimeError as error:  # the pod's limit of processes
+            self._spool.close()
+            raise OSError(f"no thread for the records: {error}") from None
+        # Threads do not survive a fork: the child must neither queue what nobody writes nor touch the parent's files.
+        itself = weakref.ref(self)
+        os.register_at_fork(after_in_child=lambda: _forget(itself()))
+
+    # ---- what a job says ------------------------------------------------------------------------------------------------------
+
+    def iteration(self, step: int, arm: int, duration_ns: int) -> None:
+        """One iteration that has just ended."""
+        pending = self._iterations
+        if self._closed or len(pending) >= MAX_PENDING:
+            self._lose(1, "the recorder is closed" if self._closed else "the disk is too slow")
+            return
+        pending.append((step, arm, duration_ns, time.time_ns()))
+        if len(pending) == MAX_BLOCK:
+            self._wake.set()
+
+    def arm_block(self, pair: int, arm: int, first_step: int, durations_ns: Sequence[int]) -> None:
+        """One complete block of a pair: the counted iterations of one arm."""
+        facts = {"pair": pair, "arm": arm, "first_step": first_step, "durations_ns": list(durations_ns)}
+        self._other(Kind.ARM_BLOCK, facts)
+
+    def cluster(self, name: str, facts: Mapping[str, object]) -> None:
+        """What became of one cluster; a later call for the same name stands in its place."""
+        self._other(Kind.CLUSTER, {"name": name, "facts": facts})
+
+    def event(self, kind: str, message: str, facts: Mapping[str, object] = {}) -> None:
+        """Something that a person may want to know later."""
+        self._other(Kind.EVENT, {"kind": kind, "message": message, "facts": facts})
+
+    def job_end(self, facts: Mapping[str, object]) -> None:
+        """The process's last words: overhead_ns, iterations by arm, phase, reason."""
+        self._other(Kind.JOB_END, {"facts": facts})
+
+    @property
+    def lost(self) -> int:
+        """Iterations and other records that could not be kept: queue or spool full, disk full or read-only, not encodable."""
+        return self._lost + self._spool.dropped
+
+    def flush(self, timeout_s: float) -> bool:
+        """Waits until all that was recorded before is written or counted as lost. False when the time is over first."""
+        thread = self._thread
+        if self._closed or thread is None or not thread.is_alive():
+            return False
+        done = threading.Event()
+        self._flushes.append(done)
+        self._wake.set()
+        return done.wait(timeout_s)
+
+    def close(self, timeout_s: float = 2.0) -> None:
+        """Writes and seals what is there, within the time; what could not be written by then is counted."""
+        if self._closed:
+            return
+        self._closed = True
+        self._wake.set()
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.join(timeout_s)
+            if thread.is_alive():
+                self._lose(len(self._iterations) + len(self._others), "the disk is too slow")
+
+    # ---- the writer thread ----------------------------------------------------------------------------------------------------
+
+    def _other(self, kind: Kind, facts: dict[str, object]) -> None:
+        if self._closed or len(self._others) >= MAX_PENDING:
+            self._lose(1, "the recorder is closed" if self._closed else "the disk is too slow")
+            return
+        try:
+            self._others.append((kind, _json({"time_ns": time.time_ns(), **facts})))
+        except Exception as error:
+            self._lose(1, f"a record cannot be encoded: {error}")
+
+    def _lose(self, count: int, reason: str) -> None:
+        with self._counting:
+            self._lost += count
+            self.failure = reason
+
+    def _write_until_closed(self) -> None:
+        while True:
+            self._wake.wait(WRITE_SECONDS)
+            self._wake.clear()
+            closing = self._closed
+            waiting = [self._flushes.popleft() for _ in range(len(self._flushes))]
+            try:
+                self._write_pending()
+                self._seal_when_due(closing)
+            except Exception as error:  # nothing of this may end the thread
+                self._lose(1, f"{type(error).__name__}: {error}")
+            for done in waiting:
+                done.set()
+            if closing:
+                return
+
+    def _write_pending(self) -> None:
+        entries = self._iterations
+        block: Iterations | None = None
+        day = 0
+        for _ in range(len(entries)):
+            step, arm, duration_ns, ended_ns = entries.popleft()
+            if not _is_sound(step, arm, duration_ns):
+                self._lose(1, f"not an iteration: step {step!r}, arm {arm!r}, {duration_ns!r} ns")
+                continue
+            if block is not None and (
+                len(block.durations) >= MAX_BLOCK or ended_ns // DAY_NS != day or not _continues(block, step)
+            ):
+                self._append(Kind.ITERATIONS, block.encode(), len(block.durations))
+                block = None
+            if block is None:
+                block = Iterations(step, 1, ended_ns - duration_ns, ended_ns, [], array("f"))
+                day = ended_ns // DAY_NS
+            _extend(block, step, arm, duration_ns, ended_ns)
+        if block is not None:
+            self._append(Kind.ITERATIONS, block.encode(), len(block.durations))
+        others = self._others
+        for _ in range(len(others)):
+            kind, body = others.popleft()
+            self._append(kind, body, 1)
+        if self.lost != self._lost_written:
+            self._lost_written = self.lost
+            try:
+                self._spool.append(
+                    Kind.LOSS, _json({"time_ns": time.time_ns(), "lost": self.lost, "reason": self.failure}), 0
+                )
+            except OSError:
+                self._lost_written = -1  # said again when the disk takes it
+
+    def _append(self, kind: Kind, body: bytes, weight: int) -> None:
+        try:
+            self._spool.append(kind, body, weight)
+        except (OSError, ValueError) as error:
+            self._lose(weight, str(error))
+
+    def _seal_when_due(self, closing: bool) -> None:
+        spool = self._spool
+        age = time.monotonic() - self._sealed_at
+        try:
+            if closing:
+                spool.close()
+            elif spool.is_full or (
+                spool.has_records
+                and age >= self._seal_seconds
+                and (age >= LAZY_SEALS * self._seal_seconds or not spool.nobody_ships)
+            ):
+                self._sealed_at = time.monotonic()
+                spool.seal()
+        except OSError as error:
+            self.failure = str(
+                error
+            )  # the records are written; a shipper finds the segment when this process has ended
+
+
+def _is_sound(step: object, arm: object, duration_ns: object) -> bool:
+    return (
+        isinstance(step, int)
+        and isinstance(duration_ns, int)
+        and arm in (PLAIN, STITCHED, UNCOUNTED)
+        and abs(step) < 1 << 62
+        and 0 <= duration_ns < _MAX_DURATION_NS
+    )
+
+
+def _continues(block: Iterations, step: int) -> bool:
+    count = len(block.durations)
+    if count == 1:
+        return step > block.first_step
+    return step == block.first_step + count * block.stride
+
+
+def _extend(block: Iterations, step: int, arm: int, duration_ns: int, ended_ns: int) -> None:
+    count = len(block.durations)
+    if count == 1:
+        block.stride = step - block.first_step
+    block.durations.append(duration_ns / 1e3)
+    block.ended_ns = ended_ns
+    if block.runs and block.runs[-1][2] == arm:
+        first, length, _ = block.runs[-1]
+        block.runs[-1] = (first, length + 1, arm)
+    else:
+        block.runs.append((count, 1, arm))
+
+
+def _forget(recorder: Recorder | None) -> None:
+    if recorder is not None:
+        recorder._closed = True
+        recorder._thread = None
+        recorder._counting = threading.Lock()
+        recorder._spool.abandon()
+
+
+def _json(facts: Mapping[str, object]) -> bytes:
+    return json.dumps(_plain(facts), separators=(",", ":"), allow_nan=False).encode()
+
+
+def _plain(value: object, depth: int = 0) -> object:
+    """The value in what JSON has: numbers that are not finite become words, unknown things their text."""
+    if value is None or isinstance(value, (str, bool)):
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else str(float(value))
+    if depth > 32:
+        raise ValueError("nested too deeply")
+    if isinstance(value, Mapping):
+        return {str(key): _plain(entry, depth + 1) for key, entry in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_plain(entry, depth + 1) for entry in value]
+    return str(value)

@@ -1,0 +1,399 @@
+"""The files between the training process and the shipper.
+
+A spool is a folder that one process writes. Its segments are files of records:
+
+    segment = MAGIC, then records
+    record  = MARK (4 bytes) | length u32 | crc32 u32 | kind u8 | sequence u64 | body (length bytes)      little-endian
+
+The checksum covers kind, sequence and body. Records are appended by single writes, so a process killed at any point leaves at most
+one torn record at a segment's end; one that is damaged is passed over by looking for the next MARK whose checksum holds. The first
+record of each segment is the job's identity: a segment can be read without the others.
+
+A segment's life is in its name: `N.open` is being written, `N.sealed` is complete, `N.shipping` belongs to a shipper. A rename is
+atomic, so the writer (which deletes the oldest sealed segments when the folder is full) and the shipper never both take one.
+The writer holds a lock on `owner.lock` as long as it lives, the shipper one on `shipper.lock`; the kernel releases both with the
+process, so that the open segment of a dead process can be told from that of a living one, in containers too.
+
+Records survive the death of the process at any point; they are not flushed through to the disk at each write, so a machine that
+loses power may lose what the kernel still held. Standard library only: this runs in the training process.
+"""
+
+from __future__ import annotations
+
+import enum
+import errno
+import fcntl
+import os
+import pathlib
+import struct
+import time
+import zlib
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+MAGIC = b"STITCHSPOOL1\n"
+MARK = b"\xf5SR\x9b"
+_HEAD = struct.Struct("<4sII")
+_KEY = struct.Struct("<BQ")
+MAX_BODY_BYTES = 16 << 20
+"""No record is longer; a longer length read from a file is damage."""
+
+
+class Kind(enum.IntEnum):
+    """What a record holds. All but ITERATIONS are JSON objects."""
+
+    IDENTITY = 1
+    ITERATIONS = 2
+    ARM_BLOCK = 3
+    CLUSTER = 4
+    EVENT = 5
+    JOB_END = 6
+    LOSS = 7
+
+
+@dataclass(frozen=True)
+class Record:
+    """One record as read. `sequence` counts up over the whole spool, so that a missing one can be noticed."""
+
+    kind: int
+    sequence: int
+    body: bytes
+
+
+def encode(record: Record) -> bytes:
+    """The record's bytes. Raises ValueError for a body longer than MAX_BODY_BYTES."""
+    if len(record.body) > MAX_BODY_BYTES:
+        raise ValueError(f"a record of {len(record.body)} bytes is over the bound of {MAX_BODY_BYTES}")
+    key = _KEY.pack(record.kind, record.sequence)
+    checksum = zlib.crc32(record.body, zlib.crc32(key))
+    return _HEAD.pack(MARK, len(record.body), checksum) + key + record.body
+
+
+@dataclass
+class Damage:
+    """What reading found that was no record. A torn record at the end of a killed process's segment is no damage."""
+
+    records: int = 0
+    """Stretches of bytes that were passed over, each at least one record."""
+    bytes: int = 0
+    torn_bytes: int = 0
+    """Bytes of a last record that was cut off."""
+
+
+def decode(data: bytes, damage: Damage) -> Iterator[Record]:
+    """The records in a segment's bytes, damaged ones passed over and counted in `damage`."""
+    position = len(MAGIC)
+    if not data.startswith(MAGIC):
+        if len(data) < len(MAGIC) and MAGIC.startswith(data):
+            damage.torn_bytes += len(data)
+            return
+        position = 0
+    bad_from: int | None = None if position else 0
+    while position < len(data):
+        record = _record_at(data, position)
+        if record is None:
+            if bad_from is None:
+                bad_from = position
+            position = data.find(MARK, position + 1)
+            if position < 0:
+                break
+            continue
+        if bad_from is not None:
+            if position > bad_from:
+                damage.records += 1
+                damage.bytes += position - bad_from
+            bad_from = None
+        yield record
+        position += _HEAD.size + _KEY.size + len(record.body)
+    if bad_from is not None:
+        if _is_torn(data, bad_from):
+            damage.torn_bytes += len(data) - bad_from
+        else:
+            damage.records += 1
+            damage.bytes += len(data) - bad_from
+
+
+def _record_at(data: bytes, position: int) -> Record | None:
+    start = position + _HEAD.size + _KEY.size
+    if start > len(data):
+        return None
+    mark, length, checksum = _HEAD.unpack_from(data, position)
+    if mark != MARK or length > MAX_BODY_BYTES or start + length > len(data):
+        return None
+    body = data[start : start + length]
+    if zlib.crc32(body, zlib.crc32(data[position + _HEAD.size : start])) != checksum:
+        return None
+    kind, sequence = _KEY.unpack_from(data, position + _HEAD.size)
+    return Record(kind, sequence, body)
+
+
+def _is_torn(data: bytes, position: int) -> bool:
+    """Whether the bytes from here to the end are the beginning of a record that was being written."""
+    rest = data[position:]
+    if not (rest.startswith(MARK) or MARK.startswith(rest)):
+        return False
+    if len(rest) < _HEAD.size:
+        return True
+    length = int(_HEAD.unpack_from(rest)[1])
+    return length <= MAX_BODY_BYTES and len(rest) < _HEAD.size + _KEY.size + length
+
+
+# ---- iterations -------------------------------------------------------------------------------------------------------------
+
+_ITERATIONS = struct.Struct("<qqqqII")
+
+
+@dataclass
+class Iterations:
+    """Consecutive iterations of one UTC day.
+
+    durations: float32 microseconds (DESIGN: 4 bytes each, and nanoseconds as int32 would overflow at 2.1 s; float32 keeps 24 bits,
+    0.06 us of a second). runs: [first index, count, arm], in order, covering all. Iteration i is step first_step + i * stride.
+    started_ns, ended_ns: wall clock, nanoseconds since 1970, of the first iteration's beginning and the last one's end.
+    """
+
+    first_step: int
+    stride: int
+    started_ns: int
+    ended_ns: int
+    runs: list[tuple[int, int, int]] = field(default_factory=list)
+    durations: array[float] = field(default_factory=lambda: array("f"))
+
+    def encode(self) -> bytes:
+        head = _ITERATIONS.pack(
+            self.first_step, self.stride, self.started_ns, self.ended_ns, len(self.durations), len(self.runs)
+        )
+        runs = b"".join(struct.pack("<IB", count, arm) for _, count, arm in self.runs)
+        return head + runs + little_endian(self.durations)
+
+    @classmethod
+    def decode(cls, body: bytes) -> Iterations:
+        """Raises ValueError where the body does not hold what its head says."""
+        try:
+            first_step, stride, started, ended, count, run_count = _ITERATIONS.unpack_from(body)
+            lengths = [struct.unpack_from("<IB", body, _ITERATIONS.size + 5 * k) for k in range(run_count)]
+        except struct.error as error:
+            raise ValueError(f"iterations: {error}") from None
+        runs, first = [], 0
+        for length, arm in lengths:
+            runs.append((first, length, arm))
+            first += length
+        durations = array("f")
+        rest = body[_ITERATIONS.size + 5 * run_count :]
+        if first != count or len(rest) != 4 * count or count == 0:
+            raise ValueError(
+                f"iterations: {count} iterations, {first} of them with an arm, {len(rest)} bytes of durations"
+            )
+        durations.frombytes(rest)
+        if _BIG_ENDIAN:
+            durations.byteswap()
+        return cls(first_step, stride, started, ended, runs, durations)
+
+
+_BIG_ENDIAN = array("H", [1]).tobytes() == b"\x00\x01"
+
+
+def little_endian(values: array[float]) -> bytes:
+    """The array's bytes, little-endian whatever the machine."""
+    if _BIG_ENDIAN:
+        values = values[:]
+        values.byteswap()
+    return values.tobytes()
+
+
+# ---- the folder -------------------------------------------------------------------------------------------------------------
+
+LOCK_TRIES = 20
+OPEN, SEALED, SHIPPING = ".open", ".sealed", ".shipping"
+
+
+def segments(folder: pathlib.Path, *suffixes: str) -> list[pathlib.Path]:
+    """The segments with these suffixes, oldest first; none where there is no such folder."""
+    try:
+        names = os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return [folder / name for name in sorted(names) if name.endswith(suffixes) and name.split(".")[0].isdigit()]
+
+
+class Lock:
+    """An exclusive lock on a file, released by the kernel when the process ends, and not inherited by its children (POSIX lockf).
+
+    A process must open a lock file once only: closing any descriptor of it releases the lock.
+    """
+
+    def __init__(self, path: pathlib.Path) -> None:
+        self.path = path
+        self._descriptor: int | None = None
+
+    def acquire(self) -> bool:
+        """False where another process holds it. Raises OSError where the file cannot be made."""
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            os.close(descriptor)
+            return False
+        self._descriptor = descriptor
+        return True
+
+    def release(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+class SpoolWriter:
+    """Appends records to segments. Not thread-safe; only the Recorder's writer thread calls it.
+
+    identity: the body of the record that begins each segment.
+    """
+
+    def __init__(self, folder: pathlib.Path, identity: bytes, max_bytes: int, segment_bytes: int) -> None:
+        """Raises OSError where the folder cannot be written to, and where a living process writes to it already."""
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.folder, self.identity = folder, identity
+        self.max_bytes, self.segment_bytes = max_bytes, segment_bytes
+        self._lock = Lock(folder / "owner.lock")
+        for _ in range(LOCK_TRIES):
+            if self._lock.acquire():
+                break
+            time.sleep(0.01)  # a shipper holds it for a moment to see whether the owner lives
+        else:
+            raise BlockingIOError(f"{folder} is the spool of another process")
+        self.dropped = 0
+        """The weight of records in old segments that were deleted to stay within max_bytes."""
+        self._descriptor: int | None = None
+        self._path = folder
+        self._last_sealed: pathlib.Path | None = None
+        self._written = 0
+        self._records = 0
+        self._weight = 0
+        self._weights: dict[str, int] = {}
+        """What is lost with each own sealed segment, by its number."""
+        self._held = 0
+        """At least the bytes of the segments that are complete: shipped ones are noticed only when the bound comes near."""
+        existing = segments(folder, OPEN, SEALED, SHIPPING)
+        self._number = max((int(path.name.split(".")[0]) for path in existing), default=0)
+        self._held = sum(_size(path) for path in existing)
+        self.sequence = 0
+        self._open()
+
+    @property
+    def has_records(self) -> bool:
+        """Whether the open segment holds more than its identity."""
+        return self._descriptor is not None and self._records > 0
+
+    @property
+    def is_full(self) -> bool:
+        return self._written >= self.segment_bytes
+
+    def append(self, kind: Kind, body: bytes, weight: int = 1) -> None:
+        """Adds a record that stands for `weight` things measured (a record of iterations for each of them).
+
+        Raises OSError where it could not be written whole; then nothing of it is left in the file.
+        """
+        if self._descriptor is None:
+            self._open()
+        data = encode(Record(kind, self.sequence, body))
+        self._make_room(len(data))
+        self._write(data)
+        self.sequence += 1
+        self._records += 1
+        self._weight += weight
+
+    @property
+    def nobody_ships(self) -> bool:
+        """Whether the last sealed segment still lies there."""
+        return self._last_sealed is not None and self._last_sealed.exists()
+
+    def seal(self) -> None:
+        """Hands the open segment to the shipper; the next append begins another. Raises OSError."""
+        if self._descriptor is None:
+            return
+        descriptor, self._descriptor = self._descriptor, None
+        os.close(descriptor)
+        if self._records == 0:
+            self._path.unlink()
+            return
+        name = self._path.name.split(".")[0]
+        self._weights[name] = self._weight
+        self._held += self._written
+        self._last_sealed = self._path.with_suffix(SEALED)
+        self._path.rename(self._last_sealed)
+
+    def close(self) -> None:
+        """Seals and lets go of the folder. Raises OSError."""
+        try:
+            self.seal()
+        finally:
+            self._lock.release()
+
+    def abandon(self) -> None:
+        """In a forked child: forget the files, which are the parent's."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _open(self) -> None:
+        self._number += 1
+        path = self.folder / f"{self._number:010d}{OPEN}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+        self._descriptor = os.open(path, flags, 0o600)
+        self._path, self._written, self._records, self._weight = path, 0, 0, 0
+        try:
+            self._write(MAGIC + encode(Record(Kind.IDENTITY, self.sequence, self.identity)))
+        except OSError:
+            os.close(self._descriptor)
+            self._descriptor = None
+            path.unlink(missing_ok=True)
+            raise
+        self.sequence += 1
+
+    def _write(self, data: bytes) -> None:
+        assert self._descriptor is not None
+        done = 0
+        try:
+            while done < len(data):
+                done += os.write(self._descriptor, data[done:])
+        except OSError:
+            if done:
+                # a full disk can take a part; what is left of it would only be passed over later, so this may fail in peace
+                try:
+                    os.ftruncate(self._descriptor, self._written)
+                except OSError:
+                    self._written += done
+            raise
+        self._written += done
+
+    def _make_room(self, wanted: int) -> None:
+        """Deletes the oldest sealed segments until `wanted` more bytes fit. Raises OSError where that is not enough."""
+        if self._held + self._written + wanted <= self.max_bytes:
+            return
+        sizes = {path: _size(path) for path in segments(self.folder, SEALED, SHIPPING)}
+        self._held = sum(sizes.values())
+        if self._held + self._written + wanted <= self.max_bytes:
+            return
+        # a tenth more than needed, so that the folder is not listed again at the next record
+        target = self.max_bytes - wanted - self.max_bytes // 10
+        for path, size in sizes.items():
+            if self._held + self._written <= target:
+                break
+            if path.suffix != SEALED:
+                continue
+            try:
+                path.unlink()
+            except FileNotFoundError:
+                continue  # a shipper took it, and it still counts until it is gone
+            self._held -= size
+            self.dropped += self._weights.pop(path.name.split(".")[0], 1)
+        if self._held + self._written + wanted > self.max_bytes:
+            raise OSError(errno.ENOSPC, f"the spool holds its {self.max_bytes} bytes and nothing can be dropped")
+
+
+def _size(path: pathlib.Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0  # shipped meanwhile
