@@ -1,7 +1,7 @@
 """The compiler's one intermediate representation: an immutable list of operations in topological order.
 
-Why so small: every stage (HLO import, verifier, interpreter, planner, both backends) reads the same few fields, and a graph
-prints as text that reads like HLO. What an operation *means* is not here but in the op table (`ops.py`).
+Why so small: every stage (HLO import, verifier, interpreter, planner, both backends) reads the same few fields, and a
+graph prints as text that reads like HLO. What an operation *means* is not here but in the op table (`ops.py`).
 
     Graph(name, nodes, outputs)
       nodes:   Node(op, operands, shape, dtype, attributes, name), each operand the index of an earlier node
@@ -9,10 +9,13 @@ prints as text that reads like HLO. What an operation *means* is not here but in
 
 Conventions (they keep every later stage simple):
 - All shapes are static; a scalar has shape `()`.
-- A node has exactly one result. An HLO op with several (a variadic reduce) becomes one node per result, alike but for the
+- A node has exactly one result. An HLO op with several (a variadic reduce) becomes one node per result, alike but for
+the
   attribute `result`.
-- `reduce` with a `kind` of REDUCE_KINDS starts from the kind's identity; an HLO init value that is something else is applied by
-  an explicit op afterwards. Any other region is `reduce_general` with the region as a scalar Graph in the attribute `body`.
+- `reduce` with a `kind` of REDUCE_KINDS starts from the kind's identity; an HLO init value that is something else is
+applied by
+  an explicit op afterwards. Any other region is `reduce_general` with the region as a scalar Graph in the attribute
+  `body`.
 - Tuples, calls, maps, batch-norm and other composites are gone: the importer expands them.
 """
 
@@ -76,8 +79,14 @@ class DType(enum.Enum):
 
     @classmethod
     def of(cls, dtype: npt.DTypeLike) -> DType:
-        """The element type of a numpy dtype. Raises KeyError for one that HLO kernels do not have (complex, strings)."""
-        return _FROM_NUMPY[np.dtype(dtype)]
+        """The element type of a numpy dtype. Raises KeyError for one that kernels do not have (complex, strings,
+        big-endian)."""
+        found = np.dtype(dtype)
+        if found.byteorder == ">":
+            raise KeyError(found)
+        # By name: unpickling an array of bfloat16 changes the hash of that (shared) dtype, so that a dictionary by
+        # dtype loses it.
+        return _BY_NAME[found.name]
 
 
 _NUMPY: Final[dict[DType, np.dtype[np.generic]]] = {
@@ -95,7 +104,7 @@ _NUMPY: Final[dict[DType, np.dtype[np.generic]]] = {
     DType.F32: np.dtype(np.float32),
     DType.F64: np.dtype(np.float64),
 }
-_FROM_NUMPY: Final[dict[np.dtype[np.generic], DType]] = {numpy: dtype for dtype, numpy in _NUMPY.items()}
+_BY_NAME: Final[dict[str, DType]] = {numpy.name: dtype for dtype, numpy in _NUMPY.items()}
 
 REDUCE_KINDS: Final = ("sum", "product", "min", "max", "and", "or")
 
@@ -127,8 +136,8 @@ class Literal:
 class GatherDimensions:
     """HLO's gather (`scatter` false) or scatter dimension numbers, under gather's names.
 
-    For scatter: `offset_dims` is update_window_dims, `collapsed_slice_dims` is inserted_window_dims, `start_index_map` is
-    scatter_dims_to_operand_dims. `slice_sizes` is gather's only.
+    For scatter: `offset_dims` is update_window_dims, `collapsed_slice_dims` is inserted_window_dims,
+    `start_index_map` is scatter_dims_to_operand_dims. `slice_sizes` is gather's only.
     """
 
     offset_dims: tuple[int, ...]
@@ -159,18 +168,13 @@ Attribute: TypeAlias = (
 class Node:
     """One operation. `attributes` by op (all dimension numbers non-negative):
 
-    parameter        number: int
-    constant         literal: Literal
-    iota             dimension: int
-    broadcast        dimensions: tuple, result dimension of each operand dimension, increasing
-    transpose        permutation: tuple, result dimension i is operand dimension permutation[i]
-    slice            start, limit, strides: tuples
-    pad              low, high, interior: tuples (low, high may be negative); operands (x, scalar value)
-    concatenate      dimension: int
-    reverse          dimensions: tuple
-    compare          direction: "EQ" "NE" "LT" "LE" "GT" "GE"; total_order: bool (floats only)
-    reduce           dimensions: tuple; kind: one of REDUCE_KINDS; one operand
-    reduce_general   dimensions: tuple; body: Graph of 2n scalar parameters (n accumulators, then n values) and n outputs;
+    parameter        number: int constant         literal: Literal iota             dimension: int broadcast
+    dimensions: tuple, result dimension of each operand dimension, increasing transpose        permutation: tuple,
+    result dimension i is operand dimension permutation[i] slice            start, limit, strides: tuples pad
+    low, high, interior: tuples (low, high may be negative); operands (x, scalar value) concatenate      dimension:
+    int reverse          dimensions: tuple compare          direction: "EQ" "NE" "LT" "LE" "GT" "GE"; total_order:
+    bool (floats only) reduce           dimensions: tuple; kind: one of REDUCE_KINDS; one operand reduce_general
+    dimensions: tuple; body: Graph of 2n scalar parameters (n accumulators, then n values) and n outputs;
                      result: int; operands: n inputs, then n scalar inits
     reduce_window    window: tuple[WindowDimension, ...]; kind; operands (x, scalar init)
     gather           gather: GatherDimensions; operands (x, start_indices)
@@ -260,7 +264,8 @@ def _attribute_text(value: Attribute) -> str:
 
 
 class GraphBuilder:
-    """Builds a Graph op by op. Shapes and dtypes come from the op table: use `ops.build` for inferred nodes, `add` for given ones."""
+    """Builds a Graph op by op. Shapes and dtypes come from the op table: use `ops.build` for inferred nodes, `add`
+    for given ones."""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import pickle
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -329,3 +330,15 @@ def test_constants_come_as_they_are() -> None:
     (found,) = evaluate(builder.finish((build(builder, "constant", (), literal=Literal(value)),)), [])
     assert found.dtype == value.dtype
     assert found.tobytes() == value.tobytes()
+
+
+def test_a_dtype_is_found_after_an_array_of_it_was_unpickled() -> None:
+    """Unpickling a bfloat16 array changes the hash of numpy's dtype object."""
+    for dtype in DType:
+        array = pickle.loads(pickle.dumps(np.zeros(2, dtype.numpy)))
+        assert DType.of(array.dtype) is dtype
+        assert DType.of(dtype.numpy) is dtype
+    with pytest.raises(KeyError):
+        DType.of(np.dtype(">f4"))
+    with pytest.raises(KeyError):
+        DType.of(np.complex64)
