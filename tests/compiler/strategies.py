@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 from hypothesis import strategies as st
+
 from stitchfleet.compiler.graph import (
     REDUCE_KINDS,
     DType,
