@@ -45,6 +45,7 @@ class Candidate:
 
     reason: str
     cuts: bool
+    apart: bool = False  # its readers must read it from memory: inlining it is what made it a candidate
 
 
 def is_reduction(node: Node) -> bool:
@@ -67,7 +68,7 @@ def find_candidates(graph: Graph, forced: Iterable[int] = ()) -> Mapping[int, Ca
         elif cost is Cost.EXPENSIVE and any(graph.nodes[user].op == "broadcast" for user in users[i]):
             found[i] = Candidate(f"{node.op} is expensive and its result is broadcast", True)
         elif i in wanted:
-            found[i] = Candidate("inlining it into all its uses would multiply its work", True)
+            found[i] = Candidate("inlining it into all its uses would multiply its work", True, apart=True)
         elif i in outputs:
             light = cost is not Cost.EXPENSIVE
             found[i] = Candidate("it is an output", not (light and users[i]))

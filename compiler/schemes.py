@@ -199,8 +199,11 @@ class Placer:
             return "it runs before what the segment waits for"
         if any(placed.kind is SegmentKind.SCATTER for placed, _ in nest.placed):
             return "a scatter runs alone"
+        apart = {i for i in nest.computes() if i in self.candidates and self.candidates[i].apart}
         stored = self._stored(nest, segment)
-        steps = trace(self.graph, self._space_roots(segment), stored)
+        steps = trace(self.graph, self._space_roots(segment), lambda node: node in apart or stored(node))
+        if apart & {request.node for request, _ in steps.loads()}:
+            return "it would read from memory what the nest itself computes"
         for request, _ in steps.loads():
             source = request.node
             if source in self.hard and self.nest_of.get(source) is not nest and self.ready[source] >= nest.level:

@@ -1,0 +1,337 @@
+"""Graphs that the backend's tests are about, built by hand: what a training step is made of, and what is awkward to
+map."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from stitchfleet.compiler import ops
+from stitchfleet.compiler.graph import Attribute, DType, Graph, GraphBuilder, Literal, Shape, WindowDimension
+
+
+class Maker:
+    """Builds a graph: parameters are numbered as they come, element-wise ops are called by name."""
+
+    def __init__(self, name: str) -> None:
+        self.builder = GraphBuilder(name)
+        self.count = 0
+
+    def parameter(self, *shape: int, dtype: DType = DType.F32) -> int:
+        self.count += 1
+        return ops.build(self.builder, "parameter", shape=shape, dtype=dtype, number=self.count - 1)
+
+    def op(self, name: str, *operands: int, **attributes: Attribute) -> int:
+        return ops.build(self.builder, name, operands, **attributes)  # type: ignore[arg-type]
+
+    def shape(self, node: int) -> Shape:
+        return self.builder.nodes[node].shape
+
+    def constant(self, value: object, shape: Shape = (), dtype: DType = DType.F32) -> int:
+        """A scalar constant, broadcast to `shape`; or an array constant."""
+        node = self.op("constant", literal=Literal(np.array(value, dtype.numpy)))
+        return self.spread(node, shape) if shape else node
+
+    def spread(self, node: int, shape: Shape, *dimensions: int) -> int:
+        """A broadcast."""
+        return ops.build(self.builder, "broadcast", [node], shape=shape, dimensions=dimensions)
+
+    def reshape(self, node: int, *shape: int) -> int:
+        return ops.build(self.builder, "reshape", [node], shape=shape)
+
+    def convert(self, node: int, dtype: DType) -> int:
+        return ops.build(self.builder, "convert", [node], dtype=dtype)
+
+    def iota(self, dimension: int, shape: Shape, dtype: DType = DType.S32) -> int:
+        return ops.build(self.builder, "iota", shape=shape, dtype=dtype, dimension=dimension)
+
+    def reduce(self, node: int, *dimensions: int, kind: str = "sum") -> int:
+        return self.op("reduce", node, dimensions=dimensions, kind=kind)
+
+    def scaled(self, node: int, factor: float) -> int:
+        return self.op("multiply", node, self.constant(factor, self.shape(node)))
+
+    def shifted(self, node: int, amount: float) -> int:
+        return self.op("add", node, self.constant(amount, self.shape(node)))
+
+    def done(self, *outputs: int) -> Graph:
+        return self.builder.finish(outputs)
+
+
+def softmax(rows: int, length: int, dtype: DType = DType.F32) -> Graph:
+    m = Maker("softmax")
+    x = m.parameter(rows, length, dtype=dtype)
+    top = m.spread(m.reduce(x, 1, kind="max"), (rows, length), 0)
+    e = m.op("exp", m.op("subtract", x, top))
+    return m.done(m.op("divide", e, m.spread(m.reduce(e, 1), (rows, length), 0)))
+
+
+def layer_norm(rows: int, length: int) -> Graph:
+    """Outputs: the normalised tensor, mean and reciprocal deviation of each row."""
+    m, shape = Maker("layer_norm"), (rows, length)
+    x, gamma, beta = m.parameter(*shape), m.parameter(length), m.parameter(length)
+    mean = m.scaled(m.reduce(x, 1), 1 / length)
+    centred = m.op("subtract", x, m.spread(mean, shape, 0))
+    variance = m.scaled(m.reduce(m.op("multiply", centred, centred), 1), 1 / length)
+    scale = m.op("rsqrt", m.shifted(variance, 1e-3))
+    normal = m.op("multiply", centred, m.spread(scale, shape, 0))
+    y = m.op("add", m.op("multiply", normal, m.spread(gamma, shape, 1)), m.spread(beta, shape, 1))
+    return m.done(y, mean, scale)
+
+
+def layer_norm_gradient(rows: int, length: int) -> Graph:
+    """Outputs: gradients of x, gamma and beta: row reduces and column reduces of the same tensors."""
+    m, shape = Maker("layer_norm_gradient"), (rows, length)
+    x, dy, gamma = m.parameter(*shape), m.parameter(*shape), m.parameter(length)
+    mean, scale = m.parameter(rows), m.parameter(rows)
+    wide_scale = m.spread(scale, shape, 0)
+    normal = m.op("multiply", m.op("subtract", x, m.spread(mean, shape, 0)), wide_scale)
+    d_gamma, d_beta = m.reduce(m.op("multiply", dy, normal), 0), m.reduce(dy, 0)
+    d_normal = m.op("multiply", dy, m.spread(gamma, shape, 1))
+    first = m.spread(m.scaled(m.reduce(d_normal, 1), 1 / length), shape, 0)
+    second = m.spread(m.scaled(m.reduce(m.op("multiply", d_normal, normal), 1), 1 / length), shape, 0)
+    inner = m.op("subtract", m.op("subtract", d_normal, first), m.op("multiply", normal, second))
+    return m.done(m.op("multiply", inner, wide_scale), d_gamma, d_beta)
+
+
+def gelu(*shape: int) -> Graph:
+    m = Maker("gelu")
+    x = m.parameter(*shape)
+    cube = m.op("multiply", m.op("multiply", x, x), x)
+    t = m.op("tanh", m.scaled(m.op("add", x, m.scaled(cube, 0.044715)), 0.79788456))
+    return m.done(m.op("multiply", m.scaled(x, 0.5), m.shifted(t, 1.0)))
+
+
+def bias_residual(rows: int, length: int) -> Graph:
+    m = Maker("bias_residual")
+    x, bias, residual = m.parameter(rows, length), m.parameter(length), m.parameter(rows, length)
+    return m.done(m.op("add", m.op("add", x, m.spread(bias, (rows, length), 1)), residual))
+
+
+def dropout(rows: int, length: int) -> Graph:
+    m, shape = Maker("dropout"), (rows, length)
+    x, mask = m.parameter(*shape), m.parameter(*shape, dtype=DType.PRED)
+    return m.done(m.op("select", mask, m.scaled(x, 1 / 0.9), m.constant(0.0, shape)))
+
+
+def cross_entropy(rows: int, classes: int) -> Graph:
+    """Softmax cross-entropy with integer labels; outputs: the mean loss (a full reduce), the loss of each row, the
+    gradient."""
+    m, shape = Maker("cross_entropy"), (rows, classes)
+    x, labels = m.parameter(*shape), m.parameter(rows, dtype=DType.S32)
+    centred = m.op("subtract", x, m.spread(m.reduce(x, 1, kind="max"), shape, 0))
+    total = m.op("log", m.reduce(m.op("exp", centred), 1))
+    logarithm = m.op("subtract", centred, m.spread(total, shape, 0))
+    wide = m.spread(labels, shape, 0)
+    hot = m.op("compare", wide, m.iota(1, shape), direction="EQ", total_order=False)
+    loss = m.op("negate", m.reduce(m.op("select", hot, logarithm, m.constant(0.0, shape)), 1))
+    one, zero = m.constant(1.0, shape), m.constant(0.0, shape)
+    gradient = m.op("subtract", m.op("exp", logarithm), m.op("select", hot, one, zero))
+    return m.done(m.scaled(m.reduce(loss, 0), 1 / rows), loss, gradient)
+
+
+def adam(shapes: Sequence[Shape]) -> Graph:
+    """Parameters: the learning rate, then weight, both slots and gradient of each tensor. Outputs: weight and slots of
+    each."""
+    m, outputs = Maker("adam"), []
+    rate = m.parameter()
+    for shape in shapes:
+        weight, mean, square, gradient = (m.parameter(*shape) for _ in range(4))
+        new_mean = m.op("add", mean, m.scaled(m.op("subtract", gradient, mean), 0.1))
+        squared = m.op("multiply", gradient, gradient)
+        new_square = m.op("add", square, m.scaled(m.op("subtract", squared, square), 0.001))
+        step = m.op("multiply", new_mean, m.spread(rate, shape))
+        # The slots of a job are not negative; random inputs are.
+        root = m.shifted(m.op("sqrt", m.op("abs", new_square)), 1e-3)
+        outputs += [m.op("subtract", weight, m.op("divide", step, root)), new_mean, new_square]
+    return m.done(*outputs)
+
+
+def clip_by_global_norm(shapes: Sequence[Shape]) -> Graph:
+    """Full reduces of several tensors, added up, then all tensors scaled: two phases."""
+    m = Maker("clip_by_global_norm")
+    tensors = [m.parameter(*shape) for shape in shapes]
+    squares = [m.reduce(m.op("multiply", x, x), *range(len(m.shape(x)))) for x in tensors]
+    total = squares[0]
+    for square in squares[1:]:
+        total = m.op("add", total, square)
+    factor = m.op("minimum", m.op("rsqrt", m.op("add", total, m.constant(1.0))), m.constant(1.0))
+    return m.done(*(m.op("multiply", x, m.spread(factor, m.shape(x))) for x in tensors))
+
+
+def batch_norm(batch: int, height: int, width: int, channels: int) -> Graph:
+    """Training: reduces all but the last dimension, then normalises: a column reduce with a consumer."""
+    m, shape = Maker("batch_norm"), (batch, height, width, channels)
+    count = batch * height * width
+    x, gamma = m.parameter(*shape), m.parameter(channels)
+    mean = m.scaled(m.reduce(x, 0, 1, 2), 1 / count)
+    centred = m.op("subtract", x, m.spread(mean, shape, 3))
+    variance = m.scaled(m.reduce(m.op("multiply", centred, centred), 0, 1, 2), 1 / count)
+    scale = m.op("multiply", m.op("rsqrt", m.shifted(variance, 1e-3)), gamma)
+    return m.done(m.op("multiply", centred, m.spread(scale, shape, 3)), mean, variance)
+
+
+def attention_heads(batch: int, length: int, heads: int, size: int) -> Graph:
+    """Bias, then heads to the front: a transpose that keeps the innermost dimension."""
+    m, flat = Maker("attention_heads"), (batch * length, heads * size)
+    x, bias = m.parameter(*flat), m.parameter(heads * size)
+    y = m.op("add", x, m.spread(bias, flat, 1))
+    return m.done(m.op("transpose", m.reshape(y, batch, length, heads, size), permutation=(0, 2, 1, 3)))
+
+
+def masked_softmax(batch: int, heads: int, length: int) -> Graph:
+    m, shape = Maker("masked_softmax"), (batch, heads, length, length)
+    x, mask = m.parameter(*shape), m.parameter(batch, length)
+    scores = m.op("add", m.scaled(x, 0.125), m.spread(mask, shape, 0, 3))
+    top = m.spread(m.reduce(scores, 3, kind="max"), shape, 0, 1, 2)
+    e = m.op("exp", m.op("subtract", scores, top))
+    return m.done(m.op("divide", e, m.spread(m.reduce(e, 3), shape, 0, 1, 2)))
+
+
+def lstm_cell(batch: int, size: int) -> Graph:
+    """Four gates cut out of one tensor."""
+    m = Maker("lstm_cell")
+    z, bias, cell = m.parameter(batch, 4 * size), m.parameter(4 * size), m.parameter(batch, size)
+    gates = m.op("add", z, m.spread(bias, (batch, 4 * size), 1))
+    i, j, f, o = (
+        m.op("slice", gates, start=(0, k * size), limit=(batch, (k + 1) * size), strides=(1, 1)) for k in range(4)
+    )
+    kept = m.op("multiply", m.op("logistic", f), cell)
+    new = m.op("add", kept, m.op("multiply", m.op("logistic", i), m.op("tanh", j)))
+    return m.done(new, m.op("multiply", m.op("logistic", o), m.op("tanh", new)))
+
+
+def figure_nine() -> Graph:
+    """The worked example of AStitch's Figure 9 (research/stitching.md 1.3): Pr1 A1 Pr2 B1 R1 D1 Pw1 | Pr3 B2 D2 R2 B3
+    M1."""
+    m, rows, length = Maker("figure_nine"), 64, 128
+    pr1, pr2, pr3 = m.parameter(rows, length), m.parameter(rows), m.parameter(rows, length)
+    b1 = m.spread(pr2, (rows, length), 0)
+    a1 = m.op("add", pr1, b1)
+    r1 = m.reduce(a1, 1)
+    d1 = m.op("divide", r1, pr2)
+    pw1 = m.op("power", d1, m.constant(2.0, (rows,)))
+    b2 = m.spread(pw1, (rows, length), 0)
+    d2 = m.op("divide", pr3, b2)
+    r2 = m.reduce(d2, 1)
+    b3 = m.spread(r2, (rows, length), 0)
+    return m.done(m.op("multiply", b2, b3))
+
+
+def argmax_body() -> Graph:
+    m = Maker("argmax_body")
+    best, where, value, index = m.parameter(), m.parameter(dtype=DType.S32), m.parameter(), m.parameter(dtype=DType.S32)
+    greater = m.op("compare", best, value, direction="GT", total_order=False)
+    keep = m.op("or", greater, m.op("compare", best, best, direction="NE", total_order=False))  # NaN wins and stays
+    tie = m.op("compare", best, value, direction="EQ", total_order=False)
+    chosen = m.op("select", keep, where, index)
+    return m.done(m.op("select", keep, best, value), m.op("select", tie, m.op("minimum", where, index), chosen))
+
+
+def argmax(rows: int, length: int, dimension: int) -> Graph:
+    """A variadic reduction: greatest value and where it is."""
+    m, shape = Maker("argmax"), (rows, length)
+    x = m.parameter(*shape)
+    index = m.iota(dimension, shape)
+    low, zero = m.constant(-np.inf), m.constant(0, dtype=DType.S32)
+    both = [
+        m.op("reduce_general", x, index, low, zero, dimensions=(dimension,), body=argmax_body(), result=result)
+        for result in (0, 1)
+    ]
+    return m.done(*both)
+
+
+def max_pool(batch: int, size: int, channels: int) -> Graph:
+    m = Maker("max_pool")
+    x = m.parameter(batch, size, size, channels)
+    step = WindowDimension(3, 2, 1, 1)
+    window = (WindowDimension(1), step, step, WindowDimension(1))
+    return m.done(m.op("reduce_window", x, m.constant(-np.inf), window=window, kind="max"))
+
+
+def embedding_gradient(rows: int, size: int, vocabulary: int) -> Graph:
+    """Rows scattered into a table by index, several to the same row."""
+    from stitchfleet.compiler.graph import GatherDimensions
+
+    m = Maker("embedding_gradient")
+    indices, updates = m.parameter(rows, dtype=DType.S32), m.parameter(rows, size)
+    numbers = GatherDimensions((1,), (0,), (0,), 1)
+    table = m.constant(0.0, (vocabulary, size))
+    return m.done(m.op("scatter", table, indices, m.scaled(updates, 0.5), scatter=numbers, kind="sum"))
+
+
+def embedding(rows: int, size: int, vocabulary: int) -> Graph:
+    """Rows of a table by index, with a position added."""
+    from stitchfleet.compiler.graph import GatherDimensions
+
+    m = Maker("embedding")
+    table, indices, position = (
+        m.parameter(vocabulary, size),
+        m.parameter(rows, dtype=DType.S32),
+        m.parameter(rows, size),
+    )
+    numbers = GatherDimensions((1,), (0,), (0,), 1, (1, size))
+    return m.done(m.op("add", m.op("gather", table, indices, gather=numbers), position))
+
+
+def column_sum(rows: int, columns: int) -> Graph:
+    m = Maker("column_sum")
+    return m.done(m.reduce(m.parameter(rows, columns), 0))
+
+
+def full_sum(count: int) -> Graph:
+    m = Maker("full_sum")
+    x = m.parameter(count)
+    return m.done(m.reduce(m.op("multiply", x, x), 0))
+
+
+def running_sum(length: int, steps: int) -> Graph:
+    """x plus itself shifted by 1, 2, 4 ...: inlining would double the work with each step."""
+    m = Maker("running_sum")
+    x, zero = m.parameter(length), m.constant(0.0)
+    for step in range(steps):
+        shifted = m.op("pad", x, zero, low=(1 << step,), high=(-(1 << step),), interior=(0,))
+        x = m.op("add", x, shifted)
+    return m.done(x)
+
+
+def expensive_column(rows: int, columns: int) -> Graph:
+    """exp of a vector, broadcast to every row of a matrix: to be computed once, not once per row."""
+    m, shape = Maker("expensive_column"), (rows, columns)
+    x, v = m.parameter(*shape), m.parameter(columns)
+    return m.done(m.op("multiply", x, m.spread(m.op("exp", v), shape, 1)))
+
+
+LIBRARY: Mapping[str, Callable[[], Graph]] = {
+    "softmax": lambda: softmax(65, 128),
+    "softmax_odd": lambda: softmax(37, 45),
+    "softmax_tiny_rows": lambda: softmax(1000, 4),
+    "softmax_one_row": lambda: softmax(1, 5000),
+    "softmax_half": lambda: softmax(33, 70, DType.F16),
+    "softmax_bfloat": lambda: softmax(33, 70, DType.BF16),
+    "layer_norm": lambda: layer_norm(512, 256),
+    "layer_norm_gradient": lambda: layer_norm_gradient(520, 96),
+    "gelu": lambda: gelu(300, 123),
+    "bias_residual": lambda: bias_residual(700, 130),
+    "bias_tiny_rows": lambda: bias_residual(3000, 18),
+    "dropout": lambda: dropout(100, 77),
+    "cross_entropy": lambda: cross_entropy(64, 500),
+    "adam": lambda: adam([(64, 64), (1000,), (3, 5, 7), (1,), (64, 64)]),
+    "clip_by_global_norm": lambda: clip_by_global_norm([(64, 64), (1000,), (333,)]),
+    "batch_norm": lambda: batch_norm(4, 9, 8, 16),
+    "attention_heads": lambda: attention_heads(4, 32, 4, 16),
+    "masked_softmax": lambda: masked_softmax(2, 3, 40),
+    "lstm_cell": lambda: lstm_cell(5, 64),
+    "figure_nine": figure_nine,
+    "argmax_rows": lambda: argmax(50, 33, 1),
+    "argmax_columns": lambda: argmax(50, 33, 0),
+    "max_pool": lambda: max_pool(2, 9, 5),
+    "embedding_gradient": lambda: embedding_gradient(40, 96, 30),
+    "embedding": lambda: embedding(40, 96, 30),
+    "column_sum": lambda: column_sum(2000, 96),
+    "column_sum_wide": lambda: column_sum(12, 30000),
+    "full_sum": lambda: full_sum(100_003),
+    "running_sum": lambda: running_sum(300, 8),
+    "expensive_column": lambda: expensive_column(400, 100),
+}

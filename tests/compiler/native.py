@@ -1,0 +1,76 @@
+"""Building and judging kernels in tests: many graphs to one translation unit, each run in a child process."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from stitchfleet.compiler.cpp import libm_names, render, translation_unit
+from stitchfleet.compiler.graph import Graph
+from stitchfleet.compiler.judge import Regime, judge, random_inputs
+from stitchfleet.compiler.kernel import KernelMetadata, LoadedKernel
+from stitchfleet.compiler.lowering import lower
+from stitchfleet.compiler.pipeline import describe
+from stitchfleet.compiler.plan import plan_graph
+from stitchfleet.compiler.selfcheck import run_apart, same_bits
+from stitchfleet.compiler.targets import CPU, CpuTarget
+from stitchfleet.compiler.toolchain import Toolchain, find_toolchain
+
+# Everything parallel that can be, tiny tiles and tasks: small graphs then take the paths of large ones.
+STRESS = CpuTarget(
+    name="stress", serial_below_ns=0, task_ns=1, row_ns=1.0, tile_bytes=1024, lanes=8, unroll_row=4, partial_tasks=5
+)
+
+
+@dataclass(frozen=True)
+class Built:
+    graph: Graph
+    library: Path
+    metadata: KernelMetadata
+
+    def load(self) -> LoadedKernel:
+        return LoadedKernel(self.library, self.metadata)
+
+
+@lru_cache(maxsize=1)
+def toolchain() -> Toolchain:
+    return find_toolchain(niceness=0)
+
+
+@lru_cache(maxsize=1)
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="stitchfleet-test-")
+
+
+def build_all(graphs: Sequence[Graph], target: CpuTarget = CPU, unit: int = 32) -> Iterator[Built]:
+    """All graphs as kernels, `unit` of them to a translation unit."""
+    folder = Path(tempfile.mkdtemp(dir=_folder().name))
+    for start in range(0, len(graphs), unit):
+        texts, described = [], []
+        for number, graph in enumerate(graphs[start : start + unit]):
+            symbol = f"kernel{number}"
+            plan = plan_graph(graph, target)
+            loops = lower(plan)
+            texts.append(render(loops, symbol))
+            described.append((graph, describe(graph, plan, loops, symbol, "test")))
+        source, library = folder / f"unit{start}.cc", folder / f"unit{start}.so"
+        source.write_text(translation_unit(texts, toolchain().vectorised(libm_names())))
+        toolchain().build(source, library)
+        yield from (Built(graph, library, metadata) for graph, metadata in described)
+
+
+def complaint(built: Built, regime: Regime, seed: int) -> str | None:
+    """What is wrong with a kernel on random inputs, or None: judged by the oracle, and run a second time with its tasks
+    one by one in reverse order."""
+    inputs = random_inputs(built.graph, np.random.default_rng(seed), regime)
+    outputs = run_apart(built.library, built.metadata, inputs, 2, False, 60.0)
+    backwards = run_apart(built.library, built.metadata, inputs, 1, True, 60.0)
+    if not all(same_bits(one, other) for one, other in zip(outputs, backwards, strict=True)):
+        return "depends on the order of tasks"
+    verdict = judge(built.graph, inputs, outputs)
+    return None if verdict.ok else str(verdict)
