@@ -115,7 +115,8 @@ def identity(cache: KernelCache | None = None, toolchain: Toolchain | None = Non
         compiler = (toolchain or find_toolchain()).digest
     except ToolchainError:
         compiler = "no compiler"
-    parts = [str(ABI_VERSION), generator_version(), compiler, _test_break()]
+    unchecked = os.environ.get("STITCHFLEET_TEST_SKIP_CHECK", "")
+    parts = [str(ABI_VERSION), generator_version(), compiler, _test_break(), unchecked]
     return hashlib.sha256("|".join(parts).encode()).hexdigest()
 
 

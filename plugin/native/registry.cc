@@ -211,6 +211,7 @@ int stitchfleet_allow(int signature_id, int output, double absolute) {
   if (old == nullptr || output < 0 || output >= static_cast<int>(old->outputs.size())) return 1;
   auto changed = std::make_unique<stitchfleet::Executable>(*old);
   changed->outputs[output].tolerance.absolute = absolute;
+  signature->worst_ratio.store(0.0);  // it was measured by the tolerance that proved too tight
   signature->executable.store(changed.release(), std::memory_order_release);
   return 0;
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -49,22 +50,27 @@ RunJob = Callable[..., Finished]
 
 @pytest.fixture
 def run_job(cache: pathlib.Path, tmp_path: pathlib.Path) -> RunJob:
-    """run_job(script, *arguments, mode=..., environment={...}): `stitchfleet run` on tests/plugin/scripts/SCRIPT."""
+    """run_job(script, *arguments, mode=..., environment={...}): `stitchfleet run` on tests/plugin/scripts/SCRIPT.
+
+    with_cache: another cache folder. file_size: no file of the job's may grow beyond so many bytes (a full disk).
+    """
 
     def run(
         script: str,
         *arguments: str,
         mode: str = "auto",
         environment: dict[str, str] | None = None,
+        with_cache: pathlib.Path | None = None,
+        file_size: int | None = None,
         timeout: float = 300,
     ) -> Finished:
         summary = tmp_path / f"summary-{script}-{mode}.json"
         command = [
             *(sys.executable, "-m", "stitchfleet.plugin.command", "run", "--quiet", "--mode", mode),
-            *("--cache", str(cache), "--summary", str(summary), "--database", f"sqlite:///{tmp_path}/records.db"),
-            *("--", sys.executable, str(SCRIPTS / script), *arguments),
+            *("--cache", str(with_cache or cache), "--summary", str(summary)),
+            *("--database", f"sqlite:///{tmp_path}/records.db", "--", sys.executable, str(SCRIPTS / script), *arguments),
         ]
-        return finish(command, summary, environment, timeout)
+        return finish(command, summary, environment, timeout, file_size)
 
     return run
 
@@ -80,10 +86,21 @@ def run_plain() -> RunJob:
 
 
 def finish(
-    command: list[str], summary: pathlib.Path | None, environment: dict[str, str] | None, timeout: float
+    command: list[str],
+    summary: pathlib.Path | None,
+    environment: dict[str, str] | None,
+    timeout: float,
+    file_size: int | None = None,
 ) -> Finished:
     clean = {key: value for key, value in os.environ.items() if not key.startswith("STITCHFLEET_")}
     settings = {"TF_CPP_MIN_LOG_LEVEL": "3", **clean, **(environment or {})}
-    done = subprocess.run(command, env=settings, capture_output=True, text=True, timeout=timeout, check=False)
+
+    def limit() -> None:
+        if file_size is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (file_size, file_size))
+
+    done = subprocess.run(
+        command, env=settings, capture_output=True, text=True, timeout=timeout, check=False, preexec_fn=limit
+    )
     found = json.loads(summary.read_text()) if summary is not None and summary.exists() else {}
     return Finished(done.returncode, done.stdout, done.stderr, found)

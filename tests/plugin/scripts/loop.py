@@ -1,11 +1,16 @@
-"""A small network with a LayerNorm and a seeded dropout, trained by a loop around one tf.function; prints the losses as JSON."""
+"""A small network with a LayerNorm and a seeded dropout, trained by a loop around one tf.function; prints the losses as JSON.
+
+loop.py STEPS [SECONDS]: after some steps the loop pauses for so long, as one does that evaluates or waits for data.
+"""
 
 import json
 import sys
+import time
 
 import tensorflow as tf
 
 steps = int(sys.argv[1])
+pause = float(sys.argv[2]) if len(sys.argv) > 2 else 0.0
 tf.random.set_seed(7)
 weights = tf.Variable(tf.random.normal([64, 64], seed=1) * 0.1)
 scale, offset = tf.Variable(tf.ones([64])), tf.Variable(tf.zeros([64]))
@@ -25,4 +30,9 @@ def train(x):
 
 
 x = tf.random.normal([128, 64], seed=2)
-print(json.dumps([float(train(x)) for _ in range(steps)]))
+losses = []
+for i in range(steps):
+    if i == 12:
+        time.sleep(pause)
+    losses.append(float(train(x)))
+print(json.dumps(losses))
