@@ -172,6 +172,11 @@ class RowMap:
     inner: int
     parts: tuple[Part, ...]
 
+    @property
+    def is_strided(self) -> bool:
+        """Whether neighbours in memory belong to different rows: a row's loop then jumps."""
+        return bool(self.parts) and self.parts[0].row_stride is not None and self.inner > 1
+
     def point(self, row: Index, within: Index) -> Index:
         """The linear element for row number `row` and position `within` the row."""
         point, taken = Index(0), 1

@@ -271,7 +271,11 @@ def _one_line(text: str) -> str:
 BREAKS: Final = {
     # Wrong everywhere, and wrong only when the first float input has an element above 1e4.
     "add_one_output": "  for (long long i = 0; i < {outputs}; ++i) wrong[i] += 1;\n",
-    "rare": "  for (long long i = 0; i < {inputs}; ++i) if (seen[i] > 1e4f) {{ wrong[0] += 1; break; }}\n",
+    "rare": (
+        "  bool found = false;\n"
+        "  for (long long i = 0; i < {inputs}; ++i) found |= seen[i] > 1e4f;\n"
+        "  for (long long i = 0; found && i < {outputs}; ++i) wrong[i] = wrong[i] * 1.5f + 1;\n"
+    ),
 }
 
 

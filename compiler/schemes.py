@@ -241,6 +241,9 @@ class Placer:
             if mapping is None:
                 reason = f"its rows do not follow those of %{node}"
                 continue
+            if mapping.is_strided and mapping.inner > self.target.unroll_row:
+                reason = f"following the rows of %{node}, it would run across memory"
+                continue
             illegal = reduction_is_legal(self.graph, segment, mapping, self.target)
             if illegal is None:
                 return mapping, f"row r of it is made from slice r of %{node}"

@@ -104,7 +104,7 @@ class Toolchain:
     @cached_property
     def version(self) -> str:
         """The first line of `--version`."""
-        result = self._run(["--version"], 20.0)
+        result = self._run(["--version"], min(20.0, self.timeout_s))
         return result.stdout.splitlines()[0].strip() if result.stdout else "unknown"
 
     @cached_property

@@ -1,0 +1,201 @@
+"""From graphs to checked kernels: nothing wrong gets out, and nothing that fails costs more than itself."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stitchfleet.compiler import pipeline
+from stitchfleet.compiler.cache import KernelCache
+from stitchfleet.compiler.graph import Array, DType, Graph
+from stitchfleet.compiler.interpreter import evaluate
+from stitchfleet.compiler.judge import Regime
+from stitchfleet.compiler.pipeline import Request, compile_graphs, entry_key, identity, stages
+from stitchfleet.compiler.selfcheck import CheckFailedError, CheckOptions, run_apart
+from stitchfleet.compiler.toolchain import Toolchain
+
+from .library import Maker, bias_residual, gelu, softmax
+from .native import toolchain
+
+QUICK = CheckOptions(regimes=(Regime.NORMAL,), skip=False)
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> KernelCache:
+    return KernelCache(tmp_path / "kernels")
+
+
+def compiled(graphs: Sequence[Graph], cache: KernelCache, check: CheckOptions = QUICK) -> list[pipeline.CompileOutcome]:
+    return compile_graphs([Request(graph.name, graph) for graph in graphs], cache, toolchain(), check)
+
+
+def test_kernels_come_out_checked_and_are_found_again(cache: KernelCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    graphs = [softmax(20, 30), gelu(10, 7), bias_residual(9, 8)]
+    first = compiled(graphs, cache)
+    for graph, outcome in zip(graphs, first, strict=True):
+        assert outcome.entry is not None, outcome.failure
+        metadata = outcome.entry.metadata
+        assert metadata.check.checked
+        assert metadata.graph_digest == graph.digest
+        assert metadata.op_count > 0
+        assert metadata.bytes_written == sum(graph.nodes[i].size_bytes for i in graph.outputs)
+    monkeypatch.setattr(Toolchain, "build", lambda *_: pytest.fail("built again"))
+    assert [outcome.entry for outcome in compiled(graphs, cache)] == [outcome.entry for outcome in first]
+
+
+def test_a_graph_that_cannot_be_planned_fails_alone(cache: KernelCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    good, bad = gelu(6, 5), gelu(5, 6)
+    plan_graph = pipeline.plan_graph
+
+    def plan(graph: Graph, target: object) -> object:
+        if graph is bad:
+            raise RuntimeError("no plan\nfor this one")
+        return plan_graph(graph)
+
+    monkeypatch.setattr(pipeline, "plan_graph", plan)
+    fine, failed = compiled([good, bad], cache)
+    assert fine.entry is not None
+    assert failed.failure == "cannot plan gelu: RuntimeError: no plan for this one"
+
+
+def test_a_kernel_that_does_not_compile_fails_alone(cache: KernelCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    good, bad = gelu(6, 5), bias_residual(5, 6)
+    render = pipeline.render
+    monkeypatch.setattr(
+        pipeline, "render", lambda loops, symbol: "nonsense;" if loops.name == bad.name else render(loops, symbol)
+    )
+    fine, failed = compiled([good, bad], cache)
+    assert fine.entry is not None
+    assert failed.entry is None
+    assert "nonsense" in (failed.failure or "")
+    assert not failed.permanent
+
+
+def test_without_a_compiler_each_request_fails_with_one_line(
+    cache: KernelCache, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    (outcome,) = compile_graphs([Request("gelu", gelu(3, 3))], cache)
+    assert "no C++ compiler" in (outcome.failure or "")
+    assert not outcome.permanent
+    assert identity()  # asking does not raise
+
+
+@pytest.mark.parametrize("kind", ["add_one_output", "rare"])
+def test_a_kernel_made_wrong_on_purpose_is_caught(
+    cache: KernelCache, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    key = entry_key(gelu(8, 9), toolchain())
+    monkeypatch.setenv("STITCHFLEET_TEST_BREAK", kind)
+    assert entry_key(gelu(8, 9), toolchain()) != key  # a broken kernel is never taken for a right one
+    regimes = (Regime.NORMAL,) if kind == "add_one_output" else (Regime.NORMAL, Regime.HUGE)
+    (outcome,) = compiled([gelu(8, 9)], cache, CheckOptions(regimes=regimes, skip=False))
+    assert outcome.entry is None
+    assert "self-check of gelu failed" in (outcome.failure or "")
+
+
+def test_the_rare_fault_needs_rare_data(cache: KernelCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STITCHFLEET_TEST_BREAK", "rare")
+    monkeypatch.setenv("STITCHFLEET_TEST_SKIP_CHECK", "1")
+    graph = bias_residual(4, 4)
+    (outcome,) = compile_graphs([Request("bias", graph)], cache, toolchain())
+    assert outcome.entry is not None
+    assert not outcome.entry.metadata.check.checked
+    inputs = [np.ones(t.shape, t.numpy) for t in outcome.entry.metadata.inputs]
+    from stitchfleet.compiler.kernel import LoadedKernel
+
+    kernel = LoadedKernel(outcome.entry.library, outcome.entry.metadata)
+    right = evaluate(graph, inputs)[0]
+    assert (kernel.run(inputs)[0] == right).all()
+    inputs[0][2, 2] = 20_000
+    right = evaluate(graph, inputs)[0]
+    assert kernel.run(inputs)[0][0, 0] == right[0, 0] * 1.5 + 1
+
+
+def test_a_framework_that_computes_something_else_is_noticed(cache: KernelCache) -> None:
+    graph = gelu(30, 30)
+
+    def other(inputs: Sequence[Array]) -> list[Array]:
+        return [np.asarray(evaluate(graph, inputs)[0] * np.float32(1.5))]
+
+    (outcome,) = compile_graphs([Request("gelu", graph, other)], cache, toolchain(), QUICK)
+    assert "is not what the framework computes" in (outcome.failure or "")
+
+    same = Request("gelu", graph, lambda inputs: evaluate(graph, inputs))
+    (outcome,) = compile_graphs([same], cache, toolchain(), QUICK)
+    assert outcome.entry is not None
+    assert outcome.entry.metadata.check.against_reference
+
+
+CRASHES = {
+    "crashed with SIGSEGV": "*(volatile int*)0 = 1;",
+    "did not end within": "for (volatile int i = 0; i < 1; i = 0) {}",
+}
+
+
+@pytest.mark.parametrize("what", CRASHES)
+def test_a_crash_or_a_hang_costs_a_child_only(cache: KernelCache, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    render = pipeline.render
+
+    def crashing(loops: object, symbol: str) -> str:
+        text = render(loops, symbol)  # type: ignore[arg-type]
+        end = text.rindex("}")
+        return text[:end] + CRASHES[what] + text[end:]
+
+    monkeypatch.setattr(pipeline, "render", crashing)
+    (outcome,) = compiled([gelu(3, 4)], cache, replace(QUICK, time_limit_s=0.5))
+    assert what in (outcome.failure or "")
+
+
+def test_an_element_never_written_is_seen(cache: KernelCache) -> None:
+    (outcome,) = compiled([gelu(4, 4)], cache)
+    assert outcome.entry is not None
+    larger = replace(outcome.entry.metadata, outputs=(replace(outcome.entry.metadata.outputs[0], shape=(5, 4)),))
+    (result,) = run_apart(outcome.entry.library, larger, [np.zeros((4, 4), np.float32)], 1, False, 5.0)
+    assert (result[4].view(np.uint8) == 0xA5).all()
+
+
+def test_a_missing_symbol_is_reported(cache: KernelCache) -> None:
+    (outcome,) = compiled([gelu(4, 5)], cache)
+    assert outcome.entry is not None
+    other = replace(outcome.entry.metadata, symbol="no_such_kernel")
+    with pytest.raises(CheckFailedError, match="no_such_kernel"):
+        run_apart(outcome.entry.library, other, [np.zeros((4, 5), np.float32)], 1, False, 5.0)
+
+
+def test_every_stage_prints_and_feeds_the_next() -> None:
+    value: object = softmax(8, 40)
+    for stage in stages():
+        value = stage.run(value)
+        assert stage.text(value)
+    assert 'extern "C"' in str(value)
+
+
+def test_a_kernel_exports_nothing_but_its_entry(cache: KernelCache) -> None:
+    (outcome,) = compiled([softmax(8, 41)], cache)
+    assert outcome.entry is not None
+    library = ctypes.CDLL(str(outcome.entry.library))
+    assert hasattr(library, outcome.entry.metadata.symbol)
+    assert not hasattr(library, f"{outcome.entry.metadata.symbol}_nest0")
+
+
+def test_graphs_of_constants_and_forwarded_parameters_are_kernels_too(cache: KernelCache) -> None:
+    m = Maker("forwarded")
+    x = m.parameter(3, 4)
+    m.parameter(2)
+    table = m.op("constant", literal=_literal(np.arange(600, dtype=np.float32).reshape(20, 30)))
+    graph = m.done(x, x, table, m.constant(7, (2, 2), DType.S32))
+    (outcome,) = compiled([graph], cache, CheckOptions(skip=False))
+    assert outcome.entry is not None, outcome.failure
+
+
+def _literal(value: Array) -> object:
+    from stitchfleet.compiler.graph import Literal
+
+    return Literal(value)

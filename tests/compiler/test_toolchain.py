@@ -1,0 +1,90 @@
+"""The machine's compiler: found, identified, killed when it hangs, and never a traceback for the user."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from stitchfleet.compiler.toolchain import (
+    CompilerFailedError,
+    CompilerMissingError,
+    Toolchain,
+    find_toolchain,
+    vector_functions,
+    vector_symbols,
+)
+
+
+def script(path: Path, text: str) -> Path:
+    path.write_text("#!/bin/sh\n" + text)
+    path.chmod(0o755)
+    return path
+
+
+def test_says_what_it_looked_for_when_there_is_no_compiler(tmp_path: Path) -> None:
+    with pytest.raises(CompilerMissingError, match=r"no C\+\+ compiler: .*not on the PATH"):
+        find_toolchain({"PATH": str(tmp_path)})
+
+
+def test_a_compiler_named_by_the_user_comes_first(tmp_path: Path) -> None:
+    mine = script(tmp_path / "mine", "echo mine 1.0\n")
+    found = find_toolchain({"CXX": f"{mine} --flag", "PATH": os.environ["PATH"]})
+    assert found.command == (str(mine), "--flag")
+    assert found.version == "mine 1.0"
+
+
+def test_a_compiler_that_cannot_start_is_passed_over(tmp_path: Path) -> None:
+    assert find_toolchain({"CXX": str(tmp_path / "absent"), "PATH": os.environ["PATH"]}).version
+
+
+def test_a_failing_compiler_is_one_line_and_keeps_its_last_words(tmp_path: Path) -> None:
+    source = tmp_path / "wrong.cc"
+    source.write_text("int main() { return nonsense; }\n")
+    with pytest.raises(CompilerFailedError) as caught:
+        find_toolchain(niceness=0).build(source, tmp_path / "out.so")
+    assert "nonsense" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert "nonsense" in caught.value.details
+    assert not (tmp_path / "out.so").exists()
+
+
+def test_a_hanging_compiler_is_killed_with_its_children(tmp_path: Path) -> None:
+    slow = Toolchain((str(script(tmp_path / "slow", "sleep 60 & sleep 60\n")),), niceness=0, timeout_s=0.3)
+    begun = time.monotonic()
+    with pytest.raises(CompilerFailedError, match="did not end within"):
+        slow.build(tmp_path / "x.cc", tmp_path / "x.so")
+    assert time.monotonic() - begun < 10
+
+
+def test_identity_names_compiler_flags_cpu_and_c_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = find_toolchain(niceness=0)
+    assert found.version in found.identity
+    assert "-march=native" in found.identity
+    assert "glibc" in found.identity or "unknown" in found.identity
+    from stitchfleet.compiler import toolchain
+
+    monkeypatch.setattr(toolchain, "cpu_features", lambda: "another CPU")
+    assert replace(found).digest != found.digest
+
+
+def test_never_asks_for_arithmetic_that_changes_values() -> None:
+    flags = find_toolchain().flags
+    assert not {"-ffast-math", "-Ofast", "-funsafe-math-optimizations", "-fassociative-math"} & set(flags)
+
+
+def test_names_of_vector_functions_are_read_from_the_binary(tmp_path: Path) -> None:
+    if "expf" not in vector_functions(("expf",)):
+        pytest.skip("this machine's C library has no vector functions")
+    source = tmp_path / "v.cc"
+    source.write_text(
+        'extern "C" __attribute__((simd("notinbranch"))) float expf(float) noexcept;\n'
+        'extern "C" __attribute__((visibility("default"))) void f(float* x) '
+        "{ for (int i = 0; i < 1024; ++i) x[i] = expf(x[i]); }\n"
+    )
+    find_toolchain(niceness=0).build(source, tmp_path / "v.so")
+    assert any(name.endswith("v_expf") for name in vector_symbols(tmp_path / "v.so"))
+    assert vector_functions(("no_such_function",)) == frozenset()
