@@ -66,7 +66,7 @@ class Job:
         self.client = CompileClient(
             cache, settings.cache_bytes, self.records.folder / "service.log", self._service_says
         )
-        self.memory = MemoryWatch()
+        self.memory = MemoryWatch(settings.memory_limit_bytes)
         self.started = time.time()
         self._functions: weakref.WeakKeyDictionary[Any, Program | None] = weakref.WeakKeyDictionary()
         self._session_programs: dict[object, Program] = {}

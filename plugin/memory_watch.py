@@ -29,9 +29,9 @@ def peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def limit_bytes() -> int | None:
-    """What this process may use: the smallest limit of its control groups, else the machine's memory."""
-    limits = []
+def limit_bytes(given: int = 0) -> int | None:
+    """What this process may use: the smallest of a given limit, its control groups' and the machine's memory."""
+    limits = [given] if given > 0 else []
     for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         try:
             text = pathlib.Path(path).read_text().strip()
@@ -39,9 +39,6 @@ def limit_bytes() -> int | None:
                 limits.append(int(text))
         except (OSError, ValueError):
             continue
-    named = os.environ.get("STITCHFLEET_MEMORY_LIMIT_BYTES")
-    if named and named.isdigit():
-        limits.append(int(named))
     try:
         limits.append(os.sysconf("SC_PHYS_PAGES") * _PAGE)
     except (OSError, ValueError):
@@ -52,8 +49,8 @@ def limit_bytes() -> int | None:
 class MemoryWatch:
     """Compares the stitched phase's memory with the plain phase's. `danger` is asked some times a second."""
 
-    def __init__(self) -> None:
-        self.limit = limit_bytes()
+    def __init__(self, limit: int = 0) -> None:
+        self.limit = limit_bytes(limit)
         self.plain_peak = 0
         self.stitched_peak = 0
         self._given_up = False

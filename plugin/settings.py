@@ -63,6 +63,9 @@ class Settings:
     control_file: pathlib.Path | None = field(
         default=None, metadata={"help": "file read while the job runs: 'off', 'on', or names of clusters to switch off"}
     )
+    memory_limit_bytes: int = field(
+        default=0, metadata={"help": "what the job may use where neither control group nor machine tells; 0: they tell"}
+    )
     min_cluster_ops: int = field(default=2, metadata={"help": "smallest number of computing operators worth a kernel"})
 
     @property

@@ -241,11 +241,12 @@ def test_a_full_disk_does_not_stop_the_job_and_the_loss_is_counted(run_job: RunJ
 
 
 def test_more_memory_than_plain_near_the_limit_gives_stitching_up(run_job: RunJob) -> None:
-    """The limit is set just above what the plain job uses, and the rise that counts as dangerous to nothing."""
-    job = run_job("loop.py", STEPS, COLD, environment={**QUICK, "STITCHFLEET_TEST_MEMORY": "danger"})
+    """The job's memory grows while it is stitched, beyond a limit that is set low: stitching ends, the job does not."""
+    job = run_job("grows.py", "600", COLD, environment={**QUICK, "STITCHFLEET_MEMORY_LIMIT_BYTES": "200000000"})
     assert job.code == 0, job.err
-    assert main_program(job)["phase"] == "reverted"
+    assert main_program(job)["phase"] == "reverted", job.err
     assert "memory" in str(main_program(job)["reason"])
+    assert int(main_program(job)["steps_stitched"]) > 10  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize(
