@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -29,9 +30,10 @@ class Regime(enum.Enum):
     HUGE = "huge"  # log-uniform towards the largest, both signs; integers over their whole range
     NEGATIVE = "negative"  # all below zero
     SPECIAL = "special"  # normal, sprinkled with NaN, Inf, zeros of both signs, the largest and a subnormal number
+    MIXED = "mixed"  # each row (slice of the last dimension) of one of the others: all regimes in one run, for large graphs
 
 
-REGIMES: Final = tuple(Regime)
+REGIMES: Final = tuple(regime for regime in Regime if regime is not Regime.MIXED)
 
 _EXPONENTS: Final = {DType.F16: (-14.0, 15.0), DType.F64: (-1000.0, 1000.0)}
 """Smallest and largest decimal logarithms would differ by dtype; these are powers of two, f32's and bf16's being the
@@ -57,6 +59,8 @@ def random_inputs(graph: Graph, rng: np.random.Generator, regime: Regime | str) 
 
 
 def _floats(node: Node, rng: np.random.Generator, regime: Regime) -> npt.NDArray[Any]:
+    if regime is Regime.MIXED:
+        return _mixed(node, rng)
     if regime is Regime.UNIT:
         return rng.uniform(0.05, 0.95, node.shape)
     values: npt.NDArray[Any] = np.asarray(rng.standard_normal(node.shape))
@@ -73,6 +77,22 @@ def _floats(node: Node, rng: np.random.Generator, regime: Regime) -> npt.NDArray
         chosen = rng.choice(special, node.shape)
         return np.where(rng.random(node.shape) < _SPECIAL_SHARE, chosen, values)
     return values
+
+
+_MIXTURE: Final = (Regime.NORMAL, Regime.TINY, Regime.HUGE, Regime.NEGATIVE, Regime.SPECIAL)
+
+
+def _mixed(node: Node, rng: np.random.Generator) -> npt.NDArray[Any]:
+    """Rows of each regime in turn; a tensor of one row or less is normal, or it would decide every element alike."""
+    length = node.shape[-1] if node.shape else 1
+    rows = node.element_count // max(length, 1)
+    if rows < len(_MIXTURE) or length == 0:
+        return _floats(node, rng, Regime.NORMAL)
+    values = np.empty((rows, length))
+    for k, regime in enumerate(_MIXTURE):
+        part = values[k :: len(_MIXTURE)]
+        part[...] = _floats(replace(node, shape=part.shape), rng, regime)
+    return values.reshape(node.shape)
 
 
 def _integers(node: Node, rng: np.random.Generator, regime: Regime, limit: int | None) -> npt.NDArray[Any]:
