@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from . import loops
@@ -22,8 +23,8 @@ from .lowering_context import (
     kind_of,
     needs_store,
     partial_dtype,
-    slice_cost,
 )
+from .lowering_tiles import Tiles, Visit, plan_tiles
 from .lowering_values import Emitter, RowResult
 from .mapping import (
     RowMap,
@@ -36,11 +37,10 @@ from .mapping import (
     roots_of,
     spans_rows,
 )
-from .plan_access import Apply, Choose, FromIndex, Load, Request, Trace, sources, trace
+from .plan_access import Choose, FromIndex, Load, Request, Trace, trace
 from .plan_index import ZERO, Index, Var, linear
 from .schemes import within
 
-KEEP_LIGHT_OPS = 6  # recomputing this many ops costs more than a store to and a load from L1
 LONG_SUM = (
     16384  # elements of a row above which a sum is cut into blocks: a lane then adds up at most 512 numbers in a row
 )
@@ -110,8 +110,7 @@ class RowLowering:
         self.row_index = Index.of_var(context.row)
         self.splits: dict[int, Split] = {}
         self.flushes: list[tuple[Member, str, int]] = []
-        self._filled: set[Request] = set()  # tiles and outputs that hold this element of the row by now
-        self._filling: list[Request] = []  # those that the current pass fills
+        self._filling: set[int] = set()  # nodes that the current pass keeps for later ones
 
     def body(self) -> tuple[loops.Statement, ...]:
         """Task scope, the loop over the task's rows with all passes, and the task's partial results."""
@@ -125,6 +124,8 @@ class RowLowering:
         for members in passes:
             for group in _by_shape(self.graph, members):
                 self._pass(group)
+            emitter.tiles.filled |= self._filling
+            self._filling.clear()
         row_body = emitter.pop()
         emitter.put(Loop(self.context.row, nest.rows, LoopKind.SERIAL, row_body, bounds=("first_row", "last_row")))
         for member, local, count in self.flushes:
@@ -158,68 +159,29 @@ class RowLowering:
                 split = split_row(size, wanted | {cut}, required | {cut}, self.context.target.unroll_row - 1)
         return split
 
-    # ---- tiles
-    # -------------------------------------------------------------------------------------------------------------
-
     def _plan_tiles(self, passes: list[list[Member]]) -> None:
         """Finds the elements that a pass had better keep for a later one, and declares tiles of the row for them."""
-        first_seen: dict[Request, tuple[int, int]] = {}
-        roots_stored: dict[Request, int] = {}
-        all_kept: set[Request] = set()
-        budget = self.context.target.tile_bytes
+        visits: list[Visit] = []
         for number, members in enumerate(passes):
-            steps_here: dict[Request, int] = {}
             for member in members:
                 split = self.splits[member.mapping.inner]
-                if not split.variables:
-                    continue
-                for unrolled in range(split.unrolled):
-                    roots = self._roots(member, split.inner(unrolled))
-                    steps = trace(self.graph, roots, self.context.stored, all_kept)
-                    for request in self._frontier(steps, roots, first_seen, split):
-                        light, expensive = slice_cost(self.graph, request, steps, all_kept)
-                        if not expensive and light < KEEP_LIGHT_OPS:
-                            continue
-                        size = split.size * max(self.graph.nodes[request.node].dtype.size_bytes, 4)
-                        if request in roots_stored:
-                            self.emitter.reloaded[request] = roots_stored[request]
-                        elif size > budget:
-                            continue
-                        else:
-                            budget -= size
-                            self._declare_tile(request, split, unrolled)
-                        all_kept.add(request)
-                    for request in steps.steps:
-                        steps_here[request] = split.size
-                    if member.segment.kind is SegmentKind.VALUE and needs_store(self.context, member.segment):
-                        roots_stored.setdefault(roots[0], self.context.stores_of(member.segment.node)[0])
-            for request, size in steps_here.items():
-                first_seen.setdefault(request, (number, size))
+                node = member.segment.node
+                value = member.segment.kind is SegmentKind.VALUE and needs_store(self.context, member.segment)
+                for unrolled in range(split.unrolled if split.variables else 0):
+                    inner = split.inner(unrolled)
+                    roots = self._roots(member, inner)
+                    buffer = self.context.stores_of(node)[0] if value else None
+                    visits.append(Visit(number, roots, self._tracer(roots), inner, split.size, buffer))
+        variables = frozenset(variable for split in self.splits.values() for variable, _ in split.variables)
+        plan_tiles(self.emitter.tiles, visits, variables, self.context.target, self._declare_tile)
 
-    def _frontier(
-        self, steps: Trace, roots: tuple[Request, ...], seen: dict[Request, tuple[int, int]], split: Split
-    ) -> list[Request]:
-        """Computed elements of an earlier pass that something new of this pass reads, and that change along the row."""
-        loop_variables = {variable for variable, _ in split.variables}
+    def _tracer(self, roots: tuple[Request, ...]) -> Callable[[Tiles], Trace]:
+        return lambda tiles: trace(self.graph, roots, self.context.stored, tiles)
 
-        def moves(request: Request) -> bool:
-            return any(index.variables & loop_variables for index in request.position)
-
-        found: dict[Request, None] = {}
-        candidates = [*roots]
-        for request, step in steps.steps.items():
-            if request not in seen:
-                candidates.extend(sources(step))
-        for request in candidates:
-            if request in seen and isinstance(steps.steps[request], Apply | Choose) and moves(request):
-                found[request] = None
-        return list(found)
-
-    def _declare_tile(self, request: Request, split: Split, unrolled: int) -> None:
+    def _declare_tile(self, node: int, size: int) -> str:
         name = self.emitter.fresh("tile")
-        dtype = self.graph.nodes[request.node].dtype
-        self.emitter.put(Local(name, dtype, split.size, None), 1)
-        self.emitter.kept[request] = (name, split.inner(unrolled))
+        self.emitter.put(Local(name, self.graph.nodes[node].dtype, size, None), 1)
+        return name
 
     # ---- passes
     # ------------------------------------------------------------------------------------------------------------
@@ -342,9 +304,9 @@ class RowLowering:
             inner = split.inner(unrolled)
             for number, member in enumerate(members):
                 roots = self._roots(member, inner)
-                steps = trace(self.graph, roots, self.context.stored, self._filled)
+                steps = trace(self.graph, roots, self.context.stored, emitter.tiles)
                 emitter.emit(steps)
-                writes.extend(self._keep(steps))
+                writes.extend(self._keep(steps, inner, split.size))
                 names = [self._value(member, root) for root in roots]
                 if general:
                     self._fold_general(member, inner, names)
@@ -359,18 +321,18 @@ class RowLowering:
         for statement in writes:
             emitter.put(statement)
 
-    def _keep(self, steps: Trace) -> list[loops.Statement]:
+    def _keep(self, steps: Trace, inner: Index, size: int) -> list[loops.Statement]:
         """Fills the tiles of elements computed here for later passes."""
+        tiles = self.emitter.tiles
         found: list[loops.Statement] = []
         for request, step in steps.steps.items():
-            if isinstance(step, Load) or request in self._filled:
+            kept = tiles.kept.get(request.node)
+            if kept is None or isinstance(step, Load) or request.node in tiles.filled or kept.slice_size != size:
                 continue
-            if request in self.emitter.kept:
-                tile, position = self.emitter.kept[request]
-                found.append(Assign(tile, position, self.emitter.name_of(request)))
-                self._filling.append(request)
-            elif request in self.emitter.reloaded:
-                self._filling.append(request)
+            if tiles.place(request) == inner:
+                self._filling.add(request.node)
+                if kept.tile is not None:
+                    found.append(Assign(kept.tile, inner, self.emitter.name_of(request)))
         return found
 
     def _value(self, member: Member, root: Request) -> str:
@@ -475,8 +437,6 @@ class RowLowering:
 
     def _finish(self, member: Member, general: bool) -> None:
         """After the pass: results that are arrays become readable, and are stored if needed."""
-        self._filled.update(self._filling)
-        self._filling.clear()
         if member.spans or (not member.local and not general):
             return
         nodes = member.segment.nodes

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from . import loops
 from .graph import DType, Graph
 from .loops import Let, LetIndex, Statement
+from .lowering_tiles import Tiles
 from .ops import literal_text
 from .plan_access import Apply, Choose, Forward, FromIndex, Load, Request, Splat, StartSource, Step, Trace, starts_in
 from .plan_index import Guard, Index, Var
@@ -49,8 +50,7 @@ class Emitter:
         self.row = row
         self.scopes: list[Scope] = []
         self.row_results: dict[int, RowResult] = {}
-        self.kept: dict[Request, tuple[str, Index]] = {}  # tile and position within it
-        self.reloaded: dict[Request, int] = {}  # stored in an earlier pass: buffer
+        self.tiles = Tiles(graph, row, row.extent)
         self._depth_of: dict[str, int] = {}
         self._count = 0
 
@@ -169,13 +169,8 @@ class Emitter:
     def _emit_load(self, request: Request, flat: Index) -> None:
         node = self.graph.nodes[request.node]
         guard_depth = self.depth_of_guard(request.guard)
-        if request in self.kept:
-            tile, position = self.kept[request]
-            self.let(node.dtype, loops.LoadLocal(tile, position), self.depth_of_index(position), request)
-            return
-        if request in self.reloaded:
-            value = loops.Load(self.reloaded[request], node.dtype, flat)
-            self.let(node.dtype, value, self.depth_of_index(flat), request)
+        if request in self.tiles:
+            self._emit_kept(request, flat)
             return
         result = self.row_results.get(request.node)
         if result is None:
@@ -194,3 +189,16 @@ class Emitter:
                 name = self.let(result.accumulator, read, depth)
                 converted = loops.Convert(result.accumulator, name)
                 self.let(node.dtype, converted, depth, request)
+
+    def _emit_kept(self, request: Request, flat: Index) -> None:
+        """An element that an earlier pass of the row has left in a tile, or in the output that it wrote."""
+        node, kept = self.graph.nodes[request.node], self.tiles.kept[request.node]
+        if kept.tile is None:
+            assert kept.buffer is not None
+            value: loops.Value = loops.Load(kept.buffer, node.dtype, flat)
+        else:
+            place = self.tiles.place(request)
+            assert place is not None
+            value = loops.LoadLocal(kept.tile, place)
+        # Filled within the row: it cannot be read any further out.
+        self.let(node.dtype, value, max(self.depth_of_index(flat), 1), request)

@@ -27,11 +27,11 @@ class CpuTarget:
     task_ns: int = 8_000
     # A reduction across rows leaves one partial result per task. More of them cost traffic, fewer cost parallelism.
     partial_tasks: int = 32
-    # Streaming bandwidth of one core, read plus write, above cache size.
-    bytes_per_ns: float = 8.0
+    # Streaming bandwidth of one core, read plus write: 10 from memory, 25 from L2; most of a step's tensors are in L3.
+    bytes_per_ns: float = 16.0
     # One element, vectorised: an arithmetic op on data in registers, and a library call (libmvec's expf and tanhf).
-    light_ns: float = 0.06
-    expensive_ns: float = 0.8
+    light_ns: float = 0.03
+    expensive_ns: float = 0.6
     # Starting a row: index arithmetic, loop set-up, collapsing accumulators.
     row_ns: float = 12.0
     # A tile that one task keeps to itself must stay in L1 or L2 and fit on a pool thread's stack.
