@@ -27,6 +27,8 @@ from .stitcher import Stitcher
 from .switch import Arm
 
 TICK_MS = 200
+JUDGED_PAIRS = 24
+"""Latest pairs by which it is decided whether stitching pays."""
 
 
 @dataclass
@@ -70,7 +72,7 @@ class Job:
         self.started = time.time()
         self._functions: weakref.WeakKeyDictionary[Any, Program | None] = weakref.WeakKeyDictionary()
         self._session_programs: dict[object, Program] = {}
-        self._current: Program | None = None
+        self._pairs_seen: dict[str, int] = {}
         self._lock = threading.Lock()
         self._closing = False
         self._verify_changed = threading.Event()
@@ -155,7 +157,8 @@ class Job:
         settings = self.settings
         phase = program.phase
         if phase is Phase.STITCHED or program.settled:
-            if phase is Phase.STITCHED and program.phase_steps % program.schedule.pair_steps == 0:
+            if program.pairs_completed > self._pairs_seen.get(program.name, 0):
+                self._pairs_seen[program.name] = program.pairs_completed
                 self.records.blocks(program)
                 self._give_up_if_slower(program)
             return
@@ -220,8 +223,10 @@ class Job:
 
     def _give_up_if_slower(self, program: Program) -> None:
         """A job that stitching slows, by the whole interval, goes back to plain."""
-        estimate = self.records.saving(program)
-        if estimate is None or estimate.pairs < self.settings.pairs or self.settings.mode == "alternate":
+        if self.settings.mode == "alternate" or program.phase is not Phase.STITCHED:
+            return
+        estimate = self.records.saving(program, latest=JUDGED_PAIRS)
+        if estimate is None or estimate.pairs < min(self.settings.pairs, JUDGED_PAIRS):
             return
         if estimate.high < 0:
             program.enter(

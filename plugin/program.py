@@ -44,6 +44,29 @@ MIN_BASELINE_STEPS = 8
 """A baseline shorter than this says nothing, however long its steps are."""
 
 
+MAX_KEPT = 2048
+"""Latest durations that a median is taken of: a job may run for weeks."""
+MAX_PAIRS = 4096
+"""Latest pairs of blocks that the estimate is made of, for the same reason."""
+
+
+class Durations:
+    """How many, and the latest of them, in nanoseconds."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.latest: collections.deque[int] = collections.deque(maxlen=MAX_KEPT)
+
+    def add(self, duration_ns: int) -> None:
+        self.count += 1
+        self.latest.append(duration_ns)
+
+    @property
+    def median_ns(self) -> float:
+        """0 where there are none."""
+        return statistics.median(self.latest) if self.latest else 0.0
+
+
 @dataclass
 class Ticket:
     """One step that has begun. `counted`: its duration may be compared (no warm-up, no compiler beside it, no change of arm)."""
@@ -81,10 +104,13 @@ class Program:
         self.phase_start_ns = time.perf_counter_ns()
         self.first_step_ns: int | None = None
         self.stitched_after_seconds: float | None = None
-        self.durations_ns: dict[Phase, list[int]] = {phase: [] for phase in Phase}
+        self.durations: dict[Phase, Durations] = {phase: Durations() for phase in Phase}
         """Counted durations by phase; those of STITCHED hold the stitched arm's only."""
-        self.plain_block_ns: list[int] = []
-        self.blocks: dict[tuple[int, Arm], Block] = {}
+        self.plain_blocks = Durations()
+        self.pairs: list[tuple[Block, Block]] = []
+        """(plain, stitched) of each pair that is complete; the latest MAX_PAIRS of them."""
+        self.pairs_completed = 0
+        self._open_blocks: dict[tuple[int, Arm], Block] = {}
         self.total_ns = 0
         self.overhead_ns = 0
         """Time of steps that stitching itself cost: the trace and verify steps beyond a plain step's."""
@@ -153,35 +179,33 @@ class Program:
         if ticket.phase is self.phase:
             self.phase_steps += 1
         if counted:
-            if ticket.phase is Phase.STITCHED and ticket.arm is Arm.PLAIN:
-                self.plain_block_ns.append(duration)
-            else:
-                self.durations_ns[ticket.phase].append(duration)
-        if ticket.pair is not None and counted:
-            block = self.blocks.setdefault((ticket.pair, ticket.arm), Block(ticket.pair, ticket.arm, ticket.step))
-            block.durations_ns.append(duration)
+            plain_block = ticket.phase is Phase.STITCHED and ticket.arm is Arm.PLAIN
+            (self.plain_blocks if plain_block else self.durations[ticket.phase]).add(duration)
+            if ticket.pair is not None:
+                self._book_in_pair(ticket.pair, ticket, duration)
         if ticket.phase in (Phase.TRACE, Phase.VERIFY):
             self.overhead_ns += max(0, duration - self.typical_plain_ns())
         return duration
 
+    def _book_in_pair(self, pair: int, ticket: Ticket, duration_ns: int) -> None:
+        block = self._open_blocks.setdefault((pair, ticket.arm), Block(pair, ticket.arm, ticket.step))
+        block.durations_ns.append(duration_ns)
+        full = self.settings.block_steps
+        plain, stitched = (self._open_blocks.get((pair, arm)) for arm in (Arm.PLAIN, Arm.STITCHED))
+        if plain and stitched and len(plain.durations_ns) == len(stitched.durations_ns) == full:
+            # Pairs that were disturbed never become complete; they are forgotten with the next that does.
+            self._open_blocks.clear()
+            self.pairs.append((plain, stitched))
+            self.pairs_completed += 1
+            del self.pairs[:-MAX_PAIRS]
+
     def typical_plain_ns(self) -> int:
-        plain = self.durations_ns[Phase.BASELINE] + self.plain_block_ns
-        return int(statistics.median(plain)) if plain else 0
+        """The median plain step, of the plain blocks where there are some, else of the baseline."""
+        return int(self.plain_blocks.median_ns or self.durations[Phase.BASELINE].median_ns)
 
     def baseline_is_done(self) -> bool:
-        counted = len(self.durations_ns[Phase.BASELINE])
+        counted = self.durations[Phase.BASELINE].count
         if counted >= self.settings.baseline_steps:
             return True
         seconds = (time.perf_counter_ns() - self.phase_start_ns) / 1e9
         return counted >= MIN_BASELINE_STEPS and seconds >= self.settings.baseline_seconds
-
-    def complete_pairs(self) -> list[tuple[Block, Block]]:
-        """(plain, stitched) of each pair of which both blocks have all their steps and lie in the past."""
-        found = []
-        for (pair, arm), plain in sorted(self.blocks.items()):
-            stitched = self.blocks.get((pair, Arm.STITCHED))
-            if arm is Arm.PLAIN and stitched is not None:
-                full = self.settings.block_steps
-                if len(plain.durations_ns) == full and len(stitched.durations_ns) == full:
-                    found.append((plain, stitched))
-        return found

@@ -34,7 +34,7 @@ class Records:
         self.lost_before_start = 0
         self.main: Program | None = None
         self._waiting: list[tuple[Program, int, int, int]] = []
-        self._blocks_sent: set[tuple[str, int]] = set()
+        self._pairs_sent = 0
         self._shipper: subprocess.Popen[bytes] | None = None
         self.identity = recording.JobIdentity.from_environment(run_id, **_known_facts())
         try:
@@ -85,21 +85,19 @@ class Records:
             self.recorder.event(kind, message, facts)
 
     def blocks(self, program: Program) -> None:
-        """Sends the pairs that have become complete."""
+        """Sends the pairs that have become complete since the last call."""
         if program is not self.main or self.recorder is None:
             return
-        for plain, stitched in program.complete_pairs():
-            if (program.name, plain.pair) in self._blocks_sent:
-                continue
-            self._blocks_sent.add((program.name, plain.pair))
-            for block in (plain, stitched):
+        fresh = program.pairs_completed - self._pairs_sent
+        self._pairs_sent = program.pairs_completed
+        for pair in program.pairs[max(0, len(program.pairs) - fresh) :]:
+            for block in pair:
                 self.recorder.arm_block(block.pair, int(block.arm), block.first_step, block.durations_ns)
 
-    def saving(self, program: Program) -> savings.Saving | None:
-        """The estimate from the program's complete pairs."""
-        return savings.estimate(
-            [(plain.durations_ns, stitched.durations_ns) for plain, stitched in program.complete_pairs()]
-        )
+    def saving(self, program: Program, latest: int | None = None) -> savings.Saving | None:
+        """The estimate from the program's complete pairs, or from the latest of them only."""
+        pairs = program.pairs if latest is None else program.pairs[-latest:]
+        return savings.estimate([(plain.durations_ns, stitched.durations_ns) for plain, stitched in pairs])
 
     def start_shipper(self, pid: int) -> None:
         """Starts the process that moves records to the database named in the settings, if one is."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import pathlib
 import platform
-import statistics
 import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -71,16 +70,13 @@ def make_summary(job: Job) -> dict[str, Any]:
 
 def _program_facts(job: Job, program: Program) -> dict[str, Any]:
     saving = job.records.saving(program)
+    measured = {phase.value: durations for phase, durations in program.durations.items()}
+    measured["plain blocks"] = program.plain_blocks
     medians = {
-        phase.value: {"steps": len(durations), "median_ms": statistics.median(durations) / 1e6}
-        for phase, durations in program.durations_ns.items()
-        if durations
+        name: {"steps": durations.count, "median_ms": durations.median_ns / 1e6}
+        for name, durations in measured.items()
+        if durations.count
     }
-    if program.plain_block_ns:
-        medians["plain blocks"] = {
-            "steps": len(program.plain_block_ns),
-            "median_ms": statistics.median(program.plain_block_ns) / 1e6,
-        }
     return {
         "name": program.name,
         "kind": program.kind,
