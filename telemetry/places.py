@@ -1,0 +1,33 @@
+"""Where records and the database lie when nobody says so: the same folders that the plugin uses."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+
+
+def cache_folder() -> pathlib.Path:
+    """STITCHFLEET_CACHE, or stitchfleet/ in the user's cache folder."""
+    given = os.environ.get("STITCHFLEET_CACHE")
+    if given:
+        return pathlib.Path(given)
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return pathlib.Path(base) / "stitchfleet"
+
+
+def records_folder() -> pathlib.Path:
+    """STITCHFLEET_DATA, or records/ in the cache folder: a spool for each training process lies in it."""
+    given = os.environ.get("STITCHFLEET_DATA")
+    return pathlib.Path(given) if given else cache_folder() / "records"
+
+
+def database_url(given: str | None) -> str:
+    """The SQLAlchemy URL for what a person gave: a URL, or the path of an SQLite file.
+
+    None: STITCHFLEET_DATABASE (URL or path); else stitchfleet.db in the user's cache folder.
+    """
+    text = given or os.environ.get("STITCHFLEET_DATABASE")
+    if not text:
+        base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+        text = str(pathlib.Path(base) / "stitchfleet" / "stitchfleet.db")
+    return text if "://" in text else f"sqlite:///{text}"

@@ -1,0 +1,234 @@
+"""Spool records to rows of the database. Pure: the same records always make the same rows, so that sending twice changes nothing."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import models
+from .recording import DAY_NS, FORMAT, MAX_BLOCK, PLAIN, STITCHED, UNCOUNTED, JobIdentity
+from .spool import Damage, Iterations, Kind, decode, little_endian
+
+Row = dict[str, Any]
+
+
+class FormatError(ValueError):
+    """The spool was written in a format that this program does not know; it must be left for one that does."""
+
+
+@dataclass
+class Rows:
+    """Rows by table name, ready to insert in any order. damaged: records that could not be used, each with the reason."""
+
+    tables: dict[str, list[Row]] = field(default_factory=lambda: defaultdict(list))
+    damaged: list[str] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.tables.values()))
+
+
+def rows_of_segment(data: bytes, fallback_identity: bytes | None = None) -> tuple[Rows, bytes | None]:
+    """The rows of one segment's bytes, and the body of its identity record.
+
+    fallback_identity: that of another segment of the same spool, for one whose own is damaged. Without any, all its records count
+    as damaged. Raises FormatError for a format of the future.
+    """
+    damage = Damage()
+    records = list(decode(data, damage))
+    found = Rows()
+    found.damaged += ["unreadable bytes"] * damage.records
+    identity = next((record.body for record in records if record.kind == Kind.IDENTITY), None)
+    try:
+        job = _job_row(identity) if identity is not None else None
+    except FormatError:
+        raise
+    except (ValueError, TypeError, KeyError) as error:
+        found.damaged.append(f"identity: {error}")
+        job = identity = None
+    if job is None and fallback_identity is not None:
+        job = _job_row(fallback_identity)
+    if job is None:
+        found.damaged += ["a record of nobody knows which job"] * len(records)
+        return found, None
+    key = {name: job[name] for name in models.PROCESS_KEY}
+    found.tables["jobs"].append(job)
+    iterations: list[tuple[int, Iterations]] = []
+    for record in records:
+        try:
+            if record.kind == Kind.ITERATIONS:
+                iterations.append((record.sequence, _checked(Iterations.decode(record.body))))
+            elif record.kind in _MAKERS:
+                table, make = _MAKERS[record.kind]
+                found.tables[table].append({**key, **make(record.sequence, _object(record.body))})
+            elif record.kind != Kind.IDENTITY:
+                found.damaged.append(f"a record of unknown kind {record.kind}")
+        except (ValueError, TypeError, KeyError) as error:
+            found.damaged.append(f"{type(error).__name__}: {error}")
+    found.tables["iteration_blocks"] += [{**key, **_iteration_row(*entry)} for entry in merged(iterations)]
+    return found, identity
+
+
+def merged(records: Iterable[tuple[int, Iterations]]) -> list[tuple[int, Iterations]]:
+    """Joins (sequence, iterations) of one segment that follow on each other, up to MAX_BLOCK; the first's sequence is the result's.
+
+    The recorder writes each second, so that little is lost with a killed process; the database wants long arrays.
+    """
+    found: list[tuple[int, Iterations]] = []
+    for sequence, block in records:
+        last = found[-1][1] if found else None
+        if last is not None and _follows(last, block):
+            offset = len(last.durations)
+            stride = last.stride if offset > 1 else block.first_step - last.first_step
+            joined = Iterations(
+                last.first_step, stride, last.started_ns, block.ended_ns, list(last.runs), last.durations[:]
+            )
+            joined.durations.extend(block.durations)
+            for first, count, arm in block.runs:
+                if joined.runs[-1][2] == arm:
+                    joined.runs[-1] = (joined.runs[-1][0], joined.runs[-1][1] + count, arm)
+                else:
+                    joined.runs.append((first + offset, count, arm))
+            found[-1] = (found[-1][0], joined)
+        else:
+            found.append((sequence, block))
+    return found
+
+
+def _follows(last: Iterations, block: Iterations) -> bool:
+    gap = block.first_step - (last.first_step + (len(last.durations) - 1) * last.stride)
+    strides = {gap}
+    if len(last.durations) > 1:
+        strides.add(last.stride)
+    if len(block.durations) > 1:
+        strides.add(block.stride)
+    return (
+        gap > 0
+        and len(strides) == 1
+        and len(last.durations) + len(block.durations) <= MAX_BLOCK
+        and last.ended_ns // DAY_NS == block.ended_ns // DAY_NS
+    )
+
+
+def _checked(block: Iterations) -> Iterations:
+    if not all(math.isfinite(value) and value >= 0 for value in block.durations):
+        raise ValueError("iterations: a duration is negative or no number")
+    if any(arm not in (PLAIN, STITCHED, UNCOUNTED) for _, _, arm in block.runs):
+        raise ValueError("iterations: an arm that does not exist")
+    return block
+
+
+def _iteration_row(sequence: int, block: Iterations) -> Row:
+    counts, sums = [0, 0, 0], [0.0, 0.0, 0.0]
+    for first, count, arm in block.runs:
+        counts[arm] += count
+        sums[arm] += math.fsum(block.durations[first : first + count])
+    row: Row = {
+        "day": block.ended_ns // DAY_NS,
+        "sequence": sequence,
+        "started_ns": block.started_ns,
+        "ended_ns": block.ended_ns,
+        "first_step": block.first_step,
+        "stride": block.stride,
+        "arms": json.dumps(block.runs, separators=(",", ":")),
+        "durations": little_endian(block.durations),
+    }
+    for arm, name in ((PLAIN, "plain"), (STITCHED, "stitched"), (UNCOUNTED, "uncounted")):
+        row[f"{name}_count"] = counts[arm]
+        row[f"{name}_ns"] = round(sums[arm] * 1e3)
+    return row
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    facts = json.loads(body)
+    if not isinstance(facts, dict):
+        raise ValueError("not a JSON object")
+    return facts
+
+
+def _job_row(body: bytes) -> Row:
+    about = _object(body)
+    if about["format"] != FORMAT:
+        raise FormatError(f"a spool of format {about['format']!r}; this program reads format {FORMAT}")
+    job = JobIdentity.from_json(about["job"])
+    row = job.to_json()
+    row["labels"] = json.dumps(row["labels"], sort_keys=True)
+    return {
+        **row,
+        "process": str(about["process"]),
+        "host": str(about["host"]),
+        "pid": int(about["pid"]),
+        "started_ns": int(about["started_ns"]),
+    }
+
+
+def _arm_block(_sequence: int, facts: Mapping[str, Any]) -> Row:
+    durations = [int(value) for value in facts["durations_ns"]]
+    if not durations or min(durations) < 0 or sum(durations) == 0:
+        raise ValueError("a block without time in it")
+    if facts["arm"] not in (PLAIN, STITCHED):
+        raise ValueError(f"a block of arm {facts['arm']!r}")
+    mean = math.fsum(durations) / len(durations)
+    return {
+        "pair": int(facts["pair"]),
+        "arm": int(facts["arm"]),
+        "ended_ns": int(facts["time_ns"]),
+        "first_step": int(facts["first_step"]),
+        "count": len(durations),
+        "mean_ns": mean,
+        "median_ns": float(statistics.median(durations)),
+        "variance_ns2": statistics.variance(durations, mean) if len(durations) > 1 else 0.0,
+    }
+
+
+def _cluster(sequence: int, facts: Mapping[str, Any]) -> Row:
+    inner = facts["facts"]
+    return {
+        "name": str(facts["name"]),
+        "sequence": sequence,
+        "state": str(inner.get("state", "")),
+        "facts": json.dumps(inner),
+    }
+
+
+def _event(sequence: int, facts: Mapping[str, Any]) -> Row:
+    return {
+        "sequence": sequence,
+        "time_ns": int(facts["time_ns"]),
+        "kind": str(facts["kind"]),
+        "message": str(facts["message"]),
+        "facts": json.dumps(facts["facts"]),
+    }
+
+
+def _loss(sequence: int, facts: Mapping[str, Any]) -> Row:
+    lost = int(facts["lost"])
+    message = f"{lost} records of this process were lost so far: {facts['reason'] or 'the spool was full'}"
+    return _event(sequence, {**facts, "kind": LOSS_EVENT, "message": message, "facts": {"lost": lost}})
+
+
+def _job_end(_sequence: int, facts: Mapping[str, Any]) -> Row:
+    inner = facts["facts"]
+    return {
+        "ended_ns": int(facts["time_ns"]),
+        "phase": str(inner.get("phase", "")),
+        "reason": str(inner.get("reason") or ""),
+        "overhead_ns": int(inner.get("overhead_ns", 0)),
+        "facts": json.dumps(inner),
+    }
+
+
+LOSS_EVENT = "records-lost"
+"""Kind of the event whose facts say how many records a process had lost up to then."""
+
+_MAKERS: dict[int, tuple[str, Callable[[int, Mapping[str, Any]], Row]]] = {
+    Kind.ARM_BLOCK: ("arm_blocks", _arm_block),
+    Kind.CLUSTER: ("clusters", _cluster),
+    Kind.EVENT: ("events", _event),
+    Kind.LOSS: ("events", _loss),
+    Kind.JOB_END: ("job_ends", _job_end),
+}
