@@ -252,10 +252,10 @@ def _nest_text(nest: NestCode, name: str, writer: _Writer) -> str:
     clip = "last_row = last_row < rows ? last_row : rows;"
     if nest.per_task:
         lines.append("  for (long long task = first_task; task < last_task; ++task) {")
-        lines.append("  const long long first_row = task * rows_per_task;")
-        lines.append("  long long last_row = first_row + rows_per_task;")
-        lines.append(f"  {clip}")
-        lines.extend(writer.body(nest.body, 1))
+        lines.append("    const long long first_row = task * rows_per_task;")
+        lines.append("    long long last_row = first_row + rows_per_task;")
+        lines.append(f"    {clip}")
+        lines.extend(writer.body(nest.body, 2))
         lines.append("  }")
     else:
         lines.append("  const long long first_row = first_task * rows_per_task;")

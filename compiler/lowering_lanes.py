@@ -11,7 +11,8 @@ from . import loops
 from .graph import DType, Graph
 from .loops import Collapse, Combine, Local, Loop, LoopKind, Store
 from .lowering_context import BufferNumbers, Context, accumulator_dtype, kind_of, needs_store, partial_dtype
-from .lowering_rows import Member, _result_number, scalar_graph
+from .lowering_passes import Member, result_number
+from .lowering_rows import scalar_graph
 from .lowering_values import Emitter
 from .mapping import SegmentKind, result_position, roots_of, spans_rows
 from .plan_access import Request, trace
@@ -203,7 +204,7 @@ class LaneLowering:
                 names = dict(zip(body.parameters, [*state, *values], strict=True))
                 state = scalar_graph(self.emitter, body, names, depth)
             for number in member.segment.nodes:
-                self._publish(number, position, state[_result_number(self.graph, number)], writes)
+                self._publish(number, position, state[result_number(self.graph, number)], writes)
 
     def _store_value(self, member: Member, writes: list[loops.Statement]) -> None:
         node = member.segment.node

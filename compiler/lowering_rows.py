@@ -8,10 +8,8 @@ accumulate in locals of the task and leave one partial result per task.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from . import loops
 from .graph import DType, Graph
@@ -24,80 +22,38 @@ from .lowering_context import (
     needs_store,
     partial_dtype,
 )
+from .lowering_passes import (
+    BLOCK_ROWS,
+    SQUARE_LANES,
+    Member,
+    Split,
+    assign_passes,
+    by_shape,
+    crosses_memory,
+    indices_of,
+    inner_pieces,
+    is_reduced,
+    result_number,
+    split_row,
+)
 from .lowering_tiles import Tiles, Visit, plan_tiles
 from .lowering_values import Emitter, RowResult
 from .mapping import (
     RowMap,
     Segment,
     SegmentKind,
-    _pieces,
     boundaries,
     divisor_near,
     result_position,
     roots_of,
     spans_rows,
 )
-from .plan_access import Choose, FromIndex, Load, Request, Trace, trace
+from .plan_access import Load, Request, Trace, trace
 from .plan_index import ZERO, Index, Var, linear
 from .schemes import within
 
-LONG_SUM = (
-    16384  # elements of a row above which a sum is cut into blocks: a lane then adds up at most 512 numbers in a row
-)
+LONG_SUM = 16384  # elements of a row above which a sum is cut into blocks: a lane adds up at most 512 numbers in a row
 BLOCK = 4096
-
-
-@dataclass
-class Split:
-    """The loops over a row of `size` elements: (variable, stride) from the outermost in, then `unrolled` elements
-    written out."""
-
-    size: int
-    variables: tuple[tuple[Var, int], ...]
-    unrolled: int
-
-    def inner(self, unrolled: int) -> Index:
-        """The position within the row."""
-        position = Index(unrolled)
-        for variable, stride in self.variables:
-            position = position + Index.of_var(variable) * stride
-        return position
-
-
-def split_row(size: int, wanted: set[int], required: set[int], unroll_below: int) -> Split:
-    """Loops for a row: split at all `required` strides and at those of `wanted` that divide evenly."""
-    chosen = sorted(required)
-    for cut in sorted(wanted - required):
-        fits = all(cut % c == 0 if c < cut else c % cut == 0 for c in chosen)
-        if fits and size % cut == 0:
-            chosen = sorted([*chosen, cut])
-    cuts = [1, *[cut for cut in chosen if 1 < cut < size], size]
-    extents = [(above // below, below) for below, above in itertools.pairwise(cuts) if above > below]
-    unrolled = 1
-    while len(extents) > 1 and extents[0][0] * unrolled <= unroll_below and unrolled * extents[0][0] <= 16:
-        unrolled *= extents.pop(0)[0]
-    variables = tuple((Var(f"k{size}_{stride}", extent), stride) for extent, stride in reversed(extents))
-    return Split(size, variables, unrolled)
-
-
-@dataclass
-class Member:
-    """A segment of a pass with what lowering it needs to know."""
-
-    segment: Segment
-    mapping: RowMap
-    number: int = 0
-    spans: bool = False
-    slice_size: int = 1
-    accumulator: DType = DType.F32
-    reduced_strides: list[tuple[int, int, bool]] = field(default_factory=list)
-    local: str = ""
-    local_dtype: DType = DType.F32
-    in_lanes: bool = True
-    lanes: list[str] = field(default_factory=list)
-    kept_depth: int = -1  # position of the innermost kept loop
-    reduced_outside: bool = False
-    lane_reduced: bool = False
 
 
 class RowLowering:
@@ -116,13 +72,15 @@ class RowLowering:
         """Task scope, the loop over the task's rows with all passes, and the task's partial results."""
         emitter, nest = self.emitter, self.context.nest
         passes = assign_passes(self.context)
+        if crosses_memory(self.context, passes):
+            return self._square_body(passes[0])
         for size in {mapping.inner for _, mapping in nest.placed}:
             self.splits[size] = self._split(size)
         emitter.push(None)
         emitter.push(self.context.row)
         self._plan_tiles(passes)
         for members in passes:
-            for group in _by_shape(self.graph, members):
+            for group in by_shape(self.graph, members):
                 self._pass(group)
             emitter.tiles.filled |= self._filling
             self._filling.clear()
@@ -131,6 +89,32 @@ class RowLowering:
         for member, local, count in self.flushes:
             self._flush(member, local, count)
         return emitter.pop()
+
+    def _square_body(self, members: list[Member]) -> tuple[loops.Statement, ...]:
+        """The body of a nest that transposes: squares of BLOCK_ROWS rows by as many lanes, so that a cache line that is
+        read for one row is still there for its neighbours."""
+        emitter, size = self.emitter, members[0].mapping.inner
+        split = self._split(size)
+        innermost, stride = split.variables[-1]
+        lanes = divisor_near(innermost.extent, SQUARE_LANES)
+        if lanes >= self.context.target.unroll_row:
+            split = split_row(size, {s * stride for s in (1, lanes)} | {s for _, s in split.variables}, set(), 1)
+        self.splits[size] = split
+        emitter.push(None)
+        for variable, _ in split.variables[:-1]:
+            emitter.push(variable)
+        emitter.push(self.context.row)
+        emitter.push(split.variables[-1][0])
+        self._innermost(members, split, general=False)
+        lane, body = split.variables[-1][0], emitter.pop()
+        emitter.put(Loop(lane, lane.extent, LoopKind.SIMD, body))
+        body = emitter.pop()
+        row = self.context.row
+        emitter.put(Loop(row, row.extent, LoopKind.SERIAL, body, bounds=("block_first", "block_last")))
+        for variable, _ in reversed(split.variables[:-1]):
+            body = emitter.pop()
+            emitter.put(Loop(variable, variable.extent, LoopKind.SERIAL, body))
+        return (loops.Blocks(BLOCK_ROWS, emitter.pop()),)
 
     def _roots(self, member: Member, inner: Index) -> tuple[Request, ...]:
         return roots_of(self.graph, member.segment, member.mapping.point(self.row_index, inner))
@@ -146,7 +130,7 @@ class RowLowering:
             member = Member(segment, mapping)
             roots = self._roots(member, Index.of_var(variable))
             steps = trace(self.graph, roots, self.context.stored)
-            wanted |= boundaries(_indices(self.graph, steps, roots), variable)
+            wanted |= boundaries(indices_of(self.graph, steps, roots), variable)
             if segment.reduces:
                 pieces = inner_pieces(segment, mapping)
                 required |= {stride for stride, _, _ in pieces} - {1}
@@ -442,7 +426,7 @@ class RowLowering:
         nodes = member.segment.nodes
         for node_number in nodes:
             node = self.graph.nodes[node_number]
-            local = member.lanes[_result_number(self.graph, node_number)] if general else member.local
+            local = member.lanes[result_number(self.graph, node_number)] if general else member.local
             accumulator = node.dtype if general else member.accumulator
             self._apply_init_to(member, local, accumulator)
             self.emitter.row_results[node_number] = RowResult(local, member.slice_size, True, accumulator)
@@ -521,69 +505,3 @@ def scalar_graph(emitter: Emitter, body: Graph, names: dict[int, str], depth: in
             operands = tuple(names[operand] for operand in node.operands)
             names[i] = emitter.let(node.dtype, loops.Compute(node, dtypes, operands), depth)
     return [names[output] for output in body.outputs]
-
-
-def inner_pieces(segment: Segment, mapping: RowMap) -> list[tuple[int, int, bool]]:
-    """The position within a row in digits: (stride, extent, reduced), cut where kept and reduced dimensions meet."""
-    found: list[tuple[int, int, bool]] = []
-    taken = 1
-    for part in mapping.parts:
-        if part.row_stride is not None:
-            continue
-        for stride, extent in _pieces(segment, part):
-            found.append((taken * (stride // part.stride), extent, segment.is_reduced_at(stride)))
-        taken *= part.extent
-    return found
-
-
-def is_reduced(pieces: list[tuple[int, int, bool]], stride: int) -> bool:
-    return any(reduced for start, extent, reduced in pieces if start <= stride < start * extent)
-
-
-def assign_passes(context: Context) -> list[list[Member]]:
-    """The nest's segments by pass: one more than the passes of the row results that a segment reads."""
-    pass_of: dict[int, int] = {}
-    passes: list[list[Member]] = []
-    row = Index.of_var(context.row)
-    for segment, mapping in sorted(context.nest.placed, key=lambda item: item[0].node):
-        if not needs_store(context, segment):
-            continue
-        roots = roots_of(context.graph, segment, mapping.point(row, Index.of_var(within(mapping.inner))))
-        steps = trace(context.graph, roots, context.stored)
-        number = max((pass_of[r.node] + 1 for r, _ in steps.loads() if r.node in pass_of), default=0)
-        if segment.kind is SegmentKind.REDUCE:
-            for node in segment.nodes:
-                pass_of[node] = number
-        while len(passes) <= number:
-            passes.append([])
-        passes[number].append(Member(segment, mapping, number))
-    return passes
-
-
-def _by_shape(graph: Graph, members: list[Member]) -> list[list[Member]]:
-    """Members that share a loop: rows of one size, and no variadic reduction, whose loop stays in order."""
-    found: dict[object, list[Member]] = {}
-    for number, member in enumerate(members):
-        general = graph.nodes[member.segment.node].op == "reduce_general"
-        found.setdefault((member.mapping.inner, number if general else -1), []).append(member)
-    return list(found.values())
-
-
-def _result_number(graph: Graph, node: int) -> int:
-    value = graph.nodes[node].attributes.get("result", 0)
-    assert isinstance(value, int)
-    return value
-
-
-def _indices(graph: Graph, steps: Trace, roots: tuple[Request, ...]) -> list[Index]:
-    """All positions that a loop would have to compute."""
-    found = [linear(root.position, graph.nodes[root.node].shape) for root in roots]
-    for request, step in steps.steps.items():
-        if isinstance(step, Load):
-            found.append(step.flat)
-            found.extend(bound.index for bound in request.guard)
-        elif isinstance(step, FromIndex):
-            found.append(step.index)
-        elif isinstance(step, Choose):
-            found.extend(bound.index for guard, _ in step.cases for bound in guard)
-    return found

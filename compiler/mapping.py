@@ -391,14 +391,14 @@ def reduction_is_legal(graph: Graph, segment: Segment, mapping: RowMap, target: 
     kept_inner = 1
     for part in mapping.parts:
         if part.row_stride is None:
-            for stride, extent in _pieces(segment, part):
+            for stride, extent in pieces_of(segment, part):
                 kept_inner *= 1 if segment.is_reduced_at(stride) else extent
     if kept_inner * 8 > target.tile_bytes:
         return "its accumulators do not fit a tile"
     return None
 
 
-def _pieces(segment: Segment, part: Part) -> Iterator[tuple[int, int]]:
+def pieces_of(segment: Segment, part: Part) -> Iterator[tuple[int, int]]:
     """`part` cut where the segment's dimensions change between kept and reduced: (stride, extent) of each piece."""
     start = 1
     low, high = part.stride, part.stride * part.extent
@@ -410,7 +410,7 @@ def _pieces(segment: Segment, part: Part) -> Iterator[tuple[int, int]]:
 
 
 def _digits(segment: Segment, part: Part) -> Iterator[int]:
-    for stride, _ in _pieces(segment, part):
+    for stride, _ in pieces_of(segment, part):
         yield stride
 
 

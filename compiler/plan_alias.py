@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from .loops import Buffer
 from .lowering_context import Context, needs_store
-from .lowering_rows import assign_passes
+from .lowering_passes import assign_passes
 from .mapping import SegmentKind, roots_of
 from .plan import Plan
 from .plan_access import trace

@@ -219,6 +219,24 @@ def figure_nine() -> Graph:
     return m.done(m.op("multiply", b2, b3))
 
 
+def matrix_transpose(rows: int, columns: int) -> Graph:
+    """A transpose of the innermost dimension, with a vector added on either side of it."""
+    m = Maker("matrix_transpose")
+    x, before, after = m.parameter(rows, columns), m.parameter(columns), m.parameter(rows)
+    y = m.op("transpose", m.op("add", x, m.spread(before, (rows, columns), 1)), permutation=(1, 0))
+    return m.done(m.op("multiply", y, m.spread(after, (columns, rows), 1)))
+
+
+def attention_pool(batch: int, steps: int, size: int) -> Graph:
+    """DIEN's: a masked softmax over time weighs the rows that are added up; outputs: the sum and the weights."""
+    m, flat, shape = Maker("attention_pool"), (batch, steps), (batch, steps, size)
+    x, score, mask = m.parameter(*shape), m.parameter(*flat), m.parameter(*flat, dtype=DType.PRED)
+    masked = m.op("select", mask, score, m.constant(-1e9, flat))
+    e = m.op("exp", m.op("subtract", masked, m.spread(m.reduce(masked, 1, kind="max"), flat, 0)))
+    weights = m.op("divide", e, m.spread(m.reduce(e, 1), flat, 0))
+    return m.done(m.reduce(m.op("multiply", x, m.spread(weights, shape, 0, 1)), 1), weights)
+
+
 def argmax_body() -> Graph:
     m = Maker("argmax_body")
     best, where, value, index = m.parameter(), m.parameter(dtype=DType.S32), m.parameter(), m.parameter(dtype=DType.S32)
@@ -323,6 +341,9 @@ LIBRARY: Mapping[str, Callable[[], Graph]] = {
     "attention_heads": lambda: attention_heads(4, 32, 4, 16),
     "masked_softmax": lambda: masked_softmax(2, 3, 40),
     "lstm_cell": lambda: lstm_cell(5, 64),
+    "matrix_transpose": lambda: matrix_transpose(130, 96),
+    "matrix_transpose_odd": lambda: matrix_transpose(67, 53),
+    "attention_pool": lambda: attention_pool(20, 50, 36),
     "figure_nine": figure_nine,
     "argmax_rows": lambda: argmax(50, 33, 1),
     "argmax_columns": lambda: argmax(50, 33, 0),

@@ -19,6 +19,7 @@ from stitchfleet.compiler.spec import verify
 from .library import (
     LIBRARY,
     adam,
+    attention_pool,
     batch_norm,
     clip_by_global_norm,
     cross_entropy,
@@ -101,9 +102,10 @@ def test_work_that_inlining_would_multiply_is_taken_out_of_line() -> None:
 
 
 def test_an_exponential_needed_twice_is_kept_in_a_tile() -> None:
-    text = str(lower(plan_graph(softmax(4096, 128))))
-    assert text.count("exp(") == 1
-    assert "local tile" in text
+    for graph in (softmax(4096, 128), attention_pool(64, 50, 36)):
+        text = str(lower(plan_graph(graph)))
+        assert text.count("exp(") == 1
+        assert "local tile" in text
 
 
 def loops_in(statements: tuple[Statement, ...]) -> list[Loop]:

@@ -1,0 +1,43 @@
+"""The generated C++ of a handful of telling graphs, word for word. After a change that is meant, write them anew with
+STITCHFLEET_UPDATE_GOLDEN=1 and read the difference."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from stitchfleet.compiler.cpp import render
+from stitchfleet.compiler.graph import Graph
+from stitchfleet.compiler.lowering import lower
+from stitchfleet.compiler.plan import plan_graph
+
+from . import library
+
+FOLDER = Path(__file__).parent.parent / "golden"
+GOLDEN: dict[str, Callable[[], Graph]] = {
+    "softmax": lambda: library.softmax(512, 128),
+    "layer_norm": lambda: library.layer_norm(1024, 256),
+    "layer_norm_gradient": lambda: library.layer_norm_gradient(1024, 256),
+    "adam": lambda: library.adam([(256, 256), (256,), (64, 3)]),
+    "clip_by_global_norm": lambda: library.clip_by_global_norm([(300, 300), (1000,)]),
+    "attention_heads": lambda: library.attention_heads(8, 128, 4, 64),
+    "matrix_transpose": lambda: library.matrix_transpose(1024, 256),
+    "softmax_tiny_rows": lambda: library.softmax(10_000, 4),
+    "embedding_gradient": lambda: library.embedding_gradient(64, 256, 1000),
+    "column_sum_wide": lambda: library.column_sum(12, 30_720),
+}
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_source_is_as_it_was(name: str) -> None:
+    graph = GOLDEN[name]()
+    text = "\n".join(f"// {line}" for line in str(graph).splitlines()) + "\n\n"
+    text += render(lower(plan_graph(graph)), "stitch_kernel")
+    path = FOLDER / f"{name}.cc"
+    if os.environ.get("STITCHFLEET_UPDATE_GOLDEN") == "1":
+        FOLDER.mkdir(exist_ok=True)
+        path.write_text(text)
+    assert path.read_text() == text
