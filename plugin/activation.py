@@ -79,6 +79,7 @@ def activate() -> None:
     from . import hooks_function, hooks_keras, hooks_session, tf_version
 
     hooks_function.install(job, tf_version.polymorphic_function_class())
+    hooks_session.keep_out_of_files(tf_version.graph_class())
     hooks_session.install(job, tf_version.session_class(), tf_version.monitored_session_class())
     hooks_keras.install(job)
     atexit.register(job.close)

@@ -14,11 +14,9 @@ from typing import Any
 
 from . import switch
 from .containment import contained
-from .job import Job
+from .job import GENERATIONS, Job
 from .program import Ticket
 from .switch import SESSION_MARK, Arm
-
-GENERATIONS = 4
 
 
 class _Thread(threading.local):
@@ -99,6 +97,29 @@ def make_hook(job: Job) -> Any:
             return tf.compat.v1.train.SessionRunArgs(mark)
 
     return StitchfleetHook()
+
+
+def keep_out_of_files(graph_class: type[Any]) -> None:
+    """Leaves our constants out of what Python serializes of a graph: graph.pbtxt, meta graphs, SavedModels. Sessions do not go
+    through Python for their graph, so they still have them."""
+    original = graph_class._as_graph_def
+    if getattr(original, "_stitchfleet", False):
+        return
+
+    @contained(None)
+    def strip(serialized: Any) -> None:
+        ours = [i for i, node in enumerate(serialized.node) if node.name.startswith(SESSION_MARK)]
+        for i in reversed(ours):
+            del serialized.node[i]
+
+    @functools.wraps(original)
+    def as_graph_def(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, *args, **kwargs)
+        strip(result[0])
+        return result
+
+    as_graph_def._stitchfleet = True  # type: ignore[attr-defined]
+    graph_class._as_graph_def = as_graph_def
 
 
 def install(job: Job, session_class: type[Any], monitored_session_class: type[Any]) -> None:

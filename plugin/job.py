@@ -27,8 +27,17 @@ from .stitcher import Stitcher
 from .switch import Arm
 
 TICK_MS = 200
+GENERATIONS = 4
+"""Most stitched graphs of one program: the first, and those split around operators that could not be lowered."""
 JUDGED_PAIRS = 24
 """Latest pairs by which it is decided whether stitching pays."""
+
+
+def _op_determinism() -> bool:
+    """Whether the job called tf.config.experimental.enable_op_determinism."""
+    from tensorflow.python.framework import config
+
+    return bool(config.is_op_determinism_enabled())
 
 
 @dataclass
@@ -44,6 +53,7 @@ class Executable:
     metadata: dict[str, Any] = field(default_factory=dict)
     kernel_inputs: list[int] = field(default_factory=list)
     failure: str = ""
+    hlo: str = ""
     good_at_step: int = -1
     verify_target: int = 0
 
@@ -119,6 +129,8 @@ class Job:
         program = Program(unique, kind, self.settings)
         if self.settings.mode == "observe":
             program.refuse("mode observe: measure only")
+        elif self.settings.mode == "auto" and _op_determinism():
+            program.refuse("op determinism is on: arms that change with the time would make two runs differ")
         if self.native is None:
             program.refuse(self.native_reason or "the native library is not there")
         self.programs.append(program)
@@ -193,6 +205,14 @@ class Job:
                 self._enter_stitched(program)
 
     def _kernels_arrived(self, program: Program) -> None:
+        unknown = self.stitcher.excluded_ops - program.excluded_ops
+        if unknown and program.generation + 1 < GENERATIONS:
+            # Split the clusters around what could not be lowered: the next graph of the stitched arm leaves it out.
+            program.generation += 1
+            self._requests_pending = True
+            program.enter(Phase.TRACE)
+            self.records.event("split", f"clusters are split around {', '.join(sorted(unknown))}")
+            return
         ready = [e for e in self._executables_of(program) if e.state == "ready"]
         if ready:
             program.enter(Phase.BASELINE)
@@ -291,6 +311,7 @@ class Job:
         metadata = kernel["metadata"]
         executable.library = pathlib.Path(kernel["library"])
         executable.metadata, executable.kernel_inputs = metadata, list(kernel["kernel_inputs"])
+        executable.hlo = str(kernel.get("hlo", ""))
         try:
             self.native.install(
                 executable.signature,

@@ -116,6 +116,8 @@ class Program:
         """Time of steps that stitching itself cost: the trace and verify steps beyond a plain step's."""
         self.plan: ClusterPlan | None = None
         self.cluster_count = 0
+        self.excluded_ops: frozenset[str] = frozenset()
+        """Operators that were kept out of its clusters because they could not be lowered."""
         self.writes_variables = False
         self.steps_by_arm = collections.Counter[Arm]()
         self.schedule = Schedule(name, settings.block_steps, settings.pairs, settings.plain_share)
@@ -123,10 +125,11 @@ class Program:
 
     # ---- what the graph said (called while TensorFlow offers it, on the step's thread)
 
-    def note_plan(self, plan: ClusterPlan, count: int) -> None:
-        """The clusters of one graph of this program; later graphs (other shapes) add to the first."""
-        self.plan = plan if self.plan is None or len(plan.clusters) > len(self.plan.clusters) else self.plan
-        self.cluster_count = max(self.cluster_count, count)
+    def note_plan(self, plan: ClusterPlan, count: int, excluded_ops: frozenset[str]) -> None:
+        """The clusters of one graph of this program: its latest one, or the largest of several (other shapes)."""
+        newer = excluded_ops != self.excluded_ops
+        if self.plan is None or newer or len(plan.clusters) >= len(self.plan.clusters):
+            self.plan, self.cluster_count, self.excluded_ops = plan, count, excluded_ops
 
     def refuse(self, reason: str) -> None:
         """The program stays plain."""

@@ -56,6 +56,7 @@ class Work:
     arguments: list[Argument]
     key: str
     graph: Graph | None = None
+    hlo: str = ""
 
 
 class Service:
@@ -96,12 +97,14 @@ class Service:
             if self._answer_from_cache(work):  # another job may have made it meanwhile
                 continue
             try:
-                work.graph = import_hlo_proto(lowering.lower(work.body, work.arguments)).graph
+                hlo = lowering.lower(work.body, work.arguments)
+                work.graph = import_hlo_proto(hlo).graph
+                work.hlo = self._keep_hlo(work, hlo)
                 ready.append(work)
             except LoweringError as error:
                 self._fail(work, str(error), error.ops)
             except UnsupportedHloError as error:
-                self._fail(work, str(error), ())
+                self._fail(work, str(error), sorted({op.op_type for op in error.ops if op.op_type}))
             except Exception as error:
                 traceback.print_exc()
                 self._fail(work, f"{type(error).__name__}: {error}", (), keep=False)
@@ -115,7 +118,7 @@ class Service:
             if outcome.entry is None:
                 self._fail(work, outcome.failure or "unknown failure", (), keep=outcome.permanent)
             else:
-                self._store(work, {"entry": outcome.entry.key})
+                self._store(work, {"entry": outcome.entry.key, "hlo": work.hlo})
                 self._send_kernel(work, outcome.entry)
 
     def _answer_from_cache(self, work: Work) -> bool:
@@ -130,6 +133,7 @@ class Service:
         entry = self.kernels.find(known.get("entry", ""))
         if entry is None:
             return False
+        work.hlo = str(known.get("hlo", ""))
         self._send_kernel(work, entry)
         return True
 
@@ -141,9 +145,20 @@ class Service:
                     "library": str(entry.library),
                     "metadata": json.loads(entry.metadata.to_json()),
                     "kernel_inputs": lowering.kernel_inputs(work.arguments),
+                    "hlo": work.hlo,
                 },
             }
         )
+
+    def _keep_hlo(self, work: Work, hlo: bytes) -> str:
+        """Keeps the HLO for `stitchfleet explain` and `compile`; its path, or "" where it cannot be kept."""
+        path = self.index.parent / "hlo" / f"{work.cluster}_{work.key[:8]}.pb"
+        try:
+            path.parent.mkdir(exist_ok=True, mode=0o700)
+            path.write_bytes(hlo)
+            return str(path)
+        except OSError:
+            return ""
 
     def _fail(self, work: Work, line: str, ops: Sequence[str], keep: bool = True) -> None:
         if keep:

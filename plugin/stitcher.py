@@ -21,7 +21,7 @@ _WRITES = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter", 
 
 @dataclass
 class KnownCluster:
-    """One structure, wherever it stands: its body, how often it was put into a graph, and where."""
+    """One structure, wherever it stands: its body, how often it is in the last graph that has it, and where."""
 
     cluster: Cluster
     instances: int = 0
@@ -78,10 +78,11 @@ class Stitcher:
         clusters = [cluster for cluster in plan.clusters if not self._switched_off(cluster.name)]
         with self._lock:
             for cluster in clusters:
-                known = self.clusters.setdefault(cluster.name, KnownCluster(cluster))
-                known.instances += 1
-                known.scopes.append(cluster.scope)
-        program.note_plan(plan, len(clusters))
+                self.clusters.setdefault(cluster.name, KnownCluster(cluster))
+            for name in {cluster.name for cluster in clusters}:
+                scopes = [cluster.scope for cluster in clusters if cluster.name == name]
+                self.clusters[name].instances, self.clusters[name].scopes = len(scopes), scopes
+        program.note_plan(plan, len(clusters), frozenset(self.excluded_ops))
         return rewrite.apply_clusters(placed, self._definitions, clusters) if clusters else None
 
     def _switched_off(self, name: str) -> bool:

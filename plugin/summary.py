@@ -126,6 +126,7 @@ def cluster_facts(job: Job) -> Iterable[dict[str, Any]]:
                     "inputs": [described["shape"] for described in executable.inputs],
                     "kernel": executable.metadata.get("symbol"),
                     "library": str(executable.library) if executable.library else None,
+                    "hlo": executable.hlo or None,
                     "failure": executable.failure,
                     "intermediate_bytes": executable.metadata.get("intermediate_bytes"),
                     "bytes_read": executable.metadata.get("bytes_read"),

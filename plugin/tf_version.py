@@ -29,6 +29,14 @@ def monitored_session_class() -> type[Any]:
     return found
 
 
+def graph_class() -> type[Any]:
+    """The Python graph, whose `_as_graph_def` every serialization goes through."""
+    from tensorflow.python.framework import ops
+
+    found: type[Any] = ops.Graph
+    return found
+
+
 def tensorflow_cc_library() -> str:
     """The shared library that holds the grappler C API; the pip wheel's link flags leave it out."""
     return "libtensorflow_cc.so.2"

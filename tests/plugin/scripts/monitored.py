@@ -1,7 +1,11 @@
-"""A v1 MonitoredTrainingSession with its default hooks and a legacy Adam; prints the losses."""
+"""A v1 MonitoredTrainingSession with its default hooks and a legacy Adam; prints the losses.
+
+monitored.py STEPS [FOLDER [SECONDS]]: FOLDER for checkpoints ("": none); pauses so long after some steps.
+"""
 
 import json
 import sys
+import time
 
 import numpy as np
 import tensorflow as tf
@@ -18,7 +22,9 @@ step = v1.train.get_or_create_global_step()
 train = v1.train.AdamOptimizer(0.01).minimize(loss, global_step=step)
 data = np.random.RandomState(0).rand(32, 16).astype("float32")
 losses = []
-with v1.train.MonitoredTrainingSession(checkpoint_dir=sys.argv[2] if len(sys.argv) > 2 else None) as session:
-    for _ in range(int(sys.argv[1])):
+with v1.train.MonitoredTrainingSession(checkpoint_dir=(sys.argv[2] if len(sys.argv) > 2 else "") or None) as session:
+    for i in range(int(sys.argv[1])):
+        if i == 14 and len(sys.argv) > 3:
+            time.sleep(float(sys.argv[3]))
         losses.append(float(session.run([loss, train], {x: data})[0]))
 print(json.dumps(losses))

@@ -1,0 +1,72 @@
+"""The ways people train, stitched: loops, Keras with changing batch sizes, sessions; what jobs write holds nothing of ours."""
+
+from __future__ import annotations
+
+import pathlib
+
+from .conftest import Finished, RunJob
+from .test_faults import COLD, QUICK, main_program, relative_difference, states
+
+TEXT_OF_OURS = (b"stitchfleet", b"Stitchfleet")
+
+
+def test_keras_fit_with_a_smaller_last_batch_is_stitched_at_both_sizes(run_job: RunJob, run_plain: RunJob) -> None:
+    job = run_job("keras_fit.py", "60", COLD, environment=QUICK)
+    assert job.code == 0, job.err
+    assert main_program(job)["phase"] == "stitched", job.err
+    shapes = {
+        entry["inputs"][0][0]
+        for cluster in job.summary["clusters"]
+        for entry in cluster["executables"]
+        if entry["calls"].get("stitched") and entry["inputs"] and entry["inputs"][0]
+    }
+    assert {32, 700 % 32} <= shapes
+    calls = job.summary["calls"]
+    assert calls["stitched"] > 10 * calls["fallback"]
+    plain = run_plain("keras_fit.py", "60")
+    assert relative_difference(job.result, plain.result) < 1e-3
+
+
+def test_a_monitored_session_with_its_default_hooks_is_stitched(run_job: RunJob, run_plain: RunJob) -> None:
+    job = run_job("monitored.py", "400", "", COLD, environment=QUICK)
+    assert job.code == 0, job.err
+    assert main_program(job)["kind"] == "session"
+    assert main_program(job)["phase"] == "stitched", job.err
+    assert "stitched" in states(job)
+    assert relative_difference(job.result, run_plain("monitored.py", "400").result) < 1e-3
+
+
+def test_clusters_are_split_around_an_operator_that_cannot_be_lowered(run_job: RunJob, run_plain: RunJob) -> None:
+    job = run_job("unsupported.py", "400", COLD, environment=QUICK)
+    assert job.code == 0, job.err
+    assert main_program(job)["phase"] == "stitched", job.err
+    assert job.summary["stayed_out"]["cannot be lowered to a kernel"] == {"Bitcast": 1}
+    assert job.summary["calls"]["stitched"] > 100
+    assert relative_difference(job.result, run_plain("unsupported.py", "400", "0").result) < 1e-3
+
+
+def test_what_a_job_writes_holds_nothing_of_ours(run_job: RunJob, tmp_path: pathlib.Path) -> None:
+    job = run_job("exports.py", str(tmp_path / "out"), COLD, environment=QUICK)
+    assert job.code == 0, job.err
+    assert any(program["steps_stitched"] > 5 for program in job.summary["programs"])
+    written = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    assert len(written) >= 8
+    for path in written:
+        data = path.read_bytes()
+        assert not any(word in data for word in TEXT_OF_OURS), path
+
+
+def test_clusters_are_switched_off_by_name_in_the_environment(run_job: RunJob) -> None:
+    environment = {**QUICK, "STITCHFLEET_DISABLE_CLUSTERS": "normalization"}
+    job = run_job("loop.py", "300", COLD, environment=environment)
+    assert job.code == 0, job.err
+    names = {cluster["name"] for cluster in job.summary["clusters"]}
+    assert names
+    assert not any(name.startswith("normalization") for name in names)
+
+
+def test_op_determinism_keeps_the_job_plain_and_says_so(run_job: RunJob, run_plain: RunJob) -> None:
+    job: Finished = run_job("deterministic.py", environment=QUICK)
+    assert job.code == 0, job.err
+    assert "determinism" in str(main_program(job)["reason"])
+    assert job.result == run_plain("deterministic.py").result
