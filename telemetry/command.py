@@ -1,0 +1,205 @@
+"""`stitchfleet jobs`, `stitchfleet report` and `stitchfleet db`. A mistake of the person's gives one line and exit status 2."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import pathlib
+import sys
+import time
+from collections.abc import Iterator
+
+import sqlalchemy as sa
+
+from . import database, places, shipper
+from .database import DatabaseError
+from .details import detail
+from .page import as_html, detailed_jobs
+from .recording import DAY_NS
+from .report import as_csv, as_json, as_text, job_facts, jobs_text
+from .weekly import freeze, one_process_for_each_job, processes, week_report
+from .weeks import Week
+
+DATABASE_HELP = (
+    "SQLAlchemy URL or SQLite file; default: $STITCHFLEET_DATABASE, else stitchfleet.db in the user's cache folder"
+)
+
+
+def _complain(command: str, text: object) -> int:
+    print(f"stitchfleet {command}: {text}", file=sys.stderr)
+    return 2
+
+
+@contextlib.contextmanager
+def _reading(given: str | None) -> Iterator[sa.Connection]:
+    """A connection to the database, after what lies in spools on this machine was brought there.
+
+    Without an explicit name the default database is made where it is missing. Raises DatabaseError.
+    """
+    url = places.database_url(given)
+    file = database.file_of(url)
+    if given is not None and file is not None and not file.exists():
+        raise DatabaseError(f"there is no database {file}")
+    engine = database.open_engine(url)
+    try:
+        if given is None:
+            database.upgrade(engine)
+            _drain(engine)
+        with engine.connect() as connection:
+            database.check(connection)
+            yield connection
+    except sa.exc.SQLAlchemyError as error:
+        reason = str(getattr(error, "orig", None) or error).splitlines()[0]
+        raise DatabaseError(f"the database {file or url} cannot be used: {reason}") from None
+    finally:
+        engine.dispose()
+
+
+def _drain(engine: sa.Engine) -> None:
+    done = shipper.ship_all(places.records_folder(), engine)
+    for reason in sorted(set(done.kept)):
+        print(f"stitchfleet: some records stay in their spool: {reason}", file=sys.stderr)
+    if done.damaged:
+        print(f"stitchfleet: {len(done.damaged)} damaged records were passed over", file=sys.stderr)
+
+
+class JobsCommand:
+    """`stitchfleet jobs`."""
+
+    help = (
+        "Lists the training jobs that were recorded, the newest first: when they ran, how many iterations were stitched, what an\n"
+        "iteration saved with its 95% interval, and the device-time the whole job saved. Before that, records that still lie in\n"
+        "spools on this machine are brought into the database (not where --database names another one)."
+    )
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--database", metavar="URL", help=DATABASE_HELP)
+        parser.add_argument("--json", action="store_true", help="a JSON array, one object a job")
+        parser.epilog = "examples:\n  stitchfleet jobs\n  stitchfleet jobs --json --database fleet.db"
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        try:
+            with _reading(arguments.database) as connection:
+                found = one_process_for_each_job(processes(connection, None))
+        except DatabaseError as error:
+            return _complain("jobs", error)
+        if arguments.json:
+            print(json.dumps([job_facts(job) for job in found], indent=2))
+        elif found:
+            print(jobs_text(found), end="")
+        else:
+            print("no job has been recorded yet; `stitchfleet run -- python train.py` records one")
+        return 0
+
+
+class ReportCommand:
+    """`stitchfleet report`."""
+
+    help = (
+        "The device-hours that stitching saved in a week (Monday to Sunday, UTC), as an estimate with its 95% interval, job by job\n"
+        "and in total. Jobs without a measurement are listed as unmeasured and are in no total. What it means and how it is\n"
+        "measured is printed with it."
+    )
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--week", metavar="YYYY-Www", help="ISO week, like 2026-W07; default: the current one")
+        parser.add_argument("--database", metavar="URL", help=DATABASE_HELP)
+        parser.add_argument(
+            "--format", choices=("table", "json", "csv", "html"), default="table", help="html is one page with pictures"
+        )
+        parser.add_argument("--output", metavar="FILE", type=pathlib.Path, help="write there instead of printing")
+        parser.epilog = (
+            "examples:\n  stitchfleet report\n  stitchfleet report --week 2026-W07 --format html --output week.html"
+        )
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        try:
+            week = Week.parse(arguments.week) if arguments.week else Week.at(time.time_ns())
+        except ValueError as error:
+            return _complain("report", error)
+        try:
+            with _reading(arguments.database) as connection:
+                report = week_report(connection, week)
+                if arguments.format == "html":
+                    chosen = detailed_jobs(report)
+                    text = as_html(report, {job.key: detail(connection, job.key, week) for job in chosen})
+                else:
+                    text = {"table": as_text, "json": as_json, "csv": as_csv}[arguments.format](report)
+        except DatabaseError as error:
+            return _complain("report", error)
+        if arguments.output is None:
+            print(text, end="")
+            return 0
+        try:
+            arguments.output.write_text(text)
+        except OSError as error:
+            return _complain("report", f"{arguments.output} cannot be written: {error.strerror}")
+        return 0
+
+
+class DatabaseCommand:
+    """`stitchfleet db`."""
+
+    help = (
+        "Looks after the database.\n\n"
+        "  upgrade   makes the tables, or brings those of an older version up to date (nothing is lost; older programs go on)\n"
+        "  check     says whether this program can work with the database; exit status 1 where it cannot\n"
+        "  prune     drops the iterations of whole weeks that ended more than --keep-days ago; the weeks' figures are kept, and\n"
+        "            reports on them stay what they were"
+    )
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("action", choices=("upgrade", "check", "prune"))
+        parser.add_argument("--database", metavar="URL", help=DATABASE_HELP)
+        parser.add_argument("--keep-days", type=int, default=28, metavar="N", help="for prune; default 28")
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        url = places.database_url(arguments.database)
+        try:
+            if arguments.action == "upgrade":
+                return self._upgrade(url)
+            file = database.file_of(url)
+            if file is not None and not file.exists():
+                raise DatabaseError(f"there is no database {file}; `stitchfleet db upgrade` makes it")
+            if arguments.action == "check":
+                return self._check(url)
+            if arguments.keep_days < 0:
+                raise DatabaseError(f"--keep-days is {arguments.keep_days}; it cannot be negative")
+            return self._prune(url, arguments.keep_days)
+        except DatabaseError as error:
+            return _complain("db", error)
+        except sa.exc.SQLAlchemyError as error:
+            reason = str(getattr(error, "orig", None) or error).splitlines()[0]
+            return _complain("db", f"the database cannot be used: {reason}")
+
+    def _upgrade(self, url: str) -> int:
+        engine = database.open_engine(url)
+        before, after = database.upgrade(engine)
+        where = database.file_of(url) or engine.url.render_as_string()
+        print(f"{where}: schema {after}" + (" already" if before == after else f", before {before or 'none'}"))
+        return 0
+
+    def _check(self, url: str) -> int:
+        with database.open_engine(url).connect() as connection:
+            try:
+                found = database.check(connection)
+            except DatabaseError as error:
+                print(error)
+                return 1
+        print(f"schema {found}; this program is written for {database.SCHEMA}: good")
+        return 0
+
+    def _prune(self, url: str, keep_days: int) -> int:
+        engine = database.open_engine(url)
+        with database.writing(engine) as connection:
+            database.check(connection)
+            done = freeze(connection, time.time_ns() // DAY_NS - keep_days)
+        for entry in done:
+            print(
+                f"{entry.week}: figures of {entry.processes} processes kept as revision {entry.revision}, "
+                f"{entry.blocks} blocks of iterations dropped"
+            )
+        if not done:
+            print(f"nothing ended more than {keep_days} days ago")
+        return 0
