@@ -24,6 +24,9 @@ SUMMARIES = {
     "db": "create, upgrade, check and prune the database",
 }
 
+# The extra (setup.cfg) that brings what a command needs, where it is not `report`.
+EXTRAS = {"compile": "compiler", "explain": "compiler", "run": "tensorflow", "doctor": "tensorflow"}
+
 
 def main(argv: list[str] | None = None) -> int:
     """The entry point of the `stitchfleet` command. A user's mistake gives one line and exit code 2."""
@@ -42,8 +45,9 @@ def main(argv: list[str] | None = None) -> int:
     try:
         command: Any = entry.load()()
     except ImportError as error:
+        extra = EXTRAS.get(words[0], "report")
         print(
-            f"stitchfleet {words[0]}: a package is missing: {error} (pip install 'stitchfleet[report]')",
+            f"stitchfleet {words[0]}: a package is missing: {error} (pip install 'stitchfleet[{extra}]')",
             file=sys.stderr,
         )
         return 2
