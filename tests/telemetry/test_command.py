@@ -1,0 +1,270 @@
+"""The commands, as a person uses them, and the page they write."""
+
+from __future__ import annotations
+
+import csv
+import html.parser
+import io
+import json
+import pathlib
+import xml.etree.ElementTree as ElementTree
+from array import array
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stitchfleet.plugin.command import main
+from stitchfleet.telemetry import pictures, report
+from stitchfleet.telemetry.details import Detail
+from stitchfleet.telemetry.recording import PLAIN, STITCHED, UNCOUNTED, Recorder
+from stitchfleet.telemetry.weeks import Week
+
+from .helpers import identity
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    """An empty cache folder of the user's."""
+    for name in ("STITCHFLEET_DATABASE", "STITCHFLEET_CACHE", "STITCHFLEET_DATA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "stitchfleet"
+
+
+def record(home: pathlib.Path, run_id: str, *, pairs: int = 4, name: str = "bert-1", **changes: object) -> None:
+    """A job that saved 20%, as the plugin would leave it in its spool."""
+    recorder = Recorder(home / "records" / run_id, identity(run_id, name=name, **changes))
+    for step in range(300):
+        arm = UNCOUNTED if step < 5 else PLAIN if step < 50 else STITCHED
+        recorder.iteration(step, arm, 8_000_000 if arm == STITCHED else 10_000_000)
+    for pair in range(pairs):
+        recorder.arm_block(pair, PLAIN, 50, [10_000_000 + pair * 1000] * 5)
+        recorder.arm_block(pair, STITCHED, 60, [8_000_000 + pair * 1500] * 5)
+    executable = {"kernel": "k_softmax", "largest_error": 1e-7, "error_over_tolerance": 0.25}
+    facts = {"ops": {"Exp": 1, "Sum": 2}, "state": "stitched", "instances": 3, "executables": [executable]}
+    recorder.cluster("softmax_1a2b", facts)
+    recorder.event("stitched", "stitched from step 50 on <b>")
+    recorder.job_end({"overhead_ns": 20_000_000, "phase": "stitched"})
+    recorder.close()
+
+
+def this_week() -> str:
+    import time
+
+    return str(Week.at(time.time_ns()))
+
+
+def test_nothing_recorded_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["jobs"]) == 0
+    assert "no job has been recorded yet" in capsys.readouterr().out
+    assert main(["jobs", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
+    assert main(["report", "--week", "2020-W01"]) == 0
+    assert "No job ran in this week" in capsys.readouterr().out
+    for form in ("json", "csv", "html"):
+        assert main(["report", "--week", "2020-W01", "--format", form]) == 0
+
+
+def test_spools_on_the_machine_are_brought_in_first(home: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record(home, "a" * 32)
+    assert main(["jobs"]) == 0
+    out = capsys.readouterr().out
+    assert "bert-1" in out
+    assert "+20.0%" in out
+    record(home, "b" * 32, pairs=1)
+    assert main(["jobs", "--json"]) == 0
+    found = {job["run_id"]: job for job in json.loads(capsys.readouterr().out)}
+    assert found["a" * 32]["status"] == "measured"
+    assert found["a" * 32]["saved_hours"] == pytest.approx((250 * 0.002 - 0.02) / 3600, rel=1e-3)
+    assert found["b" * 32]["status"] == "unmeasured"
+    assert found["b" * 32]["saved_hours"] is None
+
+
+def test_the_report_says_the_same_in_each_format(home: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record(home, "a" * 32)
+    record(home, "b" * 32, pairs=1, name="short")
+    record(home, "c" * 32, name="=HYPERLINK()", device_kind="NVIDIA A100", device_count=8)
+    assert main(["report"]) == 0
+    text = capsys.readouterr().out
+    assert "CPU device-hours saved: +0.48 s (95% interval" in text
+    assert "1 measured (0 of them slower), 0 not stitched, 1 unmeasured" in text
+    assert "Unmeasured: too few pairs" in text
+    assert "untrimmed" in text, "the definition is printed"
+    assert main(["report", "--format", "json", "--week", this_week()]) == 0
+    found = json.loads(capsys.readouterr().out)
+    cpu, gpu = found["totals"]
+    assert (cpu["unit"], gpu["unit"]) == ("CPU", "GPU")
+    assert gpu["saved_hours"] == pytest.approx(8 * cpu["saved_hours"])
+    assert cpu["saved_hours_low"] < cpu["saved_hours"] < cpu["saved_hours_high"]
+    assert main(["report", "--format", "csv"]) == 0
+    lines = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    by_run = {line["run_id"]: line for line in lines}
+    assert float(by_run["a" * 32]["saved_hours"]) == pytest.approx(cpu["saved_hours"])
+    assert by_run["b" * 32]["saved_hours"] == ""
+    assert by_run["c" * 32]["name"] == "'=HYPERLINK()", "no spreadsheet takes it for a formula"
+
+
+class Page(html.parser.HTMLParser):
+    """Checks that tags nest, and keeps what a reader sees and what a browser would load."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.text: list[str] = []
+        self.loads: list[str] = []
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        if tag not in ("meta", "line", "circle", "path"):
+            self.open.append(tag)
+        self.loads += [f"{tag} {name}" for name, _ in attributes if name in ("src", "href", "srcset", "data")]
+        if tag in ("script", "link", "iframe", "object"):
+            self.loads.append(tag)
+
+    def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        pass
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+def test_the_page_stands_alone_and_shows_everything(home: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record(home, "a" * 32, name="<script>alert(1)</script>")
+    record(home, "b" * 32, pairs=1, name="short")
+    target = home / "page.html"
+    assert main(["report", "--format", "html", "--output", str(target)]) == 0
+    assert capsys.readouterr().out == ""
+    page = Page()
+    page.feed(target.read_text())
+    page.close()
+    assert page.open == []
+    assert page.loads == []
+    seen = " ".join(page.text)
+    for text in (
+        "<script>alert(1)</script>", "softmax_1a2b", "3 x 3", "25.0%", "k_softmax", "stitched from step 50 on <b>",
+        "Unmeasured jobs", "short", "+20.0%", "95% interval", "How this was measured", this_week(),
+    ):  # fmt: skip
+        assert text in seen, text
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["report", "--week", "last"], "YYYY-Www"),
+        (["report", "--database", "/nowhere/x.db"], "there is no database /nowhere/x.db"),
+        (["jobs", "--database", "postgresql://db/x"], "not served"),
+        (["jobs", "--database", "no://x"], "not served"),
+        (["report", "--output", "/nowhere/x.txt"], "cannot be written"),
+        (["db", "check", "--database", "/nowhere/x.db"], "db upgrade"),
+        (["db", "upgrade", "--database", "/proc/x/x.db"], "cannot be made"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_status_2(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    err = capsys.readouterr().err
+    assert said in err
+    assert err.count("\n") == 1
+
+
+def test_a_file_that_is_no_database(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "x.db").write_bytes(b"not at all a database" * 100)
+    for words in (["jobs"], ["report"], ["db", "check"], ["db", "upgrade"], ["db", "prune"]):
+        assert main([*words, "--database", str(tmp_path / "x.db")]) == 2
+        assert "not a database" in capsys.readouterr().err
+
+
+def test_a_database_named_explicitly_is_read_as_it_is(
+    home: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(home, "a" * 32)
+    other = str(tmp_path / "other.db")
+    assert main(["db", "upgrade", "--database", other]) == 0
+    assert main(["jobs", "--database", other]) == 0
+    assert "no job" in capsys.readouterr().out, "this machine's spools do not go into somebody else's database"
+
+
+def test_looking_after_the_database(home: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["db", "upgrade"]) == 0
+    assert "schema 1, before none" in capsys.readouterr().out
+    assert main(["db", "check"]) == 0
+    record(home, "a" * 32)
+    assert main(["report"]) == 0
+    assert main(["db", "prune", "--keep-days", "-1"]) == 2
+    assert main(["db", "prune"]) == 0
+    assert "nothing ended more than 28 days ago" in capsys.readouterr().out
+
+
+def test_an_unfit_database_fails_the_check(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "empty.db").write_bytes(b"")
+    assert main(["db", "check", "--database", str(tmp_path / "empty.db")]) == 1
+    assert main(["jobs", "--database", str(tmp_path / "empty.db")]) == 2
+
+
+@pytest.mark.parametrize("command", ["jobs", "report", "db"])
+def test_help_teaches(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main([command, "--help"])
+    assert caught.value.code == 0
+    assert "--database" in capsys.readouterr().out
+
+
+values = st.floats(-1e6, 1e6)
+
+
+@given(st.lists(st.tuples(values, st.floats(0, 1e5), st.floats(0, 1e5)), min_size=1, max_size=6))
+def test_the_picture_of_savings_stays_within_its_frame(entries: list[tuple[float, float, float]]) -> None:
+    bars = [pictures.Bar(f"job {k}", v, v - below, v + above) for k, (v, below, above) in enumerate(entries)]
+    root = ElementTree.fromstring(pictures.savings_picture(bars, "CPU device-hours"))
+    _check_inside(root)
+    assert len(root.findall(".//{*}circle")) == len(bars)
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.floats(0, 1e7, width=32)), max_size=40), st.integers(1, 9))
+def test_the_picture_of_iterations_stays_within_its_frame(entries: list[tuple[int, float]], stride: int) -> None:
+    arms, times = [arm for arm, _ in entries], array("f", [time for _, time in entries])
+    root = ElementTree.fromstring(
+        pictures.iterations_picture(Detail([stride * k for k in range(len(arms))], arms, times))
+    )
+    _check_inside(root)
+    # a dot or a mark for every iteration
+    drawn = sum(path.get("d", "").count("M") for path in root.findall(".//{*}path"))
+    assert drawn == len(entries)
+
+
+def _check_inside(root: ElementTree.Element) -> None:
+    width, height = map(float, root.attrib["viewBox"].split()[2:])
+    for element in root.iter():
+        for name, limit in (("x", width), ("x1", width), ("x2", width), ("cx", width), ("y", height), ("y1", height)):
+            if name in element.attrib:
+                assert -0.1 <= float(element.attrib[name]) <= limit + 0.1
+
+
+def test_many_iterations_are_thinned_without_hiding_the_rare_long_one() -> None:
+    count = 60_000
+    times = array("f", [10.0] * count)
+    times[43_217] = 900.0
+    points = pictures.thinned(Detail(list(range(count)), [STITCHED] * count, times))
+    assert len(points) <= 9 * pictures.MAX_BUCKETS
+    assert max(point.duration for point in points) == 900.0
+
+
+@given(st.floats(-1e9, 1e9), st.floats(1e-6, 1e9))
+def test_ticks_are_round_and_inside(low: float, span: float) -> None:
+    found = pictures.ticks(low, low + span)
+    assert len(found) <= 8
+    slack = 1e-6 * span + 1e-15 * abs(
+        low
+    )  # the second: float64's own, where the span is the last digits of a large number
+    assert all(low - slack <= tick <= low + span + slack for tick in found)
+
+
+@pytest.mark.parametrize(
+    ("value", "words"), [(0.0, "+0 s"), (12.34, "+12.3 h"), (0.5, "+30.0 min"), (-0.001, "-3.60 s"), (1e-6, "+0.00 s")]
+)
+def test_hours_in_words(value: float, words: str) -> None:
+    assert report.hours(value, sign=True).lstrip("+") == words.lstrip("+")

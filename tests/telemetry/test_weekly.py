@@ -1,0 +1,287 @@
+"""From rows to what a week saved: weeks are split, costs are charged, nothing is imputed, and freezing changes no figure."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+import pathlib
+
+import pytest
+import sqlalchemy as sa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stitchfleet.telemetry import database, models, weekly
+from stitchfleet.telemetry.recording import DAY_NS, PLAIN, STITCHED, UNCOUNTED
+from stitchfleet.telemetry.rows import Rows, rows_of_segment
+from stitchfleet.telemetry.spool import MAGIC, Iterations, Kind, Record, encode
+from stitchfleet.telemetry.store import insert_rows
+from stitchfleet.telemetry.weekly import HOUR_NS, JobWeek, Status, week_report
+from stitchfleet.telemetry.weeks import Week
+
+from .helpers import identity
+
+WEEK = Week(2026, 47)
+MONDAY = WEEK.start_ns
+MS = 1_000_000
+
+
+@pytest.fixture
+def engine(tmp_path: pathlib.Path) -> sa.Engine:
+    made = database.open_engine(f"sqlite:///{tmp_path}/telemetry.db")
+    database.upgrade(made)
+    return made
+
+
+def job(
+    run_id: str = "run-1",
+    *,
+    blocks: list[tuple[int, int, int, int]] = (),  # type: ignore[assignment]
+    pairs: list[tuple[int, int]] = (),  # type: ignore[assignment]
+    pairs_at: int = MONDAY + HOUR_NS,
+    started: int = MONDAY,
+    overhead: int | None = 0,
+    process: str = "p",
+    **changes: object,
+) -> Rows:
+    """blocks: (end, arm, count, duration) in nanoseconds; pairs: (plain, stitched) durations; overhead None: no end was said."""
+    about = {
+        "format": 1, "process": process, "pid": 1, "host": "h", "started_ns": started,
+        "job": identity(run_id, **changes).to_json(),
+    }  # fmt: skip
+    records: list[tuple[int, bytes]] = [(Kind.IDENTITY, json.dumps(about).encode())]
+    step = 0
+    for ended, arm, count, duration in blocks:
+        block = Iterations(step, 1, ended - count * duration, ended, [(0, count, arm)])
+        block.durations.extend([duration / 1e3] * count)
+        records.append((Kind.ITERATIONS, block.encode()))
+        step += count + 10
+    for number, durations in enumerate(pairs):
+        for arm, duration in enumerate(durations):
+            facts = {"time_ns": pairs_at, "pair": number, "arm": arm, "first_step": 0, "durations_ns": [duration] * 10}
+            records.append((Kind.ARM_BLOCK, json.dumps(facts).encode()))
+    if overhead is not None:
+        facts = {"time_ns": MONDAY + DAY_NS, "facts": {"overhead_ns": overhead, "phase": "stitched"}}
+        records.append((Kind.JOB_END, json.dumps(facts).encode()))
+    data = MAGIC + b"".join(encode(Record(kind, n, body)) for n, (kind, body) in enumerate(records))
+    rows, _ = rows_of_segment(data)
+    assert rows.damaged == []
+    return rows
+
+
+def report(engine: sa.Engine, *rows: Rows, week: Week = WEEK) -> weekly.WeekReport:
+    for entry in rows:
+        with database.writing(engine) as connection:
+            insert_rows(connection, entry)
+    with engine.connect() as connection:
+        return week_report(connection, week)
+
+
+GOOD_PAIRS = [(100 * MS, 80 * MS), (102 * MS, 82 * MS), (98 * MS, 78 * MS), (100 * MS, 80 * MS)]
+
+
+def test_saved_is_iterations_times_saving_less_what_stitching_cost(engine: sa.Engine) -> None:
+    rows = job(
+        blocks=[(MONDAY + 10**11, PLAIN, 50, 100 * MS), (MONDAY + 2 * 10**11, STITCHED, 900, 80 * MS)],
+        pairs=GOOD_PAIRS, overhead=3 * 10**9, device_count=4,
+    )  # fmt: skip
+    (found,) = report(engine, rows).jobs
+    assert found.status is Status.MEASURED
+    assert found.saved_hours == pytest.approx(4 * (900 * 0.020 - 3) / 3600)
+    assert found.device_hours == pytest.approx(4 * (50 * 0.1 + 900 * 0.08) / 3600)
+    low, high = found.saved_hours_interval or (0.0, 0.0)
+    assert low < found.saved_hours < high
+
+
+def test_a_job_that_lost_counts_with_what_it_lost(engine: sa.Engine) -> None:
+    slow = job(
+        "slow", blocks=[(MONDAY + 10**11, STITCHED, 100, 120 * MS)], pairs=[(p, p + 20 * MS) for p, _ in GOOD_PAIRS]
+    )
+    good = job("good", blocks=[(MONDAY + 10**11, STITCHED, 300, 80 * MS)], pairs=GOOD_PAIRS)
+    (total,) = report(engine, slow, good).totals()
+    assert total.saved.value == pytest.approx((300 * 0.02 - 100 * 0.02) / 3600)
+    assert (total.measured, total.slower) == (2, 1)
+
+
+def test_unmeasured_jobs_are_listed_and_add_nothing(engine: sa.Engine) -> None:
+    one_pair = job("few", blocks=[(MONDAY + 10**11, STITCHED, 100, 80 * MS)], pairs=GOOD_PAIRS[:1], overhead=10**9)
+    good = job("good", blocks=[(MONDAY + 10**11, STITCHED, 300, 80 * MS)], pairs=GOOD_PAIRS)
+    found = report(engine, one_pair, good)
+    (total,) = found.totals()
+    assert {entry.run_id: entry.status for entry in found.jobs} == {
+        "few": Status.UNMEASURED, "good": Status.MEASURED,
+    }  # fmt: skip
+    assert total.saved.value == pytest.approx(300 * 0.02 / 3600)
+    assert total.unmeasured_device_hours == pytest.approx(100 * 0.08 / 3600)
+    assert total.unmeasured_overhead_hours == pytest.approx(1 / 3600)
+
+
+def test_a_job_that_never_ran_stitched_cost_what_it_tried(engine: sa.Engine) -> None:
+    tried = job("tried", blocks=[(MONDAY + 10**11, PLAIN, 100, 100 * MS)], overhead=2 * 10**9)
+    found = report(engine, tried)
+    assert found.jobs[0].status is Status.NOT_STITCHED
+    assert found.jobs[0].saved_hours_interval == (pytest.approx(-2 / 3600),) * 2
+    assert found.totals()[0].saved.value == pytest.approx(-2 / 3600)
+
+
+def test_cpu_and_gpu_hours_never_mix(engine: sa.Engine) -> None:
+    block = [(MONDAY + 10**11, STITCHED, 300, 80 * MS)]
+    found = report(
+        engine,
+        job("c", blocks=block, pairs=GOOD_PAIRS),
+        job("g", blocks=block, pairs=GOOD_PAIRS, device_kind="NVIDIA A100", device_count=8),
+    )
+    assert [total.unit for total in found.totals()] == ["CPU", "GPU"]
+    assert found.totals()[1].saved.value == pytest.approx(8 * found.totals()[0].saved.value)
+
+
+def test_a_job_that_crosses_a_week_is_split_there_and_nothing_is_counted_twice(engine: sa.Engine) -> None:
+    sunday, monday = MONDAY - 10**9, MONDAY + 10**11
+    rows = job(
+        blocks=[(sunday, STITCHED, 200, 80 * MS), (monday, STITCHED, 300, 80 * MS)],
+        pairs=GOOD_PAIRS, pairs_at=MONDAY - HOUR_NS, started=MONDAY - 2 * HOUR_NS, overhead=10**9,
+    )  # fmt: skip
+    (after,) = report(engine, rows).jobs
+    (before,) = report(engine, week=Week(2026, 46)).jobs
+    assert (before.stitched_count, after.stitched_count) == (200, 300)
+    assert (before.overhead_ns, after.overhead_ns) == (10**9, 0), "what stitching cost belongs to the week it began in"
+    with engine.connect() as connection:
+        (whole,) = weekly.processes(connection, None)
+    assert whole.saved_hours == pytest.approx((before.saved_hours or 0) + (after.saved_hours or 0))
+    assert report(engine, week=Week(2026, 48)).jobs == []
+
+
+def test_pairs_of_a_later_week_do_not_change_an_earlier_one(engine: sa.Engine) -> None:
+    rows = job(
+        blocks=[(MONDAY - 10**9, STITCHED, 200, 80 * MS)],
+        pairs=GOOD_PAIRS,
+        pairs_at=MONDAY + 5,
+        started=MONDAY - HOUR_NS,
+    )
+    report(engine, rows)
+    assert report(engine, week=Week(2026, 46)).jobs[0].status is Status.UNMEASURED
+
+
+def test_what_a_killed_job_paid_is_taken_from_its_uncounted_iterations(engine: sa.Engine) -> None:
+    rows = job(
+        blocks=[
+            (MONDAY + 10**11, UNCOUNTED, 4, 5_000 * MS),  # TensorFlow's own start
+            (MONDAY + 2 * 10**11, UNCOUNTED, 10, 300 * MS),  # verifying
+            (MONDAY + 3 * 10**11, STITCHED, 500, 80 * MS),
+        ],
+        pairs=GOOD_PAIRS, overhead=None,
+    )  # fmt: skip
+    (found,) = report(engine, rows).jobs
+    assert found.overhead_is_estimate
+    assert found.ended_ns is None
+    assert found.overhead_ns == pytest.approx(10 * 200 * MS, rel=1e-6)
+
+
+def test_the_lowest_rank_stands_for_a_job(engine: sa.Engine) -> None:
+    block = [(MONDAY + 10**11, STITCHED, 300, 80 * MS)]
+    ranks = [
+        job("r", blocks=block, pairs=GOOD_PAIRS, rank=rank, process=f"p{rank}", device_count=4, world_size=4)
+        for rank in (2, 0, 3)
+    ]
+    child = job("r", blocks=[(MONDAY + 10**11, PLAIN, 3, MS)], process="child", device_count=4, world_size=4)
+    (found,) = report(engine, child, *ranks).jobs
+    assert (found.key[3], found.key[4]) == (0, "p0")
+    assert found.device_hours == pytest.approx(4 * 300 * 0.08 / 3600)
+
+
+def test_freezing_a_week_changes_no_figure_and_late_data_make_a_revision(engine: sa.Engine) -> None:
+    first = job("first", blocks=[(MONDAY + 10**11, STITCHED, 300, 80 * MS)], pairs=GOOD_PAIRS, overhead=10**9)
+    killed = job(
+        "killed", overhead=None, pairs=GOOD_PAIRS,
+        blocks=[(MONDAY + 10**11, UNCOUNTED, 9, 400 * MS), (MONDAY + 3 * 10**11, STITCHED, 500, 80 * MS)],
+    )  # fmt: skip
+    before = report(engine, first, killed)
+
+    def freeze() -> list[weekly.Frozen]:
+        with database.writing(engine) as connection:
+            return weekly.freeze(connection, Week(2026, 48).first_day)
+
+    (done,) = freeze()
+    assert (done.week, done.revision, done.blocks) == (Week(2026, 47), 1, 3)
+    with engine.connect() as connection:
+        assert connection.scalar(sa.select(sa.func.count()).select_from(models.iteration_blocks)) == 0
+    after = report(engine)
+    assert (before.revision, after.revision) == (0, 1)
+    assert after.jobs == before.jobs
+    assert freeze() == []
+    late = job("late", blocks=[(MONDAY + 10**11, STITCHED, 100, 80 * MS)], pairs=GOOD_PAIRS)
+    with_late = report(engine, late)
+    assert {entry.run_id for entry in with_late.jobs} == {"first", "killed", "late"}
+    assert freeze()[0].revision == 2
+    again = report(engine)
+    assert (again.revision, again.jobs) == (2, with_late.jobs)
+
+
+def test_a_week_that_is_not_over_is_not_frozen(engine: sa.Engine) -> None:
+    report(engine, job(blocks=[(MONDAY + 10**11, STITCHED, 300, 80 * MS)]))
+    with database.writing(engine) as connection:
+        assert weekly.freeze(connection, Week(2026, 47).end_day - 1) == []
+
+
+def test_what_was_lost_is_known(engine: sa.Engine) -> None:
+    rows = job(blocks=[(MONDAY + 10**11, PLAIN, 3, MS)])
+    key = {name: rows.tables["jobs"][0][name] for name in models.PROCESS_KEY}
+    for sequence, lost in ((90, 5), (91, 12)):
+        rows.tables["events"].append(
+            {
+                **key,
+                "sequence": sequence,
+                "time_ns": 1,
+                "kind": "records-lost",
+                "message": "",
+                "facts": f'{{"lost": {lost}}}',
+            }
+        )
+    assert report(engine, rows).jobs[0].lost == 12
+
+
+@pytest.mark.parametrize(
+    ("name", "other", "same"),
+    [
+        ("bert-1", "bert-2", True),
+        ("bert-x7k2p", "bert-9zz1q", True),
+        ("bert-20261121-1", "bert-20261122-7", True),
+        ("bert", "bert-1", True),
+        ("bert-large", "bert-small", False),
+        ("bert-1", "dien-1", False),
+    ],
+)
+def test_submissions_of_the_same_thing_share_a_template(engine: sa.Engine, name: str, other: str, same: bool) -> None:
+    found = report(engine, job("a", name=name), job("b", name=other)).jobs
+    assert (found[0].template == found[1].template) is same
+
+
+def test_an_empty_week(engine: sa.Engine) -> None:
+    found = report(engine)
+    assert (found.jobs, found.totals()) == ([], [])
+
+
+@given(st.integers(0, 30_000))
+def test_every_day_lies_in_its_week(day: int) -> None:
+    week = Week.of_day(day)
+    assert week.first_day <= day < week.end_day
+    assert Week.parse(str(week)) == week
+    assert Week.at(day * DAY_NS) == Week.at((day + 1) * DAY_NS - 1) == week
+    assert week.monday.weekday() == 0
+    assert str(week) == (datetime.date(1970, 1, 1) + datetime.timedelta(days=day)).strftime("%G-W%V")
+
+
+@pytest.mark.parametrize(
+    "bad", ["", "2026", "2026-W60", "2026-W00", "2025-W53", "26-W07", "2026-W7", "W07-2026", "0000-W01"]
+)
+def test_no_week(bad: str) -> None:
+    with pytest.raises(ValueError, match="YYYY-Www"):
+        Week.parse(bad)
+
+
+def test_a_job_week_is_a_value(engine: sa.Engine) -> None:
+    (found,) = report(engine, job(blocks=[(MONDAY + 10**11, PLAIN, 3, MS)])).jobs
+    assert isinstance(found, JobWeek)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        found.lost = 3  # type: ignore[misc]
