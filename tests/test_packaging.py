@@ -1,0 +1,298 @@
+"""What people install: a wheel that is complete, forces nothing on a training image, and works in an empty environment."""
+
+from __future__ import annotations
+
+import ast
+import configparser
+import os
+import re
+import shutil
+import subprocess
+import sys
+import venv
+import zipfile
+from collections.abc import Iterator
+from email.parser import Parser
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("compiler", "plugin", "telemetry")
+FIXTURE = ROOT / "tests" / "compiler" / "fixtures" / "layer_norm.hlo"
+
+# What code in a training pod may import: the standard library, and what TensorFlow itself brings.
+IN_A_POD = frozenset(("numpy", "google", "ml_dtypes", "wrapt", "tensorflow", "keras", "stitchfleet"))
+
+
+def _run(*command: object, cwd: Path = ROOT, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")} | variables
+    return subprocess.run(
+        [str(word) for word in command], cwd=cwd, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+# ---- the wheel ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of what a wheel is made of: building leaves files behind, and they are not to lie in the checkout."""
+    folder = tmp_path_factory.mktemp("source")
+    for name in PACKAGES:
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("setup.cfg", "pyproject.toml", "README.md"):
+        shutil.copy(ROOT / name, folder / name)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    options = ("-q", "--no-deps", "--no-build-isolation", "--disable-pip-version-check")
+    built = _run(sys.executable, "-m", "pip", "wheel", *options, "-w", folder, source)
+    assert built.returncode == 0, built.stderr
+    (path,) = folder.glob("stitchfleet-*.whl")
+    return path
+
+
+def _wheel_files(wheel: Path) -> set[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return set(archive.namelist())
+
+
+def test_the_wheel_holds_every_file_of_the_packages(wheel: Path) -> None:
+    wanted = {
+        f"stitchfleet/{path.relative_to(ROOT)}"
+        for name in PACKAGES
+        for path in (ROOT / name).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts and path.suffix not in (".md", ".so")
+    }
+    assert wanted - _wheel_files(wheel) == set()
+    # the sources of the op are built where the job runs, and the bootstrap folder goes on the job's PYTHONPATH
+    assert {"stitchfleet/plugin/native/stitch_op.cc", "stitchfleet/plugin/bootstrap/sitecustomize.py"} <= wanted
+    assert {f"stitchfleet/{name}/py.typed" for name in PACKAGES} <= wanted
+
+
+def test_the_wheel_holds_nothing_else(wheel: Path) -> None:
+    roots = tuple(f"stitchfleet/{name}/" for name in (*PACKAGES, "operator"))
+    others = {name for name in _wheel_files(wheel) if not name.startswith(roots) and ".dist-info/" not in name}
+    assert others == set()
+    assert not any(name.startswith(("operator/", "stitchfleet/operator/__init__")) for name in _wheel_files(wheel))
+
+
+def test_nothing_is_required_but_by_extras(wheel: Path) -> None:
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    assert config["options"]["install_requires"].strip() == ""
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        metadata = Parser().parsestr(archive.read(name).decode())
+    required = metadata.get_all("Requires-Dist") or []
+    assert len(required) > 5
+    assert [line for line in required if "extra ==" not in line] == []
+
+
+def test_every_entry_point_leads_somewhere() -> None:
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    lines = [line for value in config["options.entry_points"].values() for line in value.split("\n") if line.strip()]
+    for line in lines:
+        module, attribute = re.fullmatch(r"\S+ = stitchfleet\.([\w.]+):(\w+)", line).groups()  # type: ignore[union-attr]
+        tree = ast.parse((ROOT / (module.replace(".", "/") + ".py")).read_text())
+        assert attribute in {getattr(node, "name", None) for node in tree.body}, line
+
+
+# ---- the wheel, installed where there is nothing else ----------------------------------------------------------------------
+
+
+class Installed:
+    """An environment with the wheel in it, and what was asked for beside."""
+
+    def __init__(self, folder: Path, wheel: Path, extras: str = "") -> None:
+        venv.create(folder, with_pip=True)
+        self.bin = folder / "bin"
+        target = f"{wheel}[{extras}]" if extras else str(wheel)
+        done = _run(self.bin / "pip", "install", "-q", "--disable-pip-version-check", target, cwd=folder)
+        assert done.returncode == 0, done.stderr
+
+    def stitchfleet(self, *words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+        return _run(self.bin / "stitchfleet", *words, cwd=cwd)
+
+
+@pytest.fixture(scope="module")
+def empty(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """The wheel alone."""
+    return Installed(tmp_path_factory.mktemp("empty"), wheel)
+
+
+@pytest.fixture(scope="module")
+def with_extras(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """The wheel with what its compiler and its reports need, and no TensorFlow."""
+    installed = Installed(tmp_path_factory.mktemp("extras"), wheel, "compiler,report")
+    assert _run(installed.bin / "python", "-c", "import tensorflow").returncode != 0
+    return installed
+
+
+@pytest.mark.slow
+def test_installed_alone_it_brings_no_other_package(empty: Installed, tmp_path: Path) -> None:
+    listed = _run(empty.bin / "pip", "list", "--format", "freeze", "--disable-pip-version-check").stdout
+    assert {line.split("==")[0] for line in listed.split()} <= {"stitchfleet", "pip", "setuptools", "wheel"}
+    shown = empty.stitchfleet("--help", cwd=tmp_path)
+    assert shown.returncode == 0
+    assert {"run", "compile", "report"} <= set(shown.stdout.split())
+    assert empty.stitchfleet("--version", cwd=tmp_path).stdout.startswith("stitchfleet ")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "extra"),
+    [
+        (("compile", FIXTURE), "stitchfleet[compiler]"),
+        (("report",), "stitchfleet[report]"),
+        (("run", "--", "true"), "stitchfleet[tensorflow]"),
+    ],
+)
+def test_a_command_whose_packages_are_missing_says_so_in_one_line(
+    empty: Installed, tmp_path: Path, words: tuple[object, ...], extra: str
+) -> None:
+    shown = empty.stitchfleet(*words, cwd=tmp_path)
+    assert shown.returncode == 2
+    assert len(shown.stderr.strip().splitlines()) == 1
+    assert extra in shown.stderr
+
+
+@pytest.mark.slow
+def test_a_job_without_tensorflow_runs_as_it_would(with_extras: Installed, tmp_path: Path) -> None:
+    script = "import sys; print('mine'); sys.exit(7)"
+    shown = with_extras.stitchfleet(
+        "run", "--cache", tmp_path / "cache", "--", with_extras.bin / "python", "-c", script, cwd=tmp_path
+    )
+    assert shown.stdout.startswith("mine\n")
+    assert shown.returncode == 7
+    assert "Traceback" not in shown.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no g++")
+def test_the_installed_compiler_makes_a_checked_kernel(with_extras: Installed, tmp_path: Path) -> None:
+    shown = with_extras.stitchfleet("compile", FIXTURE, "--run", cwd=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    assert "1 outputs right" in shown.stdout
+
+
+@pytest.mark.slow
+def test_the_installed_report_reads_a_database_of_its_own_making(with_extras: Installed, tmp_path: Path) -> None:
+    database = f"sqlite:///{tmp_path}/fleet.db"
+    made = with_extras.stitchfleet("db", "--database", database, "upgrade", cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
+    shown = with_extras.stitchfleet("report", "--database", database, cwd=tmp_path)
+    assert "Traceback" not in shown.stderr
+    assert shown.stdout.strip()
+    page = tmp_path / "report.html"
+    with_extras.stitchfleet("report", "--database", database, "--format", "html", "--output", page, cwd=tmp_path)
+    assert page.read_text().lstrip().lower().startswith("<!doctype html")
+
+
+# ---- what may import what ----------------------------------------------------------------------------------------------------
+
+
+def _imports(path: Path, package: str) -> Iterator[tuple[str, int]]:
+    """(absolute module name, line) of each import of a file, wherever in it."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            yield module, node.lineno
+            yield from (
+                (f"{module}.{alias.name}", node.lineno) for alias in node.names if module.startswith("stitchfleet")
+            )
+
+
+def _file_of(module: str) -> Path | None:
+    """The file of one of our modules, None for anything else."""
+    parts = module.split(".")
+    if parts[0] != "stitchfleet" or len(parts) < 2:
+        return None
+    base = ROOT.joinpath(*parts[1:])
+    for path in (base.with_suffix(".py"), base / "__init__.py"):
+        if path.is_file():
+            return path
+    return None
+
+
+def pod_modules() -> dict[Path, list[tuple[str, int]]]:
+    """The files that a training process may load, with their imports: plugin, compiler, and all of ours that these import."""
+    waiting = [path for name in ("compiler", "plugin") for path in sorted((ROOT / name).rglob("*.py"))]
+    found: dict[Path, list[tuple[str, int]]] = {}
+    while waiting:
+        path = waiting.pop()
+        if path in found:
+            continue
+        package = ".".join(["stitchfleet", *path.relative_to(ROOT).parent.parts])
+        found[path] = list(_imports(path, package))
+        waiting += [file for module, _ in found[path] if (file := _file_of(module)) is not None]
+    return found
+
+
+def test_code_in_a_training_pod_imports_only_what_tensorflow_brings() -> None:
+    modules = pod_modules()
+    assert ROOT / "telemetry" / "recording.py" in modules
+    assert ROOT / "telemetry" / "store.py" not in modules
+    foreign = [
+        f"{path.relative_to(ROOT)}:{line} imports {module}"
+        for path, imports in modules.items()
+        for module, line in imports
+        if (top := module.split(".")[0]) not in sys.stdlib_module_names and top not in IN_A_POD
+    ]
+    assert foreign == []
+
+
+def _lint(folder: Path) -> subprocess.CompletedProcess[str]:
+    return _run(Path(sys.executable).parent / "lint-imports", "--no-cache", cwd=folder, PYTHONPATH=str(folder))
+
+
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("", ""),
+        ("compiler/cache.py", "import stitchfleet.plugin.job"),
+        ("compiler/cache.py", "import stitchfleet.telemetry.spool"),
+        ("compiler/cache.py", "import tensorflow"),
+        ("telemetry/spool.py", "import stitchfleet.compiler.cache"),
+        ("plugin/job.py", "import sqlalchemy"),
+    ],
+    ids=[
+        "as it is",
+        "compiler to plugin",
+        "compiler to telemetry",
+        "compiler to TensorFlow",
+        "telemetry to compiler",
+        "SQL",
+    ],
+)
+def test_the_layers_are_kept_and_a_breach_is_found(source: Path, tmp_path: Path, file: str, line: str) -> None:
+    for name in PACKAGES:
+        shutil.copytree(source / name, tmp_path / "stitchfleet" / name)
+    for name in ("setup.cfg", "pyproject.toml"):
+        shutil.copy(source / name, tmp_path / name)
+    if file:
+        with open(tmp_path / "stitchfleet" / file, "a") as changed:
+            changed.write(f"\n{line}\n")
+    linted = _lint(tmp_path)
+    assert (linted.returncode == 0) == (not file), linted.stdout
+    assert ("BROKEN" in linted.stdout) == bool(file)
+
+
+# ---- operator/ is no package of its own -------------------------------------------------------------------------------------
+
+
+def test_python_starts_in_the_root_and_finds_its_own_operator() -> None:
+    assert not (ROOT / "operator" / "__init__.py").exists()
+    assert not (ROOT / "operator.py").exists()
+    script = "import operator, collections; assert operator.add(1, 2) == 3; print(operator.__file__)"
+    shown = _run(sys.executable, "-c", script, cwd=ROOT)
+    assert shown.returncode == 0, shown.stderr
+    assert not shown.stdout.startswith(str(ROOT) + "/operator")
