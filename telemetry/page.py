@@ -242,6 +242,6 @@ def _clusters_section(clusters: Sequence[ClusterLine]) -> str:
 
 
 def _events_section(events: Sequence[EventLine]) -> str:
-    lines = [(moment(event.time_ns), event.kind, event.message) for event in events[-MAX_EVENTS:]]
+    lines = [(moment(event.time_ns, seconds=True), event.kind, event.message) for event in events[-MAX_EVENTS:]]
     heading = "Events" if len(events) <= MAX_EVENTS else f"The last {MAX_EVENTS} events"
     return f"<section><h3>{heading}</h3>{html_table(('time (UTC)', 'kind', 'what happened'), lines)}</section>"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -169,11 +171,9 @@ def _frame(
         f'<text x="{left - 8}" y="{y(tick) + 4:.1f}" class="tick" text-anchor="end">{_number(tick)}</text>'
         for tick in ticks(0.0, high, 5)
     ]
-    last = len(detail.steps) - 1
-    positions = sorted({round(share * last / 6) for share in range(7)}) if last >= 0 else []
     parts += [
         f'<text x="{x(position):.1f}" y="{bottom + 17}" class="tick" text-anchor="middle">{detail.steps[position]}</text>'
-        for position in positions
+        for position in _step_ticks(detail.steps)
     ]
     parts.append(f'<text x="{(left + WIDTH - 20) / 2}" y="{bottom + 36}" class="axis" text-anchor="middle">step</text>')
     middle = (y(0) + y(high)) / 2
@@ -181,6 +181,16 @@ def _frame(
         f'<text x="14" y="{middle}" class="axis" text-anchor="middle" transform="rotate(-90 14 {middle})">ms an iteration</text>'
     )
     return parts
+
+
+def _step_ticks(steps: Sequence[int]) -> list[int]:
+    """Indexes of the iterations whose steps are written below: at round numbers, where steps count up."""
+    if not steps:
+        return []
+    if any(after <= before for before, after in itertools.pairwise(steps)):
+        return sorted({round(share * (len(steps) - 1) / 6) for share in range(7)})
+    found = {bisect.bisect_left(steps, tick) for tick in ticks(float(steps[0]), float(steps[-1]))}
+    return sorted(position for position in found if position < len(steps))
 
 
 def _svg(height: float, title: str, parts: Sequence[str]) -> str:

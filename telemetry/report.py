@@ -29,11 +29,12 @@ def percent(value: float) -> str:
     return f"{100 * value:+.1f}%"
 
 
-def moment(time_ns: int | None) -> str:
-    """UTC, to the minute."""
+def moment(time_ns: int | None, seconds: bool = False) -> str:
+    """UTC, to the minute or the second."""
     if time_ns is None:
         return "-"
-    return f"{datetime.datetime.fromtimestamp(time_ns / 1e9, datetime.timezone.utc):%Y-%m-%d %H:%M}"
+    form = "%Y-%m-%d %H:%M:%S" if seconds else "%Y-%m-%d %H:%M"
+    return datetime.datetime.fromtimestamp(time_ns / 1e9, datetime.timezone.utc).strftime(form)
 
 
 def table(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:
