@@ -68,11 +68,31 @@ def run_job(cache: pathlib.Path, tmp_path: pathlib.Path) -> RunJob:
         command = [
             *(sys.executable, "-m", "stitchfleet.plugin.command", "run", "--quiet", "--mode", mode),
             *("--cache", str(with_cache or cache), "--summary", str(summary)),
-            *("--database", f"sqlite:///{tmp_path}/records.db", "--", sys.executable, str(SCRIPTS / script), *arguments),
+            *(
+                "--database",
+                f"sqlite:///{tmp_path}/records.db",
+                "--",
+                sys.executable,
+                str(SCRIPTS / script),
+                *arguments,
+            ),
         ]
         return finish(command, summary, environment, timeout, file_size)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def warmed(cache: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The kernels of loop.py are in the cache, so that jobs on it need only a short pause to be stitched."""
+    folder = tmp_path_factory.mktemp("warm")
+    command = [
+        *(sys.executable, "-m", "stitchfleet.plugin.command", "run", "--quiet", "--cache", str(cache)),
+        *("--summary", str(folder / "s.json"), "--database", f"sqlite:///{folder}/r.db"),
+        *("--", sys.executable, str(SCRIPTS / "loop.py"), "60", "20"),
+    ]
+    done = finish(command, folder / "s.json", {}, 300)
+    assert done.summary["programs"][0]["phase"] in ("stitched", "verify", "baseline"), done.err
 
 
 @pytest.fixture

@@ -23,8 +23,8 @@ QUICK = {
     "STITCHFLEET_SAMPLE_STRIDE": "20",
 }
 STEPS = "500"
-COLD, WARM = "16", "3"
-"""Seconds that a test's job pauses early, so that its kernels arrive: new ones, and ones that an earlier test has built."""
+COLD, WARM = "25", "5"
+"""Seconds that a test's job pauses early, so that its kernels arrive: new ones, and ones that are in the cache (fixture `warmed`)."""
 
 
 def main_program(job: Finished) -> dict[str, object]:
@@ -39,8 +39,9 @@ def relative_difference(a: list[float], b: list[float]) -> float:
     return max(abs(x - y) / max(abs(y), 1e-30) for x, y in zip(a, b))
 
 
+@pytest.mark.usefixtures("warmed")
 def test_a_job_is_stitched_and_its_losses_agree(run_job: RunJob, run_plain: RunJob) -> None:
-    job = run_job("loop.py", STEPS, COLD, environment=QUICK)
+    job = run_job("loop.py", STEPS, WARM, environment=QUICK)
     assert job.code == 0, job.err
     assert main_program(job)["phase"] == "stitched", job.err
     assert states(job) == {"stitched"}
@@ -115,8 +116,10 @@ def test_a_kernel_wrong_on_rare_data_only_is_found_by_sampled_verification(run_j
     assert any("last known good step" in line for line in job.summary["reverts"])
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("warmed")
 def test_a_corrupt_cache_entry_is_rebuilt(run_job: RunJob, cache: pathlib.Path) -> None:
-    first = run_job("loop.py", STEPS, COLD, environment=QUICK)
+    first = run_job("loop.py", STEPS, WARM, environment=QUICK)
     libraries = {entry["library"] for cluster in first.summary["clusters"] for entry in cluster["executables"]}
     for library in libraries:
         data = pathlib.Path(library).read_bytes()
@@ -126,10 +129,12 @@ def test_a_corrupt_cache_entry_is_rebuilt(run_job: RunJob, cache: pathlib.Path) 
     assert main_program(again)["phase"] == "stitched", again.err
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("warmed")
 def test_a_cache_entry_of_another_user_is_not_loaded(run_job: RunJob) -> None:
     if os.getuid() != 0:
         pytest.fail("this test changes a file's owner and needs root, as CI has")
-    first = run_job("loop.py", STEPS, COLD, environment=QUICK)
+    first = run_job("loop.py", STEPS, WARM, environment=QUICK)
     libraries = {entry["library"] for cluster in first.summary["clusters"] for entry in cluster["executables"]}
     for library in libraries:
         os.chown(library, 12345, 12345)
@@ -192,13 +197,16 @@ def test_a_script_that_forks_and_uses_pools_works(run_job: RunJob, run_plain: Ru
 def test_a_process_that_imported_tensorflow_before_us_is_stitched_all_the_same(
     run_job: RunJob, tmp_path: pathlib.Path
 ) -> None:
-    (tmp_path / "sitecustomize.py").write_text("import sys, tensorflow\nprint('the own sitecustomize', file=sys.stderr)\n")
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys, tensorflow\nprint('the own sitecustomize', file=sys.stderr)\n"
+    )
     job = run_job("loop.py", "60", mode="alternate", environment={"PYTHONPATH": str(tmp_path)})
     assert job.code == 0, job.err
     assert "the own sitecustomize" in job.err
     assert main_program(job)["steps_stitched"] != 0
 
 
+@pytest.mark.slow
 def test_two_jobs_may_share_one_cache_at_once(cache: pathlib.Path, tmp_path: pathlib.Path) -> None:
     shared = tmp_path / "cache"
     shared.mkdir()
@@ -211,7 +219,9 @@ def test_two_jobs_may_share_one_cache_at_once(cache: pathlib.Path, tmp_path: pat
             *("--summary", str(tmp_path / f"{i}.json"), "--database", f"sqlite:///{tmp_path}/r.db"),
             *("--", sys.executable, str(SCRIPTS / "loop.py"), STEPS, COLD),
         ]
-        jobs.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        jobs.append(
+            subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        )
     for i, job in enumerate(jobs):
         _, err = job.communicate(timeout=300)
         assert job.returncode == 0, err
@@ -233,6 +243,7 @@ def test_a_database_that_cannot_be_written_does_not_stop_the_job(
     assert json.loads(job.stdout.strip().splitlines()[-1]) == run_plain("loop.py", "100").result
 
 
+@pytest.mark.usefixtures("warmed")
 def test_a_full_disk_does_not_stop_the_job_and_the_loss_is_counted(run_job: RunJob, run_plain: RunJob) -> None:
     """RLIMIT_FSIZE stands for the disk: every file of the job ends at 4 KiB."""
     job = run_job("loop.py", STEPS, WARM, environment=QUICK, file_size=4096)
@@ -240,6 +251,7 @@ def test_a_full_disk_does_not_stop_the_job_and_the_loss_is_counted(run_job: RunJ
     assert relative_difference(job.result, run_plain("loop.py", STEPS).result) < 1e-2
 
 
+@pytest.mark.slow
 def test_more_memory_than_plain_near_the_limit_gives_stitching_up(run_job: RunJob) -> None:
     """The job's memory grows while it is stitched, beyond a limit that is set low: stitching ends, the job does not."""
     job = run_job("grows.py", "600", COLD, environment={**QUICK, "STITCHFLEET_MEMORY_LIMIT_BYTES": "200000000"})
@@ -261,7 +273,11 @@ def test_more_memory_than_plain_near_the_limit_gives_stitching_up(run_job: RunJo
 )
 def test_a_users_mistake_gives_one_clear_line_and_a_non_zero_exit(words: list[str], complaint: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "stitchfleet.plugin.command", *words], capture_output=True, text=True, cwd=ROOT, check=False
+        [sys.executable, "-m", "stitchfleet.plugin.command", *words],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
     )
     assert done.returncode != 0
     assert complaint in done.stderr

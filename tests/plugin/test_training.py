@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pathlib
 
+import pytest
+
 from .conftest import Finished, RunJob
 from .test_faults import COLD, QUICK, main_program, relative_difference, states
 
 TEXT_OF_OURS = (b"stitchfleet", b"Stitchfleet")
 
 
+@pytest.mark.slow
 def test_keras_fit_with_a_smaller_last_batch_is_stitched_at_both_sizes(run_job: RunJob, run_plain: RunJob) -> None:
     job = run_job("keras_fit.py", "60", COLD, environment=QUICK)
     assert job.code == 0, job.err
@@ -36,6 +39,7 @@ def test_a_monitored_session_with_its_default_hooks_is_stitched(run_job: RunJob,
     assert relative_difference(job.result, run_plain("monitored.py", "400").result) < 1e-3
 
 
+@pytest.mark.slow
 def test_clusters_are_split_around_an_operator_that_cannot_be_lowered(run_job: RunJob, run_plain: RunJob) -> None:
     job = run_job("unsupported.py", "400", COLD, environment=QUICK)
     assert job.code == 0, job.err
@@ -45,6 +49,7 @@ def test_clusters_are_split_around_an_operator_that_cannot_be_lowered(run_job: R
     assert relative_difference(job.result, run_plain("unsupported.py", "400", "0").result) < 1e-3
 
 
+@pytest.mark.slow
 def test_what_a_job_writes_holds_nothing_of_ours(run_job: RunJob, tmp_path: pathlib.Path) -> None:
     job = run_job("exports.py", str(tmp_path / "out"), COLD, environment=QUICK)
     assert job.code == 0, job.err
@@ -58,7 +63,7 @@ def test_what_a_job_writes_holds_nothing_of_ours(run_job: RunJob, tmp_path: path
 
 def test_clusters_are_switched_off_by_name_in_the_environment(run_job: RunJob) -> None:
     environment = {**QUICK, "STITCHFLEET_DISABLE_CLUSTERS": "normalization"}
-    job = run_job("loop.py", "300", COLD, environment=environment)
+    job = run_job("loop.py", "30", environment=environment)
     assert job.code == 0, job.err
     names = {cluster["name"] for cluster in job.summary["clusters"]}
     assert names

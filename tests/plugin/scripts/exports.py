@@ -35,6 +35,6 @@ with tf.Graph().as_default():
     loss = tf.reduce_mean(tf.square(tf.nn.softmax(tf.matmul(x, w)) - 0.1))
     train = v1.train.AdamOptimizer(0.01).minimize(loss, global_step=v1.train.get_or_create_global_step())
     with v1.train.MonitoredTrainingSession(checkpoint_dir=folder + "/v1", save_checkpoint_steps=20) as session:
-        for i in range(60):
+        for _ in range(60):
             session.run([loss, train], {x: [[0.5] * 16] * 4})
 print(0)

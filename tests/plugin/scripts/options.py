@@ -20,7 +20,9 @@ def options():
         str(config.optimizer.get_jit()),
         config.threading.get_inter_op_parallelism_threads(),
         config.threading.get_intra_op_parallelism_threads(),
-        config.experimental.is_op_determinism_enabled() if hasattr(config.experimental, "is_op_determinism_enabled") else None,
+        config.experimental.is_op_determinism_enabled()
+        if hasattr(config.experimental, "is_op_determinism_enabled")
+        else None,
     ]
 
 
@@ -30,7 +32,7 @@ for i in range(60):
     if i % 20 == 0:
         found.append(options())
 tf.config.optimizer.set_experimental_options({"constant_folding": False})
-for i in range(20):
+for _ in range(20):
     step(tf.constant(0.01))
 found.append(options())
 print(json.dumps(found))

@@ -13,7 +13,7 @@ def step(x):
     return tf.reduce_sum(v)
 
 
-for i in range(20):
+for _ in range(20):
     step(tf.ones([4]))
 if len(sys.argv) > 1:
     sys.exit(int(sys.argv[1]))
