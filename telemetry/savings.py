@@ -149,21 +149,31 @@ def total(contributions: Iterable[Contribution]) -> Total:
 
     Submissions of one template share their code, their data and the order of their blocks, so whatever makes one job's estimate
     too high can make the others' too high as well; nothing in the data tells how much of the error is shared. Adding linearly
-    covers the worst case, all of it. The degrees of freedom are Welch and Satterthwaite's over the templates, each with the
-    smallest of its jobs'.
+    covers the worst case, all of it.
+
+    Degrees of freedom: a standard error known with d of them is itself uncertain by the share 1/sqrt(2 d). Within a template these
+    uncertainties too are taken as shared, which makes the sum's degrees (sum e)^2 / (sum e / sqrt(d))^2; between templates they
+    combine by Welch and Satterthwaite. A job without an error (it ran nothing stitched) moves the total and not its interval.
     """
-    errors: dict[Hashable, float] = defaultdict(float)
-    degrees: dict[Hashable, float] = {}
     values = []
+    templates = set()
+    errors: dict[Hashable, float] = defaultdict(float)
+    uncertainties: dict[Hashable, float] = defaultdict(float)
     for part in contributions:
         values.append(part.value)
-        errors[part.template] += part.error
-        degrees[part.template] = min(part.degrees, degrees.get(part.template, math.inf))
+        templates.add(part.template)
+        if part.error > 0.0:
+            errors[part.template] += part.error
+            uncertainties[part.template] += part.error / math.sqrt(part.degrees)
     value = math.fsum(values)
-    variance = math.fsum(error**2 for error in errors.values())
-    if variance == 0.0:
-        return Total(value, value, value, len(values), len(errors))
-    # scaled by the variance first: fourth powers of small hours would underflow
-    inverse = math.fsum((errors[name] ** 2 / variance) ** 2 / degrees[name] for name in errors)
-    half = two_sided_quantile(CONFIDENCE, round(1.0 / inverse, 3)) * math.sqrt(variance)
-    return Total(value, value - half, value + half, len(values), len(errors))
+    if not errors:
+        return Total(value, value, value, len(values), len(templates))
+    # in shares of the largest: squares and fourth powers of small hours would underflow
+    unit = max(errors.values())
+    shares = {name: error / unit for name, error in errors.items()}
+    variance = math.fsum(share**2 for share in shares.values())
+    inverse = math.fsum(
+        (share**2 / variance) ** 2 * (uncertainties[name] / errors[name]) ** 2 for name, share in shares.items()
+    )
+    half = two_sided_quantile(CONFIDENCE, round(1.0 / inverse, 3)) * math.sqrt(variance) * unit
+    return Total(value, value - half, value + half, len(values), len(templates))

@@ -151,6 +151,18 @@ def test_errors_add_in_squares_between_templates() -> None:
     assert found.high - 2.0 == pytest.approx(1.959964 * 5.0, rel=1e-4)
 
 
+def test_a_job_without_an_error_moves_the_total_and_not_its_interval() -> None:
+    measured = Contribution("t", 1.0, 0.2, 11.0)
+    alone, beside = total([measured]), total([measured, Contribution("t", -0.5, 0.0, 1.0)])
+    assert beside.value == pytest.approx(alone.value - 0.5)
+    assert beside.high - beside.low == pytest.approx(alone.high - alone.low)
+
+
+def test_a_small_job_with_two_pairs_does_not_take_the_degrees_of_a_large_one() -> None:
+    large, small = Contribution("t", 100.0, 1.0, 30.0), Contribution("t", 0.1, 0.001, 1.0)
+    assert total([large, small]).high - total([large]).high == pytest.approx(0.1, abs=0.02)
+
+
 def test_nothing_measured_totals_nothing() -> None:
     assert total([]) == savings.Total(0.0, 0.0, 0.0, 0, 0)
 
