@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from .graph import Graph, Shape, WindowDimension
 from .groups import is_reduction
 from .plan_access import Request, attribute, integers
-from .plan_index import Bound, Digit, Index, Var, guard_of, unravel
+from .plan_index import Bound, Digit, Index, Var, guard_of, linear, unravel
 from .targets import CpuTarget
 
 SPACE_VARIABLE = "u"
@@ -375,7 +375,8 @@ def _one_row_each(size: int, kept: Sequence[Part]) -> RowMap | None:
 
 def reduction_is_legal(graph: Graph, segment: Segment, mapping: RowMap, target: CpuTarget) -> str | None:
     """Why a reduction cannot run under `mapping`, or None: rows must be all kept or all reduced digits; a variadic
-    reduction keeps its order, so it never spans rows; what one task accumulates must fit a tile."""
+    reduction keeps its order, so it never spans rows; what one task accumulates must fit a tile; what a row leaves
+    must be one slice of the result."""
     if not segment.reduces:
         return None
     rows_reduced = {
@@ -395,6 +396,13 @@ def reduction_is_legal(graph: Graph, segment: Segment, mapping: RowMap, target: 
                 kept_inner *= 1 if segment.is_reduced_at(stride) else extent
     if kept_inner * 8 > target.tile_bytes:
         return "its accumulators do not fit a tile"
+    if not rows_reduced or True in rows_reduced:
+        return None
+    row = Var("r", mapping.rows)
+    point = mapping.point(Index.of_var(row), Index.of_var(Var("k", mapping.inner)))
+    shape = graph.nodes[segment.node].shape
+    if slice_size_of(linear(result_position(segment, point), shape), row) != math.prod(shape) // mapping.rows:
+        return "what a row leaves would lie scattered in its result"
     return None
 
 

@@ -102,9 +102,10 @@ def power(a: _AnyArray, b: _AnyArray) -> _AnyArray:
     if a.dtype.kind == "f":
         return np.asarray(np.power(a, b))
     result, factor, rest = np.ones_like(a), a.copy(), np.where(b < 0, np.zeros_like(b), b)
+    one = np.ones_like(rest)  # not a Python 1, with which numpy makes a u64 scalar a float
     while rest.any():
-        result = np.where((rest & 1).astype(bool), result * factor, result)
-        factor, rest = factor * factor, rest >> 1
+        result = np.where((rest & one).astype(bool), result * factor, result)
+        factor, rest = factor * factor, rest >> one
     if a.dtype.kind == "i":
         odd = (b & 1).astype(bool)
         below = np.where(a == 1, 1, np.where(a == -1, np.where(odd, -1, 1), 0)).astype(a.dtype)

@@ -237,6 +237,15 @@ def attention_pool(batch: int, steps: int, size: int) -> Graph:
     return m.done(m.reduce(m.op("multiply", x, m.spread(weights, shape, 0, 1)), 1), weights)
 
 
+def crossed_rows() -> Graph:
+    """Rows of the first result are the innermost dimension of the second: the second cannot be made row by row."""
+    m = Maker("crossed_rows")
+    x = m.parameter(11, 5)
+    low = m.reduce(m.op("exp", x), 1, kind="min")
+    wide = m.spread(low, (4, 6, 11), 2)
+    return m.done(low, m.reduce(m.op("log", wide), 0), m.op("log1p", wide))
+
+
 def argmax_body() -> Graph:
     m = Maker("argmax_body")
     best, where, value, index = m.parameter(), m.parameter(dtype=DType.S32), m.parameter(), m.parameter(dtype=DType.S32)
@@ -344,6 +353,7 @@ LIBRARY: Mapping[str, Callable[[], Graph]] = {
     "matrix_transpose": lambda: matrix_transpose(130, 96),
     "matrix_transpose_odd": lambda: matrix_transpose(67, 53),
     "attention_pool": lambda: attention_pool(20, 50, 36),
+    "crossed_rows": crossed_rows,
     "figure_nine": figure_nine,
     "argmax_rows": lambda: argmax(50, 33, 1),
     "argmax_columns": lambda: argmax(50, 33, 0),
