@@ -40,8 +40,8 @@ class Phase(enum.Enum):
     REVERTED = "reverted"
 
 
-MIN_BASELINE_STEPS = 8
-"""A baseline shorter than this says nothing, however long its steps are."""
+MIN_BASELINE_STEPS = 4
+"""The shortest baseline. It only tells whether anything is badly off; the saving is estimated from the paired blocks."""
 
 
 MAX_KEPT = 2048
@@ -104,6 +104,7 @@ class Program:
         self.phase_start_ns = time.perf_counter_ns()
         self.first_step_ns: int | None = None
         self.stitched_after_seconds: float | None = None
+        """From the end of the first step (which is TensorFlow's own tracing) to the first stitched one."""
         self.durations: dict[Phase, Durations] = {phase: Durations() for phase in Phase}
         """Counted durations by phase; those of STITCHED hold the stitched arm's only."""
         self.plain_blocks = Durations()
@@ -175,7 +176,7 @@ class Program:
         duration = end_ns - ticket.start_ns
         counted = ticket.counted = ticket.counted and quiet
         if self.first_step_ns is None:
-            self.first_step_ns = ticket.start_ns
+            self.first_step_ns = end_ns
         self.steps += 1
         self.total_ns += duration
         self.steps_by_arm[ticket.arm] += 1
