@@ -98,7 +98,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--mode", choices=["train", "infer"], default="train")
     parser.add_argument("--xla", action="store_true", help="compile the step with XLA (jit_compile=True)")
-    parser.add_argument("--log", metavar="FILE", help="write each step's loss and seconds as JSON")
+    parser.add_argument("--log", metavar="FILE", help="write each step's loss, start (monotonic) and seconds as JSON")
     arguments = parser.parse_args()
 
     tf.keras.utils.set_random_seed(arguments.seed)
@@ -130,19 +130,22 @@ def main() -> None:
         return loss_of(tokens, labels, weights, training=False)
 
     step = train if arguments.mode == "train" else infer
-    losses, seconds = [], []
-    for i, batch in enumerate(masked_batches(arguments.batch, arguments.length, arguments.vocabulary, arguments.seed)):
-        if i == arguments.steps:
-            break
-        start = time.perf_counter()
-        loss = float(step(*batch))
-        seconds.append(time.perf_counter() - start)
-        losses.append(loss)
-        if i % 20 == 0 or i == arguments.steps - 1:
-            print(f"step {i:5d}  loss {loss:.6f}  {seconds[-1] * 1e3:8.1f} ms", flush=True)
+    losses, starts, seconds = [], [], []
+    batches = masked_batches(arguments.batch, arguments.length, arguments.vocabulary, arguments.seed)
+    try:
+        for i, batch in enumerate(batches.take(arguments.steps)):
+            start = time.monotonic()
+            loss = float(step(*batch))
+            seconds.append(time.monotonic() - start)
+            starts.append(start)
+            losses.append(loss)
+            if i % 20 == 0 or i == arguments.steps - 1:
+                print(f"step {i:5d}  loss {loss:.6f}  {seconds[-1] * 1e3:8.1f} ms", flush=True)
+    except KeyboardInterrupt:  # training may be ended early; the log is written all the same
+        pass
     if arguments.log:
         with open(arguments.log, "w", encoding="utf-8") as log:
-            json.dump({"losses": losses, "seconds": seconds}, log)
+            json.dump({"losses": losses, "starts": starts, "seconds": seconds}, log)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,14 @@
+"""The benchmark: whole training jobs side by side on one machine, fairly.
+
+    command      arguments, the table, the JSON file
+    contestants  what is compared: workloads, and the ways of running one
+    processes    a contestant's processes: found by a mark in their environment, stopped, continued, ended; the watchdog
+    race         warm-up one after the other, then slices in turn
+    figures      from slices and step logs to medians and ratios with intervals (pure functions)
+    launches     operators and kernels launched in one iteration
+    machine      what it ran on
+
+A contestant knows nothing of the race. Each is started as a job of its own, warmed up, and stopped (SIGSTOP); then each in turn is
+alone on the machine for some seconds, in an order that changes from round to round, so that whatever the machine does over minutes
+(heat, a neighbour) falls on all alike. Steps that a stop falls into are found by their time stamps and dropped.
+"""

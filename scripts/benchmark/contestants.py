@@ -1,0 +1,148 @@
+"""What the benchmark compares: programs, and ways of running one. Both are data, so that a further one is a row."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import sys
+from dataclasses import dataclass, field
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BOOTSTRAP = ROOT / "plugin" / "bootstrap"
+ENDLESS_STEPS = 1_000_000_000
+"""More than any race lasts: a contestant ends when it is told to."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A training or inference program. What the benchmark expects of it:
+
+    --steps N    how many steps
+    --xla        compile the step with XLA
+    --log FILE   at the end, also after Ctrl-C: JSON with `losses`, `seconds` and `starts` (time.monotonic()) of each step
+    and lines "step N ..." on standard output now and then.
+    """
+
+    name: str
+    script: pathlib.Path
+    arguments: tuple[str, ...] = ()
+
+
+_FOLDER = ROOT / "scripts" / "workloads"
+WORKLOADS = {
+    workload.name: workload
+    for workload in (
+        Workload("bert", _FOLDER / "bert.py"),
+        Workload("bert-infer", _FOLDER / "bert.py", ("--mode", "infer")),
+    )
+}
+
+
+class UnknownNameError(ValueError):
+    """A workload or contestant that there is not; the text is the line for the user."""
+
+
+def find_workload(name: str) -> Workload:
+    """A workload by its name in WORKLOADS, or by the path of a script that keeps the same conventions."""
+    if name in WORKLOADS:
+        return WORKLOADS[name]
+    path = pathlib.Path(name)
+    if path.suffix == ".py" and path.is_file():
+        return Workload(path.stem, path.resolve())
+    raise UnknownNameError(f"no workload {name!r}; there are: {', '.join(WORKLOADS)} (or the path of a script)")
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """One way of running a workload.
+
+    stitchfleet: the options of `stitchfleet run` that the script is started under; None: started without it.
+    arguments: what the script is given beside. environment: variables set for it.
+    """
+
+    name: str
+    help: str
+    stitchfleet: tuple[str, ...] | None = None
+    arguments: tuple[str, ...] = ()
+    environment: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_stitched(self) -> bool:
+        """Whether it has a stitched phase, so that its warm-up lasts until then."""
+        return self.stitchfleet is not None and "--mode" not in self.stitchfleet
+
+
+PLAIN = "plain"
+_FUSIBLE = "--tf_xla_auto_jit=2 --tf_xla_cpu_global_jit --tf_xla_ops_to_cluster=FUSIBLE"
+CONTESTANTS = {
+    contestant.name: contestant
+    for contestant in (
+        Contestant(PLAIN, "the script as it is"),
+        Contestant("xla", "the script with --xla (jit_compile=True)", arguments=("--xla",)),
+        Contestant("stitched", "a whole `stitchfleet run`: guard, sampling and telemetry on", stitchfleet=()),
+        Contestant(
+            "xla-fusible",
+            "XLA held to the operators that stitching takes, by auto-clustering",
+            environment={"TF_XLA_FLAGS": _FUSIBLE},
+        ),
+        Contestant("idle", "`stitchfleet run` with nothing switched on", stitchfleet=("--mode", "idle")),
+        Contestant("plain-again", "the script as it is, a second time: what the benchmark itself is worth"),
+    )
+}
+DEFAULT_CONTESTANTS = ("plain", "xla", "stitched")
+
+
+def find_contestants(names: str) -> list[Contestant]:
+    """Contestants from comma-separated names; plain is always the first, since all others are compared with it."""
+    wanted = [name.strip() for name in names.split(",") if name.strip()]
+    for name in wanted:
+        if name not in CONTESTANTS:
+            raise UnknownNameError(f"no contestant {name!r}; there are: {', '.join(CONTESTANTS)}")
+    return [CONTESTANTS[name] for name in dict.fromkeys([PLAIN, *wanted])]
+
+
+@dataclass(frozen=True)
+class Files:
+    """Where one contestant of one race leaves what it writes."""
+
+    folder: pathlib.Path
+
+    @property
+    def log(self) -> pathlib.Path:
+        return self.folder / "steps.json"
+
+    @property
+    def output(self) -> pathlib.Path:
+        return self.folder / "output.txt"
+
+    @property
+    def summary(self) -> pathlib.Path:
+        return self.folder / "summary.json"
+
+
+def command_line(
+    contestant: Contestant, workload: Workload, extra: tuple[str, ...], files: Files, cache: pathlib.Path
+) -> list[str]:
+    """What is started."""
+    script = [sys.executable, str(workload.script), *workload.arguments, *extra, *contestant.arguments]
+    script += ["--steps", str(ENDLESS_STEPS), "--log", str(files.log)]
+    if contestant.stitchfleet is None:
+        return script
+    ours = ["--cache", str(cache), "--summary", str(files.summary)]
+    ours += ["--database", f"sqlite:///{files.folder}/stitchfleet.db", *contestant.stitchfleet]
+    return [sys.executable, "-m", "stitchfleet.plugin.command", "run", *ours, "--", *script]
+
+
+def environment(contestant: Contestant, files: Files) -> dict[str, str]:
+    """The environment it is started in: without stitchfleet's activation, which may be on where the benchmark itself runs."""
+    variables = {**os.environ}
+    variables.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    for name in ("STITCHFLEET_ENABLED", "STITCHFLEET_RUN_ID"):
+        variables.pop(name, None)
+    paths = [path for path in variables.get("PYTHONPATH", "").split(os.pathsep) if path and path != str(BOOTSTRAP)]
+    variables["PYTHONPATH"] = os.pathsep.join(paths)
+    if contestant.stitchfleet is not None:
+        variables["STITCHFLEET_DATA"] = str(files.folder / "records")
+        variables["STITCHFLEET_QUIET"] = "0"  # the warm-up's end is read from its output
+    variables.update(contestant.environment)
+    return variables

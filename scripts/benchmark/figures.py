@@ -1,0 +1,139 @@
+"""From slices and step logs to figures: medians, ratios with intervals, how busy the cores were. Pure functions.
+
+A step counts in a slice when it lies wholly in it, and is not the first such: that one finds caches and queues as the others left
+them. Two times are given for a step, both from the step log: the median duration of a step, and the wall time per step (from the
+first step's start to the last one's end, over their number), which holds everything the job does between and beside its steps.
+
+Ratios are paired: slice k of plain with slice k of the other. Their logarithms' mean has Student's t interval with one degree less
+than pairs (the method of Kalibera and Jones, "Rigorous benchmarking in reasonable time", ISMM 2013, with a slice as the unit).
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from stitchfleet.telemetry.student import two_sided_quantile
+
+from .race import Outcome, Slice
+
+CONFIDENCE = 0.95
+MIN_STEPS = 3
+"""A slice with fewer whole steps says nothing."""
+_SETTLING_STEPS = 1
+
+
+@dataclass(frozen=True)
+class SliceFigures:
+    """One slice. Times in seconds; cores: processor seconds used per second of wall time."""
+
+    steps: int
+    median_s: float
+    wall_s: float
+    cores: float
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """The reference's time over the contestant's (above 1: the contestant is faster), with its 95% interval."""
+
+    value: float
+    low: float
+    high: float
+    pairs: int
+
+
+@dataclass(frozen=True)
+class Figures:
+    """A contestant's race. Times in milliseconds; `None` where it cannot be said.
+
+    median_ms, wall_ms: medians over the slices. first_step_s: the first step's duration, tracing and compiling included.
+    """
+
+    slices: int
+    steps: int
+    median_ms: float
+    wall_ms: float
+    cores: float
+    ratio_of_medians: Ratio | None
+    ratio_of_wall: Ratio | None
+    start_up_s: float
+
+
+def slice_figures(window: Slice, starts: Sequence[float], seconds: Sequence[float]) -> SliceFigures | None:
+    """What the steps in one slice say; None with fewer than MIN_STEPS whole ones after the first.
+
+    starts: time.monotonic() at each step's start; seconds: each step's duration.
+    """
+    inside = [
+        (start, duration)
+        for start, duration in zip(starts, seconds)
+        if start >= window.begin and start + duration <= window.end
+    ][_SETTLING_STEPS:]
+    if len(inside) < MIN_STEPS:
+        return None
+    span = inside[-1][0] + inside[-1][1] - inside[0][0]
+    return SliceFigures(
+        steps=len(inside),
+        median_s=statistics.median(duration for _, duration in inside),
+        wall_s=span / len(inside),
+        cores=window.cpu_s / (window.end - window.begin),
+    )
+
+
+def paired_ratio(reference: Mapping[int, float], other: Mapping[int, float]) -> Ratio | None:
+    """reference / other from the rounds that both have; times above zero. None with fewer than two such rounds."""
+    logs = [math.log(reference[number] / other[number]) for number in sorted(reference.keys() & other.keys())]
+    if len(logs) < 2:
+        return None
+    mean = statistics.fmean(logs)
+    half = two_sided_quantile(CONFIDENCE, len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
+    return Ratio(math.exp(mean), math.exp(mean - half), math.exp(mean + half), len(logs))
+
+
+def by_round(outcome: Outcome) -> dict[int, SliceFigures]:
+    """The figures of each round's slice, where it has enough steps."""
+    found = {window.round: slice_figures(window, outcome.starts, outcome.seconds) for window in outcome.slices}
+    return {number: figures for number, figures in found.items() if figures is not None}
+
+
+def figures_of(outcome: Outcome, reference: Outcome) -> Figures | None:
+    """A contestant's figures beside the reference's (plain); None when no slice has enough steps."""
+    own, other = by_round(outcome), by_round(reference)
+    if not own:
+        return None
+    same = outcome is reference
+    return Figures(
+        slices=len(own),
+        steps=sum(figures.steps for figures in own.values()),
+        median_ms=statistics.median(figures.median_s for figures in own.values()) * 1e3,
+        wall_ms=statistics.median(figures.wall_s for figures in own.values()) * 1e3,
+        cores=statistics.fmean(figures.cores for figures in own.values()),
+        ratio_of_medians=None if same else paired_ratio(*(_column(table, "median_s") for table in (other, own))),
+        ratio_of_wall=None if same else paired_ratio(*(_column(table, "wall_s") for table in (other, own))),
+        start_up_s=start_up_seconds(outcome.seconds),
+    )
+
+
+def _column(table: Mapping[int, SliceFigures], name: str) -> dict[int, float]:
+    return {number: float(getattr(figures, name)) for number, figures in table.items()}
+
+
+def start_up_seconds(seconds: Sequence[float], first: int = 3) -> float:
+    """What the first steps took beyond as many typical ones: tracing, graph optimisation, XLA's compiling.
+
+    Three steps, since a function that makes variables is traced twice and an executor's first run builds it.
+    """
+    if len(seconds) <= first:
+        return 0.0
+    return max(0.0, sum(seconds[:first]) - first * statistics.median(seconds[first:]))
+
+
+def largest_difference(losses: Sequence[float], reference: Sequence[float]) -> tuple[int, float]:
+    """(steps both have, the largest relative difference of their losses); NaN when either holds one."""
+    differences = [abs(ours - theirs) / max(abs(theirs), 1e-12) for ours, theirs in zip(losses, reference)]
+    if any(math.isnan(difference) for difference in differences):
+        return len(differences), math.nan
+    return len(differences), max(differences, default=0.0)

@@ -1,0 +1,308 @@
+"""One workload's race: each contestant warmed up alone, then all in turn, slice by slice; at the end their logs."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from stitchfleet.compiler.cache import METADATA
+from stitchfleet.plugin.schedule import Schedule
+from stitchfleet.plugin.settings import Settings
+
+from . import processes
+from .contestants import Contestant, Files, Workload, command_line, environment
+
+_POLL_S = 0.2
+_PROGRESS_S = 15.0
+_END_S = 120.0
+_REPEAT_SIGNAL_S = 20.0
+"""A Ctrl-C can be lost in a callback of the interpreter. It is sent again where the script is seen to train on; never where it may
+be writing its log, which on a busy disk was seen to take as long."""
+_GRACE_S = 20.0
+"""How long after one function was said to run plain another may still become stitched."""
+
+_STEP = re.compile(r"^step\s+(\d+)\b.*$", re.MULTILINE)
+_STITCHED = re.compile(r"^stitchfleet: .*stitched from step (\d+) on", re.MULTILINE)
+_PLAIN = re.compile(r"^stitchfleet: (.*(?:runs? plain|goes back to plain|switched off).*)$", re.MULTILINE)
+
+UNCOUNTED_ROUND = -1
+"""Before the first round: a contestant that stood still for the minutes of the others' warm-up finds its memory reclaimed."""
+
+Say = Callable[[str], None]
+
+
+class ContestantError(Exception):
+    """A contestant that cannot go on; the text is one line that says why."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What steers a race. rounds: slices of each contestant; slice_s: seconds of a slice."""
+
+    rounds: int
+    slice_s: float
+    warm_up_steps: int = 20
+    warm_up_s: float = 900.0
+
+
+@dataclass(frozen=True)
+class Slice:
+    """One contestant alone on the machine; times are time.monotonic() seconds. cpu_s: what its processes used meanwhile."""
+
+    round: int
+    begin: float
+    end: float
+    cpu_s: float
+
+
+@dataclass
+class Outcome:
+    """What is known of a contestant after the race. Of a failed one, `failure` and whatever was reached before."""
+
+    contestant: Contestant
+    slices: list[Slice] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+    starts: list[float] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    warm_up_s: float = 0.0
+    peak_bytes: int = 0
+    helpers_peak_bytes: int = 0
+    new_kernels: int = 0
+    summary: dict[str, Any] | None = None
+    note: str = ""
+    failure: str = ""
+
+
+class Runner:
+    """One contestant's job. Every method that waits raises ContestantError when the job ends or does not obey."""
+
+    def __init__(self, contestant: Contestant, workload: Workload, mark: str, folder: pathlib.Path) -> None:
+        self.outcome = Outcome(contestant)
+        self.contestant, self.workload = contestant, workload
+        self.mark = f"{mark}{contestant.name}"
+        self.files = Files(folder / contestant.name)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, extra: tuple[str, ...], cache: pathlib.Path) -> None:
+        self.files.folder.mkdir(parents=True)
+        command = command_line(self.contestant, self.workload, extra, self.files, cache)
+        variables = environment(self.contestant, self.files)
+        self._process = processes.start(command, self.mark, variables, self.files.output)
+
+    # ---- what it says of itself
+
+    @property
+    def output(self) -> str:
+        return self.files.output.read_text(errors="replace")
+
+    @property
+    def last_step(self) -> int:
+        """The last step that it reported, -1 before the first."""
+        found = _STEP.findall(self.output)
+        return int(found[-1]) if found else -1
+
+    def check_alive(self) -> None:
+        assert self._process is not None
+        code = self._process.poll()
+        if code is not None:
+            lines = [line.strip() for line in self.output.splitlines() if line.strip() and not line.startswith("step ")]
+            raise ContestantError(f"ended with exit code {code}: {lines[-1][:300] if lines else 'it printed nothing'}")
+
+    # ---- the stages of a race
+
+    def warm_up(self, limits: Limits, say: Say) -> None:
+        """Runs until it is in its steady state, then stops it."""
+        start = time.monotonic()
+        told = start
+        plain_since: float | None = None
+        while True:
+            time.sleep(_POLL_S)
+            self.check_alive()
+            now = time.monotonic()
+            if self._is_warm(limits):
+                break
+            if self.contestant.is_stitched and (found := _PLAIN.findall(self.output)):
+                plain_since = plain_since or now
+                if now - plain_since > _GRACE_S and not _STITCHED.search(self.output):
+                    self.outcome.note = f"not stitched: {found[0]}"
+                    break
+            if now - start > limits.warm_up_s:
+                raise ContestantError(f"was not warm after {limits.warm_up_s:.0f} s (last step seen: {self.last_step})")
+            if now - told > _PROGRESS_S:
+                told = now
+                say(f"  {self.contestant.name}: {now - start:4.0f} s, {self.state()}")
+        self.outcome.warm_up_s = time.monotonic() - start
+        self.freeze()
+
+    def _is_warm(self, limits: Limits) -> bool:
+        if not self.contestant.is_stitched:
+            return self.last_step >= limits.warm_up_steps
+        found = _STITCHED.findall(self.output)
+        # The stitched phase opens with pairs of plain and stitched blocks; what a job costs for good comes after them.
+        return bool(found) and self.last_step >= int(found[-1]) + opening_steps()
+
+    def state(self) -> str:
+        steps = _STEP.findall(self.output)
+        state = f"step {steps[-1]}" if steps else "no step yet"
+        if not self.contestant.is_stitched:
+            return state
+        found = _STITCHED.findall(self.output)
+        return f"{state}, stitched from step {found[-1]}" if found else f"{state}, not stitched yet"
+
+    def slice(self, number: int, seconds: float) -> None:
+        """Alone on the machine for so many seconds."""
+        processes.thaw(self.mark)
+        begin, cpu = time.monotonic(), processes.cpu_seconds(self.mark)
+        while (left := begin + seconds - time.monotonic()) > 0:
+            time.sleep(min(left, 1.0))
+            self.check_alive()
+        cpu, end = processes.cpu_seconds(self.mark) - cpu, time.monotonic()
+        self.freeze()
+        if number != UNCOUNTED_ROUND:
+            self.outcome.slices.append(Slice(number, begin, end, cpu))
+
+    def freeze(self) -> None:
+        try:
+            processes.freeze(self.mark)
+        except TimeoutError as error:
+            raise ContestantError(str(error)) from None
+
+    def end(self) -> None:
+        """Ends the job as Ctrl-C at its terminal would, and reads what it wrote."""
+        assert self._process is not None
+        processes.thaw(self.mark)
+        trainer = self._trainer()
+        self.outcome.peak_bytes = processes.peak_bytes(trainer)
+        self.outcome.helpers_peak_bytes = sum(
+            processes.peak_bytes(pid) for pid in processes.members(self.mark) if pid != trainer
+        )
+        began = sent = time.monotonic()
+        step_then = self.last_step
+        processes.send(trainer, signal.SIGINT)
+        while self._process.poll() is None:
+            now = time.monotonic()
+            if now - began > _END_S:
+                raise ContestantError(f"did not end within {_END_S:.0f} s of SIGINT")
+            if now - sent > _REPEAT_SIGNAL_S and self.last_step > step_then:
+                sent, step_then = now, self.last_step
+                processes.send(trainer, signal.SIGINT)
+            time.sleep(0.05)
+        self._read_log()
+        if self.contestant.stitchfleet is not None:
+            self._read_summary()
+
+    def _trainer(self) -> int:
+        """The process that runs the workload's script: the job itself, or the child of `stitchfleet run`."""
+        assert self._process is not None
+        for pid in sorted(processes.members(self.mark)):
+            if processes.arguments_of(pid)[1:2] == [str(self.workload.script)]:
+                return pid
+        return self._process.pid
+
+    def _read_log(self) -> None:
+        try:
+            log = json.loads(self.files.log.read_text())
+            losses, starts, seconds = ([float(x) for x in log[name]] for name in ("losses", "starts", "seconds"))
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            assert self._process is not None
+            raise ContestantError(
+                f"left no log with losses, starts and seconds ({type(error).__name__}: {error}); "
+                f"exit code {self._process.returncode}"
+            ) from None
+        self.outcome.losses, self.outcome.starts, self.outcome.seconds = losses, starts, seconds
+
+    def _read_summary(self) -> None:
+        try:
+            summary: dict[str, Any] = json.loads(self.files.summary.read_text())
+        except (OSError, ValueError) as error:
+            self.outcome.note = self.outcome.note or f"no summary: {error}"
+            return
+        self.outcome.summary = summary
+        main = next((p for p in summary["programs"] if p["name"] == summary["main"]), None)
+        if self.contestant.is_stitched and main is not None and main["phase"] != "stitched":
+            self.outcome.note = f"ended in phase {main['phase']}: {main['reason']}"
+
+
+def opening_steps() -> int:
+    """Steps of the paired blocks that open a job's stitched phase."""
+    settings = Settings()
+    schedule = Schedule("", settings.block_steps, settings.pairs, settings.plain_share)
+    return schedule.opening_pairs * schedule.pair_steps
+
+
+def order_of(round_number: int, count: int) -> list[int]:
+    """Who runs when in a round: rotated by one from round to round, every second one backwards, so nobody follows the same always."""
+    order = [(k + round_number // 2) % count for k in range(count)]
+    return order[::-1] if round_number % 2 else order
+
+
+def run_race(
+    workload: Workload,
+    contestants: Sequence[Contestant],
+    limits: Limits,
+    mark: str,
+    folder: pathlib.Path,
+    cache: pathlib.Path,
+    extra: tuple[str, ...],
+    say: Say,
+) -> list[Outcome]:
+    """The race of one workload. A contestant that fails drops out with its reason; when the first (plain) does, all end.
+
+    mark: begins the marks of the contestants, ends with a slash; the caller ends what is left of it (`processes.watched`).
+    """
+    runners = [Runner(contestant, workload, mark, folder) for contestant in contestants]
+    racing: list[Runner] = []
+
+    def drop(runner: Runner, error: ContestantError) -> None:
+        runner.outcome.failure = str(error)
+        say(f"  {workload.name}/{runner.contestant.name} failed: {error}")
+        processes.kill_all(runner.mark)
+        if runner in racing:
+            racing.remove(runner)
+
+    def plain_is_gone() -> bool:
+        return bool(runners[0].outcome.failure)
+
+    for runner in runners:
+        say(f"{workload.name}: warming up {runner.contestant.name}")
+        kernels = _kernels(cache)
+        try:
+            runner.start(extra, cache)
+            runner.warm_up(limits, say)
+        except ContestantError as error:
+            drop(runner, error)
+            if plain_is_gone():
+                break
+            continue
+        runner.outcome.new_kernels = len(_kernels(cache) - kernels) if runner.contestant.is_stitched else 0
+        racing.append(runner)
+        say(f"  {runner.contestant.name}: warm after {runner.outcome.warm_up_s:.0f} s, {runner.state()}")
+    for number in range(UNCOUNTED_ROUND, limits.rounds):
+        if plain_is_gone():
+            break
+        turn = [racing[k] for k in order_of(max(number, 0), len(racing))]
+        title = "a round that does not count" if number == UNCOUNTED_ROUND else f"round {number + 1} of {limits.rounds}"
+        say(f"{workload.name}: {title}: {', '.join(r.contestant.name for r in turn)}")
+        for runner in turn:
+            try:
+                runner.slice(number, limits.slice_s)
+            except ContestantError as error:
+                drop(runner, error)
+    for runner in tuple(racing):  # a failed one leaves it
+        try:
+            runner.end()
+        except ContestantError as error:
+            drop(runner, error)
+    return [runner.outcome for runner in runners]
+
+
+def _kernels(cache: pathlib.Path) -> set[str]:
+    """The keys of the kernel cache's entries (compiler/cache.py: a folder each)."""
+    return {path.parent.name for path in (cache / "kernels").rglob(METADATA)}
