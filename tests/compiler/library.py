@@ -242,7 +242,7 @@ def crossed_rows() -> Graph:
     m = Maker("crossed_rows")
     x = m.parameter(11, 5)
     low = m.reduce(m.op("exp", x), 1, kind="min")
-    wide = m.spread(low, (4, 6, 11), 2)
+    wide = m.spread(low, (2, 3, 11), 2)
     return m.done(low, m.reduce(m.op("log", wide), 0), m.op("log1p", wide))
 
 

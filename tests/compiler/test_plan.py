@@ -23,6 +23,7 @@ from .library import (
     batch_norm,
     clip_by_global_norm,
     cross_entropy,
+    crossed_rows,
     expensive_column,
     gelu,
     layer_norm,
@@ -106,6 +107,11 @@ def test_an_exponential_needed_twice_is_kept_in_a_tile() -> None:
         text = str(lower(plan_graph(graph)))
         assert text.count("exp(") == 1
         assert "local tile" in text
+
+
+def test_a_reduction_whose_results_a_row_would_scatter_gets_rows_of_its_own() -> None:
+    reasons = plan_graph(crossed_rows()).placement.reasons.values()
+    assert any("scattered in its result" in reason for reason in reasons)
 
 
 def loops_in(statements: tuple[Statement, ...]) -> list[Loop]:
