@@ -126,7 +126,7 @@ class Job:
         while unique in taken:
             k += 1
             unique = f"{name}_{k}"
-        program = Program(unique, kind, self.settings)
+        program = Program(unique, kind, self.settings, self.run_id)
         if self.settings.mode == "observe":
             program.refuse("mode observe: measure only")
         elif self.settings.mode == "auto" and _op_determinism():

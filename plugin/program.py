@@ -93,7 +93,7 @@ class Block:
 class Program:
     """The state of one training function. Methods are called from the thread that runs its steps, except the few that say so."""
 
-    def __init__(self, name: str, kind: str, settings: Settings) -> None:
+    def __init__(self, name: str, kind: str, settings: Settings, run_id: str = "") -> None:
         self.name, self.kind, self.settings = name, kind, settings
         self.phase = Phase.WARM_UP
         self.reason = ""
@@ -113,15 +113,16 @@ class Program:
         self.pairs_completed = 0
         self._open_blocks: dict[tuple[int, Arm], Block] = {}
         self.total_ns = 0
-        self.overhead_ns = 0
-        """Time of steps that stitching itself cost: the trace and verify steps beyond a plain step's."""
+        self._disturbed_ns = 0
+        self._disturbed_steps = 0
         self.plan: ClusterPlan | None = None
         self.cluster_count = 0
         self.excluded_ops: frozenset[str] = frozenset()
         """Operators that were kept out of its clusters because they could not be lowered."""
         self.writes_variables = False
         self.steps_by_arm = collections.Counter[Arm]()
-        self.schedule = Schedule(name, settings.block_steps, settings.pairs, settings.plain_share)
+        # All ranks of a run draw the same order of blocks; another run of the same job draws another.
+        self.schedule = Schedule(f"{run_id}/{name}", settings.block_steps, settings.pairs, settings.plain_share)
         self._seen_arms: set[tuple[Arm, int]] = set()
 
     # ---- what the graph said (called while TensorFlow offers it, on the step's thread)
@@ -187,8 +188,9 @@ class Program:
             (self.plain_blocks if plain_block else self.durations[ticket.phase]).add(duration)
             if ticket.pair is not None:
                 self._book_in_pair(ticket.pair, ticket, duration)
-        if ticket.phase in (Phase.TRACE, Phase.VERIFY):
-            self.overhead_ns += max(0, duration - self.typical_plain_ns())
+        if ticket.phase in (Phase.TRACE, Phase.COMPILE, Phase.VERIFY):
+            self._disturbed_ns += duration
+            self._disturbed_steps += 1
         return duration
 
     def _book_in_pair(self, pair: int, ticket: Ticket, duration_ns: int) -> None:
@@ -203,9 +205,18 @@ class Program:
             self.pairs_completed += 1
             del self.pairs[:-MAX_PAIRS]
 
+    @property
+    def overhead_ns(self) -> int:
+        """What stitching itself cost: the steps that traced, ran beside the compiler or verified, beyond as many plain ones."""
+        plain_ns = self.typical_plain_ns()
+        return max(0, self._disturbed_ns - self._disturbed_steps * plain_ns) if plain_ns else 0
+
     def typical_plain_ns(self) -> int:
-        """The median plain step, of the plain blocks where there are some, else of the baseline."""
-        return int(self.plain_blocks.median_ns or self.durations[Phase.BASELINE].median_ns)
+        """The median plain step: of the plain blocks where there are some, else of the baseline or the plain phase; or 0."""
+        for durations in (self.plain_blocks, self.durations[Phase.BASELINE], self.durations[Phase.PLAIN]):
+            if durations.count:
+                return int(durations.median_ns)
+        return 0
 
     def baseline_is_done(self) -> bool:
         counted = self.durations[Phase.BASELINE].count

@@ -56,7 +56,7 @@ def make_summary(job: Job) -> dict[str, Any]:
         "bundles": [str(folder) for folder in job.bundles],
         "overheads": {
             "graph_rewriting_ms": job.stitcher.seconds * 1e3,
-            "trace_and_verify_ms": sum(program.overhead_ns for program in job.programs) / 1e6,
+            "steps_disturbed_ms": sum(program.overhead_ns for program in job.programs) / 1e6,
             "compile_service_busy_ms": job.client.busy_seconds * 1e3,
         },
         "memory": {
