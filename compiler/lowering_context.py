@@ -10,8 +10,8 @@ from .loops import Buffer, BufferKind
 from .mapping import RowMap, Segment, SegmentKind, spans_rows
 from .ops import OPS, Cost
 from .plan import Plan
-from .plan_access import Apply, Request, Trace
-from .plan_index import Index, Var, linear
+from .plan_access import Apply, Request, Trace, sources
+from .plan_index import Var
 from .schemes import Nest
 from .targets import CpuTarget
 
@@ -85,15 +85,8 @@ def partial_dtype(graph: Graph, segment: Segment, mapping: RowMap) -> DType:
     return accumulator_dtype(graph, segment, mapping, scalar_over_rows=kept == 1 and spans_rows(segment, mapping))
 
 
-def row_part(graph: Graph, context_row: Var, segment: Segment, position: tuple[Index, ...], slice_size: int) -> Index:
-    """Position of a result element within the row's own results."""
-    return linear(position, graph.nodes[segment.node].shape) - Index.of_var(context_row) * slice_size
-
-
 def slice_cost(graph: Graph, request: Request, steps: Trace, stop: set[Request]) -> tuple[int, int]:
     """Light and expensive ops that computing `request` takes, down to memory or to the requests of `stop`."""
-    from .plan_access import sources
-
     light = expensive = 0
     stack, seen = [request], {request}
     while stack:

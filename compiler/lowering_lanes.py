@@ -1,8 +1,7 @@
 """Lane-wise code of a nest whose rows are tiny, single elements above all: the loop over rows is the vectorised one.
 
-A row is straight-line code, so values pass between its segments in registers and nothing else. Rows whose index has to
-be taken
-apart (a bias added to the last dimension of a larger tensor) run as two loops where that makes positions affine.
+A row is straight-line code, so values pass between its segments in registers and nothing else. A row number that has to
+be taken apart (a bias along an inner dimension) is divided lane by lane; the planner prefers rows for which it need not.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from .mapping import SegmentKind, result_position, roots_of, spans_rows
 from .plan_access import Request, trace
 from .plan_index import Index, Var, linear
 
-MIN_LANE_RUN = 16  # rows of the inner loop, if the loop over rows is split in two
 FLAT_BLOCK = 8192  # elements after which a sum over rows moves from lanes to the task's wider accumulator
 
 
