@@ -81,7 +81,9 @@ def masked_batches(batch: int, length: int, vocabulary: int, seed: int) -> tf.da
 
     windows = tf.data.Dataset.from_tensor_slices(text.token_windows(vocabulary, length))
     batches = windows.shuffle(20_000, seed=seed).repeat().batch(batch, drop_remainder=True)
-    return batches.enumerate().map(mask).prefetch(2)
+    options = tf.data.Options()
+    options.autotune.enabled = False  # its thread, asleep for up to a minute, is waited for when training is ended early
+    return batches.enumerate().map(mask).prefetch(2).with_options(options)
 
 
 def main() -> None:
