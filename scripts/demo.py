@@ -49,7 +49,7 @@ def compare_losses(plain: pathlib.Path, stitched: pathlib.Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    default = int(os.environ.get("STEPS", "320"))
+    default = int(os.environ.get("STEPS", "640"))
     parser.add_argument("--steps", type=int, default=default, help=f"steps of the stitched run (default {default})")
     parser.add_argument(
         "--plain-steps", type=int, default=200, help="steps of the plain run it is compared with (default 200)"

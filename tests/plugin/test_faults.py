@@ -78,7 +78,7 @@ def test_without_a_working_compiler_the_job_runs_plain_and_one_line_says_why(
 
 def test_a_kernel_made_wrong_is_caught_before_its_values_reach_the_model(run_job: RunJob, run_plain: RunJob) -> None:
     wrong = {**QUICK, "STITCHFLEET_TEST_BREAK": "add_one_output", "STITCHFLEET_TEST_SKIP_CHECK": "1"}
-    job = run_job("loop.py", STEPS, COLD, environment=wrong)
+    job = run_job("loop.py", STEPS, COLD, "15", environment=wrong)
     assert job.code == 0, job.err
     assert job.summary["calls"]["stitched"] == 0
     assert states(job) == {"reverted"}

@@ -7,7 +7,7 @@ import random
 import statistics
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from stitchfleet.telemetry import savings, student
@@ -76,7 +76,9 @@ def test_swapping_the_arms_turns_the_saving_round(data: list[tuple[list[int], li
     assert other is not None
     assert other.saved_ns == pytest.approx(-one.saved_ns, rel=1e-9, abs=1e-6)
     assert other.saved_error_ns == pytest.approx(one.saved_error_ns, rel=1e-9, abs=1e-6)
-    # ln(P/S) changes sign, and its interval with it
+    # ln(P/S) changes sign, and its interval with it. A saving within a millionth of 100% keeps too few digits of its
+    # distance from 1 to be compared on that scale.
+    assume(one.high < 1 - 1e-6)
     assert math.log1p(-other.low) == pytest.approx(-math.log1p(-one.high), rel=1e-6, abs=1e-9)
 
 

@@ -1,6 +1,7 @@
 """A small network with a LayerNorm and a seeded dropout, trained by a loop around one tf.function; prints the losses as JSON.
 
-loop.py STEPS [SECONDS]: after some steps the loop pauses for so long, as one does that evaluates or waits for data.
+loop.py STEPS [SECONDS [LATER]]: after some steps the loop pauses for so long, as one does that evaluates or waits for data,
+and once more after 100 steps.
 """
 
 import json
@@ -11,6 +12,7 @@ import tensorflow as tf
 
 steps = int(sys.argv[1])
 pause = float(sys.argv[2]) if len(sys.argv) > 2 else 0.0
+later = float(sys.argv[3]) if len(sys.argv) > 3 else 0.0
 tf.random.set_seed(7)
 weights = tf.Variable(tf.random.normal([64, 64], seed=1) * 0.1)
 scale, offset = tf.Variable(tf.ones([64])), tf.Variable(tf.zeros([64]))
@@ -34,5 +36,7 @@ losses = []
 for i in range(steps):
     if i == 12:
         time.sleep(pause)
+    if i == 100:
+        time.sleep(later)
     losses.append(float(train(x)))
 print(json.dumps(losses))
