@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 import os
 import pathlib
 import shutil
@@ -14,11 +15,14 @@ import tempfile
 import uuid
 from typing import Any
 
+from .client import clean_environment
 from .containment import say
 from .native_library import NativeBuildError, build_library, compiler_command, find_tensorflow, library_path
 from .settings import PREFIX, Settings, read_settings, writable_folder
 from .summary import print_summary
 
+SHIPPING_SECONDS = 30.0
+"""Longest wait for the job's last records to reach the database."""
 BOOTSTRAP = pathlib.Path(__file__).parent / "bootstrap"
 
 
@@ -87,6 +91,7 @@ class RunCommand:
             summary.unlink(missing_ok=True)
             settings = dataclasses.replace(settings, summary=summary)
             code = run_job(command, settings)
+            hand_over_records(summary, settings)
             if not arguments.quiet and not settings.quiet:
                 print_summary(summary)
         return code
@@ -138,6 +143,28 @@ def run_job(command: list[str], settings: Settings) -> int:
         for number, handler in previous.items():
             signal.signal(number, handler)
     return 128 - code if code < 0 else code
+
+
+def hand_over_records(summary: pathlib.Path, settings: Settings) -> None:
+    """Waits until the job's last records are in the database, so that a report made right after it has them all.
+
+    The job's own shipper may be at it still; shipping twice changes nothing.
+    """
+    if settings.database is None:
+        return
+    try:
+        folder = json.loads(summary.read_text())["records"]["folder"]
+        command = [sys.executable, "-m", "stitchfleet.telemetry.shipper", folder, "--database", settings.database]
+        subprocess.run(
+            command,
+            env=clean_environment(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=SHIPPING_SECONDS,
+            check=False,
+        )
+    except (OSError, ValueError, KeyError, subprocess.TimeoutExpired):
+        pass  # the records stay in the spool, and `stitchfleet report` takes them from there
 
 
 class DoctorCommand:

@@ -98,6 +98,23 @@ def test_the_control_file_switches_a_running_job_off(
     assert 0 < program["steps_stitched"] < 8900
 
 
+def test_a_report_right_after_the_job_has_all_its_records(run_job: RunJob, tmp_path: pathlib.Path) -> None:
+    job = run_job("raises.py", "0")
+    assert job.code == 0, job.err
+    listed = subprocess.run(
+        [
+            *(sys.executable, "-m", "stitchfleet.plugin.command", "jobs", "--json"),
+            *("--database", f"sqlite:///{tmp_path}/records.db"),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert listed.returncode == 0, listed.stderr
+    (found,) = json.loads(listed.stdout)
+    assert found["iterations"] == 20
+
+
 def test_op_determinism_keeps_the_job_plain_and_says_so(run_job: RunJob, run_plain: RunJob) -> None:
     job: Finished = run_job("deterministic.py", environment=QUICK)
     assert job.code == 0, job.err
