@@ -7,7 +7,7 @@ from a fresh stream in every run anyway, so it is left alone.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 # stateful operator -> the stateless one with the same distribution code over the same Philox stream
@@ -39,6 +39,31 @@ def is_seeded(node: Any) -> bool:
 def seeded_without_twin(nodes: Iterable[Any]) -> list[str]:
     """Names of seeded random operators whose stream the arms cannot share."""
     return [node.name for node in nodes if node.op in WITHOUT_TWIN and is_seeded(node)]
+
+
+def seeded_in_called_functions(nodes: Iterable[Any], find: Callable[[str], Any | None]) -> list[str]:
+    """Names of functions that the nodes call (function attributes, nested ones too) and that hold a seeded random operator.
+
+    Such a body has an executor of its own in each arm, and so a stream of its own. `find(name)`: the FunctionDef, or None.
+    """
+    found: list[str] = []
+    seen: set[str] = set()
+    waiting = list(nodes)
+    while waiting:
+        node = waiting.pop()
+        for value in node.attr.values():
+            for called in [value.func.name, *(function.name for function in value.list.func)]:
+                if not called or called in seen:
+                    continue
+                seen.add(called)
+                body = find(called)
+                if body is None:
+                    continue
+                seedable = [inner for inner in body.node_def if inner.op in STATELESS or inner.op in WITHOUT_TWIN]
+                if any(is_seeded(inner) for inner in seedable):
+                    found.append(called)
+                waiting += body.node_def
+    return found
 
 
 def fingerprint(graph: Any) -> str:

@@ -19,6 +19,14 @@ from .switch import Arm
 _WRITES = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter", "Apply", "SparseApply", "Scatter")
 
 
+def _function_definition(name: str) -> Any | None:
+    """The definition of a function that TensorFlow's eager context knows, or None."""
+    from tensorflow.python.eager import context
+
+    here = context.context()
+    return here.get_function_def(name) if here.has_function(name) else None
+
+
 @dataclass
 class KnownCluster:
     """One structure, wherever it stands: its body, how often it is in the last graph that has it, and where."""
@@ -57,7 +65,10 @@ class Stitcher:
         program.writes_variables |= any(node.op.startswith(_WRITES) for node in graph.node)
         changed = random_streams.share_streams(graph, program.name) > 0 if program.kind == "function" else False
         blocked = random_streams.seeded_without_twin(graph.node)
-        if blocked:
+        nested = random_streams.seeded_in_called_functions(graph.node, _function_definition)
+        if nested:
+            program.refuse(f"the function {nested[0]} that it calls has a seeded random operator of its own")
+        elif blocked:
             program.refuse(f"seeded random operator {blocked[0]} cannot share its stream between the arms")
         elif arm is Arm.STITCHED and not self.empty and not any(node.op == rewrite.STITCH_OP for node in graph.node):
             stitched = self._stitch(graph, set(preserve), program)

@@ -49,3 +49,12 @@ def test_a_plain_session_taken_in_turn_equals_the_plain_run_bit_for_bit(run_job:
     main = next(p for p in in_turn.summary["programs"] if p["name"] == in_turn.summary["main"])
     assert main["steps_stitched"] >= 30, in_turn.err
     assert in_turn.result == plain.result
+
+
+def test_a_seeded_random_operator_in_a_nested_function_keeps_its_stream(run_job: RunJob, run_plain: RunJob) -> None:
+    """Its body has an executor in each arm; until those share a stream too, such a job stays plain and says why."""
+    plain = run_plain("nested_random.py", "60")
+    in_turn = run_job("nested_random.py", "60", mode="alternate", environment=IN_TURN)
+    assert in_turn.code == 0, in_turn.err
+    assert in_turn.result == plain.result
+    assert "seeded random operator" in in_turn.summary["programs"][0]["reason"]
