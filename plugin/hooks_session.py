@@ -15,7 +15,7 @@ from typing import Any
 from . import switch
 from .containment import contained
 from .job import GENERATIONS, Job
-from .program import Ticket
+from .program import Program, Ticket
 from .switch import SESSION_MARK, Arm
 
 
@@ -67,6 +67,10 @@ def _fetch_names(fetches: Any) -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
+def _program_of(job: Job, graph: Any, names: tuple[str, ...]) -> Program:
+    return job.program_of_fetches((id(graph), names), names[0].split(":")[0] if names else "session")
+
+
 def make_hook(job: Job) -> Any:
     """The SessionRunHook for one MonitoredSession."""
     import tensorflow as tf
@@ -82,7 +86,7 @@ def make_hook(job: Job) -> Any:
         def before_run(self, run_context: Any) -> Any:
             names = _fetch_names(run_context.original_args.fetches)
             graph = run_context.session.graph
-            program = job.program_of_fetches((id(graph), names), names[0].split(":")[0] if names else "session")
+            program = _program_of(job, graph, names)
             ticket = job.begin(program)
             if ticket is None:
                 return None
@@ -136,7 +140,7 @@ def install(job: Job, session_class: type[Any], monitored_session_class: type[An
         graph = session.graph
         mark = None
         if pending is None:
-            program = job.program_of_fetches((id(graph), names), names[0].split(":")[0] if names else "session")
+            program = _program_of(job, graph, names)
             ticket = job.begin(program)
             if ticket is None:
                 return None

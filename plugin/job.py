@@ -85,7 +85,6 @@ class Job:
         self._pairs_seen: dict[str, int] = {}
         self._lock = threading.Lock()
         self._closing = False
-        self._verify_changed = threading.Event()
         self._requests_pending = False
         self._control_seen: tuple[float, str] = (0.0, "")
         self._worker: threading.Thread | None = None

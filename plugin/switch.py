@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -88,6 +88,3 @@ def optimizer_is_off(config_bytes: bytes) -> bool:
     return (
         bool(rewrite.disable_meta_optimizer) or rewrite.use_plugin_optimizers == rewriter_config_pb2.RewriterConfig.OFF
     )
-
-
-Offered = Callable[[bytes, list[str]], bytes | None]

@@ -98,11 +98,6 @@ _PLUMBING = frozenset(
 )
 
 
-def is_compute_intensive(op: str) -> bool:
-    """Matrix products and convolutions: what stitching leaves to TensorFlow by design."""
-    return op in _COMPUTE
-
-
 def why_not(op: str, stateful: bool) -> str:
     """The reason, for people, why an operator without a row stays in TensorFlow."""
     if op in _COMPUTE:
