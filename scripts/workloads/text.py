@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import collections
 import pathlib
 import re
 import sysconfig
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -13,22 +16,60 @@ PADDING, UNKNOWN, MASK, FIRST_WORD = 0, 1, 2, 3
 WORD = re.compile(r"\w+|[^\w\s]")
 
 
+def modules() -> Iterator[str]:
+    """The texts of the standard library's modules, in order of the file names."""
+    for path in sorted(pathlib.Path(sysconfig.get_paths()["stdlib"]).glob("*.py")):
+        yield path.read_text(encoding="utf-8", errors="replace")
+
+
+def words_of(text: str) -> list[str]:
+    """Words and punctuation marks."""
+    return WORD.findall(text.lower())
+
+
 def read_words(limit: int = 1_500_000) -> list[str]:
-    """The first `limit` words and punctuation marks of the standard library's modules, in order of the file names."""
-    root = pathlib.Path(sysconfig.get_paths()["stdlib"])
+    """The first `limit` words and punctuation marks of the modules."""
     words: list[str] = []
-    for path in sorted(root.glob("*.py")):
-        words += WORD.findall(path.read_text(encoding="utf-8", errors="replace").lower())
+    for module in modules():
+        words += words_of(module)
         if len(words) >= limit:
             break
     return words[:limit]
 
 
-def token_windows(vocabulary_size: int, length: int) -> np.ndarray:
-    """Token ids, int32 [windows, length]: the text cut into windows, its most frequent words numbered from FIRST_WORD on."""
-    words = read_words()
+def number_words(words: Iterable[str], vocabulary_size: int) -> dict[str, int]:
+    """The most frequent words, numbered from FIRST_WORD on."""
     frequent = collections.Counter(words).most_common(vocabulary_size - FIRST_WORD)
-    ids = {word: i for i, (word, _) in enumerate(frequent, FIRST_WORD)}
-    tokens = np.fromiter((ids.get(word, UNKNOWN) for word in words), np.int32, len(words))
+    return {word: i for i, (word, _) in enumerate(frequent, FIRST_WORD)}
+
+
+def tokens_of(words: Sequence[str], ids: dict[str, int]) -> np.ndarray:
+    """int32 [words]."""
+    return np.fromiter((ids.get(word, UNKNOWN) for word in words), np.int32, len(words))
+
+
+def token_windows(vocabulary_size: int, length: int) -> np.ndarray:
+    """Token ids, int32 [windows, length]: the text cut into windows."""
+    words = read_words()
+    tokens = tokens_of(words, number_words(words, vocabulary_size))
     windows = len(tokens) // length
     return tokens[: windows * length].reshape(windows, length)
+
+
+def documented_code() -> Iterator[tuple[str, str]]:
+    """(docstring, source) of each documented function; a docstring is in its source no longer."""
+    for module in modules():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of old escapes in the library's own strings
+            tree = ast.parse(module)
+        lines = module.splitlines()
+        for node in ast.walk(tree):
+            if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) or len(node.body) < 2:
+                continue
+            documentation = ast.get_docstring(node)
+            if documentation:
+                head, body = (
+                    lines[node.lineno - 1 : node.body[0].lineno - 1],
+                    lines[node.body[0].end_lineno : node.end_lineno],
+                )
+                yield documentation, "\n".join(head + body)

@@ -1,0 +1,75 @@
+"""What all workloads share: their options, the loop over batches, the log. It is plain TensorFlow; nothing here knows of stitching.
+
+A workload defines a step (a tf.function of one batch that returns one number: a loss, or the score of an answer) and an iterable of
+batches, and hands both to `run`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+REPORT_EVERY = 20
+
+
+def make_parser(
+    description: str | None, modes: tuple[str, ...] = ("train", "infer"), steps: int = 200
+) -> argparse.ArgumentParser:
+    """The options of every workload; the first of `modes` is the default."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=steps, help=f"how many steps (default {steps})")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="of the weights, the data's order and the dropout (default 0)"
+    )
+    parser.add_argument("--mode", choices=modes, default=modes[0], help=f"default {modes[0]}")
+    parser.add_argument("--xla", action="store_true", help="compile the step with XLA (jit_compile=True)")
+    parser.add_argument("--log", metavar="FILE", help="write each step's loss, start (monotonic) and seconds as JSON")
+    return parser
+
+
+@contextlib.contextmanager
+def step_log(path: str | None) -> Iterator[Callable[[Callable[[], float]], None]]:
+    """Gives a function that runs one step and books it. The log is written at the end, also after Ctrl-C, which ends the job well."""
+    losses: list[float] = []
+    starts: list[float] = []
+    seconds: list[float] = []
+
+    def book(step: Callable[[], float]) -> None:
+        start = time.monotonic()
+        loss = step()
+        seconds.append(time.monotonic() - start)
+        starts.append(start)
+        losses.append(loss)
+        if len(losses) % REPORT_EVERY == 1:
+            report()
+
+    def report() -> None:
+        print(f"step {len(losses) - 1:5d}  loss {losses[-1]:.6f}  {seconds[-1] * 1e3:8.1f} ms", flush=True)
+
+    with contextlib.suppress(KeyboardInterrupt):
+        yield book
+    if losses and len(losses) % REPORT_EVERY != 1:
+        report()
+    if path:
+        with open(path, "w", encoding="utf-8") as log:
+            json.dump({"losses": losses, "starts": starts, "seconds": seconds}, log)
+
+
+def run(step: Callable[..., Any], batches: Iterable[tuple[Any, ...]], arguments: argparse.Namespace) -> None:
+    """Runs `arguments.steps` steps; each is over when its number has reached Python."""
+    with step_log(arguments.log) as book:
+        for _, batch in zip(range(arguments.steps), batches):
+            book(lambda batch=batch: float(step(*batch)))  # type: ignore[misc]
+
+
+def feed(batches: tf.data.Dataset) -> tf.data.Dataset:
+    """Two batches ahead; without autotuning, whose thread, asleep for up to a minute, is waited for when a job is ended early."""
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return batches.prefetch(2).with_options(options)
