@@ -25,7 +25,7 @@ SUMMARIES = {
 }
 
 # The extra (setup.cfg) that brings what a command needs, where it is not `report`.
-EXTRAS = {"compile": "compiler", "explain": "compiler", "run": "tensorflow", "doctor": "tensorflow"}
+EXTRAS = {"compile": "compiler", "explain": "compiler"}
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -21,10 +21,11 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
+if TYPE_CHECKING:  # `stitchfleet run` must be able to start a job where there is no numpy
+    import numpy as np
+    import numpy.typing as npt
 
 SOURCES = pathlib.Path(__file__).parent / "native"
 UNITS = ("compare.cc", "registry.cc", "graph_optimizer.cc", "stitch_op.cc", "random_stream.cc")
@@ -372,6 +373,8 @@ class NativeLibrary:
             self._c.stitchfleet_mismatch_free(pointer)
 
     def _tensor(self, mismatch: int, which: int, index: int) -> npt.NDArray[np.generic]:
+        import numpy as np
+
         size, dtype, rank = ctypes.c_int64(), ctypes.c_int(), ctypes.c_int()
         shape = (ctypes.c_int64 * 16)()
         data = self._c.stitchfleet_mismatch_tensor(
@@ -384,6 +387,7 @@ class NativeLibrary:
 def numpy_dtype(tensorflow_enum: int) -> np.dtype[np.generic]:
     """numpy's dtype for a TensorFlow DataType number. Raises KeyError for one that kernels never see (strings, handles)."""
     import ml_dtypes
+    import numpy as np
 
     dtypes: dict[int, np.dtype[Any]] = {
         1: np.dtype(np.float32),

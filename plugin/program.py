@@ -67,7 +67,7 @@ class Durations:
         return statistics.median(self.latest) if self.latest else 0.0
 
 
-@dataclass
+@dataclass(slots=True)
 class Ticket:
     """One step that has begun. `counted`: its duration may be compared (no warm-up, no compiler beside it, no change of arm)."""
 

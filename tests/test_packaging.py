@@ -150,7 +150,6 @@ def test_installed_alone_it_brings_no_other_package(empty: Installed, tmp_path: 
     [
         (("compile", FIXTURE), "stitchfleet[compiler]"),
         (("report",), "stitchfleet[report]"),
-        (("run", "--", "true"), "stitchfleet[tensorflow]"),
     ],
 )
 def test_a_command_whose_packages_are_missing_says_so_in_one_line(
@@ -163,10 +162,14 @@ def test_a_command_whose_packages_are_missing_says_so_in_one_line(
 
 
 @pytest.mark.slow
-def test_a_job_without_tensorflow_runs_as_it_would(with_extras: Installed, tmp_path: Path) -> None:
+@pytest.mark.parametrize("environment", ["empty", "with_extras"])
+def test_a_job_without_tensorflow_runs_as_it_would(
+    environment: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    installed: Installed = request.getfixturevalue(environment)
     script = "import sys; print('mine'); sys.exit(7)"
-    shown = with_extras.stitchfleet(
-        "run", "--cache", tmp_path / "cache", "--", with_extras.bin / "python", "-c", script, cwd=tmp_path
+    shown = installed.stitchfleet(
+        "run", "--cache", tmp_path / "cache", "--", installed.bin / "python", "-c", script, cwd=tmp_path
     )
     assert shown.stdout.startswith("mine\n")
     assert shown.returncode == 7
