@@ -25,7 +25,7 @@ from .cache import CacheEntry, KernelCache
 from .graph import Graph
 from .hlo_import import import_module, read_hlo_file
 from .hlo_module import HloImportError
-from .interpreter import evaluate_with_bounds
+from .oracle import evaluate_with_bounds
 from .judge import judge_by
 from .kernel import LoadedKernel, aligned
 from .ops import GraphError

@@ -1,36 +1,26 @@
-"""The interpreter: what a graph means, in numpy. It is the oracle that kernels are judged by.
+"""The interpreter: what a graph means, in numpy.
 
 `evaluate` computes a graph's outputs: in `native` precision each op's result is rounded to its dtype, as HLO defines;
-in `float64` every float is a float64 and nothing is rounded in between. `evaluate_with_bounds` is the latter with,
-for each output element, how far from it a right implementation in the graph's own dtypes may be (rules: ops_error).
+in `float64` every float is a float64 and nothing is rounded in between. What kernels are judged by is `oracle`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from .graph import Array, DType, Graph, Node
 from .ops import OPS, GraphError
-from .ops_error import Bound, Step, input_bound, round_result
 
 Precision: TypeAlias = Literal["native", "float64"]
 _AnyArray: TypeAlias = npt.NDArray[Any]
 
 _WORKING: Final = {DType.F16: np.dtype(np.float32), DType.BF16: np.dtype(np.float32)}
 """f16 and bf16 are computed in float32 and rounded once per op."""
-
-
-class Bounded(NamedTuple):
-    """An output of the oracle: `value` (float64, or the output's integer or boolean dtype) and `bound` (float64), of
-    the output's shape. `bound` is 0 where only this value is right, infinity where any is."""
-
-    value: Array
-    bound: Bound
 
 
 def evaluate(graph: Graph, inputs: Sequence[Array], *, precision: Precision = "native") -> list[Array]:
@@ -43,7 +33,7 @@ def evaluate(graph: Graph, inputs: Sequence[Array], *, precision: Precision = "n
     working: Callable[[DType], np.dtype[Any]]
     stored: Callable[[DType], np.dtype[Any]]
     if precision == "float64":
-        working = stored = _oracle_dtype
+        working = stored = _double_dtype
     else:
         working, stored = _working_dtype, _own_dtype
 
@@ -53,27 +43,13 @@ def evaluate(graph: Graph, inputs: Sequence[Array], *, precision: Precision = "n
         else:
             widened = [x.astype(working(source.dtype), copy=False) for source, x in zip(sources, operands, strict=True)]
             if node.op == "reduce_general":
-                result = _reduce_general(node, widened, lambda body, values: _run_body(body, values, stored, working))
+                result = reduce_by_body(node, widened, lambda body, values: _run_body(body, values, stored, working))
             else:
-                result = _reference(node)(node, sources, widened)
+                result = reference_of(node)(node, sources, widened)
         return np.asarray(result).astype(stored(node.dtype), copy=False)
 
     with quiet():
-        return _walk(graph, compute)
-
-
-def evaluate_with_bounds(graph: Graph, inputs: Sequence[Array]) -> list[Bounded]:
-    """The oracle's outputs with their bounds. `inputs` as `evaluate`'s; the same errors."""
-    check_inputs(graph, inputs)
-
-    def compute(node: Node, sources: tuple[Node, ...], operands: list[Bounded]) -> Bounded:
-        if node.op == "parameter":
-            value = np.asarray(inputs[_number(node)]).astype(_oracle_dtype(node.dtype))
-            return Bounded(value, input_bound(node.dtype, value))
-        return _bounded_step(node, sources, operands)
-
-    with quiet():
-        return _walk(graph, compute)
+        return walk(graph, compute)
 
 
 @contextmanager
@@ -99,7 +75,7 @@ def _number(node: Node) -> int:
     return int(node.attributes["number"])  # type: ignore[arg-type]
 
 
-def _oracle_dtype(dtype: DType) -> np.dtype[Any]:
+def _double_dtype(dtype: DType) -> np.dtype[Any]:
     return np.dtype(np.float64) if dtype.is_float else dtype.numpy
 
 
@@ -111,14 +87,14 @@ def _own_dtype(dtype: DType) -> np.dtype[Any]:
     return dtype.numpy
 
 
-def _reference(node: Node) -> Callable[[Node, Sequence[Node], Sequence[Array]], Array]:
+def reference_of(node: Node) -> Callable[[Node, Sequence[Node], Sequence[Array]], Array]:
     row = OPS.get(node.op)
     if row is None or row.numpy is None:
         raise GraphError(f"op {node.op!r} has no reference")
     return row.numpy
 
 
-def _walk(graph: Graph, compute: Callable[[Node, tuple[Node, ...], list[Any]], Any]) -> list[Any]:
+def walk(graph: Graph, compute: Callable[[Node, tuple[Node, ...], list[Any]], Any]) -> list[Any]:
     """Computes the nodes in order and gives the outputs; a value is dropped after its last use."""
     last_use = list(range(len(graph.nodes)))
     for i, node in enumerate(graph.nodes):
@@ -138,19 +114,6 @@ def _walk(graph: Graph, compute: Callable[[Node, tuple[Node, ...], list[Any]], A
     return [values[output] for output in graph.outputs]
 
 
-def _bounded_step(node: Node, sources: tuple[Node, ...], operands: Sequence[Bounded]) -> Bounded:
-    values, bounds = tuple(x.value for x in operands), tuple(x.bound for x in operands)
-    if node.op == "reduce_general":
-        reduced = _reduce_general(node, [*values, *bounds], _run_bounded_body, bounded=True)
-        return Bounded(*reduced)
-    result = np.asarray(_reference(node)(node, sources, values)).astype(_oracle_dtype(node.dtype), copy=False)
-    if node.op == "constant":
-        return Bounded(result, input_bound(node.dtype, result))
-    row = OPS[node.op]
-    inherited = row.error(Step(node, sources, values, bounds, result))
-    return Bounded(*round_result(node.dtype, row.ulps, result, inherited))
-
-
 # ---- reductions with a body of their own ---------------------------------------------------------------------------
 
 
@@ -165,37 +128,21 @@ def _run_body(
     def compute(node: Node, sources: tuple[Node, ...], operands: list[Array]) -> Array:
         if node.op == "parameter":
             return values[_number(node)]
-        _check_body_op(body, node)
+        check_body_op(body, node)
         widened = [x.astype(working(source.dtype), copy=False) for source, x in zip(sources, operands, strict=True)]
-        return np.asarray(_reference(node)(node, sources, widened)).astype(stored(node.dtype), copy=False)
+        return np.asarray(reference_of(node)(node, sources, widened)).astype(stored(node.dtype), copy=False)
 
     shape = np.broadcast_shapes(*(value.shape for value in values))
-    return [np.broadcast_to(result, shape) for result in _walk(body, compute)]
+    return [np.broadcast_to(result, shape) for result in walk(body, compute)]
 
 
-def _run_bounded_body(body: Graph, values: Sequence[Array]) -> list[Array]:
-    """As `_run_body`, for the oracle: values first and then their bounds, in and out."""
-    count = len(values) // 2
-
-    def compute(node: Node, sources: tuple[Node, ...], operands: list[Bounded]) -> Bounded:
-        if node.op == "parameter":
-            return Bounded(values[_number(node)], values[count + _number(node)])  # type: ignore[arg-type]
-        _check_body_op(body, node)
-        return _bounded_step(node, sources, operands)
-
-    shape = np.broadcast_shapes(*(value.shape for value in values))
-    results = _walk(body, compute)
-    parts = [result.value for result in results] + [result.bound for result in results]
-    return [np.broadcast_to(part, shape) for part in parts]
-
-
-def _check_body_op(body: Graph, node: Node) -> None:
+def check_body_op(body: Graph, node: Node) -> None:
     row = OPS.get(node.op)
     if row is None or not (row.elementwise or node.op == "constant"):
         raise GraphError(f"reduction body {body.name}: given op {node.op}, expected element-wise ops and constants")
 
 
-def _reduce_general(
+def reduce_by_body(
     node: Node,
     operands: Sequence[Array],
     run: Callable[[Graph, Sequence[Array]], list[Array]],

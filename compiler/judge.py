@@ -1,6 +1,6 @@
 """The judge of numbers: is what a kernel computed right?
 
-`judge` compares outputs with the float64 oracle (interpreter.evaluate_with_bounds). Why not with TensorFlow's own
+`judge` compares outputs with the float64 oracle (oracle.evaluate_with_bounds). Why not with TensorFlow's own
 result: sums of 1e37-sized normals overflow or not by order alone, and a cancelling sum has an unbounded relative
 error, so that comparing two float32 results rejects right kernels and accepts wrong ones. An element passes when
 
@@ -25,8 +25,9 @@ import numpy as np
 import numpy.typing as npt
 
 from .graph import Array, Graph, Node
-from .interpreter import Bounded, evaluate_with_bounds, quiet
+from .interpreter import quiet
 from .ops import OPS, GraphError
+from .oracle import Bounded, evaluate_with_bounds
 from .ops_error import UNIT_ROUNDOFF, accumulator, summation_depth
 from .random_inputs import REGIMES, Regime, random_inputs
 

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .graph import Array, Graph
-from .interpreter import evaluate_with_bounds
+from .oracle import evaluate_with_bounds
 from .judge import agrees, guard_tolerance, judge_by
 from .kernel import CheckReport, KernelMetadata, LoadedKernel, prepare_runtime
 from .random_inputs import REGIMES, Regime, random_inputs
