@@ -34,6 +34,15 @@ WORKLOADS = {
     for workload in (
         Workload("bert", _FOLDER / "bert.py"),
         Workload("bert-infer", _FOLDER / "bert.py", ("--mode", "infer")),
+        Workload("transformer", _FOLDER / "transformer.py"),
+        Workload("transformer-infer", _FOLDER / "transformer.py", ("--mode", "infer")),
+        Workload("transformer-decode", _FOLDER / "transformer.py", ("--mode", "decode")),
+        Workload("dien", _FOLDER / "dien.py"),
+        Workload("dien-infer", _FOLDER / "dien.py", ("--mode", "infer")),
+        Workload("crnn", _FOLDER / "crnn.py"),
+        Workload("asr", _FOLDER / "asr.py"),
+        Workload("lengths", _FOLDER / "language_lengths.py"),
+        Workload("session", _FOLDER / "session_v1.py"),
     )
 }
 
