@@ -19,10 +19,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scripts.benchmark import processes
-from scripts.benchmark.command import evaluate, main, table
+from scripts.benchmark.command import Section, evaluate, main, table
 from scripts.benchmark.contestants import BOOTSTRAP, CONTESTANTS, PLAIN, WORKLOADS, Files, command_line, environment
-from scripts.benchmark.figures import largest_difference, paired_ratio, slice_figures, start_up_seconds
-from scripts.benchmark.launches import Launches, count_hlo, plain_launches, stitched_launches
+from scripts.benchmark.figures import (
+    Ratio,
+    better_of,
+    geometric_mean,
+    largest_difference,
+    paired_ratio,
+    slice_figures,
+    start_up_seconds,
+)
+from scripts.benchmark.launches import (
+    Launches,
+    Traffic,
+    count_hlo,
+    plain_launches,
+    result_bytes,
+    stitch_traffic,
+    stitched_launches,
+)
 from scripts.benchmark.race import Outcome, Slice, opening_steps, order_of
 from stitchfleet.plugin import tf_ops
 
@@ -79,6 +95,49 @@ def test_a_ratio_turned_round_is_its_inverse(pairs: list[tuple[float, float]]) -
     assert forward.value == pytest.approx(1.0 / backward.value)
     assert forward.low == pytest.approx(1.0 / backward.high)
     assert forward.low <= forward.value <= forward.high
+
+
+ratios = st.builds(
+    lambda value, spread, pairs: Ratio(value, value / math.exp(spread), value * math.exp(spread), pairs),
+    st.floats(0.2, 5.0),
+    st.floats(0.001, 0.5),
+    st.integers(2, 40),
+)
+
+
+@given(ratios)
+def test_the_mean_of_one_ratio_is_itself(ratio: Ratio) -> None:
+    mean = geometric_mean([ratio])
+    assert mean is not None
+    for name in ("value", "low", "high"):
+        assert getattr(mean, name) == pytest.approx(getattr(ratio, name), rel=1e-6)
+
+
+@given(st.lists(ratios, min_size=2, max_size=12))
+def test_a_geometric_mean_lies_between_and_is_surer_than_the_least_sure(found: list[Ratio]) -> None:
+    mean = geometric_mean(found)
+    assert mean is not None
+    assert mean.value == pytest.approx(math.prod(ratio.value for ratio in found) ** (1 / len(found)))
+    assert mean.low <= mean.value <= mean.high
+    assert mean.high / mean.value <= max(ratio.high / ratio.value for ratio in found) * (1 + 1e-9)
+    inverse = geometric_mean([Ratio(1 / r.value, 1 / r.high, 1 / r.low, r.pairs) for r in found])
+    assert inverse is not None
+    assert inverse.value == pytest.approx(1 / mean.value)
+
+
+def test_without_ratios_there_is_no_mean() -> None:
+    assert geometric_mean([]) is None
+
+
+def test_the_better_one_is_the_one_with_less_wall_time() -> None:
+    def outcome(name: str, step_s: float) -> Outcome:
+        starts = [k * step_s for k in range(20)]
+        window = Slice(0, 0.0, 20 * step_s, cpu_s=1.0)
+        return Outcome(CONTESTANTS[name], [window], [1.0] * 20, starts, [step_s / 2] * 20)
+
+    plain, xla, idle = outcome(PLAIN, 0.2), outcome("xla", 0.1), Outcome(CONTESTANTS["idle"])
+    assert better_of([plain, xla, idle]) is xla
+    assert better_of([idle]) is None
 
 
 def test_start_up_is_what_the_first_steps_took_beyond_typical_ones() -> None:
@@ -168,7 +227,28 @@ ENTRY %step (x: f32[8], m: f32[8,8]) -> f32[8] {
 
 def test_kernels_of_a_module_are_counted_by_hand() -> None:
     # memory: add, fusion and compare of the loop; reduce; the fusion that `call` runs in parallel; copy
-    assert count_hlo(MODULE) == Launches(memory=6, products=2)
+    # bytes: add s32, fusion f32[8] and compare of the loop; f32[]; f32[8]; f32[8]
+    assert count_hlo(MODULE) == Launches(memory=6, products=2, written_bytes=4 + 32 + 1 + 4 + 32 + 32)
+
+
+def test_a_loop_whose_turns_the_module_knows_counts_as_often() -> None:
+    known = MODULE.replace("body=body\n", 'body=body, backend_config={"known_trip_count":{"n":"3"}}\n')
+    assert count_hlo(known) == Launches(memory=3 * 3 + 3, products=2, written_bytes=3 * 37 + 68)
+
+
+@pytest.mark.parametrize(
+    ("shape", "size"),
+    [
+        ("f32[8,128]{1,0}", 4096),
+        ("pred[]", 1),
+        ("bf16[3]{0}", 6),
+        ("(s32[], f64[2,2]{1,0}, u8[5]{0})", 4 + 32 + 5),
+        ("f32[0,4]{1,0}", 0),
+        ("token[]", 0),
+    ],
+)
+def test_the_size_of_a_result_is_read_off_its_shape(shape: str, size: int) -> None:
+    assert result_bytes(shape) == size
 
 
 def test_what_is_no_module_is_refused() -> None:
@@ -196,6 +276,21 @@ def test_a_stitched_cluster_is_one_launch_and_a_fallback_all_of_its_members_too(
     assert stitched_launches(_summary("stitched")) == Launches(memory=11 + 3 + 2, products=7)
     assert stitched_launches(_summary("reverted")) == Launches(memory=11 + 3 + 2 * 7, products=7)
     assert plain_launches({"stayed_out": {}, "clusters": []}) is None
+
+
+def test_what_stitch_ops_must_move_is_of_the_kernels_in_use_and_of_one_step() -> None:
+    def kernel(state: str, calls: int) -> dict[str, Any]:
+        sizes = {"bytes_read": 1000, "bytes_written": 200, "intermediate_bytes": 30}
+        return {"state": state, "calls": {"stitched": calls, "verify": 6, "fallback": 2}, **sizes}
+
+    summary = {
+        "main": "train",
+        "programs": [{"name": "other", "steps_stitched": 7}, {"name": "train", "steps_stitched": 100}],
+        # two instances of a cluster in each of 100 steps; one that was reverted
+        "clusters": [{"executables": [kernel("stitched", 192)]}, {"executables": [kernel("reverted", 92)]}],
+    }
+    assert stitch_traffic(summary) == Traffic(moved_bytes=2 * 1200, scratch_bytes=2 * 30)
+    assert stitch_traffic({**summary, "main": None}) is None
 
 
 # ---- contestants -------------------------------------------------------------------------------------------------------------
@@ -231,7 +326,7 @@ def test_an_outcome_without_enough_steps_has_no_figures(capsys: pytest.CaptureFi
     rows = evaluate([outcome], None)
     assert rows[0].figures is None
     assert "longer --seconds" in capsys.readouterr().err
-    assert "no figures" in "\n".join(table({"bert": rows}, 2, 1.0))
+    assert "no figures" in "\n".join(table({"bert": Section(rows)}, 2, 1.0))
 
 
 # ---- processes ---------------------------------------------------------------------------------------------------------------
@@ -406,12 +501,13 @@ def test_nothing_is_left_when_the_benchmark_is_ended(number: signal.Signals, tmp
 
 
 @pytest.mark.slow
-def test_a_small_bert_is_compared_in_all_three_ways(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_small_bert_is_compared_in_all_ways(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "bench.json"
     small = "--layers 1 --hidden 64 --inner 128 --vocabulary 500 --length 32 --dropout 0"
     words = ["--rounds", "2", "--seconds", "3", "--arguments", small, "--json", str(out), "--cache", str(tmp_path)]
     assert main(words) == 0, capsys.readouterr().err
-    plain, xla, stitched = json.loads(out.read_text())["workloads"]["bert"]
+    everything = json.loads(out.read_text())
+    plain, xla, fusible, stitched = everything["workloads"]["bert"]
     assert stitched["note"] is None
     assert stitched["summary"]["programs"][0]["phase"] == "stitched"
     assert stitched["new_kernels"] > 0
@@ -421,4 +517,14 @@ def test_a_small_bert_is_compared_in_all_three_ways(tmp_path: Path, capsys: pyte
     assert 0 < xla["launches"]["memory"] < plain["launches"]["memory"]
     assert stitched["losses_beside_plain"]["steps"] > 50
     assert stitched["losses_beside_plain"]["largest_relative_difference"] < 1e-3
-    assert all(row["figures"]["ratio_of_medians"]["pairs"] == 2 for row in (xla, stitched))
+    assert all(row["figures"]["ratio_of_medians"]["pairs"] == 2 for row in (xla, fusible, stitched))
+    assert xla["launches"]["written_bytes"] > 0
+    assert 0 < stitched["launches"]["written_bytes"] < plain["launches"]["written_bytes"]
+    coverage, floor = everything["coverage"]["bert"], everything["floors"]["bert"]
+    assert 0.0 < coverage["share"] <= 1.0
+    assert coverage["stitched"]["stitch_launches"] > 0
+    assert coverage["plain"]["stitch_launches"] == 0
+    assert any("RandomUniform" not in row["op"] for row in coverage["outside"])
+    assert floor["stitch_moved_bytes"] > 0
+    assert floor["copy_bytes_per_s"] > 1e8
+    assert everything["beside_the_better_of_plain_and_xla"]["bert"]["by_wall"]["pairs"] == 2

@@ -10,6 +10,7 @@ import os
 import pathlib
 import shlex
 import signal
+import statistics
 import sys
 import tempfile
 import time
@@ -21,6 +22,7 @@ from . import machine
 from .contestants import (
     CONTESTANTS,
     DEFAULT_CONTESTANTS,
+    PLAIN,
     ROOT,
     WORKLOADS,
     Contestant,
@@ -29,12 +31,22 @@ from .contestants import (
     find_contestants,
     find_workload,
 )
-from .figures import Figures, Ratio, figures_of, largest_difference
-from .launches import Launches, plain_launches, stitched_launches, xla_launches
+from .coverage import Coverage, measure
+from .coverage import table as coverage_table
+from .figures import Figures, Ratio, beside, better_of, figures_of, geometric_mean, largest_difference
+from .launches import (
+    Launches,
+    Traffic,
+    of_iteration,
+    plain_launches,
+    stitch_traffic,
+    stitched_launches,
+    xla_launches,
+)
 from .processes import watched
-from .race import Limits, Outcome, run_race
+from .race import ContestantError, Limits, Outcome, run_race
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -47,6 +59,51 @@ class Result:
     compile_s: float | None
 
 
+@dataclass(frozen=True)
+class Best:
+    """The stitched contestant beside the better one of plain and XLA (above 1: stitched is faster)."""
+
+    name: str
+    by_median: Ratio
+    by_wall: Ratio
+
+
+@dataclass(frozen=True)
+class Section:
+    """All of one workload. copy_bytes_per_s: the machine's copy bandwidth, measured between the rounds, None without a race."""
+
+    results: list[Result]
+    best: Best | None = None
+    coverage: Coverage | None = None
+    coverage_failure: str = ""
+    copy_bytes_per_s: float | None = None
+    traffic: Traffic | None = None
+
+    @property
+    def floor_ms(self) -> float | None:
+        """The least time of the stitch ops of a step: what they must read and write, at the copy's bandwidth."""
+        if self.traffic is None or self.copy_bytes_per_s is None:
+            return None
+        return self.traffic.moved_bytes / self.copy_bytes_per_s * 1e3
+
+
+_EPILOG = """\
+examples:
+  scripts/bench                                          the default: BERT's training step
+  scripts/bench --workloads bert,dien --rounds 12        two workloads; at the end the geometric mean over both
+  scripts/bench --workloads all --json all.json          every workload, in an hour or two
+  scripts/bench --workloads dien --coverage              no race: what of the step is stitched, what stays out and why
+
+what the columns are:
+  ms/step    median duration of a step, by the script's own clock; wall holds what lies between the steps as well
+  plain/this above 1: faster than plain, with the 95% interval of the rounds' paired ratios
+  launches   operators, stitch ops or kernels for memory-intensive work in a step; matrix products and convolutions are apart
+  written    MiB that these allocate and write in a step, results and scratch
+  compile    seconds: the compile service beside the job; for XLA, what its first steps took longer than plain's
+  busy       processor time over wall time and cores, helpers included
+"""
+
+
 def build_parser() -> argparse.ArgumentParser:
     listed = "\n".join(f"  {c.name:<12} {c.help}" for c in CONTESTANTS.values())
     parser = argparse.ArgumentParser(
@@ -57,8 +114,9 @@ def build_parser() -> argparse.ArgumentParser:
             "each is warmed up alone and stopped; then each in turn is alone on the machine for some seconds, several rounds.\n"
             f"\ncontestants:\n{listed}\n\nworkloads: {', '.join(WORKLOADS)}, or the path of a script with the same options"
         ),
+        epilog=_EPILOG,
     )
-    parser.add_argument("--workloads", default="bert", metavar="A,B", help="what to run (default: bert)")
+    parser.add_argument("--workloads", default="bert", metavar="A,B", help="what to run, or all (default: bert)")
     parser.add_argument(
         "--contestants",
         default=",".join(DEFAULT_CONTESTANTS),
@@ -75,7 +133,18 @@ def build_parser() -> argparse.ArgumentParser:
         "--cache", type=pathlib.Path, metavar="DIR", help="kernel cache (default: .cache/stitchfleet in the project)"
     )
     parser.add_argument("--cold", action="store_true", help="use an empty kernel cache, so that compile time is seen")
-    parser.add_argument("--no-modules", action="store_true", help="do not run XLA once more to count its kernels")
+    parser.add_argument(
+        "--coverage",
+        action="store_true",
+        help="no race: profile each workload plain and stitched, and list what lies in no stitch op, and why",
+    )
+    parser.add_argument(
+        "--no-counts",
+        "--no-modules",
+        dest="no_counts",
+        action="store_true",
+        help="only race: do not run plain, XLA and stitched once more to count what they launch and write",
+    )
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write everything there")
     parser.add_argument("--keep", type=pathlib.Path, metavar="DIR", help="keep the contestants' output and logs there")
     return parser
@@ -110,7 +179,8 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = build_parser()
     arguments = parser.parse_args(words)
     try:
-        workloads = [find_workload(name.strip()) for name in arguments.workloads.split(",") if name.strip()]
+        names = ",".join(WORKLOADS) if arguments.workloads == "all" else arguments.workloads
+        workloads = [find_workload(name.strip()) for name in names.split(",") if name.strip()]
         contestants = find_contestants(arguments.contestants)
         extra = tuple(shlex.split(arguments.arguments))
     except (UnknownNameError, ValueError) as error:
@@ -129,44 +199,90 @@ def main(words: Sequence[str] | None = None) -> int:
             folder = folder.absolute()
             folder.mkdir(parents=True, exist_ok=True)
             cache = folder / "cache" if arguments.cold else (arguments.cache or ROOT / ".cache" / "stitchfleet")
-            results = {w.name: _race(w, contestants, arguments, folder, cache.absolute(), extra) for w in workloads}
+            sections: dict[str, Section] = {}
+            for position, workload in enumerate(workloads, 1):
+                say(f"{workload.name}: workload {position} of {len(workloads)}")
+                sections[workload.name] = _section(workload, contestants, arguments, folder, cache.absolute(), extra)
+                if arguments.json is not None:  # after each: a long run that is ended leaves what it has
+                    arguments.json.write_text(json.dumps(document(sections, arguments), indent=1, default=str) + "\n")
     except KeyboardInterrupt:
         print("scripts/bench: interrupted", file=sys.stderr)
         return 130
     except OSError as error:
         print(f"scripts/bench: {error}", file=sys.stderr)
         return 2
-    if arguments.json is not None:
-        arguments.json.write_text(json.dumps(document(results, arguments), indent=1, default=str) + "\n")
-    print("\n".join(table(results, arguments.rounds, arguments.seconds)))
-    return int(any(result.outcome.failure for rows in results.values() for result in rows))
+    lines = coverage_lines(sections) if arguments.coverage else table(sections, arguments.rounds, arguments.seconds)
+    print("\n".join(lines))
+    raced = [result for section in sections.values() for result in section.results]
+    uncovered = arguments.coverage and any(section.coverage is None for section in sections.values())
+    return int(uncovered or any(result.outcome.failure for result in raced))
 
 
-def _race(
+def _section(
     workload: Workload,
     contestants: Sequence[Contestant],
     arguments: argparse.Namespace,
     folder: pathlib.Path,
     cache: pathlib.Path,
     extra: tuple[str, ...],
-) -> list[Result]:
+) -> Section:
     limits = Limits(arguments.rounds, arguments.seconds, warm_up_s=arguments.warm_up_limit)
     place = folder / f"{workload.name}-{time.strftime('%Y%m%d-%H%M%S')}"
     mark = f"{os.getpid()}-{time.monotonic_ns()}/"
     modules: Launches | None = None
+    coverage: Coverage | None = None
+    failure = ""
+    bandwidths: list[float] = []
     with watched(mark):
-        outcomes = run_race(workload, contestants, limits, mark, place, cache, extra, say)
+        outcomes: list[Outcome] = []
+        if not arguments.coverage:
+            outcomes = run_race(
+                workload,
+                contestants,
+                limits,
+                mark,
+                place,
+                cache,
+                extra,
+                say,
+                lambda: bandwidths.append(machine.copy_bandwidth()),
+            )
         raced = {o.contestant.name for o in outcomes if not o.failure}
-        if {"plain", "xla"} <= raced and not arguments.no_modules:
+        if {PLAIN, "xla"} <= raced and not arguments.no_counts:
             say(f"{workload.name}: counting the kernels of XLA's module")
             try:
                 modules = xla_launches(workload, CONTESTANTS["xla"], mark, place, extra)
             except (RuntimeError, ValueError, OSError) as error:
                 say(f"  {workload.name}: XLA's kernels are not counted: {error}")
-    return evaluate(outcomes, modules)
+        if arguments.coverage or ({PLAIN, "stitched"} <= raced and not arguments.no_counts):
+            try:
+                coverage = measure(workload, limits, mark, place, cache, extra, say)
+            except (ContestantError, ValueError, OSError) as error:
+                failure = str(error)
+                say(f"  {workload.name}: no profile: {error}")
+    results = evaluate(outcomes, modules, coverage) if outcomes else []
+    stitched = next((o for o in outcomes if o.contestant.name == "stitched" and not o.failure), None)
+    return Section(
+        results,
+        _against_best(outcomes, stitched),
+        coverage,
+        failure,
+        statistics.median(bandwidths) if bandwidths else None,
+        stitch_traffic(stitched.summary) if stitched is not None and stitched.summary is not None else None,
+    )
 
 
-def evaluate(outcomes: Sequence[Outcome], modules: Launches | None) -> list[Result]:
+def _against_best(outcomes: Sequence[Outcome], stitched: Outcome | None) -> Best | None:
+    """None without a stitched contestant's figures."""
+    rivals = [o for o in outcomes if o.contestant.name in (PLAIN, "xla") and not o.failure]
+    rival = better_of(rivals)
+    if rival is None or stitched is None:
+        return None
+    by_median, by_wall = beside(stitched, rival)
+    return None if by_median is None or by_wall is None else Best(rival.contestant.name, by_median, by_wall)
+
+
+def evaluate(outcomes: Sequence[Outcome], modules: Launches | None, coverage: Coverage | None = None) -> list[Result]:
     """Figures of all contestants beside the first one's (plain)."""
     reference = outcomes[0]
     stitched = next((o.summary for o in outcomes if o.contestant.is_stitched and o.summary is not None), None)
@@ -174,14 +290,16 @@ def evaluate(outcomes: Sequence[Outcome], modules: Launches | None) -> list[Resu
     for outcome in outcomes:
         figures = None if outcome.failure or reference.failure else figures_of(outcome, reference)
         launches: Launches | None = None
-        if outcome.contestant.name in ("plain", "plain-again", "idle"):
+        if outcome.contestant.name in (PLAIN, "plain-again", "idle"):
             launches = plain_launches(stitched) if stitched else None
+            launches = of_iteration(coverage.plain) if coverage else launches
         elif outcome.contestant.is_stitched:
             launches = stitched_launches(outcome.summary) if outcome.summary else None
+            launches = of_iteration(coverage.stitched) if coverage else launches
         elif outcome.contestant.name == "xla":
             launches = modules
         results.append(Result(outcome, figures, launches, _compile_seconds(outcome, figures, reference)))
-        if figures is None and not outcome.failure and not reference.failure:
+        if figures is None and not outcome.failure and not reference.failure and not outcome.note:
             say(f"  {outcome.contestant.name}: no slice had enough whole steps; give longer --seconds")
     return results
 
@@ -199,29 +317,77 @@ def _compile_seconds(outcome: Outcome, figures: Figures | None, reference: Outco
 # ---- out ---------------------------------------------------------------------------------------------------------------------
 
 
-def table(results: dict[str, list[Result]], rounds: int, seconds: float) -> list[str]:
-    """The results as lines of text."""
+def table(sections: dict[str, Section], rounds: int, seconds: float) -> list[str]:
+    """The races as lines of text."""
     lines = [
         f"{machine.cpu_name()}, {machine.cores()} cores, {machine.memory_bytes() / 2**30:.0f} GiB; "
         f"{rounds} rounds of {seconds:g} s each, interleaved",
     ]
-    for name, rows in results.items():
+    for name, section in sections.items():
         lines += [
             "",
             f"{name:<13}{'ms/step':>9}{'wall':>9}  {'plain/this, 95% interval':<26}{'by wall':<26}"
-            f"{'launches':>9}{'compile s':>11}{'peak MiB':>10}{'cores':>7}",
+            f"{'launches':>9}{'written':>9}{'compile':>9}{'peak MiB':>10}{'busy':>6}",
         ]
-        for result in rows:
-            lines.append(_row(result))
-        for result in rows:
+        lines += [_row(result) for result in section.results]
+        for result in section.results:
             outcome = result.outcome
             if outcome.note:
                 lines.append(f"  {outcome.contestant.name}: {outcome.note}")
             if outcome.new_kernels:
                 lines.append(f"  {outcome.contestant.name}: {outcome.new_kernels} kernels were new to the cache")
-        if any(result.launches for result in rows):
-            products = next(result.launches.products for result in rows if result.launches)
-            lines.append(f"  launches: for memory-intensive work, each iteration, beside {products} matrix products")
+        lines += _notes(section)
+    return lines + _means(sections)
+
+
+def _notes(section: Section) -> list[str]:
+    lines = []
+    if launched := [result.launches for result in section.results if result.launches]:
+        lines.append(f"  launches: for memory-intensive work, each iteration, beside {launched[0].products} products")
+    if section.floor_ms is not None and section.traffic is not None and section.copy_bytes_per_s is not None:
+        took = f"; they took {section.coverage.stitched.stitch_us / 1e3:.2f} ms" if section.coverage else ""
+        lines.append(
+            f"  floor: the stitch ops of a step must move {section.traffic.moved_bytes / 2**20:.1f} MiB, "
+            f"{section.floor_ms:.2f} ms at the copy's {section.copy_bytes_per_s / 1e9:.1f} GB/s{took}; "
+            f"their scratch holds {section.traffic.scratch_bytes / 2**20:.1f} MiB more"
+        )
+    if section.coverage is not None:
+        lines.append(f"  coverage: {section.coverage.share:.1%} of plain's memory-intensive time lies in stitch ops")
+    if section.best is not None:
+        best = section.best
+        lines.append(
+            f"  stitched beside the better of plain and XLA, {best.name}: {_ratio_text(best.by_median)}, "
+            f"by wall {_ratio_text(best.by_wall)}"
+        )
+    return lines
+
+
+def _means(sections: dict[str, Section]) -> list[str]:
+    """The geometric means over the workloads, where there are several."""
+    found = {name: section.best for name, section in sections.items() if section.best is not None}
+    if len(sections) < 2 or not found:
+        return []
+    by_median = geometric_mean([best.by_median for best in found.values()])
+    by_wall = geometric_mean([best.by_wall for best in found.values()])
+    lines = [
+        "",
+        f"stitched beside the better of plain and XLA, geometric mean over {len(found)} workloads: "
+        f"{_ratio_text(by_median)}, by wall {_ratio_text(by_wall)}",
+    ]
+    missing = [name for name in sections if name not in found]
+    if missing:
+        lines.append(f"  without {', '.join(missing)}, for which there are no figures")
+    return lines
+
+
+def coverage_lines(sections: dict[str, Section]) -> list[str]:
+    """What --coverage prints."""
+    lines: list[str] = []
+    for name, section in sections.items():
+        lines += coverage_table(name, section.coverage) if section.coverage else [f"{name}: {section.coverage_failure}"]
+        lines.append("")
+    if len(sections) > 1:
+        lines += [f"{s.coverage.share:>7.1%}  {name}" for name, s in sections.items() if s.coverage]
     return lines
 
 
@@ -230,12 +396,15 @@ def _row(result: Result) -> str:
     name = f"  {outcome.contestant.name:<11}"
     if figures is None:
         return f"{name} {'failed: ' + outcome.failure if outcome.failure else 'no figures'}"
+    size = result.launches.written_bytes if result.launches else None
+    written = "-" if size is None else f"{size / 2**20:.1f}"
     compile_s = "-" if result.compile_s is None else f"{result.compile_s:.1f}"
     launches = "-" if result.launches is None else f"{result.launches.memory}"
     return (
         f"{name}{figures.median_ms:>9.2f}{figures.wall_ms:>9.2f}  "
         f"{_ratio_text(figures.ratio_of_medians):<26}{_ratio_text(figures.ratio_of_wall):<26}"
-        f"{launches:>9}{compile_s:>11}{outcome.peak_bytes / 2**20:>10.0f}{figures.cores:>7.2f}"
+        f"{launches:>9}{written:>9}{compile_s:>9}{outcome.peak_bytes / 2**20:>10.0f}"
+        f"{figures.cores / machine.cores():>6.0%}"
     )
 
 
@@ -243,7 +412,7 @@ def _ratio_text(ratio: Ratio | None) -> str:
     return "-" if ratio is None else f"{ratio.value:.3f} ({ratio.low:.3f} to {ratio.high:.3f})"
 
 
-def document(results: dict[str, list[Result]], arguments: argparse.Namespace) -> dict[str, Any]:
+def document(sections: dict[str, Section], arguments: argparse.Namespace) -> dict[str, Any]:
     """Everything, for machines. Times as their names say, sizes in bytes; raw slices and step times are included."""
     return {
         "format": FORMAT,
@@ -253,7 +422,26 @@ def document(results: dict[str, list[Result]], arguments: argparse.Namespace) ->
         "rounds": arguments.rounds,
         "slice_seconds": arguments.seconds,
         "arguments": arguments.arguments,
-        "workloads": {name: [_facts(row, rows[0].outcome) for row in rows] for name, rows in results.items()},
+        "workloads": {
+            name: [_facts(row, section.results[0].outcome) for row in section.results]
+            for name, section in sections.items()
+        },
+        "beside_the_better_of_plain_and_xla": {
+            name: dataclasses.asdict(section.best) for name, section in sections.items() if section.best
+        },
+        "coverage": {
+            name: dataclasses.asdict(section.coverage) for name, section in sections.items() if section.coverage
+        },
+        "floors": {
+            name: {
+                "copy_bytes_per_s": section.copy_bytes_per_s,
+                "stitch_moved_bytes": section.traffic.moved_bytes,
+                "stitch_scratch_bytes": section.traffic.scratch_bytes,
+                "floor_ms": section.floor_ms,
+            }
+            for name, section in sections.items()
+            if section.traffic
+        },
     }
 
 
@@ -269,6 +457,7 @@ def _facts(result: Result, reference: Outcome) -> dict[str, Any]:
         "compile_s": result.compile_s,
         "new_kernels": outcome.new_kernels,
         "warm_up_s": outcome.warm_up_s,
+        "warm_up_step_s": outcome.warm_up_step_s,
         "peak_bytes": outcome.peak_bytes,
         "helpers_peak_bytes": outcome.helpers_peak_bytes,
         "losses_beside_plain": {"steps": common, "largest_relative_difference": difference},

@@ -98,7 +98,7 @@ CONTESTANTS = {
         Contestant("plain-again", "the script as it is, a second time: what the benchmark itself is worth"),
     )
 }
-DEFAULT_CONTESTANTS = ("plain", "xla", "stitched")
+DEFAULT_CONTESTANTS = ("plain", "xla", "xla-fusible", "stitched")
 
 
 def find_contestants(names: str) -> list[Contestant]:

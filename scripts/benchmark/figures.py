@@ -93,6 +93,37 @@ def paired_ratio(reference: Mapping[int, float], other: Mapping[int, float]) -> 
     return Ratio(math.exp(mean), math.exp(mean - half), math.exp(mean + half), len(logs))
 
 
+def geometric_mean(ratios: Sequence[Ratio]) -> Ratio | None:
+    """The geometric mean of independent ratios, each weighing the same, with its 95% interval (Welch and Satterthwaite's degrees of
+    freedom, from each ratio's own interval). None where there is none."""
+    if not ratios:
+        return None
+    mean = statistics.fmean(math.log(ratio.value) for ratio in ratios)
+    variances = [
+        (math.log(ratio.high / ratio.value) / two_sided_quantile(CONFIDENCE, ratio.pairs - 1)) ** 2 for ratio in ratios
+    ]
+    total = sum(variances)
+    if total == 0.0:
+        return Ratio(math.exp(mean), math.exp(mean), math.exp(mean), sum(ratio.pairs for ratio in ratios))
+    degrees = total**2 / sum(variance**2 / (ratio.pairs - 1) for variance, ratio in zip(variances, ratios))
+    half = two_sided_quantile(CONFIDENCE, degrees) * math.sqrt(total) / len(ratios)
+    pairs = sum(ratio.pairs for ratio in ratios)
+    return Ratio(math.exp(mean), math.exp(mean - half), math.exp(mean + half), pairs)
+
+
+def better_of(outcomes: Sequence[Outcome]) -> Outcome | None:
+    """The one with the least wall time for a step, by the median over its slices; None where none has figures."""
+    walls = [(statistics.median(f.wall_s for f in found.values()), o) for o in outcomes if (found := by_round(o))]
+    return min(walls, key=lambda wall: wall[0])[1] if walls else None
+
+
+def beside(outcome: Outcome, reference: Outcome) -> tuple[Ratio | None, Ratio | None]:
+    """(reference / outcome by median steps, by wall time per step), paired by rounds."""
+    own, other = by_round(outcome), by_round(reference)
+    by_median = paired_ratio(_column(other, "median_s"), _column(own, "median_s"))
+    return by_median, paired_ratio(_column(other, "wall_s"), _column(own, "wall_s"))
+
+
 def by_round(outcome: Outcome) -> dict[int, SliceFigures]:
     """The figures of each round's slice, where it has enough steps."""
     found = {window.round: slice_figures(window, outcome.starts, outcome.seconds) for window in outcome.slices}
@@ -101,18 +132,18 @@ def by_round(outcome: Outcome) -> dict[int, SliceFigures]:
 
 def figures_of(outcome: Outcome, reference: Outcome) -> Figures | None:
     """A contestant's figures beside the reference's (plain); None when no slice has enough steps."""
-    own, other = by_round(outcome), by_round(reference)
+    own = by_round(outcome)
     if not own:
         return None
-    same = outcome is reference
+    medians, walls = (None, None) if outcome is reference else beside(outcome, reference)
     return Figures(
         slices=len(own),
         steps=sum(figures.steps for figures in own.values()),
         median_ms=statistics.median(figures.median_s for figures in own.values()) * 1e3,
         wall_ms=statistics.median(figures.wall_s for figures in own.values()) * 1e3,
         cores=statistics.fmean(figures.cores for figures in own.values()),
-        ratio_of_medians=None if same else paired_ratio(*(_column(table, "median_s") for table in (other, own))),
-        ratio_of_wall=None if same else paired_ratio(*(_column(table, "wall_s") for table in (other, own))),
+        ratio_of_medians=medians,
+        ratio_of_wall=walls,
         start_up_s=start_up_seconds(outcome.seconds),
     )
 

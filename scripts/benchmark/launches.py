@@ -1,10 +1,13 @@
-"""How many things one iteration launches: TensorFlow's operators, stitch ops, XLA's kernels; matrix products counted apart.
+"""How many things one iteration launches, and what they write: TensorFlow's operators, stitch ops, XLA's kernels; matrix products
+counted apart.
 
-Counts are of the graph's text, so an operator in a loop's body counts once, however often the loop turns.
+TensorFlow's come from its profile of the step (`coverage`), turns of loops included. Without one they are counted in the graph's
+text, where an operator in a loop's body counts once. XLA's come from its optimized module, with the turns of loops that it knows.
 """
 
 from __future__ import annotations
 
+import math
 import pathlib
 import re
 import subprocess
@@ -15,6 +18,7 @@ from typing import Any
 
 from . import processes
 from .contestants import Contestant, Files, Workload, environment
+from .coverage import Iteration
 
 _PRODUCTS = "matrix product or convolution"
 _NO_LAUNCH = "control flow or plumbing"
@@ -23,10 +27,42 @@ _NO_LAUNCH = "control flow or plumbing"
 
 @dataclass(frozen=True)
 class Launches:
-    """memory: launches for memory-intensive work; products: matrix products and convolutions."""
+    """memory: launches for memory-intensive work; products: matrix products and convolutions.
+
+    written_bytes: results and scratch of the former, each as often as it is written; None where nobody counted.
+    """
 
     memory: int
     products: int
+    written_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What the stitch ops of one step must move. Bytes: each input and each result of a kernel once; its scratch apart."""
+
+    moved_bytes: int
+    scratch_bytes: int
+
+
+def stitch_traffic(summary: Mapping[str, Any]) -> Traffic | None:
+    """Of the kernels that came into use, by how often each was called in a step of the stitched arm; None when there was none."""
+    main = next((program for program in summary["programs"] if program["name"] == summary["main"]), None)
+    if main is None or not main["steps_stitched"]:
+        return None
+    moved = scratch = 0
+    for cluster in summary["clusters"]:
+        for kernel in cluster["executables"]:
+            if kernel["state"] == "stitched" and kernel["bytes_read"] is not None:
+                calls = sum(kernel["calls"].values())
+                moved += calls * (kernel["bytes_read"] + kernel["bytes_written"])
+                scratch += calls * kernel["intermediate_bytes"]
+    return Traffic(moved // main["steps_stitched"], scratch // main["steps_stitched"])
+
+
+def of_iteration(step: Iteration) -> Launches:
+    """The same of a profiled step."""
+    return Launches(round(step.launches), round(step.product_launches), step.written_bytes)
 
 
 def plain_launches(summary: Mapping[str, Any]) -> Launches | None:
@@ -56,7 +92,9 @@ def _outside(summary: Mapping[str, Any]) -> tuple[int, int]:
 # ---- XLA ---------------------------------------------------------------------------------------------------------------------
 
 _COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+)\b.*\{\s*$")
-_INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?[\w.\-]+ = .*?\s([a-z][a-z0-9\-]*)\(")
+_INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?[\w.\-]+ = (.*?)\s([a-z][a-z0-9\-]*)\(")
+_ARRAY = re.compile(r"\b(pred|bf16|[suf]\d+|c64|c128)\[([\d,]*)\]")
+_TURNS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 _CALLEES = re.compile(r"\b(?:to_apply|calls|body|condition|true_computation|false_computation)=%?([\w.\-]+)")
 _BRANCHES = re.compile(r"\b(?:branch_computations|called_computations)=\{([^}]*)\}")
 _TARGET = re.compile(r'custom_call_target="([^"]*)"')
@@ -72,18 +110,42 @@ class _Instruction:
     opcode: str
     callees: tuple[str, ...]
     target: str
+    result_bytes: int
+    turns: int
+
+
+@dataclass
+class _Count:
+    memory: int = 0
+    products: int = 0
+    written_bytes: int = 0
+
+    def add(self, other: _Count, times: int) -> None:
+        self.memory += times * other.memory
+        self.products += times * other.products
+        self.written_bytes += times * other.written_bytes
 
 
 def count_hlo(text: str) -> Launches:
     """Kernels of an optimized HLO module's text: each instruction of the entry that is not free is one.
 
     A fusion is one; a `call` (how XLA's CPU backend marks what it runs in parallel) is what it calls; loops and branches count
-    their bodies; a fusion, call or custom call that holds a matrix product counts as a product.
+    their bodies, as often as they turn where the module knows; a fusion, call or custom call that holds a matrix product counts as
+    a product.
     Raises ValueError when the text has no entry computation.
     """
     entry, computations = _parse(text)
-    memory, products = _count(entry, computations)
-    return Launches(memory, products)
+    found = _count(entry, computations)
+    return Launches(found.memory, found.products, found.written_bytes)
+
+
+def result_bytes(text: str) -> int:
+    """The bytes of a result by its shape in HLO's text: `f32[8,128]{1,0}`, or a tuple of such."""
+    total = 0
+    for dtype, dimensions in _ARRAY.findall(text):
+        bits = 8 if dtype == "pred" else int(re.sub(r"\D", "", dtype))
+        total += math.prod(int(size) for size in dimensions.split(",") if size) * max(bits // 8, 1)
+    return total
 
 
 def _parse(text: str) -> tuple[str, dict[str, list[_Instruction]]]:
@@ -99,7 +161,16 @@ def _parse(text: str) -> tuple[str, dict[str, list[_Instruction]]]:
             for group in _BRANCHES.findall(line):
                 callees += [part.strip().lstrip("%") for part in group.split(",") if part.strip()]
             target = _TARGET.search(line)
-            computations[name].append(_Instruction(found[1], tuple(callees), target[1] if target else ""))
+            turns = _TURNS.search(line)
+            computations[name].append(
+                _Instruction(
+                    found[2],
+                    tuple(callees),
+                    target[1] if target else "",
+                    result_bytes(found[1]),
+                    int(turns[1]) if turns else 1,
+                )
+            )
     if not entry:
         raise ValueError("no ENTRY computation in this text: is it HLO?")
     return entry, computations
@@ -118,20 +189,20 @@ def _is_product(instruction: _Instruction) -> bool:
     )
 
 
-def _count(name: str, computations: Mapping[str, list[_Instruction]]) -> tuple[int, int]:
-    memory = products = 0
+def _count(name: str, computations: Mapping[str, list[_Instruction]]) -> _Count:
+    total = _Count()
     for instruction in computations.get(name, []):
         if instruction.opcode in _FREE:
             continue
         if instruction.opcode in ("while", "conditional", "call"):
             for callee in instruction.callees:
-                more = _count(callee, computations)
-                memory, products = memory + more[0], products + more[1]
+                total.add(_count(callee, computations), instruction.turns)
         elif _is_product(instruction) or any(_holds_product(callee, computations) for callee in instruction.callees):
-            products += 1
+            total.products += 1
         else:
-            memory += 1
-    return memory, products
+            total.memory += 1
+            total.written_bytes += instruction.result_bytes
+    return total
 
 
 def xla_launches(

@@ -6,7 +6,11 @@ import os
 import pathlib
 import platform
 import subprocess
+import threading
+import time
 from importlib import metadata
+
+import numpy as np
 
 from .contestants import ROOT
 
@@ -29,6 +33,28 @@ def cores() -> int:
 
 def memory_bytes() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+_COPY_BYTES = 64 << 20
+"""Each core's share of the copy: beyond any cache, and not long in use."""
+
+
+def copy_bandwidth(repeats: int = 3) -> float:
+    """Bytes read and written per second when all cores copy at once, the best of `repeats`: what bounds a kernel on large tensors.
+
+    Takes some tenths of a second. numpy's copy is the C library's memcpy, without the interpreter's lock.
+    """
+    arrays = [(np.ones(_COPY_BYTES, np.uint8), np.ones(_COPY_BYTES, np.uint8)) for _ in range(cores())]
+    best = float("inf")
+    for _ in range(repeats):
+        threads = [threading.Thread(target=np.copyto, args=pair) for pair in arrays]
+        start = time.perf_counter()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        best = min(best, time.perf_counter() - start)
+    return 2 * _COPY_BYTES * len(arrays) / best
 
 
 def versions() -> dict[str, str]:

@@ -28,6 +28,12 @@ be writing its log, which on a busy disk was seen to take as long."""
 _GRACE_S = 20.0
 """How long after one function was said to run plain another may still become stitched."""
 
+_STEPS_OF_A_SLICE = 5
+"""figures.MIN_STEPS, the first one that does not count, and the one that the stop falls into."""
+_MUCH_SLOWER = 3.0
+_LEAST_WATCHED_S = 2.0
+"""A warm-up that reported for a shorter time does not tell how long a step takes."""
+
 _STEP = re.compile(r"^step\s+(\d+)\b.*$", re.MULTILINE)
 _STITCHED = re.compile(r"^stitchfleet: .*stitched from step (\d+) on", re.MULTILINE)
 _PLAIN = re.compile(r"^stitchfleet: (.*(?:runs? plain|goes back to plain|switched off).*)$", re.MULTILINE)
@@ -72,6 +78,8 @@ class Outcome:
     starts: list[float] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     warm_up_s: float = 0.0
+    warm_up_step_s: float | None = None
+    """Wall time of a step in the warm-up, first reports left out; a rough figure, from how often it reported."""
     peak_bytes: int = 0
     helpers_peak_bytes: int = 0
     new_kernels: int = 0
@@ -122,10 +130,15 @@ class Runner:
         start = time.monotonic()
         told = start
         plain_since: float | None = None
+        first_seen: tuple[float, int] | None = None
         while True:
             time.sleep(_POLL_S)
             self.check_alive()
             now = time.monotonic()
+            if (step := self.last_step) >= 0:
+                first_seen = first_seen or (now, step)
+                if step > first_seen[1] and now - first_seen[0] > _LEAST_WATCHED_S:
+                    self.outcome.warm_up_step_s = (now - first_seen[0]) / (step - first_seen[1])
             if self._is_warm(limits):
                 break
             if self.contestant.is_stitched and (found := _PLAIN.findall(self.output)):
@@ -140,6 +153,16 @@ class Runner:
                 say(f"  {self.contestant.name}: {now - start:4.0f} s, {self.state()}")
         self.outcome.warm_up_s = time.monotonic() - start
         self.freeze()
+
+    def wait(self, limit_s: float) -> None:
+        """Until the job ends by itself, well."""
+        assert self._process is not None
+        try:
+            code = self._process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            raise ContestantError(f"had not ended after {limit_s:.0f} s (last step seen: {self.last_step})") from None
+        if code != 0:
+            self.check_alive()
 
     def _is_warm(self, limits: Limits) -> bool:
         if not self.contestant.is_stitched:
@@ -167,6 +190,9 @@ class Runner:
         self.freeze()
         if number != UNCOUNTED_ROUND:
             self.outcome.slices.append(Slice(number, begin, end, cpu))
+
+    def thaw(self) -> None:
+        processes.thaw(self.mark)
 
     def freeze(self) -> None:
         try:
@@ -196,7 +222,7 @@ class Runner:
             time.sleep(0.05)
         self._read_log()
         if self.contestant.stitchfleet is not None:
-            self._read_summary()
+            self.outcome.summary = self.read_summary()
 
     def _trainer(self) -> int:
         """The process that runs the workload's script: the job itself, or the child of `stitchfleet run`."""
@@ -218,16 +244,17 @@ class Runner:
             ) from None
         self.outcome.losses, self.outcome.starts, self.outcome.seconds = losses, starts, seconds
 
-    def _read_summary(self) -> None:
+    def read_summary(self) -> dict[str, Any] | None:
+        """What `stitchfleet run` wrote at the end; None, and a note, where it left nothing."""
         try:
             summary: dict[str, Any] = json.loads(self.files.summary.read_text())
         except (OSError, ValueError) as error:
             self.outcome.note = self.outcome.note or f"no summary: {error}"
-            return
-        self.outcome.summary = summary
+            return None
         main = next((p for p in summary["programs"] if p["name"] == summary["main"]), None)
         if self.contestant.is_stitched and main is not None and main["phase"] != "stitched":
             self.outcome.note = f"ended in phase {main['phase']}: {main['reason']}"
+        return summary
 
 
 def opening_steps() -> int:
@@ -252,10 +279,12 @@ def run_race(
     cache: pathlib.Path,
     extra: tuple[str, ...],
     say: Say,
+    stands_still: Callable[[], None] = lambda: None,
 ) -> list[Outcome]:
     """The race of one workload. A contestant that fails drops out with its reason; when the first (plain) does, all end.
 
     mark: begins the marks of the contestants, ends with a slash; the caller ends what is left of it (`processes.watched`).
+    stands_still: called after each round, while none of them runs.
     """
     runners = [Runner(contestant, workload, mark, folder) for contestant in contestants]
     racing: list[Runner] = []
@@ -282,6 +311,11 @@ def run_race(
                 break
             continue
         runner.outcome.new_kernels = len(_kernels(cache) - kernels) if runner.contestant.is_stitched else 0
+        if slow := _too_slow(runner, runners[0], limits):
+            runner.outcome.note = slow
+            say(f"  {runner.contestant.name}: {slow}")
+            processes.kill_all(runner.mark)
+            continue
         racing.append(runner)
         say(f"  {runner.contestant.name}: warm after {runner.outcome.warm_up_s:.0f} s, {runner.state()}")
     for number in range(UNCOUNTED_ROUND, limits.rounds):
@@ -295,12 +329,23 @@ def run_race(
                 runner.slice(number, limits.slice_s)
             except ContestantError as error:
                 drop(runner, error)
+        stands_still()
     for runner in tuple(racing):  # a failed one leaves it
         try:
             runner.end()
         except ContestantError as error:
             drop(runner, error)
     return [runner.outcome for runner in runners]
+
+
+def _too_slow(runner: Runner, plain: Runner, limits: Limits) -> str:
+    """Why a contestant need not race: its slices would hold too few steps, and would only cost the others' time."""
+    step_s, plain_s = runner.outcome.warm_up_step_s, plain.outcome.warm_up_step_s
+    if runner is plain or step_s is None or plain_s is None or step_s * _STEPS_OF_A_SLICE <= limits.slice_s:
+        return ""
+    if step_s < _MUCH_SLOWER * plain_s:
+        return ""
+    return f"not raced: a step took {step_s * 1e3:.0f} ms in the warm-up, {step_s / plain_s:.0f} times plain's"
 
 
 def _kernels(cache: pathlib.Path) -> set[str]:

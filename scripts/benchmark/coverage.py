@@ -1,0 +1,235 @@
+"""What a step is made of, by TensorFlow's own profile: how much of its memory-intensive work lies in stitch ops, what stays out and
+why, and what is launched and written in an iteration, before and after.
+
+Two runs of the workload (`recorder`): a plain one, and one under `stitchfleet run`, each profiled for some steps; the second tells
+which nodes of the placed graph went into stitch ops and whether their kernels came into use. Nodes have the same names in both. The
+denominator is every operator but matrix products and convolutions: control flow, variables, random numbers, optimizers and all.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import json
+import pathlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from stitchfleet.plugin.rewrite import STITCH_OP
+from stitchfleet.plugin.tf_ops import why_not
+
+from .contestants import CONTESTANTS, PLAIN, Contestant, Workload
+from .race import ContestantError, Limits, Runner
+from .trace import NodeTime
+
+RECORDER = pathlib.Path(__file__).with_name("recorder.py")
+_PRODUCT = re.compile(r"MatMul|Conv[123]D|Einsum")
+"""Also of what TensorFlow fuses onto them, and of oneDNN's names for them: _MklNativeFusedMatMul."""
+_PLUMBING = why_not("Switch", False)
+NOT_SEEN = "in no graph that the plugin was offered"
+NOT_IN_USE = "in a stitch op whose kernel did not come into use"
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """What one step runs, by its profile. Times in microseconds, summed over threads.
+
+    launches: memory-intensive operators that do something (no control flow), stitch ops among them. written_bytes: what operators
+    other than products allocated for results and scratch; what is written over an input or a variable is not in it.
+    """
+
+    product_us: float
+    memory_us: float
+    stitch_us: float
+    launches: float
+    stitch_launches: float
+    product_launches: float
+    written_bytes: int
+
+
+@dataclass(frozen=True)
+class Outside:
+    """Operators of one kind that stay in TensorFlow for one reason; runs and us (microseconds) are of one step."""
+
+    reason: str
+    op: str
+    nodes: int
+    runs: float
+    us: float
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """The share of the plain step's memory-intensive time that lies in stitch ops, and what stays out, the dearest first."""
+
+    share: float
+    stitched_us: float
+    stitched_nodes: int
+    memory_nodes: int
+    outside: tuple[Outside, ...]
+    plain: Iteration
+    stitched: Iteration
+
+
+def is_product(op: str) -> bool:
+    """Whether an operator is a matrix product or a convolution, by its name in the profile."""
+    return bool(_PRODUCT.search(op))
+
+
+def iteration_of(nodes: Sequence[NodeTime], steps: int, allocated: Mapping[str, int]) -> Iteration:
+    """One step out of `steps` profiled ones. allocated: bytes by node, over all of them."""
+    products = [node for node in nodes if is_product(node.op)]
+    others = [node for node in nodes if not is_product(node.op)]
+    stitch = [node for node in others if node.op == STITCH_OP]
+    names = {node.node for node in products}
+    return Iteration(
+        product_us=sum(node.own_us for node in products) / steps,
+        memory_us=sum(node.own_us for node in others) / steps,
+        stitch_us=sum(node.own_us for node in stitch) / steps,
+        launches=sum(node.runs for node in others if why_not(node.op, False) != _PLUMBING) / steps,
+        stitch_launches=sum(node.runs for node in stitch) / steps,
+        product_launches=sum(node.runs for node in products) / steps,
+        written_bytes=sum(size for name, size in allocated.items() if name not in names) // steps,
+    )
+
+
+def join(
+    plain: Iteration,
+    stitched: Iteration,
+    nodes: Sequence[NodeTime],
+    steps: int,
+    members: Mapping[str, Mapping[str, Any]],
+    states: Mapping[str, str],
+) -> Coverage:
+    """The plain profile (`nodes` over `steps`) beside what the plugin did.
+
+    members: by node, {"op", "stitched", "cluster" or "reason"}. states: by cluster, its state at the end (plugin/summary.py).
+    """
+    memory = [node for node in nodes if not is_product(node.op)]
+    outside: dict[tuple[str, str], list[NodeTime]] = collections.defaultdict(list)
+    inside: list[NodeTime] = []
+    for node in memory:
+        reason = _reason(members.get(node.node), states)
+        (inside if reason is None else outside[reason, node.op]).append(node)
+    rows = [
+        Outside(reason, op, len(them), sum(n.runs for n in them) / steps, sum(n.own_us for n in them) / steps)
+        for (reason, op), them in outside.items()
+    ]
+    stitched_us = sum(node.own_us for node in inside) / steps
+    return Coverage(
+        share=stitched_us / plain.memory_us if plain.memory_us else 0.0,
+        stitched_us=stitched_us,
+        stitched_nodes=len(inside),
+        memory_nodes=len(memory),
+        outside=tuple(sorted(rows, key=lambda row: -row.us)),
+        plain=plain,
+        stitched=stitched,
+    )
+
+
+def _reason(member: Mapping[str, Any] | None, states: Mapping[str, str]) -> str | None:
+    """Why a node stays out; None: it does not."""
+    if member is None:
+        return NOT_SEEN
+    if not member["stitched"]:
+        return str(member["reason"])
+    state = states.get(str(member.get("cluster")), "stitched")
+    return None if state == "stitched" else f"{NOT_IN_USE} ({state})"
+
+
+# ---- the runs ----------------------------------------------------------------------------------------------------------------
+
+
+def measure(
+    workload: Workload,
+    limits: Limits,
+    mark: str,
+    folder: pathlib.Path,
+    cache: pathlib.Path,
+    extra: tuple[str, ...],
+    say: Say,
+) -> Coverage:
+    """Runs the workload twice. Raises ContestantError with one line when either run fails or nothing is stitched."""
+    say(f"{workload.name}: profiling the plain step")
+    plain = _Recording(workload, CONTESTANTS[PLAIN], mark, folder)
+    plain.runner.start(extra, cache)
+    plain.go(limits)
+    say(f"{workload.name}: profiling the stitched step")
+    stitched = _Recording(workload, CONTESTANTS["stitched"], mark, folder)
+    stitched.runner.start(extra, cache)
+    stitched.runner.warm_up(limits, say)
+    stitched.go(limits)
+    summary = stitched.runner.read_summary()
+    members = stitched.read("members.json")
+    if summary is None or members is None:
+        raise ContestantError(
+            f"nothing is stitched: {stitched.runner.outcome.note or 'the plugin was offered no graph'}"
+        )
+    states = {str(cluster["name"]): str(cluster["state"]) for cluster in summary["clusters"]}
+    (before, steps, nodes), (after, _, _) = plain.profile(), stitched.profile()
+    return join(before, after, nodes, steps, members, states)
+
+
+class _Recording:
+    """One run of a workload under the recorder."""
+
+    def __init__(self, workload: Workload, base: Contestant, mark: str, folder: pathlib.Path) -> None:
+        contestant = dataclasses.replace(base, name=f"coverage-{base.name}")
+        self._folder = folder / f"recorded-{base.name}"
+        self._folder.mkdir(parents=True)
+        arguments = (str(self._folder), str(workload.script), *workload.arguments)
+        self.runner = Runner(
+            contestant, dataclasses.replace(workload, script=RECORDER, arguments=arguments), mark, folder
+        )
+
+    def go(self, limits: Limits) -> None:
+        """Lets it profile its next steps; returns when it has ended."""
+        (self._folder / "go").touch()
+        self.runner.thaw()
+        self.runner.wait(limits.warm_up_s)
+
+    def read(self, name: str) -> Any | None:
+        try:
+            return json.loads((self._folder / name).read_text())
+        except OSError:
+            return None
+
+    def profile(self) -> tuple[Iteration, int, list[NodeTime]]:
+        found = self.read("profile.json")
+        if found is None:
+            raise ContestantError("the script ended before it was profiled")
+        nodes, steps = [NodeTime(*node) for node in found["nodes"]], int(found["steps"])
+        return iteration_of(nodes, steps, found["allocated_bytes"]), steps, nodes
+
+
+# ---- out ---------------------------------------------------------------------------------------------------------------------
+
+
+def table(name: str, coverage: Coverage, most: int = 16) -> list[str]:
+    """One workload as lines of text."""
+    plain, stitched = coverage.plain, coverage.stitched
+    lines = [
+        f"{name}: {coverage.share:.1%} of the memory-intensive time lies in stitch ops "
+        f"({coverage.stitched_us / 1e3:.2f} of {plain.memory_us / 1e3:.2f} ms a step; {coverage.stitched_nodes} of "
+        f"{coverage.memory_nodes} operators)",
+        *(
+            f"  {title:<9} memory-intensive {step.memory_us / 1e3:>8.2f} ms in {step.launches:>7.0f} launches, "
+            f"{step.written_bytes / 2**20:>7.1f} MiB written; products {step.product_us / 1e3:>8.2f} ms in "
+            f"{step.product_launches:.0f}"
+            for title, step in (("plain:", plain), ("stitched:", stitched))
+        ),
+        f"  of that, stitch ops {stitched.stitch_us / 1e3:.2f} ms in {stitched.stitch_launches:.0f} launches",
+        "  what stays out, by its time in the plain step:",
+    ]
+    share = 1e2 / plain.memory_us if plain.memory_us else 0.0
+
+    def row(us: float, text: str) -> str:
+        return f"  {us / 1e3:>9.3f} ms {us * share:>5.1f}%  {text}"
+
+    lines += [row(out.us, f"{out.nodes:>4} x {out.op:<32} {out.reason}") for out in coverage.outside[:most]]
+    if rest := coverage.outside[most:]:
+        lines.append(row(sum(out.us for out in rest), f"{len(rest)} more kinds"))
+    return lines

@@ -1,0 +1,146 @@
+"""Runs a workload's script in this process and writes down what an iteration is made of. Started by `coverage`, never by hand.
+
+    recorder.py FOLDER SCRIPT [ARGUMENT ...]
+
+The script is run as if it had been started itself. What it prints passes through, and its lines "step N" tell when to act: they come
+between steps, on the thread that trains. Once there is a file FOLDER/go, TensorFlow's profiler is on from one such line to the next;
+FOLDER/profile.json gets the time of each node, and the script is ended. Under `stitchfleet run`, FOLDER/members.json tells beside
+which nodes of the offered graphs went into stitch ops.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import re
+import runpy
+import shutil
+import sys
+from collections.abc import Callable
+from typing import Any, TextIO
+
+FIRST_STEP = 20
+"""The profile begins at the first line from here on: tracing, and the first runs of the executors, are over."""
+_STEP = re.compile(r"^step\s+(\d+)\b")
+
+
+class Lines:
+    """Standard output that tells somebody the number of each step that is reported."""
+
+    def __init__(self, stream: TextIO, seen: Callable[[int], None]) -> None:
+        self._stream, self._seen = stream, seen
+
+    def write(self, text: str) -> int:
+        written = self._stream.write(text)
+        if found := _STEP.match(text):
+            self._stream.flush()
+            self._seen(int(found[1]))
+        return written
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+class Profiler:
+    """TensorFlow's profiler, on from one report to the next: as many whole steps as lie between."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self._folder = folder
+        self._first: int | None = None
+
+    def seen(self, step: int) -> None:
+        import tensorflow as tf
+
+        from scripts.benchmark.trace import node_times
+
+        profiler = tf.profiler.experimental
+        if self._first is None:
+            if step >= FIRST_STEP and (self._folder / "go").exists():
+                self._first = step
+                levels = profiler.ProfilerOptions(host_tracer_level=2, python_tracer_level=0, device_tracer_level=0)
+                profiler.start(str(self._folder / "trace"), options=levels)
+            return
+        profiler.stop()
+        (file,) = (self._folder / "trace").rglob("*.xplane.pb")
+        nodes, allocated = node_times(file.read_bytes())
+        text = {"steps": step - self._first, "nodes": [list(node) for node in nodes], "allocated_bytes": allocated}
+        (self._folder / "profile.json").write_text(json.dumps(text))
+        shutil.rmtree(self._folder / "trace")
+        raise KeyboardInterrupt  # as Ctrl-C would: the script has given what was wanted
+
+
+class Members:
+    """Watches the plugin while TensorFlow offers it graphs: what goes in, what comes out, what the clusters are called."""
+
+    def __init__(self, out: pathlib.Path) -> None:
+        self._out = out
+        self._nodes: dict[str, dict[str, Any]] = {}
+        """By node: its operator; in a stitch op or not; the cluster's name; else why not."""
+
+    def install(self) -> None:
+        from stitchfleet.plugin import rewrite
+        from stitchfleet.plugin.stitcher import Stitcher
+
+        offered, apply_clusters = Stitcher.offered, rewrite.apply_clusters
+        clusters: dict[str, str] = {}
+
+        def watched_apply(graph: Any, definitions: Any, found: Any, *rest: Any, **named: Any) -> Any:
+            for cluster in found:
+                clusters.update((graph.nodes[i].name, cluster.name) for i in cluster.members)
+            return apply_clusters(graph, definitions, found, *rest, **named)
+
+        def watched(stitcher: Stitcher, data: bytes, preserve: list[str]) -> bytes | None:
+            clusters.clear()
+            result: bytes | None = offered(stitcher, data, preserve)
+            if clusters and result is not None:
+                self._note(data, result, clusters, set(preserve), stitcher.excluded_ops)
+            return result
+
+        setattr(rewrite, "apply_clusters", watched_apply)  # noqa: B010 - by name: mypy will not have a method replaced
+        setattr(Stitcher, "offered", watched)  # noqa: B010
+
+    def _note(
+        self, before: bytes, after: bytes, clusters: dict[str, str], preserve: set[str], excluded: set[str]
+    ) -> None:
+        from tensorflow.core.framework import graph_pb2
+
+        from stitchfleet.plugin.placed_graph import OpDefinitions, PlacedGraph
+
+        given: Any = graph_pb2.GraphDef.FromString(before)
+        made: Any = graph_pb2.GraphDef.FromString(after)
+        kept = {node.name for node in made.node}
+        graph, definitions = PlacedGraph(given), OpDefinitions()
+        for node in graph.nodes:
+            fact: dict[str, Any] = {"op": node.op, "stitched": node.name not in kept}
+            if fact["stitched"]:
+                fact["cluster"] = clusters.get(node.name) or next(
+                    (cluster for part, cluster in clusters.items() if part.startswith(f"{node.name}/")), None
+                )
+            else:
+                fact["reason"] = _reason(graph, node, definitions, preserve, excluded)
+            self._nodes[node.name] = fact
+        self._out.write_text(json.dumps(self._nodes))
+
+
+def _reason(graph: Any, node: Any, definitions: Any, preserve: set[str], excluded: set[str]) -> str:
+    from stitchfleet.plugin import clusters
+
+    reason = clusters._reason_to_stay(graph, node.index, definitions, preserve, excluded)
+    return reason or "could be stitched, but lies in no cluster (too little work beside it, or at a cluster's border)"
+
+
+def main(words: list[str]) -> None:
+    folder, script = pathlib.Path(words[0]), pathlib.Path(words[1])
+    root = pathlib.Path(__file__).resolve().parents[2]
+    sys.path.append(str(root))  # for scripts.benchmark
+    sys.path[0] = str(script.parent)
+    sys.argv = words[1:]
+    if os.environ.get("STITCHFLEET_ENABLED") == "1":
+        Members(folder / "members.json").install()
+    sys.stdout = Lines(sys.stdout, Profiler(folder).seen)
+    runpy.run_path(str(script), run_name="__main__")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
