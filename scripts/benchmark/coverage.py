@@ -30,6 +30,8 @@ _PRODUCT = re.compile(r"MatMul|Conv[123]D|Einsum")
 _PLUMBING = why_not("Switch", False)
 NOT_SEEN = "in no graph that the plugin was offered"
 NOT_IN_USE = "in a stitch op whose kernel did not come into use"
+_SOON = {"STITCHFLEET_PAIRS": "1", "STITCHFLEET_BASELINE_STEPS": "5"}
+"""A stitched phase soon, for a run that is not timed."""
 Say = Callable[[str], None]
 
 
@@ -177,7 +179,7 @@ class _Recording:
     """One run of a workload under the recorder."""
 
     def __init__(self, workload: Workload, base: Contestant, mark: str, folder: pathlib.Path) -> None:
-        contestant = dataclasses.replace(base, name=f"coverage-{base.name}")
+        contestant = dataclasses.replace(base, name=f"coverage-{base.name}", environment=_SOON)
         self._folder = folder / f"recorded-{base.name}"
         self._folder.mkdir(parents=True)
         arguments = (str(self._folder), str(workload.script), *workload.arguments)

@@ -8,13 +8,14 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from stitchfleet.compiler.cache import METADATA
 from stitchfleet.plugin.schedule import Schedule
-from stitchfleet.plugin.settings import Settings
+from stitchfleet.plugin.settings import read_settings
 
 from . import processes
 from .contestants import Contestant, Files, Workload, command_line, environment
@@ -169,7 +170,7 @@ class Runner:
             return self.last_step >= limits.warm_up_steps
         found = _STITCHED.findall(self.output)
         # The stitched phase opens with pairs of plain and stitched blocks; what a job costs for good comes after them.
-        return bool(found) and self.last_step >= int(found[-1]) + opening_steps()
+        return bool(found) and self.last_step >= int(found[-1]) + opening_steps(self.contestant.environment)
 
     def state(self) -> str:
         steps = _STEP.findall(self.output)
@@ -257,9 +258,9 @@ class Runner:
         return summary
 
 
-def opening_steps() -> int:
-    """Steps of the paired blocks that open a job's stitched phase."""
-    settings = Settings()
+def opening_steps(environment: Mapping[str, str] = MappingProxyType({})) -> int:
+    """Steps of the paired blocks that open a job's stitched phase, under these settings."""
+    settings = read_settings(environment, lambda line: None)
     schedule = Schedule("", settings.block_steps, settings.pairs, settings.plain_share)
     return schedule.opening_pairs * schedule.pair_steps
 

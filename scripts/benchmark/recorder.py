@@ -58,7 +58,7 @@ class Profiler:
         if self._first is None:
             if step >= FIRST_STEP and (self._folder / "go").exists():
                 self._first = step
-                levels = profiler.ProfilerOptions(host_tracer_level=2, python_tracer_level=0, device_tracer_level=0)
+                levels = profiler.ProfilerOptions(host_tracer_level=3, python_tracer_level=0, device_tracer_level=0)
                 profiler.start(str(self._folder / "trace"), options=levels)
             return
         profiler.stop()

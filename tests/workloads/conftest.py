@@ -1,0 +1,82 @@
+"""Workloads run as their users run them, at sizes that a test can afford."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "scripts" / "workloads"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A workload made small: the script, its arguments, and whether its loss must fall in some steps."""
+
+    script: str
+    arguments: str
+    learns: bool = False
+
+    @property
+    def words(self) -> list[str]:
+        return [str(SCRIPTS / self.script), *self.arguments.split()]
+
+
+_TRANSFORMER = "--layers 1 --hidden 32 --heads 2 --inner 64 --vocabulary 500 --length 16 --batch 4"
+_DIEN = "--batch 16 --history 12"
+CASES = {
+    "bert": Case("bert.py", "--layers 1 --hidden 32 --heads 2 --inner 64 --vocabulary 500 --length 16", learns=True),
+    "transformer": Case("transformer.py", f"{_TRANSFORMER} --warm-up 20", learns=True),
+    "transformer-infer": Case("transformer.py", f"{_TRANSFORMER} --mode infer"),
+    "transformer-decode": Case("transformer.py", f"{_TRANSFORMER} --mode decode"),
+    "dien": Case("dien.py", _DIEN, learns=True),
+    "dien-infer": Case("dien.py", f"{_DIEN} --mode infer"),
+    "crnn": Case("crnn.py", ""),
+    "asr": Case("asr.py", "--letters 8"),
+    "lengths": Case(
+        "language_lengths.py",
+        "--layers 1 --hidden 32 --heads 2 --inner 64 --vocabulary 500 --batch 4 --longest 40",
+        learns=True,
+    ),
+    "session": Case("session_v1.py", "--batch 16 --vocabulary 1000 --embedding 32", learns=True),
+    "session-infer": Case("session_v1.py", "--batch 16 --vocabulary 1000 --embedding 32 --mode infer"),
+    "session-old-variables": Case("session_v1.py", "--batch 16 --vocabulary 1000 --embedding 32 --old-variables", True),
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a workload logged and printed."""
+
+    losses: list[float]
+    starts: list[float]
+    seconds: list[float]
+    out: str
+
+
+RunCase = Callable[..., Run]
+
+
+@pytest.fixture
+def run_case(tmp_path: Path) -> RunCase:
+    """run_case(case, steps, *more): the script plain, to its end."""
+    count = iter(range(100))
+
+    def run(case: Case, steps: int, *more: str) -> Run:
+        log = tmp_path / f"log-{next(count)}.json"
+        command = [sys.executable, *case.words, "--steps", str(steps), "--log", str(log), *more]
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("STITCHFLEET_")}
+        environment = {**clean, "TF_CPP_MIN_LOG_LEVEL": "3"}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
+        assert done.returncode == 0, done.stderr[-3000:]
+        found: dict[str, Any] = json.loads(log.read_text())
+        return Run(found["losses"], found["starts"], found["seconds"], done.stdout)
+
+    return run
