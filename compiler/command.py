@@ -25,10 +25,10 @@ from .cache import CacheEntry, KernelCache
 from .graph import Graph
 from .hlo_import import import_module, read_hlo_file
 from .hlo_module import HloImportError
-from .oracle import evaluate_with_bounds
 from .judge import judge_by
 from .kernel import LoadedKernel, aligned
 from .ops import GraphError
+from .oracle import evaluate_with_bounds
 from .pipeline import Request, compile_graphs, stages
 from .random_inputs import Regime, random_inputs
 from .selfcheck import CheckOptions

@@ -307,29 +307,48 @@ def _constant_text(symbol: str, node: int, data: bytes) -> str:
 
 def _phase_text(phase: Phase, name: str, names: dict[int, str], number_of: dict[Buffer, int]) -> str:
     head = f"static void {name}(void* argument, long long first, long long last) {{\n  void* const* all = (void* const*)argument;"
-    if len(phase.nests) == 1:
+    if len(phase.nests) == 1 and not phase.nests[0].instances:
         nest = phase.nests[0]
         tensors = ", ".join(f"all[{number_of[buffer]}]" for buffer in nest.buffers)
         return (
             f"{head}\n  void* const tensors[] = {{{tensors}}};\n"
             f"  {names[id(nest)]}(tensors, {nest.rows}, {nest.rows_per_task}, first, last);\n}}"
         )
-    most = max(len(nest.buffers) for nest in phase.nests)
-    used = list(dict.fromkeys(names[id(nest)] for nest in phase.nests))
-    start, rows = 0, []
+    starts: dict[int, int] = {}
+    start = 0
     for nest in phase.nests:
+        starts[id(nest)] = start
+        start += nest.tasks
+    plain = [nest for nest in phase.nests if not nest.instances]
+    parts = [head]
+    if plain:
+        parts.append(_nest_table(plain, starts, names, number_of))
+    parts.extend(
+        _instance_table(nest, starts[id(nest)], names[id(nest)], number_of) for nest in phase.nests if nest.instances
+    )
+    return "\n".join([*parts, "}"])
+
+
+def _nest_table(
+    nests: Sequence[NestCode], starts: dict[int, int], names: dict[int, str], number_of: dict[Buffer, int]
+) -> str:
+    """Nests side by side: for each of a table its share of tasks [first, last)."""
+    most = max(len(nest.buffers) for nest in nests)
+    used = list(dict.fromkeys(names[id(nest)] for nest in nests))
+    rows = []
+    for nest in nests:
         buffers = ", ".join(str(number_of[buffer]) for buffer in nest.buffers)
+        start = starts[id(nest)]
         rows.append(
             f"    {{{used.index(names[id(nest)])}, {len(nest.buffers)}, {start}, {start + nest.tasks}, {nest.rows}, "
             f"{nest.rows_per_task}, {{{buffers}}}}},"
         )
-        start += nest.tasks
     calls = "\n".join(
         f"      case {number}: {function}(tensors, row.rows, row.rows_per_task, begin, end); break;"
         for number, function in enumerate(used)
     )
     table = "\n".join(rows)
-    return f"""{head}
+    return f"""\
   static const struct {{ int function, buffers; long long first, last, rows, rows_per_task; int numbers[{most}]; }} table[] = {{
 {table}
   }};
@@ -342,8 +361,39 @@ def _phase_text(phase: Phase, name: str, names: dict[int, str], number_of: dict[
     switch (row.function) {{
 {calls}
     }}
-  }}
-}}"""
+  }}"""
+
+
+def _instance_table(nest: NestCode, start: int, function: str, number_of: dict[Buffer, int]) -> str:
+    """A family of components end to end: rows [begin, end) of them all, beginning with the one that holds row `begin`.
+    `function` is called with tasks of one row."""
+    count, width = len(nest.instances), len(nest.buffers)
+    table = "\n".join(
+        f"      {{{one.start}, {one.rows}, {{{', '.join(str(number_of[buffer]) for buffer in one.buffers)}}}}},"
+        for one in nest.instances
+    )
+    return f"""\
+  if (first < {start + nest.tasks} && last > {start}) {{
+    static const struct {{ long long start, rows; int numbers[{width}]; }} instances[] = {{
+{table}
+    }};
+    const long long begin = (first > {start} ? first - {start} : 0) * {nest.rows_per_task};
+    const long long end = last < {start + nest.tasks} ? (last - {start}) * {nest.rows_per_task} : {nest.rows};
+    int at = 0;
+    for (int above = {count}; above - at > 1;) {{
+      const int middle = (at + above) / 2;
+      if (instances[middle].start <= begin) at = middle; else above = middle;
+    }}
+    for (; at < {count} && instances[at].start < end; ++at) {{
+      const auto& one = instances[at];
+      const long long from = begin > one.start ? begin - one.start : 0;
+      const long long to = end - one.start < one.rows ? end - one.start : one.rows;
+      if (from >= to) continue;
+      void* tensors[{width}];
+      for (int i = 0; i < {width}; ++i) tensors[i] = all[one.numbers[i]];
+      {function}(tensors, one.rows, 1, from, to);
+    }}
+  }}"""
 
 
 def _entry_text(kernel: Loops, symbol: str) -> str:

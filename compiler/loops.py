@@ -213,9 +213,20 @@ Statement: TypeAlias = "Let | LetIndex | Local | Store | Update | Assign | Combi
 
 
 @dataclass(frozen=True)
+class Instance:
+    """One of a family's components: `buffers` in place of the nest's, and `rows` rows, which come at `start` when all
+    are laid end to end."""
+
+    buffers: tuple[Buffer, ...]
+    rows: int
+    start: int
+
+
+@dataclass(frozen=True)
 class NestCode:
     """One nest: `body` runs for a task, with `first_row`, `last_row` and `task` set. Statement's buffer numbers index
-    `buffers`."""
+    `buffers`. With `instances` the rows are theirs, end to end, each from a multiple of the vector's length on; a task
+    may hold many small ones."""
 
     number: int
     buffers: tuple[Buffer, ...]
@@ -225,6 +236,14 @@ class NestCode:
     cost_ns: float
     per_task: bool  # tasks must be kept apart: each writes partial results of its own
     may_alias: frozenset[int] = frozenset()  # buffers that the caller may have put into the same memory
+    instances: tuple[Instance, ...] = ()
+
+    @property
+    def all_buffers(self) -> tuple[Buffer, ...]:
+        """Those of all instances."""
+        if not self.instances:
+            return self.buffers
+        return tuple(dict.fromkeys(buffer for instance in self.instances for buffer in instance.buffers))
 
     @property
     def tasks(self) -> int:
@@ -259,7 +278,8 @@ def _text(kernel: Loops) -> Iterator[str]:
         yield f"phase {number}{' serial' if phase.serial else ''} ({phase.cost_ns:.0f} ns):"
         for nest in phase.nests:
             buffers = ", ".join(f"b{i}={buffer}" for i, buffer in enumerate(nest.buffers))
-            yield f"  nest {nest.number}: {nest.rows} rows, {nest.rows_per_task} a task; {buffers}"
+            family = f" of {len(nest.instances)} instances" if nest.instances else ""
+            yield f"  nest {nest.number}: {nest.rows} rows{family}, {nest.rows_per_task} a task; {buffers}"
             yield from _statements(nest.body, 4)
 
 

@@ -4,10 +4,12 @@ laid out."""
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
 from . import loops
+from .families import Family
 from .graph import Graph, Literal
 from .loops import (
     Assign,
@@ -16,6 +18,7 @@ from .loops import (
     BufferKind,
     Combine,
     If,
+    Instance,
     Let,
     Local,
     Loop,
@@ -59,7 +62,7 @@ def lower(plan: Plan) -> Loops:
     buffers: dict[Buffer, None] = {}
     for phase in built:
         for code in phase.nests:
-            buffers.update(dict.fromkeys(code.buffers))
+            buffers.update(dict.fromkeys(code.all_buffers))
     constants = {
         buffer.number: _constant_bytes(plan.graph, buffer.number)
         for buffer in buffers
@@ -96,16 +99,36 @@ def _lower_nest(plan: Plan, nest: Nest, aliases: dict[Buffer, set[Buffer]]) -> N
     partial = any(spans_rows(segment, mapping) for segment, mapping in nest.placed)
     here = set(context.buffers)
     shared = frozenset(number for number, buffer in enumerate(context.buffers) if aliases.get(buffer, set()) & here)
-    return NestCode(
+    code = NestCode(
         nest.number,
         tuple(context.buffers),
         body if context.buffers else (),
         nest.rows,
-        cost.rows_per_task,
+        plan.rows_per_task(nest),
         cost.one_core_ns,
         partial,
         shared,
     )
+    family = plan.families.get(nest.number)
+    return code if family is None else _with_instances(code, family)
+
+
+def _with_instances(code: NestCode, family: Family) -> NestCode:
+    """The nest of a family's representative, run for all its components."""
+    found: list[Instance] = []
+    start = 0
+    for component in family.instances:
+        buffers = []
+        for buffer in code.buffers:
+            numbers = {BufferKind.INPUT: component.inputs, BufferKind.OUTPUT: component.outputs}.get(buffer.kind)
+            if numbers is not None and buffer.number in numbers:
+                elements = component.size if buffer.elements > 1 else buffer.elements
+                buffer = Buffer(buffer.kind, numbers[buffer.number], buffer.dtype, elements)
+            buffers.append(buffer)
+        found.append(Instance(tuple(buffers), component.size, start))
+        start += -(-component.size // LANE_ALIGNMENT) * LANE_ALIGNMENT
+    cost = code.cost_ns / code.rows * sum(instance.rows for instance in found)
+    return replace(code, instances=tuple(found), rows=start, cost_ns=cost)
 
 
 def _lower_combine(plan: Plan, nest: Nest, segment: Segment, mapping: RowMap) -> NestCode:

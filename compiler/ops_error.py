@@ -23,6 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -98,8 +99,30 @@ def clean(bound: _AnyArray) -> Bound:
     return np.where(unknown, np.inf, bound).astype(np.float64, copy=False)
 
 
+@lru_cache(maxsize=1024)
+def no_error(shape: tuple[int, ...]) -> Bound:
+    """A bound of zeros, one number in memory. Nobody writes into bounds."""
+    return np.broadcast_to(np.float64(0), shape)
+
+
+def is_exact(bound: Bound) -> bool:
+    """Whether a bound is zero everywhere."""
+    if not any(bound.strides) and bound.size:
+        return not bound.flat[0]
+    return not bound.any()
+
+
+def largest_of(x: _AnyArray) -> float:
+    """The largest element, 0 if there is none above; NaN if any is."""
+    return float(np.maximum.reduce(x, axis=None, initial=0.0))
+
+
+def smallest_of(x: _AnyArray) -> float:
+    return float(np.minimum.reduce(x, axis=None, initial=np.inf))
+
+
 def ambiguous(where: _AnyArray) -> Bound:
-    return np.where(where, np.inf, 0.0)
+    return np.where(where, np.inf, 0.0) if where.any() else no_error(where.shape)
 
 
 def _any_error(step: Step) -> _AnyArray:
@@ -115,7 +138,7 @@ def _any_error(step: Step) -> _AnyArray:
 
 def exact(step: Step) -> Bound:
     """Leaves: nothing is inherited."""
-    return np.zeros(step.result.shape)
+    return no_error(step.result.shape)
 
 
 def inherit(step: Step) -> Bound:
@@ -132,8 +155,8 @@ def monotone(function: Callable[..., _AnyArray]) -> ErrorRule:
 
     def rule(step: Step) -> Bound:
         x, bound = step.values[0], step.bounds[0]
-        if not bound.any():
-            return np.zeros(step.result.shape)
+        if is_exact(bound):
+            return no_error(step.result.shape)
         above, below = function(x + bound), function(x - bound)
         reach = np.maximum(np.abs(above - step.result), np.abs(below - step.result))
         return np.where(bound == 0, 0.0, np.where(np.isinf(bound), np.inf, clean(reach)))
@@ -155,16 +178,23 @@ def tangent(step: Step) -> Bound:
 
 
 def add(step: Step) -> Bound:
-    return step.bounds[0] + step.bounds[1]
+    first, second = step.bounds
+    if first.shape == second.shape and (is_exact(first) or is_exact(second)):
+        return second if is_exact(first) else first
+    return first + second
 
 
 def multiply(step: Step) -> Bound:
     (x, y), (ex, ey) = step.values, step.bounds
     if not step.node.dtype.is_float:
         x, y = x.astype(np.float64), y.astype(np.float64)
+    if is_exact(ex) and is_exact(ey):
+        return no_error(step.result.shape)
     size_x, size_y = np.abs(x), np.abs(y)
-    simple: Bound = size_x * ey + (size_y + ey) * ex
-    if np.isfinite(simple).all():
+    simple: Bound = size_y + ey
+    simple *= ex
+    simple += size_x * ey
+    if largest_of(simple) < np.inf:
         return simple
     # Inf times something certainly not zero is Inf for certain.
     certain = (np.isinf(x) & (ex == 0) & (size_y > ey)) | (np.isinf(y) & (ey == 0) & (size_x > ex))
@@ -180,6 +210,8 @@ def divide(step: Step) -> Bound:
     if not step.node.dtype.is_float:
         return fragile(step)
     (x, y), (ex, ey) = step.values, step.bounds
+    if is_exact(ex) and is_exact(ey):
+        return no_error(step.result.shape)
     room = np.abs(y) - ey
     reach = clean((ex + np.where(ey == 0, 0, np.abs(step.result) * ey)) / room)
     reach = np.where(room <= 0, np.inf, reach)
@@ -243,6 +275,8 @@ def logical(step: Step) -> Bound:
 
 def compare(step: Step) -> Bound:
     (x, y), (ex, ey) = step.values, step.bounds
+    if is_exact(ex) and is_exact(ey) and not step.node.attributes.get("total_order"):
+        return no_error(step.result.shape)
     if x.dtype.kind in "iu":
         distance = np.abs(x.astype(np.float64) - y.astype(np.float64))
     else:
@@ -259,6 +293,8 @@ def select(step: Step) -> Bound:
     """Where the predicate is ambiguous: the distance between the two values, so that a function made continuous by a
     select (an absolute value, a relu) stays well defined at its seam."""
     (predicate, on_true, on_false), (unclear, true_bound, false_bound) = step.values, step.bounds
+    if all(map(is_exact, step.bounds)):
+        return no_error(step.result.shape)
     chosen = np.where(predicate, true_bound, false_bound)
     if not unclear.any():
         return chosen
@@ -359,22 +395,27 @@ def dynamic_update_slice(step: Step) -> Bound:
 
 def sum_bound(x: _AnyArray, bound: Bound, result: _AnyArray, dtype: DType, axes: tuple[int, ...]) -> Bound:
     """The bound of a sum over `axes` in any order; `result` is the oracle's sum."""
-    inherited = bound.sum(axis=axes)
+    inherited = np.zeros(result.shape) if is_exact(bound) else bound.sum(axis=axes)
     if not dtype.is_float:
         return np.asarray(inherited)
     count = math.prod(x.shape[axis] for axis in axes)
     wide = accumulator(dtype)
-    finite = np.where(np.isfinite(x), np.abs(x), 0.0)
-    absolute = np.asarray(finite.sum(axis=axes) + inherited)
+    sizes = np.abs(x)
+    if not np.isfinite(result).all():  # else all terms are finite, too
+        sizes = np.where(np.isfinite(x), sizes, 0.0)
+    absolute = np.asarray(sizes.sum(axis=axes) + inherited)
     depth = summation_depth(count)
     rounding = depth * UNIT_ROUNDOFF[wide] * absolute + depth * SMALLEST_NORMAL[wide] * (absolute > 0)
     # Whole numbers of which no partial sum needs more digits than there are add up exactly.
-    whole = (np.rint(x) == x).all(axis=axes) & (absolute * UNIT_ROUNDOFF[wide] <= 0.5) & (inherited == 0)
-    rounding = np.where(whole, 0.0, rounding)
-    same_sign = (x >= 0).all(axis=axes) | (x <= 0).all(axis=axes)
+    short = (absolute * UNIT_ROUNDOFF[wide] <= 0.5) & (inherited == 0)
+    if short.any():
+        rounding = np.where(short & (np.rint(x) == x).all(axis=axes), 0.0, rounding)
     may_overflow = absolute >= LARGEST[wide] * (1 - OVERFLOW_MARGIN)
-    clear = same_sign & (absolute - inherited - rounding > CLEAR_OVERFLOW * LARGEST[wide])
-    total = np.where(may_overflow & ~clear, np.inf, inherited + rounding)
+    total = inherited + rounding
+    if may_overflow.any():
+        same_sign = (x >= 0).all(axis=axes) | (x <= 0).all(axis=axes)
+        clear = same_sign & (absolute - inherited - rounding > CLEAR_OVERFLOW * LARGEST[wide])
+        total = np.where(may_overflow & ~clear, np.inf, total)
     # With an Inf or NaN among the terms the sum is certain, as long as the finite ones stay finite.
     special = ~np.isfinite(result) & (inherited == 0)
     return np.where(special & ~may_overflow, 0.0, clean(total))
@@ -402,8 +443,8 @@ def reduction_bound(
     """The bound of `x` (with `bound`) reduced by `kind` over `axes` in any order; `result` is the oracle's."""
     if kind == "sum":
         return sum_bound(x, bound, result, dtype, axes)
-    if not bound.any() and kind != "product":
-        return np.zeros(result.shape)
+    if is_exact(bound) and kind != "product":
+        return no_error(result.shape)
     if kind == "product":
         return product_bound(x, bound, dtype, axes)
     if dtype is DType.PRED:
@@ -498,17 +539,22 @@ def round_result(dtype: DType, ulps: float, value: _AnyArray, inherited: Bound) 
     if dtype is DType.PRED:
         return value, ambiguous(inherited > 0)
     if not dtype.is_float:
+        if is_exact(inherited):
+            return value, inherited
         limits = np.iinfo(str(dtype.numpy))
         size = value.astype(np.float64)
         wraps = (inherited > 0) & ((size + inherited > limits.max) | (size - inherited < limits.min))
         return value, np.where(wraps, np.inf, inherited)
     size = np.abs(value)
+    exact_so_far = is_exact(inherited)
+    farthest = size if exact_so_far else size + inherited
+    top = largest_of(farthest)
     bound = inherited
     if ulps > 0:
-        bound = bound + _rounding(dtype, ulps, value, size, inherited)
-    # The largest and smallest first: arrays are long, and few come near the ends of the range. (A NaN fails both
-    # comparisons.)
-    if np.max(size + bound, initial=0.0) < LARGEST[dtype] * (1 - OVERFLOW_MARGIN):
+        bound = _rounding(dtype, ulps, value, size, inherited, farthest, top)
+    # The largest first: arrays are long, and few come near the end of the range. (A NaN fails the comparison.) What
+    # `bound` has beyond `inherited` is a share of `farthest` and, by flushing, less than the smallest normal number.
+    if top * (1 + _relative(dtype, ulps)) + 1.0 < LARGEST[dtype] * (1 - OVERFLOW_MARGIN):
         return value, bound
     finite = np.isfinite(value)
     over = finite & (size - bound > CLEAR_OVERFLOW * LARGEST[dtype])
@@ -518,40 +564,46 @@ def round_result(dtype: DType, ulps: float, value: _AnyArray, inherited: Bound) 
     return value, np.where(over, 0.0, np.where(near, np.inf, clean(bound)))
 
 
-def _rounding(dtype: DType, ulps: float, value: _AnyArray, size: _AnyArray, inherited: Bound) -> Bound:
-    """What an op of `ulps` may add to the `inherited` bound of its `value` (`size` its absolute value) by rounding
-    and flushing."""
+def _relative(dtype: DType, ulps: float) -> float:
+    """The relative error of an op of `ulps`: f16 and bf16 are computed in float and rounded once, and the float64 oracle
+    has a rounding of its own."""
     unit, wide = UNIT_ROUNDOFF[dtype], UNIT_ROUNDOFF[accumulator(dtype)]
-    # f16 and bf16 are computed in float and rounded once. The float64 oracle has a rounding of its own.
     relative = 2 * ulps * unit if unit == wide else 2 * ulps * wide + unit
-    relative += 2 * ulps * UNIT_ROUNDOFF[DType.F64]
-    largest = size + inherited
-    local = relative * largest
+    return relative + 2 * ulps * UNIT_ROUNDOFF[DType.F64]
+
+
+def _rounding(
+    dtype: DType, ulps: float, value: _AnyArray, size: _AnyArray, inherited: Bound, farthest: _AnyArray, top: float
+) -> Bound:
+    """`inherited` and what an op of `ulps` may add to it by rounding and flushing. `size` is the value's magnitude,
+    `farthest` that and the inherited bound, `top` the largest of these."""
+    local: Bound = np.asarray(farthest * _relative(dtype, ulps))
     if dtype is DType.F16:
-        local = local + 2.0**-25  # half the smallest subnormal
-    certain = inherited == 0
-    if ulps == 0.5 and certain.any():
+        local += 2.0**-25  # half the smallest subnormal
+    if ulps == 0.5 and not smallest_of(inherited) > 0:
         # Rightly rounded ops on exact operands whose result needs no rounding are exact.
-        representable = value.astype(dtype.numpy).astype(np.float64) == value
-        local = np.where(certain & representable, 0.0, local)
-    if not np.max(largest, initial=0.0) < np.inf:
-        local = np.where(np.isfinite(value), local, 0.0)
-    if dtype is DType.F16:
-        return np.asarray(local)  # computed in float, where its subnormals are normal numbers
-    # A result that may be subnormal may be flushed to zero.
+        certain = np.asarray(inherited == 0)
+        certain &= value.astype(dtype.numpy).astype(np.float64) == value
+        np.copyto(local, 0.0, where=certain)
+    if not top < np.inf:
+        np.copyto(local, 0.0, where=~np.isfinite(value))
+    # A result that may be subnormal may be flushed to zero; f16 is computed in float, where its subnormals are normal.
     smallest = SMALLEST_NORMAL[dtype]
-    if np.min(size - inherited, initial=np.inf) >= smallest:
-        return np.asarray(local)
-    flushed = np.where(size - inherited < smallest, np.minimum(smallest, largest), 0.0)
-    return np.asarray(local + flushed)
+    if dtype is not DType.F16:
+        nearest = size - inherited
+        if not smallest_of(nearest) >= smallest:
+            local += np.where(nearest < smallest, np.minimum(smallest, farthest), 0.0)
+    local += inherited
+    return local
 
 
 def input_bound(dtype: DType, value: _AnyArray) -> Bound:
     """Inputs and constants are exact, but for subnormals, which the processor may be set to read as zero."""
     if not dtype.is_float or dtype is DType.F16:
-        return np.zeros(value.shape)
+        return no_error(value.shape)
     size = np.abs(value)
-    return np.where((size > 0) & (size < SMALLEST_NORMAL[dtype]), size, 0.0)
+    tiny = size < SMALLEST_NORMAL[dtype]
+    return np.where(tiny, size, 0.0) if size[tiny].any() else no_error(value.shape)
 
 
 ERRORS: Final[Mapping[str, ErrorRule]] = {

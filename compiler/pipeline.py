@@ -17,18 +17,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from .cache import CacheEntry, KernelCache
+from .checkers import Checkers, checkers
 from .cpp import libm_names, render, translation_unit
 from .graph import DType, Graph
 from .judge import guard_tolerance
-from .kernel import ABI_VERSION, KernelMetadata, TensorType
+from .kernel import ABI_VERSION, CheckReport, KernelMetadata, TensorType, prepare_runtime
 from .loops import BufferKind, Loops
 from .lowering import lower
 from .plan import Plan, plan_graph
-from .plan_alias import alias_pairs
-from .selfcheck import CheckFailedError, CheckOptions, Reference, check_kernel
+from .plan_alias import kernel_aliases
+from .selfcheck import CheckFailedError, CheckOptions, Reference, check_by_oracle, finish_check
 from .spec import verify_if_asked
 from .targets import CPU, CpuTarget
 from .toolchain import CompilerMissingError, Toolchain, ToolchainError, find_toolchain, vector_symbols
@@ -144,22 +145,16 @@ def describe(graph: Graph, plan: Plan, kernel: Loops, symbol: str, compiler: str
     outputs = [graph.nodes[i] for i in graph.outputs]
     read = {buffer for buffer in kernel.buffers if buffer.kind is BufferKind.INPUT}
     scratch = [buffer for buffer in kernel.buffers if buffer.kind is BufferKind.SCRATCH]
-    aliases = sorted(
-        (buffer.number, other.number)
-        for buffer, others in alias_pairs(plan).items()
-        if buffer.kind is BufferKind.OUTPUT
-        for other in others
-    )
     return KernelMetadata(
         symbol=symbol,
         inputs=tuple(TensorType(node.dtype.value, node.shape) for node in parameters),
         outputs=tuple(TensorType(node.dtype.value, node.shape) for node in outputs),
         scratch_bytes=kernel.scratch_bytes,
-        aliases=tuple(aliases),
+        aliases=tuple(kernel_aliases(plan)),
         bytes_read=sum(buffer.size_bytes for buffer in read),
         bytes_written=sum(node.size_bytes for node in outputs),
         intermediate_bytes=sum(buffer.size_bytes for buffer in scratch),
-        op_count=sum(node.op not in ("parameter", "constant") for node in plan.graph.nodes),
+        op_count=plan.op_count,
         phases=len(kernel.phases),
         parallel_phases=sum(not phase.serial for phase in kernel.phases),
         estimated_ns=sum(phase.cost_ns for phase in kernel.phases),
@@ -198,10 +193,15 @@ def compile_graphs(
             outcomes[position] = CompileOutcome(request.name, unit)
         else:
             units.append(unit)
-    with tempfile.TemporaryDirectory(prefix="stitchfleet-build-") as folder:
-        for start in range(0, len(units), UNIT_KERNELS):
-            for outcome_of in _back(units[start : start + UNIT_KERNELS], Path(folder), cache, toolchain, options):
-                outcomes[outcome_of[0]] = outcome_of[1]
+    with tempfile.TemporaryDirectory(prefix="stitchfleet-build-") as folder, checkers(options.processes) as room:
+        # Checks of one translation unit run while the compiler works on the next.
+        pending = [
+            finish
+            for start in range(0, len(units), UNIT_KERNELS)
+            for finish in _back(units[start : start + UNIT_KERNELS], Path(folder), cache, toolchain, options, room)
+        ]
+        for position, finish in pending:
+            outcomes[position] = finish()
     return [outcome for outcome in outcomes if outcome is not None]
 
 
@@ -222,11 +222,19 @@ def _front(
     return _Unit(position, request, key, symbol, source, describe(graph, plan, kernel, symbol, toolchain.version))
 
 
+_Finish: TypeAlias = "tuple[int, Callable[[], CompileOutcome]]"
+
+
 def _back(
-    units: Sequence[_Unit], folder: Path, cache: KernelCache, toolchain: Toolchain, options: CheckOptions
-) -> list[tuple[int, CompileOutcome]]:
-    """Builds `units` as one translation unit, or one by one if that fails, and checks each kernel."""
-    found: list[tuple[int, CompileOutcome]] = []
+    units: Sequence[_Unit],
+    folder: Path,
+    cache: KernelCache,
+    toolchain: Toolchain,
+    options: CheckOptions,
+    room: Checkers,
+) -> list[_Finish]:
+    """Builds `units` as one translation unit, or one by one if that fails, and begins to check each kernel; the
+    functions wait for the outcomes."""
     stem = units[0].symbol
     kernels = list({unit.symbol: unit.source for unit in units}.values())
     text = translation_unit(kernels, toolchain.vectorised(libm_names()))
@@ -238,30 +246,45 @@ def _back(
         symbols = vector_symbols(library)
     except (ToolchainError, OSError) as error:
         if len(units) > 1:
-            for unit in units:
-                found.extend(_back([unit], folder, cache, toolchain, options))
-            return found
-        line = _one_line(str(error))
-        return [(units[0].position, CompileOutcome(units[0].request.name, failure=line, permanent=False))]
-    found.extend((unit.position, _finish(unit, library, symbols, text, cache, options)) for unit in units)
-    return found
+            return [late for unit in units for late in _back([unit], folder, cache, toolchain, options, room)]
+        failed = CompileOutcome(units[0].request.name, failure=_one_line(str(error)), permanent=False)
+        return [(units[0].position, lambda: failed)]
+    return [(unit.position, _begin_check(unit, library, symbols, text, cache, options, room)) for unit in units]
 
 
-def _finish(
-    unit: _Unit, library: Path, symbols: tuple[str, ...], text: str, cache: KernelCache, options: CheckOptions
-) -> CompileOutcome:
-    name = unit.request.name
+def _begin_check(
+    unit: _Unit,
+    library: Path,
+    symbols: tuple[str, ...],
+    text: str,
+    cache: KernelCache,
+    options: CheckOptions,
+    room: Checkers,
+) -> Callable[[], CompileOutcome]:
+    name, graph, reference = unit.request.name, unit.request.graph, unit.request.reference
     metadata = replace(unit.metadata, vector_symbols=symbols)
-    try:
-        if not options.skip:
-            report = check_kernel(unit.request.graph, library, metadata, options, unit.request.reference)
-            metadata = replace(metadata, check=report)
-        return CompileOutcome(name, cache.put(unit.key, library, metadata, text))
-    except CheckFailedError as error:
-        return CompileOutcome(name, failure=_one_line(f"self-check of {name} failed: {error}"))
-    except Exception as error:  # the reference is the framework's code, the disk may be full
-        line = f"self-check of {name} could not be made: {type(error).__name__}: {error}"
-        return CompileOutcome(name, failure=_one_line(line), permanent=False)
+
+    def by_oracle() -> CheckReport:
+        return check_by_oracle(graph, library, metadata, options)
+
+    first_part = by_oracle
+    if not options.skip and options.processes > 1:
+        prepare_runtime()  # once, not in every child
+        first_part = room.start(by_oracle).result
+
+    def finish() -> CompileOutcome:
+        known = metadata
+        try:
+            if not options.skip:
+                known = replace(known, check=finish_check(graph, library, known, options, reference, first_part))
+            return CompileOutcome(name, cache.put(unit.key, library, known, text))
+        except CheckFailedError as error:
+            return CompileOutcome(name, failure=_one_line(f"self-check of {name} failed: {error}"))
+        except Exception as error:  # the reference is the framework's code, the disk may be full
+            line = f"self-check of {name} could not be made: {type(error).__name__}: {error}"
+            return CompileOutcome(name, failure=_one_line(line), permanent=False)
+
+    return finish
 
 
 def _one_line(text: str) -> str:

@@ -4,15 +4,16 @@ middle."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from .families import Family, Reduction, reduce_families
 from .graph import Graph
 from .groups import Candidate, Group, find_candidates, find_groups
 from .loops import Buffer, BufferKind
 from .mapping import RowMap, Segment, SegmentKind
 from .plan_access import TraceTooLargeError
-from .plan_cost import NestCost, nest_cost
+from .plan_cost import LANE_ALIGNMENT, NestCost, nest_cost
 from .plan_normal import normalise
 from .schemes import Nest, Placement, place_all
 from .targets import CPU, CpuTarget
@@ -22,7 +23,9 @@ MAX_REPLANS = 64  # nodes that may be taken out of line before planning is given
 
 @dataclass(frozen=True)
 class Plan:
-    """What will be computed where. `graph` is the simplified one; node numbers are its."""
+    """What will be computed where. `graph` is the simplified one, with one component of each family (families); node
+    numbers are its. `output_numbers`: the kernel's numbers of the graph's outputs. `families`: by the number of the nest
+    that computes them."""
 
     graph: Graph
     target: CpuTarget
@@ -30,6 +33,14 @@ class Plan:
     groups: tuple[Group, ...]
     placement: Placement
     forced: frozenset[int] = field(default_factory=frozenset)
+    output_numbers: tuple[int, ...] = ()
+    families: Mapping[int, Family] = field(default_factory=dict)
+    ops_left_out: int = 0
+
+    @property
+    def op_count(self) -> int:
+        """Ops of the whole simplified graph."""
+        return self.ops_left_out + sum(node.op not in ("parameter", "constant") for node in self.graph.nodes)
 
     @property
     def nests(self) -> tuple[Nest, ...]:
@@ -44,7 +55,7 @@ class Plan:
     @cached_property
     def _outputs(self) -> Mapping[int, tuple[Buffer, ...]]:
         found: dict[int, list[Buffer]] = {}
-        for number, node in enumerate(self.graph.outputs):
+        for number, node in zip(self.output_numbers, self.graph.outputs, strict=True):
             row = self.graph.nodes[node]
             found.setdefault(node, []).append(Buffer(BufferKind.OUTPUT, number, row.dtype, row.element_count))
         return {node: tuple(buffers) for node, buffers in found.items()}
@@ -82,6 +93,9 @@ class Plan:
         return Buffer(BufferKind.SCRATCH, segment.node, dtype, self.tasks_of(nest) * row.element_count, "partial")
 
     def rows_per_task(self, nest: Nest) -> int:
+        if nest.number in self.families:
+            cost = self.costs[nest.number].one_core_ns / nest.rows
+            return max(1, round(self.target.task_ns / cost / LANE_ALIGNMENT)) * LANE_ALIGNMENT
         return self.costs[nest.number].rows_per_task
 
     def tasks_of(self, nest: Nest) -> int:
@@ -115,19 +129,59 @@ def plan_graph(graph: Graph, target: CpuTarget = CPU) -> Plan:
     """Plans one kernel for the whole of `graph`. A node whose inlining would multiply work is taken out of line and all
     is planned again, so that every graph has a plan."""
     simple = normalise(graph)
+    reduced = reduce_families(simple)
+    if reduced.families:
+        node_of = dict(zip(reduced.output_numbers, reduced.graph.outputs, strict=True))
+        apart = {
+            node_of[output]: number
+            for number, family in enumerate(reduced.families)
+            for output in family.representative.outputs
+        }
+        plan = _plan_graph(reduced.graph, target, apart)
+        homes = _homes(plan, reduced)
+        if homes is not None:
+            return replace(
+                plan, output_numbers=reduced.output_numbers, families=homes, ops_left_out=reduced.ops_left_out
+            )
+    return replace(_plan_graph(simple, target, {}), output_numbers=tuple(range(len(simple.outputs))))
+
+
+def _homes(plan: Plan, reduced: Reduction) -> Mapping[int, Family] | None:
+    """The nest of each family, which must hold its representative as one flat loop and nothing else; None if some do
+    not."""
+    found: dict[int, Family] = {}
+    node_of = dict(zip(reduced.output_numbers, plan.graph.outputs, strict=True))
+    for family in reduced.families:
+        theirs = {node_of[number] for number in family.representative.outputs}
+        nests = {plan.placement.nest_of[node].number for node in theirs}
+        if len(nests) != 1:
+            return None
+        nest = plan.nests[nests.pop()]
+        flat = all(
+            mapping.inner == 1 and segment.kind is SegmentKind.VALUE and node in theirs
+            for segment, mapping in nest.placed
+            for node in segment.nodes
+        )
+        if not flat or nest.rows != family.representative.size:
+            return None
+        found[nest.number] = family
+    return found
+
+
+def _plan_graph(simple: Graph, target: CpuTarget, apart: Mapping[int, int]) -> Plan:
     forced: set[int] = set()
     for _ in range(MAX_REPLANS):
         candidates = find_candidates(simple, forced)
         groups = find_groups(simple, candidates)
         try:
-            placement = place_all(simple, candidates, groups, target)
+            placement = place_all(simple, candidates, groups, target, apart)
         except TraceTooLargeError as error:
             if error.node in forced:
                 raise
             forced.add(error.node)
             continue
         return Plan(simple, target, candidates, groups, placement, frozenset(forced))
-    raise RuntimeError(f"{graph.name}: {len(forced)} nodes taken out of line and still no plan")
+    raise RuntimeError(f"{simple.name}: {len(forced)} nodes taken out of line and still no plan")
 
 
 __all__ = ["Plan", "SegmentKind", "plan_graph"]

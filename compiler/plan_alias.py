@@ -6,7 +6,7 @@ That is what lets a fused optimizer update work in place. The rule is checked on
 
 from __future__ import annotations
 
-from .loops import Buffer
+from .loops import Buffer, BufferKind
 from .lowering_context import Context, needs_store
 from .lowering_passes import assign_passes
 from .mapping import SegmentKind, roots_of
@@ -46,21 +46,41 @@ def alias_pairs(plan: Plan) -> dict[Buffer, set[Buffer]]:
                     reads.setdefault(request.node, []).append((nest.number, passes.get(segment, 0), where))
             if segment.kind is SegmentKind.VALUE:
                 writes[segment.node] = (nest.number, passes[segment], str(point))
+    alone: dict[tuple[int, int, str], list[int]] = {}  # the parameters read at one place only, by that place
+    for parameter, places in reads.items():
+        if len(set(places)) == 1:
+            alone.setdefault(places[0], []).append(parameter)
     pairs: dict[Buffer, set[Buffer]] = {}
     for output in dict.fromkeys(plan.graph.outputs):
         if output not in writes:
             continue
         node = plan.graph.nodes[output]
-        for parameter, places in reads.items():
+        for parameter in alone.get(writes[output], ()):
             other = plan.graph.nodes[parameter]
-            alike = other.dtype is node.dtype and other.element_count == node.element_count
-            if not alike or any(place != writes[output] for place in places):
+            if other.dtype is not node.dtype or other.element_count != node.element_count:
                 continue
             for buffer in plan.memory_of(output):
                 source = plan.read_from(parameter)
                 pairs.setdefault(buffer, set()).add(source)
                 pairs.setdefault(source, set()).add(buffer)
     return pairs
+
+
+def kernel_aliases(plan: Plan) -> list[tuple[int, int]]:
+    """(output, input) numbers of the whole kernel, those of all instances of its families included."""
+    found = {
+        (buffer.number, other.number)
+        for buffer, others in alias_pairs(plan).items()
+        if buffer.kind is BufferKind.OUTPUT
+        for other in others
+    }
+    for family in plan.families.values():
+        theirs = family.representative.outputs
+        pairs = [pair for pair in found if pair[0] in theirs]
+        for instance in family.instances[1:]:
+            moved = ((instance.outputs[output], instance.inputs[source]) for output, source in pairs)
+            found.update(pair for pair in moved if pair[1] in instance.alone)
+    return sorted(found)
 
 
 def _forbid(plan: Plan, operand: int, reads: dict[int, list[tuple[int, int, str]]]) -> None:

@@ -7,6 +7,7 @@ import enum
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from .families import Family
 from .graph import Graph
 from .loops import Buffer, BufferKind
 from .mapping import RowMap, Segment, SegmentKind, spans_rows
@@ -73,7 +74,7 @@ def explain(plan: Plan) -> str:
 
 def _lines(plan: Plan) -> Iterator[str]:
     graph = plan.graph
-    ops = sum(OPS[node.op].cost is not Cost.LEAF for node in graph.nodes)
+    ops = plan.ops_left_out + sum(OPS[node.op].cost is not Cost.LEAF for node in graph.nodes)
     between = intermediate_buffers(plan)
     total = sum(buffer.size_bytes for buffer in between)
     yield f"kernel {graph.name}: {ops} ops in {len(plan.groups)} groups, {len(plan.nests)} nests, {len(plan.levels)} levels"
@@ -104,9 +105,27 @@ def _lines(plan: Plan) -> Iterator[str]:
 
 def _nest_lines(plan: Plan, nest: Nest) -> Iterator[str]:
     cost = plan.costs[nest.number]
+    family = plan.families.get(nest.number)
+    if family is not None:
+        yield from _family_lines(plan, nest, family)
+        return
     yield (
         f"  nest {nest.number}: {nest.rows} rows in {plan.tasks_of(nest)} tasks of {cost.rows_per_task}; "
         f"reads {cost.bytes_read} bytes, writes {cost.bytes_written}; about {cost.one_core_ns / 1000:.1f} us on one core"
+    )
+    for segment, mapping in nest.placed:
+        yield f"    {_segment_text(plan, nest, segment, mapping)}"
+
+
+def _family_lines(plan: Plan, nest: Nest, family: Family) -> Iterator[str]:
+    """A nest that stands for many: what is said of its one component holds for each."""
+    cost = plan.costs[nest.number]
+    sizes = [instance.size for instance in family.instances]
+    share = sum(sizes) / nest.rows
+    yield (
+        f"  nest {nest.number}: {len(sizes)} components alike, of {min(sizes)} to {max(sizes)} elements, {sum(sizes)} in all, "
+        f"end to end in tasks of {plan.rows_per_task(nest)}; reads {round(cost.bytes_read * share)} bytes, writes "
+        f"{round(cost.bytes_written * share)}; about {cost.one_core_ns * share / 1000:.1f} us on one core; the largest:"
     )
     for segment, mapping in nest.placed:
         yield f"    {_segment_text(plan, nest, segment, mapping)}"

@@ -7,6 +7,7 @@ Why by use: an s32 parameter may be an index into a table of 30 rows, a class la
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -30,7 +31,9 @@ class Regime(enum.Enum):
     HUGE = "huge"  # log-uniform towards the largest, both signs; integers over their whole range
     NEGATIVE = "negative"  # all below zero
     SPECIAL = "special"  # normal, sprinkled with NaN, Inf, zeros of both signs, the largest and a subnormal number
-    MIXED = "mixed"  # each row (slice of the last dimension) of one of the others: all regimes in one run, for large graphs
+    MIXED = (
+        "mixed"  # each row (slice of the last dimension) of one of the others: all regimes in one run, for large graphs
+    )
 
 
 REGIMES: Final = tuple(regime for regime in Regime if regime is not Regime.MIXED)
@@ -63,20 +66,28 @@ def _floats(node: Node, rng: np.random.Generator, regime: Regime) -> npt.NDArray
         return _mixed(node, rng)
     if regime is Regime.UNIT:
         return rng.uniform(0.05, 0.95, node.shape)
-    values: npt.NDArray[Any] = np.asarray(rng.standard_normal(node.shape))
+    # Each digit of an f64 has to be drawn; for the others float32 is as good and half the work.
+    kind: type[np.float64] | type[np.float32] = np.float64 if node.dtype is DType.F64 else np.float32
+    values: npt.NDArray[Any] = np.asarray(rng.standard_normal(node.shape, kind))
     if regime is Regime.NEGATIVE:
         return np.asarray(-3 * np.abs(values) - 1e-3)
     low, high = _EXPONENTS.get(node.dtype, (-126.0, 127.0))
     if regime is Regime.TINY:
-        return np.copysign(2.0 ** rng.uniform(low, low / 3, node.shape), values)
+        return _log_uniform(rng, low, low / 3, values)
     if regime is Regime.HUGE:
-        return np.copysign(2.0 ** rng.uniform(high / 16, high, node.shape), values)
+        return _log_uniform(rng, high / 16, high, values)
     if regime is Regime.SPECIAL:
         largest = 2.0**high * (2 - 2.0**-7)  # representable in each dtype
         special = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, largest, -largest, 2.0**low / 4])
         chosen = rng.choice(special, node.shape)
         return np.where(rng.random(node.shape) < _SPECIAL_SHARE, chosen, values)
     return values
+
+
+def _log_uniform(rng: np.random.Generator, low: float, high: float, signs: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """Numbers from 2^low up to 2^high with the signs given, each power of two as likely as the others."""
+    exponents = rng.integers(math.ceil(low), math.floor(high), signs.shape, np.int32)
+    return np.copysign(np.ldexp(1.0 + rng.random(signs.shape), exponents), signs)
 
 
 _MIXTURE: Final = (Regime.NORMAL, Regime.TINY, Regime.HUGE, Regime.NEGATIVE, Regime.SPECIAL)
@@ -88,7 +99,7 @@ def _mixed(node: Node, rng: np.random.Generator) -> npt.NDArray[Any]:
     rows = node.element_count // max(length, 1)
     if rows < len(_MIXTURE) or length == 0:
         return _floats(node, rng, Regime.NORMAL)
-    values = np.empty((rows, length))
+    values = np.empty((rows, length), np.float64 if node.dtype is DType.F64 else np.float32)
     for k, regime in enumerate(_MIXTURE):
         part = values[k :: len(_MIXTURE)]
         part[...] = _floats(replace(node, shape=part.shape), rng, regime)

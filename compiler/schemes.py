@@ -114,9 +114,15 @@ class Placer:
     """Places segments one by one; `finish` gives the Placement."""
 
     def __init__(
-        self, graph: Graph, candidates: Mapping[int, Candidate], groups: Iterable[Group], target: CpuTarget
+        self,
+        graph: Graph,
+        candidates: Mapping[int, Candidate],
+        groups: Iterable[Group],
+        target: CpuTarget,
+        apart: Mapping[int, int],
     ) -> None:
         self.graph = graph
+        self.apart = apart
         self.target = target
         self.candidates = candidates
         self.reductions = frozenset(i for i in candidates if is_reduction(graph.nodes[i]))
@@ -195,6 +201,8 @@ class Placer:
 
     def _join(self, segment: Segment, nest: Nest, after: int) -> str | None:
         """Adds the segment to the nest if it may; else the reason why not."""
+        if any(self.apart.get(node) != self.apart.get(segment.node) for node in nest.computes()):
+            return "one of them stands for a family of components"
         if nest.level < after:
             return "it runs before what the segment waits for"
         if any(placed.kind is SegmentKind.SCATTER for placed, _ in nest.placed):
@@ -366,10 +374,15 @@ class Placer:
 
 
 def place_all(
-    graph: Graph, candidates: Mapping[int, Candidate], groups: Iterable[Group], target: CpuTarget
+    graph: Graph,
+    candidates: Mapping[int, Candidate],
+    groups: Iterable[Group],
+    target: CpuTarget,
+    apart: Mapping[int, int] | None = None,
 ) -> Placement:
-    """All segments of the graph in nests. Raises TraceTooLargeError if a node has to be a candidate that is none."""
-    placer = Placer(graph, candidates, groups, target)
+    """All segments of the graph in nests; those of `apart` share one only with the ones of their own number there.
+    Raises TraceTooLargeError if a node has to be a candidate that is none."""
+    placer = Placer(graph, candidates, groups, target, apart or {})
     for segments in segment_list(graph, candidates):
         after = 0
         for segment in segments:

@@ -111,7 +111,7 @@ def judge_bundle(folder: pathlib.Path) -> BundleVerdict:
     """The float64 oracle's word on a bundle. Imports TensorFlow to lower the body."""
     from stitchfleet.compiler import judge
     from stitchfleet.compiler.hlo_import import import_hlo_proto
-    from stitchfleet.compiler.interpreter import evaluate_with_bounds
+    from stitchfleet.compiler.oracle import evaluate_with_bounds
 
     from . import lowering
 

@@ -59,6 +59,20 @@ class Maker:
         return self.builder.finish(outputs)
 
 
+def many_tensors() -> Graph:
+    """Two families, tensors of all sizes, and a component that is like no other."""
+    m = Maker("many_tensors")
+    rate, outputs = m.parameter(), []
+    for shape in ((64, 64), (100,), (3, 5, 7)):
+        weight, slot, gradient = (m.parameter(*shape) for _ in range(3))
+        fresh = m.op("add", m.scaled(slot, 0.9), gradient)
+        outputs += [m.op("subtract", weight, m.op("multiply", fresh, m.spread(rate, shape))), fresh]
+    for size in (300, 20):
+        outputs.append(m.op("multiply", m.parameter(size), m.spread(m.parameter(), (size,))))
+    outputs.append(m.op("negate", m.parameter(33)))
+    return m.done(*outputs)
+
+
 def softmax(rows: int, length: int, dtype: DType = DType.F32) -> Graph:
     m = Maker("softmax")
     x = m.parameter(rows, length, dtype=dtype)

@@ -22,6 +22,7 @@ GOLDEN: dict[str, Callable[[], Graph]] = {
     "layer_norm": lambda: library.layer_norm(1024, 256),
     "layer_norm_gradient": lambda: library.layer_norm_gradient(1024, 256),
     "adam": lambda: library.adam([(256, 256), (256,), (64, 3)]),
+    "many_tensors": lambda: library.many_tensors(),
     "clip_by_global_norm": lambda: library.clip_by_global_norm([(300, 300), (1000,)]),
     "attention_heads": lambda: library.attention_heads(8, 128, 4, 64),
     "matrix_transpose": lambda: library.matrix_transpose(1024, 256),

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from stitchfleet.compiler.graph import DType, Graph, GraphBuilder
 from stitchfleet.compiler.interpreter import evaluate
-from stitchfleet.compiler.oracle import evaluate_with_bounds
 from stitchfleet.compiler.judge import REGIMES, Regime, judge, random_inputs
 from stitchfleet.compiler.ops import GraphError, build
 from stitchfleet.compiler.ops_error import summation_depth
+from stitchfleet.compiler.oracle import evaluate_with_bounds
 
 from .strategies import argmax_body, graphs
 

@@ -115,19 +115,27 @@ static void stitch_kernel_nest0(void* const* tensors, long long rows, long long 
 
 static void stitch_kernel_phase0(void* argument, long long first, long long last) {
   void* const* all = (void* const*)argument;
-  static const struct { int function, buffers; long long first, last, rows, rows_per_task; int numbers[8]; } table[] = {
-    {0, 8, 0, 19, 65536, 3456, {0, 1, 2, 3, 4, 5, 6, 7}},
-    {0, 8, 19, 20, 256, 256, {8, 9, 10, 11, 12, 13, 6, 14}},
-    {0, 8, 20, 21, 192, 192, {15, 16, 17, 18, 19, 20, 6, 21}},
-  };
-  for (const auto& row : table) {
-    if (row.last <= first || row.first >= last) continue;
-    const long long begin = (first > row.first ? first : row.first) - row.first;
-    const long long end = (last < row.last ? last : row.last) - row.first;
-    void* tensors[8];
-    for (int i = 0; i < row.buffers; ++i) tensors[i] = all[row.numbers[i]];
-    switch (row.function) {
-      case 0: stitch_kernel_nest0(tensors, row.rows, row.rows_per_task, begin, end); break;
+  if (first < 20 && last > 0) {
+    static const struct { long long start, rows; int numbers[8]; } instances[] = {
+      {0, 65536, {0, 1, 2, 3, 4, 5, 6, 7}},
+      {65536, 256, {8, 9, 10, 11, 12, 13, 6, 14}},
+      {65792, 192, {15, 16, 17, 18, 19, 20, 6, 21}},
+    };
+    const long long begin = (first > 0 ? first - 0 : 0) * 3392;
+    const long long end = last < 20 ? (last - 0) * 3392 : 65984;
+    int at = 0;
+    for (int above = 3; above - at > 1;) {
+      const int middle = (at + above) / 2;
+      if (instances[middle].start <= begin) at = middle; else above = middle;
+    }
+    for (; at < 3 && instances[at].start < end; ++at) {
+      const auto& one = instances[at];
+      const long long from = begin > one.start ? begin - one.start : 0;
+      const long long to = end - one.start < one.rows ? end - one.start : one.rows;
+      if (from >= to) continue;
+      void* tensors[8];
+      for (int i = 0; i < 8; ++i) tensors[i] = all[one.numbers[i]];
+      stitch_kernel_nest0(tensors, one.rows, 1, from, to);
     }
   }
 }
@@ -135,5 +143,5 @@ static void stitch_kernel_phase0(void* argument, long long first, long long last
 extern "C" STITCH_EXPORT void stitch_kernel(const void* const* inputs, void* const* outputs, void* scratch, StitchRuntime* runtime) {
   (void)inputs; (void)outputs; (void)scratch; (void)runtime;
   void* all[] = {(void*)inputs[2], (void*)inputs[4], outputs[1], (void*)inputs[3], outputs[2], (void*)inputs[1], (void*)inputs[0], outputs[0], (void*)inputs[6], (void*)inputs[8], outputs[4], (void*)inputs[7], outputs[5], (void*)inputs[5], outputs[3], (void*)inputs[10], (void*)inputs[12], outputs[7], (void*)inputs[11], outputs[8], (void*)inputs[9], outputs[6]};
-  runtime->parallel_for(runtime, 21, 7383, stitch_kernel_phase0, all);
+  runtime->parallel_for(runtime, 20, 7753, stitch_kernel_phase0, all);
 }

@@ -230,18 +230,26 @@ static void stitch_kernel_phase1(void* argument, long long first, long long last
 
 static void stitch_kernel_phase2(void* argument, long long first, long long last) {
   void* const* all = (void* const*)argument;
-  static const struct { int function, buffers; long long first, last, rows, rows_per_task; int numbers[4]; } table[] = {
-    {0, 4, 0, 5, 90000, 18048, {0, 4, 5, 6}},
-    {0, 4, 5, 6, 1000, 1000, {2, 4, 5, 7}},
-  };
-  for (const auto& row : table) {
-    if (row.last <= first || row.first >= last) continue;
-    const long long begin = (first > row.first ? first : row.first) - row.first;
-    const long long end = (last < row.last ? last : row.last) - row.first;
-    void* tensors[4];
-    for (int i = 0; i < row.buffers; ++i) tensors[i] = all[row.numbers[i]];
-    switch (row.function) {
-      case 0: stitch_kernel_nest4(tensors, row.rows, row.rows_per_task, begin, end); break;
+  if (first < 7 && last > 0) {
+    static const struct { long long start, rows; int numbers[4]; } instances[] = {
+      {0, 90000, {0, 4, 5, 6}},
+      {90048, 1000, {2, 4, 5, 7}},
+    };
+    const long long begin = (first > 0 ? first - 0 : 0) * 15104;
+    const long long end = last < 7 ? (last - 0) * 15104 : 91072;
+    int at = 0;
+    for (int above = 2; above - at > 1;) {
+      const int middle = (at + above) / 2;
+      if (instances[middle].start <= begin) at = middle; else above = middle;
+    }
+    for (; at < 2 && instances[at].start < end; ++at) {
+      const auto& one = instances[at];
+      const long long from = begin > one.start ? begin - one.start : 0;
+      const long long to = end - one.start < one.rows ? end - one.start : one.rows;
+      if (from >= to) continue;
+      void* tensors[4];
+      for (int i = 0; i < 4; ++i) tensors[i] = all[one.numbers[i]];
+      stitch_kernel_nest4(tensors, one.rows, 1, from, to);
     }
   }
 }
@@ -251,5 +259,5 @@ extern "C" STITCH_EXPORT void stitch_kernel(const void* const* inputs, void* con
   void* all[] = {(void*)inputs[0], (char*)scratch + 0, (void*)inputs[1], (char*)scratch + 64, (char*)scratch + 128, (char*)scratch + 192, outputs[0], outputs[1]};
   runtime->parallel_for(runtime, 7, 4030, stitch_kernel_phase0, all);
   stitch_kernel_phase1(all, 0, 2);
-  runtime->parallel_for(runtime, 6, 8038, stitch_kernel_phase2, all);
+  runtime->parallel_for(runtime, 7, 6890, stitch_kernel_phase2, all);
 }

@@ -1,0 +1,111 @@
+"""Checks side by side: each in a forked child, a few at a time, while the parent goes on building.
+
+The oracle is numpy and Python: threads would wait for each other, processes do not. A child computes and tells its
+result through a pipe; it never touches the framework, whose threads a fork does not take along.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import signal
+from collections.abc import Callable, Iterator
+
+from .kernel import CheckReport
+from .selfcheck import CheckFailedError
+
+
+class CheckerDiedError(Exception):
+    """The checking child itself (not the kernel, which runs in a child of its own) came to an unexpected end."""
+
+
+class Check:
+    """A check under way."""
+
+    def __init__(self, child: int, reader: int, give: int) -> None:
+        self._child = child
+        self._reader = reader
+        self._give = give
+
+    def result(self) -> CheckReport:
+        """Waits for the end. Raises what the check raised, or CheckerDiedError."""
+        with open(self._reader, "rb") as stream:
+            said = stream.read()
+        _, status = os.waitpid(self._child, 0)
+        self._child = 0
+        if os.WIFSIGNALED(status):
+            os.write(self._give, b".")
+            raise CheckerDiedError(f"the checker was ended by {signal.Signals(os.WTERMSIG(status)).name}")
+        if not said:
+            raise CheckerDiedError(f"the checker ended with status {os.waitstatus_to_exitcode(status)} and no word")
+        found = pickle.loads(said)
+        if isinstance(found, CheckReport):
+            return found
+        assert isinstance(found, Exception)
+        raise found
+
+    def cancel(self) -> None:
+        """Ends the child if nobody has asked for its result."""
+        if self._child:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._child, signal.SIGKILL)
+            os.close(self._reader)
+            os.waitpid(self._child, 0)
+            self._child = 0
+
+
+class Checkers:
+    """Starts checks at once; at most `count` of them work at a time: those that got one of so many tokens in a pipe.
+    The token of a child that was killed is put back when its result is asked for."""
+
+    def __init__(self, count: int) -> None:
+        self._take, self._give = os.pipe()
+        os.write(self._give, b"." * count)
+        self._started: list[Check] = []
+
+    def start(self, work: Callable[[], CheckReport]) -> Check:
+        """Forks a child that does `work` as soon as there is room."""
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(reader)
+            self._child(work, writer)
+        os.close(writer)
+        check = Check(child, reader, self._give)
+        self._started.append(check)
+        return check
+
+    def _child(self, work: Callable[[], CheckReport], writer: int) -> None:
+        try:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            os.read(self._take, 1)
+            try:
+                found: CheckReport | Exception = work()
+            except CheckFailedError as error:
+                found = error
+            except Exception as error:  # told to the parent, which raises it there
+                found = CheckerDiedError(f"{type(error).__name__}: {error}")
+            finally:
+                os.write(self._give, b".")
+            with open(writer, "wb") as stream:
+                pickle.dump(found, stream)
+        finally:
+            os._exit(0)
+
+    def close(self) -> None:
+        """Ends what is still under way."""
+        for check in self._started:
+            check.cancel()
+        os.close(self._take)
+        os.close(self._give)
+
+
+@contextlib.contextmanager
+def checkers(count: int) -> Iterator[Checkers]:
+    """Room for `count` checks at a time."""
+    room = Checkers(count)
+    try:
+        yield room
+    finally:
+        room.close()

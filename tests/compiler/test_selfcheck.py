@@ -1,0 +1,211 @@
+"""The self-check finds what can be wrong with a kernel: mutants of generated sources, each wrong in one way."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from stitchfleet.compiler import pipeline
+from stitchfleet.compiler.cache import KernelCache
+from stitchfleet.compiler.checkers import Check, CheckerDiedError, checkers
+from stitchfleet.compiler.graph import Graph
+from stitchfleet.compiler.judge import Regime
+from stitchfleet.compiler.kernel import CheckReport
+from stitchfleet.compiler.pipeline import Request, compile_graphs
+from stitchfleet.compiler.selfcheck import CheckFailedError, CheckOptions, disjoint_pairs
+
+from .library import (
+    Maker,
+    adam,
+    bias_residual,
+    column_sum,
+    cross_entropy,
+    dropout,
+    gelu,
+    layer_norm,
+    layer_norm_gradient,
+    softmax,
+)
+from .native import toolchain
+
+SMALL = CheckOptions(skip=False, processes=1)
+LARGE = replace(SMALL, medium_elements=0, large_elements=0)
+"""As graphs above the limits are checked: normal inputs, and mixed ones whose rows each take another regime."""
+
+
+def first_of(text: str, old: str, new: str) -> str:
+    assert re.search(old, text), f"the source has no {old}:\n{text}"
+    return re.sub(old, new, text, count=1)
+
+
+def last_of(text: str, old: str, new: str) -> str:
+    *_, match = re.finditer(old, text)
+    return text[: match.start()] + match.expand(new) + text[match.end() :]
+
+
+def relu(rows: int, length: int) -> Graph:
+    m = Maker("relu")
+    x = m.parameter(rows, length)
+    return m.done(m.op("maximum", x, m.constant(0.0, (rows, length))))
+
+
+def sigmoid_gradient(rows: int, length: int) -> Graph:
+    m = Maker("sigmoid_gradient")
+    x, dy = m.parameter(rows, length), m.parameter(rows, length)
+    y = m.op("logistic", x)
+    return m.done(m.op("multiply", m.op("multiply", dy, y), m.op("subtract", m.constant(1.0, (rows, length)), y)))
+
+
+Mutation = Callable[[str], str]
+MUTANTS: dict[str, tuple[Callable[[], Graph], Mutation]] = {
+    "a row's last element is left out of a sum": (
+        lambda: layer_norm(200, 96),
+        lambda s: first_of(s, r"_base < 96;", "_base < 64;"),
+    ),
+    "a wrong stride": (
+        lambda: layer_norm(200, 96),
+        lambda s: last_of(s, r"b(\d)\[r \* 96 \+", r"b\1[r * 96 + 1 +"),
+    ),
+    "the last row is not written": (
+        lambda: bias_residual(301, 40),
+        lambda s: first_of(s, r"last_row < rows \? last_row : rows;", "last_row < rows ? last_row : rows - 1;"),
+    ),
+    "the tail of a row is not written": (
+        lambda: softmax(200, 37),
+        lambda s: last_of(s, r"< 37;", "< 36;"),
+    ),
+    "a maximum that loses NaN": (
+        lambda: relu(100, 64),
+        lambda s: first_of(s, r"stitch_max\(([^,]*), ([^)]*)\)", r"(\1 > \2 ? \1 : \2)"),
+    ),
+    "a softmax without its maximum overflows": (
+        lambda: softmax(200, 64),
+        lambda s: first_of(s, r"\((t\d+) - (stitch_\w+|max\d+|sum\d+|t\d+)\)", r"(\1 - 0 * \2)"),
+    ),
+    "a coefficient is off by a ten-thousandth": (
+        lambda: gelu(100, 64),
+        lambda s: first_of(s, r"0x1\.6e4e26", "0x1.6e5e26"),
+    ),
+    "a column's partial sums miss a task": (
+        lambda: column_sum(4000, 64),
+        lambda s: first_of(s, r"for \(int t = 0; t <", "for (int t = 1; t <"),
+    ),
+    "labels are compared with the wrong class": (
+        lambda: cross_entropy(120, 50),
+        lambda s: first_of(s, r"\(t(\d+) == ", r"(t\1 + 1 == "),
+    ),
+    "a mask is not read": (
+        lambda: dropout(100, 64),
+        lambda s: first_of(s, r"const bool (t\d+) = [^;]*;", r"const bool \1 = true;"),
+    ),
+    "gradients of scale and shift are exchanged": (
+        lambda: layer_norm_gradient(300, 64),
+        lambda s: s.replace("outputs[1]", "outputs[9]").replace("outputs[2]", "outputs[1]").replace("[9]", "[2]"),
+    ),
+    "a square root of the wrong moment": (
+        lambda: adam([(64, 32), (77,)]),
+        lambda s: first_of(s, r"__builtin_sqrtf\((t\d+)\)", r"__builtin_sqrtf(__builtin_fabsf(\1 * 1.001f))"),
+    ),
+}
+
+
+def outcome_of(
+    graph: Graph, mutate: Mutation, options: CheckOptions, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> pipeline.CompileOutcome:
+    render = pipeline.render
+    monkeypatch.setattr(pipeline, "render", lambda loops, symbol: mutate(render(loops, symbol)))
+    (outcome,) = compile_graphs([Request(graph.name, graph)], KernelCache(folder / "kernels"), toolchain(), options)
+    return outcome
+
+
+@pytest.mark.parametrize("size", ["small", "large"])
+@pytest.mark.parametrize("name", MUTANTS)
+def test_mutants_are_found(name: str, size: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make, mutate = MUTANTS[name]
+    outcome = outcome_of(make(), mutate, SMALL if size == "small" else LARGE, tmp_path, monkeypatch)
+    assert outcome.entry is None, "the mutant passed"
+    assert "self-check of" in (outcome.failure or ""), outcome.failure
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_what_the_mutants_are_made_of_is_right(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    outcome = outcome_of(MUTANTS[name][0](), lambda text: text, LARGE, tmp_path, monkeypatch)
+    assert outcome.entry is not None, outcome.failure
+
+
+def test_an_output_that_clobbers_an_input_before_it_is_read_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Right while inputs and outputs lie apart, wrong over each other."""
+    graph = bias_residual(64, 48)
+
+    def early_write(text: str) -> str:
+        return first_of(text, r"( *)(#pragma omp simd\n *for \(int k)", r"\1b0[r * 48 + 47] = 0;\n\1\2")
+
+    outcome = outcome_of(graph, early_write, SMALL, tmp_path, monkeypatch)
+    assert "is another when written over an input" in (outcome.failure or "")
+
+
+def test_pairs_in_place_are_disjoint() -> None:
+    assert disjoint_pairs([(0, 1), (0, 2), (1, 1), (1, 3), (2, 3)]) == {0: 1, 1: 3}
+
+
+# ---- checks side by side -------------------------------------------------------------------------------------------
+
+
+def report() -> CheckReport:
+    return CheckReport(True, ("normal",), 0.5, False)
+
+
+def fail() -> CheckReport:
+    raise CheckFailedError("normal inputs: output 0 is wrong")
+
+
+def die() -> CheckReport:
+    os.kill(os.getpid(), 9)
+    raise AssertionError
+
+
+def stumble() -> CheckReport:
+    raise MemoryError("no room")
+
+
+def test_checks_side_by_side_tell_what_became_of_them() -> None:
+    with checkers(2) as room:
+        done: list[Check] = [room.start(report) for _ in range(5)]
+        failed, died, stumbled = room.start(fail), room.start(die), room.start(stumble)
+        assert all(check.result() == report() for check in done)
+        with pytest.raises(CheckFailedError, match="output 0 is wrong"):
+            failed.result()
+        with pytest.raises(CheckerDiedError, match="SIGKILL"):
+            died.result()
+        with pytest.raises(CheckerDiedError, match="MemoryError: no room"):
+            stumbled.result()
+        assert room.start(report).result() == report()
+
+
+def test_checks_nobody_waits_for_are_ended() -> None:
+    with checkers(1) as room:
+        check = room.start(lambda: os.read(os.pipe()[0], 1) and report())  # type: ignore[arg-type,return-value]
+    with pytest.raises(ChildProcessError):
+        os.waitpid(check._child or -1, 0)
+
+
+def test_a_wrong_kernel_fails_alone_among_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    render = pipeline.render
+    monkeypatch.setattr(
+        pipeline,
+        "render",
+        lambda loops, symbol: (
+            render(loops, symbol).replace("0x1.6e4e26", "0x1.7") if loops.name == "gelu" else render(loops, symbol)
+        ),
+    )
+    graphs = [softmax(20, 30), gelu(10, 7), bias_residual(9, 8)]
+    options = CheckOptions(regimes=(Regime.NORMAL,), skip=False, processes=2)
+    outcomes = compile_graphs([Request(g.name, g) for g in graphs], KernelCache(tmp_path), toolchain(), options)
+    assert [outcome.entry is not None for outcome in outcomes] == [True, False, True]
