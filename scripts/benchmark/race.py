@@ -205,7 +205,7 @@ class Runner:
         """Ends the job as Ctrl-C at its terminal would, and reads what it wrote."""
         assert self._process is not None
         processes.thaw(self.mark)
-        trainer = self._trainer()
+        trainer = self.trainer()
         self.outcome.peak_bytes = processes.peak_bytes(trainer)
         self.outcome.helpers_peak_bytes = sum(
             processes.peak_bytes(pid) for pid in processes.members(self.mark) if pid != trainer
@@ -225,7 +225,7 @@ class Runner:
         if self.contestant.stitchfleet is not None:
             self.outcome.summary = self.read_summary()
 
-    def _trainer(self) -> int:
+    def trainer(self) -> int:
         """The process that runs the workload's script: the job itself, or the child of `stitchfleet run`."""
         assert self._process is not None
         for pid in sorted(processes.members(self.mark)):

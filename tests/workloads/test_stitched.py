@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,8 +19,9 @@ from scripts.benchmark.race import Limits, Outcome, Runner
 from .conftest import CASES, SCRIPTS, Case, RunCase
 
 pytestmark = pytest.mark.slow
-STITCHED_STEPS = 60
-"""At least; plain blocks lie between them."""
+COMPARED_STEPS = 120
+"""From the first loss that is not the plain one's bit for bit, that is, from where kernels run. Many more cannot be compared: one
+unit in the last place of the learning rate alone changes the session's losses by 1% after 400 steps."""
 DRIFT = 1e-3
 """Largest relative difference of a loss: the guard's tolerances, summed up over the steps by training itself."""
 
@@ -45,18 +47,50 @@ StitchCase = Callable[[Case], Outcome]
 def stitch_case(cache: Path, mark: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StitchCase:
     """Runs a case under `stitchfleet run` until the opening pairs of its stitched phase are over, or it is said to stay plain."""
     monkeypatch.setenv("STITCHFLEET_BASELINE_STEPS", "5")
-    # More pairs than it will live to see: whether stitching pays at these sizes is not the question here.
+    # More and longer pairs than it will live to see: whether stitching pays at these sizes is not the question here.
     monkeypatch.setenv("STITCHFLEET_PAIRS", "40")
+    monkeypatch.setenv("STITCHFLEET_BLOCK_STEPS", "40")
 
     def run(case: Case) -> Outcome:
         workload = Workload("case", SCRIPTS / case.script, tuple(shlex.split(case.arguments)))
         runner = Runner(CONTESTANTS["stitched"], workload, mark, tmp_path)
         runner.start((), cache)
-        runner.warm_up(Limits(1, 1.0, warm_up_s=800.0), print)
+        _until(lambda: runner.last_step >= 20, runner)
+        deadline = time.monotonic() + 900.0
+        while "stitched from step" not in runner.output:
+            assert time.monotonic() < deadline, runner.output[-2000:]
+            wait_for_the_compiler(runner, mark)
+            last = runner.last_step
+            _until(lambda last=last: runner.last_step > last, runner)
+        runner.warm_up(Limits(1, 1.0, warm_up_s=300.0), print)
+        runner.thaw()
         runner.end()
         return runner.outcome
 
     return run
+
+
+def wait_for_the_compiler(runner: Runner, mark: str) -> None:
+    """Stops the training process while its helpers are at work, so that it is stitched after some hundred steps, not thousands."""
+    trainer = runner.trainer()
+    time.sleep(1.0)
+    processes.send(trainer, signal.SIGSTOP)
+    quiet, used = 0, -1.0
+    deadline = time.monotonic() + 600.0
+    while quiet < 3 and time.monotonic() < deadline:
+        time.sleep(1.0)
+        now = processes.cpu_seconds(mark)
+        quiet = quiet + 1 if now - used < 0.1 else 0
+        used = now
+    processes.send(trainer, signal.SIGCONT)
+
+
+def _until(condition: Callable[[], bool], runner: Runner, limit_s: float = 300.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        runner.check_alive()
+        assert time.monotonic() < deadline, runner.output[-2000:]
+        time.sleep(0.1)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -67,10 +101,12 @@ def test_a_stitched_workload_computes_what_the_plain_one_does(
     assert outcome.summary is not None
     (main,) = (program for program in outcome.summary["programs"] if program["name"] == outcome.summary["main"])
     assert main["phase"] == "stitched", outcome.note
-    assert main["steps_stitched"] >= STITCHED_STEPS
     assert outcome.summary["calls"]["stitched"] > 0
     assert outcome.summary["reverts"] == []
-    plain = run_case(CASES[name], len(outcome.losses))
-    steps, difference = largest_difference(outcome.losses, plain.losses)
-    assert steps == len(outcome.losses)
-    assert difference < DRIFT
+    plain = run_case(CASES[name], len(outcome.losses)).losses
+    first = next((k for k, (ours, theirs) in enumerate(zip(outcome.losses, plain)) if ours != theirs), 0)
+    last = first + COMPARED_STEPS
+    assert len(outcome.losses) >= last
+    steps, difference = largest_difference(outcome.losses[:last], plain[:last])
+    assert steps == last
+    assert difference < DRIFT, f"kernels run from step {first} on, stitched {main['steps_stitched']}"
