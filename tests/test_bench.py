@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scripts.benchmark import processes
+from scripts.benchmark import machine, processes
 from scripts.benchmark.command import Section, evaluate, main, table
 from scripts.benchmark.contestants import BOOTSTRAP, CONTESTANTS, PLAIN, WORKLOADS, Files, command_line, environment
 from scripts.benchmark.figures import (
@@ -39,7 +39,7 @@ from scripts.benchmark.launches import (
     stitch_traffic,
     stitched_launches,
 )
-from scripts.benchmark.race import Outcome, Slice, opening_steps, order_of
+from scripts.benchmark.race import Limits, Outcome, Runner, Slice, opening_steps, order_of, too_slow
 from stitchfleet.plugin import tf_ops
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -319,6 +319,53 @@ def test_the_stitched_warm_up_outlasts_the_opening_pairs() -> None:
     after = opening_steps()
     assert schedule.slot(after - 1).pair == settings.pairs - 1
     assert schedule.slot(after).pair is None
+
+
+def test_settings_of_a_contestant_decide_how_long_its_opening_is() -> None:
+    assert opening_steps({"STITCHFLEET_PAIRS": "1"}) * 6 == opening_steps()
+
+
+def _warmed(name: str, step_s: float | None, folder: Path) -> Runner:
+    runner = Runner(CONTESTANTS[name], WORKLOADS["bert"], "mark/", folder)
+    runner.outcome.warm_up_step_s = step_s
+    return runner
+
+
+@pytest.mark.parametrize(
+    ("step_s", "races"),
+    [
+        (6.3, False),  # a slice of 6 s holds none
+        (0.9, True),  # slow, but a slice holds enough of them
+        (None, True),  # too short a warm-up to tell
+    ],
+)
+def test_one_whose_steps_do_not_fit_into_a_slice_does_not_race(
+    step_s: float | None, races: bool, tmp_path: Path
+) -> None:
+    plain, xla = _warmed(PLAIN, 0.08, tmp_path), _warmed("xla", step_s, tmp_path)
+    reason = too_slow(xla, plain, Limits(rounds=8, slice_s=6.0))
+    assert (reason == "") == races
+    if not races:
+        assert reason == "not raced: a step took 6300 ms in the warm-up, 79 times plain's"
+
+
+def test_when_all_are_slow_the_slices_are_too_short_and_nobody_is_left_out(tmp_path: Path) -> None:
+    plain, xla = _warmed(PLAIN, 5.0, tmp_path), _warmed("xla", 6.0, tmp_path)
+    assert too_slow(xla, plain, Limits(rounds=8, slice_s=6.0)) == ""
+    assert too_slow(plain, plain, Limits(rounds=8, slice_s=6.0)) == ""
+
+
+def test_copying_takes_time() -> None:
+    assert 1e8 < machine.copy_bandwidth(repeats=1) < 1e13
+
+
+def test_a_workload_that_cannot_be_profiled_costs_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    broken = tmp_path / "broken.py"
+    broken.write_text("raise RuntimeError('no data')\n")
+    assert main(["--workloads", str(broken), "--coverage", "--cache", str(tmp_path)]) == 1
+    shown = capsys.readouterr()
+    assert "broken: ended with exit code 1: RuntimeError: no data" in shown.out
+    assert "Traceback" not in shown.err + shown.out
 
 
 def test_an_outcome_without_enough_steps_has_no_figures(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from . import machine
+from . import kernels_cpu, machine
 from .contestants import (
     CONTESTANTS,
     DEFAULT_CONTESTANTS,
@@ -98,7 +98,8 @@ what the columns are:
   ms/step    median duration of a step, by the script's own clock; wall holds what lies between the steps as well
   plain/this above 1: faster than plain, with the 95% interval of the rounds' paired ratios
   launches   operators, stitch ops or kernels for memory-intensive work in a step; matrix products and convolutions are apart
-  written    MiB that these allocate and write in a step, results and scratch
+  written    MiB of results and scratch that these write in a step; of TensorFlow's operators, what they allocate in pieces of 256
+             KiB and more (smaller ones stay in the caches)
   compile    seconds: the compile service beside the job; for XLA, what its first steps took longer than plain's
   busy       processor time over wall time and cores, helpers included
 """
@@ -176,6 +177,9 @@ def say(line: str) -> None:
 
 def main(words: Sequence[str] | None = None) -> int:
     """Exit code 0; 1 when a contestant failed; 2 for a mistake on the command line; 130 after Ctrl-C."""
+    words = list(sys.argv[1:] if words is None else words)
+    if words[:1] == ["--kernels-cpu"]:
+        return kernels_cpu.main(words[1:])
     parser = build_parser()
     arguments = parser.parse_args(words)
     try:

@@ -40,7 +40,8 @@ class Iteration:
     """What one step runs, by its profile. Times in microseconds, summed over threads.
 
     launches: memory-intensive operators that do something (no control flow), stitch ops among them. written_bytes: what operators
-    other than products allocated for results and scratch; what is written over an input or a variable is not in it.
+    other than products allocated for results and scratch. What is written over an input or a variable is not in it, nor what is
+    smaller than 256 KiB where oneDNN's allocator serves it, which reports larger ones only: small ones stay in the caches anyway.
     """
 
     product_us: float

@@ -29,7 +29,8 @@ _NO_LAUNCH = "control flow or plumbing"
 class Launches:
     """memory: launches for memory-intensive work; products: matrix products and convolutions.
 
-    written_bytes: results and scratch of the former, each as often as it is written; None where nobody counted.
+    written_bytes: results and scratch of the former, each as often as it is written (TensorFlow's: coverage.Iteration); None where
+    nobody counted.
     """
 
     memory: int

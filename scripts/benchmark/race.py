@@ -312,7 +312,7 @@ def run_race(
                 break
             continue
         runner.outcome.new_kernels = len(_kernels(cache) - kernels) if runner.contestant.is_stitched else 0
-        if slow := _too_slow(runner, runners[0], limits):
+        if slow := too_slow(runner, runners[0], limits):
             runner.outcome.note = slow
             say(f"  {runner.contestant.name}: {slow}")
             processes.kill_all(runner.mark)
@@ -339,7 +339,7 @@ def run_race(
     return [runner.outcome for runner in runners]
 
 
-def _too_slow(runner: Runner, plain: Runner, limits: Limits) -> str:
+def too_slow(runner: Runner, plain: Runner, limits: Limits) -> str:
     """Why a contestant need not race: its slices would hold too few steps, and would only cost the others' time."""
     step_s, plain_s = runner.outcome.warm_up_step_s, plain.outcome.warm_up_step_s
     if runner is plain or step_s is None or plain_s is None or step_s * _STEPS_OF_A_SLICE <= limits.slice_s:
