@@ -455,4 +455,5 @@ def translation_unit(kernels: Iterable[str], vectorised: Container[str] = ()) ->
     head = [(files / name).read_text() for name in ("stitch_abi.h", "kernel_prelude.h")]
     simd = '__attribute__((simd("notinbranch")))'
     macros = [f"#define STITCH_SIMD_{name} {simd if name in vectorised else ''}".rstrip() for name in libm_names()]
-    return "\n".join([*head, _HEAD, *macros, "", *kernels])
+    macros += [f"#define STITCH_VECTOR_{name} 1" for name in libm_names() if name in vectorised]
+    return "\n".join([*macros, "", *head, _HEAD, *kernels])

@@ -23,6 +23,12 @@ ABI_VERSION: Final = 1
 """STITCH_ABI_VERSION of stitch_abi.h that this compiler writes kernels for."""
 
 
+ALWAYS_PARALLEL: Final = 0
+REVERSED: Final = 1
+AS_THE_POOL: Final = 2
+"""Kinds of test_runtime.c."""
+
+
 class KernelError(Exception):
     """A kernel cannot be loaded or run as asked; the text says what was given and what was expected."""
 
@@ -121,6 +127,7 @@ def _runtime_functions(path: Path) -> ctypes.CDLL:
     library.stitch_test_runtime_calls.restype = ctypes.c_longlong
     library.stitch_test_runtime_calls.argtypes = [ctypes.c_void_p]
     library.stitch_test_runtime_delete.argtypes = [ctypes.c_void_p]
+    library.stitch_test_copy.restype = None
     return library
 
 
@@ -143,7 +150,7 @@ class LoadedKernel:
             raise KernelError(f"{path.name}: given ABI {metadata.abi_version}, expected {ABI_VERSION}")
         try:
             self._library = ctypes.CDLL(str(path), mode=os.RTLD_NOW | os.RTLD_LOCAL)
-            self._function = self._library[metadata.symbol]
+            self.function = self._library[metadata.symbol]
         except (OSError, AttributeError) as error:
             raise KernelError(f"{path.name}: {error}") from error
         self.metadata = metadata
@@ -185,13 +192,13 @@ class LoadedKernel:
     ) -> None:
         """Runs the kernel on the arrays' own memory; nothing is checked or copied."""
         library = _runtime_functions(runtime_library())
-        runtime = library.stitch_test_runtime_new(threads, int(reversed_order))
+        runtime = library.stitch_test_runtime_new(threads, REVERSED if reversed_order else ALWAYS_PARALLEL)
         scratch = aligned((self.metadata.scratch_bytes,), np.dtype(np.uint8), fill=0xA5)
         pointers = ctypes.c_void_p * max(1, len(inputs))
         given = pointers(*(array.ctypes.data for array in inputs))
         results = (ctypes.c_void_p * max(1, len(outputs)))(*(array.ctypes.data for array in outputs))
         try:
-            self._function(given, results, ctypes.c_void_p(scratch.ctypes.data), ctypes.c_void_p(runtime))
+            self.function(given, results, ctypes.c_void_p(scratch.ctypes.data), ctypes.c_void_p(runtime))
             self.phases_run_parallel = int(library.stitch_test_runtime_calls(runtime))
         finally:
             library.stitch_test_runtime_delete(runtime)
@@ -200,24 +207,72 @@ class LoadedKernel:
         self, inputs: Sequence[Array], outputs: Sequence[Array], threads: int, calls: int, limit_s: float
     ) -> list[int]:
         """Wall times of up to `calls` calls (at least one, and none begun after `limit_s`) on the arrays' own memory,
-        in one runtime, whose threads are there already. One call before them is not timed."""
-        library = _runtime_functions(runtime_library())
-        runtime = ctypes.c_void_p(library.stitch_test_runtime_new(threads, 0))
-        scratch = aligned((self.metadata.scratch_bytes,), np.dtype(np.uint8), fill=0xA5)
-        given = (ctypes.c_void_p * max(1, len(inputs)))(*(array.ctypes.data for array in inputs))
-        results = (ctypes.c_void_p * max(1, len(outputs)))(*(array.ctypes.data for array in outputs))
-        memory = ctypes.c_void_p(scratch.ctypes.data)
-        found: list[int] = []
-        try:
-            self._function(given, results, memory, runtime)
+        in one runtime that shares work as a job's pool does. One call before them is not timed."""
+        with Prepared(self, inputs, outputs, threads) as prepared:
+            prepared.call()
+            found: list[int] = []
             end = time.perf_counter_ns() + int(limit_s * 1e9)
             while not found or (len(found) < calls and time.perf_counter_ns() < end):
                 started = time.perf_counter_ns()
-                self._function(given, results, memory, runtime)
+                prepared.call()
                 found.append(time.perf_counter_ns() - started)
-        finally:
-            library.stitch_test_runtime_delete(runtime)
-        return found
+            return found
 
 
-__all__ = ["CheckReport", "KernelError", "KernelMetadata", "LoadedKernel", "TensorType", "aligned", "prepare_runtime"]
+class Prepared:
+    """A kernel ready to be called again and again on the same memory, with threads that are there already."""
+
+    def __init__(self, kernel: LoadedKernel, inputs: Sequence[Array], outputs: Sequence[Array], threads: int) -> None:
+        self._library = _runtime_functions(runtime_library())
+        self._runtime = ctypes.c_void_p(self._library.stitch_test_runtime_new(threads, AS_THE_POOL))
+        self._kept = (*inputs, *outputs, aligned((kernel.metadata.scratch_bytes,), np.dtype(np.uint8), fill=0xA5))
+        self._given = (ctypes.c_void_p * max(1, len(inputs)))(*(array.ctypes.data for array in inputs))
+        self._results = (ctypes.c_void_p * max(1, len(outputs)))(*(array.ctypes.data for array in outputs))
+        self._scratch = ctypes.c_void_p(self._kept[-1].ctypes.data)
+        self._function = kernel.function
+
+    def call(self) -> None:
+        self._function(self._given, self._results, self._scratch, self._runtime)
+
+    def __enter__(self) -> Prepared:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._library.stitch_test_runtime_delete(self._runtime)
+
+
+class PreparedCopy:
+    """A copy of `bytes_each` bytes by the same threads: what memory can do, for comparison."""
+
+    def __init__(self, bytes_each: int, threads: int) -> None:
+        self._library = _runtime_functions(runtime_library())
+        self._runtime = ctypes.c_void_p(self._library.stitch_test_runtime_new(threads, AS_THE_POOL))
+        self._from, self._to = (aligned((bytes_each,), np.dtype(np.uint8), fill=1) for _ in range(2))
+        self._arguments = (
+            ctypes.c_void_p(self._from.ctypes.data),
+            ctypes.c_void_p(self._to.ctypes.data),
+            ctypes.c_longlong(bytes_each),
+            self._runtime,
+        )
+
+    def call(self) -> None:
+        self._library.stitch_test_copy(*self._arguments)
+
+    def __enter__(self) -> PreparedCopy:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._library.stitch_test_runtime_delete(self._runtime)
+
+
+__all__ = [
+    "CheckReport",
+    "KernelError",
+    "KernelMetadata",
+    "LoadedKernel",
+    "Prepared",
+    "PreparedCopy",
+    "TensorType",
+    "aligned",
+    "prepare_runtime",
+]

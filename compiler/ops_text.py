@@ -214,7 +214,10 @@ def cpp_expression(node: Node, operand_dtypes: Sequence[DType], operands: Sequen
     if node.op == "reduce_precision":
         bits = f"{node.attributes['exponent_bits']}, {node.attributes['mantissa_bits']}"
         return round_text(node.dtype, f"stitch_reduce_precision({operands[0]}, {bits})")
-    text = TEXT[node.op][DTypeClass.of(source)].format(
+    template = TEXT[node.op][DTypeClass.of(source)]
+    if source.is_float and source is not DType.F64:
+        template = OWN_FLOAT.get(node.op, template)
+    text = template.format(
         *operands,
         f="" if source is DType.F64 else "f",
         T=REGISTER_TYPE[source],
@@ -235,10 +238,17 @@ def cpp_combine(kind: str, dtype: DType, left: str, right: str) -> str:
 
 def libm_functions(op: str, dtype: DType) -> tuple[str, ...]:
     """The C library functions that the text of `op` calls for operands of `dtype`: `("expf",)`, `("exp",)` or none."""
-    if not dtype.is_float or op not in LIBM:
+    if not dtype.is_float or op not in LIBM or (op in OWN_FLOAT and dtype is not DType.F64):
         return ()
     return (LIBM[op] + ("" if dtype is DType.F64 else "f"),)
 
+
+OWN_FLOAT: Final[Mapping[str, str]] = {
+    "exp": "stitch_expf({0})",
+    "logistic": "stitch_logisticf({0})",
+    "tanh": "stitch_tanhf({0})",
+}
+"""Ops that have a function of kernel_prelude.h for float (and what is computed in float)."""
 
 LIBM: Final[Mapping[str, str]] = {
     **{op: op for op in ("exp", "expm1", "log", "log1p", "cbrt", "sin", "cos", "tan", "tanh", "erf", "atan2")},

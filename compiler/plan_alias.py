@@ -46,9 +46,16 @@ def alias_pairs(plan: Plan) -> dict[Buffer, set[Buffer]]:
                     reads.setdefault(request.node, []).append((nest.number, passes.get(segment, 0), where))
             if segment.kind is SegmentKind.VALUE:
                 writes[segment.node] = (nest.number, passes[segment], str(point))
+    # What a family's other components read (a learning rate, say) is read at places that the plan does not hold.
+    elsewhere = {
+        number
+        for family in plan.families.values()
+        for instance in family.instances[1:]
+        for number in instance.inputs.values()
+    }
     alone: dict[tuple[int, int, str], list[int]] = {}  # the parameters read at one place only, by that place
     for parameter, places in reads.items():
-        if len(set(places)) == 1:
+        if len(set(places)) == 1 and plan.graph.nodes[parameter].attributes["number"] not in elsewhere:
             alone.setdefault(places[0], []).append(parameter)
     pairs: dict[Buffer, set[Buffer]] = {}
     for output in dict.fromkeys(plan.graph.outputs):

@@ -156,6 +156,15 @@ def test_a_gradient_that_its_norm_reads_too_is_not_overwritten_before() -> None:
     assert set(built.metadata.aliases) == {(number, 2 * number) for number in range(4)}
 
 
+def test_a_scalar_that_other_components_read_is_not_overwritten() -> None:
+    """The rate is as large as the first output, whose component is the only one in the plan that reads it."""
+    steps = [Kind((1,), "flattened", False), Kind((2,), "momentum", False), Kind((31, 33), "momentum", True)]
+    graph = step_of(steps)
+    assert complaints([graph], False) == []
+    (built,) = build_all([graph])
+    assert 0 not in {source for _, source in built.metadata.aliases}
+
+
 def test_hundreds_of_tensors_are_one_loop_and_one_function() -> None:
     shapes: list[Shape] = [(3 + i % 50, 5 + i % 7) for i in range(300)]
     graph = adam(shapes)

@@ -10,8 +10,6 @@
 //   return %7
 // }
 
-extern "C" STITCH_SIMD_expf float expf(float) noexcept;
-
 static void stitch_kernel_nest0(void* const* tensors, long long rows, long long rows_per_task, long long first_task, long long last_task) {
   const float* __restrict b0 = (const float*)tensors[0];
   float* __restrict b1 = (float*)tensors[1];
@@ -28,13 +26,13 @@ static void stitch_kernel_nest0(void* const* tensors, long long rows, long long 
     const float t6 = stitch_max(t3, t4);
     const float t7 = stitch_max(t5, t6);
     const float t8 = (t1 - t7);
-    const float t9 = expf(t8);
+    const float t9 = stitch_expf(t8);
     const float t10 = (t2 - t7);
-    const float t11 = expf(t10);
+    const float t11 = stitch_expf(t10);
     const float t12 = (t3 - t7);
-    const float t13 = expf(t12);
+    const float t13 = stitch_expf(t12);
     const float t14 = (t4 - t7);
-    const float t15 = expf(t14);
+    const float t15 = stitch_expf(t14);
     const float t16 = (t9 + t11);
     const float t17 = (t13 + t15);
     const float t18 = (t16 + t17);

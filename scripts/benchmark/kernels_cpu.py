@@ -1,0 +1,315 @@
+"""`scripts/bench --kernels-cpu`: single kernels beside TensorFlow's operators, XLA and the memory's own speed.
+
+For each kernel and size the contestants take turns in one process: ours, called as the Stitch operator calls it, on
+as many threads; TensorFlow's operators in a tf.function; the same function compiled by XLA; and a copy of as many
+bytes as the kernel has to read and write, which is its floor. A round times each for some calls; the figure is the
+median over the rounds. What an empty function of as many arguments takes is timed the same way and subtracted from
+TensorFlow's and XLA's figures: a call from Python is not what is compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import logging
+import os
+import pathlib
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from . import machine
+from .kernel_cases import BETAS, CASES, Arrays, Case
+
+SIZES = (4 << 10, 64 << 10, 1 << 20, 16 << 20, 256 << 20)
+CHECKED_BELOW = 32 << 20
+"""Kernels of larger inputs are not self-checked (the oracle takes a minute), only compared with TensorFlow's results."""
+ROUND_S = 0.04
+MOST_CALLS = 2000
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One kernel at one size. Times in microseconds a call; bytes are what the kernel must read and write."""
+
+    kernel: str
+    size: int
+    bytes_moved: int
+    floor_us: float
+    stitched_us: float
+    tensorflow_us: float
+    xla_us: float
+    largest_difference: float
+
+    @property
+    def of_floor(self) -> float:
+        return self.stitched_us / self.floor_us
+
+    @property
+    def ahead(self) -> float:
+        """How many times as fast as the better of the others."""
+        return min(self.tensorflow_us, self.xla_us) / self.stitched_us
+
+
+def main(words: Sequence[str]) -> int:
+    """Exit code 0; 1 where a kernel could not be built; 2 for a mistake on the command line."""
+    parser = argparse.ArgumentParser(prog="scripts/bench --kernels-cpu", description=__doc__)
+    names = [case.name for case in CASES]
+    parser.add_argument(
+        "--only", default=",".join(names), metavar="A,B", help=f"kernels (default: all of {', '.join(names)})"
+    )
+    parser.add_argument(
+        "--sizes",
+        type=_sizes,
+        default=SIZES,
+        metavar="4K,1M",
+        help="bytes of the main tensor (default 4K,64K,1M,16M,256M)",
+    )
+    parser.add_argument("--rounds", type=int, default=7, metavar="N", help="turns of each contestant (default 7)")
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write everything there")
+    arguments = parser.parse_args(words)
+    wanted = [name.strip() for name in arguments.only.split(",") if name.strip()]
+    unknown = [name for name in wanted if name not in names]
+    if unknown or not wanted:
+        parser.error(f"--only: there is no kernel {', '.join(unknown) or 'given'}; there are: {', '.join(names)}")
+    if arguments.rounds < 1:
+        parser.error("--rounds: at least 1")
+    _quieten()
+    figures: list[Figure] = []
+    failures: list[str] = []
+    print(_head())
+    for case in CASES:
+        for size in arguments.sizes if case.name in wanted else ():
+            if size < case.least_bytes:
+                continue
+            try:
+                figures.append(measure(case, size, arguments.rounds))
+                print(_row(figures[-1]), flush=True)
+            except RuntimeError as error:
+                failures.append(str(error))
+                print(f"{case.name:<24}{_size_text(size):>6}  {error}", flush=True)
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps(document(figures, failures), indent=1) + "\n")
+    return int(bool(failures))
+
+
+def _quieten() -> None:
+    """TensorFlow's remarks on its own start are not for the table."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    logging.getLogger("tensorflow").setLevel(logging.ERROR)
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    units = {"K": 10, "M": 20, "G": 30}
+    try:
+        found = tuple(
+            int(word[:-1]) << units[word[-1]] if word[-1] in units else int(word) for word in text.upper().split(",")
+        )
+    except (ValueError, IndexError):
+        found = ()
+    if not found or min(found) < 1:
+        raise argparse.ArgumentTypeError(f"given {text!r}, expected sizes such as 4K,1M")
+    return found
+
+
+# ---- one kernel ----------------------------------------------------------------------------------------------------
+
+
+def measure(case: Case, size: int, rounds: int) -> Figure:
+    """Builds and times one kernel. Raises RuntimeError where ours cannot be built or is wrong."""
+    inputs = case.inputs(size, np.random.default_rng(5))
+    with contextlib.ExitStack() as stack:
+        ours, bytes_moved, difference = _stitched(case, inputs, stack)
+        plain, compiled, empty, empty_compiled = _tensorflow(case, inputs)
+        floor = _floor(bytes_moved, stack)
+        times: dict[str, list[float]] = {}
+        contestants = {
+            "floor": floor,
+            "stitched": ours,
+            "tensorflow": plain,
+            "empty": empty,
+            "xla": compiled,
+            "empty_xla": empty_compiled,
+        }
+        for function in contestants.values():
+            for _ in range(3):
+                function()
+        for _ in range(rounds):
+            for name, function in contestants.items():
+                times.setdefault(name, []).append(_time_us(function))
+    medians = {name: statistics.median(values) for name, values in times.items()}
+    return Figure(
+        case.name,
+        size,
+        bytes_moved,
+        medians["floor"],
+        medians["stitched"],
+        max(medians["tensorflow"] - medians["empty"], 0.01),
+        max(medians["xla"] - medians["empty_xla"], 0.01),
+        difference,
+    )
+
+
+def _time_us(function: Callable[[], object]) -> float:
+    """The median time of a call, of as many as fit a round."""
+    found: list[int] = []
+    end = time.perf_counter_ns() + int(ROUND_S * 1e9)
+    while len(found) < 3 or (len(found) < MOST_CALLS and time.perf_counter_ns() < end):
+        started = time.perf_counter_ns()
+        function()
+        found.append(time.perf_counter_ns() - started)
+    return statistics.median(found) / 1e3
+
+
+def _floor(bytes_moved: int, stack: contextlib.ExitStack) -> Callable[[], None]:
+    from stitchfleet.compiler.kernel import PreparedCopy
+
+    return stack.enter_context(PreparedCopy(max(64, bytes_moved // 2), machine.cores())).call
+
+
+def _stitched(case: Case, inputs: Arrays, stack: contextlib.ExitStack) -> tuple[Callable[[], None], int, float]:
+    """Our kernel ready to be called, the bytes that it moves, and its largest difference from TensorFlow's results as a
+    share of their largest magnitude."""
+    import tensorflow as tf
+
+    from stitchfleet.compiler.cache import KernelCache
+    from stitchfleet.compiler.hlo_import import import_hlo_proto
+    from stitchfleet.compiler.kernel import LoadedKernel, Prepared, aligned
+    from stitchfleet.compiler.pipeline import Request, compile_graphs
+    from stitchfleet.compiler.selfcheck import CheckOptions, disjoint_pairs
+
+    specs = [tf.TensorSpec(array.shape, array.dtype) for array in inputs]
+    lowered = tf.function(case.function, jit_compile=True, autograph=False).experimental_get_compiler_ir(*specs)
+    graph = import_hlo_proto(lowered(stage="hlo_serialized")).graph
+    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="stitchfleet-kernels-"))
+    options = CheckOptions(skip=sum(array.nbytes for array in inputs) >= CHECKED_BELOW)
+    (outcome,) = compile_graphs([Request(case.name, graph)], KernelCache(pathlib.Path(folder)), check=options)
+    if outcome.entry is None:
+        raise RuntimeError(outcome.failure)
+    metadata = outcome.entry.metadata
+    kernel = LoadedKernel(outcome.entry.library, metadata)
+    given = []
+    for array in inputs:
+        given.append(aligned(array.shape, array.dtype))
+        given[-1][...] = array
+    outputs = [aligned(kind.shape, kind.numpy) for kind in metadata.outputs]
+    kernel.call(given, outputs, machine.cores())
+    expected = tf.nest.flatten(tf.function(case.function, autograph=False)(*map(tf.constant, inputs)))
+    difference = max(_difference(a, b.numpy()) for a, b in zip(outputs, expected, strict=True))
+    if not difference < 1e-3:
+        raise RuntimeError(f"differs from TensorFlow's results by {difference:.1e} of their largest")
+    if case.in_place:
+        for output, source in disjoint_pairs(metadata.aliases).items():
+            outputs[output] = given[source].reshape(metadata.outputs[output].shape)
+    prepared = stack.enter_context(Prepared(kernel, given, outputs, machine.cores()))
+    return prepared.call, metadata.bytes_read + metadata.bytes_written, difference
+
+
+def _difference(ours: Any, theirs: Any) -> float:
+    scale = float(np.abs(theirs).max(initial=0.0)) or 1.0
+    return float(np.abs(ours.astype(np.float64) - theirs.reshape(ours.shape)).max(initial=0.0)) / scale
+
+
+def _tensorflow(
+    case: Case, inputs: Arrays
+) -> tuple[Callable[[], Any], Callable[[], Any], Callable[[], Any], Callable[[], Any]]:
+    """TensorFlow's operators, the same compiled by XLA, and an empty function of each kind."""
+    import tensorflow as tf
+
+    tensors = [tf.constant(array) for array in inputs]
+
+    def nothing(*_: Any) -> Any:
+        return tf.constant(0.0)
+
+    if case.in_place:
+        plain, compiled = _adam_on_variables(inputs, False), _adam_on_variables(inputs, True)
+    else:
+        plain, compiled = (
+            _bound(tf.function(case.function, jit_compile=jit, autograph=False), tensors) for jit in (None, True)
+        )
+    # Variables are captured: such a step has no arguments.
+    arguments = [] if case.in_place else tensors
+    empty = _bound(tf.function(nothing, autograph=False), arguments)
+    empty_compiled = _bound(tf.function(nothing, jit_compile=True, autograph=False), arguments)
+    return plain, compiled, empty, empty_compiled
+
+
+def _bound(function: Callable[..., Any], tensors: Sequence[Any]) -> Callable[[], Any]:
+    return lambda: function(*tensors)
+
+
+def _adam_on_variables(inputs: Arrays, compiled: bool) -> Callable[[], Any]:
+    """TensorFlow's fused operator on variables: what v1 and legacy optimizers use, the fastest that it has."""
+    import tensorflow as tf
+
+    rate, *rest = inputs
+    variables = [tf.Variable(array) for k, array in enumerate(rest) if k % 4 != 3]
+    gradients = [tf.constant(array) for array in rest[3::4]]
+    first, second, epsilon = BETAS
+
+    def step() -> None:
+        for k, gradient in enumerate(gradients):
+            weight, mean, square = variables[3 * k : 3 * k + 3]
+            tf.raw_ops.ResourceApplyAdam(
+                var=weight.handle,
+                m=mean.handle,
+                v=square.handle,
+                beta1_power=tf.constant(0.0),
+                beta2_power=tf.constant(0.0),
+                lr=tf.constant(rate),
+                beta1=tf.constant(first),
+                beta2=tf.constant(second),
+                epsilon=tf.constant(epsilon),
+                grad=gradient,
+            )
+
+    function: Callable[[], Any] = tf.function(step, jit_compile=compiled or None, autograph=False)
+    return function
+
+
+# ---- out -----------------------------------------------------------------------------------------------------------
+
+
+def _head() -> str:
+    return (
+        f"{machine.cpu_name()}, {machine.cores()} cores; microseconds a call, TensorFlow and XLA without an empty call's\n"
+        f"{'kernel':<24}{'size':>6}{'floor':>11}{'stitched':>11}{'of floor':>10}{'TensorFlow':>12}{'XLA':>11}{'ahead':>8}"
+    )
+
+
+def _row(figure: Figure) -> str:
+    return (
+        f"{figure.kernel:<24}{_size_text(figure.size):>6}{figure.floor_us:>11.1f}{figure.stitched_us:>11.1f}"
+        f"{figure.of_floor:>10.2f}{figure.tensorflow_us:>12.1f}{figure.xla_us:>11.1f}{figure.ahead:>8.2f}"
+    )
+
+
+def _size_text(size: int) -> str:
+    for unit, shift in (("G", 30), ("M", 20), ("K", 10)):
+        if size >= 1 << shift:
+            return f"{size / (1 << shift):g}{unit}"
+    return str(size)
+
+
+def document(figures: Sequence[Figure], failures: Sequence[str]) -> dict[str, Any]:
+    """Everything, for machines."""
+    return {
+        "format": FORMAT,
+        "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "machine": {"cpu": machine.cpu_name(), "cores": machine.cores(), "memory_bytes": machine.memory_bytes()},
+        "versions": machine.versions(),
+        "kernels": [{**asdict(figure), "of_floor": figure.of_floor, "ahead": figure.ahead} for figure in figures],
+        "failures": list(failures),
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
