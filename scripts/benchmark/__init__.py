@@ -5,7 +5,10 @@
     processes    a contestant's processes: found by a mark in their environment, stopped, continued, ended; the watchdog
     race         warm-up one after the other, then slices in turn
     figures      from slices and step logs to medians and ratios with intervals (pure functions)
-    launches     operators and kernels launched in one iteration
+    launches     what one iteration launches and writes
+    coverage     how much of a step's memory-intensive time lies in stitch ops, and what stays out
+    recorder     runs in the process of a workload for that
+    trace        TensorFlow's profile, read
     machine      what it ran on
 
 A contestant knows nothing of the race. Each is started as a job of its own, warmed up, and stopped (SIGSTOP); then each in turn is
