@@ -1,6 +1,7 @@
 """Clusters of a placed TensorFlow graph: which operators become one Stitch op, and why the others do not.
 
-    placed graph -> candidates (operator table, dtypes, preserved nodes) -> scopes (compiler.scopes: connected, cycle-safe, one
+    placed graph -> updates (updates.py: the optimizer's chains, merged over all variables)
+                 -> candidates (operator table, dtypes, preserved nodes) -> scopes (compiler.scopes: connected, cycle-safe, one
     frame and one deadness predicate, one device) -> trimmed at the border -> Cluster with canonical body
 
 A body is canonical: members renamed n0, n1, ... in an order that depends on structure alone, arguments a0, a1, ... So equal
@@ -13,15 +14,18 @@ import collections
 import hashlib
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 from stitchfleet.compiler import scopes
 
-from . import control_flow
+from . import control_flow, updates
+from .bodies import BodyBuilder
 from .placed_graph import OpDefinitions, PlacedGraph, Port
-from .tf_ops import KERNEL_DTYPES, MAX_CONST_BYTES, RULES, why_not
+from .tf_ops import KERNEL_DTYPES, MAX_CONST_BYTES, RULES, OpRule, why_not
 
 MAX_ARGUMENTS = 512
+MAX_UPDATE_ARGUMENTS = 4096
+"""An update has four tensors for each variable of the model."""
+_APPLY_RULE, _ASSIGN_RULE, _READ_RULE = OpRule(weight=8), OpRule(), OpRule(weight=0)
 
 
 @dataclass(frozen=True)
@@ -38,10 +42,22 @@ class Cluster:
     value_arguments: tuple[int, ...]
     control_inputs: tuple[int, ...]
     body: bytes
-    """A serialized FunctionDefLibrary of one function."""
+    """A serialized FunctionDefLibrary of one function of values: what is compiled, and what a bundle reproduces."""
     scope: str
     """The longest name scope that all members share, for people."""
     op_counts: dict[str, int]
+    fallback: bytes
+    """The function that the op runs where no kernel does; `body`, but for clusters with variables (bodies.py)."""
+    handles: tuple[int, ...] = ()
+    """Arguments that are variables' handles; `argument_types` has their variables' types."""
+    written: tuple[int, ...] = ()
+    """Those that the cluster writes: `body` has their new values as its last results, after `results`."""
+
+
+    @property
+    def all_result_types(self) -> tuple[int, ...]:
+        """Types of the kernel's outputs: the op's results, then the new values of the variables."""
+        return self.result_types + tuple(self.argument_types[k] for k in self.written)
 
 
 @dataclass
@@ -71,27 +87,43 @@ def find_clusters(
     """
     plan = ClusterPlan()
     liveness = control_flow.analyse(graph)
-    candidate = [False] * len(graph.nodes)
-    for node in graph.nodes:
-        reason = _reason_to_stay(graph, node.index, definitions, preserve, excluded_ops)
-        if reason is None:
-            candidate[node.index] = True
-        elif node.op not in ("Const", "_Arg", "_Retval", "NoOp"):
-            plan.leave_out(reason, node.op)
+    reasons = [_reason_to_stay(graph, node.index, definitions, preserve, excluded_ops) for node in graph.nodes]
     edges = [
         (port.node, node.index) for node in graph.nodes for port in node.inputs if not _is_back_edge(graph, port.node)
     ]
     edges += [
         (source, node.index) for node in graph.nodes for source in node.control if not _is_back_edge(graph, source)
     ]
+    key = [(node.proto.device, *liveness.key(node.index)) for node in graph.nodes]
+    # First the updates, over all variables at once; then the rest, for which each update is one node.
+    free = [reason is None for reason in reasons]
+    members = updates.find_members(graph, liveness.order, free, preserve, excluded_ops)
+    in_update = [i in members and liveness.frame[i] == "" for i in range(len(graph.nodes))]
+    found = scopes.identify(scopes.Dag(len(graph.nodes), tuple(edges)), member=in_update, key=key, remote=True)
+    representative = list(range(len(graph.nodes)))
+    for group in found.clusters:
+        if not updates.writes(graph, group):
+            continue
+        cluster = _make_cluster(graph, definitions, group, min_ops, plan, is_update=True)
+        if cluster is not None:
+            plan.clusters.append(cluster)
+            for i in cluster.members:
+                representative[i] = cluster.members[0]
+    taken = {i for cluster in plan.clusters for i in cluster.members}
+    contracted = {(representative[a], representative[b]) for a, b in edges}
+    candidate = [reason is None and i not in taken for i, reason in enumerate(reasons)]
+    for node in graph.nodes:
+        reason = reasons[node.index]
+        if reason is not None and node.index not in taken and node.op not in ("Const", "_Arg", "_Retval", "NoOp"):
+            plan.leave_out(reason, node.op)
     found = scopes.identify(
-        scopes.Dag(len(graph.nodes), tuple(edges)),
-        member=[*candidate],
-        key=[(node.proto.device, *liveness.key(node.index)) for node in graph.nodes],
+        scopes.Dag(len(graph.nodes), tuple(sorted((a, b) for a, b in contracted if a != b))),
+        member=candidate,
+        key=key,
         remote=remote,
     )
-    for members in found.clusters:
-        cluster = _make_cluster(graph, definitions, members, min_ops, plan)
+    for group in found.clusters:
+        cluster = _make_cluster(graph, definitions, group, min_ops, plan)
         if cluster is not None:
             plan.clusters.append(cluster)
     return plan
@@ -131,55 +163,84 @@ def _is_copied_const(graph: PlacedGraph, index: int) -> bool:
     return node.op == "Const" and not node.control and node.proto.attr["value"].tensor.ByteSize() <= MAX_CONST_BYTES
 
 
+def _rule(op: str) -> OpRule:
+    if op in updates.ASSIGNS:
+        return _ASSIGN_RULE
+    if op == updates.READ:
+        return _READ_RULE
+    return RULES.get(op, _APPLY_RULE)
+
+
 def _make_cluster(
-    graph: PlacedGraph, definitions: OpDefinitions, members: Iterable[int], min_ops: int, plan: ClusterPlan
+    graph: PlacedGraph,
+    definitions: OpDefinitions,
+    members: Iterable[int],
+    min_ops: int,
+    plan: ClusterPlan,
+    is_update: bool = False,
 ) -> Cluster | None:
-    inside = _trim(graph, set(members))
-    weight = sum(RULES[graph.nodes[i].op].weight for i in inside)
+    inside = set(members) if is_update else _trim(graph, set(members))
+    weight = sum(_rule(graph.nodes[i].op).weight for i in inside)
     if weight < min_ops:
-        for i in inside:
-            plan.leave_out("too little work for a kernel of its own", graph.nodes[i].op)
+        if not is_update:
+            for i in inside:
+                plan.leave_out("too little work for a kernel of its own", graph.nodes[i].op)
         return None
     results = sorted(
         {Port(i, output) for i in inside for consumer, output in graph.consumers[i] if consumer not in inside},
         key=lambda port: (graph.nodes[port.node].name, port.index),
     )
-    order = _canonical_order(graph, inside, results)
+    order = _canonical_order(graph, inside, results, is_update)
     arguments: dict[Port, int] = {}
+    types: list[int] = []
     copied: dict[int, str] = {}
-    body = _Body(graph, definitions)
-    names = {i: f"n{position}" for position, i in enumerate(order)}
+    handles: dict[Port, int] = {}
     for i in order:
+        of_variables = set(updates.handles_of(graph, i)) if is_update else set()
         for port in graph.nodes[i].inputs:
             if port.node in inside or port in arguments or port.node in copied:
                 continue
-            if _is_copied_const(graph, port.node):
+            if port in of_variables:
+                handles[port] = len(arguments)
+                types.append(updates.variable_dtype(graph, i))
+            elif _is_copied_const(graph, port.node):
                 copied[port.node] = f"c{len(copied)}"
+                continue
             else:
-                arguments[port] = len(arguments)
-    if not arguments or not results or len(arguments) > MAX_ARGUMENTS:
-        for i in inside:
-            plan.leave_out("depends on nothing that changes" if not arguments else "too many inputs", graph.nodes[i].op)
+                types.append(_output_type(graph, definitions, port))
+            arguments[port] = len(arguments)
+    written = [port for i in order if graph.nodes[i].op != updates.READ for port in updates.handles_of(graph, i)]
+    written = list(dict.fromkeys(written)) if is_update else []
+    most = MAX_UPDATE_ARGUMENTS if is_update else MAX_ARGUMENTS
+    if not arguments or not (results or written) or len(arguments) > most:
+        if not is_update:
+            reason = "depends on nothing that changes" if not arguments else "too many inputs"
+            for i in inside:
+                plan.leave_out(reason, graph.nodes[i].op)
         return None
-    argument_types = tuple(_output_type(graph, definitions, port) for port in arguments)
     result_types = tuple(_output_type(graph, definitions, port) for port in results)
     values = _value_arguments(graph, inside, arguments)
-    library = body.function(order, names, copied, arguments, argument_types, results, result_types)
-    digest = hashlib.sha256(library + repr(values).encode()).hexdigest()[:10]
+    builder = BodyBuilder(graph, definitions, order, copied, arguments, tuple(types))
+    fallback = builder.fallback(results, result_types, frozenset(handles.values()))
+    body = builder.pure(results, result_types, written) if is_update else fallback
+    digest = hashlib.sha256(body + repr(values).encode() + (fallback if is_update else b"")).hexdigest()[:10]
     counts = collections.Counter(graph.nodes[i].op for i in order)
     control = sorted({source for i in inside for source in graph.nodes[i].control if source not in inside})
     return Cluster(
-        name=f"{_label(counts)}_{digest}",
+        name=f"{'optimizer' if is_update else _label(counts)}_{digest}",
         members=tuple(sorted(inside)),
         arguments=tuple(arguments),
-        argument_types=argument_types,
+        argument_types=tuple(types),
         results=tuple(results),
         result_types=result_types,
         value_arguments=values,
         control_inputs=tuple(control),
-        body=library,
+        body=body,
         scope=_common_scope([graph.nodes[i].name for i in order]),
         op_counts=dict(counts),
+        fallback=fallback,
+        handles=tuple(sorted(handles.values())),
+        written=tuple(arguments[port] for port in written),
     )
 
 
@@ -200,12 +261,19 @@ def _trim(graph: PlacedGraph, inside: set[int]) -> set[int]:
     return inside
 
 
-def _canonical_order(graph: PlacedGraph, inside: set[int], results: list[Port]) -> list[int]:
-    """Members in depth-first post-order from the results: producers first, depending on structure and the results' order only."""
+def _canonical_order(graph: PlacedGraph, inside: set[int], results: list[Port], is_update: bool) -> list[int]:
+    """Members in depth-first post-order from the results (and, in an update, the writes): producers first.
+
+    It depends on structure and on the order of results and writes only. In an update control edges count: they order reads and
+    writes of one variable.
+    """
     order: list[int] = []
     seen: set[int] = set()
-    for port in results:
-        stack = [(port.node, False)]
+    roots = [port.node for port in results]
+    if is_update:
+        roots += sorted((i for i in inside if updates.writes(graph, [i])), key=lambda i: graph.nodes[i].name)
+    for root in roots:
+        stack = [(root, False)]
         while stack:
             i, expanded = stack.pop()
             if expanded:
@@ -215,9 +283,10 @@ def _canonical_order(graph: PlacedGraph, inside: set[int], results: list[Port]) 
                 continue
             seen.add(i)
             stack.append((i, True))
-            stack += [
-                (p.node, False) for p in reversed(graph.nodes[i].inputs) if p.node in inside and p.node not in seen
-            ]
+            sources = [port.node for port in graph.nodes[i].inputs]
+            if is_update:
+                sources = sorted(graph.nodes[i].control, key=lambda c: graph.nodes[c].name) + sources
+            stack += [(source, False) for source in reversed(sources) if source in inside and source not in seen]
     return order
 
 
@@ -230,7 +299,7 @@ def _value_arguments(graph: PlacedGraph, inside: set[int], arguments: dict[Port,
     waiting: list[Port] = []
     for i in inside:
         node = graph.nodes[i]
-        waiting += [node.inputs[position] for position in RULES[node.op].values]
+        waiting += [node.inputs[position] for position in _rule(node.op).values]
     needed: set[int] = set()
     seen: set[int] = set()
     while waiting:
@@ -240,7 +309,7 @@ def _value_arguments(graph: PlacedGraph, inside: set[int], arguments: dict[Port,
         if port.node not in inside or port.node in seen:
             continue
         seen.add(port.node)
-        if not RULES[graph.nodes[port.node].op].shape_only:
+        if not _rule(graph.nodes[port.node].op).shape_only:
             waiting += graph.nodes[port.node].inputs
     return tuple(sorted(needed))
 
@@ -275,58 +344,3 @@ def _common_scope(names: list[str]) -> str:
             break
         shared.append(level[0])
     return "/".join(shared)
-
-
-class _Body:
-    """Builds a cluster's FunctionDef."""
-
-    def __init__(self, graph: PlacedGraph, definitions: OpDefinitions) -> None:
-        self.graph = graph
-        self.definitions = definitions
-
-    def function(
-        self,
-        order: list[int],
-        names: dict[int, str],
-        copied: dict[int, str],
-        arguments: dict[Port, int],
-        argument_types: tuple[int, ...],
-        results: list[Port],
-        result_types: tuple[int, ...],
-    ) -> bytes:
-        from tensorflow.core.framework import function_pb2
-
-        library: Any = function_pb2.FunctionDefLibrary()
-        function = library.function.add()
-        function.signature.name = "stitchfleet_body"
-        for position, dtype in enumerate(argument_types):
-            function.signature.input_arg.add(name=f"a{position}", type=dtype)
-        for position, dtype in enumerate(result_types):
-            function.signature.output_arg.add(name=f"r{position}", type=dtype)
-        for i, name in copied.items():
-            self._copy_node(function.node_def.add(), self.graph.nodes[i].proto, name)
-        for i in order:
-            node = function.node_def.add()
-            self._copy_node(node, self.graph.nodes[i].proto, names[i])
-            for port in self.graph.nodes[i].inputs:
-                if port.node in names:
-                    node.input.append(self._tensor_name(names[port.node], port))
-                elif port.node in copied:
-                    node.input.append(f"{copied[port.node]}:output:0")
-                else:
-                    node.input.append(f"a{arguments[port]}")
-        for position, port in enumerate(results):
-            function.ret[f"r{position}"] = self._tensor_name(names[port.node], port)
-        return bytes(library.SerializeToString(deterministic=True))
-
-    def _tensor_name(self, name: str, port: Port) -> str:
-        argument, index, _ = self.definitions.outputs(self.graph.nodes[port.node].proto)[port.index]
-        return f"{name}:{argument}:{index}"
-
-    @staticmethod
-    def _copy_node(target: Any, source: Any, name: str) -> None:
-        target.name = name
-        target.op = source.op
-        for key, value in source.attr.items():
-            if not key.startswith("_"):  # _class, _output_shapes and what other passes left
-                target.attr[key].CopyFrom(value)

@@ -27,10 +27,11 @@ ALWAYS: Predicate = frozenset()
 
 @dataclass(frozen=True)
 class Liveness:
-    """frame[i]: the loop frame of node i ("" outside loops); predicate[i]: when it runs."""
+    """frame[i]: the loop frame of node i ("" outside loops); predicate[i]: when it runs; order: all nodes, producers first."""
 
     frame: list[str]
     predicate: list[Predicate]
+    order: list[int]
 
     def key(self, node: int) -> tuple[str, Predicate]:
         """Nodes may share a cluster only when their keys are equal."""
@@ -62,7 +63,7 @@ def analyse(graph: PlacedGraph) -> Liveness:
             predicate[i] = frozenset([("exit", frame[sources[0]])]) if sources else ALWAYS
         else:
             predicate[i] = _all(inputs) | _all(_alive(graph, c, 0, predicate, control=True) for c in node.control)
-    return Liveness(frame, predicate)
+    return Liveness(frame, predicate, order)
 
 
 def _alive(graph: PlacedGraph, node: int, output: int, predicate: list[Predicate], control: bool = False) -> Predicate:

@@ -57,7 +57,7 @@ def install(job: Job, function_class: type[Any]) -> None:
         program, ticket, chosen = begun
         thread.busy = True
         try:
-            with switch.inside(program, ticket.arm):
+            with switch.RunningStep(program, ticket.arm):
                 if chosen is None:
                     result = original(self, *args, **kwargs)
                 else:

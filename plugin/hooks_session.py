@@ -175,7 +175,7 @@ def install(job: Job, session_class: type[Any], monitored_session_class: type[An
         ticket, mark = begun
         _thread.busy = True
         try:
-            with switch.inside(ticket.program, ticket.arm):
+            with switch.RunningStep(ticket.program, ticket.arm):
                 if mark is None:
                     result = original_run(self, fetches, feed_dict, options, run_metadata)
                 else:

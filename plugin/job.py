@@ -318,7 +318,7 @@ class Job:
                 metadata["symbol"],
                 int(metadata["scratch_bytes"]),
                 executable.kernel_inputs,
-                self.stitcher.clusters[executable.cluster].cluster.result_types,
+                self.stitcher.clusters[executable.cluster].cluster.all_result_types,
                 [output["shape"] for output in metadata["outputs"]],
                 [(relative, of_largest) for relative, of_largest in metadata["tolerances"]],
                 [(output, executable.kernel_inputs[parameter]) for output, parameter in metadata["aliases"]],

@@ -89,9 +89,14 @@ def body_function(body: bytes) -> Any:
         kept = [node for node in nodes.node if node.name not in placeholders]
         del nodes.node[:]
         nodes.node.extend(kept)
-        results = tf.graph_util.import_graph_def(
-            nodes, input_map=named, return_elements=[tensor.name for tensor in graph.outputs], name=""
+        # an argument that is a result as it is (an assign of what was read) is no node of the body
+        computed = [tensor.name for tensor in graph.outputs if tensor.op.name not in placeholders]
+        read = {name.partition(":")[0] for node in kept for name in node.input}
+        given = {name: value for name, value in named.items() if name.partition(":")[0] in read}
+        results = iter(tf.graph_util.import_graph_def(nodes, input_map=given, return_elements=computed, name=""))
+        return tuple(
+            tf.identity(named[tensor.name]) if tensor.op.name in placeholders else next(results)
+            for tensor in graph.outputs
         )
-        return tuple(results)
 
     return call

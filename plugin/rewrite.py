@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Any
 
 from .clusters import Cluster
 from .placed_graph import OpDefinitions, PlacedGraph, Port
+from .tf_ops import MAX_CONST_BYTES
 
 STITCH_OP = "StitchfleetStitch"
+UPDATE_OP = "StitchfleetUpdate"
+"""The same with effects: it writes the variables whose handles it takes."""
+OUR_OPS = frozenset((STITCH_OP, UPDATE_OP))
+_DT_RESOURCE = 20
 
 
 def decompose_compositions(graph: Any) -> bool:
@@ -34,8 +40,48 @@ def decompose_compositions(graph: Any) -> bool:
     return bool(fused)
 
 
-def apply_clusters(graph: PlacedGraph, definitions: OpDefinitions, clusters: list[Cluster]) -> Any:
-    """A new GraphDef with one Stitch op for each cluster. The given graph is not changed."""
+def free_constants(graph: Any) -> int:
+    """Hands the control inputs of constants on to their consumers, so that a constant stands between nobody. Changes `graph`.
+
+    A constant made under `tf.control_dependencies` waits for what it cannot depend on, and parts the clusters before and after it.
+    Order and deadness stay as they were, since the consumers wait instead. A graph with loop frames is left alone: there control
+    inputs are what puts a constant into its frame. Returns how many constants were freed.
+    """
+    if any(node.op in ("Enter", "RefEnter") for node in graph.node):
+        return 0
+    waits = {
+        node.name: list(node.input)
+        for node in graph.node
+        if node.op == "Const" and node.input and node.attr["value"].tensor.ByteSize() <= MAX_CONST_BYTES
+    }
+    if not waits:
+        return 0
+    for node in graph.node:
+        if node.name in waits:
+            del node.input[:]
+            continue
+        sources = {name.lstrip("^").partition(":")[0] for name in node.input} & waits.keys()
+        inherited: list[str] = []
+        while sources:  # a constant may have waited for another
+            source = sources.pop()
+            for name in waits[source]:
+                if name[1:] in waits:
+                    sources.add(name[1:])
+                else:
+                    inherited.append(name)
+        present = set(node.input)
+        node.input.extend(name for name in sorted(set(inherited)) if name not in present)
+    return len(waits)
+
+
+def apply_clusters(
+    graph: PlacedGraph, definitions: OpDefinitions, clusters: list[Cluster], preserve: Collection[str] = ()
+) -> Any:
+    """A new GraphDef with one Stitch op for each cluster. The given graph is not changed.
+
+    preserve: names that TensorFlow looks for afterwards (a function's control outputs, a session's targets). A member with such a
+    name is an assign, which has no result: a NoOp behind the Stitch op takes its name.
+    """
     from tensorflow.core.framework import graph_pb2
 
     owner = {i: cluster for cluster in clusters for i in cluster.members}
@@ -62,6 +108,10 @@ def apply_clusters(graph: PlacedGraph, definitions: OpDefinitions, clusters: lis
     rewritten.library.CopyFrom(graph.graph.library)
     for node in graph.nodes:
         if node.index in owner:
+            if node.name in preserve and not definitions.outputs(node.proto):
+                rewritten.node.add(
+                    name=node.name, op="NoOp", device=node.proto.device, input=["^" + names[id(owner[node.index])]]
+                )
             continue
         copy = rewritten.node.add()
         copy.CopyFrom(node.proto)
@@ -70,17 +120,22 @@ def apply_clusters(graph: PlacedGraph, definitions: OpDefinitions, clusters: lis
             copy.input.extend([data(port) for port in node.inputs])
             copy.input.extend(dict.fromkeys(control(source) for source in node.control))
     for cluster in clusters:
-        stitch = rewritten.node.add(name=names[id(cluster)], op=STITCH_OP)
+        stitch = rewritten.node.add(name=names[id(cluster)], op=UPDATE_OP if cluster.written else STITCH_OP)
         stitch.device = graph.nodes[cluster.members[0]].proto.device
         stitch.input.extend(data(port) for port in cluster.arguments)
         stitch.input.extend(
             dict.fromkeys(control(source) for source in cluster.control_inputs if owner.get(source) is not cluster)
         )
-        stitch.attr["Tin"].list.type.extend(cluster.argument_types)
+        stitch.attr["Tin"].list.type.extend(
+            _DT_RESOURCE if k in cluster.handles else dtype for k, dtype in enumerate(cluster.argument_types)
+        )
         stitch.attr["Tout"].list.type.extend(cluster.result_types)
         stitch.attr["cluster"].s = cluster.name.encode()
-        stitch.attr["body"].s = cluster.body
+        stitch.attr["body"].s = cluster.fallback
         stitch.attr["value_args"].list.i.extend(cluster.value_arguments)
+        if cluster.written:
+            stitch.attr["variable_args"].list.i.extend(cluster.handles)
+            stitch.attr["written_args"].list.i.extend(cluster.written)
     return rewritten
 
 

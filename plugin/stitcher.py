@@ -15,6 +15,7 @@ from .containment import contained
 from .placed_graph import OpDefinitions, PlacedGraph
 from .settings import Settings
 from .switch import Arm
+from .updates import VARIABLE_OPS
 
 _WRITES = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter", "Apply", "SparseApply", "Scatter")
 
@@ -70,7 +71,7 @@ class Stitcher:
             program.refuse(f"the function {nested[0]} that it calls has a seeded random operator of its own")
         elif blocked:
             program.refuse(f"seeded random operator {blocked[0]} cannot share its stream between the arms")
-        elif arm is Arm.STITCHED and not self.empty and not any(node.op == rewrite.STITCH_OP for node in graph.node):
+        elif arm is Arm.STITCHED and not self.empty and not any(node.op in rewrite.OUR_OPS for node in graph.node):
             stitched = self._stitch(graph, set(preserve), program)
             if stitched is not None:
                 graph, changed = stitched, True
@@ -82,9 +83,14 @@ class Stitcher:
             if self._definitions is None:
                 self._definitions = OpDefinitions()
         rewrite.decompose_compositions(graph)
+        rewrite.free_constants(graph)
         placed = PlacedGraph(graph)
+        fetched = preserve
+        if program.kind == "function":
+            # Of a function TensorFlow names every operator with effects; what leaves it goes through _Retval.
+            fetched = preserve - {node.name for node in placed.nodes if node.op in VARIABLE_OPS}
         plan: ClusterPlan = find_clusters(
-            placed, self._definitions, preserve, self.settings.min_cluster_ops, frozenset(self.excluded_ops)
+            placed, self._definitions, fetched, self.settings.min_cluster_ops, frozenset(self.excluded_ops)
         )
         clusters = [cluster for cluster in plan.clusters if not self._switched_off(cluster.name)]
         with self._lock:
@@ -94,7 +100,7 @@ class Stitcher:
                 scopes = [cluster.scope for cluster in clusters if cluster.name == name]
                 self.clusters[name].instances, self.clusters[name].scopes = len(scopes), scopes
         program.note_plan(plan, len(clusters), frozenset(self.excluded_ops))
-        return rewrite.apply_clusters(placed, self._definitions, clusters) if clusters else None
+        return rewrite.apply_clusters(placed, self._definitions, clusters, preserve) if clusters else None
 
     def _switched_off(self, name: str) -> bool:
         return any(name.startswith(beginning) for beginning in self.settings.disable_clusters)

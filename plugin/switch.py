@@ -43,8 +43,8 @@ def current() -> tuple[Program | None, Arm]:
     return _thread.program, _thread.arm
 
 
-class inside:
-    """`with inside(program, arm)`: this thread runs a step. A class, since it costs a third of a generator's context manager."""
+class RunningStep:
+    """`with RunningStep(program, arm)`: this thread runs a step. A class, since it costs a third of a generator's context manager."""
 
     __slots__ = ("arm", "program")
 

@@ -33,21 +33,24 @@ def _rows(names: str, rule: OpRule) -> dict[str, OpRule]:
 _ELEMENT = OpRule()
 _AXIS_LAST = OpRule(values=(1,), weight=2)
 
+_UNARY = (
+    "Abs Neg Sign Exp Expm1 Log Log1p Sqrt Rsqrt Sin Cos Tan Tanh Sigmoid Floor Ceil Rint Round Reciprocal Inv Square "
+    "Erf Erfc Sinh Cosh Asinh Acosh Atanh Atan Asin Acos Relu Relu6 Elu Selu LeakyRelu Softplus Softsign "
+    "LogicalNot IsFinite IsInf IsNan Invert Cast Bitcast"
+)
+_BINARY = (
+    "Add AddV2 Sub Mul Div RealDiv DivNoNan MulNoNan FloorDiv FloorMod TruncateDiv TruncateMod Mod Maximum Minimum Pow "
+    "SquaredDifference Atan2 Xdivy Xlogy Xlog1py LogicalAnd LogicalOr BitwiseAnd BitwiseOr BitwiseXor LeftShift RightShift "
+    "Equal NotEqual Less LessEqual Greater GreaterEqual ApproximateEqual Select SelectV2 ClipByValue AddN "
+    "TanhGrad SigmoidGrad RsqrtGrad SqrtGrad InvGrad ReciprocalGrad ReluGrad Relu6Grad EluGrad SeluGrad LeakyReluGrad "
+    "SoftplusGrad SoftsignGrad"
+)
+ELEMENT_WISE = frozenset([*_UNARY.split(), *_BINARY.split(), "Identity"]) - {"Bitcast"}
+"""Operators whose results have their operands' shape (or the one that these broadcast to)."""
+
 RULES: dict[str, OpRule] = {
-    **_rows(
-        "Abs Neg Sign Exp Expm1 Log Log1p Sqrt Rsqrt Sin Cos Tan Tanh Sigmoid Floor Ceil Rint Round Reciprocal Inv Square "
-        "Erf Erfc Sinh Cosh Asinh Acosh Atanh Atan Asin Acos Relu Relu6 Elu Selu LeakyRelu Softplus Softsign "
-        "LogicalNot IsFinite IsInf IsNan Invert Cast Bitcast",
-        _ELEMENT,
-    ),
-    **_rows(
-        "Add AddV2 Sub Mul Div RealDiv DivNoNan MulNoNan FloorDiv FloorMod TruncateDiv TruncateMod Mod Maximum Minimum Pow "
-        "SquaredDifference Atan2 Xdivy Xlogy Xlog1py LogicalAnd LogicalOr BitwiseAnd BitwiseOr BitwiseXor LeftShift RightShift "
-        "Equal NotEqual Less LessEqual Greater GreaterEqual ApproximateEqual Select SelectV2 ClipByValue AddN "
-        "TanhGrad SigmoidGrad RsqrtGrad SqrtGrad InvGrad ReciprocalGrad ReluGrad Relu6Grad EluGrad SeluGrad LeakyReluGrad "
-        "SoftplusGrad SoftsignGrad",
-        _ELEMENT,
-    ),
+    **_rows(_UNARY, _ELEMENT),
+    **_rows(_BINARY, _ELEMENT),
     **_rows("BiasAdd", _ELEMENT),
     **_rows("Sum Mean Prod Max Min All Any ArgMax ArgMin", _AXIS_LAST),
     **_rows("BiasAddGrad L2Loss", OpRule(weight=2)),

@@ -43,7 +43,7 @@ struct Executable {
   StitchKernel kernel = nullptr;
   int64_t scratch_bytes = 0;
   std::vector<int> kernel_inputs;  // op inputs, in the order of the kernel's parameters
-  std::vector<OutputSpec> outputs;
+  std::vector<OutputSpec> outputs;  // the op's results, then the new values of the variables that it writes
 };
 
 struct Cluster;

@@ -9,6 +9,9 @@
 //   REVERTED  as FALLBACK, for good
 // States change from outside (registry.h, through ctypes), never here except VERIFY or STITCHED -> SUSPECT.
 //
+// StitchfleetUpdate is the same for a cluster that reads and writes variables (variables.h): in VERIFY the original operators do the
+// update and the kernel works on the values of before into buffers of its own; in STITCHED it writes in place under the variables' locks.
+//
 // No thread of TensorFlow's ever waits for a compiler here: a new signature is put in a queue and the fallback runs.
 
 #include <algorithm>
@@ -20,9 +23,12 @@
 #include "compare.h"
 #include "parallel_for.h"
 #include "registry.h"
+#include "variables.h"
 #include "tensorflow/core/framework/function.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/resource_mgr.h"
+#include "tensorflow/core/framework/resource_var.h"
 #include "tensorflow/core/framework/shape_inference.h"
 
 namespace stitchfleet {
@@ -38,6 +44,17 @@ using tensorflow::PartialTensorShape;
 using tensorflow::Tensor;
 using tensorflow::TensorShape;
 
+absl::Status OutputShapes(tensorflow::shape_inference::InferenceContext* c) {
+  std::vector<PartialTensorShape> shapes;
+  TF_RETURN_IF_ERROR(c->GetAttr("output_shapes", &shapes));
+  for (int i = 0; i < c->num_outputs(); ++i) {
+    tensorflow::shape_inference::ShapeHandle shape = c->UnknownShape();
+    if (i < static_cast<int>(shapes.size())) TF_RETURN_IF_ERROR(c->MakeShapeFromPartialTensorShape(shapes[i], &shape));
+    c->set_output(i, shape);
+  }
+  return absl::OkStatus();
+}
+
 REGISTER_OP("StitchfleetStitch")
     .Input("args: Tin")
     .Output("results: Tout")
@@ -47,20 +64,25 @@ REGISTER_OP("StitchfleetStitch")
     .Attr("cluster: string")
     .Attr("value_args: list(int) = []")
     .Attr("output_shapes: list(shape) = []")
-    .SetShapeFn([](tensorflow::shape_inference::InferenceContext* c) {
-      std::vector<PartialTensorShape> shapes;
-      TF_RETURN_IF_ERROR(c->GetAttr("output_shapes", &shapes));
-      for (int i = 0; i < c->num_outputs(); ++i) {
-        tensorflow::shape_inference::ShapeHandle shape = c->UnknownShape();
-        if (i < static_cast<int>(shapes.size())) {
-          TF_RETURN_IF_ERROR(c->MakeShapeFromPartialTensorShape(shapes[i], &shape));
-        }
-        c->set_output(i, shape);
-      }
-      return absl::OkStatus();
-    })
+    .SetShapeFn(OutputShapes)
     .Doc("Operators that stitchfleet runs as one kernel. `body` is a FunctionDefLibrary whose first function is the original subgraph; "
          "`value_args` are the arguments whose values (not only shapes) the kernel depends on.");
+
+REGISTER_OP("StitchfleetUpdate")
+    .Input("args: Tin")
+    .Output("results: Tout")
+    .Attr("Tin: list(type) >= 0")
+    .Attr("Tout: list(type) >= 0")
+    .Attr("body: string")
+    .Attr("cluster: string")
+    .Attr("value_args: list(int) = []")
+    .Attr("variable_args: list(int)")
+    .Attr("written_args: list(int)")
+    .Attr("output_shapes: list(shape) = []")
+    .SetIsStateful()
+    .SetShapeFn(OutputShapes)
+    .Doc("As StitchfleetStitch, with effects: `variable_args` are handles of variables, of which it writes `written_args`. The kernel takes "
+         "the variables' values and has the new ones as its last outputs, written in place where nobody else holds the buffer.");
 
 class StitchOp : public AsyncOpKernel {
  public:
@@ -73,37 +95,48 @@ class StitchOp : public AsyncOpKernel {
     OP_REQUIRES(c, library.ParseFromString(body) && library.function_size() > 0,
                 tensorflow::errors::InvalidArgument("stitchfleet: the cluster ", cluster, " carries no readable body"));
     function_name_ = library.function(0).signature().name();
+    if (type_string() == "StitchfleetUpdate") {
+      OP_REQUIRES_OK(c, c->GetAttr("variable_args", &variable_args_));
+      OP_REQUIRES_OK(c, c->GetAttr("written_args", &written_args_));
+    }
     library_ = std::make_unique<FunctionLibraryDefinition>(tensorflow::OpRegistry::Global(), library);
     cluster_ = Registry::Get().FindOrCreateCluster(cluster);
   }
 
   void ComputeAsync(OpKernelContext* ctx, DoneCallback done) override {
-    Signature* signature = FindSignature(ctx);
+    Variables variables;
+    if (!variables.Find(ctx, variable_args_, written_args_)) {
+      // not initialized, or one variable under two handles: TensorFlow's own operators know what to do
+      cluster_->unsigned_calls.fetch_add(1, std::memory_order_relaxed);
+      RunFallback(ctx, nullptr, {}, std::move(done));
+      return;
+    }
+    Signature* signature = FindSignature(ctx, variables);
     const State state = signature == nullptr || !cluster_->enabled.load(std::memory_order_relaxed)
                             ? State::kFallback
                             : Registry::Get().EffectiveState(*signature);
     if (state == State::kStitched) {
-      if (RunStitched(ctx, *signature)) {
+      if (RunStitched(ctx, *signature, variables)) {
         done();
         return;
       }
     } else if (state == State::kVerify) {
-      RunFallback(ctx, signature, std::move(done));
+      RunFallback(ctx, signature, std::move(variables), std::move(done));
       return;
     }
     if (signature != nullptr) signature->fallback_calls.fetch_add(1, std::memory_order_relaxed);
     else cluster_->unsigned_calls.fetch_add(1, std::memory_order_relaxed);
-    RunFallback(ctx, nullptr, std::move(done));
+    RunFallback(ctx, nullptr, {}, std::move(done));
   }
 
  private:
-  // The inputs' shapes and the value arguments' bytes as one row of integers. Returns nullptr when the cluster has given up on
-  // new signatures (shapes that never settle) or a value argument is too large to be part of a key.
-  Signature* FindSignature(OpKernelContext* ctx) {
+  // The inputs' shapes (a variable's value counts, not its handle) and the value arguments' bytes as one row of integers. Returns
+  // nullptr when the cluster has given up on new signatures (shapes that never settle) or a value argument is too large for a key.
+  Signature* FindSignature(OpKernelContext* ctx, const Variables& variables) {
     thread_local std::vector<int64_t> key;
     key.clear();
     for (int i = 0; i < ctx->num_inputs(); ++i) {
-      const TensorShape& shape = ctx->input(i).shape();
+      const TensorShape& shape = variables.Shape(ctx, i);
       key.push_back(shape.dims());
       for (int d = 0; d < shape.dims(); ++d) key.push_back(shape.dim_size(d));
     }
@@ -119,9 +152,10 @@ class StitchOp : public AsyncOpKernel {
     if (found != nullptr) return found;
     std::vector<InputDescription> inputs;
     for (int i = 0; i < ctx->num_inputs(); ++i) {
+      const TensorShape& shape = variables.Shape(ctx, i);
       InputDescription input;
-      input.dtype = static_cast<int>(ctx->input(i).dtype());
-      for (int d = 0; d < ctx->input(i).dims(); ++d) input.shape.push_back(ctx->input(i).dim_size(d));
+      input.dtype = static_cast<int>(variables.Type(ctx, i));
+      for (int d = 0; d < shape.dims(); ++d) input.shape.push_back(shape.dim_size(d));
       if (std::find(value_args_.begin(), value_args_.end(), i) != value_args_.end()) {
         input.is_value = true;
         input.value = std::string(ctx->input(i).tensor_data());
@@ -131,32 +165,58 @@ class StitchOp : public AsyncOpKernel {
     return Registry::Get().AddSignature(cluster_, key, std::move(inputs));
   }
 
-  // Runs the kernel into the op's outputs. False, with nothing done, when the executable does not fit the call.
-  bool RunStitched(OpKernelContext* ctx, Signature& signature) {
+  // Whether an executable has as many outputs as this op has results and written variables.
+  bool Fits(OpKernelContext* ctx, const Executable* executable) const {
+    return executable != nullptr && executable->outputs.size() == static_cast<size_t>(ctx->num_outputs()) + written_args_.size();
+  }
+
+  // Runs the kernel into the op's outputs and variables. False, with nothing done, when the executable does not fit the call.
+  bool RunStitched(OpKernelContext* ctx, Signature& signature, Variables& variables) {
     const Executable* executable = signature.executable.load(std::memory_order_acquire);
-    if (executable == nullptr || executable->outputs.size() != static_cast<size_t>(ctx->num_outputs())) return false;
-    absl::InlinedVector<void*, 8> outputs;
-    for (int i = 0; i < ctx->num_outputs(); ++i) {
-      const OutputSpec& spec = executable->outputs[i];
-      Tensor* output = nullptr;
-      const absl::Status status =
-          spec.aliases.empty() ? ctx->allocate_output(i, spec.shape, &output)
-                               : ctx->forward_input_or_allocate_output(spec.aliases, i, spec.shape, &output);
-      if (!status.ok()) {  // out of memory: the fallback would be too, and says it in TensorFlow's words
-        ctx->SetStatus(status);
-        return true;
-      }
-      outputs.push_back(const_cast<char*>(output->tensor_data().data()));
-    }
-    const absl::Status status = Launch(ctx, *executable, outputs);
-    if (!status.ok()) ctx->SetStatus(status);
+    if (!Fits(ctx, executable) || !variables.Lock()) return false;
+    const absl::Status status = RunLocked(ctx, *executable, variables);
+    variables.Unlock();
+    if (!status.ok()) ctx->SetStatus(status);  // out of memory: the fallback would be too, and says it in TensorFlow's words
     signature.stitched_calls.fetch_add(1, std::memory_order_relaxed);
     return true;
   }
 
-  absl::Status Launch(OpKernelContext* ctx, const Executable& executable, const absl::InlinedVector<void*, 8>& outputs) {
+  absl::Status RunLocked(OpKernelContext* ctx, const Executable& executable, Variables& variables) {
+    absl::InlinedVector<void*, 8> outputs;
+    for (int i = 0; i < ctx->num_outputs(); ++i) {
+      const OutputSpec& spec = executable.outputs[i];
+      Tensor* output = nullptr;
+      if (spec.aliases.empty() || !variable_args_.empty()) {
+        TF_RETURN_IF_ERROR(ctx->allocate_output(i, spec.shape, &output));
+      } else {
+        TF_RETURN_IF_ERROR(ctx->forward_input_or_allocate_output(spec.aliases, i, spec.shape, &output));
+      }
+      outputs.push_back(const_cast<char*>(output->tensor_data().data()));
+    }
+    // A variable's buffer is written in place when the kernel can and nobody else holds it; else a fresh one takes its place.
+    std::vector<std::pair<int, Tensor>> fresh;  // op input, what takes the place of its value
+    fresh.reserve(written_args_.size());
+    for (size_t w = 0; w < written_args_.size(); ++w) {
+      const int input = written_args_[w];
+      const OutputSpec& spec = executable.outputs[ctx->num_outputs() + w];
+      const bool may_alias = std::find(spec.aliases.begin(), spec.aliases.end(), input) != spec.aliases.end();
+      Tensor* target = variables.Target(input);
+      if (!may_alias || !target->RefCountIsOne() || target->shape() != spec.shape) {
+        fresh.emplace_back(input, Tensor());
+        target = &fresh.back().second;
+        TF_RETURN_IF_ERROR(ctx->allocate_temp(spec.dtype, spec.shape, target));
+      }
+      outputs.push_back(const_cast<char*>(target->tensor_data().data()));
+    }
+    TF_RETURN_IF_ERROR(Launch(ctx, executable, outputs, variables));
+    for (auto& [input, value] : fresh) *variables.Target(input) = std::move(value);
+    return absl::OkStatus();
+  }
+
+  absl::Status Launch(OpKernelContext* ctx, const Executable& executable, const absl::InlinedVector<void*, 8>& outputs,
+                      const Variables& variables) {
     absl::InlinedVector<const void*, 16> inputs;
-    for (int i : executable.kernel_inputs) inputs.push_back(ctx->input(i).tensor_data().data());
+    for (int i : executable.kernel_inputs) inputs.push_back(variables.Value(ctx, i).tensor_data().data());
     Tensor scratch;
     void* scratch_data = nullptr;
     if (executable.scratch_bytes > 0) {
@@ -169,8 +229,9 @@ class StitchOp : public AsyncOpKernel {
     return absl::OkStatus();
   }
 
-  // Runs the original operators. With `verify`, the kernel then runs on the same tensors and is compared with them.
-  void RunFallback(OpKernelContext* ctx, Signature* verify, DoneCallback done) {
+  // Runs the original operators. With `verify`, the kernel then runs on the same tensors (the variables' values of before) and is
+  // compared with what the operators made of them.
+  void RunFallback(OpKernelContext* ctx, Signature* verify, Variables variables, DoneCallback done) {
     FunctionLibraryRuntime* runtime = ctx->function_library();
     OP_REQUIRES_ASYNC(ctx, runtime != nullptr, tensorflow::errors::FailedPrecondition("stitchfleet: no function runtime here"), done);
     FunctionLibraryRuntime::Handle handle;
@@ -185,23 +246,28 @@ class StitchOp : public AsyncOpKernel {
     std::vector<Tensor> arguments;
     arguments.reserve(ctx->num_inputs());
     for (int i = 0; i < ctx->num_inputs(); ++i) arguments.push_back(ctx->input(i));
+    // Holding the old values makes TensorFlow's operators write their new ones elsewhere.
+    if (verify != nullptr) variables.Hold();
+    auto held = std::make_shared<Variables>(std::move(variables));
     auto results = std::make_shared<std::vector<Tensor>>();
-    runtime->Run(options, handle, arguments, results.get(), [this, ctx, verify, results, done = std::move(done)](const absl::Status& status) {
+    runtime->Run(options, handle, arguments, results.get(),
+                 [this, ctx, verify, held, results, done = std::move(done)](const absl::Status& status) {
       if (!status.ok()) {
         ctx->SetStatus(status);
       } else {
-        if (verify != nullptr) Verify(ctx, *verify, *results);
+        if (verify != nullptr) Verify(ctx, *verify, *held, *results);
         for (size_t i = 0; i < results->size(); ++i) ctx->set_output(i, (*results)[i]);
       }
       done();
     });
   }
 
-  void Verify(OpKernelContext* ctx, Signature& signature, const std::vector<Tensor>& expected) {
+  void Verify(OpKernelContext* ctx, Signature& signature, Variables& variables, const std::vector<Tensor>& results) {
     const Executable* executable = signature.executable.load(std::memory_order_acquire);
-    if (executable == nullptr) return;
+    if (!Fits(ctx, executable) || static_cast<int>(results.size()) != ctx->num_outputs()) return;
+    std::vector<Tensor> expected = results;
+    variables.AppendPresent(written_args_, &expected);
     auto mismatch = std::make_unique<Mismatch>();
-    if (executable->outputs.size() != expected.size()) return;
     absl::InlinedVector<void*, 8> outputs;
     for (const OutputSpec& spec : executable->outputs) {
       Tensor output;
@@ -209,7 +275,7 @@ class StitchOp : public AsyncOpKernel {
       outputs.push_back(const_cast<char*>(output.tensor_data().data()));
       mismatch->actual.push_back(std::move(output));
     }
-    if (!Launch(ctx, *executable, outputs).ok()) return;
+    if (!Launch(ctx, *executable, outputs, variables).ok()) return;
     bool agree = true;
     for (size_t i = 0; i < expected.size(); ++i) {
       const Comparison comparison = Compare(expected[i], mismatch->actual[i], executable->outputs[i].tolerance);
@@ -226,7 +292,7 @@ class StitchOp : public AsyncOpKernel {
       return;
     }
     signature.mismatches.fetch_add(1, std::memory_order_relaxed);
-    for (int i = 0; i < ctx->num_inputs(); ++i) mismatch->inputs.push_back(ctx->input(i));
+    for (int i = 0; i < ctx->num_inputs(); ++i) mismatch->inputs.push_back(variables.Value(ctx, i));
     mismatch->expected = expected;
     Registry::Get().ReportMismatch(signature, std::move(mismatch));
   }
@@ -252,7 +318,7 @@ class StitchOp : public AsyncOpKernel {
 
   static constexpr size_t kMaxValueArgumentBytes = 512;  // shapes, axes and permutations are some tens of bytes
 
-  std::vector<int> value_args_;
+  std::vector<int> value_args_, variable_args_, written_args_;
   std::string function_name_;
   std::unique_ptr<FunctionLibraryDefinition> library_;
   Cluster* cluster_ = nullptr;
@@ -261,6 +327,7 @@ class StitchOp : public AsyncOpKernel {
 };
 
 REGISTER_KERNEL_BUILDER(Name("StitchfleetStitch").Device(tensorflow::DEVICE_CPU), StitchOp);
+REGISTER_KERNEL_BUILDER(Name("StitchfleetUpdate").Device(tensorflow::DEVICE_CPU), StitchOp);
 
 }  // namespace
 }  // namespace stitchfleet

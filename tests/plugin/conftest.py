@@ -14,7 +14,10 @@ from typing import Any
 
 import pytest
 
-from stitchfleet.plugin.native_library import build_library, find_tensorflow
+from stitchfleet.plugin import control_flow, rewrite
+from stitchfleet.plugin.clusters import Cluster, find_clusters
+from stitchfleet.plugin.native_library import NativeLibrary, build_library, find_tensorflow, library_path
+from stitchfleet.plugin.placed_graph import OpDefinitions, PlacedGraph
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCRIPTS = pathlib.Path(__file__).parent / "scripts"
@@ -124,3 +127,45 @@ def finish(
     )
     found = json.loads(summary.read_text()) if summary is not None and summary.exists() else {}
     return Finished(done.returncode, done.stdout, done.stderr, found)
+
+
+class Plugin:
+    """The native library in the tests' own process, with a rewriter that they switch on and off."""
+
+    def __init__(self, library: Any) -> None:
+        self.library = library
+        self.active = False
+        self.stitched = 0
+        self.names: list[str] = []
+        """Of the nodes of the last graph that was rewritten."""
+        self.graph: PlacedGraph | None = None
+        self.clusters: list[Cluster] = []
+        self.definitions = OpDefinitions()
+        library.register()
+        library.set_rewrite(self.offered)
+
+    def offered(self, data: bytes, preserve: list[str]) -> bytes | None:
+        from tensorflow.core.framework import graph_pb2
+
+        graph: Any = graph_pb2.GraphDef()
+        graph.ParseFromString(data)
+        if not self.active or any(node.op in rewrite.OUR_OPS for node in graph.node):
+            return None
+        rewrite.free_constants(graph)
+        placed = PlacedGraph(graph)
+        plan = find_clusters(placed, self.definitions, set(preserve), remote=True)
+        liveness = control_flow.analyse(placed)
+        for cluster in plan.clusters:
+            assert len({liveness.key(i) for i in cluster.members}) == 1
+        self.stitched += len(plan.clusters)
+        self.graph, self.clusters = placed, plan.clusters
+        rewritten = rewrite.apply_clusters(placed, self.definitions, plan.clusters, preserve)
+        self.names = [node.name for node in rewritten.node]
+        return bytes(rewritten.SerializeToString()) if plan.clusters else None
+
+
+@pytest.fixture(scope="session")
+def plugin(cache: pathlib.Path) -> Plugin:
+    import tensorflow  # noqa: F401  the library finds TensorFlow's own in the process
+
+    return Plugin(NativeLibrary(library_path(cache, find_tensorflow())))

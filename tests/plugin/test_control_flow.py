@@ -8,17 +8,13 @@ key (tried while this was written) it fails within a few examples with an empty 
 from __future__ import annotations
 
 import itertools
-import pathlib
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stitchfleet.plugin import clusters as clusters_module
-from stitchfleet.plugin import control_flow, rewrite
-from stitchfleet.plugin.placed_graph import OpDefinitions, PlacedGraph
+from .conftest import Plugin
 
 # A program is nested tuples: ("unary", op, p) ("binary", op, p, q) ("cond", k, p, q) ("while", n, p) or "x" "y".
 leaves = st.sampled_from(["x", "y"])
@@ -62,48 +58,6 @@ def build(program: Any, x: Any, y: Any, predicates: list[Any]) -> Any:
         [tf.constant(0), x],
     )
     return result
-
-
-class Plugin:
-    """The loaded native library with a rewriter that the tests switch on and off."""
-
-    def __init__(self, library: Any) -> None:
-        self.library = library
-        self.active = False
-        self.stitched = 0
-        self.names: list[str] = []
-        self.definitions = OpDefinitions()
-        library.register()
-        library.set_rewrite(self.offered)
-
-    def offered(self, data: bytes, preserve: list[str]) -> bytes | None:
-        from tensorflow.core.framework import graph_pb2
-
-        graph: Any = graph_pb2.GraphDef()
-        graph.ParseFromString(data)
-        if not self.active or any(node.op == rewrite.STITCH_OP for node in graph.node):
-            return None
-        placed = PlacedGraph(graph)
-        plan = clusters_module.find_clusters(placed, self.definitions, set(preserve), remote=True)
-        liveness = control_flow.analyse(placed)
-        for cluster in plan.clusters:
-            assert len({liveness.key(i) for i in cluster.members}) == 1
-        self.stitched += len(plan.clusters)
-        self.names = [node.name for node in rewrite.apply_clusters(placed, self.definitions, plan.clusters).node]
-        return (
-            bytes(rewrite.apply_clusters(placed, self.definitions, plan.clusters).SerializeToString())
-            if plan.clusters
-            else None
-        )
-
-
-@pytest.fixture(scope="module")
-def plugin(cache: pathlib.Path) -> Plugin:
-    import tensorflow  # noqa: F401  the library finds TensorFlow's own in the process
-
-    from stitchfleet.plugin.native_library import NativeLibrary, find_tensorflow, library_path
-
-    return Plugin(NativeLibrary(library_path(cache, find_tensorflow())))
 
 
 def run(program: Any, plugin: Plugin, active: bool) -> list[np.ndarray[Any, Any]]:

@@ -1,0 +1,191 @@
+"""TensorFlow's fused optimizer operators as arithmetic: one row each, the formula of tensorflow/core/kernels/training_ops.cc.
+
+The formulas are those of the operators' CPU kernels, in their order of operations, so that a stitched update differs from the
+operator's by rounding at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+class Expressions:
+    """Appends the nodes of an expression to a FunctionDef. All operands have one dtype."""
+
+    def __init__(self, function: Any, prefix: str, dtype: int) -> None:
+        self._function, self._prefix, self._dtype = function, prefix, dtype
+        self._count = 0
+
+    def node(self, op: str, output: str, *inputs: str) -> str:
+        name = f"{self._prefix}_{self._count}"
+        self._count += 1
+        node = self._function.node_def.add(name=name, op=op, input=list(inputs))
+        node.attr["T"].type = self._dtype
+        return f"{name}:{output}:0"
+
+    def constant(self, value: float) -> str:
+        name = f"{self._prefix}_{self._count}"
+        self._count += 1
+        node = self._function.node_def.add(name=name, op="Const")
+        node.attr["dtype"].type = self._dtype
+        tensor = node.attr["value"].tensor
+        tensor.dtype = self._dtype
+        tensor.tensor_shape.SetInParent()
+        if self._dtype == 1:
+            tensor.float_val.append(value)
+        elif self._dtype == 2:
+            tensor.double_val.append(value)
+        else:
+            raise ValueError(f"no constant of DataType {self._dtype} here")
+        return f"{name}:output:0"
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A tensor of the body, with Python's arithmetic."""
+
+    expressions: Expressions
+    name: str
+
+    def _binary(self, op: str, left: Operand | float, right: Operand | float) -> Operand:
+        names = [x.name if isinstance(x, Operand) else self.expressions.constant(x) for x in (left, right)]
+        return Operand(self.expressions, self.expressions.node(op, "z", *names))
+
+    def __add__(self, other: Operand | float) -> Operand:
+        return self._binary("AddV2", self, other)
+
+    def __sub__(self, other: Operand | float) -> Operand:
+        return self._binary("Sub", self, other)
+
+    def __rsub__(self, other: float) -> Operand:
+        return self._binary("Sub", other, self)
+
+    def __mul__(self, other: Operand | float) -> Operand:
+        return self._binary("Mul", self, other)
+
+    def __truediv__(self, other: Operand | float) -> Operand:
+        return self._binary("RealDiv", self, other)
+
+    def maximum(self, other: Operand) -> Operand:
+        return self._binary("Maximum", self, other)
+
+    def unary(self, op: str) -> Operand:
+        return Operand(self.expressions, self.expressions.node(op, "y", self.name))
+
+    def sqrt(self) -> Operand:
+        return self.unary("Sqrt")
+
+    def rsqrt(self) -> Operand:
+        return self.unary("Rsqrt")
+
+    def square(self) -> Operand:
+        return self.unary("Square")
+
+    def abs(self) -> Operand:
+        return self.unary("Abs")
+
+
+Operands = dict[str, Operand]
+Flags = dict[str, bool]
+
+
+@dataclass(frozen=True)
+class ApplyRule:
+    """variables: which inputs are handles. formula: new values of the variables it writes, by their input's name."""
+
+    variables: tuple[str, ...]
+    formula: Callable[[Operands, Flags], Operands]
+    flags: tuple[str, ...] = ()
+
+
+def _gradient_descent(x: Operands, flags: Flags) -> Operands:
+    return {"var": x["var"] - x["delta"] * x["alpha"]}
+
+
+def _momentum(x: Operands, flags: Flags) -> Operands:
+    accum = x["accum"] * x["momentum"] + x["grad"]
+    if flags["use_nesterov"]:
+        return {"accum": accum, "var": x["var"] - (x["grad"] * x["lr"] + accum * x["momentum"] * x["lr"])}
+    return {"accum": accum, "var": x["var"] - accum * x["lr"]}
+
+
+def _keras_momentum(x: Operands, flags: Flags) -> Operands:
+    accum = x["accum"] * x["momentum"] - x["grad"] * x["lr"]
+    if flags["use_nesterov"]:
+        return {"accum": accum, "var": x["var"] + (accum * x["momentum"] - x["grad"] * x["lr"])}
+    return {"accum": accum, "var": x["var"] + accum}
+
+
+def _adam_moments(x: Operands) -> tuple[Operand, Operand, Operand]:
+    """(step size, first moment, second moment)."""
+    alpha = x["lr"] * (1.0 - x["beta2_power"]).sqrt() / (1.0 - x["beta1_power"])
+    m = x["m"] + (x["grad"] - x["m"]) * (1.0 - x["beta1"])
+    v = x["v"] + (x["grad"].square() - x["v"]) * (1.0 - x["beta2"])
+    return alpha, m, v
+
+
+def _adam(x: Operands, flags: Flags) -> Operands:
+    alpha, m, v = _adam_moments(x)
+    direction = x["grad"] * (1.0 - x["beta1"]) + x["beta1"] * m if flags["use_nesterov"] else m
+    return {"m": m, "v": v, "var": x["var"] - (direction * alpha) / (v.sqrt() + x["epsilon"])}
+
+
+def _adam_amsgrad(x: Operands, flags: Flags) -> Operands:
+    alpha, m, v = _adam_moments(x)
+    vhat = x["vhat"].maximum(v)
+    return {"m": m, "v": v, "vhat": vhat, "var": x["var"] - (m * alpha) / (vhat.sqrt() + x["epsilon"])}
+
+
+def _adamax(x: Operands, flags: Flags) -> Operands:
+    m = x["m"] + (x["grad"] - x["m"]) * (1.0 - x["beta1"])
+    v = (x["beta2"] * x["v"]).maximum(x["grad"].abs())
+    return {"m": m, "v": v, "var": x["var"] - x["lr"] / (1.0 - x["beta1_power"]) * (m / (v + x["epsilon"]))}
+
+
+def _adagrad(x: Operands, flags: Flags) -> Operands:
+    accum = x["accum"] + x["grad"].square() if flags["update_slots"] else x["accum"]
+    return {"accum": accum, "var": x["var"] - x["grad"] * x["lr"] * accum.rsqrt()}
+
+
+def _adagrad_v2(x: Operands, flags: Flags) -> Operands:
+    accum = x["accum"] + x["grad"].square() if flags["update_slots"] else x["accum"]
+    return {"accum": accum, "var": x["var"] - x["grad"] * x["lr"] / (accum.sqrt() + x["epsilon"])}
+
+
+def _adadelta(x: Operands, flags: Flags) -> Operands:
+    accum = x["accum"] * x["rho"] + x["grad"].square() * (1.0 - x["rho"])
+    update = (x["accum_update"] + x["epsilon"]).sqrt() * (accum + x["epsilon"]).rsqrt() * x["grad"]
+    total = x["accum_update"] * x["rho"] + update.square() * (1.0 - x["rho"])
+    return {"accum": accum, "accum_update": total, "var": x["var"] - update * x["lr"]}
+
+
+def _rmsprop(x: Operands, flags: Flags) -> Operands:
+    ms = x["ms"] + (x["grad"].square() - x["ms"]) * (1.0 - x["rho"])
+    mom = x["mom"] * x["momentum"] + (x["grad"] * x["lr"]) / (ms + x["epsilon"]).sqrt()
+    return {"ms": ms, "mom": mom, "var": x["var"] - mom}
+
+
+def _centered_rmsprop(x: Operands, flags: Flags) -> Operands:
+    ms = x["ms"] + (x["grad"].square() - x["ms"]) * (1.0 - x["rho"])
+    mg = x["mg"] + (x["grad"] - x["mg"]) * (1.0 - x["rho"])
+    mom = x["mom"] * x["momentum"] + (x["grad"] * x["lr"]) / (ms + x["epsilon"] - mg.square()).sqrt()
+    return {"ms": ms, "mg": mg, "mom": mom, "var": x["var"] - mom}
+
+
+APPLY: dict[str, ApplyRule] = {
+    "ResourceApplyGradientDescent": ApplyRule(("var",), _gradient_descent),
+    "ResourceApplyMomentum": ApplyRule(("var", "accum"), _momentum, ("use_nesterov",)),
+    "ResourceApplyKerasMomentum": ApplyRule(("var", "accum"), _keras_momentum, ("use_nesterov",)),
+    "ResourceApplyAdam": ApplyRule(("var", "m", "v"), _adam, ("use_nesterov",)),
+    "ResourceApplyAdamWithAmsgrad": ApplyRule(("var", "m", "v", "vhat"), _adam_amsgrad),
+    "ResourceApplyAdaMax": ApplyRule(("var", "m", "v"), _adamax),
+    "ResourceApplyAdagrad": ApplyRule(("var", "accum"), _adagrad, ("update_slots",)),
+    "ResourceApplyAdagradV2": ApplyRule(("var", "accum"), _adagrad_v2, ("update_slots",)),
+    "ResourceApplyAdadelta": ApplyRule(("var", "accum", "accum_update"), _adadelta),
+    "ResourceApplyRMSProp": ApplyRule(("var", "ms", "mom"), _rmsprop),
+    "ResourceApplyCenteredRMSProp": ApplyRule(("var", "mg", "ms", "mom"), _centered_rmsprop),
+}
+APPLY_DTYPES = frozenset((1, 2))
+"""Element types whose formulas are TensorFlow's: in half precision its kernels round in between as ours would not."""

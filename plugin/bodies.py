@@ -1,0 +1,139 @@
+"""A cluster's members as a FunctionDef: the body that a Stitch op carries as its fallback, and the one that is compiled.
+
+For a cluster without variables both are the same. One that updates variables has two:
+
+    fallback   the job's own operators, on the variables' handles, with the control edges among them
+    pure       the same as a function of values: a read is the variable's current value, an assign makes a new current value, and
+               the last value of each written variable is one more result. XLA and the compiler see only this one
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .apply_ops import APPLY, Expressions, Operand
+from .placed_graph import OpDefinitions, PlacedGraph, Port
+
+FUNCTION = "stitchfleet_body"
+_DT_RESOURCE = 20
+
+
+class BodyBuilder:
+    """Builds bodies of one cluster. Members are named n0, n1, ... in the order given, arguments a0, a1, ..."""
+
+    def __init__(
+        self,
+        graph: PlacedGraph,
+        definitions: OpDefinitions,
+        order: list[int],
+        copied: dict[int, str],
+        arguments: dict[Port, int],
+        argument_types: tuple[int, ...],
+    ) -> None:
+        self.graph, self.definitions = graph, definitions
+        self.order, self.copied = order, copied
+        self.names = {i: f"n{position}" for position, i in enumerate(order)}
+        self.arguments, self.argument_types = arguments, argument_types
+
+    def fallback(self, results: list[Port], result_types: tuple[int, ...], handles: frozenset[int]) -> bytes:
+        """The members as they are. handles: positions of the arguments that are variables' handles."""
+        from tensorflow.core.framework import function_pb2
+
+        library: Any = function_pb2.FunctionDefLibrary()
+        types = [_DT_RESOURCE if k in handles else dtype for k, dtype in enumerate(self.argument_types)]
+        function = self._signature(library, types, result_types)
+        for i, name in self.copied.items():
+            _copy_node(function.node_def.add(), self.graph.nodes[i].proto, name)
+        for i in self.order:
+            node = function.node_def.add()
+            _copy_node(node, self.graph.nodes[i].proto, self.names[i])
+            node.input.extend(self._source(port) for port in self.graph.nodes[i].inputs)
+            if handles:
+                inside = [self.names[source] for source in self.graph.nodes[i].control if source in self.names]
+                node.input.extend(f"^{name}" for name in sorted(set(inside)))
+                if self.definitions.is_stateful(node.op):
+                    # what has an effect must run though nothing reads it
+                    function.signature.control_output.append(self.names[i])
+                    function.control_ret[self.names[i]] = self.names[i]
+        for position, port in enumerate(results):
+            function.ret[f"r{position}"] = self._source(port)
+        return bytes(library.SerializeToString(deterministic=True))
+
+    def pure(self, results: list[Port], result_types: tuple[int, ...], written: list[Port]) -> bytes:
+        """The members as a function of values; after `results` come the new values of the variables `written` (their handles)."""
+        from tensorflow.core.framework import function_pb2
+
+        library: Any = function_pb2.FunctionDefLibrary()
+        written_types = tuple(self.argument_types[self.arguments[port]] for port in written)
+        function = self._signature(library, list(self.argument_types), result_types + written_types)
+        for i, name in self.copied.items():
+            _copy_node(function.node_def.add(), self.graph.nodes[i].proto, name)
+        current = {port: f"a{k}" for port, k in self.arguments.items()}
+        values: dict[Port, str] = {}
+
+        def source(port: Port) -> str:
+            return values.get(port) or self._source(port)
+
+        for i in self.order:
+            node = self.graph.nodes[i]
+            name = self.names[i]
+            if node.op == "ReadVariableOp":
+                values[Port(i, 0)] = current[node.inputs[0]]
+            elif node.op == "AssignVariableOp":
+                current[node.inputs[0]] = source(node.inputs[1])
+            elif node.op in ("AssignAddVariableOp", "AssignSubVariableOp"):
+                added = function.node_def.add(name=name, op="AddV2" if node.op == "AssignAddVariableOp" else "Sub")
+                added.input.extend([current[node.inputs[0]], source(node.inputs[1])])
+                added.attr["T"].type = node.proto.attr["dtype"].type
+                current[node.inputs[0]] = f"{name}:z:0"
+            elif node.op in APPLY:
+                self._decompose(function, i, current, source)
+            else:
+                copy = function.node_def.add()
+                _copy_node(copy, node.proto, name)
+                copy.input.extend(source(port) for port in node.inputs)
+        for position, port in enumerate(results):
+            function.ret[f"r{position}"] = source(port)
+        for position, port in enumerate(written, len(results)):
+            function.ret[f"r{position}"] = current[port]
+        return bytes(library.SerializeToString(deterministic=True))
+
+    def _decompose(self, function: Any, i: int, current: dict[Port, str], source: Any) -> None:
+        """A fused Apply operator as the arithmetic that its documentation states."""
+        node = self.graph.nodes[i]
+        rule = APPLY[node.op]
+        expressions = Expressions(function, self.names[i], int(node.proto.attr["T"].type))
+        names = [str(argument.name) for argument in self.definitions.find(node.op).input_arg]  # type: ignore[union-attr]
+        given = {
+            name: Operand(expressions, current[port] if name in rule.variables else source(port))
+            for name, port in zip(names, node.inputs, strict=True)
+        }
+        flags = {key: bool(node.proto.attr[key].b) for key in rule.flags}
+        handles = dict(zip(names, node.inputs, strict=True))
+        for name, value in rule.formula(given, flags).items():
+            current[handles[name]] = value.name
+
+    def _signature(self, library: Any, argument_types: list[int], result_types: tuple[int, ...]) -> Any:
+        function = library.function.add()
+        function.signature.name = FUNCTION
+        for position, dtype in enumerate(argument_types):
+            function.signature.input_arg.add(name=f"a{position}", type=dtype)
+        for position, dtype in enumerate(result_types):
+            function.signature.output_arg.add(name=f"r{position}", type=dtype)
+        return function
+
+    def _source(self, port: Port) -> str:
+        if port.node in self.names:
+            argument, index, _ = self.definitions.outputs(self.graph.nodes[port.node].proto)[port.index]
+            return f"{self.names[port.node]}:{argument}:{index}"
+        if port.node in self.copied:
+            return f"{self.copied[port.node]}:output:0"
+        return f"a{self.arguments[port]}"
+
+
+def _copy_node(target: Any, source: Any, name: str) -> None:
+    target.name = name
+    target.op = source.op
+    for key, value in source.attr.items():
+        if not key.startswith("_"):  # _class, _output_shapes and what other passes left
+            target.attr[key].CopyFrom(value)
