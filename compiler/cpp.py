@@ -8,218 +8,14 @@ graph says, and only a reduction's order is ours (its lanes are in the source). 
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Sequence
 from importlib import resources
 
 from . import loops
-from .graph import DType
-from .loops import Buffer, BufferKind, Loop, LoopKind, Loops, NestCode, Phase, Statement
-from .ops import REGISTER_TYPE, STORAGE_TYPE, libm_functions, literal_text, load_text, round_text, store_text
-from .ops_numpy import reduce_identity
-from .ops_text import LIBM, cpp_combine, cpp_expression
-from .plan_index import Atom, Bound, Digit, Guard, Index, Quotient, Var
-
-INT_LIMIT = 1 << 31
-ROW_VARIABLES = ("r", "task", "block", "block_first")
-
-
-def index_text(index: Index) -> str:
-    """A C++ expression of an integer type wide enough for every value that it takes."""
-    wide = index.high >= INT_LIMIT or index.low < -INT_LIMIT
-    parts = []
-    for coefficient, atom in index.terms:
-        text = _atom_text(atom)
-        product = abs(coefficient) * max(atom.high, 1)
-        if (wide or product >= INT_LIMIT) and not _is_wide(atom):
-            text = f"(long long){text}"
-        sign = "-" if coefficient < 0 else "+"
-        parts.append(f"{sign} {text}" if abs(coefficient) == 1 else f"{sign} {text} * {abs(coefficient)}")
-    if index.constant or not parts:
-        parts.append(f"{'-' if index.constant < 0 else '+'} {abs(index.constant)}")
-    joined = " ".join(parts)
-    return joined[2:] if joined.startswith("+ ") else joined
-
-
-def _is_wide(atom: Atom) -> bool:
-    if isinstance(atom, Digit):
-        return _is_wide_variable(atom.variable)
-    return any(_is_wide_variable(variable) for variable in atom.index.variables)
-
-
-def _is_wide_variable(variable: Var) -> bool:
-    return variable.name in ROW_VARIABLES or variable.source is not None or variable.extent >= INT_LIMIT
-
-
-def _atom_text(atom: Atom) -> str:
-    if isinstance(atom, Digit):
-        text = atom.variable.name
-        if atom.stride != 1:
-            text = f"{text} / {atom.stride}"
-        if not atom.is_top:
-            text = f"{text} % {atom.extent}"
-        return text if text == atom.variable.name else f"({text})"
-    inner = index_text(atom.index)
-    if atom.index.low >= 0:
-        return f"(({inner}) {'/' if isinstance(atom, Quotient) else '%'} {atom.divisor})"
-    helper = "stitch_floor_divide" if isinstance(atom, Quotient) else "stitch_floor_modulo"
-    return f"{helper}({inner}, {atom.divisor})"
-
-
-def guard_text(guard: Guard) -> str:
-    """The conjunction as an expression without branches."""
-    return "(" + " & ".join(text for bound in guard for text in _bound_text(bound)) + ")"
-
-
-def _bound_text(bound: Bound) -> Iterator[str]:
-    text = f"({index_text(bound.index)})"
-    unclamped = any(variable.extent >= 1 << 60 for variable in bound.index.variables)
-    if bound.index.low < bound.low or unclamped:
-        yield f"({text} >= {bound.low})"
-    if bound.index.high >= bound.high or unclamped:
-        yield f"({text} < {bound.high})"
-
-
-class _Writer:
-    """Renders statements, collecting the C library functions that they call."""
-
-    def __init__(self) -> None:
-        self.functions: set[tuple[str, bool, int]] = set()
-
-    def value(self, dtype: DType, value: loops.Value) -> str:
-        if isinstance(value, loops.Load):
-            element = f"b{value.buffer}[{index_text(value.index)}]"
-            if value.guard:
-                element = f"({guard_text(value.guard)} ? {element} : ({STORAGE_TYPE[dtype]})0)"
-            return load_text(dtype, element)
-        if isinstance(value, loops.LoadLocal):
-            return f"{value.local}[{index_text(value.index)}]"
-        if isinstance(value, loops.Compute):
-            for name in libm_functions(value.node.op, value.dtypes[-1]):
-                self.functions.add((name, value.dtypes[-1] is DType.F64, len(value.operands)))
-            return cpp_expression(value.node, value.dtypes, value.operands)
-        if isinstance(value, loops.Merge):
-            return cpp_combine(value.kind, dtype, value.left, value.right)
-        if isinstance(value, loops.FromIndex):
-            if dtype is DType.PRED:
-                return f"(({index_text(value.index)}) != 0)"
-            return round_text(dtype, f"({REGISTER_TYPE[dtype]})({index_text(value.index)})")
-        if isinstance(value, loops.Choose):
-            cases = "".join(f"{guard_text(guard)} ? {name} : " for guard, name in value.cases)
-            return f"({cases}{value.otherwise})"
-        if dtype.is_float and not value.source.is_float:
-            raise AssertionError("accumulators of floats are floats")
-        return round_text(dtype, f"({REGISTER_TYPE[dtype]}){value.value}")
-
-    def body(self, statements: Sequence[Statement], indent: int) -> Iterator[str]:
-        for statement in statements:
-            yield from self.statement(statement, indent)
-
-    def statement(self, statement: Statement, indent: int) -> Iterator[str]:
-        pad = "  " * indent
-        if isinstance(statement, loops.Let):
-            value = self.value(statement.dtype, statement.value)
-            yield f"{pad}const {REGISTER_TYPE[statement.dtype]} {statement.name} = {value};"
-        elif isinstance(statement, loops.LetIndex):
-            yield pad + self._let_index(statement)
-        elif isinstance(statement, loops.Local):
-            yield from self._local(statement, pad)
-        elif isinstance(statement, loops.Store):
-            value = store_text(statement.dtype, statement.value)
-            yield f"{pad}b{statement.buffer}[{index_text(statement.index)}] = {value};"
-        elif isinstance(statement, loops.Update):
-            yield pad + self._update(statement)
-        elif isinstance(statement, loops.Assign):
-            yield f"{pad}{statement.local}[{index_text(statement.index)}] = {statement.value};"
-        elif isinstance(statement, loops.Combine):
-            place = "lane" if statement.index is None else index_text(statement.index)
-            target = f"{statement.local}[{place}]"
-            yield f"{pad}{target} = {cpp_combine(statement.kind, statement.dtype, target, statement.value)};"
-        elif isinstance(statement, loops.Collapse):
-            yield from self._collapse(statement, pad)
-        elif isinstance(statement, loops.Blocks):
-            size = statement.size
-            yield f"{pad}for (long long block_first = first_row; block_first < last_row; block_first += {size}) {{"
-            yield f"{pad}  const long long block_last = block_first + {size} < last_row ? block_first + {size} : last_row;"
-            yield from self.body(statement.body, indent + 1)
-            yield pad + "}"
-        elif isinstance(statement, loops.If):
-            yield f"{pad}if ({guard_text(statement.guard) if statement.guard else 'true'}) {{"
-            yield from self.body(statement.body, indent + 1)
-            yield pad + "}"
-        else:
-            yield from self._loop(statement, indent)
-
-    def _let_index(self, statement: loops.LetIndex) -> str:
-        name, value = statement.variable.name, statement.value
-        if not statement.clamped:
-            return f"const long long {name} = stitch_index({value});"
-        return f"const long long {name} = stitch_clamp_index({value}, {statement.variable.extent - 1}ll);"
-
-    def _local(self, statement: loops.Local, pad: str) -> Iterator[str]:
-        ctype = REGISTER_TYPE[statement.dtype]
-        aligned = "__attribute__((aligned(64))) " if statement.size > 1 else ""
-        yield f"{pad}{aligned}{ctype} {statement.name}[{statement.size}];"
-        if statement.kind is not None:
-            identity = literal_text(statement.dtype, reduce_identity(statement.kind, statement.dtype))
-            yield f"{pad}for (int i = 0; i < {statement.size}; ++i) {statement.name}[i] = {identity};"
-
-    def _update(self, statement: loops.Update) -> str:
-        element = f"b{statement.buffer}[{index_text(statement.index)}]"
-        value = statement.value
-        if statement.kind != "replace":
-            old = load_text(statement.dtype, element)
-            value = round_text(statement.dtype, cpp_combine(statement.kind, statement.dtype, old, value))
-        return f"{element} = {store_text(statement.dtype, value)};"
-
-    def _collapse(self, statement: loops.Collapse, pad: str) -> Iterator[str]:
-        lanes = statement.lanes
-        while lanes > 1:
-            lanes //= 2
-            left, right = f"{statement.local}[i]", f"{statement.local}[i + {lanes}]"
-            combined = cpp_combine(statement.kind, statement.dtype, left, right)
-            yield f"{pad}for (int i = 0; i < {lanes}; ++i) {left} = {combined};"
-        yield f"{pad}const {REGISTER_TYPE[statement.dtype]} {statement.name} = {statement.local}[0];"
-
-    def _loop(self, loop: Loop, indent: int) -> Iterator[str]:
-        pad = "  " * indent
-        name = loop.variable.name
-        ctype = "long long" if _is_wide_variable(loop.variable) else "int"
-        first, last = loop.bounds if loop.bounds else ("0", str(loop.extent))
-        if loop.kind is not LoopKind.LANES:
-            if loop.kind is LoopKind.SIMD:
-                yield pad + "#pragma omp simd"
-            yield f"{pad}for ({ctype} {name} = {first}; {name} < {last}; ++{name}) {{"
-            yield from self.body(loop.body, indent + 1)
-            yield pad + "}"
-            return
-        width = loop.width
-        if loop.bounds:
-            yield f"{pad}long long {name}_base = {first};"
-            yield f"{pad}for (; {name}_base + {width} <= {last}; {name}_base += {width}) {{"
-            yield from self._lanes(loop, str(width), f"{name}_base", ctype, indent + 1)
-            yield pad + "}"
-            yield pad + "{"
-            yield f"{pad}  const int rest = (int)({last} - {name}_base);"
-            yield from self._lanes(loop, "rest", f"{name}_base", ctype, indent + 1)
-            yield pad + "}"
-            return
-        whole, rest = loop.extent // width * width, loop.extent % width
-        if whole:
-            yield f"{pad}for (int {name}_base = 0; {name}_base < {whole}; {name}_base += {width}) {{"
-            yield from self._lanes(loop, str(width), f"{name}_base", ctype, indent + 1)
-            yield pad + "}"
-        if rest:
-            yield pad + "{"
-            yield from self._lanes(loop, str(rest), str(whole), ctype, indent + 1)
-            yield pad + "}"
-
-    def _lanes(self, loop: Loop, count: str, base: str, ctype: str, indent: int) -> Iterator[str]:
-        pad = "  " * indent
-        yield pad + "#pragma omp simd"
-        yield f"{pad}for (int lane = 0; lane < {count}; ++lane) {{"
-        yield f"{pad}  const {ctype} {loop.variable.name} = {base} + lane;"
-        yield from self.body(loop.body, indent + 1)
-        yield pad + "}"
+from .cpp_text import Writer
+from .loops import Buffer, BufferKind, Loops, NestCode, Phase, Statement
+from .ops import STORAGE_TYPE
+from .ops_text import LIBM
 
 
 def _written(nest: NestCode) -> set[int]:
@@ -236,7 +32,7 @@ def _written(nest: NestCode) -> set[int]:
     return found
 
 
-def _nest_text(nest: NestCode, name: str, writer: _Writer) -> str:
+def _nest_text(nest: NestCode, name: str, writer: Writer) -> str:
     """The function of one nest, in terms of its own buffers only, so that equal nests have equal text but for
     `name`."""
     written = _written(nest)
@@ -268,7 +64,7 @@ def _nest_text(nest: NestCode, name: str, writer: _Writer) -> str:
 
 def render(kernel: Loops, symbol: str) -> str:
     """The kernel as C++ text without the common head: functions private to it and `symbol`, of type StitchKernel."""
-    writer = _Writer()
+    writer = Writer()
     functions: dict[str, str] = {}  # text with a neutral name: name
     texts: list[str] = []
     names: dict[int, str] = {}

@@ -11,7 +11,7 @@ from .graph import DType, Graph
 from .loops import Collapse, Combine, Local, Loop, LoopKind, Store
 from .lowering_context import BufferNumbers, Context, accumulator_dtype, kind_of, needs_store, partial_dtype
 from .lowering_passes import Member, result_number
-from .lowering_rows import scalar_graph
+from .lowering_reduce import flush_partials, scalar_graph
 from .lowering_values import Emitter
 from .mapping import SegmentKind, result_position, roots_of, spans_rows
 from .plan_access import Request, trace
@@ -52,7 +52,7 @@ class LaneLowering:
                 Loop(self.context.row, self.context.nest.rows, LoopKind.SIMD, body, bounds=("first_row", "last_row"))
             )
         for member, local, count in self.flushes:
-            self._flush(member, local, count)
+            flush_partials(self.context, emitter, member, local, count)
         return emitter.pop()
 
     def _declare(self, member: Member) -> None:
@@ -211,15 +211,3 @@ class LaneLowering:
             name = self._values_at(member, inner)[0]
             flat = member.mapping.point(Index.of_var(self.context.row), Index(inner))
             writes.extend(Store(buffer, source.dtype, flat, name) for buffer in self.context.stores_of(node))
-
-    def _flush(self, member: Member, local: str, count: int) -> None:
-        dtype = partial_dtype(self.graph, member.segment, member.mapping)
-        buffer = self.context.number_of(self.context.plan.partial_buffer(member.segment, member.mapping))
-        variable = Var(f"i{self.emitter.fresh()}", count)
-        task = Var("task", self.context.plan.tasks_of(self.context.nest))
-        name = self.emitter.fresh()
-        body = (
-            loops.Let(name, dtype, loops.LoadLocal(local, Index.of_var(variable))),
-            Store(buffer, dtype, Index.of_var(task) * count + Index.of_var(variable), name),
-        )
-        self.emitter.put(Loop(variable, count, LoopKind.SIMD, body), 0)

@@ -36,6 +36,7 @@ from .lowering_passes import (
     result_number,
     split_row,
 )
+from .lowering_reduce import flush_partials, fold_body
 from .lowering_tiles import Tiles, Visit, plan_tiles
 from .lowering_values import Emitter, RowResult
 from .mapping import (
@@ -87,7 +88,7 @@ class RowLowering:
         row_body = emitter.pop()
         emitter.put(Loop(self.context.row, nest.rows, LoopKind.SERIAL, row_body, bounds=("first_row", "last_row")))
         for member, local, count in self.flushes:
-            self._flush(member, local, count)
+            flush_partials(self.context, emitter, member, local, count)
         return emitter.pop()
 
     def _square_body(self, members: list[Member]) -> tuple[loops.Statement, ...]:
@@ -459,49 +460,3 @@ class RowLowering:
             name = rounded
         body.append(Store(buffer, node.dtype, self.row_index * count + position, name))
         self.emitter.put(Loop(variable, count, LoopKind.SIMD, tuple(body)), 1)
-
-    def _flush(self, member: Member, local: str, count: int) -> None:
-        """A task's partial results go to scratch, one row of them per task."""
-        dtype = partial_dtype(self.graph, member.segment, member.mapping)
-        buffer = self.context.number_of(self.context.plan.partial_buffer(member.segment, member.mapping))
-        variable = Var(f"i{self.emitter.fresh()}", count)
-        task = Var("task", self.context.plan.tasks_of(self.context.nest))
-        name = self.emitter.fresh()
-        body = (
-            loops.Let(name, dtype, loops.LoadLocal(local, Index.of_var(variable))),
-            Store(buffer, dtype, Index.of_var(task) * count + Index.of_var(variable), name),
-        )
-        self.emitter.put(Loop(variable, count, LoopKind.SIMD, body), 0)
-
-
-def fold_body(
-    emitter: Emitter, body: Graph, accumulators: list[tuple[str, Index]], values: list[str], depth: int
-) -> list[str]:
-    """The scalar graph of a variadic reduction on accumulators (local, position) and values; returns its results'
-    names."""
-    names: dict[int, str] = {}
-    parameters = body.parameters
-    for parameter, (local, position) in zip(parameters, accumulators, strict=False):
-        names[parameter] = emitter.let(body.nodes[parameter].dtype, loops.LoadLocal(local, position), depth)
-    names.update(zip(parameters[len(accumulators) :], values, strict=True))
-    return scalar_graph(emitter, body, names, depth)
-
-
-def scalar_graph(emitter: Emitter, body: Graph, names: dict[int, str], depth: int) -> list[str]:
-    """Writes a graph of scalars whose parameters are in `names`; returns the names of its outputs."""
-    from .ops import literal_text
-
-    for i, node in enumerate(body.nodes):
-        if i in names:
-            continue
-        if node.op == "constant":
-            literal = node.attributes["literal"]
-            assert hasattr(literal, "value")
-            names[i] = literal_text(node.dtype, literal.value.reshape(-1)[0])
-        elif node.op in ("broadcast", "reshape", "copy"):
-            names[i] = names[node.operands[0]]
-        else:
-            dtypes = tuple(body.nodes[operand].dtype for operand in node.operands)
-            operands = tuple(names[operand] for operand in node.operands)
-            names[i] = emitter.let(node.dtype, loops.Compute(node, dtypes, operands), depth)
-    return [names[output] for output in body.outputs]

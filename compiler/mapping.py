@@ -301,78 +301,6 @@ def boundaries(flats: Iterable[Index], variable: Var) -> set[int]:
     return found - {1, variable.extent}
 
 
-MIN_ROW: int = 64  # elements of a row below which starting it costs more than its work
-MIN_ROWS: int = 8  # rows below which a nest cannot keep a machine's cores busy
-LONG_ROW: int = 8192  # elements above which an element-wise row is cut, so that there are enough rows
-
-
-def choose(graph: Graph, segment: Segment, flats: Sequence[Index], target: CpuTarget) -> RowMap:
-    """The mapping of a segment that starts a nest. `flats` are the positions, in terms of its linear element, of what
-    it reads."""
-    node = graph.nodes[segment.node]
-    size = segment.size
-    if segment.kind is SegmentKind.SCATTER:
-        return top_rows(size, size)
-    if not segment.reduces:
-        return _choose_elementwise(size, boundaries(flats, segment.variable))
-    cuts = boundaries(flats, segment.variable)
-    if node.op == "reduce" and segment.flags() and all(reduced for _, reduced in segment.flags()):
-        return _choose_elementwise(size, cuts)  # a full reduction: every task leaves a partial result
-    for candidate in _reduction_maps(segment, node.op == "reduce", target):
-        if candidate is not None:
-            return candidate
-    raise AssertionError("the mapping with one row per result always exists")
-
-
-def _choose_elementwise(size: int, cuts: set[int]) -> RowMap:
-    usable = sorted(cut for cut in cuts if size % cut == 0)
-    if not usable:
-        return top_rows(size, 1)  # one flat loop
-    inner = next((cut for cut in usable if cut >= MIN_ROW), usable[-1])
-    if inner > LONG_ROW or (size // inner < MIN_ROWS and inner > 2 * MIN_ROW):
-        wanted = max(MIN_ROW, min(LONG_ROW, inner * (size // inner) // (4 * MIN_ROWS)))
-        cut = divisor_near(inner, wanted)
-        inner = cut if cut >= MIN_ROW else inner
-    return top_rows(size, inner)
-
-
-def _reduction_maps(segment: Segment, splittable: bool, target: CpuTarget) -> Iterator[RowMap | None]:
-    """Mappings for a reduction, best first. The last one, one row per result element, is always possible."""
-    flags = segment.flags()
-    strides = [math.prod(extent for extent, _ in flags[:i]) for i in range(len(flags))]
-    blocks = [Part(stride, extent) for stride, (extent, _) in zip(strides, flags, strict=True)]
-    kept = [block for block, (_, reduced) in zip(blocks, flags, strict=True) if not reduced]
-    kept_size = math.prod(block.extent for block in kept)
-    accumulators = kept_size * 4
-    size = segment.size
-    if flags and not flags[-1][1]:
-        # The outermost block is kept: rows of it, if they are many and what each accumulates fits a tile.
-        rows = blocks[-1].extent
-        if kept_size // rows * 4 <= target.tile_bytes and (rows >= MIN_ROWS or rows == kept_size):
-            yield top_rows(size, size // rows)
-    if flags and splittable and flags[-1][1]:
-        # The outermost block is reduced (column reduce): rows are summed up by task, if the columns fit a tile.
-        rows = blocks[-1].extent
-        if rows >= 2 * MIN_ROWS and accumulators <= target.tile_bytes // 2:
-            yield top_rows(size, size // rows)
-    if flags and not flags[0][1] and blocks[0].extent >= MIN_ROW:
-        # The innermost block is kept: cut it into runs that stream well; with all other kept digits they make the rows.
-        run = divisor_near(blocks[0].extent, max(MIN_ROW, target.tile_bytes // 32))
-        if run >= MIN_ROW:
-            yield _one_row_each(size, [Part(run, blocks[0].extent // run), *kept[1:]])
-    if flags and splittable and flags[-1][1] and accumulators <= target.tile_bytes // 2:
-        yield top_rows(size, size // blocks[-1].extent)
-    yield _one_row_each(size, kept)
-
-
-def _one_row_each(size: int, kept: Sequence[Part]) -> RowMap | None:
-    parts, weight = [], 1
-    for block in kept:
-        parts.append(Part(block.stride, block.extent, weight))
-        weight *= block.extent
-    return row_map(size, [part for part in parts if part.extent > 1])
-
-
 def reduction_is_legal(graph: Graph, segment: Segment, mapping: RowMap, target: CpuTarget) -> str | None:
     """Why a reduction cannot run under `mapping`, or None: rows must be all kept or all reduced digits; a variadic
     reduction keeps its order, so it never spans rows; what one task accumulates must fit a tile; what a row leaves
@@ -444,7 +372,6 @@ __all__ = [
     "Segment",
     "SegmentKind",
     "boundaries",
-    "choose",
     "is_reduction",
     "match",
     "reduction_is_legal",

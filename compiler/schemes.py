@@ -22,11 +22,9 @@ from dataclasses import dataclass, field
 from .graph import Graph
 from .groups import Candidate, Group, carriers, is_reduction
 from .mapping import (
-    MIN_ROWS,
     RowMap,
     Segment,
     SegmentKind,
-    choose,
     match,
     reduction_is_legal,
     roots_of,
@@ -34,6 +32,7 @@ from .mapping import (
     slices_under,
     spans_rows,
 )
+from .mapping_choice import MIN_ROWS, choose
 from .ops import OPS, Cost
 from .plan_access import Apply, Request, Trace, trace
 from .plan_index import Index, Var, linear, unravel

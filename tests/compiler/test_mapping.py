@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from stitchfleet.compiler.mapping import (
     RowMap,
     boundaries,
-    choose,
     divisor_near,
     match,
     reduction_is_legal,
@@ -20,6 +19,7 @@ from stitchfleet.compiler.mapping import (
     slice_size_of,
     spans_rows,
 )
+from stitchfleet.compiler.mapping_choice import choose
 from stitchfleet.compiler.plan_access import trace
 from stitchfleet.compiler.plan_index import Index, Var, linear, unravel
 from stitchfleet.compiler.targets import CPU
