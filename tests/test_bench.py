@@ -566,11 +566,11 @@ def test_a_small_bert_is_compared_in_all_ways(tmp_path: Path, capsys: pytest.Cap
     assert stitched["losses_beside_plain"]["largest_relative_difference"] < 1e-3
     assert all(row["figures"]["ratio_of_medians"]["pairs"] == 2 for row in (xla, fusible, stitched))
     assert xla["launches"]["written_bytes"] > 0
-    assert 0 < stitched["launches"]["written_bytes"] < plain["launches"]["written_bytes"]
     coverage, floor = everything["coverage"]["bert"], everything["floors"]["bert"]
     assert 0.0 < coverage["share"] <= 1.0
     assert coverage["stitched"]["stitch_launches"] > 0
     assert coverage["plain"]["stitch_launches"] == 0
+    assert coverage["stitched"]["product_launches"] == coverage["plain"]["product_launches"]
     assert any("RandomUniform" not in row["op"] for row in coverage["outside"])
     assert floor["stitch_moved_bytes"] > 0
     assert floor["copy_bytes_per_s"] > 1e8
