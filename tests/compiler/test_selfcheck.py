@@ -34,8 +34,8 @@ from .library import (
 from .native import toolchain
 
 SMALL = CheckOptions(skip=False, processes=1)
-LARGE = replace(SMALL, medium_elements=0, large_elements=0)
-"""As graphs above the limits are checked: normal inputs, and mixed ones whose rows each take another regime."""
+LARGE = replace(SMALL, large_elements=0)
+"""As graphs above the limit are checked: normal inputs, and mixed ones whose rows each take another regime."""
 
 
 def first_of(text: str, old: str, new: str) -> str:
@@ -149,6 +149,22 @@ def test_an_output_that_clobbers_an_input_before_it_is_read_is_found(
 
     outcome = outcome_of(graph, early_write, SMALL, tmp_path, monkeypatch)
     assert "is another when written over an input" in (outcome.failure or "")
+
+
+def root_step(size: int) -> Graph:
+    """Of a variance and a decay's power: NaN for most normal inputs."""
+    m = Maker("root_step")
+    power, variance = m.parameter(), m.parameter(size)
+    factor = m.op("sqrt", m.op("sqrt", m.op("subtract", m.constant(0.3), power)))
+    return m.done(m.op("multiply", m.op("sqrt", m.op("sqrt", variance)), m.spread(factor, (size,))))
+
+
+def test_inputs_on_which_little_can_be_decided_are_not_the_only_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcome = outcome_of(root_step(5000), lambda text: text, LARGE, tmp_path, monkeypatch)
+    assert outcome.entry is not None, outcome.failure
+    assert outcome.entry.metadata.check.regimes == ("normal", "mixed", "unit")
 
 
 def test_pairs_in_place_are_disjoint() -> None:
