@@ -11,16 +11,18 @@ import os
 import pickle
 import signal
 from collections.abc import Callable, Iterator
+from typing import Any, Generic, TypeVar
 
-from .kernel import CheckReport
 from .selfcheck import CheckFailedError
+
+T = TypeVar("T")
 
 
 class CheckerDiedError(Exception):
     """The checking child itself (not the kernel, which runs in a child of its own) came to an unexpected end."""
 
 
-class Check:
+class Check(Generic[T]):
     """A check under way."""
 
     def __init__(self, child: int, reader: int, give: int) -> None:
@@ -28,7 +30,7 @@ class Check:
         self._reader = reader
         self._give = give
 
-    def result(self) -> CheckReport:
+    def result(self) -> T:
         """Waits for the end. Raises what the check raised, or CheckerDiedError."""
         with open(self._reader, "rb") as stream:
             said = stream.read()
@@ -39,11 +41,10 @@ class Check:
             raise CheckerDiedError(f"the checker was ended by {signal.Signals(os.WTERMSIG(status)).name}")
         if not said:
             raise CheckerDiedError(f"the checker ended with status {os.waitstatus_to_exitcode(status)} and no word")
-        found = pickle.loads(said)
-        if isinstance(found, CheckReport):
-            return found
-        assert isinstance(found, Exception)
-        raise found
+        found: T | Exception = pickle.loads(said)
+        if isinstance(found, Exception):
+            raise found
+        return found
 
     def cancel(self) -> None:
         """Ends the child if nobody has asked for its result."""
@@ -62,9 +63,9 @@ class Checkers:
     def __init__(self, count: int) -> None:
         self._take, self._give = os.pipe()
         os.write(self._give, b"." * count)
-        self._started: list[Check] = []
+        self._started: list[Check[Any]] = []
 
-    def start(self, work: Callable[[], CheckReport]) -> Check:
+    def start(self, work: Callable[[], T]) -> Check[T]:
         """Forks a child that does `work` as soon as there is room."""
         reader, writer = os.pipe()
         child = os.fork()
@@ -72,16 +73,16 @@ class Checkers:
             os.close(reader)
             self._child(work, writer)
         os.close(writer)
-        check = Check(child, reader, self._give)
+        check: Check[T] = Check(child, reader, self._give)
         self._started.append(check)
         return check
 
-    def _child(self, work: Callable[[], CheckReport], writer: int) -> None:
+    def _child(self, work: Callable[[], object], writer: int) -> None:
         try:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.read(self._take, 1)
             try:
-                found: CheckReport | Exception = work()
+                found = work()
             except CheckFailedError as error:
                 found = error
             except Exception as error:  # told to the parent, which raises it there

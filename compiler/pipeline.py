@@ -15,7 +15,7 @@ import os
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -29,7 +29,17 @@ from .loops import BufferKind, Loops
 from .lowering import lower
 from .plan import Plan, plan_graph
 from .plan_alias import kernel_aliases
-from .selfcheck import CheckFailedError, CheckOptions, Reference, check_by_oracle, finish_check
+from .random_inputs import Regime
+from .selfcheck import (
+    CheckFailedError,
+    CheckOptions,
+    Part,
+    Reference,
+    check_part,
+    finish_check,
+    join_parts,
+    parts_of,
+)
 from .spec import verify_if_asked
 from .targets import CPU, CpuTarget
 from .toolchain import CompilerMissingError, Toolchain, ToolchainError, find_toolchain, vector_symbols
@@ -264,19 +274,24 @@ def _begin_check(
     name, graph, reference = unit.request.name, unit.request.graph, unit.request.reference
     metadata = replace(unit.metadata, vector_symbols=symbols)
 
-    def by_oracle() -> CheckReport:
-        return check_by_oracle(graph, library, metadata, options)
+    def run(regimes: Sequence[Regime]) -> Part:
+        return check_part(graph, library, metadata, options, regimes)
 
-    first_part = by_oracle
-    if not options.skip and options.processes > 1:
+    parts: list[Callable[[], Part]] = []
+    if not options.skip:
         prepare_runtime()  # once, not in every child
-        first_part = room.start(by_oracle).result
+        for regimes in parts_of(graph, options):
+            work = partial(run, regimes)
+            parts.append(room.start(work).result if options.processes > 1 else work)
+
+    def by_oracle() -> CheckReport:
+        return join_parts([part() for part in parts], run)
 
     def finish() -> CompileOutcome:
         known = metadata
         try:
             if not options.skip:
-                known = replace(known, check=finish_check(graph, library, known, options, reference, first_part))
+                known = replace(known, check=finish_check(graph, library, known, options, reference, by_oracle))
             return CompileOutcome(name, cache.put(unit.key, library, known, text))
         except CheckFailedError as error:
             return CompileOutcome(name, failure=_one_line(f"self-check of {name} failed: {error}"))

@@ -101,32 +101,67 @@ def check_by_oracle(
 ) -> CheckReport:
     """Runs the kernel on inputs of all regimes and compares with the float64 oracle; where that finds an element wrong
     and there is a `reference`, by its error. Raises CheckFailedError."""
+
+    def run(regimes: Sequence[Regime]) -> Part:
+        return check_part(graph, library, metadata, options, regimes, reference)
+
+    return join_parts([run(regimes) for regimes in parts_of(graph, options)], run)
+
+
+class Part(NamedTuple):
+    """What the inputs of some regimes have shown: the largest error as a share of what is allowed, and for each output
+    the share of its elements that could be decided."""
+
+    regimes: tuple[Regime, ...]
+    worst: float
+    decided: tuple[float, ...]
+
+
+def parts_of(graph: Graph, options: CheckOptions) -> list[tuple[Regime, ...]]:
+    """The regimes to check `graph` on, in parts that may be checked side by side: small inputs share a child, a large
+    set has one of its own, or memory would hold them all at once."""
     elements = sum(graph.nodes[i].element_count for i in graph.parameters)
-    waiting = list(options.regimes if elements <= options.large_elements else options.large_regimes)
-    tried: list[Regime] = []
+    regimes = options.regimes if elements <= options.large_elements else options.large_regimes
+    together = max(1, SHARED_ELEMENTS // max(elements, 1))
+    return [regimes[start : start + together] for start in range(0, len(regimes), together)]
+
+
+def join_parts(parts: Sequence[Part], run: Callable[[Sequence[Regime]], Part]) -> CheckReport:
+    """The report of all parts; one more is `run` where they have decided little."""
+    found = list(parts)
+    tried = [regime for part in found for regime in part.regimes]
+    decided = [max(shares) for shares in zip(*(part.decided for part in found), strict=True)]
+    if Regime.UNIT not in tried and min(decided, default=1.0) < DECIDED_SHARE:
+        found.append(run([Regime.UNIT]))
+    regimes = tuple(regime.value for part in found for regime in part.regimes)
+    return CheckReport(True, regimes, max((part.worst for part in found), default=0.0), False)
+
+
+def check_part(
+    graph: Graph,
+    library: Path,
+    metadata: KernelMetadata,
+    options: CheckOptions,
+    regimes: Sequence[Regime],
+    reference: Reference | None = None,
+) -> Part:
+    """As `check_by_oracle`, for some regimes."""
+    drawn = [_draw(graph, options, regime) for regime in regimes]
+    ran = run_all_ways(library, metadata, drawn, options.threads, options.time_limit_s)
     decided = [0.0] * len(graph.outputs)
     worst = 0.0
-    # Small inputs share a child; a large set has one of its own, or memory would hold them all at once.
-    together = max(1, SHARED_ELEMENTS // max(elements, 1))
-    while waiting:
-        some, waiting = waiting[:together], waiting[together:]
-        tried += some
-        drawn = [_draw(graph, options, regime) for regime in some]
-        ran = run_all_ways(library, metadata, drawn, options.threads, options.time_limit_s)
-        for regime, inputs, runs in zip(some, drawn, ran, strict=True):
-            _compare_runs(regime, runs)
-            oracle = evaluate_with_bounds(graph, inputs)
-            verdict = judge_by(graph, oracle, runs.outputs)
-            if not verdict.ok and reference is not None:
-                peers = [np.asarray(result) for result in reference(inputs)]
-                verdict = judge_by(graph, oracle, runs.outputs, peers)
-            if not verdict.ok:
-                raise CheckFailedError(f"{regime.value} inputs: {verdict}")
-            worst = max([worst, *(output.largest_ratio for output in verdict.outputs)])
-            decided = [max(one, output.decided) for one, output in zip(decided, verdict.outputs, strict=True)]
-        if not waiting and Regime.UNIT not in tried and min(decided, default=1.0) < DECIDED_SHARE:
-            waiting = [Regime.UNIT]
-    return CheckReport(True, tuple(regime.value for regime in tried), worst, False)
+    for regime, inputs, runs in zip(regimes, drawn, ran, strict=True):
+        _compare_runs(regime, runs)
+        oracle = evaluate_with_bounds(graph, inputs)
+        verdict = judge_by(graph, oracle, runs.outputs)
+        if not verdict.ok and reference is not None:
+            peers = [np.asarray(result) for result in reference(inputs)]
+            verdict = judge_by(graph, oracle, runs.outputs, peers)
+        if not verdict.ok:
+            raise CheckFailedError(f"{regime.value} inputs: {verdict}")
+        worst = max([worst, *(output.largest_ratio for output in verdict.outputs)])
+        decided = [max(one, output.decided) for one, output in zip(decided, verdict.outputs, strict=True)]
+    return Part(tuple(regimes), worst, tuple(decided))
 
 
 def _draw(graph: Graph, options: CheckOptions, regime: Regime) -> list[Array]:

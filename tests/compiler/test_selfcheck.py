@@ -193,7 +193,7 @@ def stumble() -> CheckReport:
 
 def test_checks_side_by_side_tell_what_became_of_them() -> None:
     with checkers(2) as room:
-        done: list[Check] = [room.start(report) for _ in range(5)]
+        done: list[Check[CheckReport]] = [room.start(report) for _ in range(5)]
         failed, died, stumbled = room.start(fail), room.start(die), room.start(stumble)
         assert all(check.result() == report() for check in done)
         with pytest.raises(CheckFailedError, match="output 0 is wrong"):
