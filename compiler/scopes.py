@@ -98,7 +98,7 @@ def identify(
                         continue
                     if not graph.contract(a, b):
                         continue
-                    size[a] += size[b]
+                    size[graph.find(a)] = size[a] + size[b]
                 if not visited[neighbour]:
                     visited[neighbour] = True
                     queue.append(neighbour)
@@ -144,7 +144,7 @@ def _stitch_remotely(
     merged: list[int] = []
     bound = caps.remote_nodes if caps.remote_nodes is not None else caps.nodes
     for root in roots:
-        for host in merged:
+        for place, host in enumerate(merged):
             if keys[host] != keys[root] or (bound is not None and size[host] + size[root] > bound):
                 continue
             if below[host] >> root & 1 or below[root] >> host & 1:
@@ -155,8 +155,8 @@ def _stitch_remotely(
                 if below[node] & mask:
                     below[node] |= joined | mask
             below[host] = below[root] = joined
-            size[host] += size[root]
-            graph.merge(host, root)
+            size[host] = size[root] = size[host] + size[root]
+            merged[place] = graph.merge(host, root)
             break
         else:
             merged.append(root)
@@ -213,9 +213,9 @@ class _ContractedGraph:
         self._absorb(producer, consumer)
         return True
 
-    def merge(self, first: int, second: int) -> None:
-        """Merges two roots that no path connects; `first` stays a root."""
-        self._absorb(first, second)
+    def merge(self, first: int, second: int) -> int:
+        """Merges two roots that no path connects; returns the one that stays a root."""
+        return self._absorb(first, second)
 
     def _reaches_around(self, source: int, target: int) -> bool:
         limit = self.rank[target]
@@ -230,7 +230,10 @@ class _ContractedGraph:
                     stack.append(following)
         return False
 
-    def _absorb(self, kept: int, gone: int) -> None:
+    def _absorb(self, kept: int, gone: int) -> int:
+        """Makes two roots one; the edges of the one that has fewer move, so that large sets stay cheap to grow."""
+        if len(self.producers[kept]) + len(self.consumers[kept]) < len(self.producers[gone]) + len(self.consumers[gone]):
+            kept, gone = gone, kept
         self.parent[gone] = kept
         producers, consumers = self.producers[gone], self.consumers[gone]
         self.producers[gone], self.consumers[gone] = set(), set()
@@ -240,8 +243,11 @@ class _ContractedGraph:
         for consumer in consumers:
             self.producers[consumer].discard(gone)
             self._insert_edge(kept, consumer)
+        return kept
 
     def _insert_edge(self, producer: int, consumer: int) -> None:
+        if consumer in self.consumers[producer]:
+            return
         self.consumers[producer].add(consumer)
         self.producers[consumer].add(producer)
         if self.rank[producer] < self.rank[consumer]:

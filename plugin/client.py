@@ -54,6 +54,15 @@ class CompileClient:
     def pid(self) -> int | None:
         return self._process.pid if self._process is not None else None
 
+    def prepare(self) -> None:
+        """Starts the service ahead of the first request, so that its start is not waited for."""
+        with self._lock:
+            if self._socket is None and not self._closed and self._restarts == 0:
+                try:
+                    self._start()
+                except OSError:
+                    pass  # the first request tries again, and says it
+
     def compile(self, cluster: str, body: bytes, inputs: object, answered: Callable[[Answer], None]) -> None:
         self._submit({"cluster": cluster, "body": base64.b64encode(body).decode(), "inputs": inputs}, answered)
 

@@ -29,6 +29,8 @@ from .switch import Arm
 TICK_MS = 200
 GENERATIONS = 4
 """Most stitched graphs of one program: the first, and those split around operators that could not be lowered."""
+VERIFY_PATIENCE = 10
+"""Most steps of the verify phase, as a multiple of those that a kernel needs."""
 JUDGED_PAIRS = 24
 """Latest pairs by which it is decided whether stitching pays."""
 
@@ -56,6 +58,9 @@ class Executable:
     hlo: str = ""
     good_at_step: int = -1
     verify_target: int = 0
+    calls_seen: int = 0
+    idle_steps: int = 0
+    """Steps of the verify phase since it was last called."""
 
 
 class Job:
@@ -197,8 +202,9 @@ class Job:
         elif phase is Phase.BASELINE:
             if program.baseline_is_done():
                 program.enter(Phase.VERIFY)
-                self._wake()
+                self._move_states()  # here and now: left to our own thread, it would cost a step more
         elif phase is Phase.VERIFY:
+            self._move_states()
             self._wake()
             if self._verified(program):
                 self._enter_stitched(program)
@@ -225,7 +231,23 @@ class Job:
         return [e for e in list(self.executables.values()) if e.program is program]
 
     def _verified(self, program: Program) -> bool:
-        return not any(e.state in ("ready", "verify") for e in self._executables_of(program))
+        """Whether nothing is left to wait for: every kernel that the job still calls has been compared often enough.
+
+        A shape that came once (a length, the number of distinct words of a batch) may never come again, and a kernel under
+        suspicion starts anew each time: neither holds the others up. They are verified later, in the stitched phase.
+        """
+        assert self.native is not None
+        waiting = False
+        for executable in self._executables_of(program):
+            if executable.state not in ("ready", "verify"):
+                continue
+            seen = self.native.statistics(executable.signature)
+            calls = seen.fallback_calls + seen.verify_calls
+            executable.idle_steps = 0 if calls != executable.calls_seen else executable.idle_steps + 1
+            executable.calls_seen = calls
+            waiting |= executable.idle_steps < self.settings.verify_steps
+        patience = VERIFY_PATIENCE * self.settings.verify_steps
+        return not waiting or program.phase_steps >= patience
 
     def _enter_stitched(self, program: Program) -> None:
         running = [e for e in self._executables_of(program) if e.state == "stitched"]
@@ -266,9 +288,19 @@ class Job:
 
     def _work(self) -> None:
         assert self.native is not None
+        if self.settings.mode == "auto":
+            self._prepare_service()
         while not self._closing and HEALTH.good:
             request = self.native.next_request(TICK_MS if self._lively() else 5 * TICK_MS)
             self._tick(request)
+
+    @contained(None)
+    def _prepare_service(self) -> None:
+        """Waits until a program runs its first step, then starts the service while TensorFlow traces it."""
+        while not self.programs and not self._closing:
+            time.sleep(TICK_MS / 1e3)
+        if any(program.phase is Phase.WARM_UP for program in self.programs):
+            self.client.prepare()
 
     def _lively(self) -> bool:
         return any(program.phase in (Phase.TRACE, Phase.COMPILE, Phase.VERIFY) for program in self.programs)

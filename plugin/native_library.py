@@ -178,7 +178,10 @@ def _run_all(commands: Sequence[Sequence[str]]) -> None:
 
 @dataclass(frozen=True)
 class SignatureStatistics:
-    """Counters of one executable. Errors are those of comparisons with TensorFlow's own results."""
+    """Counters of one executable. Errors are those of comparisons with TensorFlow's own results.
+
+    fallback_ns, kernel_ns: sums over `timed_calls` verified calls, in which both ran on the same tensors one after the other.
+    """
 
     state: int
     fallback_calls: int
@@ -186,6 +189,9 @@ class SignatureStatistics:
     stitched_calls: int
     mismatches: int
     last_good_step: int
+    timed_calls: int
+    fallback_ns: int
+    kernel_ns: int
     worst_ratio: float
     largest_error: float
 
@@ -337,7 +343,7 @@ class NativeLibrary:
         self._c.stitchfleet_begin_step(step, stride, offset)
 
     def statistics(self, signature: int) -> SignatureStatistics:
-        integers, reals = (ctypes.c_int64 * 6)(), (ctypes.c_double * 2)()
+        integers, reals = (ctypes.c_int64 * 9)(), (ctypes.c_double * 2)()
         if self._c.stitchfleet_statistics(signature, integers, reals):
             raise KeyError(signature)
         return SignatureStatistics(*integers, *reals)

@@ -40,8 +40,9 @@ class Phase(enum.Enum):
     REVERTED = "reverted"
 
 
-MIN_BASELINE_STEPS = 4
-"""The shortest baseline. It only tells whether anything is badly off; the saving is estimated from the paired blocks."""
+MIN_BASELINE_STEPS = 2
+"""The shortest baseline. It only tells whether anything is badly off; the saving is estimated from the paired blocks, which begin
+with the stitched phase: a longer baseline would only delay it."""
 
 
 MAX_KEPT = 2048

@@ -138,6 +138,8 @@ def cluster_facts(job: Job) -> Iterable[dict[str, Any]]:
                     }
                     if seen
                     else {},
+                    "fallback_us": _mean_us(seen.fallback_ns, seen.timed_calls) if seen else None,
+                    "kernel_us": _mean_us(seen.kernel_ns, seen.timed_calls) if seen else None,
                     "mismatches": seen.mismatches if seen else 0,
                     "largest_error": seen.largest_error if seen else None,
                     "error_over_tolerance": seen.worst_ratio if seen else None,
@@ -156,6 +158,10 @@ def cluster_facts(job: Job) -> Iterable[dict[str, Any]]:
             "gave_up_on_shapes": gave_up,
             "executables": executables,
         }
+
+
+def _mean_us(total_ns: int, calls: int) -> float | None:
+    return round(total_ns / calls / 1e3, 1) if calls else None
 
 
 def _overall(states: set[str]) -> str:

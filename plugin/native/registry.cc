@@ -216,7 +216,8 @@ int stitchfleet_allow(int signature_id, int output, double absolute) {
   return 0;
 }
 
-// state, fallback calls, verify calls, stitched calls, mismatches, last good step | worst ratio, largest error.
+// state, fallback calls, verify calls, stitched calls, mismatches, last good step, timed calls, their nanoseconds in the fallback and
+// in the kernel | worst ratio, largest error.
 int stitchfleet_statistics(int signature_id, int64_t* integers, double* reals) {
   Signature* signature = Registry::Get().signature(signature_id);
   if (signature == nullptr) return 1;
@@ -226,6 +227,9 @@ int stitchfleet_statistics(int signature_id, int64_t* integers, double* reals) {
   integers[3] = static_cast<int64_t>(signature->stitched_calls.load());
   integers[4] = static_cast<int64_t>(signature->mismatches.load());
   integers[5] = signature->last_good_step.load();
+  integers[6] = signature->timed_calls.load();
+  integers[7] = signature->fallback_ns.load();
+  integers[8] = signature->kernel_ns.load();
   reals[0] = signature->worst_ratio.load();
   reals[1] = signature->largest_error.load();
   return 0;

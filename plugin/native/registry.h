@@ -58,6 +58,7 @@ struct Signature {
   std::atomic<uint64_t> fallback_calls{0}, verify_calls{0}, stitched_calls{0}, mismatches{0};
   std::atomic<int64_t> last_good_step{-1};
   std::atomic<double> worst_ratio{0.0}, largest_error{0.0};
+  std::atomic<int64_t> timed_calls{0}, fallback_ns{0}, kernel_ns{0};  // where both ran on the same tensors, one after the other
 
   void ObserveError(double ratio, double error) {
     RaiseTo(worst_ratio, ratio);

@@ -21,22 +21,21 @@
 #include <vector>
 
 #include "compare.h"
+#include "fallback_function.h"
 #include "parallel_for.h"
 #include "registry.h"
 #include "variables.h"
-#include "tensorflow/core/framework/function.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tensorflow/core/framework/resource_var.h"
 #include "tensorflow/core/framework/shape_inference.h"
+#include "tensorflow/core/platform/env_time.h"
 
 namespace stitchfleet {
 namespace {
 
 using tensorflow::AsyncOpKernel;
-using tensorflow::FunctionDefLibrary;
-using tensorflow::FunctionLibraryDefinition;
 using tensorflow::FunctionLibraryRuntime;
 using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
@@ -91,15 +90,11 @@ class StitchOp : public AsyncOpKernel {
     OP_REQUIRES_OK(c, c->GetAttr("body", &body));
     OP_REQUIRES_OK(c, c->GetAttr("cluster", &cluster));
     OP_REQUIRES_OK(c, c->GetAttr("value_args", &value_args_));
-    FunctionDefLibrary library;
-    OP_REQUIRES(c, library.ParseFromString(body) && library.function_size() > 0,
-                tensorflow::errors::InvalidArgument("stitchfleet: the cluster ", cluster, " carries no readable body"));
-    function_name_ = library.function(0).signature().name();
+    OP_REQUIRES_OK(c, FallbackFunction::Shared(c->function_library(), cluster, body, &fallback_));
     if (type_string() == "StitchfleetUpdate") {
       OP_REQUIRES_OK(c, c->GetAttr("variable_args", &variable_args_));
       OP_REQUIRES_OK(c, c->GetAttr("written_args", &written_args_));
     }
-    library_ = std::make_unique<FunctionLibraryDefinition>(tensorflow::OpRegistry::Global(), library);
     cluster_ = Registry::Get().FindOrCreateCluster(cluster);
   }
 
@@ -235,7 +230,7 @@ class StitchOp : public AsyncOpKernel {
     FunctionLibraryRuntime* runtime = ctx->function_library();
     OP_REQUIRES_ASYNC(ctx, runtime != nullptr, tensorflow::errors::FailedPrecondition("stitchfleet: no function runtime here"), done);
     FunctionLibraryRuntime::Handle handle;
-    OP_REQUIRES_OK_ASYNC(ctx, Instantiate(ctx, runtime, &handle), done);
+    OP_REQUIRES_OK_ASYNC(ctx, fallback_->Instantiate(runtime, ctx->device()->name(), &handle), done);
     FunctionLibraryRuntime::Options options(ctx->step_id());
     options.step_container = ctx->step_container();
     options.cancellation_manager = ctx->cancellation_manager();
@@ -250,19 +245,21 @@ class StitchOp : public AsyncOpKernel {
     if (verify != nullptr) variables.Hold();
     auto held = std::make_shared<Variables>(std::move(variables));
     auto results = std::make_shared<std::vector<Tensor>>();
+    const uint64_t start = verify == nullptr ? 0 : tensorflow::EnvTime::NowNanos();
     runtime->Run(options, handle, arguments, results.get(),
-                 [this, ctx, verify, held, results, done = std::move(done)](const absl::Status& status) {
+                 [this, ctx, verify, held, results, start, done = std::move(done)](const absl::Status& status) {
       if (!status.ok()) {
         ctx->SetStatus(status);
       } else {
-        if (verify != nullptr) Verify(ctx, *verify, *held, *results);
+        if (verify != nullptr) Verify(ctx, *verify, *held, *results, tensorflow::EnvTime::NowNanos() - start);
         for (size_t i = 0; i < results->size(); ++i) ctx->set_output(i, (*results)[i]);
       }
       done();
     });
   }
 
-  void Verify(OpKernelContext* ctx, Signature& signature, Variables& variables, const std::vector<Tensor>& results) {
+  void Verify(OpKernelContext* ctx, Signature& signature, Variables& variables, const std::vector<Tensor>& results,
+              uint64_t fallback_ns) {
     const Executable* executable = signature.executable.load(std::memory_order_acquire);
     if (!Fits(ctx, executable) || static_cast<int>(results.size()) != ctx->num_outputs()) return;
     std::vector<Tensor> expected = results;
@@ -275,7 +272,13 @@ class StitchOp : public AsyncOpKernel {
       outputs.push_back(const_cast<char*>(output.tensor_data().data()));
       mismatch->actual.push_back(std::move(output));
     }
+    const uint64_t start = tensorflow::EnvTime::NowNanos();
     if (!Launch(ctx, *executable, outputs, variables).ok()) return;
+    if (signature.verify_calls.load(std::memory_order_relaxed) > 0) {  // the first call instantiates the fallback
+      signature.kernel_ns.fetch_add(tensorflow::EnvTime::NowNanos() - start, std::memory_order_relaxed);
+      signature.fallback_ns.fetch_add(fallback_ns, std::memory_order_relaxed);
+      signature.timed_calls.fetch_add(1, std::memory_order_relaxed);
+    }
     bool agree = true;
     for (size_t i = 0; i < expected.size(); ++i) {
       const Comparison comparison = Compare(expected[i], mismatch->actual[i], executable->outputs[i].tolerance);
@@ -297,33 +300,11 @@ class StitchOp : public AsyncOpKernel {
     Registry::Get().ReportMismatch(signature, std::move(mismatch));
   }
 
-  absl::Status Instantiate(OpKernelContext* ctx, FunctionLibraryRuntime* runtime, FunctionLibraryRuntime::Handle* handle) {
-    {
-      tensorflow::tf_shared_lock lock(mutex_);
-      for (const auto& known : handles_) {
-        if (known.first == runtime) {
-          *handle = known.second;
-          return absl::OkStatus();
-        }
-      }
-    }
-    FunctionLibraryRuntime::InstantiateOptions options;
-    options.lib_def = library_.get();  // self-contained: a plugin optimizer cannot add functions to the graph's own library
-    options.target = ctx->device()->name();
-    TF_RETURN_IF_ERROR(runtime->Instantiate(function_name_, tensorflow::AttrSlice(), options, handle));
-    tensorflow::mutex_lock lock(mutex_);
-    handles_.emplace_back(runtime, *handle);
-    return absl::OkStatus();
-  }
-
   static constexpr size_t kMaxValueArgumentBytes = 512;  // shapes, axes and permutations are some tens of bytes
 
   std::vector<int> value_args_, variable_args_, written_args_;
-  std::string function_name_;
-  std::unique_ptr<FunctionLibraryDefinition> library_;
+  std::shared_ptr<FallbackFunction> fallback_;
   Cluster* cluster_ = nullptr;
-  tensorflow::mutex mutex_;
-  std::vector<std::pair<FunctionLibraryRuntime*, FunctionLibraryRuntime::Handle>> handles_;
 };
 
 REGISTER_KERNEL_BUILDER(Name("StitchfleetStitch").Device(tensorflow::DEVICE_CPU), StitchOp);

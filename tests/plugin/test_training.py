@@ -34,6 +34,21 @@ def test_keras_fit_with_a_smaller_last_batch_is_stitched_at_both_sizes(run_job: 
     assert relative_difference(job.result, plain.result) < 1e-3
 
 
+@pytest.mark.slow
+def test_shapes_that_come_once_do_not_hold_the_job_in_its_verify_phase(run_job: RunJob, run_plain: RunJob) -> None:
+    job = run_job("rare_shapes.py", "300", COLD, environment=QUICK)
+    assert job.code == 0, job.err
+    assert main_program(job)["phase"] == "stitched", job.err
+    once = [
+        entry
+        for cluster in job.summary["clusters"]
+        for entry in cluster["executables"]
+        if sum(entry["calls"].values()) == 1
+    ]
+    assert once, "every shape came twice: the test does not test what it says"
+    assert relative_difference(job.result, run_plain("rare_shapes.py", "300", "0").result) < 1e-3
+
+
 def test_a_monitored_session_with_its_default_hooks_is_stitched(run_job: RunJob, run_plain: RunJob) -> None:
     job = run_job("monitored.py", "400", "", COLD, environment=QUICK)
     assert job.code == 0, job.err
