@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from . import kernels_cpu, machine
+from . import idle, kernels_cpu, machine
 from .contestants import (
     CONTESTANTS,
     DEFAULT_CONTESTANTS,
@@ -180,6 +180,8 @@ def main(words: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if words is None else words)
     if words[:1] == ["--kernels-cpu"]:
         return kernels_cpu.main(words[1:])
+    if words[:1] == ["--idle"]:
+        return idle.main(words[1:])
     parser = build_parser()
     arguments = parser.parse_args(words)
     try:

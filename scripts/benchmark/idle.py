@@ -8,6 +8,7 @@ processes of its own beside the job (the shipper) is told apart, as its CPU seco
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import os
@@ -18,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -114,7 +116,11 @@ def measure() -> dict[str, Any]:
     return {"figures": json.loads(shown.stdout.splitlines()[-1])}
 
 
-def main() -> int:
+def main(words: Sequence[str] = ()) -> int:
+    """`scripts/bench --idle [--json FILE]`. Exit code 0, or 2 for a mistake on the command line."""
+    parser = argparse.ArgumentParser(prog="scripts/bench --idle", description="What an idle plugin costs an iteration.")
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write the figures there")
+    arguments = parser.parse_args(list(words))
     print(
         f"one process, by turns through the plugin and beneath it, {SECONDS_PER_STEP_SIZE:.0f} s for each size of step"
     )
@@ -124,6 +130,8 @@ def main() -> int:
         interval = f"{row['low']:+.2%} to {row['high']:+.2%}"
         cost = f"{row['cost']:>+8.2%}  {interval:<18}"
         print(f"{row['step']:>8} {row['pairs']:>7} {row['plain_ms']:>9.2f} {cost} {row['wrapper_us']:>8.1f} us")
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps(measured, indent=2) + "\n")
     return 0
 
 
