@@ -96,6 +96,7 @@ class Job:
         HEALTH.on_failure.append(lambda reason: self.records.event("switched-off", reason))
         if native is not None:
             native.set_rewrite(self.stitcher.offered)
+            self.stitcher.mark_of_offered = native.arm_mark
             self._start_worker()
         self.pid = os.getpid()
 

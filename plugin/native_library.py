@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # `stitchfleet run` must be able to start a job where there i
     import numpy.typing as npt
 
 SOURCES = pathlib.Path(__file__).parent / "native"
-UNITS = ("compare.cc", "registry.cc", "graph_optimizer.cc", "stitch_op.cc", "random_stream.cc")
+UNITS = ("compare.cc", "registry.cc", "graph_optimizer.cc", "stitch_op.cc", "random_stream.cc", "arm_mark.cc")
 BUILD_SECONDS = 600
 
 Rewrite = Callable[[bytes, list[str]], bytes | None]
@@ -245,6 +245,7 @@ class NativeLibrary:
         c.stitchfleet_mismatch_facts.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
         c.stitchfleet_mismatch_tensor.restype = ctypes.c_void_p
         c.stitchfleet_begin_step.argtypes = [ctypes.c_int64, ctypes.c_int, ctypes.c_int]
+        c.stitchfleet_arm_mark.restype = ctypes.c_char_p
         c.stitchfleet_allow.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_double]
         c.stitchfleet_enable_cluster.argtypes = [ctypes.c_char_p, ctypes.c_int]
         c.stitchfleet_cluster_statistics.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
@@ -275,6 +276,11 @@ class NativeLibrary:
 
         self._callback = _REWRITE(offered)
         self._c.stitchfleet_set_rewrite(self._callback)
+
+    def arm_mark(self) -> str:
+        """Within `rewrite`: the mark of the nested function whose body is offered (nested_calls.py), "" for any other graph."""
+        found: bytes = self._c.stitchfleet_arm_mark()
+        return found.decode()
 
     def next_request(self, timeout_ms: int) -> dict[str, object] | None:
         pointer = self._c.stitchfleet_next_request(timeout_ms)

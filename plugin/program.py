@@ -117,7 +117,9 @@ class Program:
         self._disturbed_ns = 0
         self._disturbed_steps = 0
         self.plan: ClusterPlan | None = None
-        self.cluster_count = 0
+        """Of its own graph; those of the functions that it calls and TensorFlow does not inline are in `nested_plans`."""
+        self.nested_plans: dict[str, tuple[ClusterPlan, int]] = {}
+        self._own_clusters = 0
         self.excluded_ops: frozenset[str] = frozenset()
         """Operators that were kept out of its clusters because they could not be lowered."""
         self.writes_variables = False
@@ -132,7 +134,22 @@ class Program:
         """The clusters of one graph of this program: its latest one, or the largest of several (other shapes)."""
         newer = excluded_ops != self.excluded_ops
         if self.plan is None or newer or len(plan.clusters) >= len(self.plan.clusters):
-            self.plan, self.cluster_count, self.excluded_ops = plan, count, excluded_ops
+            self.plan, self._own_clusters, self.excluded_ops = plan, count, excluded_ops
+
+    def note_nested_plan(self, function: str, plan: ClusterPlan, count: int) -> None:
+        """The clusters in the body of a function that it calls (any thread of TensorFlow's)."""
+        self.nested_plans[function] = (plan, count)
+
+    @property
+    def cluster_count(self) -> int:
+        """Clusters in its own graph and in the functions that it calls."""
+        return self._own_clusters + sum(count for _, count in list(self.nested_plans.values()))
+
+    @property
+    def plans(self) -> list[ClusterPlan]:
+        """Those of its own graph and of the functions that it calls."""
+        own = [] if self.plan is None else [self.plan]
+        return own + [plan for plan, _ in list(self.nested_plans.values())]
 
     def refuse(self, reason: str) -> None:
         """The program stays plain."""

@@ -1,0 +1,59 @@
+// Which arm a nested function's graph belongs to.
+//
+// A function that TensorFlow does not inline (every Keras LSTM and GRU) is instantiated by the kernel of its call node, on one of
+// TensorFlow's own threads, with the ConfigProto in the node's attribute: nothing there knows the step's thread. But a ConfigProto
+// may name optimizers with parameters. In the stitched arm each call node names this one, with the arm's mark; it lives exactly
+// as long as one run of TensorFlow's graph optimizers over that body, on the thread that then offers the body to the plugin. It
+// changes nothing in the graph.
+
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "tensorflow/core/grappler/optimizers/custom_graph_optimizer.h"
+#include "tensorflow/core/grappler/optimizers/custom_graph_optimizer_registry.h"
+#include "tensorflow/core/protobuf/rewriter_config.pb.h"
+
+namespace {
+
+thread_local std::string t_mark;
+
+}  // namespace
+
+namespace tensorflow {
+namespace grappler {
+
+class StitchfleetArmMark : public CustomGraphOptimizer {
+ public:
+  // One run may start another on the same thread before it ends: the marks form a stack.
+  ~StitchfleetArmMark() override { t_mark = std::move(outer_); }
+
+  std::string name() const override { return "stitchfleet_arm_mark"; }
+  bool UsesFunctionLibrary() const override { return false; }
+
+  absl::Status Init(const RewriterConfig_CustomGraphOptimizer* config) override {
+    if (config == nullptr) return absl::OkStatus();
+    const auto found = config->parameter_map().find("mark");
+    if (found != config->parameter_map().end()) t_mark = std::string(found->second.s());
+    return absl::OkStatus();
+  }
+
+  absl::Status Optimize(Cluster*, const GrapplerItem&, GraphDef*) override {
+    return absl::AbortedError("stitchfleet: a mark changes nothing");
+  }
+
+ private:
+  std::string outer_ = t_mark;
+};
+
+REGISTER_GRAPH_OPTIMIZER_AS(StitchfleetArmMark, "stitchfleet_arm_mark");
+
+}  // namespace grappler
+}  // namespace tensorflow
+
+extern "C" {
+
+// The mark of the graph that is being offered on this thread; "" for one without. Valid until the callback returns.
+const char* stitchfleet_arm_mark() { return t_mark.c_str(); }
+
+}  // extern "C"
