@@ -6,13 +6,15 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import random_streams, rewrite, switch
+from . import nested_calls, random_streams, rewrite, switch
 from .clusters import Cluster, ClusterPlan, find_clusters
 from .containment import contained
 from .placed_graph import OpDefinitions, PlacedGraph
+from .program import Program
 from .settings import Settings
 from .switch import Arm
 from .updates import VARIABLE_OPS
@@ -47,12 +49,19 @@ class Stitcher:
         self.seconds = 0.0
         self.empty = settings.mode == "alternate"
         """True: the stitched arm gets no Stitch ops (a self-test of the switch)."""
+        self.mark_of_offered: Callable[[], str] = lambda: ""
+        """The mark of the graph that is being offered on this thread (nested_calls.py); "" for one without."""
+        self._programs: dict[str, Program] = {}
+        """By name: those whose calls have been marked."""
         self._lock = threading.Lock()
         self._definitions: OpDefinitions | None = None
 
     @contained(None)
     def offered(self, data: bytes, preserve: list[str]) -> bytes | None:
         """The rewritten GraphDef, or None to leave the graph as it is."""
+        mark = self.mark_of_offered()
+        if mark:
+            return self._offered_nested(data, preserve, nested_calls.Mark.decode(mark))
         program, arm = switch.current()
         if program is None:
             return None
@@ -71,14 +80,40 @@ class Stitcher:
             program.refuse(f"the function {nested[0]} that it calls has a seeded random operator of its own")
         elif blocked:
             program.refuse(f"seeded random operator {blocked[0]} cannot share its stream between the arms")
-        elif arm is Arm.STITCHED and not self.empty and not any(node.op in rewrite.OUR_OPS for node in graph.node):
-            stitched = self._stitch(graph, set(preserve), program)
+        elif arm is Arm.STITCHED:
+            stitched = self._stitched_arm(graph, set(preserve), program)
             if stitched is not None:
                 graph, changed = stitched, True
         self.seconds += time.perf_counter() - start
         return bytes(graph.SerializeToString()) if changed else None
 
-    def _stitch(self, graph: Any, preserve: set[str], program: Any) -> Any | None:
+    def _offered_nested(self, data: bytes, preserve: list[str], mark: nested_calls.Mark) -> bytes | None:
+        """The body of a function that the stitched arm calls, on one of TensorFlow's threads."""
+        from tensorflow.core.framework import graph_pb2
+
+        program = self._programs.get(mark.program)
+        if program is None:
+            return None
+        start = time.perf_counter()
+        graph: Any = graph_pb2.GraphDef()
+        graph.ParseFromString(data)
+        program.writes_variables |= any(node.op.startswith(_WRITES) for node in graph.node)
+        stitched = self._stitched_arm(graph, set(preserve), program, mark.function)
+        self.seconds += time.perf_counter() - start
+        return None if stitched is None else bytes(stitched.SerializeToString())
+
+    def _stitched_arm(self, graph: Any, preserve: set[str], program: Program, function: str = "") -> Any | None:
+        """The graph as the stitched arm has it: its calls marked, its clusters stitched; None where there are neither."""
+        marked = nested_calls.mark_calls(graph, program.name, program.generation)
+        if marked:
+            self._programs[program.name] = program
+        stitched = None
+        if not self.empty and not any(node.op in rewrite.OUR_OPS for node in graph.node):
+            stitched = self._stitch(graph, preserve, program, function)
+        return graph if marked and stitched is None else stitched
+
+    def _stitch(self, graph: Any, preserve: set[str], program: Program, function: str) -> Any | None:
+        """`function`: the name of the nested function whose body it is, "" for the program's own graph."""
         with self._lock:
             if self._definitions is None:
                 self._definitions = OpDefinitions()
@@ -86,7 +121,7 @@ class Stitcher:
         rewrite.free_constants(graph)
         placed = PlacedGraph(graph)
         fetched = preserve
-        if program.kind == "function":
+        if program.kind == "function" or function:
             # Of a function TensorFlow names every operator with effects; what leaves it goes through _Retval.
             fetched = preserve - {node.name for node in placed.nodes if node.op in VARIABLE_OPS}
         plan: ClusterPlan = find_clusters(
@@ -99,7 +134,10 @@ class Stitcher:
             for name in {cluster.name for cluster in clusters}:
                 scopes = [cluster.scope for cluster in clusters if cluster.name == name]
                 self.clusters[name].instances, self.clusters[name].scopes = len(scopes), scopes
-        program.note_plan(plan, len(clusters), frozenset(self.excluded_ops))
+        if function:
+            program.note_nested_plan(function, plan, len(clusters))
+        else:
+            program.note_plan(plan, len(clusters), frozenset(self.excluded_ops))
         return rewrite.apply_clusters(placed, self._definitions, clusters, preserve) if clusters else None
 
     def _switched_off(self, name: str) -> bool:

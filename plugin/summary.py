@@ -175,12 +175,11 @@ def stayed_out(job: Job) -> dict[str, dict[str, int]]:
     """Reason -> operator -> count, over the programs' graphs."""
     found: dict[str, dict[str, int]] = {}
     for program in job.programs:
-        if program.plan is None:
-            continue
-        for reason, ops in program.plan.left_out.items():
-            target = found.setdefault(reason, {})
-            for op, count in ops.items():
-                target[op] = target.get(op, 0) + count
+        for plan in program.plans:
+            for reason, ops in plan.left_out.items():
+                target = found.setdefault(reason, {})
+                for op, count in ops.items():
+                    target[op] = target.get(op, 0) + count
     return found
 
 
