@@ -19,12 +19,14 @@ from stitchfleet.compiler import scopes
 
 from . import control_flow, updates
 from .bodies import BodyBuilder
-from .placed_graph import OpDefinitions, PlacedGraph, Port
-from .tf_ops import KERNEL_DTYPES, MAX_CONST_BYTES, RULES, OpRule, why_not
+from .placed_graph import GraphNode, OpDefinitions, PlacedGraph, Port
+from .step_graph import StepGraph
+from .tf_ops import KERNEL_DTYPES, MAX_CONST_BYTES, RULES, UNCOUNTED, OpRule, why_not
 
 MAX_ARGUMENTS = 512
 MAX_UPDATE_ARGUMENTS = 4096
 """An update has four tensors for each variable of the model."""
+AT_THE_BORDER = "renames or reshapes at a cluster's border"
 _APPLY_RULE, _ASSIGN_RULE, _READ_RULE = OpRule(weight=8), OpRule(), OpRule(weight=0)
 
 
@@ -53,7 +55,6 @@ class Cluster:
     written: tuple[int, ...] = ()
     """Those that the cluster writes: `body` has their new values as its last results, after `results`."""
 
-
     @property
     def all_result_types(self) -> tuple[int, ...]:
         """Types of the kernel's outputs: the op's results, then the new values of the variables."""
@@ -62,14 +63,20 @@ class Cluster:
 
 @dataclass
 class ClusterPlan:
-    """The clusters of one graph and what stayed out: reason -> operator -> count."""
+    """The clusters of one graph and what stayed out: reason -> operator -> count, and the reason of each node by its name."""
 
     clusters: list[Cluster] = field(default_factory=list)
     left_out: dict[str, collections.Counter[str]] = field(default_factory=dict)
+    left_out_nodes: dict[str, str] = field(default_factory=dict)
+    """Every node that is in no cluster; `left_out` counts those among them that compute something."""
     refusals: list[str] = field(default_factory=list)
+    step: StepGraph | None = None
+    """The step as `stitchfleet explain` shows it."""
 
-    def leave_out(self, reason: str, op: str) -> None:
-        self.left_out.setdefault(reason, collections.Counter())[op] += 1
+    def leave_out(self, reason: str, node: GraphNode) -> None:
+        self.left_out_nodes[node.name] = reason
+        if node.op not in UNCOUNTED:
+            self.left_out.setdefault(reason, collections.Counter())[node.op] += 1
 
 
 def find_clusters(
@@ -114,8 +121,8 @@ def find_clusters(
     candidate = [reason is None and i not in taken for i, reason in enumerate(reasons)]
     for node in graph.nodes:
         reason = reasons[node.index]
-        if reason is not None and node.index not in taken and node.op not in ("Const", "_Arg", "_Retval", "NoOp"):
-            plan.leave_out(reason, node.op)
+        if reason is not None and node.index not in taken:
+            plan.leave_out(reason, node)
     found = scopes.identify(
         scopes.Dag(len(graph.nodes), tuple(sorted((a, b) for a, b in contracted if a != b))),
         member=candidate,
@@ -126,6 +133,10 @@ def find_clusters(
         cluster = _make_cluster(graph, definitions, group, min_ops, plan)
         if cluster is not None:
             plan.clusters.append(cluster)
+    taken.update(i for cluster in plan.clusters for i in cluster.members)
+    for node in graph.nodes:
+        if node.index not in taken and node.name not in plan.left_out_nodes:
+            plan.leave_out(AT_THE_BORDER, node)
     return plan
 
 
@@ -184,7 +195,7 @@ def _make_cluster(
     if weight < min_ops:
         if not is_update:
             for i in inside:
-                plan.leave_out("too little work for a kernel of its own", graph.nodes[i].op)
+                plan.leave_out("too little work for a kernel of its own", graph.nodes[i])
         return None
     results = sorted(
         {Port(i, output) for i in inside for consumer, output in graph.consumers[i] if consumer not in inside},
@@ -216,7 +227,7 @@ def _make_cluster(
         if not is_update:
             reason = "depends on nothing that changes" if not arguments else "too many inputs"
             for i in inside:
-                plan.leave_out(reason, graph.nodes[i].op)
+                plan.leave_out(reason, graph.nodes[i])
         return None
     result_types = tuple(_output_type(graph, definitions, port) for port in results)
     values = _value_arguments(graph, inside, arguments)

@@ -12,10 +12,11 @@ from typing import Any
 
 from . import nested_calls, random_streams, rewrite, switch
 from .clusters import Cluster, ClusterPlan, find_clusters
-from .containment import contained
+from .containment import contained, say
 from .placed_graph import OpDefinitions, PlacedGraph
 from .program import Program
 from .settings import Settings
+from .step_graph import StepGraph, make_step_graph
 from .switch import Arm
 from .updates import VARIABLE_OPS
 
@@ -28,6 +29,15 @@ def _function_definition(name: str) -> Any | None:
 
     here = context.context()
     return here.get_function_def(name) if here.has_function(name) else None
+
+
+def _step_graph(placed: PlacedGraph, plan: ClusterPlan, clusters: list[Cluster]) -> StepGraph | None:
+    """For `stitchfleet explain`. A failure costs the picture, not the stitching."""
+    try:
+        return make_step_graph(placed, plan, clusters)
+    except Exception as error:
+        say(f"there will be no picture of this step: {type(error).__name__}: {error}")
+        return None
 
 
 @dataclass
@@ -134,6 +144,7 @@ class Stitcher:
             for name in {cluster.name for cluster in clusters}:
                 scopes = [cluster.scope for cluster in clusters if cluster.name == name]
                 self.clusters[name].instances, self.clusters[name].scopes = len(scopes), scopes
+        plan.step = _step_graph(placed, plan, clusters)
         if function:
             program.note_nested_plan(function, plan, len(clusters))
         else:

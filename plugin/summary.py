@@ -6,13 +6,14 @@ import json
 import pathlib
 import platform
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from .containment import HEALTH, say
 from .memory_watch import peak_bytes
 from .native_library import SignatureStatistics, State
 from .program import Program
+from .step_graph import file_name, joined
 from .switch import Arm
 
 if TYPE_CHECKING:
@@ -24,17 +25,36 @@ FORMAT = 1
 def finish(job: Job) -> None:
     """Writes the summary where the settings ask for it and hands the last records over."""
     job.records.finish(job)
+    steps = _write_step_graphs(job)
     if job.settings.summary is not None:
         try:
             fresh = job.settings.summary.with_name(job.settings.summary.name + ".part")
-            fresh.write_text(json.dumps(make_summary(job), indent=2) + "\n")
+            fresh.write_text(json.dumps(make_summary(job, steps), indent=2) + "\n")
             fresh.replace(job.settings.summary)
         except OSError as error:
             say(f"the summary could not be written: {error}")
 
 
-def make_summary(job: Job) -> dict[str, Any]:
-    """The whole document; times in milliseconds, memory in bytes."""
+def _write_step_graphs(job: Job) -> dict[str, str]:
+    """Program -> the file of its step graph, beside the job's records; only those that could be written."""
+    written = {}
+    for program in job.programs:
+        plans = {"": program.plan, **{function: plan for function, (plan, _) in list(program.nested_plans.items())}}
+        graph = joined({name: plan.step for name, plan in plans.items() if plan is not None and plan.step is not None})
+        if not graph.blocks:
+            continue
+        path = job.records.folder / file_name(program.name)
+        try:
+            graph.write(path, program.name)
+        except OSError as error:
+            say(f"the picture of {program.name}'s step could not be written: {error}")
+        else:
+            written[program.name] = str(path)
+    return written
+
+
+def make_summary(job: Job, steps: Mapping[str, str]) -> dict[str, Any]:
+    """The whole document; times in milliseconds, memory in bytes. steps: program -> the file of its step graph."""
     main = job.main_program
     return {
         "format": FORMAT,
@@ -48,7 +68,9 @@ def make_summary(job: Job) -> dict[str, Any]:
         },
         "health": HEALTH.reason or "good",
         "main": main.name if main else None,
-        "programs": [_program_facts(job, program) for program in job.programs if program.steps],
+        "programs": [
+            _program_facts(job, program, steps.get(program.name)) for program in job.programs if program.steps
+        ],
         "clusters": list(cluster_facts(job)),
         "stayed_out": stayed_out(job),
         "calls": _calls(job),
@@ -68,7 +90,7 @@ def make_summary(job: Job) -> dict[str, Any]:
     }
 
 
-def _program_facts(job: Job, program: Program) -> dict[str, Any]:
+def _program_facts(job: Job, program: Program, step_graph: str | None) -> dict[str, Any]:
     saving = job.records.saving(program)
     measured = {phase.value: durations for phase, durations in program.durations.items()}
     measured["plain blocks"] = program.plain_blocks
@@ -87,6 +109,7 @@ def _program_facts(job: Job, program: Program) -> dict[str, Any]:
         "steps_stitched": program.steps_by_arm[Arm.STITCHED],
         "stitched_after_seconds": program.stitched_after_seconds,
         "clusters": program.cluster_count,
+        "step_graph": step_graph,
         "phases": medians,
         "saving": None
         if saving is None

@@ -86,6 +86,9 @@ MAX_CONST_BYTES = 1024
 # numpy-like element types that kernels have: TensorFlow's DataType numbers of f32 f64 s32 u8 s16 s8 s64 bool bf16 u16 f16 u32 u64.
 KERNEL_DTYPES = frozenset((1, 2, 3, 4, 5, 6, 9, 10, 14, 17, 19, 22, 23))
 
+PRODUCT = "matrix product or convolution"
+UNCOUNTED = frozenset(("Const", "_Arg", "_Retval", "NoOp"))
+"""Operators that nobody misses in a cluster: no work, nor a place where work could be."""
 _COMPUTE = frozenset(
     (
         "MatMul BatchMatMul BatchMatMulV2 BatchMatMulV3 _FusedMatMul _FusedBatchMatMulV2 "
@@ -104,7 +107,7 @@ _PLUMBING = frozenset(
 def why_not(op: str, stateful: bool) -> str:
     """The reason, for people, why an operator without a row stays in TensorFlow."""
     if op in _COMPUTE:
-        return "matrix product or convolution"
+        return PRODUCT
     if op in _PLUMBING:
         return "control flow or plumbing"
     if op.startswith("Horovod"):

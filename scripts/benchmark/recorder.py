@@ -79,55 +79,44 @@ class Members:
         """By node: its operator; in a stitch op or not; the cluster's name; else why not."""
 
     def install(self) -> None:
-        from stitchfleet.plugin import rewrite
-        from stitchfleet.plugin.stitcher import Stitcher
+        from stitchfleet.plugin import stitcher as module
+        from stitchfleet.plugin.clusters import find_clusters
 
-        offered, apply_clusters = Stitcher.offered, rewrite.apply_clusters
-        clusters: dict[str, str] = {}
+        offered = module.Stitcher.offered
+        plans: list[Any] = []
 
-        def watched_apply(graph: Any, definitions: Any, found: Any, *rest: Any, **named: Any) -> Any:
-            for cluster in found:
-                clusters.update((graph.nodes[i].name, cluster.name) for i in cluster.members)
-            return apply_clusters(graph, definitions, found, *rest, **named)
+        def watched_find(graph: Any, *rest: Any, **named: Any) -> Any:
+            plan = find_clusters(graph, *rest, **named)
+            clusters = {graph.nodes[i].name: cluster.name for cluster in plan.clusters for i in cluster.members}
+            plans.append((clusters, plan.left_out_nodes))
+            return plan
 
-        def watched(stitcher: Stitcher, data: bytes, preserve: list[str]) -> bytes | None:
-            clusters.clear()
+        def watched(stitcher: module.Stitcher, data: bytes, preserve: list[str]) -> bytes | None:
+            plans.clear()
             result: bytes | None = offered(stitcher, data, preserve)
-            if clusters and result is not None:
-                self._note(data, result, clusters, set(preserve), stitcher.excluded_ops)
+            if plans and result is not None:
+                self._note(data, result, *plans[-1])
             return result
 
-        setattr(rewrite, "apply_clusters", watched_apply)  # noqa: B010 - by name: mypy will not have a method replaced
-        setattr(Stitcher, "offered", watched)  # noqa: B010
+        setattr(module, "find_clusters", watched_find)  # noqa: B010 - by name: mypy will not have a function replaced
+        setattr(module.Stitcher, "offered", watched)  # noqa: B010
 
-    def _note(
-        self, before: bytes, after: bytes, clusters: dict[str, str], preserve: set[str], excluded: set[str]
-    ) -> None:
+    def _note(self, before: bytes, after: bytes, clusters: dict[str, str], reasons: dict[str, str]) -> None:
         from tensorflow.core.framework import graph_pb2
-
-        from stitchfleet.plugin.placed_graph import OpDefinitions, PlacedGraph
 
         given: Any = graph_pb2.GraphDef.FromString(before)
         made: Any = graph_pb2.GraphDef.FromString(after)
         kept = {node.name for node in made.node}
-        graph, definitions = PlacedGraph(given), OpDefinitions()
-        for node in graph.nodes:
+        for node in given.node:
             fact: dict[str, Any] = {"op": node.op, "stitched": node.name not in kept}
             if fact["stitched"]:
                 fact["cluster"] = clusters.get(node.name) or next(
                     (cluster for part, cluster in clusters.items() if part.startswith(f"{node.name}/")), None
                 )
             else:
-                fact["reason"] = _reason(graph, node, definitions, preserve, excluded)
+                fact["reason"] = reasons.get(node.name, "its cluster is switched off by name")
             self._nodes[node.name] = fact
         self._out.write_text(json.dumps(self._nodes))
-
-
-def _reason(graph: Any, node: Any, definitions: Any, preserve: set[str], excluded: set[str]) -> str:
-    from stitchfleet.plugin import clusters
-
-    reason = clusters._reason_to_stay(graph, node.index, definitions, preserve, excluded)
-    return reason or "could be stitched, but lies in no cluster (too little work beside it, or at a cluster's border)"
 
 
 def main(words: list[str]) -> None:
