@@ -229,6 +229,19 @@ def test_two_jobs_may_share_one_cache_at_once(cache: pathlib.Path, tmp_path: pat
         assert summary["programs"][0]["phase"] == "stitched", err
 
 
+@pytest.mark.slow
+def test_a_cache_on_a_file_system_that_takes_no_files_is_replaced_for_the_job(
+    run_job: RunJob, run_plain: RunJob, tmp_path: pathlib.Path
+) -> None:
+    """/sys takes no files, not even from root, as a read-only disk does not. The private folder is the job's own."""
+    environment = {"TMPDIR": str(tmp_path)}
+    job = run_job("loop.py", "40", with_cache=pathlib.Path("/sys/kernel/stitchfleet"), environment=environment)
+    assert job.code == 0, job.err
+    (line,) = [line for line in job.err.splitlines() if "cannot be written to" in line]
+    assert "/sys/kernel/stitchfleet" in line
+    assert relative_difference(job.result, run_plain("loop.py", "40").result) < 1e-3
+
+
 def test_a_database_that_cannot_be_written_does_not_stop_the_job(
     run_plain: RunJob, cache: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
