@@ -41,6 +41,10 @@ BUNDLE_GROUP: Final = "stitchfleet.bundle_judges"
 """Entry points that can judge a guard's bundle (the compiler knows no framework, whose op a bundle holds): a function
 from the folder to an object with `right: bool` and `line: str`."""
 
+JOB_GROUP: Final = "stitchfleet.job_explainers"
+"""Entry points that can explain a job's summary (JSON; the compiler knows no jobs): a function from the file, and the
+files for a page and a picture or None, to the text to print. It raises ValueError with a line for the user's mistakes."""
+
 TIMED_CALLS: Final = 200
 TIMED_SECONDS: Final = 2.0
 
@@ -129,25 +133,34 @@ class CompileCommand:
 
 
 class ExplainCommand:
-    """`stitchfleet explain FILE|BUNDLE [--svg FILE]`."""
+    """`stitchfleet explain FILE|SUMMARY|BUNDLE [--svg FILE] [--html FILE]`."""
 
     help = (
         "Say what the compiler makes of a file of HLO: what is merged, the scheme of each op and why, the mapping, the bytes\n"
-        "that go through memory; with --svg also as a picture. Of a guard's bundle (a folder): what was compared, where it\n"
-        "differed, and whether the kernel was wrong by the float64 oracle."
+        "that go through memory; with --svg also as a picture. Of a job's summary (`stitchfleet run --summary FILE.json`): its\n"
+        "step, what each cluster saves, what stayed out and why; with --html or --svg also drawn. Of a guard's bundle (a\n"
+        "folder): what was compared, where it differed, and whether the kernel was wrong by the float64 oracle."
     )
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("path", type=Path, metavar="FILE|BUNDLE", help="HLO text or proto, or a bundle's folder")
-        parser.add_argument("--svg", type=Path, metavar="FILE", help="write a picture of groups and phases there")
+        parser.add_argument(
+            "path", type=Path, metavar="PATH", help="HLO text or proto, a job's summary, or a bundle's folder"
+        )
+        parser.add_argument("--svg", type=Path, metavar="FILE", help="write a picture there (of a file or a summary)")
+        parser.add_argument("--html", type=Path, metavar="FILE", help="write a page there (of a summary)")
 
     def run(self, args: argparse.Namespace) -> int:
         with _mistakes("explain") as code:
             if args.path.is_dir():
-                if args.svg is not None:
-                    raise _MistakeError("--svg draws a file of HLO, not a bundle")
+                if args.svg is not None or args.html is not None:
+                    raise _MistakeError("--svg and --html draw a file, not a bundle")
                 _explain_bundle(args.path)
                 return 0
+            if _is_json(args.path):
+                print(_job_text(args))
+                return 0
+            if args.html is not None:
+                raise _MistakeError(f"--html is for a job's summary; {args.path} is none (--svg draws HLO)")
             from .plan import plan_graph
 
             plan = plan_graph(_graph_of(args.path))
@@ -155,6 +168,22 @@ class ExplainCommand:
             if args.svg is not None:
                 args.svg.write_text(plan.to_svg())
         return code[0]
+
+
+def _is_json(path: Path) -> bool:
+    """Whether the file is a JSON object; neither HLO's text nor its proto begins with a brace."""
+    with path.open("rb") as file:
+        return file.read(1) == b"{"
+
+
+def _job_text(args: argparse.Namespace) -> str:
+    explainers = list(metadata.entry_points(group=JOB_GROUP))
+    if not explainers:
+        raise _MistakeError(f"{args.path}: no package of this installation explains jobs")
+    try:
+        return str(explainers[0].load()(args.path, args.html, args.svg))
+    except ValueError as error:
+        raise _MistakeError(str(error)) from None
 
 
 def _emit(text: str, output: Path | None) -> None:
