@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,8 +18,8 @@ from .step_picture import KindTimes, draw, microseconds
 
 FORMAT = 1
 TIMES_NOTE = (
-    "times are of one call, from the calls that were computed both ways; TensorFlow's include the call of a function. They are "
-    "not the step's wall time: operators run side by side"
+    "times are of one call, the mean of the few that were computed both ways; TensorFlow's include the call of a function. Their "
+    "sum is not the step's wall time: operators run side by side"
 )
 
 
@@ -220,11 +221,9 @@ def as_text(story: JobStory) -> list[str]:
     for line in table:
         shown = [text.rjust(w) if k in FIGURES else text.ljust(w) for k, (text, w) in enumerate(zip(line, widths))]
         lines.append(f"  {'  '.join(shown)}".rstrip())
-    lines += [
-        f"  ({TIMES_NOTE}; the error is the largest seen, of what is allowed)",
-        "",
-        "  what stayed in TensorFlow, and why",
-    ]
+    note = f"({TIMES_NOTE}. The error is the largest seen, of what is allowed.)"
+    lines += textwrap.wrap(note, 110, initial_indent="  ", subsequent_indent="   ")
+    lines += ["", "  what stayed in TensorFlow, and why"]
     lines += [f"    {count:>5}  {reason}: {words}" for reason, count, words in reasons(story)]
     lines += ["", "  phases"]
     for phase, facts in story.program["phases"].items():

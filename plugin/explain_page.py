@@ -17,10 +17,11 @@ body { font: 15px/1.5 system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; 
 h1 { font-size: 1.6rem; margin-bottom: .1rem; } h2 { font-size: 1.2rem; margin-top: 1.6rem; }
 .quiet { color: #5a6675; } .small { font-size: 13px; } .loss { color: #c1443c; }
 .beside { display: flex; gap: 2rem; align-items: flex-start; flex-wrap: wrap; }
-.picture { flex: 3 1 640px; min-width: 0; } .facts { flex: 2 1 520px; min-width: 0; overflow-x: auto; }
+.picture { flex: 1 1 760px; min-width: 0; } .facts { flex: 1 1 640px; min-width: 0; }
 .picture svg { width: 100%; height: auto; }
 table { border-collapse: collapse; width: 100%; font-size: 13px; }
 th, td { text-align: left; padding: .25rem .7rem .25rem 0; border-bottom: 1px solid #e6e9ee; vertical-align: top; }
+td.name { white-space: nowrap; } td.file { overflow-wrap: anywhere; }
 td.figure, th.figure { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .chip { display: inline-block; width: .8em; height: .8em; border-radius: 3px; margin-right: .4em; }
 .key span.chip { margin-left: .9em; }
@@ -49,7 +50,9 @@ def as_html(story: JobStory, picture: str) -> str:
         f"<p class='key small'>{key}{_chip('#c3c9d1')}matrix product or convolution (TensorFlow's)</p>",
         "<p class='small quiet'>A coloured box is a cluster, merged into one kernel. It is the wider the longer TensorFlow takes "
         "(square root, with a least width); the filled part is the kernel's share of that, the pale one is saved. Lines are "
-        "tensors; those that cross many rows are left out. A dashed frame holds rows that come several times in a row. Point at "
+        "tensors; those that cross many rows are left out. A red "
+        "edge: the kernel was the slower in those calls. A dashed "
+        "frame holds rows that come several times in a row. Point at "
         "a box for its operators, places and times.</p>",
         "<h2>Clusters</h2>",
         _clusters_table(story.kinds),
@@ -60,7 +63,7 @@ def as_html(story: JobStory, picture: str) -> str:
         _table(("phase", "counted steps", "median"), phases, frozenset({1, 2})),
         "<h2>Inside a kernel</h2><p class='small'>The groups, schemes and mapping of a kernel, and why: "
         "<code>stitchfleet explain FILE</code> with its file.</p>",
-        _table(("cluster", "file"), [(kind.name, file) for kind in story.kinds for file in kind.hlo]),
+        _files_table(story.kinds),
         "</div></div>",
     ]
     return (
@@ -87,11 +90,21 @@ def _clusters_table(kinds: Sequence[Kind]) -> str:
         told = escape("; ".join([texts[-1], *(scope or "(no name scope)" for scope in kind.scopes)]), quote=True)
         rows.append(
             f'<tr title="{told}">'
-            + "".join(_cell("td", first if k == 0 else escape(texts[k]), k in FIGURES) for k in shown)
+            + f"<td class=name>{first}</td>"
+            + "".join(_cell("td", escape(texts[k]), k in FIGURES) for k in shown[1:])
             + "</tr>"
         )
     head = "".join(_cell("th", escape(HEADINGS[k]), k in FIGURES) for k in shown)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+
+
+def _files_table(kinds: Sequence[Kind]) -> str:
+    rows = "".join(
+        f"<tr><td class=name>{escape(kind.name)}</td><td class=file><code>{escape(file)}</code></td></tr>"
+        for kind in kinds
+        for file in kind.hlo
+    )
+    return f"<table><thead><tr><th>cluster</th><th>file</th></tr></thead><tbody>{rows}</tbody></table>"
 
 
 def _table(headings: Sequence[str], lines: Iterable[Sequence[str]], figures: frozenset[int] = frozenset()) -> str:

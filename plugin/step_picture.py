@@ -27,7 +27,7 @@ COLOURS = {
     "elementwise": "#7f88d1",
 }
 OTHER_COLOUR = "#8a94a3"
-WIDTH, MARGIN, GUTTER, GAP = 1060, 14, 178, 8
+WIDTH, MARGIN, GUTTER, GAP = 960, 14, 178, 8
 BOX, PRODUCT_HEIGHT, STRIP, ROW_GAP = 30, 22, 15, 20
 MIN_BOX, MAX_BOX = 158, 480
 MAX_SPAN = 3
@@ -246,7 +246,7 @@ def _frame(repeat: Repeat, top: float, bottom: float) -> str:
 def _row_parts(row: _Row, level: int, times: Mapping[str, KindTimes]) -> list[str]:
     parts: list[str] = []
     first = min((box.y for box in row.boxes), default=0.0)
-    scope = _shortened(_common([block.scope for box in row.boxes for block in box.blocks[: box.per_copy]]), 27)
+    scope = _shortened(_common([block.scope for box in row.boxes for block in box.blocks[: box.per_copy]]), 24)
     parts.append(f'<text x="{MARGIN}" y="{first + 14:.0f}" fill="#5a6675" font-size="10">{escape(scope)}</text>')
     parts.append(
         f'<text x="{GUTTER - 10}" y="{first + 14:.0f}" fill="#a6afbb" font-size="10" text-anchor="end">{level}</text>'
