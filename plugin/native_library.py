@@ -90,7 +90,7 @@ def library_path(cache: pathlib.Path, build: TensorFlowBuild) -> pathlib.Path:
     header = pathlib.Path(_abi_header())
     for source in [*sorted(SOURCES.glob("*.cc")), *sorted(SOURCES.glob("*.h")), header]:
         digest.update(source.name.encode() + source.read_bytes())
-    digest.update(json.dumps([build.version, *build.compile_flags[1:]]).encode())
+    digest.update(json.dumps([build.version, *build.compile_flags[1:], *UNITS]).encode())
     return cache / "native" / f"tf-{build.version}-{digest.hexdigest()[:16]}" / "libstitchfleet_tf.so"
 
 
