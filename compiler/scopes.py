@@ -232,7 +232,9 @@ class _ContractedGraph:
 
     def _absorb(self, kept: int, gone: int) -> int:
         """Makes two roots one; the edges of the one that has fewer move, so that large sets stay cheap to grow."""
-        if len(self.producers[kept]) + len(self.consumers[kept]) < len(self.producers[gone]) + len(self.consumers[gone]):
+        if len(self.producers[kept]) + len(self.consumers[kept]) < len(self.producers[gone]) + len(
+            self.consumers[gone]
+        ):
             kept, gone = gone, kept
         self.parent[gone] = kept
         producers, consumers = self.producers[gone], self.consumers[gone]
