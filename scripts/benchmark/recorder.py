@@ -106,7 +106,8 @@ class Members:
 
         given: Any = graph_pb2.GraphDef.FromString(before)
         made: Any = graph_pb2.GraphDef.FromString(after)
-        kept = {node.name for node in made.node}
+        # an assign within an update leaves a NoOp of its name behind
+        kept = {node.name for node in made.node if node.op != "NoOp"} | {n.name for n in given.node if n.op == "NoOp"}
         for node in given.node:
             fact: dict[str, Any] = {"op": node.op, "stitched": node.name not in kept}
             if fact["stitched"]:
