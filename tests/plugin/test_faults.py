@@ -253,7 +253,8 @@ def test_a_database_that_cannot_be_written_does_not_stop_the_job(
         command, env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}, capture_output=True, text=True, check=False
     )
     assert job.returncode == 0, job.stderr
-    assert json.loads(job.stdout.strip().splitlines()[-1]) == run_plain("loop.py", "100").result
+    losses = json.loads(job.stdout.strip().splitlines()[-1])
+    assert relative_difference(losses, run_plain("loop.py", "100").result) < 1e-3  # it may have become stitched
 
 
 @pytest.mark.usefixtures("warmed")
