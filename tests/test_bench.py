@@ -534,7 +534,14 @@ def _mark_of(pid: int) -> str:
 def test_nothing_is_left_when_the_benchmark_is_ended(number: signal.Signals, tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "scripts" / "bench.py"), "--workloads", str(STEPPER), "--rounds", "500"]
     command += ["--contestants", "xla", "--seconds", "0.3", "--arguments=--helper --deaf"]
-    bench = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    # A shell that runs tests in the background has them ignore Ctrl-C, and what they start inherits it.
+    bench = subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     assert bench.stderr is not None
     for line in bench.stderr:
         if "round 1 " in line:
