@@ -18,17 +18,17 @@ class Expressions:
         self._function, self._prefix, self._dtype = function, prefix, dtype
         self._count = 0
 
-    def node(self, op: str, output: str, *inputs: str) -> str:
-        name = f"{self._prefix}_{self._count}"
+    def _add(self, op: str, inputs: tuple[str, ...] = ()) -> Any:
         self._count += 1
-        node = self._function.node_def.add(name=name, op=op, input=list(inputs))
+        return self._function.node_def.add(name=f"{self._prefix}_{self._count - 1}", op=op, input=inputs)
+
+    def node(self, op: str, output: str, *inputs: str) -> str:
+        node = self._add(op, inputs)
         node.attr["T"].type = self._dtype
-        return f"{name}:{output}:0"
+        return f"{node.name}:{output}:0"
 
     def constant(self, value: float) -> str:
-        name = f"{self._prefix}_{self._count}"
-        self._count += 1
-        node = self._function.node_def.add(name=name, op="Const")
+        node = self._add("Const")
         node.attr["dtype"].type = self._dtype
         tensor = node.attr["value"].tensor
         tensor.dtype = self._dtype
@@ -39,7 +39,7 @@ class Expressions:
             tensor.double_val.append(value)
         else:
             raise ValueError(f"no constant of DataType {self._dtype} here")
-        return f"{name}:output:0"
+        return f"{node.name}:output:0"
 
 
 @dataclass(frozen=True)

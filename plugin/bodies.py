@@ -15,7 +15,8 @@ from .apply_ops import APPLY, Expressions, Operand
 from .placed_graph import OpDefinitions, PlacedGraph, Port
 
 FUNCTION = "stitchfleet_body"
-_DT_RESOURCE = 20
+DT_RESOURCE = 20
+"""TensorFlow's DataType number of a variable's handle."""
 
 
 class BodyBuilder:
@@ -37,13 +38,8 @@ class BodyBuilder:
 
     def fallback(self, results: list[Port], result_types: tuple[int, ...], handles: frozenset[int]) -> bytes:
         """The members as they are. handles: positions of the arguments that are variables' handles."""
-        from tensorflow.core.framework import function_pb2
-
-        library: Any = function_pb2.FunctionDefLibrary()
-        types = [_DT_RESOURCE if k in handles else dtype for k, dtype in enumerate(self.argument_types)]
-        function = self._signature(library, types, result_types)
-        for i, name in self.copied.items():
-            _copy_node(function.node_def.add(), self.graph.nodes[i].proto, name)
+        types = [DT_RESOURCE if k in handles else dtype for k, dtype in enumerate(self.argument_types)]
+        library, function = self._begin(types, result_types)
         for i in self.order:
             node = function.node_def.add()
             _copy_node(node, self.graph.nodes[i].proto, self.names[i])
@@ -61,13 +57,8 @@ class BodyBuilder:
 
     def pure(self, results: list[Port], result_types: tuple[int, ...], written: list[Port]) -> bytes:
         """The members as a function of values; after `results` come the new values of the variables `written` (their handles)."""
-        from tensorflow.core.framework import function_pb2
-
-        library: Any = function_pb2.FunctionDefLibrary()
         written_types = tuple(self.argument_types[self.arguments[port]] for port in written)
-        function = self._signature(library, list(self.argument_types), result_types + written_types)
-        for i, name in self.copied.items():
-            _copy_node(function.node_def.add(), self.graph.nodes[i].proto, name)
+        library, function = self._begin(list(self.argument_types), result_types + written_types)
         current = {port: f"a{k}" for port, k in self.arguments.items()}
         values: dict[Port, str] = {}
 
@@ -113,14 +104,20 @@ class BodyBuilder:
         for name, value in rule.formula(given, flags).items():
             current[handles[name]] = value.name
 
-    def _signature(self, library: Any, argument_types: list[int], result_types: tuple[int, ...]) -> Any:
+    def _begin(self, argument_types: list[int], result_types: tuple[int, ...]) -> tuple[Any, Any]:
+        """A FunctionDefLibrary, and its function: signature and copied constants, no members yet."""
+        from tensorflow.core.framework import function_pb2
+
+        library: Any = function_pb2.FunctionDefLibrary()
         function = library.function.add()
         function.signature.name = FUNCTION
         for position, dtype in enumerate(argument_types):
             function.signature.input_arg.add(name=f"a{position}", type=dtype)
         for position, dtype in enumerate(result_types):
             function.signature.output_arg.add(name=f"r{position}", type=dtype)
-        return function
+        for i, name in self.copied.items():
+            _copy_node(function.node_def.add(), self.graph.nodes[i].proto, name)
+        return library, function
 
     def _source(self, port: Port) -> str:
         if port.node in self.names:

@@ -55,9 +55,9 @@ class CompileClient:
         return self._process.pid if self._process is not None else None
 
     def prepare(self) -> None:
-        """Starts the service ahead of the first request, so that its start is not waited for."""
+        """Starts the service ahead of the first request, so that its start is not waited for. Once: later calls do nothing."""
         with self._lock:
-            if self._socket is None and not self._closed and self._restarts == 0:
+            if self._process is None and not self._closed:
                 try:
                     self._start()
                 except OSError:

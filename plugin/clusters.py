@@ -282,7 +282,7 @@ def _canonical_order(graph: PlacedGraph, inside: set[int], results: list[Port], 
     seen: set[int] = set()
     roots = [port.node for port in results]
     if is_update:
-        roots += sorted((i for i in inside if updates.writes(graph, [i])), key=lambda i: graph.nodes[i].name)
+        roots += sorted((i for i in inside if graph.nodes[i].op in updates.WRITES), key=lambda i: graph.nodes[i].name)
     for root in roots:
         stack = [(root, False)]
         while stack:

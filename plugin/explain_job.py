@@ -15,6 +15,7 @@ from typing import Any
 
 from . import step_graph
 from .step_picture import KindTimes, draw, microseconds
+from .summary import steps_line
 
 FORMAT = 1
 TIMES_NOTE = (
@@ -182,10 +183,7 @@ def cells(kind: Kind) -> tuple[str, ...]:
 def head_lines(story: JobStory) -> list[str]:
     """Where the time went before and after."""
     program = story.program
-    lines = [
-        f"{program['name']}: {program['steps']} steps, {program['steps_stitched']} stitched; phase at the end: {program['phase']}"
-        + (f" ({program['reason']})" if program["reason"] else "")
-    ]
+    lines = [steps_line(program)]
     saving = program["saving"]
     if saving is None:
         lines.append("an iteration: unmeasured (too few pairs of plain and stitched blocks)")

@@ -139,6 +139,7 @@ class Job:
         if self.native is None:
             program.refuse(self.native_reason or "the native library is not there")
         self.programs.append(program)
+        self._wake()
         return program
 
     @property
@@ -289,19 +290,9 @@ class Job:
 
     def _work(self) -> None:
         assert self.native is not None
-        if self.settings.mode == "auto":
-            self._prepare_service()
         while not self._closing and HEALTH.good:
             request = self.native.next_request(TICK_MS if self._lively() else 5 * TICK_MS)
             self._tick(request)
-
-    @contained(None)
-    def _prepare_service(self) -> None:
-        """Waits until a program runs its first step, then starts the service while TensorFlow traces it."""
-        while not self.programs and not self._closing:
-            time.sleep(TICK_MS / 1e3)
-        if any(program.phase is Phase.WARM_UP for program in self.programs):
-            self.client.prepare()
 
     def _lively(self) -> bool:
         return any(program.phase in (Phase.TRACE, Phase.COMPILE, Phase.VERIFY) for program in self.programs)
@@ -312,6 +303,8 @@ class Job:
         if request is not None:
             self._forward(request)
             return
+        if self.settings.mode == "auto" and any(program.phase is Phase.WARM_UP for program in self.programs):
+            self.client.prepare()  # while TensorFlow traces the first step
         if not any(program.phase is Phase.TRACE for program in self.programs):
             self._requests_pending = False
         while (mismatch := self.native.next_mismatch()) is not None:

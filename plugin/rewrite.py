@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection
 from typing import Any
 
+from .bodies import DT_RESOURCE
 from .clusters import Cluster
 from .placed_graph import OpDefinitions, PlacedGraph, Port
 from .tf_ops import MAX_CONST_BYTES
@@ -14,7 +15,6 @@ STITCH_OP = "StitchfleetStitch"
 UPDATE_OP = "StitchfleetUpdate"
 """The same with effects: it writes the variables whose handles it takes."""
 OUR_OPS = frozenset((STITCH_OP, UPDATE_OP))
-_DT_RESOURCE = 20
 
 
 def decompose_compositions(graph: Any) -> bool:
@@ -127,7 +127,7 @@ def apply_clusters(
             dict.fromkeys(control(source) for source in cluster.control_inputs if owner.get(source) is not cluster)
         )
         stitch.attr["Tin"].list.type.extend(
-            _DT_RESOURCE if k in cluster.handles else dtype for k, dtype in enumerate(cluster.argument_types)
+            DT_RESOURCE if k in cluster.handles else dtype for k, dtype in enumerate(cluster.argument_types)
         )
         stitch.attr["Tout"].list.type.extend(cluster.result_types)
         stitch.attr["cluster"].s = cluster.name.encode()

@@ -231,6 +231,12 @@ def print_summary(path: pathlib.Path) -> None:
         print(line)
 
 
+def steps_line(program: Mapping[str, Any]) -> str:
+    """How many steps a program ran, and where it ended."""
+    line = f"{program['name']}: {program['steps']} steps, {program['steps_stitched']} stitched; phase at the end: {program['phase']}"
+    return line + (f" ({program['reason']})" if program["reason"] else "")
+
+
 def describe(summary: dict[str, Any]) -> list[str]:
     """A summary as lines of text."""
     lines = ["", f"stitchfleet: what happened in run {summary['run_id'][:12]}"]
@@ -239,10 +245,7 @@ def describe(summary: dict[str, Any]) -> list[str]:
     main = next((program for program in summary["programs"] if program["name"] == summary["main"]), None)
     if main is None:
         return [*lines, "  no training step was seen"]
-    lines.append(
-        f"  {main['name']}: {main['steps']} steps, {main['steps_stitched']} stitched; phase at the end: {main['phase']}"
-        + (f" ({main['reason']})" if main["reason"] else "")
-    )
+    lines.append(f"  {steps_line(main)}")
     for phase, facts in main["phases"].items():
         lines.append(f"    {phase:<12} {facts['steps']:>6} counted steps, median {facts['median_ms']:9.2f} ms")
     saving = main["saving"]

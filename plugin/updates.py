@@ -20,7 +20,8 @@ from .tf_ops import ELEMENT_WISE, KERNEL_DTYPES
 
 ASSIGNS = frozenset(("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"))
 READ = "ReadVariableOp"
-VARIABLE_OPS = ASSIGNS | {READ} | APPLY.keys()
+WRITES = ASSIGNS | APPLY.keys()
+VARIABLE_OPS = WRITES | {READ}
 
 
 def handles_of(graph: PlacedGraph, index: int) -> list[Port]:
@@ -70,7 +71,7 @@ def find_members(
 
 def _is_write(graph: PlacedGraph, index: int, excluded_ops: Collection[str]) -> bool:
     node = graph.nodes[index]
-    if node.op not in ASSIGNS and node.op not in APPLY:
+    if node.op not in WRITES:
         return False
     if node.op in excluded_ops or "CPU" not in str(node.proto.device).upper():
         return False  # a name that must stay is no hindrance: such an operator has no result, and a NoOp takes its name
@@ -78,6 +79,6 @@ def _is_write(graph: PlacedGraph, index: int, excluded_ops: Collection[str]) -> 
     return dtype in (APPLY_DTYPES if node.op in APPLY else KERNEL_DTYPES)
 
 
-def writes(graph: PlacedGraph, members: Collection[int]) -> int:
-    """How many of the members write a variable."""
-    return sum(graph.nodes[i].op in ASSIGNS or graph.nodes[i].op in APPLY for i in members)
+def writes(graph: PlacedGraph, members: Collection[int]) -> bool:
+    """Whether one of the members writes a variable."""
+    return any(graph.nodes[i].op in WRITES for i in members)

@@ -3,7 +3,7 @@
 Two whole processes cannot show one per cent on a shared machine: they drift apart by more. So one process, started under
 `stitchfleet run --mode idle`, calls the same training step by turns through the plugin's wrapper and through TensorFlow's own method
 beneath it, in random order within each pair; the estimate is the mean log ratio of the pairs with Student's t interval. What runs in
-processes of its own beside the job (the shipper) is told apart, as its CPU seconds over the wall time.
+processes of its own beside the job (the shipper) disturbs both calls alike, so it is not in the figure.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def job() -> None:
 
 
 def measure() -> dict[str, Any]:
-    """Runs the job; its figures, and how much of one core the plugin's own processes used beside it."""
+    """Runs the job; its figures."""
     with tempfile.TemporaryDirectory(prefix="stitchfleet-idle-") as folder:
         command = [sys.executable, "-m", "stitchfleet.plugin.command", "run", "--mode", "idle", "--quiet"]
         command += ["--database", f"sqlite:///{folder}/stitchfleet.db", "--", sys.executable, "-m", __name__]

@@ -108,6 +108,27 @@ def run_plain() -> RunJob:
     return run
 
 
+def switched_off_while_stitched(
+    folder: pathlib.Path, cache: pathlib.Path, environment: dict[str, str], script: str, *arguments: str
+) -> Finished:
+    """A job whose control file says "off" as soon as it is stitched. folder: for its files."""
+    control, summary = folder / "control", folder / "summary.json"
+    command = [
+        *(sys.executable, "-m", "stitchfleet.plugin.command", "run", "--quiet", "--cache", str(cache)),
+        *("--control", str(control), "--summary", str(summary), "--database", f"sqlite:///{folder}/r.db"),
+        *("--", sys.executable, str(SCRIPTS / script), *arguments),
+    ]
+    settings = {**os.environ, **environment, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    with subprocess.Popen(command, env=settings, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as job:
+        assert job.stderr is not None
+        for line in job.stderr:
+            if "stitched from step" in line:
+                control.write_text("off\n")
+                break
+        out, err = job.communicate()
+    return Finished(job.returncode, out, err, json.loads(summary.read_text()) if summary.exists() else {})
+
+
 def finish(
     command: list[str],
     summary: pathlib.Path | None,

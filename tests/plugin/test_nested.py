@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
 import pathlib
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 
 from stitchfleet.plugin.nested_calls import MARK_OPTIMIZER, Mark, mark_calls
 
-from .conftest import SCRIPTS, Plugin, RunJob
+from .conftest import Plugin, RunJob, switched_off_while_stitched
 from .test_faults import COLD, QUICK, main_program, relative_difference
 
 KEPT_OUT = "PartitionedCall"
@@ -143,26 +139,12 @@ def test_the_two_arms_of_an_lstm_and_a_gru_are_equal_bit_for_bit_without_kernels
 
 @pytest.mark.slow
 def test_switched_off_an_lstm_and_a_gru_go_back_to_plain(cache: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    control, summary = tmp_path / "control", tmp_path / "summary.json"
-    command = [
-        *(sys.executable, "-m", "stitchfleet.plugin.command", "run", "--quiet", "--cache", str(cache)),
-        *("--control", str(control), "--summary", str(summary), "--database", f"sqlite:///{tmp_path}/r.db"),
-        *("--", sys.executable, str(SCRIPTS / "recurrent.py"), "500", COLD),
-    ]
-    environment = {**os.environ, **QUICK, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as job:
-        assert job.stderr is not None
-        for line in job.stderr:
-            if "stitched from step" in line:
-                control.write_text("off\n")
-                break
-        _, err = job.communicate()
-    assert job.returncode == 0, err
-    found = json.loads(summary.read_text())
-    (program,) = (each for each in found["programs"] if each["name"] == found["main"])
-    assert program["reason"] == "switched off from outside", err
+    job = switched_off_while_stitched(tmp_path, cache, QUICK, "recurrent.py", "500", COLD)
+    assert job.code == 0, job.err
+    program: dict[str, Any] = main_program(job)
+    assert program["reason"] == "switched off from outside", job.err
     assert 0 < program["steps_stitched"] < 1900
     # Not a kernel ran after the last stitched step: each of a loop's runs 12 times in a step at most.
-    for cluster in found["clusters"]:
+    for cluster in job.summary["clusters"]:
         for entry in cluster["executables"]:
             assert sum(entry["calls"].values()) <= 12 * cluster["instances"] * program["steps_stitched"]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import pathlib
 import subprocess
 import sys
 
 import pytest
 
-from .conftest import SCRIPTS, Finished, RunJob
+from .conftest import Finished, RunJob, switched_off_while_stitched
 from .test_faults import COLD, QUICK, WARM, main_program, relative_difference, states
 
 TEXT_OF_OURS = (b"stitchfleet", b"Stitchfleet")
@@ -93,23 +92,10 @@ def test_clusters_are_switched_off_by_name_in_the_environment(run_job: RunJob) -
 def test_the_control_file_switches_a_running_job_off(
     cache: pathlib.Path, tmp_path: pathlib.Path, warmed: None, run_plain: RunJob
 ) -> None:
-    control, summary = tmp_path / "control", tmp_path / "summary.json"
-    command = [
-        *(sys.executable, "-m", "stitchfleet.plugin.command", "run", "--quiet", "--cache", str(cache)),
-        *("--control", str(control), "--summary", str(summary), "--database", f"sqlite:///{tmp_path}/r.db"),
-        *("--", sys.executable, str(SCRIPTS / "loop.py"), "9000", WARM),
-    ]
-    environment = {**os.environ, **QUICK, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as job:
-        assert job.stderr is not None
-        for line in job.stderr:
-            if "stitched from step" in line:
-                control.write_text("off\n")
-                break
-        _, err = job.communicate()
-    assert job.returncode == 0, err
-    program = json.loads(summary.read_text())["programs"][0]
-    assert program["reason"] == "switched off from outside", err
+    job = switched_off_while_stitched(tmp_path, cache, QUICK, "loop.py", "9000", WARM)
+    assert job.code == 0, job.err
+    program = job.summary["programs"][0]
+    assert program["reason"] == "switched off from outside", job.err
     assert 0 < program["steps_stitched"] < 8900
 
 
