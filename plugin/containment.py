@@ -70,7 +70,7 @@ def contained(default: D) -> Callable[[Callable[P, R]], Callable[P, R | D]]:
     def decorate(function: Callable[P, R]) -> Callable[P, R | D]:
         @functools.wraps(function)
         def guarded(*args: P.args, **kwargs: P.kwargs) -> R | D:
-            if not HEALTH.good:
+            if HEALTH.reason is not None:
                 return default
             try:
                 return function(*args, **kwargs)

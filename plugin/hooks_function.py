@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import time
 from typing import Any
 
 from . import switch
@@ -29,12 +30,13 @@ def install(job: Job, function_class: type[Any]) -> None:
     thread = _Thread()
 
     @contained(None)
-    def begin(function: Any) -> tuple[Program, Ticket, Any] | None:
+    def begin(function: Any) -> Program | tuple[Program, Ticket, Any] | None:
+        """None: not a step of ours. A Program alone: nothing to decide about its steps. Else the ticket and the arm's options."""
         if not context.executing_eagerly():
             return None
         program = job.program_of(function)
-        if program is None:
-            return None
+        if program is None or (program.steady and not job.is_forked_child):
+            return program
         ticket = job.begin(program)
         if ticket is None:
             return None
@@ -47,6 +49,10 @@ def install(job: Job, function_class: type[Any]) -> None:
     def end(ticket: Ticket) -> None:
         job.end(ticket)
 
+    @contained(None)
+    def book_steady(program: Program, start_ns: int) -> None:
+        job.book_steady(program, time.perf_counter_ns() - start_ns)
+
     @functools.wraps(original)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         if thread.busy:
@@ -54,6 +60,15 @@ def install(job: Job, function_class: type[Any]) -> None:
         begun = begin(self)
         if begun is None:
             return original(self, *args, **kwargs)
+        if isinstance(begun, Program):
+            thread.busy = True
+            start_ns = time.perf_counter_ns()
+            try:
+                result = original(self, *args, **kwargs)
+            finally:
+                thread.busy = False
+            book_steady(begun, start_ns)
+            return result
         program, ticket, chosen = begun
         thread.busy = True
         try:

@@ -15,6 +15,8 @@ import weakref
 from dataclasses import dataclass, field
 from typing import Any
 
+from stitchfleet.telemetry import recording
+
 from . import bundle
 from .client import Answer, CompileClient
 from .containment import HEALTH, contained, say
@@ -40,6 +42,11 @@ def _op_determinism() -> bool:
     from tensorflow.python.framework import config
 
     return bool(config.is_op_determinism_enabled())
+
+
+def _note_fork(job: Job | None) -> None:
+    if job is not None:
+        job.is_forked_child = True
 
 
 @dataclass
@@ -98,7 +105,10 @@ class Job:
             native.set_rewrite(self.stitcher.offered)
             self.stitcher.mark_of_offered = native.arm_mark
             self._start_worker()
-        self.pid = os.getpid()
+        self.is_forked_child = False
+        """A child has none of our threads: its steps are not looked at."""
+        itself = weakref.ref(self)
+        os.register_at_fork(after_in_child=lambda: _note_fork(itself()))
 
     # ---- programs ---------------------------------------------------------------------------------------------------------
 
@@ -155,7 +165,7 @@ class Job:
 
     def begin(self, program: Program) -> Ticket | None:
         """A step begins. None: nothing to do for it."""
-        if os.getpid() != self.pid:  # a forked child has none of our threads
+        if self.is_forked_child:
             return None
         ticket = program.begin(quiet=not self.client.busy)
         if self.native is not None and ticket.arm is Arm.STITCHED:
@@ -168,8 +178,15 @@ class Job:
         now = time.perf_counter_ns()
         program = ticket.program
         duration = program.end(ticket, now, quiet=not self.client.busy)
-        self.records.iteration(program, ticket, duration)
+        self.records.iteration(
+            program, ticket.step, int(ticket.arm) if ticket.counted else recording.UNCOUNTED, duration
+        )
         self._advance(program)
+
+    def book_steady(self, program: Program, duration_ns: int) -> None:
+        """A plain step of a steady program has ended well. The shortest way: most steps of a job that is left plain."""
+        step, counted = program.book_steady(duration_ns, quiet=not self.client.busy)
+        self.records.iteration(program, step, recording.PLAIN if counted else recording.UNCOUNTED, duration_ns)
 
     def _advance(self, program: Program) -> None:
         settings = self.settings
@@ -501,7 +518,7 @@ class Job:
 
         Also for a job whose plugin was switched off: its summary says why.
         """
-        if self._closing or os.getpid() != self.pid:
+        if self._closing or self.is_forked_child:
             return
         self._closing = True
         try:

@@ -39,6 +39,8 @@ class Phase(enum.Enum):
     PLAIN = "plain"
     REVERTED = "reverted"
 
+    __hash__ = object.__hash__  # Enum's own is written in Python, and every step looks durations up by phase
+
 
 MIN_BASELINE_STEPS = 2
 """The shortest baseline. It only tells whether anything is badly off; the saving is estimated from the paired blocks, which begin
@@ -124,6 +126,8 @@ class Program:
         """Operators that were kept out of its clusters because they could not be lowered."""
         self.writes_variables = False
         self.steps_by_arm = collections.Counter[Arm]()
+        self.steady = False
+        """Nothing is decided about its steps: they are booked, and no more (settled for good, or mode idle after the warm-up)."""
         # All ranks of a run draw the same order of blocks; another run of the same job draws another.
         self.schedule = Schedule(f"{run_id}/{name}", settings.block_steps, settings.pairs, settings.plain_share)
         self._seen_arms: set[tuple[Arm, int]] = set()
@@ -160,6 +164,7 @@ class Program:
 
     def enter(self, phase: Phase, reason: str = "") -> None:
         self.phase, self.phase_steps = phase, 0
+        self.steady = self.settled and (Arm.PLAIN, self.generation) in self._seen_arms
         self.phase_start_ns = time.perf_counter_ns()
         if reason:
             self.reason = reason
@@ -201,6 +206,9 @@ class Program:
         self.steps_by_arm[ticket.arm] += 1
         if ticket.phase is self.phase:
             self.phase_steps += 1
+        self.steady = self.settled or (
+            self.settings.mode == "idle" and self.phase_steps >= self.settings.warm_up_steps
+        )
         if counted:
             plain_block = ticket.phase is Phase.STITCHED and ticket.arm is Arm.PLAIN
             (self.plain_blocks if plain_block else self.durations[ticket.phase]).add(duration)
@@ -210,6 +218,18 @@ class Program:
             self._disturbed_ns += duration
             self._disturbed_steps += 1
         return duration
+
+    def book_steady(self, duration_ns: int, quiet: bool) -> tuple[int, bool]:
+        """Books one plain step of a steady program that took `duration_ns`: its number, and whether it may be compared."""
+        step, phase = self.steps, self.phase
+        self.steps = step + 1
+        self.phase_steps += 1
+        self.total_ns += duration_ns
+        self.steps_by_arm[Arm.PLAIN] += 1
+        counted = quiet and phase is not Phase.WARM_UP
+        if counted:
+            self.durations[phase].add(duration_ns)
+        return step, counted
 
     def _book_in_pair(self, pair: int, ticket: Ticket, duration_ns: int) -> None:
         block = self._open_blocks.setdefault((pair, ticket.arm), Block(pair, ticket.arm, ticket.step))

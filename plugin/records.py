@@ -13,7 +13,7 @@ from stitchfleet.telemetry import recording, savings
 
 from .containment import say
 from .memory_watch import peak_bytes
-from .program import Phase, Program, Ticket
+from .program import Phase, Program
 from .settings import Settings
 from .switch import Arm
 
@@ -46,11 +46,10 @@ class Records:
     def lost(self) -> int:
         return self.lost_before_start + (self.recorder.lost if self.recorder is not None else 0)
 
-    def iteration(self, program: Program, ticket: Ticket, duration_ns: int) -> None:
+    def iteration(self, program: Program, step: int, arm: int, duration_ns: int) -> None:
         """Books one step. Steps of the main program (the training function) are the job's iterations."""
-        arm = int(ticket.arm) if ticket.counted else recording.UNCOUNTED
         if self.main is None:
-            self._waiting.append((program, ticket.step, arm, duration_ns))
+            self._waiting.append((program, step, arm, duration_ns))
             self._choose_main()
             return
         if program is not self.main:
@@ -58,7 +57,7 @@ class Records:
         if self.recorder is None:
             self.lost_before_start += 1
         else:
-            self.recorder.iteration(ticket.step, arm, duration_ns)
+            self.recorder.iteration(step, arm, duration_ns)
 
     def _choose_main(self) -> None:
         """The first program that writes variables and has run twice; else, after MAX_WAITING steps, the one with the most time."""

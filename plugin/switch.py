@@ -22,6 +22,8 @@ class Arm(enum.IntEnum):
     PLAIN = 0
     STITCHED = 1
 
+    __hash__ = int.__hash__  # Enum's own is written in Python
+
 
 class _Thread(threading.local):
     program: Program | None = None
