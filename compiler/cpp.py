@@ -32,14 +32,20 @@ def _written(nest: NestCode) -> set[int]:
     return found
 
 
+PARAMETERS = "STITCH_PARAMETERS;"
+"""Where a function of a text for many shapes declares the numbers that differ between them (`parametric`)."""
+
+
 def _nest_text(nest: NestCode, name: str, writer: Writer) -> str:
     """The function of one nest, in terms of its own buffers only, so that equal nests have equal text but for
     `name`."""
     written = _written(nest)
     lines = [
         f"static void {name}(void* const* tensors, long long rows, long long rows_per_task, long long first_task, "
-        "long long last_task) {"
+        f"long long last_task{', const long long* parameters' if writer.for_many_shapes else ''}) {{"
     ]
+    if writer.for_many_shapes:
+        lines.append(f"  {PARAMETERS}")
     for number, buffer in enumerate(nest.buffers):
         constness = "" if number in written else "const "
         restrict = "" if number in nest.may_alias else " __restrict"
@@ -62,9 +68,14 @@ def _nest_text(nest: NestCode, name: str, writer: Writer) -> str:
     return "\n".join(lines)
 
 
-def render(kernel: Loops, symbol: str) -> str:
-    """The kernel as C++ text without the common head: functions private to it and `symbol`, of type StitchKernel."""
-    writer = Writer()
+def render(kernel: Loops, symbol: str, input_count: int | None = None) -> str:
+    """The kernel as C++ text without the common head: functions private to it and `symbol`, of type StitchKernel.
+
+    With `input_count`, the number of the kernel's inputs, it is the text for many shapes that `parametric` works on: each
+    function has a place (PARAMETERS) to declare numbers that it reads from the address after the last input's, sizes of
+    locals are marked (CAPACITY), and no table is static, since its numbers may differ from call to call.
+    """
+    writer = Writer(for_many_shapes=input_count is not None)
     functions: dict[str, str] = {}  # text with a neutral name: name
     texts: list[str] = []
     names: dict[int, str] = {}
@@ -80,8 +91,8 @@ def render(kernel: Loops, symbol: str) -> str:
     lines.extend(_constant_text(symbol, number, data) for number, data in kernel.constants.items())
     lines.extend(texts)
     for number, phase in enumerate(kernel.phases):
-        lines.append(_phase_text(phase, f"{symbol}_phase{number}", names, number_of))
-    lines.append(_entry_text(kernel, symbol))
+        lines.append(_phase_text(phase, f"{symbol}_phase{number}", names, number_of, writer.for_many_shapes))
+    lines.append(_entry_text(kernel, symbol, input_count))
     return "\n\n".join(line for line in lines if line) + "\n"
 
 
@@ -101,14 +112,20 @@ def _constant_text(symbol: str, node: int, data: bytes) -> str:
     return f"static const unsigned long long __attribute__((aligned(64))) {symbol}_constant{node}[] = {{\n  {body}}};"
 
 
-def _phase_text(phase: Phase, name: str, names: dict[int, str], number_of: dict[Buffer, int]) -> str:
+def _phase_text(
+    phase: Phase, name: str, names: dict[int, str], number_of: dict[Buffer, int], for_many_shapes: bool
+) -> str:
     head = f"static void {name}(void* argument, long long first, long long last) {{\n  void* const* all = (void* const*)argument;"
+    kind, last = "static const", ""
+    if for_many_shapes:
+        head += f"\n  const long long* parameters = (const long long*)all[{len(number_of)}];\n  {PARAMETERS}"
+        kind, last = "const", ", parameters"
     if len(phase.nests) == 1 and not phase.nests[0].instances:
         nest = phase.nests[0]
         tensors = ", ".join(f"all[{number_of[buffer]}]" for buffer in nest.buffers)
         return (
             f"{head}\n  void* const tensors[] = {{{tensors}}};\n"
-            f"  {names[id(nest)]}(tensors, {nest.rows}, {nest.rows_per_task}, first, last);\n}}"
+            f"  {names[id(nest)]}(tensors, {nest.rows}, {nest.rows_per_task}, first, last{last});\n}}"
         )
     starts: dict[int, int] = {}
     start = 0
@@ -118,17 +135,25 @@ def _phase_text(phase: Phase, name: str, names: dict[int, str], number_of: dict[
     plain = [nest for nest in phase.nests if not nest.instances]
     parts = [head]
     if plain:
-        parts.append(_nest_table(plain, starts, names, number_of))
+        parts.append(_nest_table(plain, starts, names, number_of, kind, last))
     parts.extend(
-        _instance_table(nest, starts[id(nest)], names[id(nest)], number_of) for nest in phase.nests if nest.instances
+        _instance_table(nest, starts[id(nest)], names[id(nest)], number_of, kind, last)
+        for nest in phase.nests
+        if nest.instances
     )
     return "\n".join([*parts, "}"])
 
 
 def _nest_table(
-    nests: Sequence[NestCode], starts: dict[int, int], names: dict[int, str], number_of: dict[Buffer, int]
+    nests: Sequence[NestCode],
+    starts: dict[int, int],
+    names: dict[int, str],
+    number_of: dict[Buffer, int],
+    kind: str,
+    last_argument: str,
 ) -> str:
-    """Nests side by side: for each of a table its share of tasks [first, last)."""
+    """Nests side by side: for each of a table its share of tasks [first, last). `kind`: the table's storage;
+    `last_argument`: what every nest is given besides."""
     most = max(len(nest.buffers) for nest in nests)
     used = list(dict.fromkeys(names[id(nest)] for nest in nests))
     rows = []
@@ -140,12 +165,12 @@ def _nest_table(
             f"{nest.rows_per_task}, {{{buffers}}}}},"
         )
     calls = "\n".join(
-        f"      case {number}: {function}(tensors, row.rows, row.rows_per_task, begin, end); break;"
+        f"      case {number}: {function}(tensors, row.rows, row.rows_per_task, begin, end{last_argument}); break;"
         for number, function in enumerate(used)
     )
     table = "\n".join(rows)
     return f"""\
-  static const struct {{ int function, buffers; long long first, last, rows, rows_per_task; int numbers[{most}]; }} table[] = {{
+  {kind} struct {{ int function, buffers; long long first, last, rows, rows_per_task; int numbers[{most}]; }} table[] = {{
 {table}
   }};
   for (const auto& row : table) {{
@@ -160,7 +185,9 @@ def _nest_table(
   }}"""
 
 
-def _instance_table(nest: NestCode, start: int, function: str, number_of: dict[Buffer, int]) -> str:
+def _instance_table(
+    nest: NestCode, start: int, function: str, number_of: dict[Buffer, int], kind: str, last_argument: str
+) -> str:
     """A family of components end to end: rows [begin, end) of them all, beginning with the one that holds row `begin`.
     `function` is called with tasks of one row."""
     count, width = len(nest.instances), len(nest.buffers)
@@ -170,7 +197,7 @@ def _instance_table(nest: NestCode, start: int, function: str, number_of: dict[B
     )
     return f"""\
   if (first < {start + nest.tasks} && last > {start}) {{
-    static const struct {{ long long start, rows; int numbers[{width}]; }} instances[] = {{
+    {kind} struct {{ long long start, rows; int numbers[{width}]; }} instances[] = {{
 {table}
     }};
     const long long begin = (first > {start} ? first - {start} : 0) * {nest.rows_per_task};
@@ -187,17 +214,19 @@ def _instance_table(nest: NestCode, start: int, function: str, number_of: dict[B
       if (from >= to) continue;
       void* tensors[{width}];
       for (int i = 0; i < {width}; ++i) tensors[i] = all[one.numbers[i]];
-      {function}(tensors, one.rows, 1, from, to);
+      {function}(tensors, one.rows, 1, from, to{last_argument});
     }}
   }}"""
 
 
-def _entry_text(kernel: Loops, symbol: str) -> str:
+def _entry_text(kernel: Loops, symbol: str, input_count: int | None) -> str:
     lines = [
         f'extern "C" STITCH_EXPORT void {symbol}(const void* const* inputs, void* const* outputs, void* scratch, '
         "StitchRuntime* runtime) {",
         "  (void)inputs; (void)outputs; (void)scratch; (void)runtime;",
     ]
+    if input_count is not None:
+        lines.append(f"  const long long* parameters = (const long long*)inputs[{input_count}];\n  {PARAMETERS}")
     pointers = []
     for buffer in kernel.buffers:
         if buffer.kind is BufferKind.INPUT:
@@ -208,16 +237,23 @@ def _entry_text(kernel: Loops, symbol: str) -> str:
             pointers.append(f"(void*){symbol}_constant{buffer.number}")
         else:
             pointers.append(f"(char*)scratch + {kernel.scratch_offsets[buffer]}")
+    if input_count is not None:
+        pointers.append("(void*)parameters")
     if pointers:
         lines.append("  void* all[] = {" + ", ".join(pointers) + "};")
     for number, phase in enumerate(kernel.phases):
         tasks = sum(nest.tasks for nest in phase.nests)
         function = f"{symbol}_phase{number}"
-        if phase.serial or tasks == 1:
-            lines.append(f"  {function}(all, 0, {tasks});")
+        cost = max(1, int(phase.cost_ns / tasks)) if tasks else 1
+        alone, shared = (
+            f"{function}(all, 0, {tasks});",
+            f"runtime->parallel_for(runtime, {tasks}, {cost}, {function}, all);",
+        )
+        serial = phase.serial or tasks == 1
+        if input_count is not None:
+            lines.append(f"  if ({int(serial)}) {alone} else {shared}")
         else:
-            cost = max(1, int(phase.cost_ns / tasks))
-            lines.append(f"  runtime->parallel_for(runtime, {tasks}, {cost}, {function}, all);")
+            lines.append(f"  {alone if serial else shared}")
     lines.append("}")
     return "\n".join(lines)
 

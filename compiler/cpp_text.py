@@ -13,6 +13,8 @@ from .ops_text import cpp_combine, cpp_expression
 from .plan_index import Atom, Bound, Digit, Guard, Index, Quotient, Var
 
 INT_LIMIT = 1 << 31
+CAPACITY = "STITCH_CAPACITY"
+"""Marks the size of a local in a text for many shapes: `CAPACITY(128)`."""
 ROW_VARIABLES = ("r", "task", "block", "block_first")
 
 
@@ -73,9 +75,10 @@ def _bound_text(bound: Bound) -> Iterator[str]:
 
 
 class Writer:
-    """Renders statements, collecting the C library functions that they call."""
+    """Renders statements, collecting the C library functions that they call. `for_many_shapes`: see `cpp.render`."""
 
-    def __init__(self) -> None:
+    def __init__(self, for_many_shapes: bool = False) -> None:
+        self.for_many_shapes = for_many_shapes
         self.functions: set[tuple[str, bool, int]] = set()
 
     def value(self, dtype: DType, value: loops.Value) -> str:
@@ -151,7 +154,8 @@ class Writer:
     def _local(self, statement: loops.Local, pad: str) -> Iterator[str]:
         ctype = REGISTER_TYPE[statement.dtype]
         aligned = "__attribute__((aligned(64))) " if statement.size > 1 else ""
-        yield f"{pad}{aligned}{ctype} {statement.name}[{statement.size}];"
+        size = f"{CAPACITY}({statement.size})" if self.for_many_shapes else str(statement.size)
+        yield f"{pad}{aligned}{ctype} {statement.name}[{size}];"
         if statement.kind is not None:
             identity = literal_text(statement.dtype, reduce_identity(statement.kind, statement.dtype))
             yield f"{pad}for (int i = 0; i < {statement.size}; ++i) {statement.name}[i] = {identity};"
@@ -197,11 +201,11 @@ class Writer:
             yield pad + "}"
             return
         whole, rest = loop.extent // width * width, loop.extent % width
-        if whole:
+        if whole or self.for_many_shapes:
             yield f"{pad}for (int {name}_base = 0; {name}_base < {whole}; {name}_base += {width}) {{"
             yield from self._lanes(loop, str(width), f"{name}_base", ctype, indent + 1)
             yield pad + "}"
-        if rest:
+        if rest or self.for_many_shapes:
             yield pad + "{"
             yield from self._lanes(loop, str(rest), str(whole), ctype, indent + 1)
             yield pad + "}"

@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from .graph import Array, DType, Shape
 from .toolchain import Toolchain, find_toolchain
 
-ABI_VERSION: Final = 1
+ABI_VERSION: Final = 2
 """STITCH_ABI_VERSION of stitch_abi.h that this compiler writes kernels for."""
 
 
@@ -78,6 +79,8 @@ class KernelMetadata:
     compiler: str
     vector_symbols: tuple[str, ...] = ()
     check: CheckReport = field(default_factory=CheckReport)
+    parameters: tuple[int, ...] = ()
+    """Of a binary for many shapes: the 64-bit words that make it this shape's (`parametric`)."""
     abi_version: int = ABI_VERSION
 
     def to_json(self) -> str:
@@ -93,6 +96,7 @@ class KernelMetadata:
             for key in ("aliases", "tolerances"):
                 data[key] = tuple(tuple(pair) for pair in data[key])
             data["vector_symbols"] = tuple(data["vector_symbols"])
+            data["parameters"] = tuple(data["parameters"])
             check = data["check"]
             data["check"] = CheckReport(**{**check, "regimes": tuple(check["regimes"])})
             return cls(**data)
@@ -141,6 +145,12 @@ def aligned(shape: Shape, dtype: np.dtype[np.generic], fill: int | None = None) 
     return raw[start : start + size].view(dtype).reshape(shape)
 
 
+def _addresses(inputs: Sequence[Array], parameters: npt.NDArray[np.int64]) -> ctypes.Array[ctypes.c_void_p]:
+    """The first argument of a kernel: its inputs' addresses and, for a binary of many shapes, its parameters' behind."""
+    arrays = [*inputs, parameters]
+    return (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
+
+
 class LoadedKernel:
     """A kernel's function, loaded into this process. Wrong code can take the process with it: see `pipeline` for the
     self-check."""
@@ -154,6 +164,7 @@ class LoadedKernel:
         except (OSError, AttributeError) as error:
             raise KernelError(f"{path.name}: {error}") from error
         self.metadata = metadata
+        self.parameters = np.array(metadata.parameters, np.int64)
         self.phases_run_parallel = 0
 
     def run(
@@ -194,8 +205,7 @@ class LoadedKernel:
         library = _runtime_functions(runtime_library())
         runtime = library.stitch_test_runtime_new(threads, REVERSED if reversed_order else ALWAYS_PARALLEL)
         scratch = aligned((self.metadata.scratch_bytes,), np.dtype(np.uint8), fill=0xA5)
-        pointers = ctypes.c_void_p * max(1, len(inputs))
-        given = pointers(*(array.ctypes.data for array in inputs))
+        given = _addresses(inputs, self.parameters)
         results = (ctypes.c_void_p * max(1, len(outputs)))(*(array.ctypes.data for array in outputs))
         try:
             self.function(given, results, ctypes.c_void_p(scratch.ctypes.data), ctypes.c_void_p(runtime))
@@ -225,8 +235,13 @@ class Prepared:
     def __init__(self, kernel: LoadedKernel, inputs: Sequence[Array], outputs: Sequence[Array], threads: int) -> None:
         self._library = _runtime_functions(runtime_library())
         self._runtime = ctypes.c_void_p(self._library.stitch_test_runtime_new(threads, AS_THE_POOL))
-        self._kept = (*inputs, *outputs, aligned((kernel.metadata.scratch_bytes,), np.dtype(np.uint8), fill=0xA5))
-        self._given = (ctypes.c_void_p * max(1, len(inputs)))(*(array.ctypes.data for array in inputs))
+        self._kept = (
+            *inputs,
+            *outputs,
+            kernel.parameters,
+            aligned((kernel.metadata.scratch_bytes,), np.dtype(np.uint8), fill=0xA5),
+        )
+        self._given = _addresses(inputs, kernel.parameters)
         self._results = (ctypes.c_void_p * max(1, len(outputs)))(*(array.ctypes.data for array in outputs))
         self._scratch = ctypes.c_void_p(self._kept[-1].ctypes.data)
         self._function = kernel.function

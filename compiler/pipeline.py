@@ -4,6 +4,8 @@ The stages are an ordered table; each is a pure function whose result prints:
 
     graph -> plan_graph -> Plan -> lower -> Loops -> render -> source -> build -> binary -> self-check -> cache
 
+A request that names its cluster takes part in `parametric`: from the cluster's third shape on, shapes share a binary.
+
 Several kernels share a translation unit, because a compiler's start-up costs more than a kernel. One bad graph never
 costs the others: what cannot be planned fails alone, and a unit that does not compile is built again kernel by kernel.
 """
@@ -11,10 +13,11 @@ costs the others: what cannot be planned fails alone, and a unit that does not c
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -27,6 +30,18 @@ from .judge import guard_tolerance
 from .kernel import ABI_VERSION, CheckReport, KernelMetadata, TensorType, prepare_runtime
 from .loops import BufferKind, Loops
 from .lowering import lower
+from .parametric import (
+    CHECKED_SHAPES,
+    MAX_SEEN,
+    NEUTRAL,
+    STATIC_SHAPES,
+    Families,
+    Family,
+    NotParametricError,
+    ShapedText,
+    Template,
+    family_key,
+)
 from .plan import Plan, plan_graph
 from .plan_alias import kernel_aliases
 from .random_inputs import Regime
@@ -50,11 +65,13 @@ UNIT_KERNELS: Final = 16
 
 @dataclass(frozen=True)
 class Request:
-    """A graph to compile. `reference`: the framework's own function of the same inputs, if it is at hand."""
+    """A graph to compile. `reference`: the framework's own function of the same inputs, if it is at hand. `cluster`: what
+    this graph is one shape of; requests of the same cluster may share a binary."""
 
     name: str
     graph: Graph
     reference: Reference | None = None
+    cluster: str = ""
 
 
 @dataclass(frozen=True)
@@ -138,7 +155,12 @@ def entry_key(graph: Graph, toolchain: Toolchain) -> str:
 
 @dataclass(frozen=True)
 class _Unit:
-    """A kernel that is rendered, on its way to the compiler."""
+    """A kernel that is rendered, on its way to the compiler; or, with `library`, a new shape of one that is built, on its way
+    to the self-check.
+
+    family_key, family: of a binary for many shapes, what `parametric` knows of it; it is made of `template`, where it is to
+    be built, and `alone` is the kernel of this shape by itself, should that fail.
+    """
 
     position: int
     request: Request
@@ -146,6 +168,11 @@ class _Unit:
     symbol: str
     source: str
     metadata: KernelMetadata
+    library: Path | None = None
+    family_key: str = ""
+    family: Family = field(default_factory=Family)
+    template: Template | None = None
+    alone: _Unit | None = None
 
 
 def describe(graph: Graph, plan: Plan, kernel: Loops, symbol: str, compiler: str) -> KernelMetadata:
@@ -191,10 +218,11 @@ def compile_graphs(
             toolchain = find_toolchain()
         except CompilerMissingError as error:
             return [CompileOutcome(request.name, failure=str(error), permanent=False) for request in requests]
+    families = Families(cache.directory / "families")
     units: list[_Unit] = []
     for position, request in enumerate(requests):
         try:
-            unit = _front(position, request, cache, toolchain, target)
+            unit = _front(position, request, cache, toolchain, target, families)
         except Exception as error:  # a graph that the planner cannot handle must not cost the others
             line = f"cannot plan {request.name}: {type(error).__name__}: {error}"
             outcomes[position] = CompileOutcome(request.name, failure=_one_line(line))
@@ -205,18 +233,50 @@ def compile_graphs(
             units.append(unit)
     with tempfile.TemporaryDirectory(prefix="stitchfleet-build-") as folder, checkers(options.processes) as room:
         # Checks of one translation unit run while the compiler works on the next.
-        pending = [
-            finish
-            for start in range(0, len(units), UNIT_KERNELS)
-            for finish in _back(units[start : start + UNIT_KERNELS], Path(folder), cache, toolchain, options, room)
-        ]
-        for position, finish in pending:
-            outcomes[position] = finish()
+        shop = _Shop(Path(folder), cache, toolchain, options, room, families)
+        again: list[_Unit] = []
+        for build in (units, again):  # what failed as one binary for many shapes is made for its shape alone
+            fresh = [unit for unit in build if unit.library is None]
+            pending = [
+                finish
+                for start in range(0, len(fresh), UNIT_KERNELS)
+                for finish in _back(fresh[start : start + UNIT_KERNELS], shop)
+            ]
+            pending += [
+                (unit, _begin_check(unit, unit.library, unit.metadata.vector_symbols, "", shop))
+                for unit in build
+                if unit.library is not None
+            ]
+            for unit, finish in pending:
+                outcome = finish()
+                if outcome.entry is None and unit.family_key:
+                    refused = replace(unit.family, refused=outcome.failure or "no reason given", entry="")
+                    families.save(unit.family_key, refused)
+                if outcome.entry is None and unit.alone is not None:
+                    again.append(unit.alone)
+                outcomes[unit.position] = outcome
     return [outcome for outcome in outcomes if outcome is not None]
 
 
+@dataclass(frozen=True)
+class _Shop:
+    """What building and checking need, besides the kernels."""
+
+    folder: Path
+    cache: KernelCache
+    toolchain: Toolchain
+    options: CheckOptions
+    room: Checkers
+    families: Families
+
+
 def _front(
-    position: int, request: Request, cache: KernelCache, toolchain: Toolchain, target: CpuTarget
+    position: int,
+    request: Request,
+    cache: KernelCache,
+    toolchain: Toolchain,
+    target: CpuTarget,
+    families: Families,
 ) -> CacheEntry | _Unit:
     key = entry_key(request.graph, toolchain)
     known = cache.find(key)
@@ -229,50 +289,97 @@ def _front(
     source = render(kernel, symbol)
     if _test_break():
         source = break_source(source, graph, symbol, _test_break())
-    return _Unit(position, request, key, symbol, source, describe(graph, plan, kernel, symbol, toolchain.version))
+    metadata = describe(graph, plan, kernel, symbol, toolchain.version)
+    alone = _Unit(position, request, key, symbol, source, metadata)
+    if not request.cluster or _test_break():
+        return alone
+    shaped = ShapedText.of(render(kernel, NEUTRAL, len(graph.parameters)))
+    return _of_many_shapes(alone, shaped, cache, toolchain, families)
 
 
-_Finish: TypeAlias = "tuple[int, Callable[[], CompileOutcome]]"
+def _of_many_shapes(
+    alone: _Unit, shaped: ShapedText, cache: KernelCache, toolchain: Toolchain, families: Families
+) -> CacheEntry | _Unit:
+    """The kernel of one more shape of a cluster: from the binary for many shapes, or such a binary to build, or `alone`."""
+    key = family_key((identity(toolchain=toolchain), alone.request.cluster, shaped.digest))
+    family = families.load(key)
+    entry = cache.find(family.entry) if family.entry else None
+    if entry is not None:
+        template = Template(shaped.skeleton, family.seen[: family.covered])
+        words = template.parameters(shaped.numbers)
+        if words is not None:
+            about = replace(
+                alone.metadata,
+                symbol=entry.metadata.symbol,
+                parameters=words,
+                vector_symbols=entry.metadata.vector_symbols,
+                check=entry.metadata.check,
+            )
+            if family.checked >= CHECKED_SHAPES:
+                return CacheEntry(entry.key, entry.library, about)
+            return replace(
+                alone, key=entry.key, metadata=about, library=entry.library, family_key=key, family=family, alone=alone
+            )
+    if family.refused or len(family.seen) >= MAX_SEEN:
+        return alone
+    family = family.add(shaped.numbers)
+    if len(family.seen) <= STATIC_SHAPES:
+        families.save(key, family)
+        return alone
+    try:
+        template = Template(shaped.skeleton, family.seen)
+        many_key = family_key((key, json.dumps(template.seen)))
+        symbol = f"stitch_{many_key[:20]}"
+        words = template.parameters(shaped.numbers)
+        if words is None:
+            raise NotParametricError("its own shape does not fit")
+        text = template.text(symbol)
+    except NotParametricError as error:
+        families.save(key, replace(family, refused=str(error)))
+        return alone
+    return replace(
+        alone,
+        key=many_key,
+        symbol=symbol,
+        source=text,
+        metadata=replace(alone.metadata, symbol=symbol, parameters=words),
+        family_key=key,
+        family=replace(family, covered=len(template.seen), checked=0),
+        template=template,
+        alone=alone,
+    )
 
 
-def _back(
-    units: Sequence[_Unit],
-    folder: Path,
-    cache: KernelCache,
-    toolchain: Toolchain,
-    options: CheckOptions,
-    room: Checkers,
-) -> list[_Finish]:
+_Finish: TypeAlias = "tuple[_Unit, Callable[[], CompileOutcome]]"
+
+
+def _back(units: Sequence[_Unit], shop: _Shop) -> list[_Finish]:
     """Builds `units` as one translation unit, or one by one if that fails, and begins to check each kernel; the
     functions wait for the outcomes."""
     stem = units[0].symbol
     kernels = list({unit.symbol: unit.source for unit in units}.values())
-    text = translation_unit(kernels, toolchain.vectorised(libm_names()))
-    library = folder / f"{stem}_{len(units)}.so"
+    text = translation_unit(kernels, shop.toolchain.vectorised(libm_names()))
+    library = shop.folder / f"{stem}_{len(units)}.so"
     try:
-        path = folder / f"{stem}_{len(units)}.cc"
+        path = shop.folder / f"{stem}_{len(units)}.cc"
         path.write_text(text)
-        toolchain.build(path, library)
+        shop.toolchain.build(path, library)
         symbols = vector_symbols(library)
     except (ToolchainError, OSError) as error:
         if len(units) > 1:
-            return [late for unit in units for late in _back([unit], folder, cache, toolchain, options, room)]
+            return [late for unit in units for late in _back([unit], shop)]
         failed = CompileOutcome(units[0].request.name, failure=_one_line(str(error)), permanent=False)
-        return [(units[0].position, lambda: failed)]
-    return [(unit.position, _begin_check(unit, library, symbols, text, cache, options, room)) for unit in units]
+        return [(units[0], lambda: failed)]
+    return [(unit, _begin_check(unit, library, symbols, text, shop)) for unit in units]
 
 
 def _begin_check(
-    unit: _Unit,
-    library: Path,
-    symbols: tuple[str, ...],
-    text: str,
-    cache: KernelCache,
-    options: CheckOptions,
-    room: Checkers,
+    unit: _Unit, library: Path, symbols: tuple[str, ...], text: str, shop: _Shop
 ) -> Callable[[], CompileOutcome]:
+    """`text`: what to keep beside the binary, "" for one that is kept already."""
     name, graph, reference = unit.request.name, unit.request.graph, unit.request.reference
     metadata = replace(unit.metadata, vector_symbols=symbols)
+    options = shop.options
 
     def run(regimes: Sequence[Regime]) -> Part:
         return check_part(graph, library, metadata, options, regimes)
@@ -282,17 +389,26 @@ def _begin_check(
         prepare_runtime()  # once, not in every child
         for regimes in parts_of(graph, options):
             work = partial(run, regimes)
-            parts.append(room.start(work).result if options.processes > 1 else work)
+            parts.append(shop.room.start(work).result if options.processes > 1 else work)
 
     def by_oracle() -> CheckReport:
         return join_parts([part() for part in parts], run)
+
+    def keep(known: KernelMetadata) -> CacheEntry:
+        if unit.library is not None:
+            shop.families.save(unit.family_key, replace(unit.family, checked=unit.family.checked + 1))
+            return CacheEntry(unit.key, unit.library, known)
+        entry = shop.cache.put(unit.key, library, known, text)
+        if unit.template is not None:
+            shop.families.save(unit.family_key, replace(unit.family, entry=entry.key, checked=1))
+        return entry
 
     def finish() -> CompileOutcome:
         known = metadata
         try:
             if not options.skip:
                 known = replace(known, check=finish_check(graph, library, known, options, reference, by_oracle))
-            return CompileOutcome(name, cache.put(unit.key, library, known, text))
+            return CompileOutcome(name, keep(known))
         except CheckFailedError as error:
             return CompileOutcome(name, failure=_one_line(f"self-check of {name} failed: {error}"))
         except Exception as error:  # the reference is the framework's code, the disk may be full

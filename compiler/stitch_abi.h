@@ -7,7 +7,7 @@
 #ifndef STITCHFLEET_STITCH_ABI_H_
 #define STITCHFLEET_STITCH_ABI_H_
 
-#define STITCH_ABI_VERSION 1
+#define STITCH_ABI_VERSION 2
 
 #ifdef __cplusplus
 extern "C" {
@@ -24,7 +24,8 @@ typedef struct StitchRuntime {
 } StitchRuntime;
 
 /* inputs[i], outputs[i]: dense row-major tensors, aligned to at least 16 bytes (64 where the runtime can); a tensor of no elements
- * may be NULL. scratch: scratch_bytes of the kernel's metadata, aligned to 64, contents undefined; NULL when 0.
+ * may be NULL. Of a kernel for many shapes inputs[n], n the number of inputs, is the address of its parameters: as many 64-bit words
+ * as its metadata lists for the shape of this call. scratch: scratch_bytes of the kernel's metadata, aligned to 64, contents undefined; NULL when 0.
  * An output may be the same memory as an input only where the metadata lists the pair as aliasable. */
 typedef void (*StitchKernel)(const void* const* inputs, void* const* outputs, void* scratch, StitchRuntime* runtime);
 

@@ -365,6 +365,7 @@ class Job:
                 [output["shape"] for output in metadata["outputs"]],
                 [(relative, of_largest) for relative, of_largest in metadata["tolerances"]],
                 [(output, executable.kernel_inputs[parameter]) for output, parameter in metadata["aliases"]],
+                metadata["parameters"],
             )
         except OSError as error:
             executable.state, executable.failure = "failed", f"the kernel cannot be loaded: {error}"

@@ -307,8 +307,10 @@ class NativeLibrary:
         output_shapes: Sequence[Sequence[int]],
         tolerances: Sequence[tuple[float, float]],
         aliases: Sequence[tuple[int, int]],
+        parameters: Sequence[int],
     ) -> None:
-        """Gives a signature its kernel (state READY). `aliases`: (output, op input) pairs. Raises OSError with the loader's words."""
+        """Gives a signature its kernel (state READY). `aliases`: (output, op input) pairs; `parameters`: what makes a binary for many
+        shapes this shape's. Raises OSError with the loader's words."""
         shapes = [number for shape in output_shapes for number in (len(shape), *shape)]
         flat = [number for pair in tolerances for number in pair]
         pairs = [number for pair in aliases for number in pair]
@@ -326,6 +328,8 @@ class NativeLibrary:
             (ctypes.c_double * max(1, len(flat)))(*flat),
             ctypes.c_int(len(aliases)),
             (ctypes.c_int * max(1, len(pairs)))(*pairs),
+            ctypes.c_int(len(parameters)),
+            (ctypes.c_int64 * max(1, len(parameters)))(*parameters),
             error,
             ctypes.c_size_t(len(error)),
         )

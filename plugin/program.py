@@ -206,9 +206,7 @@ class Program:
         self.steps_by_arm[ticket.arm] += 1
         if ticket.phase is self.phase:
             self.phase_steps += 1
-        self.steady = self.settled or (
-            self.settings.mode == "idle" and self.phase_steps >= self.settings.warm_up_steps
-        )
+        self.steady = self.settled or (self.settings.mode == "idle" and self.phase_steps >= self.settings.warm_up_steps)
         if counted:
             plain_block = ticket.phase is Phase.STITCHED and ticket.arm is Arm.PLAIN
             (self.plain_blocks if plain_block else self.durations[ticket.phase]).add(duration)

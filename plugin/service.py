@@ -28,7 +28,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -38,6 +38,7 @@ from stitchfleet.compiler import pipeline
 from stitchfleet.compiler.cache import KernelCache
 from stitchfleet.compiler.graph import Graph
 from stitchfleet.compiler.hlo_import import UnsupportedHloError, import_hlo_proto
+from stitchfleet.compiler.kernel import KernelError, KernelMetadata
 
 from . import bundle, lowering
 from .lowering import Argument, LoweringError
@@ -111,14 +112,21 @@ class Service:
         if not ready:
             return
         outcomes = pipeline.compile_graphs(
-            [pipeline.Request(work.cluster, work.graph, reference(work)) for work in ready if work.graph is not None],
+            [
+                pipeline.Request(work.cluster, work.graph, reference(work), work.cluster)
+                for work in ready
+                if work.graph is not None
+            ],
             self.kernels,
         )
         for work, outcome in zip(ready, outcomes):
             if outcome.entry is None:
                 self._fail(work, outcome.failure or "unknown failure", (), keep=outcome.permanent)
             else:
-                self._store(work, {"entry": outcome.entry.key, "hlo": work.hlo})
+                known: dict[str, Any] = {"entry": outcome.entry.key, "hlo": work.hlo}
+                if outcome.entry.metadata.parameters:  # one of many shapes that share the entry
+                    known["metadata"] = outcome.entry.metadata.to_json()
+                self._store(work, known)
                 self._send_kernel(work, outcome.entry)
 
     def _answer_from_cache(self, work: Work) -> bool:
@@ -133,6 +141,11 @@ class Service:
         entry = self.kernels.find(known.get("entry", ""))
         if entry is None:
             return False
+        if "metadata" in known:
+            try:
+                entry = replace(entry, metadata=KernelMetadata.from_json(known["metadata"]))
+            except KernelError:
+                return False
         work.hlo = str(known.get("hlo", ""))
         self._send_kernel(work, entry)
         return True

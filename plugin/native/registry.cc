@@ -60,9 +60,11 @@ Cluster* Registry::FindCluster(const std::string& name) {
 
 Signature* Registry::AddSignature(Cluster* cluster, const std::vector<int64_t>& key, std::vector<InputDescription> inputs) {
   std::lock_guard<std::mutex> lock(mutex_);
-  if (Signature* known = cluster->Find(key)) return known;
+  const uint64_t hash = Cluster::Hash(key);
+  if (Signature* known = cluster->Find(key, hash)) return known;
+  if (cluster->gave_up.load()) return nullptr;
   const int count = cluster->signature_count.load();
-  if (count == kMaxSignatures) {
+  if (count == kMaxSignatures || (count >= kFewSignatures && cluster->Calls() < kCallsPerSignature * count)) {
     cluster->gave_up.store(true);
     return nullptr;
   }
@@ -74,6 +76,7 @@ Signature* Registry::AddSignature(Cluster* cluster, const std::vector<int64_t>& 
   Signature* added = signature.get();
   signatures_.push_back(std::move(signature));
   cluster->signatures[count] = added;
+  cluster->hashes[count] = hash;
   cluster->signature_count.store(count + 1, std::memory_order_release);
   requests_.push_back(added->id);
   requested_.notify_one();
@@ -152,10 +155,12 @@ char* stitchfleet_next_request(int timeout_ms) {
 void stitchfleet_wake() { Registry::Get().Wake(); }
 
 // Loads `symbol` from `library` for a signature and makes it READY. output_shapes: for each output its rank, then its extents.
-// tolerances: relative, of_largest for each output. aliases: pairs (output, op input). Returns 0, or 1 with a line in `error`.
+// tolerances: relative, of_largest for each output. aliases: pairs (output, op input). parameters: of a binary for many shapes.
+// Returns 0, or 1 with a line in `error`.
 int stitchfleet_install(int signature_id, const char* library, const char* symbol, int64_t scratch_bytes, int input_count,
                         const int* kernel_inputs, int output_count, const int* output_dtypes, const int64_t* output_shapes,
-                        const double* tolerances, int alias_count, const int* aliases, char* error, size_t error_capacity) {
+                        const double* tolerances, int alias_count, const int* aliases, int parameter_count, const int64_t* parameters,
+                        char* error, size_t error_capacity) {
   Signature* signature = Registry::Get().signature(signature_id);
   if (signature == nullptr) {
     CopyError(error, error_capacity, "no such signature");
@@ -174,6 +179,7 @@ int stitchfleet_install(int signature_id, const char* library, const char* symbo
   }
   executable->scratch_bytes = scratch_bytes;
   executable->kernel_inputs.assign(kernel_inputs, kernel_inputs + input_count);
+  executable->parameters.assign(parameters, parameters + parameter_count);
   for (int i = 0; i < output_count; ++i) {
     stitchfleet::OutputSpec output;
     output.dtype = static_cast<tensorflow::DataType>(output_dtypes[i]);

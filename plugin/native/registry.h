@@ -20,6 +20,7 @@
 #include "compare.h"
 #include "stitch_abi.h"
 #include "tensorflow/core/framework/tensor.h"
+#include "tensorflow/core/platform/hash.h"
 
 namespace stitchfleet {
 
@@ -42,7 +43,8 @@ struct OutputSpec {
 struct Executable {
   StitchKernel kernel = nullptr;
   int64_t scratch_bytes = 0;
-  std::vector<int> kernel_inputs;  // op inputs, in the order of the kernel's parameters
+  std::vector<int> kernel_inputs;  // op inputs, in the order of the kernel's
+  std::vector<int64_t> parameters;  // of a binary for many shapes: what makes it this shape's; it lies behind the last input
   std::vector<OutputSpec> outputs;  // the op's results, then the new values of the variables that it writes
 };
 
@@ -73,8 +75,11 @@ struct Signature {
   }
 };
 
-// XLA's rule for shapes that never settle (its "megamorphic" cut-off), as a number of signatures.
-constexpr int kMaxSignatures = 16;
+// A cluster gives up on new signatures when it has this many, or when it has a few already and its calls are hardly more: shapes that
+// never settle (XLA's "megamorphic" rule, as compiled programs against executions).
+constexpr int kMaxSignatures = 256;
+constexpr int kFewSignatures = 24;
+constexpr uint64_t kCallsPerSignature = 2;
 
 struct Cluster {
   std::string name;
@@ -83,13 +88,28 @@ struct Cluster {
   std::atomic<uint64_t> unsigned_calls{0};
   std::atomic<int> signature_count{0};
   std::array<Signature*, kMaxSignatures> signatures{};
+  std::array<uint64_t, kMaxSignatures> hashes{};
 
-  Signature* Find(const std::vector<int64_t>& key) const {
+  static uint64_t Hash(const std::vector<int64_t>& key) {
+    return tensorflow::Hash64(reinterpret_cast<const char*>(key.data()), key.size() * sizeof(int64_t));
+  }
+
+  Signature* Find(const std::vector<int64_t>& key, uint64_t hash) const {
     const int count = signature_count.load(std::memory_order_acquire);
     for (int i = 0; i < count; ++i) {
-      if (signatures[i]->key == key) return signatures[i];
+      if (hashes[i] == hash && signatures[i]->key == key) return signatures[i];
     }
     return nullptr;
+  }
+
+  // All calls that found a signature so far.
+  uint64_t Calls() const {
+    uint64_t calls = 0;
+    for (int i = 0; i < signature_count.load(std::memory_order_acquire); ++i) {
+      const Signature& one = *signatures[i];
+      calls += one.fallback_calls.load() + one.verify_calls.load() + one.stitched_calls.load();
+    }
+    return calls;
   }
 };
 
