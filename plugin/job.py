@@ -25,6 +25,7 @@ from .native_library import MismatchReport, NativeLibrary, State
 from .program import Phase, Program, Ticket
 from .records import Records
 from .settings import Settings, writable_folder
+from .shape_watch import unsettled
 from .stitcher import Stitcher
 from .switch import Arm
 
@@ -96,6 +97,8 @@ class Job:
         self._session_programs: dict[object, Program] = {}
         self._pairs_seen: dict[str, int] = {}
         self._lock = threading.Lock()
+        self._unsettled: set[str] = set()
+        """Clusters whose shapes never settle."""
         self._closing = False
         self._requests_pending = False
         self._control_seen: tuple[float, str] = (0.0, "")
@@ -192,7 +195,9 @@ class Job:
         settings = self.settings
         phase = program.phase
         if phase is Phase.STITCHED or program.settled:
-            if program.pairs_completed > self._pairs_seen.get(program.name, 0):
+            if phase is Phase.STITCHED and self._unsettled_of(program):
+                self._leave_out(program)
+            elif program.pairs_completed > self._pairs_seen.get(program.name, 0):
                 self._pairs_seen[program.name] = program.pairs_completed
                 self.records.blocks(program)
                 self._give_up_if_slower(program)
@@ -205,7 +210,7 @@ class Job:
             if settings.mode == "alternate":
                 program.enter(Phase.STITCHED)
             elif program.cluster_count == 0:
-                program.enter(Phase.PLAIN, "no operators to stitch in its graph")
+                self._nothing_to_stitch(program)
             else:
                 program.enter(Phase.COMPILE)
                 self._wake()
@@ -228,8 +233,35 @@ class Job:
             if self._verified(program):
                 self._enter_stitched(program)
 
+    def _nothing_to_stitch(self, program: Program) -> None:
+        if not self.stitcher.excluded_clusters:
+            program.enter(Phase.PLAIN, "no operators to stitch in its graph")
+            return
+        program.enter(Phase.PLAIN, "the shapes of its tensors never settle")
+        say(f"{program.name} runs plain: {program.reason}")
+        self.records.event("plain", program.reason)
+
+    def _unsettled_of(self, program: Program) -> set[str]:
+        """Clusters of its stitched graph whose shapes never settle."""
+        if not self._unsettled:
+            return set()
+        own = {cluster.name for plan in program.plans for cluster in plan.clusters}
+        return (self._unsettled & own) - program.excluded
+
+    def _leave_out(self, program: Program) -> None:
+        """The next graph of the stitched arm is without the clusters whose shapes never settle."""
+        names = self._unsettled_of(program)
+        self.stitcher.excluded_clusters |= names
+        self.records.event("unsettled", f"left out, their shapes never settle: {', '.join(sorted(names))}")
+        if program.generation + 1 >= GENERATIONS:
+            program.excluded |= names  # they go on as they are
+            return
+        program.generation += 1
+        self._requests_pending = True
+        program.enter(Phase.TRACE)
+
     def _kernels_arrived(self, program: Program) -> None:
-        unknown = self.stitcher.excluded_ops - program.excluded_ops
+        unknown = self.stitcher.excluded_ops - program.excluded
         if unknown and program.generation + 1 < GENERATIONS:
             # Split the clusters around what could not be lowered: the next graph of the stitched arm leaves it out.
             program.generation += 1
@@ -269,8 +301,10 @@ class Job:
         return not waiting or program.phase_steps >= patience
 
     def _enter_stitched(self, program: Program) -> None:
-        running = [e for e in self._executables_of(program) if e.state == "stitched"]
-        if not running:
+        executables = self._executables_of(program)
+        running = [e for e in executables if e.state == "stitched"]
+        # Where shapes change from step to step none may have come often enough yet: they are verified as they come again.
+        if not running and not any(e.state in ("requested", "ready", "verify") for e in executables):
             program.enter(Phase.REVERTED, "no kernel passed verification")
             say(f"{program.name} runs plain: {program.reason}")
             return
@@ -282,7 +316,8 @@ class Job:
         self.records.event("stitched", f"stitched from step {program.steps} on", kernels=len(running))
 
     def _give_up_if_slower(self, program: Program) -> None:
-        """A job that stitching slows, by the whole interval, goes back to plain."""
+        """A job that is not faster by more than its interval goes back to plain: at once where it is slower by as much, else when
+        all the pairs are there by which it is judged."""
         if self.settings.mode == "alternate" or program.phase is not Phase.STITCHED:
             return
         estimate = self.records.saving(program, latest=JUDGED_PAIRS)
@@ -292,6 +327,12 @@ class Job:
             program.enter(
                 Phase.PLAIN, f"stitching does not pay here: {-estimate.low:.1%} to {-estimate.high:.1%} slower"
             )
+        elif estimate.low <= 0 and estimate.pairs >= JUDGED_PAIRS:
+            program.enter(
+                Phase.PLAIN,
+                f"stitching does not pay here: the saving lies between {estimate.low:+.1%} and {estimate.high:+.1%}",
+            )
+        if program.phase is Phase.PLAIN:
             say(f"{program.name} goes back to plain: {program.reason}")
             self.records.event("does-not-pay", program.reason)
 
@@ -327,6 +368,7 @@ class Job:
         while (mismatch := self.native.next_mismatch()) is not None:
             self._mismatch(mismatch)
         self._move_states()
+        self._watch_shapes()
         self._read_control_file()
         self._watch_memory()
 
@@ -496,6 +538,14 @@ class Job:
                     program.enter(Phase.PLAIN, "switched off from outside")
         say(f"control file: {text or 'empty'}")
         self.records.event("control", text)
+
+    def _watch_shapes(self) -> None:
+        if self.native is None or not any(program.phase is Phase.STITCHED for program in self.programs):
+            return
+        signatures: dict[str, list[int]] = {}
+        for executable in list(self.executables.values()):
+            signatures.setdefault(executable.cluster, []).append(executable.signature)
+        self._unsettled |= unsettled(self.native, signatures)
 
     def _watch_memory(self) -> None:
         reason = self.memory.danger(stitched=any(p.phase is Phase.STITCHED for p in self.programs))

@@ -122,8 +122,8 @@ class Program:
         """Of its own graph; those of the functions that it calls and TensorFlow does not inline are in `nested_plans`."""
         self.nested_plans: dict[str, tuple[ClusterPlan, int]] = {}
         self._own_clusters = 0
-        self.excluded_ops: frozenset[str] = frozenset()
-        """Operators that were kept out of its clusters because they could not be lowered."""
+        self.excluded: frozenset[str] = frozenset()
+        """What its latest graph leaves out: operators that could not be lowered, clusters whose shapes never settle."""
         self.writes_variables = False
         self.steps_by_arm = collections.Counter[Arm]()
         self.steady = False
@@ -134,11 +134,11 @@ class Program:
 
     # ---- what the graph said (called while TensorFlow offers it, on the step's thread)
 
-    def note_plan(self, plan: ClusterPlan, count: int, excluded_ops: frozenset[str]) -> None:
+    def note_plan(self, plan: ClusterPlan, count: int, excluded: frozenset[str]) -> None:
         """The clusters of one graph of this program: its latest one, or the largest of several (other shapes)."""
-        newer = excluded_ops != self.excluded_ops
+        newer = excluded != self.excluded
         if self.plan is None or newer or len(plan.clusters) >= len(self.plan.clusters):
-            self.plan, self._own_clusters, self.excluded_ops = plan, count, excluded_ops
+            self.plan, self._own_clusters, self.excluded = plan, count, excluded
 
     def note_nested_plan(self, function: str, plan: ClusterPlan, count: int) -> None:
         """The clusters in the body of a function that it calls (any thread of TensorFlow's)."""

@@ -56,6 +56,8 @@ class Stitcher:
         self.settings = settings
         self.clusters: dict[str, KnownCluster] = {}
         self.excluded_ops: set[str] = set()
+        self.excluded_clusters: set[str] = set()
+        """Those whose shapes never settle."""
         self.seconds = 0.0
         self.empty = settings.mode == "alternate"
         """True: the stitched arm gets no Stitch ops (a self-test of the switch)."""
@@ -148,8 +150,10 @@ class Stitcher:
         if function:
             program.note_nested_plan(function, plan, len(clusters))
         else:
-            program.note_plan(plan, len(clusters), frozenset(self.excluded_ops))
+            program.note_plan(plan, len(clusters), frozenset(self.excluded_ops | self.excluded_clusters))
         return rewrite.apply_clusters(placed, self._definitions, clusters, preserve) if clusters else None
 
     def _switched_off(self, name: str) -> bool:
-        return any(name.startswith(beginning) for beginning in self.settings.disable_clusters)
+        return name in self.excluded_clusters or any(
+            name.startswith(beginning) for beginning in self.settings.disable_clusters
+        )

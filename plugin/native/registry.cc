@@ -64,7 +64,7 @@ Signature* Registry::AddSignature(Cluster* cluster, const std::vector<int64_t>& 
   if (Signature* known = cluster->Find(key, hash)) return known;
   if (cluster->gave_up.load()) return nullptr;
   const int count = cluster->signature_count.load();
-  if (count == kMaxSignatures || (count >= kFewSignatures && cluster->Calls() < kCallsPerSignature * count)) {
+  if (count == kMaxSignatures || (count >= kFewSignatures && static_cast<double>(cluster->Calls()) < kCallsPerSignature * count)) {
     cluster->gave_up.store(true);
     return nullptr;
   }

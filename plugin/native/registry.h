@@ -75,11 +75,11 @@ struct Signature {
   }
 };
 
-// A cluster gives up on new signatures when it has this many, or when it has a few already and its calls are hardly more: shapes that
-// never settle (XLA's "megamorphic" rule, as compiled programs against executions).
-constexpr int kMaxSignatures = 256;
-constexpr int kFewSignatures = 24;
-constexpr uint64_t kCallsPerSignature = 2;
+// A cluster gives up on new signatures when it has as many as it can hold, or when four of five calls still bring a new one: shapes
+// that never settle (XLA's "megamorphic" rule compares compilations with executions in the same way). Those it has go on.
+constexpr int kMaxSignatures = 512;
+constexpr int kFewSignatures = 64;
+constexpr double kCallsPerSignature = 1.25;
 
 struct Cluster {
   std::string name;

@@ -65,7 +65,7 @@ def run_job(cache: pathlib.Path, tmp_path: pathlib.Path) -> RunJob:
         environment: dict[str, str] | None = None,
         with_cache: pathlib.Path | None = None,
         file_size: int | None = None,
-        timeout: float = 300,
+        timeout: float = 900,
     ) -> Finished:
         summary = tmp_path / f"summary-{script}-{mode}.json"
         command = [
@@ -92,9 +92,9 @@ def warmed(cache: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> Non
     command = [
         *(sys.executable, "-m", "stitchfleet.plugin.command", "run", "--quiet", "--cache", str(cache)),
         *("--summary", str(folder / "s.json"), "--database", f"sqlite:///{folder}/r.db"),
-        *("--", sys.executable, str(SCRIPTS / "loop.py"), "60", "20"),
+        *("--", sys.executable, str(SCRIPTS / "loop.py"), "60", "240"),
     ]
-    done = finish(command, folder / "s.json", {}, 300)
+    done = finish(command, folder / "s.json", {}, 900)
     assert done.summary["programs"][0]["phase"] in ("stitched", "verify", "baseline"), done.err
 
 
@@ -102,7 +102,7 @@ def warmed(cache: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> Non
 def run_plain() -> RunJob:
     """The same script without us."""
 
-    def run(script: str, *arguments: str, environment: dict[str, str] | None = None, timeout: float = 300) -> Finished:
+    def run(script: str, *arguments: str, environment: dict[str, str] | None = None, timeout: float = 900) -> Finished:
         return finish([sys.executable, str(SCRIPTS / script), *arguments], None, environment, timeout)
 
     return run

@@ -213,7 +213,7 @@ def test_a_step_graph_has_clusters_products_and_what_stayed() -> None:
 def test_a_real_job_can_be_explained_and_drawn(
     run_job: RunJob, warmed: None, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    job = run_job("loop.py", "60", "20")
+    job = run_job("loop.py", "60", "240")
     assert job.code == 0, job.err
     path, page = tmp_path / "copy.json", tmp_path / "p.html"
     path.write_text(json.dumps(job.summary))

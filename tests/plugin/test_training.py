@@ -48,6 +48,30 @@ def test_shapes_that_come_once_do_not_hold_the_job_in_its_verify_phase(run_job: 
     assert relative_difference(job.result, run_plain("rare_shapes.py", "300", "0").result) < 1e-3
 
 
+@pytest.mark.slow
+def test_a_job_whose_batches_change_in_length_settles_on_few_binaries(run_job: RunJob, run_plain: RunJob) -> None:
+    job = run_job("lengths.py", "700", "some", COLD, environment=QUICK)
+    assert job.code == 0, job.err
+    assert main_program(job)["phase"] == "stitched", job.err
+    for cluster in job.summary["clusters"]:
+        stitched = [entry for entry in cluster["executables"] if entry["calls"].get("stitched")]
+        assert len(stitched) == 24, cluster["name"]
+        assert len({entry["library"] for entry in stitched}) <= 12
+    calls = job.summary["calls"]
+    assert calls["stitched"] > calls["fallback"]
+    assert relative_difference(job.result, run_plain("lengths.py", "700", "some", "0").result) < 1e-3
+
+
+@pytest.mark.slow
+def test_a_job_whose_shapes_never_settle_is_left_plain_and_says_so(run_job: RunJob, run_plain: RunJob) -> None:
+    job = run_job("lengths.py", "200", "never", COLD, environment=QUICK)
+    assert job.code == 0, job.err
+    assert main_program(job)["phase"] == "plain", job.err
+    assert "never settle" in main_program(job)["reason"]
+    assert "never settle" in job.err
+    assert relative_difference(job.result, run_plain("lengths.py", "200", "never", "0").result) < 1e-3
+
+
 def test_a_monitored_session_with_its_default_hooks_is_stitched(run_job: RunJob, run_plain: RunJob) -> None:
     job = run_job("monitored.py", "400", "", COLD, environment=QUICK)
     assert job.code == 0, job.err

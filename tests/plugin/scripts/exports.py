@@ -1,9 +1,9 @@
 """Trains, then writes a SavedModel, a checkpoint and weights into the folder given; v1 and v2."""
 
 import sys
-import time
 
 import tensorflow as tf
+from resting import rest
 
 folder = sys.argv[1]
 
@@ -23,7 +23,7 @@ class Model(tf.Module):
 model = Model()
 for i in range(120):
     if i == 12:
-        time.sleep(float(sys.argv[2]))
+        rest(float(sys.argv[2]))
     model(tf.ones([8, 16]))
 tf.saved_model.save(model, folder + "/saved")
 tf.train.Checkpoint(model=model).save(folder + "/checkpoint/c")

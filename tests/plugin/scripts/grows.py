@@ -5,6 +5,7 @@ import time
 
 import numpy as np
 import tensorflow as tf
+from resting import rest
 
 v = tf.Variable(tf.ones([64, 64]))
 
@@ -18,7 +19,7 @@ def step(x):
 kept = []
 for i in range(int(sys.argv[1])):
     if i == 12:
-        time.sleep(float(sys.argv[2]))
+        rest(float(sys.argv[2]))
     step(tf.ones([64, 64]))
     if i >= 300:
         kept.append(np.ones(200_000))

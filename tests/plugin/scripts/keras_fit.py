@@ -5,10 +5,10 @@ keras_fit.py EPOCHS [SECONDS]: a callback of its own pauses so long after 13 and
 
 import json
 import sys
-import time
 
 import numpy as np
 import tensorflow as tf
+from resting import rest
 
 tf.keras.utils.set_random_seed(11)
 model = tf.keras.Sequential(
@@ -28,7 +28,7 @@ pause = float(sys.argv[2]) if len(sys.argv) > 2 else 0.0
 class Pause(tf.keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         if int(self.model.optimizer.iterations) in (13, 123):
-            time.sleep(pause)
+            rest(pause)
 
 
 history = model.fit(x, x.sum(1, keepdims=True), batch_size=32, epochs=int(sys.argv[1]), verbose=0, callbacks=[Pause()])

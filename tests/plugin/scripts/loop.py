@@ -6,9 +6,9 @@ and once more after 100 steps.
 
 import json
 import sys
-import time
 
 import tensorflow as tf
+from resting import rest
 
 steps = int(sys.argv[1])
 pause = float(sys.argv[2]) if len(sys.argv) > 2 else 0.0
@@ -35,8 +35,8 @@ x = tf.random.normal([128, 64], seed=2)
 losses = []
 for i in range(steps):
     if i == 12:
-        time.sleep(pause)
+        rest(pause)
     if i == 100:
-        time.sleep(later)
+        rest(later)
     losses.append(float(train(x)))
 print(json.dumps(losses))

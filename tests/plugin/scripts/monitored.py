@@ -5,10 +5,10 @@ monitored.py STEPS [FOLDER [SECONDS]]: FOLDER for checkpoints ("": none); pauses
 
 import json
 import sys
-import time
 
 import numpy as np
 import tensorflow as tf
+from resting import rest
 
 v1 = tf.compat.v1
 v1.disable_eager_execution()
@@ -25,6 +25,6 @@ losses = []
 with v1.train.MonitoredTrainingSession(checkpoint_dir=(sys.argv[2] if len(sys.argv) > 2 else "") or None) as session:
     for i in range(int(sys.argv[1])):
         if i == 14 and len(sys.argv) > 3:
-            time.sleep(float(sys.argv[3]))
+            rest(float(sys.argv[3]))
         losses.append(float(session.run([loss, train], {x: data})[0]))
 print(json.dumps(losses))

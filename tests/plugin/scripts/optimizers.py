@@ -6,9 +6,9 @@ losses, and sums over each variable of model and optimizer at the end.
 
 import json
 import sys
-import time
 
 import tensorflow as tf
+from resting import rest
 
 steps, name = int(sys.argv[1]), sys.argv[2]
 pause = float(sys.argv[3]) if len(sys.argv) > 3 else 0.0
@@ -43,7 +43,7 @@ def train(x, y):
 losses = []
 for i in range(steps):
     if i == 12:
-        time.sleep(pause)
+        rest(pause)
     losses.append(float(train(x, y)))
 stored = [*model.variables, *(optimizer.variables() if callable(optimizer.variables) else optimizer.variables)]
 sums = [float(tf.reduce_sum(tf.abs(tf.cast(v, tf.float64)))) for v in stored]

@@ -5,6 +5,7 @@ import sys
 import time
 
 import tensorflow as tf
+from resting import rest
 
 steps, change, pause = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
 weights = tf.Variable(tf.eye(32))
@@ -26,7 +27,7 @@ large = small * 1e6
 losses = []
 for i in range(steps):
     if i == 12:
-        time.sleep(pause)
+        rest(pause)
     losses.append(float(train(large if i >= change else small)))
     time.sleep(0.002)
 print(json.dumps(losses))

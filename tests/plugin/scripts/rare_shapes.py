@@ -6,9 +6,9 @@ among those with rows of their own.
 
 import json
 import sys
-import time
 
 import tensorflow as tf
+from resting import rest
 
 steps, pause = int(sys.argv[1]), float(sys.argv[2])
 weights = tf.Variable(tf.random.stateless_normal([24, 24], seed=[1, 2]) * 0.1)
@@ -26,7 +26,7 @@ def train(x):
 losses = []
 for i in range(steps):
     if i == 12:
-        time.sleep(pause)
+        rest(pause)
     rows = 40 + i if 20 <= i < 40 and i % 4 == 0 else 32
     losses.append(float(train(tf.random.stateless_normal([rows, 24], seed=[3, i]))))
 print(json.dumps(losses))

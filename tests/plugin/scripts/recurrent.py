@@ -5,10 +5,10 @@ recurrent.py EPOCHS [SECONDS]: a callback of its own pauses so long after 13 ste
 
 import json
 import sys
-import time
 
 import numpy as np
 import tensorflow as tf
+from resting import rest
 
 tf.keras.utils.set_random_seed(5)
 model = tf.keras.Sequential(
@@ -27,7 +27,7 @@ pause = float(sys.argv[2]) if len(sys.argv) > 2 else 0.0
 class Pause(tf.keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         if int(self.model.optimizer.iterations) == 13:
-            time.sleep(pause)
+            rest(pause)
 
 
 history = model.fit(
