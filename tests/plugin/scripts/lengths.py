@@ -1,11 +1,12 @@
 """A network whose batches change in length from step to step; prints the losses as JSON.
 
-lengths.py STEPS KIND SECONDS: KIND "some": training, 24 lengths come again and again; "never": inference, every step has its own. After
-some of the steps the loop pauses for so long at most.
+lengths.py STEPS KIND SECONDS: KIND "some": training, 24 lengths come again and again; "never": inference, every step has its own.
+After some of the steps the loop pauses for so long at most.
 """
 
 import json
 import sys
+import time
 
 import tensorflow as tf
 from resting import rest
