@@ -25,9 +25,12 @@ SCRIPTS = pathlib.Path(__file__).parent / "scripts"
 
 @pytest.fixture(scope="session")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """One kernel cache for the test session: each kernel is built once. STITCHFLEET_TEST_CACHE keeps it over sessions."""
+    """One kernel cache for the test session: each kernel is built once, whichever of the test runner's processes asks first.
+    STITCHFLEET_TEST_CACHE keeps it over sessions."""
     named = os.environ.get("STITCHFLEET_TEST_CACHE")
-    folder = pathlib.Path(named) if named else tmp_path_factory.mktemp("cache")
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base
+    folder = pathlib.Path(named) if named else shared / "stitchfleet-cache"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     build_library(folder, find_tensorflow(), print)
     return folder
@@ -98,12 +101,20 @@ def warmed(cache: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> Non
     assert done.summary["programs"][0]["phase"] in ("stitched", "verify", "baseline"), done.err
 
 
+@pytest.fixture(scope="session")
+def plain_runs() -> dict[tuple[str, ...], Finished]:
+    return {}
+
+
 @pytest.fixture
-def run_plain() -> RunJob:
-    """The same script without us."""
+def run_plain(plain_runs: dict[tuple[str, ...], Finished]) -> RunJob:
+    """The same script without us; once for the same arguments, since it is deterministic."""
 
     def run(script: str, *arguments: str, environment: dict[str, str] | None = None, timeout: float = 900) -> Finished:
-        return finish([sys.executable, str(SCRIPTS / script), *arguments], None, environment, timeout)
+        key = (script, *arguments, *sorted(f"{name}={value}" for name, value in (environment or {}).items()))
+        if key not in plain_runs:
+            plain_runs[key] = finish([sys.executable, str(SCRIPTS / script), *arguments], None, environment, timeout)
+        return plain_runs[key]
 
     return run
 
