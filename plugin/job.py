@@ -310,9 +310,10 @@ class Job:
             return
         program.enter(Phase.STITCHED)
         if not self.settings.quiet:
-            say(
-                f"{program.name}: {len(running)} kernels verified on the job's own tensors, stitched from step {program.steps} on"
+            kernels = (
+                f"{len(running)} kernels verified" if running else "kernels are verified as their shapes come again"
             )
+            say(f"{program.name}: {kernels} on the job's own tensors, stitched from step {program.steps} on")
         self.records.event("stitched", f"stitched from step {program.steps} on", kernels=len(running))
 
     def _give_up_if_slower(self, program: Program) -> None:

@@ -72,9 +72,8 @@ class Stitcher:
     def offered(self, data: bytes, preserve: list[str]) -> bytes | None:
         """The rewritten GraphDef, or None to leave the graph as it is."""
         mark = self.mark_of_offered()
-        if mark:
-            return self._offered_nested(data, preserve, nested_calls.Mark.decode(mark))
-        program, arm = switch.current()
+        nested = nested_calls.Mark.decode(mark) if mark else None
+        program, arm = switch.current() if nested is None else (self._programs.get(nested.program), Arm.STITCHED)
         if program is None:
             return None
         from tensorflow.core.framework import graph_pb2
@@ -82,37 +81,29 @@ class Stitcher:
         start = time.perf_counter()
         graph: Any = graph_pb2.GraphDef()
         graph.ParseFromString(data)
+        program.writes_variables |= any(node.op.startswith(_WRITES) for node in graph.node)
+        if nested is None:
+            changed = self._own_graph(graph, set(preserve), program, arm)
+        else:  # the body of a function that the stitched arm calls, on one of TensorFlow's threads
+            changed = self._stitched_arm(graph, set(preserve), program, nested.function)
+        self.seconds += time.perf_counter() - start
+        return None if changed is None else bytes(changed.SerializeToString())
+
+    def _own_graph(self, graph: Any, preserve: set[str], program: Program, arm: Arm) -> Any | None:
+        """A program's own graph as the arm has it; None where it stays as it is."""
         if program.kind == "session":
             arm = Arm.STITCHED if any(switch.SESSION_MARK in name for name in preserve) else Arm.PLAIN
-        program.writes_variables |= any(node.op.startswith(_WRITES) for node in graph.node)
-        changed = random_streams.share_streams(graph, program.name) > 0 if program.kind == "function" else False
+        shared = random_streams.share_streams(graph, program.name) > 0 if program.kind == "function" else False
         blocked = random_streams.seeded_without_twin(graph.node)
         nested = random_streams.seeded_in_called_functions(graph.node, _function_definition)
+        stitched = None
         if nested:
             program.refuse(f"the function {nested[0]} that it calls has a seeded random operator of its own")
         elif blocked:
             program.refuse(f"seeded random operator {blocked[0]} cannot share its stream between the arms")
         elif arm is Arm.STITCHED:
-            stitched = self._stitched_arm(graph, set(preserve), program)
-            if stitched is not None:
-                graph, changed = stitched, True
-        self.seconds += time.perf_counter() - start
-        return bytes(graph.SerializeToString()) if changed else None
-
-    def _offered_nested(self, data: bytes, preserve: list[str], mark: nested_calls.Mark) -> bytes | None:
-        """The body of a function that the stitched arm calls, on one of TensorFlow's threads."""
-        from tensorflow.core.framework import graph_pb2
-
-        program = self._programs.get(mark.program)
-        if program is None:
-            return None
-        start = time.perf_counter()
-        graph: Any = graph_pb2.GraphDef()
-        graph.ParseFromString(data)
-        program.writes_variables |= any(node.op.startswith(_WRITES) for node in graph.node)
-        stitched = self._stitched_arm(graph, set(preserve), program, mark.function)
-        self.seconds += time.perf_counter() - start
-        return None if stitched is None else bytes(stitched.SerializeToString())
+            stitched = self._stitched_arm(graph, preserve, program)
+        return stitched if stitched is not None else graph if shared else None
 
     def _stitched_arm(self, graph: Any, preserve: set[str], program: Program, function: str = "") -> Any | None:
         """The graph as the stitched arm has it: its calls marked, its clusters stitched; None where there are neither."""

@@ -93,6 +93,8 @@ examples:
   scripts/bench --workloads bert,dien --rounds 12        two workloads; at the end the geometric mean over both
   scripts/bench --workloads all --json all.json          every workload, in an hour or two
   scripts/bench --workloads dien --coverage              no race: what of the step is stitched, what stays out and why
+  scripts/bench --kernels-cpu                            single kernels of many sizes, beside TensorFlow, XLA and a copy
+  scripts/bench --idle                                   what a step costs more with the plugin active and nothing switched on
 
 what the columns are:
   ms/step    median duration of a step, by the script's own clock; wall holds what lies between the steps as well
