@@ -4,7 +4,7 @@ The stages are an ordered table; each is a pure function whose result prints:
 
     graph -> plan_graph -> Plan -> lower -> Loops -> render -> source -> build -> binary -> self-check -> cache
 
-A request that names its cluster takes part in `parametric`: from the cluster's third shape on, shapes share a binary.
+A request that names its cluster takes part in `parametric`: from its cluster's third shape on, shapes share a binary.
 
 Several kernels share a translation unit, because a compiler's start-up costs more than a kernel. One bad graph never
 costs the others: what cannot be planned fails alone, and a unit that does not compile is built again kernel by kernel.

@@ -63,8 +63,12 @@ class CompileClient:
                 except OSError:
                     pass  # the first request tries again, and says it
 
-    def compile(self, cluster: str, body: bytes, inputs: object, answered: Callable[[Answer], None]) -> None:
-        self._submit({"cluster": cluster, "body": base64.b64encode(body).decode(), "inputs": inputs}, answered)
+    def compile(
+        self, cluster: str, body: bytes, inputs: object, changing: bool, answered: Callable[[Answer], None]
+    ) -> None:
+        """`changing`: the same op has asked for other shapes before."""
+        described = base64.b64encode(body).decode()
+        self._submit({"cluster": cluster, "body": described, "inputs": inputs, "changing": changing}, answered)
 
     def judge(self, folder: pathlib.Path, answered: Callable[[Answer], None]) -> None:
         self._submit({"judge": str(folder)}, answered)

@@ -325,17 +325,14 @@ class Job:
         if estimate is None or estimate.pairs < min(self.settings.pairs, JUDGED_PAIRS):
             return
         if estimate.high < 0:
-            program.enter(
-                Phase.PLAIN, f"stitching does not pay here: {-estimate.low:.1%} to {-estimate.high:.1%} slower"
-            )
+            finding = f"{-estimate.low:.1%} to {-estimate.high:.1%} slower"
         elif estimate.low <= 0 and estimate.pairs >= JUDGED_PAIRS:
-            program.enter(
-                Phase.PLAIN,
-                f"stitching does not pay here: the saving lies between {estimate.low:+.1%} and {estimate.high:+.1%}",
-            )
-        if program.phase is Phase.PLAIN:
-            say(f"{program.name} goes back to plain: {program.reason}")
-            self.records.event("does-not-pay", program.reason)
+            finding = f"the saving lies between {estimate.low:+.1%} and {estimate.high:+.1%}"
+        else:
+            return
+        program.enter(Phase.PLAIN, f"stitching does not pay here: {finding}")
+        say(f"{program.name} goes back to plain: {program.reason}")
+        self.records.event("does-not-pay", program.reason)
 
     # ---- our own thread ---------------------------------------------------------------------------------------------------
 
@@ -382,7 +379,10 @@ class Job:
         inputs = list(request["inputs"])
         executable = Executable(signature, name, inputs, program)
         self.executables[signature] = executable
-        self.client.compile(name, known.cluster.body, inputs, lambda answer: self._answered(executable, answer))
+        changing = bool(request.get("changing"))
+        self.client.compile(
+            name, known.cluster.body, inputs, changing, lambda answer: self._answered(executable, answer)
+        )
 
     def _answered(self, executable: Executable, answer: Answer) -> None:
         """The service's answer to a compile request (the client's thread)."""

@@ -42,7 +42,7 @@ class Phase(enum.Enum):
     __hash__ = object.__hash__  # Enum's own is written in Python, and every step looks durations up by phase
 
 
-MIN_BASELINE_STEPS = 2
+MIN_BASELINE_STEPS = 1
 """The shortest baseline. It only tells whether anything is badly off; the saving is estimated from the paired blocks, which begin
 with the stitched phase: a longer baseline would only delay it."""
 

@@ -1,7 +1,7 @@
 """The compile service: a process of its own that turns clusters into checked kernels, so that neither TensorFlow's lowering nor a
 compiler's crash ever happens inside the training process.
 
-    request  {"id": 7, "cluster": name, "body": base64, "inputs": [{"dtype", "shape", "value"?}, ...]}
+    request  {"id": 7, "cluster": name, "body": base64, "inputs": [{"dtype", "shape", "value"?}, ...], "changing": bool}
     answer   {"id": 7, "kernel": {"library": path, "metadata": {...}, "kernel_inputs": [...]}}
           or {"id": 7, "failure": one line, "ops": [TensorFlow operators that cannot be lowered]}
     request  {"id": 8, "judge": path of a bundle}
@@ -56,6 +56,8 @@ class Work:
     body: bytes
     arguments: list[Argument]
     key: str
+    changing: bool = False
+    """Another shape of an op whose shapes change: it may share a binary with the others."""
     graph: Graph | None = None
     hlo: str = ""
 
@@ -83,6 +85,7 @@ class Service:
             base64.b64decode(message["body"]),
             [Argument.from_request(described) for described in message["inputs"]],
             "",
+            bool(message.get("changing")),
         )
         work.key = hashlib.sha256(
             b"\0".join([self.identity.encode(), work.body, json.dumps(message["inputs"], sort_keys=True).encode()])
@@ -113,7 +116,7 @@ class Service:
             return
         outcomes = pipeline.compile_graphs(
             [
-                pipeline.Request(work.cluster, work.graph, reference(work), work.cluster)
+                pipeline.Request(work.cluster, work.graph, reference(work), work.cluster if work.changing else "")
                 for work in ready
                 if work.graph is not None
             ],

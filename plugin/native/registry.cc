@@ -32,7 +32,7 @@ std::string RequestJson(const Signature& signature) {
     if (input.is_value) text += ",\"value\":\"" + Hex(input.value) + "\"";
     text += "}";
   }
-  return text + "]}";
+  return text + "],\"changing\":" + (signature.changing ? "true" : "false") + "}";
 }
 
 }  // namespace
@@ -58,7 +58,8 @@ Cluster* Registry::FindCluster(const std::string& name) {
   return found == clusters_.end() ? nullptr : found->second.get();
 }
 
-Signature* Registry::AddSignature(Cluster* cluster, const std::vector<int64_t>& key, std::vector<InputDescription> inputs) {
+Signature* Registry::AddSignature(Cluster* cluster, const std::vector<int64_t>& key, std::vector<InputDescription> inputs,
+                                  bool changing) {
   std::lock_guard<std::mutex> lock(mutex_);
   const uint64_t hash = Cluster::Hash(key);
   if (Signature* known = cluster->Find(key, hash)) return known;
@@ -73,6 +74,7 @@ Signature* Registry::AddSignature(Cluster* cluster, const std::vector<int64_t>& 
   signature->cluster = cluster;
   signature->key = key;
   signature->inputs = std::move(inputs);
+  signature->changing = changing;
   Signature* added = signature.get();
   signatures_.push_back(std::move(signature));
   cluster->signatures[count] = added;

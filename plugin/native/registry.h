@@ -55,6 +55,7 @@ struct Signature {
   Cluster* cluster = nullptr;
   std::vector<int64_t> key;
   std::vector<InputDescription> inputs;
+  bool changing = false;  // the op that asked has had other shapes before
   std::atomic<State> state{State::kFallback};
   std::atomic<const Executable*> executable{nullptr};
   std::atomic<uint64_t> fallback_calls{0}, verify_calls{0}, stitched_calls{0}, mismatches{0};
@@ -127,7 +128,7 @@ class Registry {
 
   Cluster* FindOrCreateCluster(const std::string& name);
   // nullptr when the cluster has too many signatures already.
-  Signature* AddSignature(Cluster* cluster, const std::vector<int64_t>& key, std::vector<InputDescription> inputs);
+  Signature* AddSignature(Cluster* cluster, const std::vector<int64_t>& key, std::vector<InputDescription> inputs, bool changing);
   void ReportMismatch(Signature& signature, std::unique_ptr<Mismatch> mismatch);
 
   // What a call has to do: the signature's state, changed to VERIFY where this step is sampled, to FALLBACK where all is off.

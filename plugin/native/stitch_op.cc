@@ -15,6 +15,7 @@
 // No thread of TensorFlow's ever waits for a compiler here: a new signature is put in a queue and the fallback runs.
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -144,7 +145,11 @@ class StitchOp : public AsyncOpKernel {
       if (bytes != 0) std::memcpy(&key[start], value.tensor_data().data(), bytes);
     }
     Signature* found = cluster_->Find(key, Cluster::Hash(key));
-    if (found != nullptr || cluster_->gave_up.load(std::memory_order_relaxed)) return found;
+    if (found != nullptr) {
+      if (!has_signature_.load(std::memory_order_relaxed)) has_signature_.store(true, std::memory_order_relaxed);
+      return found;
+    }
+    if (cluster_->gave_up.load(std::memory_order_relaxed)) return nullptr;
     std::vector<InputDescription> inputs;
     for (int i = 0; i < ctx->num_inputs(); ++i) {
       const TensorShape& shape = variables.Shape(ctx, i);
@@ -157,7 +162,7 @@ class StitchOp : public AsyncOpKernel {
       }
       inputs.push_back(std::move(input));
     }
-    return Registry::Get().AddSignature(cluster_, key, std::move(inputs));
+    return Registry::Get().AddSignature(cluster_, key, std::move(inputs), has_signature_.exchange(true));
   }
 
   // Whether an executable has as many outputs as this op has results and written variables.
@@ -306,6 +311,7 @@ class StitchOp : public AsyncOpKernel {
   std::vector<int> value_args_, variable_args_, written_args_;
   std::shared_ptr<FallbackFunction> fallback_;
   Cluster* cluster_ = nullptr;
+  std::atomic<bool> has_signature_{false};
 };
 
 REGISTER_KERNEL_BUILDER(Name("StitchfleetStitch").Device(tensorflow::DEVICE_CPU), StitchOp);
