@@ -173,7 +173,9 @@ class Job:
         ticket = program.begin(quiet=not self.client.busy)
         if self.native is not None and ticket.arm is Arm.STITCHED:
             stride = self.settings.sample_stride if ticket.phase is Phase.STITCHED else 0
-            self.native.begin_step(ticket.step, stride, ticket.step % stride if stride else 0)
+            # Counted in stitched steps: were it the step's number, a plain block could hide a kernel's turn.
+            turn = program.steps_by_arm[Arm.STITCHED] % stride if stride else 0
+            self.native.begin_step(ticket.step, stride, turn)
         return ticket
 
     def end(self, ticket: Ticket) -> None:
