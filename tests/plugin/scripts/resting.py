@@ -7,14 +7,16 @@ import os
 import pathlib
 import time
 
-REST_SECONDS = 4.0
+REST_SECONDS = 6.0
 """So long they must have done nothing."""
 IDLE_SHARE = 0.02
 """Of one core, what still counts as nothing."""
+FAULT_SECONDS, READ_SECONDS = 0.0005, 0.02
+"""What a page fault counts as, without and with a read from disk: who waits for pages of a library is at work too."""
 
 
 def _descendants():
-    """The processor seconds of all processes below this one, those that have ended included; none of them: 0."""
+    """The work of all processes below this one in seconds, that of those which have ended included; none of them: 0."""
     parents, seconds = {}, {}
     for entry in pathlib.Path("/proc").iterdir():
         if not entry.name.isdigit():
@@ -24,7 +26,9 @@ def _descendants():
         except OSError:
             continue
         parents[int(entry.name)] = int(fields[1])
-        seconds[int(entry.name)] = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+        faults, reads = int(fields[7]) + int(fields[8]), int(fields[9]) + int(fields[10])
+        ticks = sum(map(int, fields[11:15]))
+        seconds[int(entry.name)] = ticks / os.sysconf("SC_CLK_TCK") + faults * FAULT_SECONDS + reads * READ_SECONDS
     below, growing = {os.getpid()}, True
     while growing:
         more = {child for child, parent in parents.items() if parent in below} - below
