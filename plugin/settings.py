@@ -41,9 +41,7 @@ class Settings:
     database: str | None = field(default=None, metadata={"help": "SQLAlchemy URL that the shipper writes to"})
     summary: pathlib.Path | None = field(default=None, metadata={"help": "file for the job's summary, JSON"})
     quiet: bool = field(default=False, metadata={"help": "1: print nothing but failures"})
-    warm_up_steps: int = field(
-        default=1, metadata={"help": "first steps left alone: TensorFlow traces in the very first"}
-    )
+    warm_up_steps: int = field(default=2, metadata={"help": "first steps that nobody counts"})
     baseline_steps: int = field(default=20, metadata={"help": "plain steps timed before the first stitched one"})
     baseline_seconds: float = field(
         default=0.5, metadata={"help": "the baseline may end earlier, after this long and one step"}
