@@ -27,10 +27,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Final
@@ -235,7 +236,7 @@ class Family:
     def add(self, numbers: tuple[str, ...]) -> Family:
         if numbers in self.seen:
             return self
-        return Family((*self.seen, numbers), self.entry, self.covered, self.checked, self.refused)
+        return replace(self, seen=(*self.seen, numbers))
 
 
 class Families:
@@ -260,7 +261,7 @@ class Families:
         path = self._folder / key[:2] / key
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            fresh = path.with_name(f".{key}-{id(family):x}")
+            fresh = path.with_name(f".{key}-{os.getpid()}")
             fresh.write_text(json.dumps(family.__dict__))
             fresh.replace(path)
         except OSError:

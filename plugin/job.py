@@ -202,7 +202,7 @@ class Job:
             elif program.pairs_completed > self._pairs_seen.get(program.name, 0):
                 self._pairs_seen[program.name] = program.pairs_completed
                 self.records.blocks(program)
-                self._give_up_if_slower(program)
+                self._give_up_if_it_does_not_pay(program)
             return
         if phase is Phase.WARM_UP:
             if program.phase_steps >= settings.warm_up_steps and settings.mode != "idle":
@@ -318,7 +318,7 @@ class Job:
             say(f"{program.name}: {kernels} on the job's own tensors, stitched from step {program.steps} on")
         self.records.event("stitched", f"stitched from step {program.steps} on", kernels=len(running))
 
-    def _give_up_if_slower(self, program: Program) -> None:
+    def _give_up_if_it_does_not_pay(self, program: Program) -> None:
         """A job that is not faster by more than its interval goes back to plain: at once where it is slower by as much, else when
         all the pairs are there by which it is judged."""
         if self.settings.mode == "alternate" or program.phase is not Phase.STITCHED:

@@ -71,6 +71,15 @@ def check_by_oracle(outcome: CompileOutcome, graph: Graph) -> None:
         assert complaint(built, regime, seed=3) is None
 
 
+def four_shapes_have_binaries_of_their_own(cache: KernelCache) -> None:
+    for rows in (200, 210, 220, 230):
+        graph = library.softmax(rows, 40)
+        outcome = compiled(graph, cache)
+        check_by_oracle(outcome, graph)
+        assert outcome.entry is not None
+        assert not outcome.entry.metadata.parameters
+
+
 @pytest.fixture
 def cache(tmp_path: Path) -> KernelCache:
     return KernelCache(tmp_path / "kernels")
@@ -211,12 +220,7 @@ def test_a_text_that_does_not_compile_for_many_shapes_costs_only_that(
         build(self, source, output)
 
     monkeypatch.setattr(Toolchain, "build", refuse)
-    for rows in (200, 210, 220, 230):
-        graph = library.softmax(rows, 40)
-        outcome = compiled(graph, cache)
-        check_by_oracle(outcome, graph)
-        assert outcome.entry is not None
-        assert not outcome.entry.metadata.parameters
+    four_shapes_have_binaries_of_their_own(cache)
     (family,) = (cache.directory / "families").glob("??/*")
     assert "no, thank you" in json.loads(family.read_text())["refused"]
 
@@ -230,12 +234,7 @@ def test_a_binary_that_is_wrong_at_a_shape_is_not_used_for_many(
     monkeypatch.setattr(
         Template, "text", lambda self, symbol: text(self, symbol).replace("const int p0 = (int)parameters[0];", wrong)
     )
-    for rows in (200, 210, 220, 230):
-        graph = library.softmax(rows, 40)
-        outcome = compiled(graph, cache)
-        check_by_oracle(outcome, graph)
-        assert outcome.entry is not None
-        assert not outcome.entry.metadata.parameters
+    four_shapes_have_binaries_of_their_own(cache)
     assert sum(wrong in source for source in builds) == 1
 
 
