@@ -34,6 +34,8 @@ def _written(nest: NestCode) -> set[int]:
 
 PARAMETERS = "STITCH_PARAMETERS;"
 """Where a function of a text for many shapes declares the numbers that differ between them (`parametric`)."""
+SHAPED_CONSTANT_BYTES = 128
+"""Largest constant array whose words may be parameters of a text for many shapes."""
 
 
 def _nest_text(nest: NestCode, name: str, writer: Writer) -> str:
@@ -73,7 +75,8 @@ def render(kernel: Loops, symbol: str, input_count: int | None = None) -> str:
 
     With `input_count`, the number of the kernel's inputs, it is the text for many shapes that `parametric` works on: each
     function has a place (PARAMETERS) to declare numbers that it reads from the address after the last input's, sizes of
-    locals are marked (CAPACITY), and no table is static, since its numbers may differ from call to call.
+    locals are marked (CAPACITY), and no table is static, since its numbers may differ from call to call; nor is a constant of
+    up to SHAPED_CONSTANT_BYTES, which may hold a shape (the gradient of a mean divides by one).
     """
     writer = Writer(for_many_shapes=input_count is not None)
     functions: dict[str, str] = {}  # text with a neutral name: name
@@ -88,7 +91,11 @@ def render(kernel: Loops, symbol: str, input_count: int | None = None) -> str:
             names[id(nest)] = functions[neutral]
     number_of = {buffer: number for number, buffer in enumerate(kernel.buffers)}
     lines = [_declarations(writer.functions)]
-    lines.extend(_constant_text(symbol, number, data) for number, data in kernel.constants.items())
+    lines.extend(
+        _constant_text(symbol, number, data)
+        for number, data in kernel.constants.items()
+        if not (writer.for_many_shapes and len(data) <= SHAPED_CONSTANT_BYTES)
+    )
     lines.extend(texts)
     for number, phase in enumerate(kernel.phases):
         lines.append(_phase_text(phase, f"{symbol}_phase{number}", names, number_of, writer.for_many_shapes))
@@ -104,12 +111,14 @@ def _declarations(functions: set[tuple[str, bool, int]]) -> str:
     return "\n".join(lines)
 
 
-def _constant_text(symbol: str, node: int, data: bytes) -> str:
+def _constant_text(symbol: str, node: int, data: bytes, shaped: bool = False) -> str:
+    """`shaped`: as a local whose words may differ from shape to shape (decimal: `parametric` takes them for numbers)."""
     padded = data + b"\0" * (-len(data) % 8)
     words = [int.from_bytes(padded[i : i + 8], "little") for i in range(0, len(padded), 8)]
-    rows = [", ".join(f"{word:#x}ull" for word in words[i : i + 8]) for i in range(0, len(words), 8)]
-    body = ",\n  ".join(rows)
-    return f"static const unsigned long long __attribute__((aligned(64))) {symbol}_constant{node}[] = {{\n  {body}}};"
+    texts = [f"{word}ull" if shaped else f"{word:#x}ull" for word in words]
+    body = ",\n  ".join(", ".join(texts[i : i + 8]) for i in range(0, len(texts), 8))
+    kind = "const" if shaped else "static const"
+    return f"{kind} unsigned long long __attribute__((aligned(64))) {symbol}_constant{node}[] = {{\n  {body}}};"
 
 
 def _phase_text(
@@ -227,6 +236,11 @@ def _entry_text(kernel: Loops, symbol: str, input_count: int | None) -> str:
     ]
     if input_count is not None:
         lines.append(f"  const long long* parameters = (const long long*)inputs[{input_count}];\n  {PARAMETERS}")
+        lines.extend(
+            "  " + _constant_text(symbol, number, data, shaped=True)
+            for number, data in kernel.constants.items()
+            if len(data) <= SHAPED_CONSTANT_BYTES
+        )
     pointers = []
     for buffer in kernel.buffers:
         if buffer.kind is BufferKind.INPUT:

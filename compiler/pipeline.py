@@ -155,18 +155,18 @@ def entry_key(graph: Graph, toolchain: Toolchain) -> str:
 
 @dataclass(frozen=True)
 class _Unit:
-    """A kernel that is rendered, on its way to the compiler; or, with `library`, a new shape of one that is built, on its way
-    to the self-check.
+    """A kernel on its way to the compiler; or, with `library`, a new shape of one that is built, on its way to the
+    self-check.
 
-    family_key, family: of a binary for many shapes, what `parametric` knows of it; it is made of `template`, where it is to
-    be built, and `alone` is the kernel of this shape by itself, should that fail.
+    source: writes its text. family_key, family: of a binary for many shapes, what `parametric` knows of it; it is made of
+    `template`, where it is to be built, and `alone` is the kernel of this shape by itself, should that fail.
     """
 
     position: int
     request: Request
     key: str
     symbol: str
-    source: str
+    source: Callable[[], str]
     metadata: KernelMetadata
     library: Path | None = None
     family_key: str = ""
@@ -286,9 +286,11 @@ def _front(
     plan = plan_graph(graph, target)
     kernel = lower(plan)
     symbol = f"stitch_{key[:20]}"
-    source = render(kernel, symbol)
-    if _test_break():
-        source = break_source(source, graph, symbol, _test_break())
+
+    def source() -> str:
+        text = render(kernel, symbol)
+        return break_source(text, graph, symbol, _test_break()) if _test_break() else text
+
     metadata = describe(graph, plan, kernel, symbol, toolchain.version)
     alone = _Unit(position, request, key, symbol, source, metadata)
     if not request.cluster or _test_break():
@@ -341,7 +343,7 @@ def _of_many_shapes(
         alone,
         key=many_key,
         symbol=symbol,
-        source=text,
+        source=lambda: text,
         metadata=replace(alone.metadata, symbol=symbol, parameters=words),
         family_key=key,
         family=replace(family, covered=len(template.seen), checked=0),
@@ -357,7 +359,7 @@ def _back(units: Sequence[_Unit], shop: _Shop) -> list[_Finish]:
     """Builds `units` as one translation unit, or one by one if that fails, and begins to check each kernel; the
     functions wait for the outcomes."""
     stem = units[0].symbol
-    kernels = list({unit.symbol: unit.source for unit in units}.values())
+    kernels = [unit.source() for unit in {unit.symbol: unit for unit in units}.values()]
     text = translation_unit(kernels, shop.toolchain.vectorised(libm_names()))
     library = shop.folder / f"{stem}_{len(units)}.so"
     try:

@@ -57,7 +57,6 @@ class Executable:
     signature: int
     cluster: str
     inputs: list[dict[str, Any]]
-    program: Program
     state: str = "requested"
     library: pathlib.Path | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
@@ -100,7 +99,9 @@ class Job:
         self._unsettled: set[str] = set()
         """Clusters whose shapes never settle."""
         self._closing = False
-        self._requests_pending = False
+        self._traces_ended = 0
+        self._traces_served = 0
+        """Of the traced steps that have ended, those whose requests the compile service has been handed."""
         self._control_seen: tuple[float, str] = (0.0, "")
         self._worker: threading.Thread | None = None
         HEALTH.on_failure.append(lambda reason: self.records.event("switched-off", reason))
@@ -206,9 +207,9 @@ class Job:
             return
         if phase is Phase.WARM_UP:
             if program.phase_steps >= settings.warm_up_steps and settings.mode != "idle":
-                self._requests_pending = True
                 program.enter(Phase.TRACE)
         elif phase is Phase.TRACE:
+            self._traces_ended += 1
             if settings.mode == "alternate":
                 program.enter(Phase.STITCHED)
             elif program.cluster_count == 0:
@@ -218,7 +219,7 @@ class Job:
                 self._wake()
         elif phase is Phase.COMPILE:
             waited = (time.perf_counter_ns() - program.phase_start_ns) / 1e9
-            if not self._requests_pending and not self.client.busy:
+            if self._traces_served == self._traces_ended and not self.client.busy:
                 self._kernels_arrived(program)
             elif waited > settings.compile_seconds:
                 self.records.event(
@@ -247,8 +248,7 @@ class Job:
         """Clusters of its stitched graph whose shapes never settle."""
         if not self._unsettled:
             return set()
-        own = {cluster.name for plan in program.plans for cluster in plan.clusters}
-        return (self._unsettled & own) - program.excluded
+        return (self._unsettled & program.cluster_names) - program.excluded
 
     def _leave_out(self, program: Program) -> None:
         """The next graph of the stitched arm is without the clusters whose shapes never settle."""
@@ -259,7 +259,6 @@ class Job:
             program.excluded |= names  # they go on as they are
             return
         program.generation += 1
-        self._requests_pending = True
         program.enter(Phase.TRACE)
 
     def _kernels_arrived(self, program: Program) -> None:
@@ -267,12 +266,11 @@ class Job:
         if unknown and program.generation + 1 < GENERATIONS:
             # Split the clusters around what could not be lowered: the next graph of the stitched arm leaves it out.
             program.generation += 1
-            self._requests_pending = True
             program.enter(Phase.TRACE)
             self.records.event("split", f"clusters are split around {', '.join(sorted(unknown))}")
             return
-        ready = [e for e in self._executables_of(program) if e.state == "ready"]
-        if ready:
+        # Those that another program asked for, and maybe runs already, serve this one too.
+        if any(e.state in ("ready", "verify", "stitched") for e in self._executables_of(program)):
             program.enter(Phase.BASELINE)
             return
         failures = sorted({e.failure for e in self._executables_of(program) if e.failure})
@@ -281,7 +279,9 @@ class Job:
         self.records.event("plain", program.reason)
 
     def _executables_of(self, program: Program) -> list[Executable]:
-        return [e for e in list(self.executables.values()) if e.program is program]
+        """Those of the clusters in its graphs. Programs with equal clusters share them."""
+        names = program.cluster_names
+        return [e for e in list(self.executables.values()) if e.cluster in names]
 
     def _verified(self, program: Program) -> bool:
         """Whether nothing is left to wait for: every kernel that the job still calls has been compared often enough.
@@ -349,11 +349,14 @@ class Job:
     def _work(self) -> None:
         assert self.native is not None
         while not self._closing and HEALTH.good:
+            ended = self._traces_ended
             request = self.native.next_request(TICK_MS if self._lively() else 5 * TICK_MS)
             self._tick(request)
+            if request is None:
+                self._traces_served = ended  # the queue was empty after they had ended
 
     def _lively(self) -> bool:
-        return any(program.phase in (Phase.TRACE, Phase.COMPILE, Phase.VERIFY) for program in self.programs)
+        return any(program.phase in (Phase.COMPILE, Phase.VERIFY) for program in self.programs)
 
     @contained(None)
     def _tick(self, request: dict[str, Any] | None) -> None:
@@ -363,8 +366,6 @@ class Job:
             return
         if self.settings.mode == "auto" and any(program.phase is Phase.WARM_UP for program in self.programs):
             self.client.prepare()  # while TensorFlow traces the first step
-        if not any(program.phase is Phase.TRACE for program in self.programs):
-            self._requests_pending = False
         while (mismatch := self.native.next_mismatch()) is not None:
             self._mismatch(mismatch)
         self._move_states()
@@ -375,11 +376,10 @@ class Job:
     def _forward(self, request: dict[str, Any]) -> None:
         signature, name = int(request["signature"]), str(request["cluster"])
         known = self.stitcher.clusters.get(name)
-        program = next((p for p in self.programs if p.phase in (Phase.TRACE, Phase.COMPILE)), None) or self.main_program
-        if known is None or program is None:
+        if known is None:
             return
         inputs = list(request["inputs"])
-        executable = Executable(signature, name, inputs, program)
+        executable = Executable(signature, name, inputs)
         self.executables[signature] = executable
         changing = bool(request.get("changing"))
         self.client.compile(
@@ -421,9 +421,12 @@ class Job:
     def _move_states(self) -> None:
         """READY -> VERIFY once the program's baseline is done; VERIFY -> STITCHED after enough comparisons that agreed."""
         assert self.native is not None
+        wanted: set[str] = set()
+        for program in self.programs:
+            if program.phase in (Phase.VERIFY, Phase.STITCHED):
+                wanted |= program.cluster_names
         for executable in list(self.executables.values()):
-            phase = executable.program.phase
-            if executable.state == "ready" and phase in (Phase.VERIFY, Phase.STITCHED):
+            if executable.state == "ready" and executable.cluster in wanted:
                 executable.verify_target = self.settings.verify_steps
                 if self.native.move(executable.signature, State.READY, State.VERIFY):
                     executable.state = "verify"

@@ -122,6 +122,7 @@ class Program:
         """Of its own graph; those of the functions that it calls and TensorFlow does not inline are in `nested_plans`."""
         self.nested_plans: dict[str, tuple[ClusterPlan, int]] = {}
         self._own_clusters = 0
+        self._own_names: set[str] = set()
         self.excluded: frozenset[str] = frozenset()
         """What its latest graph leaves out: operators that could not be lowered, clusters whose shapes never settle."""
         self.writes_variables = False
@@ -137,6 +138,8 @@ class Program:
     def note_plan(self, plan: ClusterPlan, count: int, excluded: frozenset[str]) -> None:
         """The clusters of one graph of this program: its latest one, or the largest of several (other shapes)."""
         newer = excluded != self.excluded
+        names = {cluster.name for cluster in plan.clusters}
+        self._own_names = names if newer else self._own_names | names
         if self.plan is None or newer or len(plan.clusters) >= len(self.plan.clusters):
             self.plan, self._own_clusters, self.excluded = plan, count, excluded
 
@@ -148,6 +151,12 @@ class Program:
     def cluster_count(self) -> int:
         """Clusters in its own graph and in the functions that it calls."""
         return self._own_clusters + sum(count for _, count in list(self.nested_plans.values()))
+
+    @property
+    def cluster_names(self) -> set[str]:
+        """The names of the clusters in all its graphs (one for each set of shapes that it was called with) and in its functions'."""
+        nested = (cluster.name for plan, _ in list(self.nested_plans.values()) for cluster in plan.clusters)
+        return self._own_names.union(nested)
 
     @property
     def plans(self) -> list[ClusterPlan]:

@@ -41,6 +41,14 @@ def mean_and_centre(batch: int, length: int) -> Graph:
     return m.done(m.op("subtract", m.op("add", x, place), m.spread(mean, (batch, length, 24), 0, 2)), mean)
 
 
+def divided_by_its_shape(rows: int) -> Graph:
+    """Rows divided by an array of constants that holds their number, as the gradient of a mean over them does."""
+    m = Maker("divided_by_its_shape")
+    x = m.parameter(rows, 4)
+    shape = m.convert(m.constant(np.array([rows, 4, rows * 4, 1], np.int32)), m.builder.nodes[x].dtype)
+    return m.done(m.op("divide", x, m.spread(shape, (rows, 4), 1)))
+
+
 FAMILIES: dict[str, Callable[[int], Graph]] = {
     "rows of layer norm": lambda n: library.layer_norm(8 * n, 48),
     "its gradient": lambda n: library.layer_norm_gradient(4 * n, 48),
@@ -52,6 +60,7 @@ FAMILIES: dict[str, Callable[[int], Graph]] = {
     "mean and centre": lambda n: mean_and_centre(3, n),
     "embedding's gradient": lambda n: library.embedding_gradient(4 * n, 16, 50),
     "a column sum": lambda n: library.column_sum(16 * n, 32),
+    "divided by its shape": lambda n: divided_by_its_shape(4 * n),
 }
 
 
