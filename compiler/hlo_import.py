@@ -139,6 +139,10 @@ class _Poison:
     """The value of what could not be imported; whatever reads it has it too."""
 
 
+class _LaterState(_Poison):
+    """The first result of rng-bit-generator: refused where something reads it."""
+
+
 _POISON: Final = _Poison()
 Value: TypeAlias = "int | _Poison | tuple[Value, ...]"
 
@@ -154,7 +158,6 @@ _REASONS: Final = {
     "dot": "a matrix product, left to the library",
     "convolution": "a convolution, left to the library",
     "rng": "random numbers",
-    "rng-bit-generator": "random numbers",
     "rng-get-and-update-state": "random numbers",
     "sort": "a sort",
     "topk": "a sort",
@@ -222,7 +225,9 @@ _OPERANDS: Final = {
     **dict.fromkeys(("select", "clamp", "batch-norm-training"), (3, 3)),
     **dict.fromkeys(("batch-norm-inference", "batch-norm-grad"), (5, 5)),
     **dict.fromkeys(("compare", "reduce", "reduce-window", "dynamic-update-slice"), (2, None)),
-    **dict.fromkeys(("get-tuple-element", "get-dimension-size", "opt-barrier", "optimization-barrier"), (1, 1)),
+    **dict.fromkeys(
+        ("rng-bit-generator", "get-tuple-element", "get-dimension-size", "opt-barrier", "optimization-barrier"), (1, 1)
+    ),
     **dict.fromkeys(("bitcast", "domain", "dynamic-slice"), (1, None)),
 }
 """Fewest and most operands where the op table does not see them as they are."""
@@ -284,6 +289,7 @@ class _Importer:
             "batch-norm-training": self.batch_norm_training,
             "batch-norm-inference": self.batch_norm_inference,
             "batch-norm-grad": self.batch_norm_gradient,
+            "rng-bit-generator": self.random_bits,
         }
 
     # -- walking --
@@ -489,13 +495,33 @@ class _Importer:
             raise _Refusal("a dimension that is not there")
         return self.emit(item, "constant", (), literal=Literal(np.array(shape[item.dimensions[0]], np.int32)))
 
+    def random_bits(self, item: HloInstruction, operands: list[Value]) -> Value:
+        """The words that a state u64[3] (key, counter's low half, its high half) gives, as Philox by position."""
+        if item.rng_algorithm != "rng_philox" or self.shape_of(operands[0]) != (3,):
+            raise _Refusal(f"random numbers by {item.rng_algorithm} from a state {self.shape_of(operands[0])}")
+        if len(item.shape.tuple_shapes) != 2 or item.shape.tuple_shapes[1].element_type != "u32":
+            raise _Refusal("random numbers that are no u32")
+        shape = item.shape.tuple_shapes[1].dimensions
+        scalars = []
+        for i in range(3):
+            part = self.emit(item, "slice", operands, start=(i,), limit=(i + 1,), strides=(1,))
+            scalar = self.emit(item, "reshape", [part], shape=())
+            scalars.append(self.emit(item, "broadcast", [scalar], shape=shape, dimensions=()))
+        count = int(np.prod(shape, dtype=np.int64))
+        place = self.emit(item, "iota", (), shape=(count,), dtype=DType.U64, dimension=0)
+        index = self.emit(item, "reshape", [place], shape=shape)
+        return (_LaterState(), self.emit(item, "philox", [*scalars, index]))
+
     # -- tuples and calls --
 
     def get_tuple_element(self, item: HloInstruction, operands: list[Value]) -> Value:
         value = operands[0]
         if not isinstance(value, tuple) or not 0 <= item.tuple_index < len(value):
             raise _Refusal(f"element {item.tuple_index} of something else")
-        return value[item.tuple_index]
+        element = value[item.tuple_index]
+        if isinstance(element, _LaterState):
+            raise _Refusal("the state after random numbers were drawn")
+        return element
 
     def called(self, item: HloInstruction) -> HloComputation:
         if not item.called or item.called[0] not in self.module.computations:

@@ -76,6 +76,7 @@ class HloInstruction:
     exponent_bits: int = 0
     mantissa_bits: int = 0
     custom_call_target: str = ""
+    rng_algorithm: str = ""  # rng_default, rng_three_fry, rng_philox
     op_type: str = ""  # the framework's op that it came from, as the metadata says
     op_name: str = ""
 
@@ -96,6 +97,7 @@ class HloInstruction:
             "direction": self.direction,
             "calls": self.called,
             "target": self.custom_call_target,
+            "algorithm": self.rng_algorithm,
         }
         text = "".join(f", {key}={value}" for key, value in details.items() if value)
         if self.opcode == "get-tuple-element":

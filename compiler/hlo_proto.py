@@ -95,6 +95,7 @@ _MESSAGES: Final[Mapping[str, Sequence[str]]] = {
         "called_computation_ids 38 *int64",
         "scatter_dimension_numbers 48 IndexNumbers",
         "comparison_direction 63 string",
+        "rng_algorithm 70 int32",
         "comparison_type 72 string",
     ),
     "Computation": ("name 1 string", "instructions 2 *Instruction", "id 5 int64", "root_id 6 int64"),
@@ -198,6 +199,9 @@ def _computation(message: Any, computation_names: Mapping[int, str]) -> HloCompu
     return HloComputation(message.name, instructions, find(names, message.root_id))
 
 
+_RNG_ALGORITHMS: Final = {0: "rng_default", 1: "rng_three_fry", 2: "rng_philox"}
+
+
 def _find(computation: str, names: Mapping[int, str], wanted: int) -> str:
     if wanted not in names:
         raise HloImportError(
@@ -240,6 +244,9 @@ def _instruction(
         exponent_bits=item.exponent_bits,
         mantissa_bits=item.mantissa_bits,
         custom_call_target=item.custom_call_target,
+        rng_algorithm=_RNG_ALGORITHMS.get(item.rng_algorithm, f"algorithm {item.rng_algorithm}")
+        if item.opcode == "rng-bit-generator"
+        else "",
         op_type=item.metadata.op_type,
         op_name=item.metadata.op_name,
     )

@@ -370,6 +370,7 @@ class _Parser:
             exponent_bits=a.number("exponent_bits", int, 0),
             mantissa_bits=a.number("mantissa_bits", int, 0),
             custom_call_target=a.word("custom_call_target").strip('"'),
+            rng_algorithm=a.word("algorithm") if opcode == "rng-bit-generator" else "",
             op_type=origin.get("op_type", "").strip('"'),
             op_name=origin.get("op_name", "").strip('"'),
         )

@@ -255,6 +255,110 @@ template <class T> STITCH_INLINE T stitch_count_leading_zeros(T value) {
   return value == T(0) ? T(StitchInteger<T>::width)
                        : T(__builtin_clzll((unsigned long long)U(value)) - (64 - StitchInteger<T>::width));
 }
+/* ---- random numbers ---------------------------------------------------------------------------------------------------------
+ * The Philox 4x32-10 stream of `key` from the 128-bit counter (low, high) on; ops_numpy.philox says whose and in which order. */
+
+typedef unsigned long long StitchWide;
+
+/* The block of four words for one counter. */
+STITCH_INLINE void stitch_philox_block(StitchWide key, StitchWide low, StitchWide high, unsigned* words) {
+  unsigned a = (unsigned)low, b = (unsigned)(low >> 32), c = (unsigned)high, d = (unsigned)(high >> 32);
+  unsigned k0 = (unsigned)key, k1 = (unsigned)(key >> 32);
+  for (int round = 0; round < 10; ++round) {
+    const StitchWide first = 0xD2511F53ull * a, second = 0xCD9E8D57ull * c;
+    const unsigned next_a = (unsigned)(second >> 32) ^ b ^ k0, next_c = (unsigned)(first >> 32) ^ d ^ k1;
+    a = next_a, b = (unsigned)second, c = next_c, d = (unsigned)first;
+    k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
+  }
+  words[0] = a, words[1] = b, words[2] = c, words[3] = d;
+}
+
+/* Word `index` alone. */
+STITCH_INLINE unsigned stitch_philox(StitchWide key, StitchWide low, StitchWide high, StitchWide index) {
+  unsigned words[4];
+  const StitchWide counter = low + (index >> 2);
+  stitch_philox_block(key, counter, high + (counter < low), words);
+  return words[index & 3];
+}
+
+#ifdef __has_builtin
+#if __has_builtin(__builtin_shufflevector) && defined(__AVX512F__)
+#define STITCH_PHILOX_LANES 16
+#elif __has_builtin(__builtin_shufflevector) && defined(__AVX2__)
+#define STITCH_PHILOX_LANES 8
+#endif
+#endif
+
+#ifdef STITCH_PHILOX_LANES
+typedef unsigned StitchWords __attribute__((vector_size(STITCH_PHILOX_LANES * 4)));
+typedef StitchWide StitchWides __attribute__((vector_size(STITCH_PHILOX_LANES * 4)));
+
+/* The 64-bit products of the even lanes. In assembly, since gcc 12 takes the whole 64-bit multiplication, which costs three times
+ * as much, where it sees that only 32 bits of each factor count. */
+STITCH_INLINE StitchWides stitch_even_products(StitchWides x, StitchWides y) {
+  StitchWides product;
+  __asm__("vpmuludq %2, %1, %0" : "=v"(product) : "v"(x), "v"(y));
+  return product;
+}
+/* The upper halves of x times y, lane by lane. */
+STITCH_INLINE StitchWords stitch_high_products(StitchWords x, StitchWides y) {
+  const StitchWides even = stitch_even_products((StitchWides)x, y), odd = stitch_even_products((StitchWides)x >> 32, y);
+  return (StitchWords)(even >> 32 | (odd & 0xFFFFFFFF00000000ull));
+}
+
+/* STITCH_PHILOX_LANES blocks, in order, for counters from (low, high) on that do not carry into the counter's upper half. */
+STITCH_INLINE void stitch_philox_blocks(StitchWide key, StitchWide low, StitchWide high, unsigned* words) {
+  const StitchWides first = (StitchWides){} + 0xD2511F53ull, second = (StitchWides){} + 0xCD9E8D57ull;
+  StitchWords a = {}, b, c = a + (unsigned)high, d = a + (unsigned)(high >> 32);
+  for (int lane = 0; lane < STITCH_PHILOX_LANES; ++lane) a[lane] = (unsigned)lane;
+  a += (unsigned)low;
+  b = (StitchWords)(a < (unsigned)low) & 1u;  /* the carry within the lower half */
+  b += (unsigned)(low >> 32);
+  unsigned k0 = (unsigned)key, k1 = (unsigned)(key >> 32);
+  for (int round = 0; round < 10; ++round) {
+    const StitchWords next_a = stitch_high_products(c, second) ^ b ^ k0, next_c = stitch_high_products(a, first) ^ d ^ k1;
+    b = c * 0xCD9E8D57u, d = a * 0xD2511F53u;
+    a = next_a, c = next_c;
+    k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
+  }
+#if STITCH_PHILOX_LANES == 16
+#define STITCH_LOW(x, y) __builtin_shufflevector(x, y, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
+#define STITCH_HIGH(x, y) __builtin_shufflevector(x, y, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
+#define STITCH_LOW_PAIRS(x, y) __builtin_shufflevector(x, y, 0, 1, 16, 17, 2, 3, 18, 19, 4, 5, 20, 21, 6, 7, 22, 23)
+#define STITCH_HIGH_PAIRS(x, y) __builtin_shufflevector(x, y, 8, 9, 24, 25, 10, 11, 26, 27, 12, 13, 28, 29, 14, 15, 30, 31)
+#else
+#define STITCH_LOW(x, y) __builtin_shufflevector(x, y, 0, 8, 1, 9, 2, 10, 3, 11)
+#define STITCH_HIGH(x, y) __builtin_shufflevector(x, y, 4, 12, 5, 13, 6, 14, 7, 15)
+#define STITCH_LOW_PAIRS(x, y) __builtin_shufflevector(x, y, 0, 1, 8, 9, 2, 3, 10, 11)
+#define STITCH_HIGH_PAIRS(x, y) __builtin_shufflevector(x, y, 4, 5, 12, 13, 6, 7, 14, 15)
+#endif
+  const StitchWords low_ab = STITCH_LOW(a, b), high_ab = STITCH_HIGH(a, b);
+  const StitchWords low_cd = STITCH_LOW(c, d), high_cd = STITCH_HIGH(c, d);
+  const StitchWords in_order[4] = {STITCH_LOW_PAIRS(low_ab, low_cd), STITCH_HIGH_PAIRS(low_ab, low_cd),
+                                   STITCH_LOW_PAIRS(high_ab, high_cd), STITCH_HIGH_PAIRS(high_ab, high_cd)};
+  __builtin_memcpy(words, in_order, sizeof in_order);
+}
+#endif
+
+/* Words `index` to `index` + count - 1, somewhere in `room`, which has room for 4 * 16 + 4 more. Returns where they are. */
+static __attribute__((noinline, unused)) const unsigned* stitch_philox_words(unsigned* room, long long count, StitchWide key,
+                                                                             StitchWide low, StitchWide high, StitchWide index) {
+  const long long skipped = (long long)(index & 3), blocks = (skipped + count + 3) / 4;
+  StitchWide counter = low + (index >> 2);
+  StitchWide above = high + (counter < low);
+  long long block = 0;
+#ifdef STITCH_PHILOX_LANES
+  for (; block < blocks && counter + STITCH_PHILOX_LANES > counter; block += STITCH_PHILOX_LANES, counter += STITCH_PHILOX_LANES) {
+    stitch_philox_blocks(key, counter, above, room + 4 * block);
+  }
+#endif
+  for (; block < blocks; ++block) {
+    stitch_philox_block(key, counter, above, room + 4 * block);
+    counter += 1;
+    above += counter == 0;
+  }
+  return room + skipped;
+}
 /* Wrapping; a negative exponent gives the integer part of the true power: 1 and -1 to themselves, others 0 (0 too, as XLA). */
 template <class T> STITCH_INLINE T stitch_integer_power(T base, T exponent) {
   if (StitchInteger<T>::is_signed && exponent < T(0)) {

@@ -4,7 +4,7 @@ vertical packing, splitting)."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from .graph import Graph
 from .mapping import Part, RowMap, Segment, SegmentKind, boundaries, divisor_near, row_map, top_rows
@@ -16,15 +16,17 @@ MIN_ROWS: int = 8  # rows below which a nest cannot keep a machine's cores busy
 LONG_ROW: int = 8192  # elements above which an element-wise row is cut, so that there are enough rows
 
 
-def choose(graph: Graph, segment: Segment, flats: Sequence[Index], target: CpuTarget) -> RowMap:
+def choose(
+    graph: Graph, segment: Segment, flats: Sequence[Index], target: CpuTarget, kin: Callable[[], set[int]] = set
+) -> RowMap:
     """The mapping of a segment that starts a nest. `flats` are the positions, in terms of its linear element, of what
-    it reads."""
+    it reads. `kin`: where the segments that may join it take their elements apart; asked for where it does not itself."""
     node = graph.nodes[segment.node]
     size = segment.size
     if segment.kind is SegmentKind.SCATTER:
         return top_rows(size, size)
     if not segment.reduces:
-        return _choose_elementwise(size, boundaries(flats, segment.variable))
+        return _choose_elementwise(size, boundaries(flats, segment.variable) or kin())
     cuts = boundaries(flats, segment.variable)
     if node.op == "reduce" and segment.flags() and all(reduced for _, reduced in segment.flags()):
         return _choose_elementwise(size, cuts)  # a full reduction: every task leaves a partial result

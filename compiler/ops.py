@@ -160,6 +160,7 @@ def _elementwise_rows() -> Iterable[OpRow]:
         ("compare", 2, light, infer.compare, reference.compare, 0),
         ("select", 3, light, infer.select, direct(np.where), 0),
         ("clamp", 3, light, numbers, direct(reference.clamp), 0),
+        ("philox", 4, expensive, infer.elementwise(infer.is_u64, "u64", DType.U32), direct(reference.philox), 0),
     ]
     for name, arity, cost, rule, numpy, ulps in table:
         text = MappingProxyType(dict(TEXT.get(name, {})))

@@ -653,6 +653,7 @@ ERRORS: Final[Mapping[str, ErrorRule]] = {
     "compare": compare,
     "select": select,
     "clamp": clamp,
+    "philox": fragile,
     "iota": exact,
     "broadcast": moved(reference.broadcast),
     "reshape": moved(reference.reshape),

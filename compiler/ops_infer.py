@@ -132,6 +132,10 @@ def is_integer(dtype: DType) -> bool:
     return dtype.is_integer
 
 
+def is_u64(dtype: DType) -> bool:
+    return dtype is DType.U64
+
+
 def is_logical(dtype: DType) -> bool:
     return dtype.is_integer or dtype is DType.PRED
 

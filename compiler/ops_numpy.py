@@ -70,6 +70,30 @@ def count_leading_zeros(x: _AnyArray) -> _AnyArray:
     return np.asarray(np.where(bits.any(axis=-1), bits.argmax(axis=-1), width)).astype(x.dtype)
 
 
+_PHILOX_ROUNDS: Final = 10
+_PHILOX_MULTIPLIERS: Final = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
+_PHILOX_WEYL: Final = (np.uint64(0x9E3779B9), np.uint64(0xBB67AE85))
+
+
+def philox(key: _AnyArray, low: _AnyArray, high: _AnyArray, index: _AnyArray) -> _AnyArray:
+    """Word `index` (u32) of the Philox 4x32-10 stream of `key` that starts at the 128-bit counter (low, high); all u64.
+
+    J. K. Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"; constants and the order of words as in
+    TensorFlow's philox_random.h, which is HLO's rng-bit-generator too: block i of the stream has counter + i, words 4i to 4i + 3.
+    """
+    half, mask = np.uint64(32), np.uint64(0xFFFFFFFF)
+    counter = low + (index >> np.uint64(2))
+    above = high + (counter < low)
+    a, b, c, d = counter & mask, counter >> half, above & mask, above >> half
+    k0, k1 = key & mask, key >> half
+    for _ in range(_PHILOX_ROUNDS):
+        first, second = _PHILOX_MULTIPLIERS[0] * a, _PHILOX_MULTIPLIERS[1] * c
+        a, b, c, d = second >> half ^ b ^ k0, second & mask, first >> half ^ d ^ k1, first & mask
+        k0, k1 = k0 + _PHILOX_WEYL[0] & mask, k1 + _PHILOX_WEYL[1] & mask
+    lane = index & np.uint64(3)
+    return np.asarray(np.where(lane < 2, np.where(lane == 0, a, b), np.where(lane == 2, c, d))).astype(np.uint32)
+
+
 def divide(a: _AnyArray, b: _AnyArray) -> _AnyArray:
     """Floats as IEEE; integers towards zero, by zero -1 (all ones), the smallest by -1 itself (as XLA's
     EmitIntegerDivide)."""

@@ -120,6 +120,7 @@ TEXT: Final[Mapping[str, Mapping[DTypeClass, str]]] = {
         _F: "stitch_min(stitch_max({0}, {1}), {2})",
         **_integers("stitch_min<{T}>(stitch_max<{T}>({0}, {1}), {2})"),
     },
+    "philox": {_U: "stitch_philox({0}, {1}, {2}, {3})"},
 }
 """Op -> dtype class of the *last* operand -> template. `compare` and the conversions have no row: their text needs
 more than that."""

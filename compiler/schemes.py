@@ -25,6 +25,7 @@ from .mapping import (
     RowMap,
     Segment,
     SegmentKind,
+    boundaries,
     match,
     reduction_is_legal,
     roots_of,
@@ -134,6 +135,7 @@ class Placer:
         self.partial: set[int] = set()
         self.crossing: set[int] = set()
         self.reasons: dict[int, str] = {}
+        self._kin: dict[int, tuple[frozenset[int], set[int]]] = {}
         self.nests_by_tensor: dict[int, list[Nest]] = {}
 
     def _is_hard(self, i: int) -> bool:
@@ -279,6 +281,29 @@ class Placer:
         self._add(segment, nest, mapping, steps, reason)
         return None
 
+    def _cuts_of_kin(self, segment: Segment, steps: Trace) -> set[int]:
+        """Where the element-wise segments of this one's size that come later and share something with it take their elements
+        apart: in one flat loop they would have to do that by division, element by element."""
+        own = {request.node for request in steps.steps if self.graph.nodes[request.node].op != "constant"}
+        found: set[int] = set()
+        for node in self.candidates:
+            later = node not in self.nest_of and node not in self.reductions and node not in segment.nodes
+            if (
+                not later
+                or self.graph.nodes[node].element_count != segment.size
+                or self.graph.nodes[node].op == "scatter"
+            ):
+                continue
+            if node not in self._kin:
+                (other,) = segments_of(self.graph, (node,))
+                traced = trace(self.graph, self._space_roots(other), self._stored(None, other))
+                cuts = boundaries([flat for _, flat in traced.loads()], other.variable)
+                self._kin[node] = frozenset(request.node for request in traced.steps), cuts
+            shared, cuts = self._kin[node]
+            if not own.isdisjoint(shared):
+                found |= cuts
+        return found
+
     def _open(self, segment: Segment, steps: Trace, after: int, tried: Mapping[int, str]) -> Nest:
         """A new nest, mapped as the group's dominant would be if the segment can follow that, else for itself."""
         needed = after
@@ -286,7 +311,7 @@ class Placer:
             if request.node in self.hard:
                 needed = max(needed, self.ready[request.node] + 1)
         flats = [flat for _, flat in steps.loads()]
-        own = choose(self.graph, segment, flats, self.target)
+        own = choose(self.graph, segment, flats, self.target, lambda: self._cuts_of_kin(segment, steps))
         nest = Nest(len(self.nests), own.rows, needed)
         group = self.group_of.get(segment.node)
         reason = "it starts a nest of its own"

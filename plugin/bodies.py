@@ -1,10 +1,11 @@
 """A cluster's members as a FunctionDef: the body that a Stitch op carries as its fallback, and the one that is compiled.
 
-For a cluster without variables both are the same. One that updates variables has two:
+For most clusters both are the same. One that updates variables or draws random numbers has two:
 
     fallback   the job's own operators, on the variables' handles, with the control edges among them
     pure       the same as a function of values: a read is the variable's current value, an assign makes a new current value, and
-               the last value of each written variable is one more result. XLA and the compiler see only this one
+               the last value of each written variable is one more result; random numbers are made from the words of their
+               stream as TensorFlow's CPU kernel makes them. XLA and the compiler see only this one
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from typing import Any
 
 from .apply_ops import APPLY, Expressions, Operand
 from .placed_graph import OpDefinitions, PlacedGraph, Port
+from .tf_ops import RANDOM_UNIFORM
 
 FUNCTION = "stitchfleet_body"
 DT_RESOURCE = 20
 """TensorFlow's DataType number of a variable's handle."""
+DT_FLOAT, DT_UINT32 = 1, 22
 
 
 class BodyBuilder:
@@ -79,6 +82,10 @@ class BodyBuilder:
                 current[node.inputs[0]] = f"{name}:z:0"
             elif node.op in APPLY:
                 self._decompose(function, i, current, source)
+            elif node.op == RANDOM_UNIFORM:
+                _spell_out_uniform(
+                    function, name, node.proto.attr["Tshape"].type, [source(port) for port in node.inputs]
+                )
             else:
                 copy = function.node_def.add()
                 _copy_node(copy, node.proto, name)
@@ -126,6 +133,33 @@ class BodyBuilder:
         if port.node in self.copied:
             return f"{self.copied[port.node]}:output:0"
         return f"a{self.arguments[port]}"
+
+
+def _spell_out_uniform(function: Any, name: str, shape_type: int, inputs: list[str]) -> None:
+    """Uniform floats in [0, 1) with `name`: a word's lower 23 bits, in units of 2^-23, as TensorFlow's random_distributions_utils.h
+    has it. XLA takes the upper ones."""
+    words = function.node_def.add(name=f"{name}_words", op="StatelessRandomUniformFullIntV2", input=inputs)
+    words.attr["dtype"].type, words.attr["Tshape"].type = DT_UINT32, shape_type
+    for constant, dtype in (("mask", DT_UINT32), ("unit", DT_FLOAT)):
+        node = function.node_def.add(name=f"{name}_{constant}", op="Const")
+        node.attr["dtype"].type = node.attr["value"].tensor.dtype = dtype
+        tensor = node.attr["value"].tensor
+        tensor.tensor_shape.SetInParent()
+        if constant == "mask":
+            tensor.uint32_val.append((1 << 23) - 1)
+        else:
+            tensor.float_val.append(2.0**-23)
+    low = function.node_def.add(
+        name=f"{name}_low", op="BitwiseAnd", input=[f"{name}_words:output:0", f"{name}_mask:output:0"]
+    )
+    low.attr["T"].type = DT_UINT32
+    real = function.node_def.add(name=f"{name}_real", op="Cast", input=[f"{name}_low:z:0"])
+    real.attr["SrcT"].type, real.attr["DstT"].type = DT_UINT32, DT_FLOAT
+    # "output" is the name by which the other members know the operator's result, "z" that of a product.
+    scaled = function.node_def.add(name=f"{name}_scaled", op="Mul", input=[f"{name}_real:y:0", f"{name}_unit:output:0"])
+    scaled.attr["T"].type = DT_FLOAT
+    result = function.node_def.add(name=name, op="Identity", input=[f"{name}_scaled:z:0"])
+    result.attr["T"].type = DT_FLOAT
 
 
 def _copy_node(target: Any, source: Any, name: str) -> None:

@@ -21,7 +21,7 @@ from . import control_flow, updates
 from .bodies import BodyBuilder
 from .placed_graph import GraphNode, OpDefinitions, PlacedGraph, Port
 from .step_graph import StepGraph
-from .tf_ops import KERNEL_DTYPES, MAX_CONST_BYTES, RULES, UNCOUNTED, OpRule, why_not
+from .tf_ops import KERNEL_DTYPES, MAX_CONST_BYTES, RANDOM_UNIFORM, RULES, UNCOUNTED, OpRule, why_not
 
 MAX_ARGUMENTS = 512
 MAX_UPDATE_ARGUMENTS = 4096
@@ -162,6 +162,8 @@ def _reason_to_stay(
         types = types + definitions.inputs(node.proto)
     if any(dtype not in KERNEL_DTYPES for _, _, dtype in types):
         return "an element type that kernels do not have"
+    if rule.dtypes is not None and any(dtype not in rule.dtypes for _, _, dtype in definitions.outputs(node.proto)):
+        return "an element type that its kernel does not have"
     if not node.inputs:
         return "has no input"
     if not graph.consumers[index]:
@@ -233,7 +235,8 @@ def _make_cluster(
     values = _value_arguments(graph, inside, arguments)
     builder = BodyBuilder(graph, definitions, order, copied, arguments, tuple(types))
     fallback = builder.fallback(results, result_types, frozenset(handles.values()))
-    body = builder.pure(results, result_types, written) if is_update else fallback
+    spelled_out = is_update or any(graph.nodes[i].op == RANDOM_UNIFORM for i in order)
+    body = builder.pure(results, result_types, written) if spelled_out else fallback
     digest = hashlib.sha256(body + repr(values).encode() + (fallback if is_update else b"")).hexdigest()[:10]
     counts = collections.Counter(graph.nodes[i].op for i in order)
     control = sorted({source for i in inside for source in graph.nodes[i].control if source not in inside})

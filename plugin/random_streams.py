@@ -1,7 +1,8 @@
 """Seeded stateful random operators, given one stream for both arms (see native/random_stream.cc for why and how).
 
 Only operators whose numbers a stateless operator of TensorFlow's draws bit for bit are replaced. An operator without a seed draws
-from a fresh stream in every run anyway, so it is left alone.
+from a fresh stream in every run anyway: in the plain arm it is left alone; in the stitched arm the uniform one gets a stream
+of its own, so that its numbers can be made inside a kernel.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ WITHOUT_TWIN = frozenset(
         "RandomCrop",
     ]
 )
+DT_FLOAT = 1
+FRESH = ""
+"""The stream of an operator without a seed: its own, seeded by chance."""
 PHILOX = 1  # tensorflow/core/framework/rng_alg.h: RNG_ALG_PHILOX
 
 
@@ -86,34 +90,51 @@ def share_streams(graph: Any, owner: str) -> int:
         return 0
     mark = fingerprint(graph)
     for node in seeded:
-        shape = node.input[0]
-        control = [name for name in node.input if name.startswith("^")]
-        rest = [name for name in node.input[1:] if not name.startswith("^")]
-        stream = graph.node.add(
-            name=f"{node.name}/stitchfleet_stream",
-            op="StitchfleetRandomStream",
-            device=node.device,
-            input=[shape, *control],
-        )
-        stream.attr["S"].type = node.attr["T"].type
-        stream.attr["seed"].i = node.attr["seed"].i
-        stream.attr["seed2"].i = node.attr["seed2"].i
-        stream.attr["stream"].s = f"{owner}/{mark}/{node.name}".encode()
-        algorithm = graph.node.add(
-            name=f"{node.name}/stitchfleet_algorithm", op="Const", device=node.device, input=[f"^{stream.name}"]
-        )
-        algorithm.attr["dtype"].type = 3
-        algorithm.attr["value"].tensor.dtype = 3
-        algorithm.attr["value"].tensor.tensor_shape.SetInParent()
-        algorithm.attr["value"].tensor.int_val.append(PHILOX)
-        dtype = node.attr["Tout"].type if node.op == "RandomUniformInt" else node.attr["dtype"].type
-        shape_type = node.attr["T"].type
-        node.op = STATELESS[node.op]
-        del node.input[:]
-        node.input.extend([shape, stream.name, f"{stream.name}:1", algorithm.name, *rest])
-        for key in ("seed", "seed2", "T", "Tout"):
-            if key in node.attr:
-                del node.attr[key]
-        node.attr["dtype"].type = dtype
-        node.attr["Tshape"].type = shape_type
+        _draw_from(graph, node, f"{owner}/{mark}/{node.name}")
     return len(seeded)
+
+
+def own_streams(graph: Any) -> int:
+    """Gives uniform random operators of a GraphDef that have no seed a fresh stream each, in place; returns how many."""
+    fresh = [
+        node
+        for node in graph.node
+        if node.op == "RandomUniform" and not is_seeded(node) and node.attr["dtype"].type == DT_FLOAT
+    ]
+    for node in fresh:
+        _draw_from(graph, node, FRESH)
+    return len(fresh)
+
+
+def _draw_from(graph: Any, node: Any, stream_name: str) -> None:
+    """Replaces `node` in place by its stateless twin, which draws from the stream of that name."""
+    shape = node.input[0]
+    control = [name for name in node.input if name.startswith("^")]
+    rest = [name for name in node.input[1:] if not name.startswith("^")]
+    stream = graph.node.add(
+        name=f"{node.name}/stitchfleet_stream",
+        op="StitchfleetRandomStream",
+        device=node.device,
+        input=[shape, *control],
+    )
+    stream.attr["S"].type = node.attr["T"].type
+    stream.attr["seed"].i = node.attr["seed"].i
+    stream.attr["seed2"].i = node.attr["seed2"].i
+    stream.attr["stream"].s = stream_name.encode()
+    algorithm = graph.node.add(
+        name=f"{node.name}/stitchfleet_algorithm", op="Const", device=node.device, input=[f"^{stream.name}"]
+    )
+    algorithm.attr["dtype"].type = 3
+    algorithm.attr["value"].tensor.dtype = 3
+    algorithm.attr["value"].tensor.tensor_shape.SetInParent()
+    algorithm.attr["value"].tensor.int_val.append(PHILOX)
+    dtype = node.attr["Tout"].type if node.op == "RandomUniformInt" else node.attr["dtype"].type
+    shape_type = node.attr["T"].type
+    node.op = STATELESS[node.op]
+    del node.input[:]
+    node.input.extend([shape, stream.name, f"{stream.name}:1", algorithm.name, *rest])
+    for key in ("seed", "seed2", "T", "Tout"):
+        if key in node.attr:
+            del node.attr[key]
+    node.attr["dtype"].type = dtype
+    node.attr["Tshape"].type = shape_type

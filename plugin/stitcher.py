@@ -18,6 +18,7 @@ from .program import Program
 from .settings import Settings
 from .step_graph import StepGraph, make_step_graph
 from .switch import Arm
+from .tf_ops import RANDOM_UNIFORM
 from .updates import VARIABLE_OPS
 
 _WRITES = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter", "Apply", "SparseApply", "Scatter")
@@ -121,12 +122,13 @@ class Stitcher:
             if self._definitions is None:
                 self._definitions = OpDefinitions()
         rewrite.decompose_compositions(graph)
+        random_streams.own_streams(graph)
         rewrite.free_constants(graph)
         placed = PlacedGraph(graph)
         fetched = preserve
         if program.kind == "function" or function:
             # Of a function TensorFlow names every operator with effects; what leaves it goes through _Retval.
-            fetched = preserve - {node.name for node in placed.nodes if node.op in VARIABLE_OPS}
+            fetched = preserve - {node.name for node in placed.nodes if node.op in (*VARIABLE_OPS, RANDOM_UNIFORM)}
         plan: ClusterPlan = find_clusters(
             placed, self._definitions, fetched, self.settings.min_cluster_ops, frozenset(self.excluded_ops)
         )

@@ -18,12 +18,14 @@ class OpRule:
     free: the result is the operand's buffer under another shape: no work in TensorFlow, so not worth a kernel of its own.
     shape_only: depends on its operands' shapes, not on their elements.
     weight: how many element-wise operators it stands for; 0 for those that compute nothing.
+    dtypes: of the results, where not all that kernels have will do (TensorFlow's DataType numbers).
     """
 
     values: tuple[int, ...] = ()
     free: bool = False
     shape_only: bool = False
     weight: int = 1
+    dtypes: frozenset[int] | None = None
 
 
 def _rows(names: str, rule: OpRule) -> dict[str, OpRule]:
@@ -47,6 +49,9 @@ _BINARY = (
 )
 ELEMENT_WISE = frozenset([*_UNARY.split(), *_BINARY.split(), "Identity"]) - {"Bitcast"}
 """Operators whose results have their operands' shape (or the one that these broadcast to)."""
+
+RANDOM_UNIFORM = "StatelessRandomUniformV2"
+"""Inputs shape, key, counter, algorithm. XLA would draw other numbers: the compiler gets it spelled out (bodies)."""
 
 RULES: dict[str, OpRule] = {
     **_rows(_UNARY, _ELEMENT),
@@ -78,6 +83,7 @@ RULES: dict[str, OpRule] = {
     **_rows("OneHot", OpRule(values=(1,))),
     **_rows("Cumsum", OpRule(values=(1,), weight=2)),
     **_rows("InvertPermutation", OpRule(values=(0,), weight=0)),
+    RANDOM_UNIFORM: OpRule(values=(0, 3), weight=6, dtypes=frozenset((1,))),
     **_rows("MatrixBandPart MatrixSetDiagV3 MatrixDiagPartV3", OpRule(weight=1)),
 }
 # Const is a member only as a copy inside a cluster, and only when small.

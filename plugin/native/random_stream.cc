@@ -6,6 +6,7 @@
 // the op it stands for: same key (seed), same counter (seed2 in the upper half), and the same reservation per call
 // (GuardedPhiloxRandom::ReserveRandomOutputs: 256 blocks of 128 bits for each element, as random_op.cc asks for).
 
+#include <memory>
 #include <mutex>
 #include <string>
 #include <unordered_map>
@@ -14,6 +15,7 @@
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tensorflow/core/lib/random/philox_random.h"
+#include "tensorflow/core/lib/random/random.h"
 
 namespace stitchfleet {
 namespace {
@@ -68,7 +70,11 @@ class RandomStreamOp : public OpKernel {
     OP_REQUIRES_OK(c, c->GetAttr("seed2", &seed2));
     OP_REQUIRES_OK(c, c->GetAttr("stream", &stream));
     OP_REQUIRES_OK(c, c->GetAttr("blocks_per_element", &blocks_per_element_));
-    stream_ = &FindStream(stream, seed, seed2);
+    if (stream.empty()) {
+      own_ = std::make_unique<Stream>();
+      own_->generator = PhiloxRandom(tensorflow::random::New64(), tensorflow::random::New64());
+    }
+    stream_ = own_ ? own_.get() : &FindStream(stream, seed, seed2);
   }
 
   void Compute(OpKernelContext* ctx) override {
@@ -94,6 +100,7 @@ class RandomStreamOp : public OpKernel {
  private:
   static tensorflow::uint64 Join(uint32_t low, uint32_t high) { return static_cast<tensorflow::uint64>(high) << 32 | low; }
 
+  std::unique_ptr<Stream> own_;  // of an op without a seed (an empty name): fresh in every kernel, as TensorFlow's would be
   Stream* stream_ = nullptr;
   int64_t blocks_per_element_ = 256;
 };

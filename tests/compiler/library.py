@@ -81,6 +81,32 @@ def softmax(rows: int, length: int, dtype: DType = DType.F32) -> Graph:
     return m.done(m.op("divide", e, m.spread(m.reduce(e, 1), (rows, length), 0)))
 
 
+def random_bits(m: Maker, state: int, shape: Shape) -> int:
+    """What HLO's rng-bit-generator (Philox) makes of a state u64[3], as the importer writes it."""
+    scalars = []
+    for i in range(3):
+        part = m.op("slice", state, start=(i,), limit=(i + 1,), strides=(1,))
+        scalars.append(m.spread(m.reshape(part), shape))
+    place = m.iota(0, (int(np.prod(shape)),), DType.U64)
+    return m.op("philox", *scalars, m.reshape(place, *shape))
+
+
+def drawn_dropout(rows: int, length: int, rate: float = 0.1) -> Graph:
+    """A bias, dropout that draws its own numbers as TensorFlow's stateless ones, and the residual; the mask is a result too."""
+    m, shape = Maker("drawn_dropout"), (rows, length)
+    state, x, bias, residual = (
+        m.parameter(3, dtype=DType.U64),
+        m.parameter(*shape),
+        m.parameter(length),
+        m.parameter(*shape),
+    )
+    low = m.op("and", random_bits(m, state, shape), m.constant(0x7FFFFF, shape, DType.U32))
+    uniform = m.scaled(m.convert(low, DType.F32), 2.0**-23)
+    mask = m.op("compare", uniform, m.constant(rate, shape), direction="GE", total_order=False)
+    kept = m.scaled(m.op("add", x, m.spread(bias, shape, 1)), 1 / (1 - rate))
+    return m.done(m.op("add", m.op("select", mask, kept, m.constant(0.0, shape)), residual), mask)
+
+
 def layer_norm(rows: int, length: int) -> Graph:
     """Outputs: the normalised tensor, mean and reciprocal deviation of each row."""
     m, shape = Maker("layer_norm"), (rows, length)

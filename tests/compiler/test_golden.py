@@ -21,6 +21,7 @@ GOLDEN: dict[str, Callable[[], Graph]] = {
     "softmax": lambda: library.softmax(512, 128),
     "layer_norm": lambda: library.layer_norm(1024, 256),
     "layer_norm_gradient": lambda: library.layer_norm_gradient(1024, 256),
+    "drawn_dropout": lambda: library.drawn_dropout(1024, 256),
     "adam": lambda: library.adam([(256, 256), (256,), (64, 3)]),
     "many_tensors": lambda: library.many_tensors(),
     "clip_by_global_norm": lambda: library.clip_by_global_norm([(300, 300), (1000,)]),

@@ -233,6 +233,25 @@ def test_dead_unsupported_instructions_are_listed_but_do_no_harm() -> None:
     assert [op.opcode for op in result.unsupported] == ["rng"]
 
 
+RANDOM = """  s = u64[3] parameter(0)
+  r = (u64[3], u32[3,5]) rng-bit-generator(s), algorithm={}
+"""
+
+
+def test_philox_bits_are_those_of_tensorflows_stream() -> None:
+    """The words that TensorFlow's StatelessRandomUniformFullIntV2 gives for this key and counter."""
+    graph = _graph(RANDOM.format("rng_philox") + "  ROOT y = u32[3,5] get-tuple-element(r), index=1")
+    (words,) = _run(graph, np.array([123456789012345, 7, 9], np.uint64))
+    assert words.ravel()[:5].tolist() == [3216766244, 688479277, 928408327, 3671251893, 1919700040]
+
+
+def test_other_generators_and_the_state_afterwards_are_refused() -> None:
+    with pytest.raises(UnsupportedHloError, match="rng_three_fry"):
+        _graph(RANDOM.format("rng_three_fry") + "  ROOT y = u32[3,5] get-tuple-element(r), index=1")
+    with pytest.raises(UnsupportedHloError, match="state after"):
+        _graph(RANDOM.format("rng_philox") + "  ROOT y = u64[3] get-tuple-element(r), index=0")
+
+
 def test_scatter_regions_replace_subtract_and_combine() -> None:
     body = """  x = f32[4] parameter(0)
   i = s32[2,1] parameter(1)

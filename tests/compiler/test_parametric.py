@@ -59,6 +59,7 @@ FAMILIES: dict[str, Callable[[int], Graph]] = {
     "cross-entropy": lambda n: library.cross_entropy(4 * n, 100),
     "mean and centre": lambda n: mean_and_centre(3, n),
     "embedding's gradient": lambda n: library.embedding_gradient(4 * n, 16, 50),
+    "drawn dropout": lambda n: library.drawn_dropout(4 * n, 24),
     "a column sum": lambda n: library.column_sum(16 * n, 32),
     "divided by its shape": lambda n: divided_by_its_shape(4 * n),
 }

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pytest
 
 from stitchfleet.compiler.cpp import libm_names, translation_unit
+from stitchfleet.compiler.ops_numpy import philox
 from stitchfleet.compiler.toolchain import vector_symbols
 
 from .native import toolchain
@@ -34,12 +35,25 @@ extern "C" STITCH_EXPORT void {name}_of(const float* x, float* y, long long coun
 extern "C" STITCH_EXPORT void {name}_one(const float* x, float* y, long long) {{ *y = {name}(*x); }}
 """
 
+WORDS = """
+extern "C" STITCH_EXPORT int words_of(unsigned long long* state, long long count, unsigned long long index, unsigned* out) {
+  static unsigned room[1 << 12];
+  const unsigned* words = stitch_philox_words(room, count, state[0], state[1], state[2], index);
+  int different = 0;
+  for (long long i = 0; i < count; ++i) {
+    out[i] = words[i];
+    different += words[i] != stitch_philox(state[0], state[1], state[2], index + i);
+  }
+  return different;
+}
+"""
+
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     folder: Path = tmp_path_factory.mktemp("prelude")
     source = folder / "prelude.cc"
-    texts = [LOOP.format(name=name) for name in FUNCTIONS]
+    texts = [*(LOOP.format(name=name) for name in FUNCTIONS), WORDS]
     source.write_text(translation_unit(texts))  # as where there is no vector library
     toolchain().build(source, folder / "prelude.so")
     return ctypes.CDLL(str(folder / "prelude.so"))
@@ -99,7 +113,23 @@ def test_a_vector_library_is_used_where_there_is_one(tmp_path: Path) -> None:
     if "expf" not in toolchain().vectorised(["expf"]):
         pytest.skip("this machine's C library has no vector functions")
     source = tmp_path / "vector.cc"
-    texts = [LOOP.format(name=name) for name in FUNCTIONS]
+    texts = [*(LOOP.format(name=name) for name in FUNCTIONS), WORDS]
     source.write_text(translation_unit(texts, toolchain().vectorised(libm_names())))
     toolchain().build(source, tmp_path / "vector.so")
     assert any(symbol.endswith("_expf") for symbol in vector_symbols(tmp_path / "vector.so"))
+
+
+@pytest.mark.parametrize(
+    "state", [(123, 7, 9), (5, (1 << 32) - 5, 3), (1 << 63, (1 << 64) - 20, (1 << 64) - 1), (1, 0xFFFFFFFEFFFFFFFF, 77)]
+)
+@pytest.mark.parametrize("index", [0, 1, 2, 3, 77, 1_000_003])
+def test_philox_words_drawn_at_once_are_the_streams(
+    library: ctypes.CDLL, state: tuple[int, int, int], index: int
+) -> None:
+    """By numpy's reference, for counts and places that are no multiples of a block, and counters that carry."""
+    for count in (1, 3, 64, 65, 511, 512):
+        words, parts = np.empty(count, np.uint32), np.array(state, np.uint64)
+        place = ctypes.c_void_p(parts.ctypes.data), ctypes.c_longlong(count), ctypes.c_ulonglong(index)
+        assert library.words_of(*place, ctypes.c_void_p(words.ctypes.data)) == 0
+        expected = philox(*parts, np.arange(index, index + count, dtype=np.uint64))
+        np.testing.assert_array_equal(words, expected)

@@ -17,7 +17,7 @@ TEXT_OF_OURS = (b"stitchfleet", b"Stitchfleet")
 
 @pytest.mark.slow
 def test_keras_fit_with_a_smaller_last_batch_is_stitched_at_both_sizes(run_job: RunJob, run_plain: RunJob) -> None:
-    job = run_job("keras_fit.py", "60", COLD, environment=QUICK)
+    job = run_job("keras_fit.py", "200", COLD, environment=QUICK)
     assert job.code == 0, job.err
     assert main_program(job)["phase"] == "stitched", job.err
     shapes = {
@@ -29,7 +29,7 @@ def test_keras_fit_with_a_smaller_last_batch_is_stitched_at_both_sizes(run_job: 
     assert {32, 700 % 32} <= shapes
     calls = job.summary["calls"]
     assert calls["stitched"] > 10 * calls["fallback"]
-    plain = run_plain("keras_fit.py", "60")
+    plain = run_plain("keras_fit.py", "200")
     assert relative_difference(job.result, plain.result) < 1e-3
 
 
@@ -82,12 +82,12 @@ def test_a_job_whose_batches_change_in_length_settles_on_few_binaries(run_job: R
 
 @pytest.mark.slow
 def test_a_job_whose_shapes_never_settle_is_left_plain_and_says_so(run_job: RunJob, run_plain: RunJob) -> None:
-    job = run_job("lengths.py", "200", "never", COLD, environment=QUICK)
+    job = run_job("lengths.py", "400", "never", COLD, environment=QUICK)
     assert job.code == 0, job.err
     assert main_program(job)["phase"] == "plain", job.err
     assert "never settle" in main_program(job)["reason"]
     assert "never settle" in job.err
-    assert relative_difference(job.result, run_plain("lengths.py", "200", "never", "0").result) < 1e-3
+    assert relative_difference(job.result, run_plain("lengths.py", "400", "never", "0").result) < 1e-3
 
 
 def test_a_monitored_session_with_its_default_hooks_is_stitched(run_job: RunJob, run_plain: RunJob) -> None:
