@@ -8,7 +8,7 @@ graph says, and only a reduction's order is ours (its lanes are in the source). 
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from importlib import resources
 
 from . import loops
@@ -90,16 +90,19 @@ def render(kernel: Loops, symbol: str, input_count: int | None = None) -> str:
                 texts.append(neutral.replace("static void NEST(", f"static void {functions[neutral]}(", 1))
             names[id(nest)] = functions[neutral]
     number_of = {buffer: number for number, buffer in enumerate(kernel.buffers)}
+    shaped = {
+        number: data
+        for number, data in kernel.constants.items()
+        if writer.for_many_shapes and len(data) <= SHAPED_CONSTANT_BYTES
+    }
     lines = [_declarations(writer.functions)]
     lines.extend(
-        _constant_text(symbol, number, data)
-        for number, data in kernel.constants.items()
-        if not (writer.for_many_shapes and len(data) <= SHAPED_CONSTANT_BYTES)
+        _constant_text(symbol, number, data) for number, data in kernel.constants.items() if number not in shaped
     )
     lines.extend(texts)
     for number, phase in enumerate(kernel.phases):
         lines.append(_phase_text(phase, f"{symbol}_phase{number}", names, number_of, writer.for_many_shapes))
-    lines.append(_entry_text(kernel, symbol, input_count))
+    lines.append(_entry_text(kernel, symbol, input_count, shaped))
     return "\n\n".join(line for line in lines if line) + "\n"
 
 
@@ -228,7 +231,8 @@ def _instance_table(
   }}"""
 
 
-def _entry_text(kernel: Loops, symbol: str, input_count: int | None) -> str:
+def _entry_text(kernel: Loops, symbol: str, input_count: int | None, shaped: Mapping[int, bytes]) -> str:
+    """`shaped`: the constants that are locals, by node."""
     lines = [
         f'extern "C" STITCH_EXPORT void {symbol}(const void* const* inputs, void* const* outputs, void* scratch, '
         "StitchRuntime* runtime) {",
@@ -236,11 +240,7 @@ def _entry_text(kernel: Loops, symbol: str, input_count: int | None) -> str:
     ]
     if input_count is not None:
         lines.append(f"  const long long* parameters = (const long long*)inputs[{input_count}];\n  {PARAMETERS}")
-        lines.extend(
-            "  " + _constant_text(symbol, number, data, shaped=True)
-            for number, data in kernel.constants.items()
-            if len(data) <= SHAPED_CONSTANT_BYTES
-        )
+        lines.extend("  " + _constant_text(symbol, number, data, shaped=True) for number, data in shaped.items())
     pointers = []
     for buffer in kernel.buffers:
         if buffer.kind is BufferKind.INPUT:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from . import loops
 from .graph import DType
@@ -85,19 +85,22 @@ FEWEST_DRAWN = 32
 
 @dataclass(frozen=True)
 class _Draw:
-    """The random word `name` of each iteration of a loop: word `index`, which counts with the loop's variable."""
+    """A random word of each iteration of a loop: word `index`, which counts with the loop's variable."""
 
-    name: str
     state: tuple[str, ...]
     index: Index
 
 
-def _draws(loop: Loop) -> list[_Draw]:
-    """Those of a loop's random words that can be drawn ahead: their state is the same, and their places follow each other."""
+_LANE = Var("lane", DRAWN_AT_ONCE)
+
+
+def _draws(loop: Loop) -> dict[str, _Draw]:
+    """Those of a loop's random words, by name, that can be drawn ahead: their state is the same, and their places follow each
+    other."""
     if loop.bounds is None and loop.extent < FEWEST_DRAWN:
-        return []
+        return {}
     made = {statement.name: statement.value for statement in loop.body if isinstance(statement, loops.Let)}
-    found = []
+    found = {}
     for name, value in made.items():
         if not isinstance(value, loops.Compute) or value.node.op != "philox":
             continue
@@ -106,7 +109,7 @@ def _draws(loop: Loop) -> list[_Draw]:
         if not isinstance(source, loops.FromIndex) or any(operand in made for operand in state):
             continue
         if loop.variable not in (source.index - Index.of_var(loop.variable)).variables:
-            found.append(_Draw(name, tuple(state), source.index))
+            found[name] = _Draw(tuple(state), source.index)
     return found
 
 
@@ -116,8 +119,6 @@ class Writer:
     def __init__(self, for_many_shapes: bool = False) -> None:
         self.for_many_shapes = for_many_shapes
         self.functions: set[tuple[str, bool, int]] = set()
-        self._drawn: Mapping[str, str] = {}
-        """Random words that were drawn ahead: where the loop being written finds each."""
 
     def value(self, dtype: DType, value: loops.Value) -> str:
         if isinstance(value, loops.Load):
@@ -151,7 +152,7 @@ class Writer:
     def statement(self, statement: Statement, indent: int) -> Iterator[str]:
         pad = "  " * indent
         if isinstance(statement, loops.Let):
-            value = self._drawn.get(statement.name) or self.value(statement.dtype, statement.value)
+            value = self.value(statement.dtype, statement.value)
             yield f"{pad}const {REGISTER_TYPE[statement.dtype]} {statement.name} = {value};"
         elif isinstance(statement, loops.LetIndex):
             yield pad + self._let_index(statement)
@@ -222,8 +223,8 @@ class Writer:
         first, last = loop.bounds if loop.bounds else ("0", str(loop.extent))
         if loop.kind is not LoopKind.LANES:
             if loop.kind is LoopKind.SIMD:
-                if draws := _draws(loop):
-                    yield from self._drawing_loop(loop, draws, ctype, first, last, pad, indent)
+                if _draws(loop):
+                    yield from self._drawing_loop(loop, ctype, first, last, indent)
                     return
                 yield pad + "#pragma omp simd"
             yield f"{pad}for ({ctype} {name} = {first}; {name} < {last}; ++{name}) {{"
@@ -254,39 +255,31 @@ class Writer:
     def _lanes(self, loop: Loop, count: str, base: str, ctype: str, indent: int) -> Iterator[str]:
         pad = "  " * indent
         draws = _draws(loop)
-        for draw in draws:
-            yield from self._draw(draw, loop, count, base, ctype, pad)
+        for name, draw in draws.items():
+            yield from self._draw(name, draw, loop, count, base, ctype, pad)
         yield pad + "#pragma omp simd"
         yield f"{pad}for (int lane = 0; lane < {count}; ++lane) {{"
         yield f"{pad}  const {ctype} {loop.variable.name} = {base} + lane;"
-        self._drawn = {draw.name: f"{draw.name}_words[lane]" for draw in draws}
-        yield from self.body(loop.body, indent + 1)
-        self._drawn = {}
+        for statement in loop.body:
+            if isinstance(statement, loops.Let) and statement.name in draws:
+                word = loops.LoadLocal(f"{statement.name}_words", Index.of_var(_LANE))
+                statement = replace(statement, value=word)
+            yield from self.statement(statement, indent + 1)
         yield pad + "}"
 
-    def _drawing_loop(
-        self, loop: Loop, draws: Sequence[_Draw], ctype: str, first: str, last: str, pad: str, indent: int
-    ) -> Iterator[str]:
+    def _drawing_loop(self, loop: Loop, ctype: str, first: str, last: str, indent: int) -> Iterator[str]:
         """A SIMD loop in blocks, before each of which its random words are drawn."""
-        name, size = loop.variable.name, DRAWN_AT_ONCE
-        yield f"{pad}for ({ctype} {name}_base = {first}; {name}_base < {last}; {name}_base += {size}) {{"
-        yield f"{pad}  const {ctype} {name}_count = {last} - {name}_base < {size} ? {last} - {name}_base : {size};"
-        for draw in draws:
-            yield from self._draw(draw, loop, f"{name}_count", f"{name}_base", ctype, pad + "  ")
-        yield f"{pad}  #pragma omp simd"
-        yield f"{pad}  for ({ctype} {name} = {name}_base; {name} < {name}_base + {name}_count; ++{name}) {{"
-        self._drawn = {draw.name: f"{draw.name}_words[{name} - {name}_base]" for draw in draws}
-        yield from self.body(loop.body, indent + 2)
-        self._drawn = {}
-        yield f"{pad}  }}"
+        pad, base, size = "  " * indent, f"{loop.variable.name}_base", DRAWN_AT_ONCE
+        yield f"{pad}for ({ctype} {base} = {first}; {base} < {last}; {base} += {size}) {{"
+        yield f"{pad}  const int block = (int)({last} - {base} < {size} ? {last} - {base} : {size});"
+        yield from self._lanes(loop, "block", base, ctype, indent + 1)
         yield pad + "}"
 
-    def _draw(self, draw: _Draw, loop: Loop, count: str, base: str, ctype: str, pad: str) -> Iterator[str]:
-        name, state = draw.name, ", ".join(draw.state)
+    def _draw(self, name: str, draw: _Draw, loop: Loop, count: str, base: str, ctype: str, pad: str) -> Iterator[str]:
+        place = f"(StitchWide)({index_text(draw.index)})"
         yield f"{pad}unsigned {name}_room[{DRAWN_ROOM}];"
         yield f"{pad}const unsigned* {name}_words;"
         yield f"{pad}{{"
         yield f"{pad}  const {ctype} {loop.variable.name} = {base};"
-        place = f"(StitchWide)({index_text(draw.index)})"
-        yield f"{pad}  {name}_words = stitch_philox_words({name}_room, {count}, {state}, {place});"
+        yield f"{pad}  {name}_words = stitch_philox_words({name}_room, {count}, {', '.join(draw.state)}, {place});"
         yield f"{pad}}}"

@@ -37,6 +37,8 @@ class Expressions:
             tensor.float_val.append(value)
         elif self._dtype == 2:
             tensor.double_val.append(value)
+        elif self._dtype == 22:
+            tensor.uint32_val.append(int(value))
         else:
             raise ValueError(f"no constant of DataType {self._dtype} here")
         return f"{node.name}:output:0"

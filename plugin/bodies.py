@@ -138,27 +138,16 @@ class BodyBuilder:
 def _spell_out_uniform(function: Any, name: str, shape_type: int, inputs: list[str]) -> None:
     """Uniform floats in [0, 1) with `name`: a word's lower 23 bits, in units of 2^-23, as TensorFlow's random_distributions_utils.h
     has it. XLA takes the upper ones."""
+    integers = Expressions(function, f"{name}_integer", DT_UINT32)
+    floats = Expressions(function, f"{name}_float", DT_FLOAT)
     words = function.node_def.add(name=f"{name}_words", op="StatelessRandomUniformFullIntV2", input=inputs)
     words.attr["dtype"].type, words.attr["Tshape"].type = DT_UINT32, shape_type
-    for constant, dtype in (("mask", DT_UINT32), ("unit", DT_FLOAT)):
-        node = function.node_def.add(name=f"{name}_{constant}", op="Const")
-        node.attr["dtype"].type = node.attr["value"].tensor.dtype = dtype
-        tensor = node.attr["value"].tensor
-        tensor.tensor_shape.SetInParent()
-        if constant == "mask":
-            tensor.uint32_val.append((1 << 23) - 1)
-        else:
-            tensor.float_val.append(2.0**-23)
-    low = function.node_def.add(
-        name=f"{name}_low", op="BitwiseAnd", input=[f"{name}_words:output:0", f"{name}_mask:output:0"]
-    )
-    low.attr["T"].type = DT_UINT32
-    real = function.node_def.add(name=f"{name}_real", op="Cast", input=[f"{name}_low:z:0"])
+    low = integers.node("BitwiseAnd", "z", f"{words.name}:output:0", integers.constant((1 << 23) - 1))
+    real = function.node_def.add(name=f"{name}_real", op="Cast", input=[low])
     real.attr["SrcT"].type, real.attr["DstT"].type = DT_UINT32, DT_FLOAT
-    # "output" is the name by which the other members know the operator's result, "z" that of a product.
-    scaled = function.node_def.add(name=f"{name}_scaled", op="Mul", input=[f"{name}_real:y:0", f"{name}_unit:output:0"])
-    scaled.attr["T"].type = DT_FLOAT
-    result = function.node_def.add(name=name, op="Identity", input=[f"{name}_scaled:z:0"])
+    scaled = floats.node("Mul", "z", f"{real.name}:y:0", floats.constant(2.0**-23))
+    # The other members know the operator's result as "output"; a product's is "z".
+    result = function.node_def.add(name=name, op="Identity", input=[scaled])
     result.attr["T"].type = DT_FLOAT
 
 

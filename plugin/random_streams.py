@@ -11,6 +11,8 @@ import hashlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from .bodies import DT_FLOAT
+
 # stateful operator -> the stateless one with the same distribution code over the same Philox stream
 STATELESS = {
     "RandomUniform": "StatelessRandomUniformV2",
@@ -30,7 +32,6 @@ WITHOUT_TWIN = frozenset(
         "RandomCrop",
     ]
 )
-DT_FLOAT = 1
 FRESH = ""
 """The stream of an operator without a seed: its own, seeded by chance."""
 PHILOX = 1  # tensorflow/core/framework/rng_alg.h: RNG_ALG_PHILOX

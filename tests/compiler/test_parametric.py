@@ -60,6 +60,7 @@ FAMILIES: dict[str, Callable[[int], Graph]] = {
     "mean and centre": lambda n: mean_and_centre(3, n),
     "embedding's gradient": lambda n: library.embedding_gradient(4 * n, 16, 50),
     "drawn dropout": lambda n: library.drawn_dropout(4 * n, 24),
+    "drawn dropout as long as n": lambda n: library.drawn_dropout(12, n),
     "a column sum": lambda n: library.column_sum(16 * n, 32),
     "divided by its shape": lambda n: divided_by_its_shape(4 * n),
 }

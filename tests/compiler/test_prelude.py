@@ -113,7 +113,7 @@ def test_a_vector_library_is_used_where_there_is_one(tmp_path: Path) -> None:
     if "expf" not in toolchain().vectorised(["expf"]):
         pytest.skip("this machine's C library has no vector functions")
     source = tmp_path / "vector.cc"
-    texts = [*(LOOP.format(name=name) for name in FUNCTIONS), WORDS]
+    texts = [LOOP.format(name=name) for name in FUNCTIONS]
     source.write_text(translation_unit(texts, toolchain().vectorised(libm_names())))
     toolchain().build(source, tmp_path / "vector.so")
     assert any(symbol.endswith("_expf") for symbol in vector_symbols(tmp_path / "vector.so"))

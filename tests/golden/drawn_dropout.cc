@@ -52,17 +52,18 @@ static void stitch_kernel_nest0(void* const* tensors, long long rows, long long 
   const unsigned long long t3 = b2[2];
   for (long long r = first_row; r < last_row; ++r) {
     for (int k256_1_base = 0; k256_1_base < 256; k256_1_base += 512) {
-      const int k256_1_count = 256 - k256_1_base < 512 ? 256 - k256_1_base : 512;
+      const int block = (int)(256 - k256_1_base < 512 ? 256 - k256_1_base : 512);
       unsigned t5_room[580];
       const unsigned* t5_words;
       {
         const int k256_1 = k256_1_base;
-        t5_words = stitch_philox_words(t5_room, k256_1_count, t1, t2, t3, (StitchWide)(r * 256 + k256_1));
+        t5_words = stitch_philox_words(t5_room, block, t1, t2, t3, (StitchWide)(r * 256 + k256_1));
       }
       #pragma omp simd
-      for (int k256_1 = k256_1_base; k256_1 < k256_1_base + k256_1_count; ++k256_1) {
+      for (int lane = 0; lane < block; ++lane) {
+        const int k256_1 = k256_1_base + lane;
         const unsigned long long t4 = (unsigned long long)(r * 256 + k256_1);
-        const unsigned int t5 = t5_words[k256_1 - k256_1_base];
+        const unsigned int t5 = t5_words[lane];
         const unsigned int t6 = (unsigned int)(t5 & (unsigned int)8388607ll);
         const float t7 = (float)t6;
         const float t8 = (t7 * 0x1.0000000000000p-23f);
