@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .graph import Array, DType, Shape
-from .toolchain import Toolchain, find_toolchain
+from .toolchain import find_toolchain
 
 ABI_VERSION: Final = 2
 """STITCH_ABI_VERSION of stitch_abi.h that this compiler writes kernels for."""
@@ -104,28 +104,14 @@ class KernelMetadata:
             raise KernelError(f"not a kernel's metadata: {error}") from error
 
 
-def runtime_library(toolchain: Toolchain | None = None) -> Path:
-    """The test runtime as a shared object, built on first use in this process."""
-    return _runtime(toolchain or find_toolchain(niceness=0))
-
-
-@lru_cache(maxsize=4)
-def _runtime(toolchain: Toolchain) -> Path:
-    here = Path(__file__).parent
-    directory = Path(tempfile.mkdtemp(prefix="stitchfleet-runtime-"))
-    output = directory / "libtest_runtime.so"
-    toolchain.build_c(here / "test_runtime.c", output, here)
-    return output
-
-
-def prepare_runtime() -> None:
-    """Builds and loads the test runtime, so that a forked child finds it."""
-    _runtime_functions(runtime_library())
-
-
-@lru_cache(maxsize=4)
-def _runtime_functions(path: Path) -> ctypes.CDLL:
-    library = ctypes.CDLL(str(path))
+@lru_cache(maxsize=1)
+def _test_runtime() -> ctypes.CDLL:
+    """The test runtime (test_runtime.c), built and loaded on first use in this process; a forked child finds it there."""
+    toolchain, here = find_toolchain(niceness=0), Path(__file__).parent
+    with tempfile.TemporaryDirectory(prefix="stitchfleet-runtime-") as folder:
+        output = Path(folder) / "libtest_runtime.so"
+        toolchain.build_c(here / "test_runtime.c", output, here)
+        library = ctypes.CDLL(str(output))  # stays loaded when its file is gone
     library.stitch_test_runtime_new.restype = ctypes.c_void_p
     library.stitch_test_runtime_new.argtypes = [ctypes.c_int, ctypes.c_int]
     library.stitch_test_runtime_calls.restype = ctypes.c_longlong
@@ -133,6 +119,11 @@ def _runtime_functions(path: Path) -> ctypes.CDLL:
     library.stitch_test_runtime_delete.argtypes = [ctypes.c_void_p]
     library.stitch_test_copy.restype = None
     return library
+
+
+def prepare_runtime() -> None:
+    """Builds and loads the test runtime, so that a forked child finds it."""
+    _test_runtime()
 
 
 def aligned(shape: Shape, dtype: np.dtype[np.generic], fill: int | None = None) -> Array:
@@ -202,7 +193,7 @@ class LoadedKernel:
         self, inputs: Sequence[Array], outputs: Sequence[Array], threads: int = 2, reversed_order: bool = False
     ) -> None:
         """Runs the kernel on the arrays' own memory; nothing is checked or copied."""
-        library = _runtime_functions(runtime_library())
+        library = _test_runtime()
         runtime = library.stitch_test_runtime_new(threads, REVERSED if reversed_order else ALWAYS_PARALLEL)
         scratch = aligned((self.metadata.scratch_bytes,), np.dtype(np.uint8), fill=0xA5)
         given = _addresses(inputs, self.parameters)
@@ -233,7 +224,7 @@ class Prepared:
     """A kernel ready to be called again and again on the same memory, with threads that are there already."""
 
     def __init__(self, kernel: LoadedKernel, inputs: Sequence[Array], outputs: Sequence[Array], threads: int) -> None:
-        self._library = _runtime_functions(runtime_library())
+        self._library = _test_runtime()
         self._runtime = ctypes.c_void_p(self._library.stitch_test_runtime_new(threads, AS_THE_POOL))
         self._kept = (
             *inputs,
@@ -260,7 +251,7 @@ class PreparedCopy:
     """A copy of `bytes_each` bytes by the same threads: what memory can do, for comparison."""
 
     def __init__(self, bytes_each: int, threads: int) -> None:
-        self._library = _runtime_functions(runtime_library())
+        self._library = _test_runtime()
         self._runtime = ctypes.c_void_p(self._library.stitch_test_runtime_new(threads, AS_THE_POOL))
         self._from, self._to = (aligned((bytes_each,), np.dtype(np.uint8), fill=1) for _ in range(2))
         self._arguments = (

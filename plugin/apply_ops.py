@@ -6,41 +6,55 @@ operator's by rounding at most.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+_VALUES = {
+    **{1: "float_val", 2: "double_val", 9: "int64_val", 22: "uint32_val", 23: "uint64_val"},
+    **dict.fromkeys((3, 4, 5, 6, 17), "int_val"),
+}
+"""The field of a TensorProto that holds the elements of a DataType."""
+
 
 class Expressions:
-    """Appends the nodes of an expression to a FunctionDef. All operands have one dtype."""
+    """Appends the nodes of an expression to a FunctionDef. All operands have one dtype, unless a method says otherwise."""
 
     def __init__(self, function: Any, prefix: str, dtype: int) -> None:
         self._function, self._prefix, self._dtype = function, prefix, dtype
-        self._count = 0
+        self._numbers = itertools.count()
 
-    def _add(self, op: str, inputs: tuple[str, ...] = ()) -> Any:
-        self._count += 1
-        return self._function.node_def.add(name=f"{self._prefix}_{self._count - 1}", op=op, input=inputs)
+    def of(self, dtype: int) -> Expressions:
+        """The same for operands of another dtype; names go on where they are."""
+        other = Expressions(self._function, self._prefix, dtype)
+        other._numbers = self._numbers
+        return other
+
+    def bare(self, op: str, *inputs: str) -> Any:
+        """A node whose attributes are the caller's business."""
+        return self._function.node_def.add(name=f"{self._prefix}_{next(self._numbers)}", op=op, input=inputs)
 
     def node(self, op: str, output: str, *inputs: str) -> str:
-        node = self._add(op, inputs)
+        node = self.bare(op, *inputs)
         node.attr["T"].type = self._dtype
         return f"{node.name}:{output}:0"
 
-    def constant(self, value: float) -> str:
-        node = self._add("Const")
+    def constant(self, value: float | list[int]) -> str:
+        """A scalar or, from a list, a vector."""
+        if self._dtype not in _VALUES:
+            raise ValueError(f"no constant of DataType {self._dtype} here")
+        node = self.bare("Const")
         node.attr["dtype"].type = self._dtype
         tensor = node.attr["value"].tensor
         tensor.dtype = self._dtype
         tensor.tensor_shape.SetInParent()
-        if self._dtype == 1:
-            tensor.float_val.append(value)
-        elif self._dtype == 2:
-            tensor.double_val.append(value)
-        elif self._dtype == 22:
-            tensor.uint32_val.append(int(value))
-        else:
-            raise ValueError(f"no constant of DataType {self._dtype} here")
+        elements = value if isinstance(value, list) else [value]
+        if isinstance(value, list):
+            tensor.tensor_shape.dim.add(size=len(value))
+        getattr(tensor, _VALUES[self._dtype]).extend(
+            elements if self._dtype in (1, 2) else [int(element) for element in elements]
+        )
         return f"{node.name}:output:0"
 
 

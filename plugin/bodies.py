@@ -1,19 +1,23 @@
 """A cluster's members as a FunctionDef: the body that a Stitch op carries as its fallback, and the one that is compiled.
 
-For most clusters both are the same. One that updates variables or draws random numbers has two:
+For most clusters both are the same. One with variables, random numbers or demands has two:
 
     fallback   the job's own operators, on the variables' handles, with the control edges among them
     pure       the same as a function of values: a read is the variable's current value, an assign makes a new current value, and
                the last value of each written variable is one more result; random numbers are made from the words of their
-               stream as TensorFlow's CPU kernel makes them. XLA and the compiler see only this one
+               stream as TensorFlow's CPU kernel makes them; what operators demand of their operands' values (demands.py) is the
+               last result. XLA and the compiler see only this one
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Collection
 from typing import Any
 
 from .apply_ops import APPLY, Expressions, Operand
-from .placed_graph import OpDefinitions, PlacedGraph, Port
+from .demands import DT_BOOL, DT_INT32, RESOURCE_GATHER, add_demand, batch_dims, both
+from .placed_graph import OpDefinitions, PlacedGraph, Port, small_constant
 from .tf_ops import RANDOM_UNIFORM
 
 FUNCTION = "stitchfleet_body"
@@ -58,10 +62,15 @@ class BodyBuilder:
             function.ret[f"r{position}"] = self._source(port)
         return bytes(library.SerializeToString(deterministic=True))
 
-    def pure(self, results: list[Port], result_types: tuple[int, ...], written: list[Port]) -> bytes:
-        """The members as a function of values; after `results` come the new values of the variables `written` (their handles)."""
+    def pure(
+        self, results: list[Port], result_types: tuple[int, ...], written: list[Port], demanding: Collection[int] = ()
+    ) -> bytes:
+        """The members as a function of values; after `results` come the new values of the variables `written` (their handles) and,
+        where there are members `demanding` something, whether all of them have it."""
         written_types = tuple(self.argument_types[self.arguments[port]] for port in written)
-        library, function = self._begin(list(self.argument_types), result_types + written_types)
+        demand_types = (DT_BOOL,) if demanding else ()
+        library, function = self._begin(list(self.argument_types), result_types + written_types + demand_types)
+        demands: list[str] = []
         current = {port: f"a{k}" for port, k in self.arguments.items()}
         values: dict[Port, str] = {}
 
@@ -71,6 +80,10 @@ class BodyBuilder:
         for i in self.order:
             node = self.graph.nodes[i]
             name = self.names[i]
+            if i in demanding:
+                operands = [source(port) for port in node.inputs]
+                constant = functools.partial(small_constant, self.graph, i)
+                demands.append(add_demand(function, name, node.proto, operands, constant))
             if node.op == "ReadVariableOp":
                 values[Port(i, 0)] = current[node.inputs[0]]
             elif node.op == "AssignVariableOp":
@@ -86,6 +99,8 @@ class BodyBuilder:
                 _spell_out_uniform(
                     function, name, node.proto.attr["Tshape"].type, [source(port) for port in node.inputs]
                 )
+            elif node.op == RESOURCE_GATHER:
+                _gather_of_value(function, name, node.proto, [source(port) for port in node.inputs])
             else:
                 copy = function.node_def.add()
                 _copy_node(copy, node.proto, name)
@@ -94,6 +109,11 @@ class BodyBuilder:
             function.ret[f"r{position}"] = source(port)
         for position, port in enumerate(written, len(results)):
             function.ret[f"r{position}"] = current[port]
+        if demands:
+            conjunction = Expressions(function, "demands", DT_BOOL)
+            function.ret[f"r{len(results) + len(written)}"] = functools.reduce(
+                lambda one, other: both(conjunction, one, other), demands
+            )
         return bytes(library.SerializeToString(deterministic=True))
 
     def _decompose(self, function: Any, i: int, current: dict[Port, str], source: Any) -> None:
@@ -149,6 +169,15 @@ def _spell_out_uniform(function: Any, name: str, shape_type: int, inputs: list[s
     # The other members know the operator's result as "output"; a product's is "z".
     result = function.node_def.add(name=name, op="Identity", input=[scaled])
     result.attr["T"].type = DT_FLOAT
+
+
+def _gather_of_value(function: Any, name: str, node: Any, inputs: list[str]) -> None:
+    """A ResourceGather from the variable's value: a GatherV2, whose result has the same name."""
+    integers = Expressions(function, f"{name}_axis", DT_INT32)
+    gather = function.node_def.add(name=name, op="GatherV2", input=[*inputs, integers.constant(batch_dims(node))])
+    gather.attr["Tparams"].type = node.attr["dtype"].type
+    gather.attr["Tindices"].type, gather.attr["Taxis"].type = node.attr["Tindices"].type, DT_INT32
+    gather.attr["batch_dims"].i = batch_dims(node)
 
 
 def _copy_node(target: Any, source: Any, name: str) -> None:

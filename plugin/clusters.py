@@ -11,17 +11,18 @@ structures have equal bodies, equal names and one kernel, over layers, runs and 
 from __future__ import annotations
 
 import collections
+import functools
 import hashlib
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from stitchfleet.compiler import scopes
 
-from . import control_flow, updates
+from . import control_flow, demands, updates
 from .bodies import BodyBuilder
-from .placed_graph import GraphNode, OpDefinitions, PlacedGraph, Port
+from .placed_graph import GraphNode, OpDefinitions, PlacedGraph, Port, is_small_const, small_constant
 from .step_graph import StepGraph
-from .tf_ops import KERNEL_DTYPES, MAX_CONST_BYTES, RANDOM_UNIFORM, RULES, UNCOUNTED, OpRule, why_not
+from .tf_ops import KERNEL_DTYPES, RANDOM_UNIFORM, RULES, UNCOUNTED, OpRule, why_not
 
 MAX_ARGUMENTS = 512
 MAX_UPDATE_ARGUMENTS = 4096
@@ -53,12 +54,20 @@ class Cluster:
     handles: tuple[int, ...] = ()
     """Arguments that are variables' handles; `argument_types` has their variables' types."""
     written: tuple[int, ...] = ()
-    """Those that the cluster writes: `body` has their new values as its last results, after `results`."""
+    """Those that the cluster writes: `body` has their new values as results after `results`."""
+    order: tuple[int, ...] = ()
+    """The members as the bodies have them: member k is named "nk" there."""
+    demands: bool = False
+    """Whether `body` has one more result, a scalar: are its operands such that TensorFlow's operators raise no error (demands.py)?"""
 
     @property
     def all_result_types(self) -> tuple[int, ...]:
-        """Types of the kernel's outputs: the op's results, then the new values of the variables."""
-        return self.result_types + tuple(self.argument_types[k] for k in self.written)
+        """Types of the kernel's outputs: the op's results, then the new values of the variables, then whether demands are met."""
+        return (
+            self.result_types
+            + tuple(self.argument_types[k] for k in self.written)
+            + ((demands.DT_BOOL,) if self.demands else ())
+        )
 
 
 @dataclass
@@ -159,11 +168,13 @@ def _reason_to_stay(
         return "not placed on the CPU"
     types = definitions.outputs(node.proto)
     if not rule.shape_only:
-        types = types + definitions.inputs(node.proto)
+        types = types + definitions.inputs(node.proto)[len(updates.handles_of(graph, index)) :]
     if any(dtype not in KERNEL_DTYPES for _, _, dtype in types):
         return "an element type that kernels do not have"
     if rule.dtypes is not None and any(dtype not in rule.dtypes for _, _, dtype in definitions.outputs(node.proto)):
         return "an element type that its kernel does not have"
+    if (reason := demands.why_not(node.proto, functools.partial(small_constant, graph, index))) is not None:
+        return reason
     if not node.inputs:
         return "has no input"
     if not graph.consumers[index]:
@@ -171,9 +182,8 @@ def _reason_to_stay(
     return None
 
 
-def _is_copied_const(graph: PlacedGraph, index: int) -> bool:
-    node = graph.nodes[index]
-    return node.op == "Const" and not node.control and node.proto.attr["value"].tensor.ByteSize() <= MAX_CONST_BYTES
+def _demands(graph: PlacedGraph, index: int) -> bool:
+    return demands.has_demand(graph.nodes[index].proto, functools.partial(small_constant, graph, index))
 
 
 def _rule(op: str) -> OpRule:
@@ -209,21 +219,21 @@ def _make_cluster(
     copied: dict[int, str] = {}
     handles: dict[Port, int] = {}
     for i in order:
-        of_variables = set(updates.handles_of(graph, i)) if is_update else set()
+        of_variables = set(updates.handles_of(graph, i))
         for port in graph.nodes[i].inputs:
             if port.node in inside or port in arguments or port.node in copied:
                 continue
             if port in of_variables:
                 handles[port] = len(arguments)
                 types.append(updates.variable_dtype(graph, i))
-            elif _is_copied_const(graph, port.node):
+            elif is_small_const(graph, port.node):
                 copied[port.node] = f"c{len(copied)}"
                 continue
             else:
                 types.append(_output_type(graph, definitions, port))
             arguments[port] = len(arguments)
-    written = [port for i in order if graph.nodes[i].op != updates.READ for port in updates.handles_of(graph, i)]
-    written = list(dict.fromkeys(written)) if is_update else []
+    written = [port for i in order if graph.nodes[i].op in updates.WRITES for port in updates.handles_of(graph, i)]
+    written = list(dict.fromkeys(written))
     most = MAX_UPDATE_ARGUMENTS if is_update else MAX_ARGUMENTS
     if not arguments or not (results or written) or len(arguments) > most:
         if not is_update:
@@ -235,9 +245,10 @@ def _make_cluster(
     values = _value_arguments(graph, inside, arguments)
     builder = BodyBuilder(graph, definitions, order, copied, arguments, tuple(types))
     fallback = builder.fallback(results, result_types, frozenset(handles.values()))
-    spelled_out = is_update or any(graph.nodes[i].op == RANDOM_UNIFORM for i in order)
-    body = builder.pure(results, result_types, written) if spelled_out else fallback
-    digest = hashlib.sha256(body + repr(values).encode() + (fallback if is_update else b"")).hexdigest()[:10]
+    demanding = {i for i in order if _demands(graph, i)}
+    spelled_out = is_update or demanding or any(graph.nodes[i].op == RANDOM_UNIFORM for i in order)
+    body = builder.pure(results, result_types, written, demanding) if spelled_out else fallback
+    digest = hashlib.sha256(body + repr(values).encode() + (fallback if spelled_out else b"")).hexdigest()[:10]
     counts = collections.Counter(graph.nodes[i].op for i in order)
     control = sorted({source for i in inside for source in graph.nodes[i].control if source not in inside})
     return Cluster(
@@ -255,6 +266,8 @@ def _make_cluster(
         fallback=fallback,
         handles=tuple(sorted(handles.values())),
         written=tuple(arguments[port] for port in written),
+        order=tuple(order),
+        demands=bool(demanding),
     )
 
 
@@ -345,6 +358,8 @@ def _label(counts: collections.Counter[str]) -> str:
         return "optimizer"
     if have & {"Sum", "Mean", "Max", "Min", "BiasAddGrad", "Prod"}:
         return "reduce"
+    if have & {"GatherV2", demands.RESOURCE_GATHER}:
+        return "gather"
     if have & {"Transpose", "ConcatV2", "Pack", "Split", "Slice", "StridedSlice"}:
         return "movement"
     return "elementwise"

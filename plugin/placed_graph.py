@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from .tf_ops import MAX_CONST_BYTES
+
 NodeDef = Any  # tensorflow.core.framework.node_def_pb2.NodeDef
 GraphDef = Any
 
@@ -66,6 +68,22 @@ class PlacedGraph:
         if found is None:
             raise ValueError(f"node {user.name} reads {name}, which is not in the graph")
         return found
+
+
+def is_small_const(graph: PlacedGraph, index: int) -> bool:
+    """Whether a node is a constant that clusters have a copy of."""
+    node = graph.nodes[index]
+    return node.op == "Const" and not node.control and node.proto.attr["value"].tensor.ByteSize() <= MAX_CONST_BYTES
+
+
+def small_constant(graph: PlacedGraph, index: int, operand: int) -> Any | None:
+    """An operand's value as an array, where it is such a constant."""
+    source = graph.nodes[index].inputs[operand].node
+    if not is_small_const(graph, source):
+        return None
+    from tensorflow.python.framework import tensor_util
+
+    return tensor_util.MakeNdarray(graph.nodes[source].proto.attr["value"].tensor)
 
 
 class OpDefinitions:

@@ -8,12 +8,12 @@ from typing import Any
 
 from .bodies import DT_RESOURCE
 from .clusters import Cluster
-from .placed_graph import OpDefinitions, PlacedGraph, Port
+from .placed_graph import PlacedGraph, Port
 from .tf_ops import MAX_CONST_BYTES
 
 STITCH_OP = "StitchfleetStitch"
 UPDATE_OP = "StitchfleetUpdate"
-"""The same with effects: it writes the variables whose handles it takes."""
+"""The same with variables: it reads those whose handles it takes, and may write them."""
 OUR_OPS = frozenset((STITCH_OP, UPDATE_OP))
 
 
@@ -74,13 +74,12 @@ def free_constants(graph: Any) -> int:
     return len(waits)
 
 
-def apply_clusters(
-    graph: PlacedGraph, definitions: OpDefinitions, clusters: list[Cluster], preserve: Collection[str] = ()
-) -> Any:
+def apply_clusters(graph: PlacedGraph, clusters: list[Cluster], preserve: Collection[str] = ()) -> Any:
     """A new GraphDef with one Stitch op for each cluster. The given graph is not changed.
 
     preserve: names that TensorFlow looks for afterwards (a function's control outputs, a session's targets). A member with such a
-    name is an assign, which has no result: a NoOp behind the Stitch op takes its name.
+    name is there for its effect (an assign, a variable's read, a random operator), and nobody asks for its result: a NoOp behind
+    the Stitch op takes its name, without which TensorFlow's pruner gives up with an error in the job's log.
     """
     from tensorflow.core.framework import graph_pb2
 
@@ -108,7 +107,7 @@ def apply_clusters(
     rewritten.library.CopyFrom(graph.graph.library)
     for node in graph.nodes:
         if node.index in owner:
-            if node.name in preserve and not definitions.outputs(node.proto):
+            if node.name in preserve:
                 rewritten.node.add(
                     name=node.name, op="NoOp", device=node.proto.device, input=["^" + names[id(owner[node.index])]]
                 )
@@ -120,7 +119,7 @@ def apply_clusters(
             copy.input.extend([data(port) for port in node.inputs])
             copy.input.extend(dict.fromkeys(control(source) for source in node.control))
     for cluster in clusters:
-        stitch = rewritten.node.add(name=names[id(cluster)], op=UPDATE_OP if cluster.written else STITCH_OP)
+        stitch = rewritten.node.add(name=names[id(cluster)], op=UPDATE_OP if cluster.handles else STITCH_OP)
         stitch.device = graph.nodes[cluster.members[0]].proto.device
         stitch.input.extend(data(port) for port in cluster.arguments)
         stitch.input.extend(
@@ -133,7 +132,10 @@ def apply_clusters(
         stitch.attr["cluster"].s = cluster.name.encode()
         stitch.attr["body"].s = cluster.fallback
         stitch.attr["value_args"].list.i.extend(cluster.value_arguments)
-        if cluster.written:
+        stitch.attr["demands"].b = cluster.demands
+        if cluster.demands:
+            stitch.attr["member_names"].list.s.extend(graph.nodes[i].name.encode() for i in cluster.order)
+        if cluster.handles:
             stitch.attr["variable_args"].list.i.extend(cluster.handles)
             stitch.attr["written_args"].list.i.extend(cluster.written)
     return rewritten

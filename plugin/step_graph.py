@@ -29,7 +29,6 @@ FORMAT = 1
 CLUSTER, PRODUCT_BLOCK, STAYED = "cluster", "product", "stayed"
 MAX_NAMES = 40
 """Names of operators that a block of what stayed keeps; it counts them all."""
-SWITCHED_OFF = "its cluster is switched off by name"
 
 
 @dataclass(frozen=True)
@@ -109,14 +108,15 @@ def file_name(program: str) -> str:
 
 
 def make_step_graph(graph: PlacedGraph, plan: ClusterPlan, clusters: Sequence[Cluster]) -> StepGraph:
-    """The step graph of a placed graph. clusters: those of the plan that become stitch ops."""
+    """The step graph of a placed graph. clusters: those of the plan that become stitch ops; `plan` has the others' members as left
+    out."""
     home = list(range(len(graph.nodes)))
     cluster_at: dict[int, Cluster] = {}
     for cluster in clusters:
         cluster_at[cluster.members[0]] = cluster
         for i in cluster.members:
             home[i] = cluster.members[0]
-    reason = {i: plan.left_out_nodes.get(graph.nodes[i].name, SWITCHED_OFF) for i in set(home) - cluster_at.keys()}
+    reason = {i: plan.left_out_nodes[graph.nodes[i].name] for i in set(home) - cluster_at.keys()}
     seen = {i for i in set(home) if i in cluster_at or graph.nodes[i].op not in UNCOUNTED}
     major = {i for i in seen if i in cluster_at or reason[i] == PRODUCT}
     edges = {

@@ -24,6 +24,10 @@ from .updates import VARIABLE_OPS
 _WRITES = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter", "Apply", "SparseApply", "Scatter")
 
 
+UNSETTLED = "its cluster's shapes never settle"
+SWITCHED_OFF = "its cluster is switched off by name"
+
+
 def _function_definition(name: str) -> Any | None:
     """The definition of a function that TensorFlow's eager context knows, or None."""
     from tensorflow.python.eager import context
@@ -132,7 +136,14 @@ class Stitcher:
         plan: ClusterPlan = find_clusters(
             placed, self._definitions, fetched, self.settings.min_cluster_ops, frozenset(self.excluded_ops)
         )
-        clusters = [cluster for cluster in plan.clusters if not self._switched_off(cluster.name)]
+        clusters = []
+        for cluster in plan.clusters:
+            reason = self._reason_to_leave_out(cluster.name)
+            if reason is None:
+                clusters.append(cluster)
+                continue
+            for i in cluster.members:
+                plan.leave_out(reason, placed.nodes[i])
         with self._lock:
             for cluster in clusters:
                 self.clusters.setdefault(cluster.name, KnownCluster(cluster))
@@ -144,9 +155,11 @@ class Stitcher:
             program.note_nested_plan(function, plan, len(clusters))
         else:
             program.note_plan(plan, len(clusters), frozenset(self.excluded_ops | self.excluded_clusters))
-        return rewrite.apply_clusters(placed, self._definitions, clusters, preserve) if clusters else None
+        return rewrite.apply_clusters(placed, clusters, preserve) if clusters else None
 
-    def _switched_off(self, name: str) -> bool:
-        return name in self.excluded_clusters or any(
-            name.startswith(beginning) for beginning in self.settings.disable_clusters
-        )
+    def _reason_to_leave_out(self, name: str) -> str | None:
+        if name in self.excluded_clusters:
+            return UNSETTLED
+        if any(name.startswith(beginning) for beginning in self.settings.disable_clusters):
+            return SWITCHED_OFF
+        return None

@@ -83,6 +83,12 @@ RULES: dict[str, OpRule] = {
     **_rows("OneHot", OpRule(values=(1,))),
     **_rows("Cumsum", OpRule(values=(1,), weight=2)),
     **_rows("InvertPermutation", OpRule(values=(0,), weight=0)),
+    # What these demand of their indices: demands.py.
+    "GatherV2": OpRule(values=(2,)),
+    "ResourceGather": _ELEMENT,
+    **_rows(
+        "UnsortedSegmentSum UnsortedSegmentProd UnsortedSegmentMax UnsortedSegmentMin", OpRule(values=(2,), weight=2)
+    ),
     RANDOM_UNIFORM: OpRule(values=(0, 3), weight=6, dtypes=frozenset((1,))),
     **_rows("MatrixBandPart MatrixSetDiagV3 MatrixDiagPartV3", OpRule(weight=1)),
 }

@@ -12,16 +12,18 @@ become separate clusters.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection
 
 from .apply_ops import APPLY, APPLY_DTYPES
-from .placed_graph import PlacedGraph, Port
+from .demands import RESOURCE_GATHER, has_demand
+from .placed_graph import PlacedGraph, Port, small_constant
 from .tf_ops import ELEMENT_WISE, KERNEL_DTYPES
 
 ASSIGNS = frozenset(("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"))
 READ = "ReadVariableOp"
 WRITES = ASSIGNS | APPLY.keys()
-VARIABLE_OPS = WRITES | {READ}
+VARIABLE_OPS = WRITES | {READ, RESOURCE_GATHER}
 
 
 def handles_of(graph: PlacedGraph, index: int) -> list[Port]:
@@ -63,7 +65,7 @@ def find_members(
         if node.op == READ:
             stays = node.name in preserve or node.inputs[0] not in written
         else:
-            stays = node.op not in ELEMENT_WISE or not may_leave[i]
+            stays = node.op not in ELEMENT_WISE or not may_leave[i] or _may_raise(graph, i)
         if not stays:
             members.add(i)
     return members
@@ -77,6 +79,11 @@ def _is_write(graph: PlacedGraph, index: int, excluded_ops: Collection[str]) -> 
         return False  # a name that must stay is no hindrance: such an operator has no result, and a NoOp takes its name
     dtype = variable_dtype(graph, index)
     return dtype in (APPLY_DTYPES if node.op in APPLY else KERNEL_DTYPES)
+
+
+def _may_raise(graph: PlacedGraph, index: int) -> bool:
+    """Whether an operator raises an error for some operands: what is written in place could not be taken back."""
+    return has_demand(graph.nodes[index].proto, functools.partial(small_constant, graph, index))
 
 
 def writes(graph: PlacedGraph, members: Collection[int]) -> bool:

@@ -28,15 +28,17 @@ class FallbackFunction {
     static auto* mutex = new tensorflow::mutex;
     static auto* known = new std::map<std::pair<Runtime*, std::string>, std::weak_ptr<FallbackFunction>>;
     tensorflow::mutex_lock lock(*mutex);
-    std::weak_ptr<FallbackFunction>& slot = (*known)[{runtime, cluster}];
-    *found = slot.lock();
-    if (*found != nullptr && (*found)->body_ == body) return absl::OkStatus();
+    const auto place = known->find({runtime, cluster});
+    if (place != known->end() && (*found = place->second.lock()) != nullptr && (*found)->body_ == body) return absl::OkStatus();
     tensorflow::FunctionDefLibrary library;
     if (!library.ParseFromString(body) || library.function_size() == 0) {
       return tensorflow::errors::InvalidArgument("stitchfleet: the cluster ", cluster, " carries no readable body");
     }
     *found = std::make_shared<FallbackFunction>(body, library);
-    slot = *found;
+    for (auto entry = known->begin(); entry != known->end();) {  // those whose runtime has ended
+      entry = entry->second.expired() ? known->erase(entry) : std::next(entry);
+    }
+    (*known)[{runtime, cluster}] = *found;
     return absl::OkStatus();
   }
 

@@ -21,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "compare.h"
 #include "fallback_function.h"
 #include "parallel_for.h"
@@ -63,10 +64,13 @@ REGISTER_OP("StitchfleetStitch")
     .Attr("body: string")
     .Attr("cluster: string")
     .Attr("value_args: list(int) = []")
+    .Attr("demands: bool = false")
+    .Attr("member_names: list(string) = []")
     .Attr("output_shapes: list(shape) = []")
     .SetShapeFn(OutputShapes)
     .Doc("Operators that stitchfleet runs as one kernel. `body` is a FunctionDefLibrary whose first function is the original subgraph; "
-         "`value_args` are the arguments whose values (not only shapes) the kernel depends on.");
+         "`value_args` are the arguments whose values (not only shapes) the kernel depends on. With `demands` the kernel's last output is "
+         "a bool: false where the operators would raise an error; `member_names` are the original operators' names, to raise it under.");
 
 REGISTER_OP("StitchfleetUpdate")
     .Input("args: Tin")
@@ -78,11 +82,13 @@ REGISTER_OP("StitchfleetUpdate")
     .Attr("value_args: list(int) = []")
     .Attr("variable_args: list(int)")
     .Attr("written_args: list(int)")
+    .Attr("demands: bool = false")
+    .Attr("member_names: list(string) = []")
     .Attr("output_shapes: list(shape) = []")
     .SetIsStateful()
     .SetShapeFn(OutputShapes)
-    .Doc("As StitchfleetStitch, with effects: `variable_args` are handles of variables, of which it writes `written_args`. The kernel takes "
-         "the variables' values and has the new ones as its last outputs, written in place where nobody else holds the buffer.");
+    .Doc("As StitchfleetStitch, with variables: `variable_args` are handles of variables, of which it writes `written_args`. The kernel takes "
+         "the variables' values and has the new ones as outputs after the results, written in place where nobody else holds the buffer.");
 
 class StitchOp : public AsyncOpKernel {
  public:
@@ -91,6 +97,8 @@ class StitchOp : public AsyncOpKernel {
     OP_REQUIRES_OK(c, c->GetAttr("body", &body));
     OP_REQUIRES_OK(c, c->GetAttr("cluster", &cluster));
     OP_REQUIRES_OK(c, c->GetAttr("value_args", &value_args_));
+    OP_REQUIRES_OK(c, c->GetAttr("demands", &demands_));
+    OP_REQUIRES_OK(c, c->GetAttr("member_names", &member_names_));
     OP_REQUIRES_OK(c, FallbackFunction::Shared(c->function_library(), cluster, body, &fallback_));
     if (type_string() == "StitchfleetUpdate") {
       OP_REQUIRES_OK(c, c->GetAttr("variable_args", &variable_args_));
@@ -165,28 +173,35 @@ class StitchOp : public AsyncOpKernel {
     return Registry::Get().AddSignature(cluster_, key, std::move(inputs), has_signature_.exchange(true));
   }
 
-  // Whether an executable has as many outputs as this op has results and written variables.
+  // Whether an executable has as many outputs as this op has results, written variables and the answer to its demands.
   bool Fits(OpKernelContext* ctx, const Executable* executable) const {
-    return executable != nullptr && executable->outputs.size() == static_cast<size_t>(ctx->num_outputs()) + written_args_.size();
+    return executable != nullptr &&
+           executable->outputs.size() == static_cast<size_t>(ctx->num_outputs()) + written_args_.size() + (demands_ ? 1 : 0);
   }
 
-  // Runs the kernel into the op's outputs and variables. False, with nothing done, when the executable does not fit the call.
+  // Runs the kernel into the op's outputs and variables. False, with nothing done, when the executable does not fit the call, or the
+  // operands are such that TensorFlow's operators raise an error.
   bool RunStitched(OpKernelContext* ctx, Signature& signature, Variables& variables) {
     const Executable* executable = signature.executable.load(std::memory_order_acquire);
     if (!Fits(ctx, executable) || !variables.Lock()) return false;
-    const absl::Status status = RunLocked(ctx, *executable, variables);
+    bool are_met = true;
+    const absl::Status status = RunLocked(ctx, *executable, variables, &are_met);
     variables.Unlock();
+    if (status.ok() && !are_met) {
+      for (int i = 0; i < ctx->num_outputs(); ++i) delete ctx->release_output(i).tensor;
+      return false;
+    }
     if (!status.ok()) ctx->SetStatus(status);  // out of memory: the fallback would be too, and says it in TensorFlow's words
     signature.stitched_calls.fetch_add(1, std::memory_order_relaxed);
     return true;
   }
 
-  absl::Status RunLocked(OpKernelContext* ctx, const Executable& executable, Variables& variables) {
+  absl::Status RunLocked(OpKernelContext* ctx, const Executable& executable, Variables& variables, bool* are_met) {
     absl::InlinedVector<void*, 8> outputs;
     for (int i = 0; i < ctx->num_outputs(); ++i) {
       const OutputSpec& spec = executable.outputs[i];
       Tensor* output = nullptr;
-      if (spec.aliases.empty() || !variable_args_.empty()) {
+      if (spec.aliases.empty() || !variable_args_.empty() || demands_) {
         TF_RETURN_IF_ERROR(ctx->allocate_output(i, spec.shape, &output));
       } else {
         TF_RETURN_IF_ERROR(ctx->forward_input_or_allocate_output(spec.aliases, i, spec.shape, &output));
@@ -208,7 +223,10 @@ class StitchOp : public AsyncOpKernel {
       }
       outputs.push_back(const_cast<char*>(target->tensor_data().data()));
     }
+    alignas(64) bool answer[64];  // kernels may take any output to begin a cache line
+    if (demands_) outputs.push_back(answer);
     TF_RETURN_IF_ERROR(Launch(ctx, executable, outputs, variables));
+    if (demands_) *are_met = answer[0];
     for (auto& [input, value] : fresh) *variables.Target(input) = std::move(value);
     return absl::OkStatus();
   }
@@ -255,13 +273,29 @@ class StitchOp : public AsyncOpKernel {
     runtime->Run(options, handle, arguments, results.get(),
                  [this, ctx, verify, held, results, start, done = std::move(done)](const absl::Status& status) {
       if (!status.ok()) {
-        ctx->SetStatus(status);
+        ctx->SetStatus(UnderOwnName(status));
       } else {
         if (verify != nullptr) Verify(ctx, *verify, *held, *results, tensorflow::EnvTime::NowNanos() - start);
         for (size_t i = 0; i < results->size(); ++i) ctx->set_output(i, (*results)[i]);
       }
       done();
     });
+  }
+
+  // An error of the body's operator "nk" as that of the operator which it is in the job's graph: TensorFlow's Python side finds the
+  // line of the job's code by the name.
+  absl::Status UnderOwnName(const absl::Status& status) const {
+    constexpr absl::string_view kTag = "{{node n";
+    const std::string message(status.message());
+    const size_t start = message.find(kTag);
+    if (start == std::string::npos) return status;
+    const size_t number = start + kTag.size(), end = message.find("}}", number);
+    size_t member = 0;
+    if (end == std::string::npos || !absl::SimpleAtoi(message.substr(number, end - number), &member)) return status;
+    if (member >= member_names_.size()) return status;
+    absl::Status renamed(status.code(), message.substr(0, number - 1) + member_names_[member] + message.substr(end));
+    status.ForEachPayload([&renamed](absl::string_view type, const absl::Cord& payload) { renamed.SetPayload(type, payload); });
+    return renamed;
   }
 
   void Verify(OpKernelContext* ctx, Signature& signature, Variables& variables, const std::vector<Tensor>& results,
@@ -280,6 +314,10 @@ class StitchOp : public AsyncOpKernel {
     }
     const uint64_t start = tensorflow::EnvTime::NowNanos();
     if (!Launch(ctx, *executable, outputs, variables).ok()) return;
+    if (demands_) {
+      if (!mismatch->actual.back().scalar<bool>()()) return;  // nobody said what the kernel computes then
+      expected.push_back(mismatch->actual.back());
+    }
     if (signature.verify_calls.load(std::memory_order_relaxed) > 0) {  // the first call instantiates the fallback
       signature.kernel_ns.fetch_add(tensorflow::EnvTime::NowNanos() - start, std::memory_order_relaxed);
       signature.fallback_ns.fetch_add(fallback_ns, std::memory_order_relaxed);
@@ -309,6 +347,8 @@ class StitchOp : public AsyncOpKernel {
   static constexpr size_t kMaxValueArgumentBytes = 512;  // shapes, axes and permutations are some tens of bytes
 
   std::vector<int> value_args_, variable_args_, written_args_;
+  bool demands_ = false;
+  std::vector<std::string> member_names_;
   std::shared_ptr<FallbackFunction> fallback_;
   Cluster* cluster_ = nullptr;
   std::atomic<bool> has_signature_{false};

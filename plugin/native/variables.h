@@ -23,7 +23,8 @@ class Variables {
   ~Variables() { Unlock(); }
 
   // Looks up the variables behind the inputs `handles`; `written` are those of them that will be written. False when one is not
-  // initialized or two handles are one variable: then the order of the original operators matters, and only they know it.
+  // initialized or two handles are one variable that is written: then the order of the original operators matters, and only they
+  // know it.
   bool Find(tensorflow::OpKernelContext* ctx, const std::vector<int>& handles, const std::vector<int>& written) {
     if (handles.empty()) return true;
     of_input_.assign(ctx->num_inputs(), -1);
@@ -44,7 +45,11 @@ class Variables {
     std::sort(lock_order_.begin(), lock_order_.end(),
               [this](int a, int b) { return found_[a].variable->mu() < found_[b].variable->mu(); });
     for (size_t k = 1; k < lock_order_.size(); ++k) {
-      if (found_[lock_order_[k]].variable.get() == found_[lock_order_[k - 1]].variable.get()) return false;
+      Entry& entry = found_[lock_order_[k]];
+      const Entry& before = found_[lock_order_[k - 1]];
+      if (entry.variable.get() != before.variable.get()) continue;
+      if (entry.is_written || before.is_written) return false;
+      entry.is_repeated = true;
     }
     return true;
   }
@@ -63,7 +68,9 @@ class Variables {
   // False, with nothing locked, when one has changed its shape since Find.
   bool Lock() {
     for (int k : lock_order_) {
-      if (found_[k].is_written) {
+      if (found_[k].is_repeated) {
+        // its first handle's lock is enough, and a second one could wait behind a writer that waits for the first
+      } else if (found_[k].is_written) {
         found_[k].variable->mu()->lock();
       } else {
         found_[k].variable->mu()->lock_shared();
@@ -83,7 +90,8 @@ class Variables {
   void Unlock() {
     while (locked_ > 0) {
       Entry& entry = found_[lock_order_[--locked_]];
-      if (entry.is_written) {
+      if (entry.is_repeated) {
+      } else if (entry.is_written) {
         entry.variable->mu()->unlock();
       } else {
         entry.variable->mu()->unlock_shared();
@@ -92,11 +100,12 @@ class Variables {
   }
 
   // Keeps the values of now: TensorFlow's operators then write new ones into other buffers, but for variables with sparse updates
-  // (copy_on_read_mode), which they write in place whoever looks on: those are copied.
+  // (copy_on_read_mode), which they write in place whoever looks on: those are copied, if it is this op that writes them.
   void Hold() {
     for (Entry& entry : found_) {
       tensorflow::tf_shared_lock lock(*entry.variable->mu());
-      entry.held = entry.variable->copy_on_read_mode.load() ? tensorflow::tensor::DeepCopy(*entry.variable->tensor())
+      const bool may_change = entry.is_written && entry.variable->copy_on_read_mode.load();
+      entry.held = may_change ? tensorflow::tensor::DeepCopy(*entry.variable->tensor())
                                                             : *entry.variable->tensor();
       entry.is_held = true;
     }
@@ -127,6 +136,7 @@ class Variables {
     tensorflow::TensorShape shape;
     tensorflow::DataType dtype = tensorflow::DT_INVALID;
     bool is_written = false;
+    bool is_repeated = false;  // an earlier one in the order of locks is the same variable
     bool is_held = false;  // not held.IsInitialized(): a tensor made from nothing is initialized, and empty
     tensorflow::Tensor held;
   };

@@ -87,6 +87,7 @@ def test_a_job_whose_shapes_never_settle_is_left_plain_and_says_so(run_job: RunJ
     assert main_program(job)["phase"] == "plain", job.err
     assert "never settle" in main_program(job)["reason"]
     assert "never settle" in job.err
+    assert job.summary["stayed_out"]["its cluster's shapes never settle"]
     assert relative_difference(job.result, run_plain("lengths.py", "400", "never", "0").result) < 1e-3
 
 
@@ -128,6 +129,7 @@ def test_clusters_are_switched_off_by_name_in_the_environment(run_job: RunJob) -
     names = {cluster["name"] for cluster in job.summary["clusters"]}
     assert names
     assert not any(name.startswith("normalization") for name in names)
+    assert "Rsqrt" in job.summary["stayed_out"]["its cluster is switched off by name"]
 
 
 @pytest.mark.slow

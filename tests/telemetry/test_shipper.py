@@ -50,6 +50,12 @@ def counts(url: str) -> dict[str, int]:
 WHOLE = {"jobs": 1, "job_ends": 1, "iteration_blocks": 1, "arm_blocks": 6, "clusters": 2, "events": 1}
 
 
+@pytest.fixture(autouse=True)
+def priority(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command lowers its process's priority for good: here that would be the test runner's."""
+    monkeypatch.setattr(shipper.os, "nice", lambda increment: increment)
+
+
 @pytest.fixture
 def url(tmp_path: pathlib.Path) -> str:
     return f"sqlite:///{tmp_path}/telemetry.db"

@@ -1,0 +1,121 @@
+"""What operators demand of their operands' values: where TensorFlow raises an error, a kernel would compute something.
+
+    indices of a gather, labels of a cross-entropy     0 <= i < the extent that they count
+    segments                                           i < their number; negative ones are left out
+    divisors of integers                               not 0
+    exponents of integers                              not negative
+
+The compiled body (bodies.py) has the conjunction of its members' demands as one more result, a scalar, computed in the kernel itself
+whether its operands come from outside or from another member. Where it is false the Stitch op throws the kernel's results away and
+runs the job's own operators, which raise their error in TensorFlow's words. Nothing of such a cluster is written in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .apply_ops import Expressions
+from .placed_graph import NodeDef
+
+DT_INT32, DT_INT64, DT_BOOL = 3, 9, 10
+INTEGERS = frozenset((3, 4, 5, 6, 9, 17, 22, 23))
+RESOURCE_GATHER = "ResourceGather"
+
+_DIVISIONS = frozenset("Div FloorDiv FloorMod TruncateDiv TruncateMod Mod".split())
+_SEGMENTS = frozenset("UnsortedSegmentSum UnsortedSegmentProd UnsortedSegmentMax UnsortedSegmentMin".split())
+_INDEX_TYPE = {
+    "GatherV2": "Tindices",
+    RESOURCE_GATHER: "Tindices",
+    "SparseSoftmaxCrossEntropyWithLogits": "Tlabels",
+    **dict.fromkeys(_SEGMENTS, "Tindices"),
+}
+
+
+def has_demand(node: NodeDef, constant: Callable[[int], Any]) -> bool:
+    """Whether it depends on its operands' values that the operator works. `constant(k)`: operand k as an array where it is a small
+    constant, else None."""
+    if node.op in _INDEX_TYPE:
+        return True
+    if node.op not in _DIVISIONS | {"Pow"} or node.attr["T"].type not in INTEGERS:
+        return False
+    operand = constant(1)
+    if operand is None:
+        return True
+    return bool(((operand < 0) if node.op == "Pow" else (operand == 0)).any())
+
+
+def why_not(node: NodeDef, constant: Callable[[int], Any]) -> str | None:
+    """Why the demand of an operator cannot be computed, where it cannot; for people."""
+    if node.op in _INDEX_TYPE and node.attr[_INDEX_TYPE[node.op]].type not in (DT_INT32, DT_INT64):
+        return "an element type that its kernel does not have"
+    if node.op == "GatherV2" and constant(2) is None:
+        return "its axis is not a constant"
+    return None
+
+
+def add_demand(function: Any, name: str, node: NodeDef, operands: list[str], constant: Callable[[int], Any]) -> str:
+    """Appends to a FunctionDef what computes a member's demand; returns the scalar's name. operands: the member's, by name."""
+    if node.op in _INDEX_TYPE:
+        dtype = int(node.attr[_INDEX_TYPE[node.op]].type)
+        check = Expressions(function, f"{name}_demand", dtype)
+        if node.op in _SEGMENTS:
+            limit = operands[2]
+            given = node.attr["Tnumsegments"].type if "Tnumsegments" in node.attr else DT_INT32
+            if given != dtype:
+                limit = _cast(check, limit, given, dtype)
+            holds = check.node("Less", "z", operands[1], limit)
+        else:
+            axis = {"GatherV2": lambda: int(constant(2)), RESOURCE_GATHER: lambda: batch_dims(node)}
+            position = axis.get(node.op, lambda: 1)()
+            source = {"GatherV2": "Tparams", RESOURCE_GATHER: "dtype"}.get(node.op, "T")
+            limit = _extent(check, operands[0], int(node.attr[source].type), position, dtype)
+            low = check.node("GreaterEqual", "z", operands[1], check.constant(0))
+            high = check.node("Less", "z", operands[1], limit)
+            holds = both(check, low, high)
+    else:
+        check = Expressions(function, f"{name}_demand", int(node.attr["T"].type))
+        holds = check.node("NotEqual" if node.op in _DIVISIONS else "GreaterEqual", "z", operands[1], check.constant(0))
+    return _everywhere(check, holds)
+
+
+def batch_dims(node: NodeDef) -> int:
+    """A gather's; 0 where it has no such attribute (asking a NodeDef for an attribute would make one)."""
+    return int(node.attr["batch_dims"].i) if "batch_dims" in node.attr else 0
+
+
+def both(expressions: Expressions, one: str, other: str) -> str:
+    """The conjunction of two tensors of bool."""
+    return f"{expressions.bare('LogicalAnd', one, other).name}:z:0"
+
+
+def _cast(expressions: Expressions, value: str, source: int, target: int) -> str:
+    node = expressions.bare("Cast", value)
+    node.attr["SrcT"].type, node.attr["DstT"].type = source, target
+    return f"{node.name}:y:0"
+
+
+def _extent(expressions: Expressions, value: str, value_dtype: int, axis: int, dtype: int) -> str:
+    """The extent of an axis (negative: from the end) as a scalar of `dtype`."""
+    shape = expressions.bare("Shape", value)
+    shape.attr["T"].type, shape.attr["out_type"].type = value_dtype, dtype
+    integers = expressions.of(DT_INT32)
+    slice_ = expressions.bare(
+        "StridedSlice",
+        f"{shape.name}:output:0",
+        integers.constant([axis]),
+        integers.constant([axis + 1]),
+        integers.constant([1]),
+    )
+    slice_.attr["T"].type, slice_.attr["Index"].type, slice_.attr["shrink_axis_mask"].i = dtype, DT_INT32, 1
+    return f"{slice_.name}:output:0"
+
+
+def _everywhere(expressions: Expressions, holds: str) -> str:
+    """Whether a tensor of bool is true in every place."""
+    integers = expressions.of(DT_INT32)
+    flat = expressions.bare("Reshape", holds, integers.constant([-1]))
+    flat.attr["T"].type, flat.attr["Tshape"].type = DT_BOOL, DT_INT32
+    all_ = expressions.bare("All", f"{flat.name}:output:0", integers.constant([0]))
+    all_.attr["Tidx"].type = DT_INT32
+    return f"{all_.name}:output:0"
