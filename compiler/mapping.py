@@ -99,8 +99,9 @@ def segments_of(graph: Graph, nodes: tuple[int, ...]) -> tuple[Segment, ...]:
         return (Segment(SegmentKind.REDUCE, nodes, space, reduced),)
     if node.op == "reduce_window":
         sizes = tuple(dimension.size for dimension in window_of(graph, nodes[0]))
-        flags = (False,) * len(node.shape) + (True,) * len(sizes)
-        return (Segment(SegmentKind.REDUCE, nodes, node.shape + sizes, flags),)
+        # The window's dimensions are the outer ones: then results that lie side by side may share a row (mapping_choice.py).
+        flags = (True,) * len(sizes) + (False,) * len(node.shape)
+        return (Segment(SegmentKind.REDUCE, nodes, sizes + node.shape, flags),)
     result = Segment(SegmentKind.VALUE, nodes, node.shape, (False,) * len(node.shape))
     if node.op == "scatter":
         updates = graph.nodes[node.operands[2]].shape
@@ -111,6 +112,17 @@ def segments_of(graph: Graph, nodes: tuple[int, ...]) -> tuple[Segment, ...]:
 
 def window_of(graph: Graph, node: int) -> tuple[WindowDimension, ...]:
     return attribute(graph.nodes[node], "window", tuple)
+
+
+def side_by_side(graph: Graph, node: int) -> int:
+    """How many neighbouring results of a reduce_window read neighbouring elements: the extent of the innermost dimensions over
+    which the window does not reach."""
+    extent = 1
+    for size, window in zip(reversed(graph.nodes[node].shape), reversed(window_of(graph, node))):
+        if window != WindowDimension(1):
+            break
+        extent *= size
+    return extent
 
 
 def roots_of(graph: Graph, segment: Segment, point: Index) -> tuple[Request, ...]:
@@ -132,10 +144,11 @@ def roots_of(graph: Graph, segment: Segment, point: Index) -> tuple[Request, ...
 def _window_element(graph: Graph, node: int, position: Sequence[Index]) -> Request:
     operand = graph.nodes[node].operands[0]
     rank = len(graph.nodes[node].shape)
+    within_window, result = position[:rank], position[rank:]
     bounds: list[Bound] = []
     where: list[Index] = []
     for axis, window in enumerate(window_of(graph, node)):
-        dilated = position[axis] * window.stride + position[rank + axis] * window.window_dilation + -window.padding_low
+        dilated = result[axis] * window.stride + within_window[axis] * window.window_dilation + -window.padding_low
         extent = graph.nodes[operand].shape[axis]
         if window.base_dilation > 1:
             bounds.append(Bound(dilated, 0, (extent - 1) * window.base_dilation + 1))

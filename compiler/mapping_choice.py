@@ -7,12 +7,13 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 
 from .graph import Graph
-from .mapping import Part, RowMap, Segment, SegmentKind, boundaries, divisor_near, row_map, top_rows
+from .mapping import Part, RowMap, Segment, SegmentKind, boundaries, divisor_near, row_map, side_by_side, top_rows
 from .plan_index import Index
 from .targets import CpuTarget
 
 MIN_ROW: int = 64  # elements of a row below which starting it costs more than its work
 MIN_ROWS: int = 8  # rows below which a nest cannot keep a machine's cores busy
+MIN_TOGETHER: int = 16  # results of a reduce_window in a row below which one loop over all of them is better
 LONG_ROW: int = 8192  # elements above which an element-wise row is cut, so that there are enough rows
 
 
@@ -30,7 +31,8 @@ def choose(
     cuts = boundaries(flats, segment.variable)
     if node.op == "reduce" and segment.flags() and all(reduced for _, reduced in segment.flags()):
         return _choose_elementwise(size, cuts)  # a full reduction: every task leaves a partial result
-    for candidate in _reduction_maps(segment, node.op == "reduce", target):
+    together = side_by_side(graph, segment.node) if node.op == "reduce_window" else None
+    for candidate in _reduction_maps(segment, node.op == "reduce", together, target):
         if candidate is not None:
             return candidate
     raise AssertionError("the mapping with one row per result always exists")
@@ -48,8 +50,11 @@ def _choose_elementwise(size: int, cuts: set[int]) -> RowMap:
     return top_rows(size, inner)
 
 
-def _reduction_maps(segment: Segment, splittable: bool, target: CpuTarget) -> Iterator[RowMap | None]:
-    """Mappings for a reduction, best first. The last one, one row per result element, is always possible."""
+def _reduction_maps(
+    segment: Segment, splittable: bool, together: int | None, target: CpuTarget
+) -> Iterator[RowMap | None]:
+    """Mappings for a reduction, best first. The last one, one row per result element, is always possible. together: of a
+    reduce_window, how many neighbouring results can share a row."""
     flags = segment.flags()
     strides = [math.prod(extent for extent, _ in flags[:i]) for i in range(len(flags))]
     blocks = [Part(stride, extent) for stride, (extent, _) in zip(strides, flags, strict=True)]
@@ -67,7 +72,11 @@ def _reduction_maps(segment: Segment, splittable: bool, target: CpuTarget) -> It
         rows = blocks[-1].extent
         if rows >= 2 * MIN_ROWS and accumulators <= target.tile_bytes // 2:
             yield top_rows(size, size // rows)
-    if flags and not flags[0][1] and blocks[0].extent >= MIN_ROW:
+    if together is not None:
+        run = divisor_near(together, target.tile_bytes // 32)
+        if flags and not flags[0][1] and run >= min(MIN_TOGETHER, target.lanes):
+            yield _one_row_each(size, [Part(run, blocks[0].extent // run), *kept[1:]])
+    elif flags and not flags[0][1] and blocks[0].extent >= MIN_ROW:
         # The innermost block is kept: cut it into runs that stream well; with all other kept digits they make the rows.
         run = divisor_near(blocks[0].extent, max(MIN_ROW, target.tile_bytes // 32))
         if run >= MIN_ROW:

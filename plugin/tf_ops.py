@@ -83,6 +83,8 @@ RULES: dict[str, OpRule] = {
     **_rows("OneHot", OpRule(values=(1,))),
     **_rows("Cumsum", OpRule(values=(1,), weight=2)),
     **_rows("InvertPermutation", OpRule(values=(0,), weight=0)),
+    **_rows("MaxPool AvgPool", OpRule(weight=4)),
+    "AvgPoolGrad": OpRule(values=(0,), weight=4),
     # What these demand of their indices: demands.py.
     "GatherV2": OpRule(values=(2,)),
     "ResourceGather": _ELEMENT,

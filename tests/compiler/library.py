@@ -317,6 +317,13 @@ def max_pool(batch: int, size: int, channels: int) -> Graph:
     return m.done(m.op("reduce_window", x, m.constant(-np.inf), window=window, kind="max"))
 
 
+def cumsum_of_columns(rows: int, columns: int) -> Graph:
+    """As TensorFlow's Cumsum is lowered: a window as long as the dimension, padded on one side."""
+    m = Maker("cumsum_of_columns")
+    window = (WindowDimension(rows, 1, rows - 1, 0), WindowDimension(1))
+    return m.done(m.op("reduce_window", m.parameter(rows, columns), m.constant(0.0), window=window, kind="sum"))
+
+
 def embedding_gradient(rows: int, size: int, vocabulary: int) -> Graph:
     """Rows scattered into a table by index, several to the same row."""
     from stitchfleet.compiler.graph import GatherDimensions
@@ -398,6 +405,8 @@ LIBRARY: Mapping[str, Callable[[], Graph]] = {
     "argmax_rows": lambda: argmax(50, 33, 1),
     "argmax_columns": lambda: argmax(50, 33, 0),
     "max_pool": lambda: max_pool(2, 9, 5),
+    "max_pool_channels": lambda: max_pool(2, 9, 40),
+    "cumsum_of_columns": lambda: cumsum_of_columns(30, 24),
     "embedding_gradient": lambda: embedding_gradient(40, 96, 30),
     "embedding": lambda: embedding(40, 96, 30),
     "column_sum": lambda: column_sum(2000, 96),
