@@ -1,4 +1,5 @@
-"""The job: one process's controller. It tells each step its arm, feeds the compile service, and moves kernels from state to state.
+"""The job: one process's controller. It tells each step its arm and leads each program through its phases; what becomes of
+its kernels is in kernels.py.
 
 Two sides: the trainer's own thread calls `begin` and `end` around each step (microseconds, no waiting); one thread of ours, asleep
 but for requests, does all else: requests to the service, answers to the op, verification's outcome, mismatches, the control file.
@@ -7,21 +8,19 @@ but for requests, does all else: requests to the service, answers to the op, ver
 from __future__ import annotations
 
 import os
-import pathlib
 import threading
 import time
 import uuid
 import weakref
-from dataclasses import dataclass, field
 from typing import Any
 
 from stitchfleet.telemetry import recording
 
-from . import bundle
-from .client import Answer, CompileClient
+from .client import CompileClient
 from .containment import HEALTH, contained, say
+from .kernels import Kernels
 from .memory_watch import MemoryWatch
-from .native_library import MismatchReport, NativeLibrary, State
+from .native_library import NativeLibrary
 from .program import Phase, Program, Ticket
 from .records import Records
 from .settings import Settings, writable_folder
@@ -50,26 +49,6 @@ def _note_fork(job: Job | None) -> None:
         job.is_forked_child = True
 
 
-@dataclass
-class Executable:
-    """What is known of one signature (a cluster at given shapes) that asked for a kernel."""
-
-    signature: int
-    cluster: str
-    inputs: list[dict[str, Any]]
-    state: str = "requested"
-    library: pathlib.Path | None = None
-    metadata: dict[str, Any] = field(default_factory=dict)
-    kernel_inputs: list[int] = field(default_factory=list)
-    failure: str = ""
-    hlo: str = ""
-    good_at_step: int = -1
-    verify_target: int = 0
-    calls_seen: int = 0
-    idle_steps: int = 0
-    """Steps of the verify phase since it was last called."""
-
-
 class Job:
     """One training process under stitchfleet. Methods that the trainer calls are contained."""
 
@@ -79,9 +58,6 @@ class Job:
         self.native = native
         self.stitcher = Stitcher(settings)
         self.programs: list[Program] = []
-        self.executables: dict[int, Executable] = {}
-        self.bundles: list[pathlib.Path] = []
-        self.reverts: list[str] = []
         self.native_reason = native_reason
         cache = writable_folder(settings.cache, say)
         self.cache = cache
@@ -89,6 +65,9 @@ class Job:
         self.records.start_shipper(os.getpid())
         self.client = CompileClient(
             cache, settings.cache_bytes, self.records.folder / "service.log", self._service_says
+        )
+        self.kernels = (
+            None if native is None else Kernels(settings, native, self.client, self.stitcher, self.records, self.run_id)
         )
         self.memory = MemoryWatch(settings.memory_limit_bytes)
         self.started = time.time()
@@ -229,11 +208,13 @@ class Job:
         elif phase is Phase.BASELINE:
             if program.baseline_is_done():
                 program.enter(Phase.VERIFY)
-                self._move_states()  # here and now: left to our own thread, it would cost a step more
+                self._move_kernels()  # here and now: left to our own thread, it would cost a step more
         elif phase is Phase.VERIFY:
-            self._move_states()
+            assert self.kernels is not None
+            self._move_kernels()
             self._wake()
-            if self._verified(program):
+            patience = VERIFY_PATIENCE * settings.verify_steps
+            if self.kernels.are_verified(program.cluster_names) or program.phase_steps >= patience:
                 self._enter_stitched(program)
 
     def _nothing_to_stitch(self, program: Program) -> None:
@@ -269,41 +250,20 @@ class Job:
             program.enter(Phase.TRACE)
             self.records.event("split", f"clusters are split around {', '.join(sorted(unknown))}")
             return
+        assert self.kernels is not None
+        executables = self.kernels.of(program.cluster_names)
         # Those that another program asked for, and maybe runs already, serve this one too.
-        if any(e.state in ("ready", "verify", "stitched") for e in self._executables_of(program)):
+        if any(e.state in ("ready", "verify", "stitched") for e in executables):
             program.enter(Phase.BASELINE)
             return
-        failures = sorted({e.failure for e in self._executables_of(program) if e.failure})
+        failures = sorted({e.failure for e in executables if e.failure})
         program.enter(Phase.PLAIN, f"no kernel could be made: {failures[0]}" if failures else "no kernel was asked for")
         say(f"{program.name} runs plain: {program.reason}")
         self.records.event("plain", program.reason)
 
-    def _executables_of(self, program: Program) -> list[Executable]:
-        """Those of the clusters in its graphs. Programs with equal clusters share them."""
-        names = program.cluster_names
-        return [e for e in list(self.executables.values()) if e.cluster in names]
-
-    def _verified(self, program: Program) -> bool:
-        """Whether nothing is left to wait for: every kernel that the job still calls has been compared often enough.
-
-        A shape that came once (a length, the number of distinct words of a batch) may never come again, and a kernel under
-        suspicion starts anew each time: neither holds the others up. They are verified later, in the stitched phase.
-        """
-        assert self.native is not None
-        waiting = False
-        for executable in self._executables_of(program):
-            if executable.state not in ("ready", "verify"):
-                continue
-            seen = self.native.statistics(executable.signature)
-            calls = seen.fallback_calls + seen.verify_calls
-            executable.idle_steps = 0 if calls != executable.calls_seen else executable.idle_steps + 1
-            executable.calls_seen = calls
-            waiting |= executable.idle_steps < self.settings.verify_steps
-        patience = VERIFY_PATIENCE * self.settings.verify_steps
-        return not waiting or program.phase_steps >= patience
-
     def _enter_stitched(self, program: Program) -> None:
-        executables = self._executables_of(program)
+        assert self.kernels is not None
+        executables = self.kernels.of(program.cluster_names)
         running = [e for e in executables if e.state == "stitched"]
         # Where shapes change from step to step none may have come often enough yet: they are verified as they come again.
         if not running and not any(e.state in ("requested", "ready", "verify") for e in executables):
@@ -360,156 +320,26 @@ class Job:
 
     @contained(None)
     def _tick(self, request: dict[str, Any] | None) -> None:
-        assert self.native is not None
+        assert self.kernels is not None
         if request is not None:
-            self._forward(request)
+            self.kernels.forward(request)
             return
         if self.settings.mode == "auto" and any(program.phase is Phase.WARM_UP for program in self.programs):
             self.client.prepare()  # while TensorFlow traces the first step
-        while (mismatch := self.native.next_mismatch()) is not None:
-            self._mismatch(mismatch)
-        self._move_states()
+        self.kernels.look_at_mismatches()
+        self._move_kernels()
         self._watch_shapes()
         self._read_control_file()
         self._watch_memory()
 
-    def _forward(self, request: dict[str, Any]) -> None:
-        signature, name = int(request["signature"]), str(request["cluster"])
-        known = self.stitcher.clusters.get(name)
-        if known is None:
-            return
-        inputs = list(request["inputs"])
-        executable = Executable(signature, name, inputs)
-        self.executables[signature] = executable
-        changing = bool(request.get("changing"))
-        self.client.compile(
-            name, known.cluster.body, inputs, changing, lambda answer: self._answered(executable, answer)
-        )
-
-    def _answered(self, executable: Executable, answer: Answer) -> None:
-        """The service's answer to a compile request (the client's thread)."""
-        assert self.native is not None
-        kernel = answer.get("kernel")
-        if kernel is None:
-            executable.state, executable.failure = "failed", str(answer.get("failure", "no reason given"))
-            self.stitcher.excluded_ops.update(answer.get("ops", []))
-            self.records.event("no-kernel", executable.failure, cluster=executable.cluster)
-            return
-        metadata = kernel["metadata"]
-        executable.library = pathlib.Path(kernel["library"])
-        executable.metadata, executable.kernel_inputs = metadata, list(kernel["kernel_inputs"])
-        executable.hlo = str(kernel.get("hlo", ""))
-        try:
-            self.native.install(
-                executable.signature,
-                executable.library,
-                metadata["symbol"],
-                int(metadata["scratch_bytes"]),
-                executable.kernel_inputs,
-                self.stitcher.clusters[executable.cluster].cluster.all_result_types,
-                [output["shape"] for output in metadata["outputs"]],
-                [(relative, of_largest) for relative, of_largest in metadata["tolerances"]],
-                [(output, executable.kernel_inputs[parameter]) for output, parameter in metadata["aliases"]],
-                metadata["parameters"],
-            )
-        except OSError as error:
-            executable.state, executable.failure = "failed", f"the kernel cannot be loaded: {error}"
-            self.records.event("no-kernel", executable.failure, cluster=executable.cluster)
-            return
-        executable.state = "ready"
-
-    def _move_states(self) -> None:
-        """READY -> VERIFY once the program's baseline is done; VERIFY -> STITCHED after enough comparisons that agreed."""
-        assert self.native is not None
+    def _move_kernels(self) -> None:
+        """Kernels of programs whose baseline is done move on."""
+        assert self.kernels is not None
         wanted: set[str] = set()
         for program in self.programs:
             if program.phase in (Phase.VERIFY, Phase.STITCHED):
                 wanted |= program.cluster_names
-        for executable in list(self.executables.values()):
-            if executable.state == "ready" and executable.cluster in wanted:
-                executable.verify_target = self.settings.verify_steps
-                if self.native.move(executable.signature, State.READY, State.VERIFY):
-                    executable.state = "verify"
-            elif executable.state == "verify":
-                seen = self.native.statistics(executable.signature)
-                enough = seen.verify_calls - seen.mismatches >= executable.verify_target
-                if enough and self.native.move(executable.signature, State.VERIFY, State.STITCHED):
-                    executable.state = "stitched"
-
-    # ---- the guard --------------------------------------------------------------------------------------------------------
-
-    def _mismatch(self, report: MismatchReport) -> None:
-        assert self.native is not None
-        executable = self.executables.get(report.signature)
-        if executable is None:
-            return
-        executable.state = "suspect"
-        statistics = self.native.statistics(report.signature)
-        executable.good_at_step = statistics.last_good_step
-        known = self.stitcher.clusters[executable.cluster]
-        folder = self.records.folder / "bundles" / f"{executable.cluster}-{report.signature}-step{report.step}"
-        try:
-            bundle.write_bundle(
-                folder,
-                executable.cluster,
-                known.cluster.body,
-                executable.inputs,
-                report,
-                executable.library,
-                {"kernel": executable.metadata, "run_id": self.run_id, "last_good_step": executable.good_at_step},
-            )
-        except OSError as error:
-            self._revert(executable, report, f"{error}; no bundle could be written", None)
-            return
-        self.client.judge(folder, lambda answer: self._judged(executable, report, folder, answer))
-
-    def _judged(self, executable: Executable, report: MismatchReport, folder: pathlib.Path, answer: Answer) -> None:
-        """The oracle's word on a mismatch (the client's thread)."""
-        assert self.native is not None
-        if not answer.get("right"):
-            self._revert(executable, report, str(answer.get("line") or answer.get("failure")), folder)
-            return
-        for output, bound in answer["bounds"].items():
-            self.native.allow(executable.signature, int(output), float(bound))
-        self.records.event(
-            "ill-conditioned",
-            f"output {report.output} of {executable.cluster} differs from TensorFlow's by rounding alone: {answer['line']}",
-            cluster=executable.cluster,
-        )
-        executable.verify_target = (
-            self.native.statistics(executable.signature).verify_calls + self.settings.verify_steps
-        )
-        if self.native.move(executable.signature, State.SUSPECT, State.VERIFY):
-            executable.state = "verify"
-
-    def _revert(self, executable: Executable, report: MismatchReport, line: str, folder: pathlib.Path | None) -> None:
-        assert self.native is not None
-        for other in list(self.executables.values()):
-            if other.cluster == executable.cluster:
-                self.native.move(other.signature, -1, State.REVERTED)
-                other.state = "reverted"
-        executable.failure = line
-        good = (
-            f"last known good step {executable.good_at_step}"
-            if executable.good_at_step >= 0
-            else "found before it ran alone"
-        )
-        message = (
-            f"{executable.cluster} reverted at step {report.step}: output {report.output}[{report.index}] is "
-            f"{report.actual_value:.9g}, TensorFlow has {report.expected_value:.9g} ({good})"
-        )
-        say(message + (f"; to look at it: stitchfleet explain {folder}" if folder else ""))
-        self.reverts.append(message)
-        if folder is not None:
-            self.bundles.append(folder)
-        self.records.event(
-            "reverted",
-            message,
-            cluster=executable.cluster,
-            step=report.step,
-            last_good_step=executable.good_at_step,
-            verdict=line,
-        )
+        self.kernels.move_states(wanted)
 
     # ---- from outside -----------------------------------------------------------------------------------------------------
 
@@ -546,10 +376,14 @@ class Job:
         self.records.event("control", text)
 
     def _watch_shapes(self) -> None:
-        if self.native is None or not any(program.phase is Phase.STITCHED for program in self.programs):
+        if (
+            self.native is None
+            or self.kernels is None
+            or not any(program.phase is Phase.STITCHED for program in self.programs)
+        ):
             return
         signatures: dict[str, list[int]] = {}
-        for executable in list(self.executables.values()):
+        for executable in list(self.kernels.executables.values()):
             signatures.setdefault(executable.cluster, []).append(executable.signature)
         self._unsettled |= unsettled(self.native, signatures)
 
@@ -587,9 +421,8 @@ class Job:
         self._wake()
         if self._worker is not None:
             self._worker.join(timeout=2)
-        if self.native is not None:
-            while (mismatch := self.native.next_mismatch()) is not None:
-                self._mismatch(mismatch)
+        if self.kernels is not None:
+            self.kernels.look_at_mismatches()
         self.client.close()
         from .summary import finish
 

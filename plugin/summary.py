@@ -17,7 +17,8 @@ from .step_graph import file_name, joined
 from .switch import Arm
 
 if TYPE_CHECKING:
-    from .job import Executable, Job
+    from .job import Job
+    from .kernels import Executable
 
 FORMAT = 1
 
@@ -74,8 +75,8 @@ def make_summary(job: Job, steps: Mapping[str, str]) -> dict[str, Any]:
         "clusters": list(cluster_facts(job)),
         "stayed_out": stayed_out(job),
         "calls": _calls(job),
-        "reverts": job.reverts,
-        "bundles": [str(folder) for folder in job.bundles],
+        "reverts": job.kernels.reverts if job.kernels else [],
+        "bundles": [str(folder) for folder in job.kernels.bundles] if job.kernels else [],
         "overheads": {
             "graph_rewriting_ms": job.stitcher.seconds * 1e3,
             "steps_disturbed_ms": sum(program.overhead_ns for program in job.programs) / 1e6,
@@ -139,9 +140,7 @@ def cluster_facts(job: Job) -> Iterable[dict[str, Any]]:
     """One record for each structure, its executables (one for each set of shapes) inside."""
     for name, known in sorted(job.stitcher.clusters.items()):
         executables = []
-        for executable in job.executables.values():
-            if executable.cluster != name:
-                continue
+        for executable in job.kernels.of({name}) if job.kernels else []:
             seen = _statistics(job, executable)
             executables.append(
                 {
@@ -208,7 +207,7 @@ def stayed_out(job: Job) -> dict[str, dict[str, int]]:
 
 def _calls(job: Job) -> dict[str, int]:
     totals = {"fallback": 0, "verify": 0, "stitched": 0}
-    for executable in job.executables.values():
+    for executable in job.kernels.executables.values() if job.kernels else []:
         seen = _statistics(job, executable)
         if seen:
             totals["fallback"] += seen.fallback_calls

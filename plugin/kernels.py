@@ -1,0 +1,225 @@
+"""The job's kernels: each executable (a cluster at given shapes) from the op's request over the compile service back to the op, from
+state to state, and before the guard when it disagrees with TensorFlow.
+
+    requested -> ready -> verify -> stitched        or, where no kernel could be made, failed
+    verify or stitched -> suspect                   a comparison failed; its bundle goes to the oracle
+    suspect -> verify, or reverted                  rounding alone explains it, or not
+
+Called on the job's own thread, on the client's and, for the states, on the trainer's.
+"""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import bundle
+from .client import Answer, CompileClient
+from .containment import say
+from .native_library import MismatchReport, NativeLibrary, State
+from .records import Records
+from .settings import Settings
+from .stitcher import Stitcher
+
+
+@dataclass
+class Executable:
+    """What is known of one signature (a cluster at given shapes) that asked for a kernel."""
+
+    signature: int
+    cluster: str
+    inputs: list[dict[str, Any]]
+    state: str = "requested"
+    library: pathlib.Path | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+    kernel_inputs: list[int] = field(default_factory=list)
+    failure: str = ""
+    hlo: str = ""
+    good_at_step: int = -1
+    verify_target: int = 0
+    calls_seen: int = 0
+    idle_steps: int = 0
+    """Steps of the verify phase since it was last called."""
+
+
+class Kernels:
+    """Those of one process."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        native: NativeLibrary,
+        client: CompileClient,
+        stitcher: Stitcher,
+        records: Records,
+        run_id: str,
+    ) -> None:
+        self.settings, self.native, self.client = settings, native, client
+        self.stitcher, self.records, self.run_id = stitcher, records, run_id
+        self.executables: dict[int, Executable] = {}
+        """By signature."""
+        self.bundles: list[pathlib.Path] = []
+        self.reverts: list[str] = []
+
+    def of(self, clusters: Collection[str]) -> list[Executable]:
+        """Those of some clusters. Programs with equal clusters share them."""
+        return [executable for executable in list(self.executables.values()) if executable.cluster in clusters]
+
+    # ---- from the op to the service and back ---------------------------------------------------------------------------------
+
+    def forward(self, request: dict[str, Any]) -> None:
+        """Hands an op's request for a kernel to the compile service."""
+        signature, name = int(request["signature"]), str(request["cluster"])
+        known = self.stitcher.clusters.get(name)
+        if known is None:
+            return
+        inputs = list(request["inputs"])
+        executable = Executable(signature, name, inputs)
+        self.executables[signature] = executable
+        changing = bool(request.get("changing"))
+        self.client.compile(
+            name, known.cluster.body, inputs, changing, lambda answer: self._answered(executable, answer)
+        )
+
+    def _answered(self, executable: Executable, answer: Answer) -> None:
+        """The service's answer to a compile request (the client's thread)."""
+        kernel = answer.get("kernel")
+        if kernel is None:
+            executable.state, executable.failure = "failed", str(answer.get("failure", "no reason given"))
+            self.stitcher.excluded_ops.update(answer.get("ops", []))
+            self.records.event("no-kernel", executable.failure, cluster=executable.cluster)
+            return
+        metadata = kernel["metadata"]
+        executable.library = pathlib.Path(kernel["library"])
+        executable.metadata, executable.kernel_inputs = metadata, list(kernel["kernel_inputs"])
+        executable.hlo = str(kernel.get("hlo", ""))
+        try:
+            self.native.install(
+                executable.signature,
+                executable.library,
+                metadata["symbol"],
+                int(metadata["scratch_bytes"]),
+                executable.kernel_inputs,
+                self.stitcher.clusters[executable.cluster].cluster.all_result_types,
+                [output["shape"] for output in metadata["outputs"]],
+                [(relative, of_largest) for relative, of_largest in metadata["tolerances"]],
+                [(output, executable.kernel_inputs[parameter]) for output, parameter in metadata["aliases"]],
+                metadata["parameters"],
+            )
+        except OSError as error:
+            executable.state, executable.failure = "failed", f"the kernel cannot be loaded: {error}"
+            self.records.event("no-kernel", executable.failure, cluster=executable.cluster)
+            return
+        executable.state = "ready"
+
+    # ---- states --------------------------------------------------------------------------------------------------------------
+
+    def move_states(self, wanted: Collection[str]) -> None:
+        """READY -> VERIFY for the clusters `wanted`; VERIFY -> STITCHED after enough comparisons that agreed."""
+        for executable in list(self.executables.values()):
+            if executable.state == "ready" and executable.cluster in wanted:
+                executable.verify_target = self.settings.verify_steps
+                if self.native.move(executable.signature, State.READY, State.VERIFY):
+                    executable.state = "verify"
+            elif executable.state == "verify":
+                seen = self.native.statistics(executable.signature)
+                enough = seen.verify_calls - seen.mismatches >= executable.verify_target
+                if enough and self.native.move(executable.signature, State.VERIFY, State.STITCHED):
+                    executable.state = "stitched"
+
+    def are_verified(self, clusters: Collection[str]) -> bool:
+        """Called in each step of a verify phase: whether every kernel of these clusters that the job still calls has been compared
+        often enough.
+
+        A shape that came once (a length, the number of distinct words of a batch) may never come again, and a kernel under
+        suspicion starts anew each time: neither holds the others up. They are verified later, in the stitched phase.
+        """
+        waiting = False
+        for executable in self.of(clusters):
+            if executable.state not in ("ready", "verify"):
+                continue
+            seen = self.native.statistics(executable.signature)
+            calls = seen.fallback_calls + seen.verify_calls
+            executable.idle_steps = 0 if calls != executable.calls_seen else executable.idle_steps + 1
+            executable.calls_seen = calls
+            waiting |= executable.idle_steps < self.settings.verify_steps
+        return not waiting
+
+    # ---- the guard -----------------------------------------------------------------------------------------------------------
+
+    def look_at_mismatches(self) -> None:
+        """Each comparison that failed since the last time: a bundle of it goes to the oracle."""
+        while (mismatch := self.native.next_mismatch()) is not None:
+            self._mismatch(mismatch)
+
+    def _mismatch(self, report: MismatchReport) -> None:
+        executable = self.executables.get(report.signature)
+        if executable is None:
+            return
+        executable.state = "suspect"
+        statistics = self.native.statistics(report.signature)
+        executable.good_at_step = statistics.last_good_step
+        known = self.stitcher.clusters[executable.cluster]
+        folder = self.records.folder / "bundles" / f"{executable.cluster}-{report.signature}-step{report.step}"
+        try:
+            bundle.write_bundle(
+                folder,
+                executable.cluster,
+                known.cluster.body,
+                executable.inputs,
+                report,
+                executable.library,
+                {"kernel": executable.metadata, "run_id": self.run_id, "last_good_step": executable.good_at_step},
+            )
+        except OSError as error:
+            self._revert(executable, report, f"{error}; no bundle could be written", None)
+            return
+        self.client.judge(folder, lambda answer: self._judged(executable, report, folder, answer))
+
+    def _judged(self, executable: Executable, report: MismatchReport, folder: pathlib.Path, answer: Answer) -> None:
+        """The oracle's word on a mismatch (the client's thread)."""
+        if not answer.get("right"):
+            self._revert(executable, report, str(answer.get("line") or answer.get("failure")), folder)
+            return
+        for output, bound in answer["bounds"].items():
+            self.native.allow(executable.signature, int(output), float(bound))
+        self.records.event(
+            "ill-conditioned",
+            f"output {report.output} of {executable.cluster} differs from TensorFlow's by rounding alone: {answer['line']}",
+            cluster=executable.cluster,
+        )
+        executable.verify_target = (
+            self.native.statistics(executable.signature).verify_calls + self.settings.verify_steps
+        )
+        if self.native.move(executable.signature, State.SUSPECT, State.VERIFY):
+            executable.state = "verify"
+
+    def _revert(self, executable: Executable, report: MismatchReport, line: str, folder: pathlib.Path | None) -> None:
+        for other in list(self.executables.values()):
+            if other.cluster == executable.cluster:
+                self.native.move(other.signature, -1, State.REVERTED)
+                other.state = "reverted"
+        executable.failure = line
+        good = (
+            f"last known good step {executable.good_at_step}"
+            if executable.good_at_step >= 0
+            else "found before it ran alone"
+        )
+        message = (
+            f"{executable.cluster} reverted at step {report.step}: output {report.output}[{report.index}] is "
+            f"{report.actual_value:.9g}, TensorFlow has {report.expected_value:.9g} ({good})"
+        )
+        say(message + (f"; to look at it: stitchfleet explain {folder}" if folder else ""))
+        self.reverts.append(message)
+        if folder is not None:
+            self.bundles.append(folder)
+        self.records.event(
+            "reverted",
+            message,
+            cluster=executable.cluster,
+            step=report.step,
+            last_good_step=executable.good_at_step,
+            verdict=line,
+        )
