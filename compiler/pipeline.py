@@ -25,6 +25,7 @@ from typing import Final, TypeAlias
 from .cache import CacheEntry, KernelCache
 from .checkers import Checkers, checkers
 from .cpp import libm_names, render, translation_unit
+from .free_memory import free_bytes
 from .graph import DType, Graph
 from .judge import guard_tolerance
 from .kernel import ABI_VERSION, CheckReport, KernelMetadata, TensorType, prepare_runtime
@@ -50,6 +51,7 @@ from .selfcheck import (
     CheckOptions,
     Part,
     Reference,
+    bytes_to_check,
     check_part,
     finish_check,
     join_parts,
@@ -229,6 +231,8 @@ def compile_graphs(
             continue
         if isinstance(unit, CacheEntry):
             outcomes[position] = CompileOutcome(request.name, unit)
+        elif too_large := _too_large_to_check(request.graph, options):
+            outcomes[position] = CompileOutcome(request.name, failure=too_large, permanent=False)
         else:
             units.append(unit)
     with tempfile.TemporaryDirectory(prefix="stitchfleet-build-") as folder, checkers(options.processes) as room:
@@ -256,6 +260,14 @@ def compile_graphs(
                     again.append(unit.alone)
                 outcomes[unit.position] = outcome
     return [outcome for outcome in outcomes if outcome is not None]
+
+
+def _too_large_to_check(graph: Graph, options: CheckOptions) -> str:
+    """Why a kernel cannot be checked beside a job, or "". No kernel is handed out unchecked."""
+    needed, free = bytes_to_check(graph, options), free_bytes()
+    if options.skip or free is None or needed <= options.memory_share * free:
+        return ""
+    return f"checking its kernel would take {needed / 2**30:.1f} GiB of memory beside the job, which has {free / 2**30:.1f} GiB left"
 
 
 @dataclass(frozen=True)

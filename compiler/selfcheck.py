@@ -55,8 +55,18 @@ class CheckOptions:
     seed: int = 7
     time_limit_s: float = 30.0
     threads: int = 2
+    memory_share: float = 0.5
+    """Of the memory that is free, what the checks of one kernel may take: the job beside them needs the rest."""
     processes: int = field(default_factory=lambda: min(2, len(os.sched_getaffinity(0))))
     skip: bool = field(default_factory=lambda: os.environ.get("STITCHFLEET_TEST_SKIP_CHECK") == "1")
+
+
+def bytes_to_check(graph: Graph, options: CheckOptions) -> int:
+    """About what the checks of a kernel take in memory at once: each process has its inputs, two copies of them that the kernel sees,
+    and its outputs three times; the oracle works on slices."""
+    inputs = sum(graph.nodes[i].size_bytes for i in graph.parameters)
+    outputs = sum(graph.nodes[i].size_bytes for i in graph.outputs)
+    return options.processes * (3 * inputs + 3 * outputs)
 
 
 class CheckFailedError(Exception):

@@ -25,7 +25,7 @@ from .program import Phase, Program, Ticket
 from .records import Records
 from .settings import Settings, writable_folder
 from .shape_watch import unsettled
-from .stitcher import Stitcher
+from .stitcher import NO_KERNEL, UNSETTLED, Stitcher
 from .switch import Arm
 
 TICK_MS = 200
@@ -218,7 +218,7 @@ class Job:
                 self._enter_stitched(program)
 
     def _nothing_to_stitch(self, program: Program) -> None:
-        if not self.stitcher.excluded_clusters:
+        if UNSETTLED not in self.stitcher.excluded_clusters.values():
             program.enter(Phase.PLAIN, "no operators to stitch in its graph")
             return
         program.enter(Phase.PLAIN, "the shapes of its tensors never settle")
@@ -234,7 +234,7 @@ class Job:
     def _leave_out(self, program: Program) -> None:
         """The next graph of the stitched arm is without the clusters whose shapes never settle."""
         names = self._unsettled_of(program)
-        self.stitcher.excluded_clusters |= names
+        self.stitcher.excluded_clusters.update(dict.fromkeys(names, UNSETTLED))
         self.records.event("unsettled", f"left out, their shapes never settle: {', '.join(sorted(names))}")
         if program.generation + 1 >= GENERATIONS:
             program.excluded |= names  # they go on as they are
@@ -243,17 +243,22 @@ class Job:
         program.enter(Phase.TRACE)
 
     def _kernels_arrived(self, program: Program) -> None:
-        unknown = self.stitcher.excluded_ops - program.excluded
-        if unknown and program.generation + 1 < GENERATIONS:
-            # Split the clusters around what could not be lowered: the next graph of the stitched arm leaves it out.
-            program.generation += 1
-            program.enter(Phase.TRACE)
-            self.records.event("split", f"clusters are split around {', '.join(sorted(unknown))}")
-            return
         assert self.kernels is not None
         executables = self.kernels.of(program.cluster_names)
         # Those that another program asked for, and maybe runs already, serve this one too.
-        if any(e.state in ("ready", "verify", "stitched") for e in executables):
+        good = {e.cluster for e in executables if e.state in ("ready", "verify", "stitched")}
+        if good:
+            failed = {e.cluster for e in executables if e.state == "failed"} - good
+            self.stitcher.excluded_clusters.update(dict.fromkeys(failed, NO_KERNEL))
+        unknown = self.stitcher.excluded_ops | (self.stitcher.excluded_clusters.keys() & program.cluster_names)
+        unknown -= program.excluded
+        if unknown and program.generation + 1 < GENERATIONS:
+            # The next graph of the stitched arm leaves out what could not be lowered, and splits clusters around it.
+            program.generation += 1
+            program.enter(Phase.TRACE)
+            self.records.event("split", f"the next graph's clusters are without {', '.join(sorted(unknown))}")
+            return
+        if good:
             program.enter(Phase.BASELINE)
             return
         failures = sorted({e.failure for e in executables if e.failure})

@@ -25,6 +25,7 @@ _WRITES = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter", 
 
 
 UNSETTLED = "its cluster's shapes never settle"
+NO_KERNEL = "no kernel could be made for its cluster"
 SWITCHED_OFF = "its cluster is switched off by name"
 
 
@@ -61,8 +62,8 @@ class Stitcher:
         self.settings = settings
         self.clusters: dict[str, KnownCluster] = {}
         self.excluded_ops: set[str] = set()
-        self.excluded_clusters: set[str] = set()
-        """Those whose shapes never settle."""
+        self.excluded_clusters: dict[str, str] = {}
+        """Those that the next graph is without, and why."""
         self.seconds = 0.0
         self.empty = settings.mode == "alternate"
         """True: the stitched arm gets no Stitch ops (a self-test of the switch)."""
@@ -154,12 +155,10 @@ class Stitcher:
         if function:
             program.note_nested_plan(function, plan, len(clusters))
         else:
-            program.note_plan(plan, len(clusters), frozenset(self.excluded_ops | self.excluded_clusters))
+            program.note_plan(plan, len(clusters), frozenset(self.excluded_ops | self.excluded_clusters.keys()))
         return rewrite.apply_clusters(placed, clusters, preserve) if clusters else None
 
     def _reason_to_leave_out(self, name: str) -> str | None:
-        if name in self.excluded_clusters:
-            return UNSETTLED
         if any(name.startswith(beginning) for beginning in self.settings.disable_clusters):
             return SWITCHED_OFF
-        return None
+        return self.excluded_clusters.get(name)

@@ -12,6 +12,7 @@ import pytest
 
 from stitchfleet.compiler import pipeline
 from stitchfleet.compiler.cache import KernelCache
+from stitchfleet.compiler.free_memory import free_bytes
 from stitchfleet.compiler.graph import Array, DType, Graph
 from stitchfleet.compiler.interpreter import evaluate
 from stitchfleet.compiler.judge import Regime
@@ -61,6 +62,37 @@ def test_a_graph_that_cannot_be_planned_fails_alone(cache: KernelCache, monkeypa
     fine, failed = compiled([good, bad], cache)
     assert fine.entry is not None
     assert failed.failure == "cannot plan gelu: RuntimeError: no plan for this one"
+
+
+def test_a_kernel_that_is_too_large_to_check_beside_the_job_is_not_made(
+    cache: KernelCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline, "free_bytes", lambda: 1 << 20)
+    fine, refused = compiled([gelu(6, 5), gelu(300, 400)], cache)
+    assert fine.entry is not None
+    assert refused.entry is None
+    assert not refused.permanent  # there may be more memory next time
+    assert refused.failure.startswith("checking its kernel would take ")
+    monkeypatch.undo()
+    (made,) = compiled([gelu(300, 400)], cache)
+    assert made.entry is not None
+    monkeypatch.setattr(pipeline, "free_bytes", lambda: 1 << 20)
+    assert compiled([gelu(300, 400)], cache)[0].entry == made.entry  # it was checked before
+
+
+def test_free_memory_is_the_least_of_what_machine_and_control_group_leave(tmp_path: Path) -> None:
+    meminfo, groups = tmp_path / "meminfo", tmp_path / "groups"
+    groups.mkdir()
+    assert free_bytes(meminfo, groups) is None
+    meminfo.write_text("MemTotal:       24000 kB\nMemAvailable:    1000 kB\n")
+    assert free_bytes(meminfo, groups) == 1000 * 1024
+    (groups / "memory.max").write_text("max\n")
+    assert free_bytes(meminfo, groups) == 1000 * 1024
+    (groups / "memory.max").write_text("500000\n")
+    (groups / "memory.current").write_text("200000\n")
+    assert free_bytes(meminfo, groups) == 300_000
+    (groups / "memory.current").write_text("600000\n")
+    assert free_bytes(meminfo, groups) == 0
 
 
 def test_a_kernel_that_does_not_compile_fails_alone(cache: KernelCache, monkeypatch: pytest.MonkeyPatch) -> None:
