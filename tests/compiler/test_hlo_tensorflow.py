@@ -29,7 +29,7 @@ def lowered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any
     """For each function its HLO, inputs and eager results, by a TensorFlow in a process of its own."""
     path = tmp_path_factory.mktemp("lowered") / "functions.pickle"
     program = Path(__file__).with_name("tensorflow_functions.py")
-    done = subprocess.run([sys.executable, str(program), str(path)], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, str(program), str(path)], capture_output=True, text=True, timeout=1200)
     assert done.returncode == 0, done.stderr[-3000:]
     found: dict[str, dict[str, Any]] = pickle.loads(path.read_bytes())
     return found

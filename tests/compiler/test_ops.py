@@ -170,7 +170,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     folder = tmp_path_factory.mktemp("ops")
     (folder / "ops.cc").write_text("\n".join(source))
     command = [COMPILER, *FLAGS, "ops.cc", "-o", "ops.so", "-lmvec", "-lm"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=1200)
     assert done.returncode == 0, done.stderr[:3000]
     return ctypes.CDLL(str(folder / "ops.so"))
 

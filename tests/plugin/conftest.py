@@ -68,7 +68,7 @@ def run_job(cache: pathlib.Path, tmp_path: pathlib.Path) -> RunJob:
         environment: dict[str, str] | None = None,
         with_cache: pathlib.Path | None = None,
         file_size: int | None = None,
-        timeout: float = 900,
+        timeout: float = 1800,
     ) -> Finished:
         summary = tmp_path / f"summary-{script}-{mode}.json"
         command = [
@@ -110,7 +110,7 @@ def plain_runs() -> dict[tuple[str, ...], Finished]:
 def run_plain(plain_runs: dict[tuple[str, ...], Finished]) -> RunJob:
     """The same script without us; once for the same arguments, since it is deterministic."""
 
-    def run(script: str, *arguments: str, environment: dict[str, str] | None = None, timeout: float = 900) -> Finished:
+    def run(script: str, *arguments: str, environment: dict[str, str] | None = None, timeout: float = 1800) -> Finished:
         key = (script, *arguments, *sorted(f"{name}={value}" for name, value in (environment or {}).items()))
         if key not in plain_runs:
             plain_runs[key] = finish([sys.executable, str(SCRIPTS / script), *arguments], None, environment, timeout)

@@ -24,7 +24,7 @@ QUICK = {
     "STITCHFLEET_SAMPLE_STRIDE": "20",
 }
 STEPS = "500"
-COLD, WARM = "240", "120"
+COLD, WARM = "600", "300"
 """Seconds that a test's job pauses early at most, so that its kernels arrive: new ones, and ones in the cache (fixture `warmed`)."""
 
 

@@ -274,7 +274,7 @@ def test_following_a_job_that_is_killed_brings_all_it_had_written(tmp_path: path
     job.send_signal(signal.SIGKILL)
     job.wait()
     job.stdout.close()
-    assert follower.communicate(timeout=60)[1] == ""
+    assert follower.communicate(timeout=600)[1] == ""
     assert follower.returncode == 0
     with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
         steps = [step for (step,) in connection.execute("SELECT step FROM iterations ORDER BY step")]
