@@ -202,7 +202,7 @@ def test_segments_are_sealed_in_time_and_less_often_while_nobody_takes_them(tmp_
     with mock.patch.object(recording, "WRITE_SECONDS", 0.01):
         recorder = Recorder(tmp_path, identity(), seal_seconds=0.05)
         recorder.iteration(1, PLAIN, 5)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 120
         while not spool.segments(tmp_path, SEALED):
             assert time.monotonic() < deadline
             recorder.flush(1)
