@@ -17,7 +17,7 @@ from typing import Any
 
 from .apply_ops import APPLY, Expressions, Operand
 from .demands import DT_BOOL, DT_INT32, RESOURCE_GATHER, add_demand, batch_dims, both
-from .placed_graph import OpDefinitions, PlacedGraph, Port, small_constant
+from .placed_graph import OpDefinitions, PlacedGraph, Port
 from .tf_ops import RANDOM_UNIFORM
 
 FUNCTION = "stitchfleet_body"
@@ -82,8 +82,7 @@ class BodyBuilder:
             name = self.names[i]
             if i in demanding:
                 operands = [source(port) for port in node.inputs]
-                constant = functools.partial(small_constant, self.graph, i)
-                demands.append(add_demand(function, name, node.proto, operands, constant))
+                demands.append(add_demand(function, name, self.graph, i, operands))
             if node.op == "ReadVariableOp":
                 values[Port(i, 0)] = current[node.inputs[0]]
             elif node.op == "AssignVariableOp":

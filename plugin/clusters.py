@@ -11,7 +11,6 @@ structures have equal bodies, equal names and one kernel, over layers, runs and 
 from __future__ import annotations
 
 import collections
-import functools
 import hashlib
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ from stitchfleet.compiler import scopes
 
 from . import control_flow, demands, updates
 from .bodies import BodyBuilder
-from .placed_graph import GraphNode, OpDefinitions, PlacedGraph, Port, is_small_const, small_constant
+from .placed_graph import GraphNode, OpDefinitions, PlacedGraph, Port, is_small_const
 from .step_graph import StepGraph
 from .tf_ops import KERNEL_DTYPES, RANDOM_UNIFORM, RULES, UNCOUNTED, OpRule, why_not
 
@@ -173,17 +172,13 @@ def _reason_to_stay(
         return "an element type that kernels do not have"
     if rule.dtypes is not None and any(dtype not in rule.dtypes for _, _, dtype in definitions.outputs(node.proto)):
         return "an element type that its kernel does not have"
-    if (reason := demands.why_not(node.proto, functools.partial(small_constant, graph, index))) is not None:
+    if (reason := demands.why_not(graph, index)) is not None:
         return reason
     if not node.inputs:
         return "has no input"
     if not graph.consumers[index]:
         return "its results are not used"
     return None
-
-
-def _demands(graph: PlacedGraph, index: int) -> bool:
-    return demands.has_demand(graph.nodes[index].proto, functools.partial(small_constant, graph, index))
 
 
 def _rule(op: str) -> OpRule:
@@ -245,7 +240,7 @@ def _make_cluster(
     values = _value_arguments(graph, inside, arguments)
     builder = BodyBuilder(graph, definitions, order, copied, arguments, tuple(types))
     fallback = builder.fallback(results, result_types, frozenset(handles.values()))
-    demanding = {i for i in order if _demands(graph, i)}
+    demanding = {i for i in order if demands.has_demand(graph, i)}
     spelled_out = is_update or demanding or any(graph.nodes[i].op == RANDOM_UNIFORM for i in order)
     body = builder.pure(results, result_types, written, demanding) if spelled_out else fallback
     digest = hashlib.sha256(body + repr(values).encode() + (fallback if spelled_out else b"")).hexdigest()[:10]

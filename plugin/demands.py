@@ -12,11 +12,10 @@ runs the job's own operators, which raise their error in TensorFlow's words. Not
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from .apply_ops import Expressions
-from .placed_graph import NodeDef
+from .placed_graph import NodeDef, PlacedGraph, small_constant
 
 DT_INT32, DT_INT64, DT_BOOL = 3, 9, 10
 INTEGERS = frozenset((3, 4, 5, 6, 9, 17, 22, 23))
@@ -32,30 +31,32 @@ _INDEX_TYPE = {
 }
 
 
-def has_demand(node: NodeDef, constant: Callable[[int], Any]) -> bool:
-    """Whether it depends on its operands' values that the operator works. `constant(k)`: operand k as an array where it is a small
-    constant, else None."""
+def has_demand(graph: PlacedGraph, index: int) -> bool:
+    """Whether it depends on its operands' values that the operator works."""
+    node = graph.nodes[index].proto
     if node.op in _INDEX_TYPE:
         return True
     if node.op not in _DIVISIONS | {"Pow"} or node.attr["T"].type not in INTEGERS:
         return False
-    operand = constant(1)
+    operand = small_constant(graph, index, 1)
     if operand is None:
         return True
     return bool(((operand < 0) if node.op == "Pow" else (operand == 0)).any())
 
 
-def why_not(node: NodeDef, constant: Callable[[int], Any]) -> str | None:
+def why_not(graph: PlacedGraph, index: int) -> str | None:
     """Why the demand of an operator cannot be computed, where it cannot; for people."""
+    node = graph.nodes[index].proto
     if node.op in _INDEX_TYPE and node.attr[_INDEX_TYPE[node.op]].type not in (DT_INT32, DT_INT64):
         return "an element type that its kernel does not have"
-    if node.op == "GatherV2" and constant(2) is None:
+    if node.op == "GatherV2" and small_constant(graph, index, 2) is None:
         return "its axis is not a constant"
     return None
 
 
-def add_demand(function: Any, name: str, node: NodeDef, operands: list[str], constant: Callable[[int], Any]) -> str:
+def add_demand(function: Any, name: str, graph: PlacedGraph, index: int, operands: list[str]) -> str:
     """Appends to a FunctionDef what computes a member's demand; returns the scalar's name. operands: the member's, by name."""
+    node = graph.nodes[index].proto
     if node.op in _INDEX_TYPE:
         dtype = int(node.attr[_INDEX_TYPE[node.op]].type)
         check = Expressions(function, f"{name}_demand", dtype)
@@ -66,10 +67,8 @@ def add_demand(function: Any, name: str, node: NodeDef, operands: list[str], con
                 limit = _cast(check, limit, given, dtype)
             holds = check.node("Less", "z", operands[1], limit)
         else:
-            axis = {"GatherV2": lambda: int(constant(2)), RESOURCE_GATHER: lambda: batch_dims(node)}
-            position = axis.get(node.op, lambda: 1)()
-            source = {"GatherV2": "Tparams", RESOURCE_GATHER: "dtype"}.get(node.op, "T")
-            limit = _extent(check, operands[0], int(node.attr[source].type), position, dtype)
+            counted, axis = _counted(graph, index)
+            limit = _extent(check, operands[0], counted, axis, dtype)
             low = check.node("GreaterEqual", "z", operands[1], check.constant(0))
             high = check.node("Less", "z", operands[1], limit)
             holds = both(check, low, high)
@@ -77,6 +76,16 @@ def add_demand(function: Any, name: str, node: NodeDef, operands: list[str], con
         check = Expressions(function, f"{name}_demand", int(node.attr["T"].type))
         holds = check.node("NotEqual" if node.op in _DIVISIONS else "GreaterEqual", "z", operands[1], check.constant(0))
     return _everywhere(check, holds)
+
+
+def _counted(graph: PlacedGraph, index: int) -> tuple[int, int]:
+    """DataType number of the first operand, and its axis whose places the second one's indices are."""
+    node = graph.nodes[index].proto
+    if node.op == "GatherV2":
+        return int(node.attr["Tparams"].type), int(small_constant(graph, index, 2))  # type: ignore[arg-type]  # why_not
+    if node.op == RESOURCE_GATHER:
+        return int(node.attr["dtype"].type), batch_dims(node)
+    return int(node.attr["T"].type), 1
 
 
 def batch_dims(node: NodeDef) -> int:

@@ -9,6 +9,8 @@ import os
 import pathlib
 import resource
 
+from stitchfleet.compiler.free_memory import GROUPS, GROUPS_FOLDER, group_bytes
+
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 DANGER_SHARE = 0.93
 """Of the memory there is, when a rise since the plain phase counts as dangerous."""
@@ -32,13 +34,8 @@ def peak_bytes() -> int:
 def limit_bytes(given: int = 0) -> int | None:
     """What this process may use: the smallest of a given limit, its control groups' and the machine's memory."""
     limits = [given] if given > 0 else []
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        try:
-            text = pathlib.Path(path).read_text().strip()
-            if text != "max":
-                limits.append(int(text))
-        except (OSError, ValueError):
-            continue
+    groups = [group_bytes(GROUPS_FOLDER / limit) for limit, _ in GROUPS]
+    limits += [limit for limit in groups if limit is not None]
     try:
         limits.append(os.sysconf("SC_PHYS_PAGES") * _PAGE)
     except (OSError, ValueError):

@@ -12,12 +12,11 @@ become separate clusters.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Collection
 
 from .apply_ops import APPLY, APPLY_DTYPES
 from .demands import RESOURCE_GATHER, has_demand
-from .placed_graph import PlacedGraph, Port, small_constant
+from .placed_graph import PlacedGraph, Port
 from .tf_ops import ELEMENT_WISE, KERNEL_DTYPES
 
 ASSIGNS = frozenset(("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"))
@@ -65,7 +64,8 @@ def find_members(
         if node.op == READ:
             stays = node.name in preserve or node.inputs[0] not in written
         else:
-            stays = node.op not in ELEMENT_WISE or not may_leave[i] or _may_raise(graph, i)
+            # Where it raises an error, what was written in place could not be taken back.
+            stays = node.op not in ELEMENT_WISE or not may_leave[i] or has_demand(graph, i)
         if not stays:
             members.add(i)
     return members
@@ -79,11 +79,6 @@ def _is_write(graph: PlacedGraph, index: int, excluded_ops: Collection[str]) -> 
         return False  # a name that must stay is no hindrance: such an operator has no result, and a NoOp takes its name
     dtype = variable_dtype(graph, index)
     return dtype in (APPLY_DTYPES if node.op in APPLY else KERNEL_DTYPES)
-
-
-def _may_raise(graph: PlacedGraph, index: int) -> bool:
-    """Whether an operator raises an error for some operands: what is written in place could not be taken back."""
-    return has_demand(graph.nodes[index].proto, functools.partial(small_constant, graph, index))
 
 
 def writes(graph: PlacedGraph, members: Collection[int]) -> bool:
