@@ -9,7 +9,9 @@ them at its first step that needs them.
 from __future__ import annotations
 
 import functools
+import itertools
 import threading
+import weakref
 from typing import Any
 
 from . import switch
@@ -26,6 +28,8 @@ class _Thread(threading.local):
 
 
 _thread = _Thread()
+_numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+_next_number = itertools.count()
 
 
 def _mark_name(generation: int) -> str:
@@ -67,8 +71,14 @@ def _fetch_names(fetches: Any) -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
+def _number_of(graph: Any) -> int:
+    """Tells graphs apart, also one from another at whose address it is now."""
+    number = _numbers.get(graph)
+    return _numbers.setdefault(graph, next(_next_number)) if number is None else number
+
+
 def _program_of(job: Job, graph: Any, names: tuple[str, ...]) -> Program:
-    return job.program_of_fetches((id(graph), names), names[0].split(":")[0] if names else "session")
+    return job.program_of_fetches((_number_of(graph), names), names[0].split(":")[0] if names else "session")
 
 
 def make_hook(job: Job) -> Any:
@@ -155,7 +165,7 @@ def install(job: Job, session_class: type[Any], monitored_session_class: type[An
         else:
             ticket = pending
         # Hooks of the user's change the fetches from step to step, and each new set builds an executor: not a step to count.
-        executor = (id(graph), (*names, str(ticket.arm)))
+        executor = (_number_of(graph), (*names, str(ticket.arm)))
         if executor not in seen_executors:
             seen_executors.add(executor)
             ticket.counted = False

@@ -1,6 +1,9 @@
-// The function that a Stitch op falls back to: parsed and instantiated once for all ops of one cluster in one function runtime.
+// The function that a Stitch op falls back to: its library is parsed once for all clusters of one body, and never freed.
 //
-// A network's equal layers have equal clusters; an instantiation builds an executor, some milliseconds each.
+// A runtime knows an instance by the function's name and the *address* of the library that it was given (Canonicalize in TensorFlow's
+// core/common_runtime/function.cc), and keeps it when the op that asked for it is gone. Were a library freed, another one at the same
+// address would be given the first one's instance: another cluster's numbers. So libraries live as long as the process, as the
+// instances that refer to them do; a network's equal layers, and a function that is traced again, have one.
 
 #ifndef STITCHFLEET_PLUGIN_NATIVE_FALLBACK_FUNCTION_H_
 #define STITCHFLEET_PLUGIN_NATIVE_FALLBACK_FUNCTION_H_
@@ -8,8 +11,6 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "tensorflow/core/framework/function.h"
 #include "tensorflow/core/framework/op.h"
@@ -22,52 +23,39 @@ class FallbackFunction {
  public:
   using Runtime = tensorflow::FunctionLibraryRuntime;
 
-  // The one for a cluster in a runtime, or a new one. Ops hold it, and ops end before their runtime: what is found here is alive.
-  static absl::Status Shared(Runtime* runtime, const std::string& cluster, const std::string& body,
-                             std::shared_ptr<FallbackFunction>* found) {
+  // The first function of a serialized FunctionDefLibrary. Thread-safe.
+  static absl::Status Of(const std::string& body, const FallbackFunction** found) {
     static auto* mutex = new tensorflow::mutex;
-    static auto* known = new std::map<std::pair<Runtime*, std::string>, std::weak_ptr<FallbackFunction>>;
+    static auto* known = new std::map<std::string, std::unique_ptr<FallbackFunction>>;
     tensorflow::mutex_lock lock(*mutex);
-    const auto place = known->find({runtime, cluster});
-    if (place != known->end() && (*found = place->second.lock()) != nullptr && (*found)->body_ == body) return absl::OkStatus();
-    tensorflow::FunctionDefLibrary library;
-    if (!library.ParseFromString(body) || library.function_size() == 0) {
-      return tensorflow::errors::InvalidArgument("stitchfleet: the cluster ", cluster, " carries no readable body");
+    std::unique_ptr<FallbackFunction>& place = (*known)[body];
+    if (place == nullptr) {
+      tensorflow::FunctionDefLibrary library;
+      if (!library.ParseFromString(body) || library.function_size() == 0) {
+        known->erase(body);
+        return tensorflow::errors::InvalidArgument("stitchfleet: a cluster carries no readable body");
+      }
+      place = std::make_unique<FallbackFunction>(library);
     }
-    *found = std::make_shared<FallbackFunction>(body, library);
-    for (auto entry = known->begin(); entry != known->end();) {  // those whose runtime has ended
-      entry = entry->second.expired() ? known->erase(entry) : std::next(entry);
-    }
-    (*known)[{runtime, cluster}] = *found;
+    *found = place.get();
     return absl::OkStatus();
   }
 
-  FallbackFunction(const std::string& body, const tensorflow::FunctionDefLibrary& library)
-      : body_(body),
-        name_(library.function(0).signature().name()),
-        library_(tensorflow::OpRegistry::Global(), library) {}
+  explicit FallbackFunction(const tensorflow::FunctionDefLibrary& library)
+      : name_(library.function(0).signature().name()), library_(tensorflow::OpRegistry::Global(), library) {}
 
-  absl::Status Instantiate(Runtime* runtime, const std::string& device, Runtime::Handle* handle) {
-    tensorflow::mutex_lock lock(mutex_);
-    for (const auto& [where, instance] : handles_) {
-      if (where == runtime) {
-        *handle = instance;
-        return absl::OkStatus();
-      }
-    }
+  // The instance in a runtime, on one of its devices: made by the first call, found by later ones. Asked for at each run, since a
+  // runtime may be gone, and another one in its place, while an op lives on.
+  absl::Status Instantiate(Runtime* runtime, const std::string& device, Runtime::Handle* handle) const {
     Runtime::InstantiateOptions options;
     options.lib_def = &library_;  // self-contained: a plugin optimizer cannot add functions to the graph's own library
     options.target = device;
-    TF_RETURN_IF_ERROR(runtime->Instantiate(name_, tensorflow::AttrSlice(), options, handle));
-    handles_.emplace_back(runtime, *handle);
-    return absl::OkStatus();
+    return runtime->Instantiate(name_, tensorflow::AttrSlice(), options, handle);
   }
 
  private:
-  const std::string body_, name_;
-  tensorflow::FunctionLibraryDefinition library_;
-  tensorflow::mutex mutex_;
-  std::vector<std::pair<Runtime*, Runtime::Handle>> handles_;
+  const std::string name_;
+  const tensorflow::FunctionLibraryDefinition library_;
 };
 
 }  // namespace stitchfleet

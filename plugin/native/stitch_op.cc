@@ -99,7 +99,7 @@ class StitchOp : public AsyncOpKernel {
     OP_REQUIRES_OK(c, c->GetAttr("value_args", &value_args_));
     OP_REQUIRES_OK(c, c->GetAttr("demands", &demands_));
     OP_REQUIRES_OK(c, c->GetAttr("member_names", &member_names_));
-    OP_REQUIRES_OK(c, FallbackFunction::Shared(c->function_library(), cluster, body, &fallback_));
+    OP_REQUIRES_OK(c, FallbackFunction::Of(body, &fallback_));
     if (type_string() == "StitchfleetUpdate") {
       OP_REQUIRES_OK(c, c->GetAttr("variable_args", &variable_args_));
       OP_REQUIRES_OK(c, c->GetAttr("written_args", &written_args_));
@@ -349,7 +349,7 @@ class StitchOp : public AsyncOpKernel {
   std::vector<int> value_args_, variable_args_, written_args_;
   bool demands_ = false;
   std::vector<std::string> member_names_;
-  std::shared_ptr<FallbackFunction> fallback_;
+  const FallbackFunction* fallback_ = nullptr;
   Cluster* cluster_ = nullptr;
   std::atomic<bool> has_signature_{false};
 };
