@@ -33,6 +33,9 @@ GENERATIONS = 4
 """Most stitched graphs of one program: the first, and those split around operators that could not be lowered."""
 VERIFY_PATIENCE = 10
 """Most steps of the verify phase, as a multiple of those that a kernel needs."""
+SWIFT_COMPILE_STEPS = 2
+"""Where the kernels are there after so many steps of the compile phase (they were in the cache), no baseline delays them: the saving is
+estimated from the pairs of blocks that follow."""
 JUDGED_PAIRS = 24
 """Latest pairs by which it is decided whether stitching pays."""
 
@@ -257,6 +260,10 @@ class Job:
             program.generation += 1
             program.enter(Phase.TRACE)
             self.records.event("split", f"the next graph's clusters are without {', '.join(sorted(unknown))}")
+            return
+        if good and program.phase_steps <= SWIFT_COMPILE_STEPS:
+            program.enter(Phase.VERIFY)
+            self._move_kernels()
             return
         if good:
             program.enter(Phase.BASELINE)

@@ -7,7 +7,7 @@
     WARM_UP   plain; nobody counts
     TRACE     one step in the stitched arm, whose ops run their fallbacks and thereby ask for kernels
     COMPILE   plain, while the service works; nobody counts, it disturbs the job
-    BASELINE  plain alone, timed
+    BASELINE  plain alone, timed; left out where the kernels are there within a step or two
     VERIFY    the stitched arm, both computed on the job's own tensors, TensorFlow's values flow on
     STITCHED  the stitched arm with sampled re-verification, and short plain blocks by the schedule
     REVERTED  plain for good: the guard found too much wrong, or the user said so

@@ -58,3 +58,14 @@ def test_a_seeded_random_operator_in_a_nested_function_keeps_its_stream(run_job:
     assert in_turn.code == 0, in_turn.err
     assert in_turn.result == plain.result
     assert "seeded random operator" in in_turn.summary["programs"][0]["reason"]
+
+
+def test_graphs_of_the_same_names_one_after_another_are_programs_of_their_own(
+    run_job: RunJob, run_plain: RunJob
+) -> None:
+    plain = run_plain("sessions_in_turn.py", "4", "40")
+    in_turn = run_job("sessions_in_turn.py", "4", "40", mode="alternate", environment=IN_TURN)
+    assert in_turn.code == 0, in_turn.err
+    trained = [p for p in in_turn.summary["programs"] if p["steps_stitched"] >= 10]
+    assert len(trained) == 4, in_turn.err
+    assert in_turn.result == plain.result
