@@ -22,20 +22,26 @@ import numpy as np
 import numpy.typing as npt
 
 from .cache import CacheEntry, KernelCache
+from .cuda import CudaError, CudaKernel, plan_for_gpu, translation_unit
 from .graph import Graph
 from .hlo_import import import_module, read_hlo_file
 from .hlo_module import HloImportError
 from .judge import judge_by
 from .kernel import LoadedKernel, aligned
+from .nvrtc import NvrtcError, build
 from .ops import GraphError
 from .oracle import evaluate_with_bounds
 from .pipeline import Request, compile_graphs, stages
 from .random_inputs import Regime, random_inputs
 from .selfcheck import CheckOptions
+from .targets import GPUS, GpuTarget
 from .toolchain import ToolchainError
 
 STAGES: Final = ("hlo", "graph", "plan", "loops", "source", "binary")
 """In order; `graph` to `source` are the pipeline's own table."""
+
+EMITTED: Final = ("plan", "source", "ptx", "cubin")
+"""What can be printed or written of a CUDA kernel."""
 
 BUNDLE_GROUP: Final = "stitchfleet.bundle_judges"
 """Entry points that can judge a guard's bundle (the compiler knows no framework, whose op a bundle holds): a function
@@ -59,7 +65,7 @@ def _mistakes(command: str) -> Iterator[list[int]]:
     code = [0]
     try:
         yield code
-    except (_MistakeError, HloImportError, GraphError, ToolchainError) as error:
+    except (_MistakeError, HloImportError, GraphError, ToolchainError, CudaError) as error:
         print(f"stitchfleet {command}: {' '.join(str(error).split())}", file=sys.stderr)
         code[0] = 2
     except BrokenPipeError:
@@ -75,18 +81,31 @@ def _graph_of(path: Path) -> Graph:
 
 
 class CompileCommand:
-    """`stitchfleet compile FILE [--stop-after STAGE] [--run]`."""
+    """`stitchfleet compile FILE [--stop-after STAGE] [--run]`, or `--target cuda [--arch ARCH] [--emit WHAT]`."""
 
     help = (
         "Compile a file of HLO (text, or a serialized HloModuleProto) into one kernel.\n\n"
         "With --stop-after, print what a stage makes: hlo (as read), graph (the compiler's own ops), plan (groups, schemes,\n"
         "mapping), loops, source (C++), binary (built, not checked). Without, build the kernel and check it on random\n"
-        "inputs against a float64 oracle; with --run, run and time it too."
+        "inputs against a float64 oracle; with --run, run and time it too.\n\n"
+        "With --target cuda, make one CUDA kernel of it instead, on any machine, with or without a GPU: --emit says what to\n"
+        "print or write: plan, source (CUDA C), ptx, cubin; without it the kernel's launch and registers are told."
     )
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("file", type=Path, metavar="FILE", help="HLO text (.hlo, .txt) or proto (.pb)")
         parser.add_argument("--stop-after", choices=STAGES, metavar="STAGE", help=f"one of {', '.join(STAGES)}")
+        parser.add_argument(
+            "--target", choices=("cpu", "cuda"), default="cpu", help="what the kernel is for (default cpu)"
+        )
+        parser.add_argument(
+            "--arch",
+            choices=sorted(GPUS),
+            default="sm_90",
+            metavar="ARCH",
+            help=f"with --target cuda: {', '.join(sorted(GPUS))}",
+        )
+        parser.add_argument("--emit", choices=EMITTED, metavar="WHAT", help=f"with --target cuda: {', '.join(EMITTED)}")
         parser.add_argument("--run", action="store_true", help="run the kernel on random inputs, judge and time it")
         parser.add_argument("--threads", type=int, default=2, metavar="N", help="threads for --run (default 2)")
         parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the random inputs (default 0)")
@@ -97,6 +116,10 @@ class CompileCommand:
 
     def run(self, args: argparse.Namespace) -> int:
         with _mistakes("compile") as code:
+            if args.target == "cuda":
+                return _compile_for_gpu(args)
+            if args.emit is not None:
+                raise _MistakeError("--emit is for --target cuda; --stop-after shows the stages of a CPU's kernel")
             if args.run and args.stop_after not in (None, "binary"):
                 raise _MistakeError(f"--run needs a binary, but --stop-after {args.stop_after} makes none")
             if args.threads < 1:
@@ -168,6 +191,47 @@ class ExplainCommand:
             if args.svg is not None:
                 args.svg.write_text(plan.to_svg())
         return code[0]
+
+
+def _compile_for_gpu(args: argparse.Namespace) -> int:
+    if args.run or args.stop_after is not None:
+        raise _MistakeError("--run and --stop-after are for --target cpu; --emit says what to make of a CUDA kernel")
+    target = GPUS[args.arch]
+    plan, kernel = plan_for_gpu(_graph_of(args.file), target)
+    if args.emit == "plan":
+        _emit(plan.explain(), args.output)
+        return 0
+    source = translation_unit(kernel)
+    if args.emit == "source":
+        _emit(source, args.output)
+        return 0
+    try:
+        built = build(source, target.arch)
+    except NvrtcError as error:
+        raise _MistakeError(str(error).splitlines()[0]) from error
+    if args.emit == "ptx":
+        _emit(built.ptx.decode(), args.output)
+    elif args.emit == "cubin":
+        if args.output is None:
+            raise _MistakeError("--emit cubin makes machine code: name a file for it with --output")
+        args.output.write_bytes(built.cubin)
+    else:
+        print(_launch_text(kernel, target))
+        print(
+            f"  {built.registers} registers a thread, {built.spill_bytes} bytes spilled; {len(built.cubin)} bytes of machine code"
+        )
+    return 0
+
+
+def _launch_text(kernel: CudaKernel, target: GpuTarget) -> str:
+    launch = "cooperative, with a grid barrier" if kernel.cooperative else "no grid barrier"
+    return "\n".join(
+        [
+            f"kernel {kernel.symbol} for {target.name} ({target.arch}): {kernel.grid} blocks of {kernel.block} threads, {launch}",
+            f"  {kernel.shared_bytes} bytes of shared memory a block, {kernel.scratch_bytes} bytes of scratch, "
+            f"{len(kernel.tensors)} tensors",
+        ]
+    )
 
 
 def _is_json(path: Path) -> bool:

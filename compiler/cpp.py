@@ -18,7 +18,8 @@ from .ops import STORAGE_TYPE
 from .ops_text import LIBM
 
 
-def _written(nest: NestCode) -> set[int]:
+def written_buffers(nest: NestCode) -> set[int]:
+    """Those of its buffers that the nest's body writes."""
     found: set[int] = set()
 
     def visit(statements: Iterable[Statement]) -> None:
@@ -41,7 +42,7 @@ SHAPED_CONSTANT_BYTES = 128
 def _nest_text(nest: NestCode, name: str, writer: Writer) -> str:
     """The function of one nest, in terms of its own buffers only, so that equal nests have equal text but for
     `name`."""
-    written = _written(nest)
+    written = written_buffers(nest)
     lines = [
         f"static void {name}(void* const* tensors, long long rows, long long rows_per_task, long long first_task, "
         f"long long last_task{', const long long* parameters' if writer.for_many_shapes else ''}) {{"
@@ -97,7 +98,7 @@ def render(kernel: Loops, symbol: str, input_count: int | None = None) -> str:
     }
     lines = [_declarations(writer.functions)]
     lines.extend(
-        _constant_text(symbol, number, data) for number, data in kernel.constants.items() if number not in shaped
+        constant_text(symbol, number, data) for number, data in kernel.constants.items() if number not in shaped
     )
     lines.extend(texts)
     for number, phase in enumerate(kernel.phases):
@@ -114,13 +115,14 @@ def _declarations(functions: set[tuple[str, bool, int]]) -> str:
     return "\n".join(lines)
 
 
-def _constant_text(symbol: str, node: int, data: bytes, shaped: bool = False) -> str:
-    """`shaped`: as a local whose words may differ from shape to shape (decimal: `parametric` takes them for numbers)."""
+def constant_text(symbol: str, node: int, data: bytes, shaped: bool = False, storage: str = "static const") -> str:
+    """A constant as an array of 8-byte words. `shaped`: as a local whose words may differ from shape to shape (decimal:
+    `parametric` takes them for numbers)."""
     padded = data + b"\0" * (-len(data) % 8)
     words = [int.from_bytes(padded[i : i + 8], "little") for i in range(0, len(padded), 8)]
     texts = [f"{word}ull" if shaped else f"{word:#x}ull" for word in words]
     body = ",\n  ".join(", ".join(texts[i : i + 8]) for i in range(0, len(texts), 8))
-    kind = "const" if shaped else "static const"
+    kind = "const" if shaped else storage
     return f"{kind} unsigned long long __attribute__((aligned(64))) {symbol}_constant{node}[] = {{\n  {body}}};"
 
 
@@ -240,7 +242,7 @@ def _entry_text(kernel: Loops, symbol: str, input_count: int | None, shaped: Map
     ]
     if input_count is not None:
         lines.append(f"  const long long* parameters = (const long long*)inputs[{input_count}];\n  {PARAMETERS}")
-        lines.extend("  " + _constant_text(symbol, number, data, shaped=True) for number, data in shaped.items())
+        lines.extend("  " + constant_text(symbol, number, data, shaped=True) for number, data in shaped.items())
     pointers = []
     for buffer in kernel.buffers:
         if buffer.kind is BufferKind.INPUT:
@@ -274,18 +276,6 @@ def _entry_text(kernel: Loops, symbol: str, input_count: int | None, shaped: Map
 
 _HEAD = """
 #define STITCH_EXPORT __attribute__((visibility("default")))
-
-/* An index tensor's element as a position: kept as it is (an unsigned one beyond the range stays out of range), or
-clamped. */ template <class T> STITCH_INLINE long long stitch_index(T value) {
-  const bool above = T(-1) > T(0) && (unsigned long long)value > 0x3fffffffffffffffull;
-  return above ? 0x3fffffffffffffffll : (long long)value;
-}
-template <class T> STITCH_INLINE long long stitch_clamp_index(T value, long long high) {
-  const long long index = stitch_index(value);
-  return index < 0 ? 0 : index > high ? high : index;
-}
-STITCH_INLINE long long stitch_floor_divide(long long a, long long b) { return a / b - (a % b < 0); }
-STITCH_INLINE long long stitch_floor_modulo(long long a, long long b) { return a % b + (a % b < 0 ? b : 0); }
 """
 
 

@@ -203,7 +203,7 @@ class Writer:
         element = f"b{statement.buffer}[{index_text(statement.index)}]"
         value = statement.value
         if statement.kind != "replace":
-            old = load_text(statement.dtype, element)
+            old = f"({REGISTER_TYPE[statement.dtype]}){load_text(statement.dtype, element)}"
             value = round_text(statement.dtype, cpp_combine(statement.kind, statement.dtype, old, value))
         return f"{element} = {store_text(statement.dtype, value)};"
 

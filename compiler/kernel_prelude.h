@@ -6,7 +6,9 @@
 #ifndef STITCHFLEET_KERNEL_PRELUDE_H_
 #define STITCHFLEET_KERNEL_PRELUDE_H_
 
+#ifndef STITCH_INLINE /* cuda_prelude.h has its own */
 #define STITCH_INLINE static inline __attribute__((always_inline, unused))
+#endif
 
 typedef unsigned short StitchHalfBits;
 
@@ -160,7 +162,7 @@ extern "C" STITCH_SIMD_expf float expf(float) noexcept;
 extern "C" STITCH_SIMD_tanhf float tanhf(float) noexcept;
 #endif
 
-#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(STITCH_CUDA)
 STITCH_INLINE float stitch_multiply_add(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 #else
 STITCH_INLINE float stitch_multiply_add(float a, float b, float c) { return a * b + c; }
@@ -255,6 +257,21 @@ template <class T> STITCH_INLINE T stitch_count_leading_zeros(T value) {
   return value == T(0) ? T(StitchInteger<T>::width)
                        : T(__builtin_clzll((unsigned long long)U(value)) - (64 - StitchInteger<T>::width));
 }
+
+/* ---- positions -------------------------------------------------------------------------------------------------------------- */
+
+/* An index tensor's element as a position: kept as it is (an unsigned one beyond the range stays out of range), or clamped. */
+template <class T> STITCH_INLINE long long stitch_index(T value) {
+  const bool above = T(-1) > T(0) && (unsigned long long)value > 0x3fffffffffffffffull;
+  return above ? 0x3fffffffffffffffll : (long long)value;
+}
+template <class T> STITCH_INLINE long long stitch_clamp_index(T value, long long high) {
+  const long long index = stitch_index(value);
+  return index < 0 ? 0 : index > high ? high : index;
+}
+STITCH_INLINE long long stitch_floor_divide(long long a, long long b) { return a / b - (a % b < 0); }
+STITCH_INLINE long long stitch_floor_modulo(long long a, long long b) { return a % b + (a % b < 0 ? b : 0); }
+
 /* ---- random numbers ---------------------------------------------------------------------------------------------------------
  * The Philox 4x32-10 stream of `key` from the 128-bit counter (low, high) on; ops_numpy.philox says whose and in which order. */
 
@@ -340,6 +357,7 @@ STITCH_INLINE void stitch_philox_blocks(StitchWide key, StitchWide low, StitchWi
 }
 #endif
 
+#ifndef STITCH_CUDA
 /* Words `index` to `index` + count - 1, somewhere in `room`, which has room for 4 * 16 + 4 more. Returns where they are. */
 static __attribute__((noinline, unused)) const unsigned* stitch_philox_words(unsigned* room, long long count, StitchWide key,
                                                                              StitchWide low, StitchWide high, StitchWide index) {
@@ -359,6 +377,8 @@ static __attribute__((noinline, unused)) const unsigned* stitch_philox_words(uns
   }
   return room + skipped;
 }
+#endif
+
 /* Wrapping; a negative exponent gives the integer part of the true power: 1 and -1 to themselves, others 0 (0 too, as XLA). */
 template <class T> STITCH_INLINE T stitch_integer_power(T base, T exponent) {
   if (StitchInteger<T>::is_signed && exponent < T(0)) {

@@ -13,7 +13,7 @@ from .plan import Plan
 from .plan_access import Apply, Request, Trace, sources
 from .plan_index import Var
 from .schemes import Nest
-from .targets import CpuTarget
+from .targets import Target
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Context:
         return self.plan.graph
 
     @property
-    def target(self) -> CpuTarget:
+    def target(self) -> Target:
         return self.plan.target
 
     @property

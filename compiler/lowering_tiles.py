@@ -14,7 +14,7 @@ from .graph import Graph
 from .lowering_context import slice_cost
 from .plan_access import Apply, Choose, Request, Trace, sources
 from .plan_index import Index, Var, linear
-from .targets import CpuTarget
+from .targets import Target
 
 KEEP_LIGHT_OPS = 6  # recomputing this many ops costs more than a store to and a load from L1
 
@@ -74,7 +74,7 @@ def plan_tiles(
     tiles: Tiles,
     visits: Sequence[Visit],
     loop_variables: frozenset[Var],
-    target: CpuTarget,
+    target: Target,
     declare: Callable[[int, int], str],
 ) -> None:
     """Decides what is kept, in `tiles.kept`. `declare(node, size)` makes a local array for a node and names it."""

@@ -23,7 +23,7 @@ from .graph import Graph, Shape, WindowDimension
 from .groups import is_reduction
 from .plan_access import Request, attribute, integers
 from .plan_index import Bound, Digit, Index, Var, guard_of, linear, unravel
-from .targets import CpuTarget
+from .targets import Target
 
 SPACE_VARIABLE = "u"
 
@@ -314,7 +314,7 @@ def boundaries(flats: Iterable[Index], variable: Var) -> set[int]:
     return found - {1, variable.extent}
 
 
-def reduction_is_legal(graph: Graph, segment: Segment, mapping: RowMap, target: CpuTarget) -> str | None:
+def reduction_is_legal(graph: Graph, segment: Segment, mapping: RowMap, target: Target) -> str | None:
     """Why a reduction cannot run under `mapping`, or None: rows must be all kept or all reduced digits; a variadic
     reduction keeps its order, so it never spans rows; what one task accumulates must fit a tile; what a row leaves
     must be one slice of the result."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from .graph import Graph
 from .mapping import Part, RowMap, Segment, SegmentKind, boundaries, divisor_near, row_map, side_by_side, top_rows
 from .plan_index import Index
-from .targets import CpuTarget
+from .targets import Target
 
 MIN_ROW: int = 64  # elements of a row below which starting it costs more than its work
 MIN_ROWS: int = 8  # rows below which a nest cannot keep a machine's cores busy
@@ -18,7 +18,7 @@ LONG_ROW: int = 8192  # elements above which an element-wise row is cut, so that
 
 
 def choose(
-    graph: Graph, segment: Segment, flats: Sequence[Index], target: CpuTarget, kin: Callable[[], set[int]] = set
+    graph: Graph, segment: Segment, flats: Sequence[Index], target: Target, kin: Callable[[], set[int]] = set
 ) -> RowMap:
     """The mapping of a segment that starts a nest. `flats` are the positions, in terms of its linear element, of what
     it reads. `kin`: where the segments that may join it take their elements apart; asked for where it does not itself."""
@@ -51,7 +51,7 @@ def _choose_elementwise(size: int, cuts: set[int]) -> RowMap:
 
 
 def _reduction_maps(
-    segment: Segment, splittable: bool, together: int | None, target: CpuTarget
+    segment: Segment, splittable: bool, together: int | None, target: Target
 ) -> Iterator[RowMap | None]:
     """Mappings for a reduction, best first. The last one, one row per result element, is always possible. together: of a
     reduce_window, how many neighbouring results can share a row."""

@@ -58,7 +58,7 @@ from .selfcheck import (
     parts_of,
 )
 from .spec import verify_if_asked
-from .targets import CPU, CpuTarget
+from .targets import CPU, Target
 from .toolchain import CompilerMissingError, Toolchain, ToolchainError, find_toolchain, vector_symbols
 
 UNIT_KERNELS: Final = 16
@@ -96,7 +96,7 @@ class Stage:
     text: Callable[[object], str]
 
 
-def stages(target: CpuTarget = CPU, symbol: str = "stitch_kernel") -> tuple[Stage, ...]:
+def stages(target: Target = CPU, symbol: str = "stitch_kernel") -> tuple[Stage, ...]:
     """The pure stages in order, graph first; each takes the result of the one before."""
 
     def as_graph(value: object) -> Graph:
@@ -209,7 +209,7 @@ def compile_graphs(
     cache: KernelCache,
     toolchain: Toolchain | None = None,
     check: CheckOptions | None = None,
-    target: CpuTarget = CPU,
+    target: Target = CPU,
 ) -> list[CompileOutcome]:
     """One outcome per request, in order. Kernels that the cache has are taken from there; the others are built,
     checked, added."""
@@ -287,7 +287,7 @@ def _front(
     request: Request,
     cache: KernelCache,
     toolchain: Toolchain,
-    target: CpuTarget,
+    target: Target,
     families: Families,
 ) -> CacheEntry | _Unit:
     key = entry_key(request.graph, toolchain)

@@ -16,7 +16,7 @@ from .plan_access import TraceTooLargeError
 from .plan_cost import LANE_ALIGNMENT, NestCost, nest_cost
 from .plan_normal import normalise
 from .schemes import Nest, Placement, place_all
-from .targets import CPU, CpuTarget
+from .targets import CPU, GpuTarget, Target
 
 MAX_REPLANS = 64  # nodes that may be taken out of line before planning is given up (never seen above 9)
 
@@ -28,7 +28,7 @@ class Plan:
     that computes them."""
 
     graph: Graph
-    target: CpuTarget
+    target: Target
     candidates: Mapping[int, Candidate]
     groups: tuple[Group, ...]
     placement: Placement
@@ -93,7 +93,7 @@ class Plan:
         return Buffer(BufferKind.SCRATCH, segment.node, dtype, self.tasks_of(nest) * row.element_count, "partial")
 
     def rows_per_task(self, nest: Nest) -> int:
-        if nest.number in self.families:
+        if nest.number in self.families and not isinstance(self.target, GpuTarget):
             cost = self.costs[nest.number].one_core_ns / nest.rows
             return max(1, round(self.target.task_ns / cost / LANE_ALIGNMENT)) * LANE_ALIGNMENT
         return self.costs[nest.number].rows_per_task
@@ -125,7 +125,7 @@ class Plan:
         return self.explain()
 
 
-def plan_graph(graph: Graph, target: CpuTarget = CPU) -> Plan:
+def plan_graph(graph: Graph, target: Target = CPU) -> Plan:
     """Plans one kernel for the whole of `graph`. A node whose inlining would multiply work is taken out of line and all
     is planned again, so that every graph has a plan."""
     simple = normalise(graph)
@@ -168,7 +168,7 @@ def _homes(plan: Plan, reduced: Reduction) -> Mapping[int, Family] | None:
     return found
 
 
-def _plan_graph(simple: Graph, target: CpuTarget, apart: Mapping[int, int]) -> Plan:
+def _plan_graph(simple: Graph, target: Target, apart: Mapping[int, int]) -> Plan:
     forced: set[int] = set()
     for _ in range(MAX_REPLANS):
         candidates = find_candidates(simple, forced)

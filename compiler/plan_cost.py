@@ -11,7 +11,7 @@ from .ops import OPS, Cost
 from .plan_access import Apply, trace
 from .plan_index import Index
 from .schemes import Nest, Placement, mapped_roots, within
-from .targets import CpuTarget
+from .targets import GpuTarget, Target
 
 LANE_ALIGNMENT = 64
 """Rows that are lanes are cut at multiples of the widest vector, so that an element is computed by vector code or, at
@@ -31,7 +31,7 @@ class NestCost(NamedTuple):
     rows_per_task: int
 
 
-def nest_cost(graph: Graph, placement: Placement, nest: Nest, target: CpuTarget) -> NestCost:
+def nest_cost(graph: Graph, placement: Placement, nest: Nest, target: Target) -> NestCost:
     """The cost of `nest`: traffic over the core's bandwidth plus arithmetic plus the start of each row. Additive,
     because on one core without software prefetch the two overlap little for rows that fit L1."""
     read: dict[int, int] = {}
@@ -66,9 +66,11 @@ def nest_cost(graph: Graph, placement: Placement, nest: Nest, target: CpuTarget)
     return NestCost(sum(read.values()), written, light, expensive, time, rows_per_task)
 
 
-def _rows_per_task(nest: Nest, time_ns: float, partial: bool, target: CpuTarget) -> int:
+def _rows_per_task(nest: Nest, time_ns: float, partial: bool, target: Target) -> int:
     if any(segment.kind is SegmentKind.SCATTER for segment, _ in nest.placed):
         return max(nest.rows, 1)
+    if isinstance(target, GpuTarget):
+        return _rows_per_group(nest, partial, target)
     wanted = MIN_PARTIAL_NS if partial else target.task_ns
     tasks = max(1, min(nest.rows, int(time_ns / wanted)))
     if partial:
@@ -77,3 +79,14 @@ def _rows_per_task(nest: Nest, time_ns: float, partial: bool, target: CpuTarget)
     if rows < nest.rows and max(mapping.inner for _, mapping in nest.placed) <= target.unroll_row:
         rows = -(-rows // LANE_ALIGNMENT) * LANE_ALIGNMENT
     return max(rows, 1)
+
+
+def _rows_per_group(nest: Nest, partial: bool, target: GpuTarget) -> int:
+    """On a GPU a task is one group of threads at work: as many as the device holds, where each leaves partial results (AStitch's
+    vertical packing); else one row, or one flat stretch of a block's threads."""
+    longest = max(mapping.inner for _, mapping in nest.placed)
+    flat = longest == 1 or (longest <= target.unroll_row and nest.rows >= 4 * target.lanes)
+    least = target.block * target.flat_per_thread if flat else 1
+    if not partial:
+        return least
+    return max(least, -(-nest.rows // target.partial_tasks))

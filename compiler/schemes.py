@@ -37,7 +37,7 @@ from .mapping_choice import MIN_ROWS, choose
 from .ops import OPS, Cost
 from .plan_access import Apply, Request, Trace, trace
 from .plan_index import Index, Var, linear, unravel
-from .targets import CpuTarget
+from .targets import Target
 
 ROW = "r"
 WITHIN = "k"
@@ -118,7 +118,7 @@ class Placer:
         graph: Graph,
         candidates: Mapping[int, Candidate],
         groups: Iterable[Group],
-        target: CpuTarget,
+        target: Target,
         apart: Mapping[int, int],
     ) -> None:
         self.graph = graph
@@ -401,7 +401,7 @@ def place_all(
     graph: Graph,
     candidates: Mapping[int, Candidate],
     groups: Iterable[Group],
-    target: CpuTarget,
+    target: Target,
     apart: Mapping[int, int] | None = None,
 ) -> Placement:
     """All segments of the graph in nests; those of `apart` share one only with the ones of their own number there.

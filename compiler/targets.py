@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class CpuTarget:
-    """A CPU and the thread pool that its kernels run on.
+class Target:
+    """What every planner decision asks of a device; the defaults are the CPU's and its thread pool's.
 
     Nothing here may depend on how many threads a job has: the partition of a reduction, and with it the result to the
     last bit, follows from shapes alone.
@@ -43,4 +43,64 @@ class CpuTarget:
     unroll_row: int = 8
 
 
-CPU = CpuTarget()
+CPU = Target()
+
+
+@dataclass(frozen=True)
+class GpuTarget(Target):
+    """A CUDA device, after its data sheet and the CUDA C programming guide's table of compute capabilities.
+
+    Here a row belongs to a group of threads, a power of two of them: part of a warp for short rows, a block for long ones; a task
+    is what one group does; a tile lies in shared memory.
+    """
+
+    arch: str = "sm_70"
+    multiprocessors: int = 80
+    threads_per_multiprocessor: int = 2048
+    blocks_per_multiprocessor: int = 32
+    registers_per_multiprocessor: int = 65536
+    shared_bytes_per_multiprocessor: int = 96 * 1024
+    shared_bytes_per_block: int = 48 * 1024
+    # Threads of a block, for all nests of a kernel: its barriers are the cheaper the fewer warps wait, and long rows still fill it.
+    block: int = 256
+    # Registers of a thread that the grid is sized for (AStitch section 4.5: assume, relax, apply).
+    assumed_registers: int = 64
+    # Elements of a row that a thread of a warp takes before the row gets a whole block.
+    row_per_thread: int = 8
+    # Elements that a thread of a flat loop takes.
+    flat_per_thread: int = 4
+
+    def blocks_at_once(self, shared_bytes: int, registers: int | None = None) -> int:
+        """Blocks that are co-resident on the device with `shared_bytes` of shared memory each and `registers` of each thread (CUDA
+        occupancy calculator: registers are given to warps in units of 256, and 1 KiB of shared memory to the system)."""
+        warps = -(-self.block // 32)
+        by_registers = self.registers_per_multiprocessor // (
+            -(-(registers or self.assumed_registers) * 32 // 256) * 256 * warps
+        )
+        by_shared = self.shared_bytes_per_multiprocessor // (shared_bytes + 1024)
+        by_threads = self.threads_per_multiprocessor // self.block
+        return self.multiprocessors * min(by_threads, by_registers, by_shared, self.blocks_per_multiprocessor)
+
+
+def _gpu(name: str, arch: str, multiprocessors: int, gb_per_second: int, shared_kib: int, threads: int) -> GpuTarget:
+    """A row of the table of devices. A row of a nest costs nothing to start there; a tile is in shared memory."""
+    return GpuTarget(
+        name=name,
+        arch=arch,
+        multiprocessors=multiprocessors,
+        bytes_per_ns=gb_per_second,
+        threads_per_multiprocessor=threads,
+        blocks_per_multiprocessor=16 if threads == 1024 else 32,
+        shared_bytes_per_multiprocessor=shared_kib * 1024,
+        partial_tasks=2 * multiprocessors,
+        tile_bytes=32 * 1024,
+        row_ns=0.0,
+    )
+
+
+V100 = _gpu("v100", "sm_70", 80, 900, 96, 2048)
+T4 = _gpu("t4", "sm_75", 40, 320, 64, 1024)
+A100 = _gpu("a100", "sm_80", 108, 1555, 164, 2048)
+H200 = _gpu("h200", "sm_90", 132, 4800, 228, 2048)
+GPUS = {target.arch: target for target in (V100, T4, A100, H200)}
+"""By the architecture that a kernel is built for."""

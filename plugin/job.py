@@ -34,8 +34,8 @@ GENERATIONS = 4
 VERIFY_PATIENCE = 10
 """Most steps of the verify phase, as a multiple of those that a kernel needs."""
 SWIFT_COMPILE_STEPS = 2
-"""Where the kernels are there after so many steps of the compile phase (they were in the cache), no baseline delays them: the saving is
-estimated from the pairs of blocks that follow."""
+"""Where the kernels are there after so many steps of the compile phase (they were in the cache), no baseline delays them: the saving
+is estimated from the pairs of blocks that follow."""
 JUDGED_PAIRS = 24
 """Latest pairs by which it is decided whether stitching pays."""
 

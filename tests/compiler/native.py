@@ -18,11 +18,11 @@ from stitchfleet.compiler.lowering import lower
 from stitchfleet.compiler.pipeline import describe
 from stitchfleet.compiler.plan import plan_graph
 from stitchfleet.compiler.selfcheck import run_apart, same_bits
-from stitchfleet.compiler.targets import CPU, CpuTarget
+from stitchfleet.compiler.targets import CPU, Target
 from stitchfleet.compiler.toolchain import Toolchain, find_toolchain
 
 # Everything parallel that can be, tiny tiles and tasks: small graphs then take the paths of large ones.
-STRESS = CpuTarget(
+STRESS = Target(
     name="stress", serial_below_ns=0, task_ns=1, row_ns=1.0, tile_bytes=1024, lanes=8, unroll_row=4, partial_tasks=5
 )
 
@@ -47,7 +47,7 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="stitchfleet-test-")
 
 
-def build_all(graphs: Sequence[Graph], target: CpuTarget = CPU, unit: int = 32) -> Iterator[Built]:
+def build_all(graphs: Sequence[Graph], target: Target = CPU, unit: int = 32) -> Iterator[Built]:
     """All graphs as kernels, `unit` of them to a translation unit."""
     folder = Path(tempfile.mkdtemp(dir=_folder().name))
     for start in range(0, len(graphs), unit):

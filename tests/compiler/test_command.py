@@ -196,3 +196,47 @@ def test_a_folder_that_is_no_bundle_is_a_mistake(
     error = capsys.readouterr().err
     assert expected in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("emitted", "expected"),
+    [
+        ("plan", "intermediates written to memory: 0 bytes"),
+        ("source", 'extern "C" __global__'),
+        ("ptx", ".target sm_80"),
+    ],
+)
+def test_a_cuda_kernel_is_made_without_a_gpu(
+    softmax: Path, capsys: pytest.CaptureFixture[str], emitted: str, expected: str
+) -> None:
+    assert _run(CompileCommand(), softmax, "--target", "cuda", "--arch", "sm_80", "--emit", emitted) == 0
+    assert expected in capsys.readouterr().out
+
+
+def test_a_cuda_kernels_machine_code_goes_to_a_file(
+    softmax: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cubin = tmp_path / "softmax.cubin"
+    assert _run(CompileCommand(), softmax, "--target", "cuda", "--emit", "cubin", "--output", cubin) == 0
+    assert cubin.read_bytes()[:4] == b"\x7fELF"
+    assert _run(CompileCommand(), softmax, "--target", "cuda") == 0
+    told = capsys.readouterr().out
+    assert "for h200 (sm_90)" in told
+    assert "registers a thread, 0 bytes spilled" in told
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("--target", "cuda", "--emit", "cubin"), "--emit cubin makes machine code: name a file for it with --output"),
+        (("--target", "cuda", "--run"), "--run and --stop-after are for --target cpu"),
+        (("--emit", "ptx"), "--emit is for --target cuda"),
+    ],
+)
+def test_what_does_not_go_together_is_one_line(
+    softmax: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], line: str
+) -> None:
+    assert _run(CompileCommand(), softmax, *words) == 2
+    told = capsys.readouterr().err
+    assert line in told
+    assert told.count("\n") == 1

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from stitchfleet.compiler.graph import Graph
 from stitchfleet.compiler.judge import Regime, judge, random_inputs
-from stitchfleet.compiler.targets import CPU, CpuTarget
+from stitchfleet.compiler.targets import CPU, Target
 
 from .library import LIBRARY, Maker, adam, gelu, layer_norm_gradient, softmax
 from .native import STRESS, Built, build_all, complaint, toolchain
@@ -75,7 +75,7 @@ def collect(count: int, max_ops: int, number: int) -> list[Graph]:
     return found
 
 
-def _disagreements(made: list[Graph], target: CpuTarget) -> list[str]:
+def _disagreements(made: list[Graph], target: Target) -> list[str]:
     found = []
     for number, built in enumerate(build_all(made, target)):
         for regime in (Regime.NORMAL, Regime.SPECIAL):

@@ -1,0 +1,300 @@
+"""CUDA C of a kernel: one `__global__` function for a whole stitch op, whatever phases it has.
+
+    blocks of the grid       take the phase's work in turn, a block's worth at a time (AStitch's vertical packing)
+    a block's worth          one task of each of its groups of threads (horizontal packing); nests of a phase lie end to end
+    a group                  1 to 32 threads of a warp, or the whole block, by the length of the nest's rows
+    between phases           all blocks wait for each other: a grid barrier, so the grid must be co-resident (cooperative launch)
+
+The result depends on shapes alone: neither on the grid's size nor on the order in which blocks run. The text is what NVRTC compiles
+(`translation_unit`), and what an emulator can execute on any machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from importlib import resources
+
+from . import loops
+from .cpp import constant_text, written_buffers
+from .cuda_text import REDUCE_BYTES, THREAD, CudaWriter, is_dealt
+from .graph import Graph
+from .loops import Buffer, BufferKind, Loop, Loops, NestCode, Statement
+from .lowering import lower
+from .ops import STORAGE_TYPE
+from .plan import Plan, plan_graph
+from .targets import GpuTarget
+
+MOST_PARAMETERS = 400
+"""Pointers that go into a launch's parameters (4 KiB in all); beyond that a table of them in memory."""
+WARP = 32
+
+
+class CudaError(ValueError):
+    """A kernel that cannot be one of CUDA; the text is the line for the user."""
+
+
+@dataclass(frozen=True)
+class CudaKernel:
+    """A kernel's text and how to launch it.
+
+    tensors: the buffers whose addresses it takes, in order: inputs and outputs, then (None) the scratch memory if it needs any.
+    blocks: a block's worth of work in the largest phase; a larger grid has idle blocks. cooperative: it has a grid barrier: the
+    grid must not exceed what is co-resident, and `semaphore` is used.
+    """
+
+    symbol: str
+    text: str
+    block: int
+    blocks: int
+    shared_bytes: int
+    scratch_bytes: int
+    tensors: tuple[Buffer | None, ...]
+    cooperative: bool
+    target: GpuTarget
+
+    @property
+    def by_table(self) -> bool:
+        """Whether the addresses are in memory rather than among the launch's parameters."""
+        return len(self.tensors) > MOST_PARAMETERS
+
+    @property
+    def grid(self) -> int:
+        """Blocks to launch: all at once where they must be, else one for each block's worth."""
+        return min(self.blocks, self.target.blocks_at_once(self.shared_bytes)) if self.cooperative else self.blocks
+
+
+@dataclass(frozen=True)
+class _Nest:
+    """One nest's function. `groups`: of a block; `blocks`: a block's worths of work."""
+
+    code: NestCode
+    threads: int
+    name: str
+    text: str
+    shared_bytes: int
+
+    def blocks(self, block: int) -> int:
+        groups = block // self.threads
+        return -(-self.code.tasks // groups)
+
+
+def plan_for_gpu(graph: Graph, target: GpuTarget, symbol: str = "") -> tuple[Plan, CudaKernel]:
+    """Plans and renders the one kernel for all of `graph`; where its tiles overflow shared memory, it is planned again with smaller
+    ones, so that values move from tiles to memory (AStitch section 4.4: demotion). Raises CudaError."""
+    symbol = symbol or f"stitch_{graph.digest[:12]}"
+    smaller = target
+    while True:
+        plan = plan_graph(graph, smaller)
+        kernel = render(lower(plan), symbol, target)
+        if kernel.shared_bytes <= target.shared_bytes_per_block:
+            return plan, kernel
+        if smaller.tile_bytes <= 256:
+            raise CudaError(
+                f"{graph.name}: needs {kernel.shared_bytes} bytes of shared memory in a block, {target.name} has "
+                f"{target.shared_bytes_per_block}"
+            )
+        smaller = replace(smaller, tile_bytes=smaller.tile_bytes // 2)
+
+
+def threads_of(nest: NestCode, target: GpuTarget) -> int:
+    """Threads of a group: as many as its longest dealt-out loop keeps busy, a block where a warp would take too long over it."""
+    longest = max(_dealt_extents(nest.body), default=1)
+    if longest > WARP * target.row_per_thread:
+        return target.block
+    threads = 1
+    while threads < min(WARP, longest):
+        threads *= 2
+    return threads
+
+
+def _dealt_extents(body: tuple[Statement, ...]) -> Iterator[int]:
+    """Iterations that each dealt-out loop has in one go. A loop over a task's rows has all of the task's."""
+    for statement in body:
+        if isinstance(statement, Loop) and is_dealt(statement):
+            yield 1 << 30 if statement.bounds else statement.extent
+        elif isinstance(statement, Loop | loops.Blocks | loops.If):
+            yield from _dealt_extents(statement.body)
+
+
+def render(kernel: Loops, symbol: str, target: GpuTarget) -> CudaKernel:
+    """The kernel's text, without the common head."""
+    tensors = _tensors(kernel)
+    places = {buffer: number for number, buffer in enumerate(tensors)}
+    functions: dict[str, str] = {}
+    phases: list[list[_Nest]] = []
+    for phase in kernel.phases:
+        nests = []
+        for code in phase.nests:
+            threads = threads_of(code, target)
+            writer = CudaWriter(code, threads)
+            neutral = _nest_text(code, threads, target, writer)
+            name = functions.setdefault(neutral, f"{symbol}_nest{len(functions)}")
+            nests.append(_Nest(code, threads, name, neutral, _shared_of(writer, threads, target)))
+        phases.append(nests)
+    lines = [
+        constant_text(symbol, number, data, storage="static __device__ const")
+        for number, data in kernel.constants.items()
+    ]
+    by_table = len(tensors) > MOST_PARAMETERS
+    held = "void* const* p" if by_table else f"void* p[{max(1, len(tensors))}]"
+    lines.append(f"struct {symbol}_Tensors {{ {held}; }};")
+    lines.extend(text.replace("NEST(", f"{name}(", 1) for text, name in functions.items())
+    tables: dict[int, str] = {}
+    for nest in (nest for nests in phases for nest in nests if nest.code.instances):
+        table = f"{symbol}_table{len(tables)}"
+        lines.append(_table_text(nest.code, table, places))
+        tables[id(nest.code)] = table
+    lines.append(_entry_text(kernel, symbol, target, phases, places, tables))
+    return CudaKernel(
+        symbol,
+        "\n\n".join(lines) + "\n",
+        target.block,
+        max((sum(nest.blocks(target.block) for nest in nests) for nests in phases), default=1),
+        max((nest.shared_bytes for nests in phases for nest in nests), default=0),
+        kernel.scratch_bytes,
+        tensors,
+        len(phases) > 1,
+        target,
+    )
+
+
+def _tensors(kernel: Loops) -> tuple[Buffer | None, ...]:
+    given = [b for b in kernel.buffers if b.kind in (BufferKind.INPUT, BufferKind.OUTPUT)]
+    ordered = sorted(given, key=lambda b: (b.kind is BufferKind.OUTPUT, b.number))
+    return (*ordered, None) if kernel.scratch_bytes else tuple(ordered)
+
+
+def _shared_of(writer: CudaWriter, threads: int, target: GpuTarget) -> int:
+    groups = target.block // threads
+    return groups * writer.shared_bytes + (REDUCE_BYTES if writer.reduces and threads > WARP else 0)
+
+
+def _nest_text(nest: NestCode, threads: int, target: GpuTarget, writer: CudaWriter) -> str:
+    """The function of one nest: one block's worth of its tasks, in terms of its own buffers."""
+    written = written_buffers(nest)
+    parameters = ", ".join(f"void* p{number}" for number in range(len(nest.buffers)))
+    many = bool(nest.instances)
+    extent = "const long long first_row, const long long last_row" if many else "const long long work"
+    lines = [f"static __device__ __forceinline__ void NEST({parameters}, {extent}) {{"]
+    for number, buffer in enumerate(nest.buffers):
+        elements = buffer.elements if not many or buffer.elements == 1 else "last_row"
+        fixed = number not in written and number not in nest.may_alias and buffer.kind is BufferKind.INPUT
+        macro = "STITCH_GLOBAL_CONST" if fixed else "STITCH_GLOBAL"
+        lines.append(f"  {macro}({STORAGE_TYPE[buffer.dtype]}, b{number}, p{number}, {elements});")
+    groups = target.block // threads
+    body = list(writer.body(nest.body, 1))
+    if threads < target.block:
+        lines.append(f"  const int {THREAD} = threadIdx.x % {threads}, group = threadIdx.x / {threads};")
+    else:
+        lines.append(f"  const int {THREAD} = threadIdx.x;")
+    if writer.shared_bytes:
+        offset = f"group * {writer.shared_bytes}" if groups > 1 else "0"
+        lines.append(f"  const int group_shared = {offset};")
+    if writer.reduces:
+        lines.append(f"  const int reduce_shared = {groups * writer.shared_bytes};")
+    if many:
+        return "\n".join([*lines, *body, "}"])
+    lines.append(f"  const long long task = work{f' * {groups} + group' if groups > 1 else ''};")
+    if groups > 1:
+        lines.append(f"  if (task >= {nest.tasks}) return;")
+    lines.append(f"  const long long first_row = task * {nest.rows_per_task};")
+    clip = f"first_row + {nest.rows_per_task} < {nest.rows} ? first_row + {nest.rows_per_task} : {nest.rows}"
+    lines.append(f"  const long long last_row = {clip};")
+    return "\n".join([*lines, *body, "}"])
+
+
+def _entry_text(
+    kernel: Loops,
+    symbol: str,
+    target: GpuTarget,
+    phases: list[list[_Nest]],
+    places: Mapping[Buffer | None, int],
+    tables: Mapping[int, str],
+) -> str:
+    lines = [
+        f'extern "C" __global__ void __launch_bounds__({target.block})\n'
+        f"{symbol}(const __grid_constant__ {symbol}_Tensors tensors, unsigned* semaphore) {{"
+    ]
+
+    def pointer(buffer: Buffer) -> str:
+        if buffer.kind is BufferKind.CONSTANT:
+            return f"(void*){symbol}_constant{buffer.number}"
+        if buffer.kind is BufferKind.SCRATCH:
+            return f"(char*)tensors.p[{places[None]}] + {kernel.scratch_offsets[buffer]}"
+        return f"tensors.p[{places[buffer]}]"
+
+    for number, nests in enumerate(phases):
+        if number:
+            lines.append("  stitch_grid_barrier(semaphore);")
+        total = sum(nest.blocks(target.block) for nest in nests)
+        lines.append(f"  for (long long work = blockIdx.x; work < {total}; work += gridDim.x) {{")
+        start = 0
+        for nest in nests:
+            end = start + nest.blocks(target.block)
+            test = f"if (work < {end}) " if end < total else ""
+            lines.append(f"    {'else ' if start else ''}{test}{{")
+            if nest.code.instances:
+                lines.extend(_instances_text(nest, start, pointer, tables[id(nest.code)]))
+            else:
+                arguments = ", ".join(pointer(buffer) for buffer in nest.code.buffers)
+                lines.append(f"      {nest.name}({arguments}, work{f' - {start}' if start else ''});")
+            lines.append("    }")
+            start = end
+        if any(nest.shared_bytes for nest in nests):
+            lines.append("    __syncthreads();")  # the next work takes the same shared memory
+        lines.append("  }")
+    lines.append("}")
+    return "\n".join(lines)
+
+
+def _instances_text(nest: _Nest, start: int, pointer: Callable[[Buffer], str], table: str) -> Iterator[str]:
+    """A family of components end to end: a block's worth is a stretch of their rows, which may hold several small ones. `table`:
+    the array that says where each begins and what it works on."""
+    code = nest.code
+    width = len(code.buffers)
+    yield f"      const long long begin = (work - {start}) * {code.rows_per_task};"
+    yield f"      const long long end = begin + {code.rows_per_task};"
+    yield f"      int one = 0, above = {len(code.instances)};"  # the last that begins at or before `begin`
+    yield "      while (above - one > 1) {"
+    yield "        const int middle = (one + above) / 2;"
+    yield f"        if ({table}[middle].start <= begin) one = middle;"
+    yield "        else above = middle;"
+    yield "      }"
+    yield f"      for (; one < {len(code.instances)} && {table}[one].start < end; ++one) {{"
+    yield f"        const long long start = {table}[one].start, rows = {table}[one].rows;"
+    yield "        const long long from = begin > start ? begin - start : 0;"
+    yield "        const long long to = end - start < rows ? end - start : rows;"
+    columns = [[one.buffers[k] for one in code.instances] for k in range(width)]
+    arguments = []
+    for k, column in enumerate(columns):
+        same = all(buffer == column[0] for buffer in column)
+        arguments.append(pointer(column[0]) if same else f"tensors.p[{table}[one].tensors[{k}]]")
+    yield f"        if (from < to) {nest.name}({', '.join(arguments)}, from, to);"
+    yield "      }"
+
+
+def _table_text(nest: NestCode, table: str, places: Mapping[Buffer | None, int]) -> str:
+    """Where each of a family's components begins, how many rows it has, and its tensors. Raises CudaError."""
+    rows = []
+    for one in nest.instances:
+        numbers = [places.get(buffer, -1) for buffer in one.buffers]
+        rows.append(f"  {{{one.start}, {one.rows}, {{{', '.join(map(str, numbers))}}}}},")
+    for k in range(len(nest.buffers)):
+        column = [one.buffers[k] for one in nest.instances]
+        if any(buffer not in places for buffer in column) and any(buffer != column[0] for buffer in column):
+            raise CudaError("components of one family that work on different constants or intermediates")
+    width = len(nest.buffers)
+    head_text = f"static __device__ const struct {{ long long start, rows; int tensors[{width}]; }} {table}[] = {{"
+    return "\n".join([head_text, *rows, "};"])
+
+
+def head() -> str:
+    """What the text of every compilation begins with."""
+    files = resources.files(__package__)
+    return "\n".join((files / name).read_text() for name in ("cuda_prelude.h", "kernel_prelude.h"))
+
+
+def translation_unit(kernel: CudaKernel) -> str:
+    """The whole text of a compilation."""
+    return "\n".join([head(), kernel.text])

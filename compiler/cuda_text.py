@@ -1,0 +1,256 @@
+"""CUDA text of a nest's body: the same loops as for the CPU, done by a group of threads.
+
+    Loop SIMD or LANES      its iterations are dealt out to the group's threads: thread n takes n, n + T, n + 2T, ...
+    every other statement   all threads of the group do it alike, on registers of their own
+    a write there           thread 0 does it
+    Collapse                the threads' accumulators combined by shuffles, and by shared memory where the group is a block
+
+A local array that dealt-out iterations touch is in shared memory; one that only the statements around them touch is each thread's
+own. After a statement that touches what threads share (such an array, or memory that the nest both writes and reads), the group's
+threads wait for each other, unless each thread only ever touches elements of its own (`_owned`): so what one wrote is there for
+the others, and nothing is overwritten that another has yet to read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from . import loops
+from .cpp_text import Writer, guard_text, index_text, is_wide_variable
+from .graph import DType
+from .loops import Local, Loop, LoopKind, NestCode, Statement
+from .ops import REGISTER_TYPE, literal_text
+from .ops_numpy import reduce_identity
+from .ops_text import cpp_combine
+from .plan_index import Index, Var
+
+THREAD = "thread"
+"""The thread's number in its group, in generated text."""
+SHARED_ALIGNMENT = 16
+REDUCE_BYTES = 32 * 8
+"""Shared memory of a reduction over a block: one value of at most 8 bytes of each warp."""
+
+
+@dataclass
+class _Use:
+    """How a local is used: by dealt-out loops (`places`: where, in terms of the loop's variable), and around them."""
+
+    dtype: DType
+    size: int
+    kind: str | None
+    places: set[tuple[str, int, str]] = field(default_factory=set)
+    dealt: bool = False
+    written_dealt: bool = False
+    around: bool = False
+    collapsed: bool = False
+    by_lanes: bool = False
+
+
+_PLACE = Var("@", 1 << 40)
+
+
+class _Survey:
+    """What the text of a nest has to know of its body beforehand."""
+
+    def __init__(self, body: Sequence[Statement]) -> None:
+        self.locals: dict[str, _Use] = {}
+        self.read: set[int] = set()
+        self.written: set[int] = set()
+        self._visit(body, None)
+
+    def _visit(self, body: Sequence[Statement], dealt: Loop | None) -> None:
+        for statement in body:
+            if isinstance(statement, Local):
+                self.locals[statement.name] = _Use(statement.dtype, statement.size, statement.kind)
+            elif isinstance(statement, loops.Let):
+                if isinstance(statement.value, loops.Load):
+                    self.read.add(statement.value.buffer)
+                elif isinstance(statement.value, loops.LoadLocal):
+                    self._touch(statement.value.local, statement.value.index, dealt, writes=False)
+            elif isinstance(statement, loops.Store | loops.Update):
+                self.written.add(statement.buffer)
+                if isinstance(statement, loops.Update) and statement.kind != "replace":
+                    self.read.add(statement.buffer)
+            elif isinstance(statement, loops.Assign):
+                self._touch(statement.local, statement.index, dealt, writes=True)
+            elif isinstance(statement, loops.Combine):
+                if statement.index is None:
+                    self.locals[statement.local].by_lanes |= dealt is not None
+                else:
+                    self._touch(statement.local, statement.index, dealt, writes=True)
+            elif isinstance(statement, loops.Collapse):
+                self.locals[statement.local].collapsed = True
+            elif isinstance(statement, Loop):
+                self._visit(statement.body, statement if dealt is None and is_dealt(statement) else dealt)
+            elif isinstance(statement, loops.Blocks | loops.If):
+                self._visit(statement.body, dealt)
+
+    def _touch(self, name: str, index: Index, dealt: Loop | None, writes: bool) -> None:
+        use = self.locals[name]
+        if dealt is None:
+            use.around = True
+            return
+        use.dealt = True
+        use.written_dealt |= writes
+        place = Index.of_var(Var(_PLACE.name, dealt.variable.extent))
+        bounds = "" if dealt.bounds is None else " to ".join(dealt.bounds)
+        use.places.add((str(index.substitute({dealt.variable: place})), dealt.extent, bounds))
+
+
+def is_dealt(loop: Loop) -> bool:
+    return loop.kind is not LoopKind.SERIAL
+
+
+class CudaWriter(Writer):
+    """Renders one nest's body for groups of `threads` threads. `shared_bytes`: what its locals take, for one group, after `body`."""
+
+    def __init__(self, nest: NestCode, threads: int) -> None:
+        super().__init__()
+        self.threads = threads
+        self.survey = _Survey(nest.body)
+        self.shared_bytes = 0
+        self.reduces = False
+        self._dealt = False
+        self._shared = {name for name, use in self.survey.locals.items() if self._is_shared(use)}
+        self._owned = {name for name in self._shared if self._is_owned(self.survey.locals[name])}
+        self._both = self.survey.read & self.survey.written
+        self.offsets: dict[str, int] = {}
+        for name in self._shared:
+            use = self.survey.locals[name]
+            self.offsets[name] = self.shared_bytes
+            size = use.size * (8 if use.dtype.size_bytes == 8 else 4)
+            self.shared_bytes += -(-size // SHARED_ALIGNMENT) * SHARED_ALIGNMENT
+
+    def _is_shared(self, use: _Use) -> bool:
+        if use.collapsed:
+            return False
+        return use.written_dealt or (use.dealt and use.size > 1)
+
+    def _is_owned(self, use: _Use) -> bool:
+        """Whether an element is only ever touched by one thread: all loops deal them out alike."""
+        if use.around or len(use.places) != 1:
+            return False
+        ((place, extent, bounds),) = use.places
+        return place == _PLACE.name and not bounds and use.size == extent
+
+    # ---- what threads share -----------------------------------------------------------------------------------------------
+
+    def _shares(self, statement: Statement) -> bool:
+        """Whether the statement touches what another thread may write or has yet to read."""
+        if isinstance(statement, loops.Let):
+            value = statement.value
+            if isinstance(value, loops.Load):
+                return value.buffer in self._both
+            return isinstance(value, loops.LoadLocal) and self._is_common(value.local)
+        if isinstance(statement, loops.Update):
+            return True  # a scatter's next index may be another thread's element
+        if isinstance(statement, loops.Store):
+            return statement.buffer in self._both
+        if isinstance(statement, loops.Assign | loops.Combine):
+            return self._is_common(statement.local)
+        if isinstance(statement, Local):
+            return self._is_common(statement.name) and statement.kind is not None
+        if isinstance(statement, Loop | loops.Blocks | loops.If):
+            return any(self._shares(inner) for inner in statement.body)
+        return False
+
+    def _is_common(self, name: str) -> bool:
+        return name in self._shared and name not in self._owned
+
+    def body(self, statements: Sequence[Statement], indent: int) -> Iterator[str]:
+        for statement in statements:
+            yield from self.statement(statement, indent)
+            whole = not isinstance(statement, Loop | loops.Blocks | loops.If) or (
+                isinstance(statement, Loop) and is_dealt(statement)
+            )
+            if not self._dealt and whole and self.threads > 1 and self._shares(statement):
+                yield f"{'  ' * indent}stitch_group_sync<{self.threads}>();"
+
+    # ---- statements -------------------------------------------------------------------------------------------------------
+
+    def value(self, dtype: DType, value: loops.Value) -> str:
+        if isinstance(value, loops.LoadLocal) and self._is_scalar(value.local):
+            return value.local
+        return super().value(dtype, value)
+
+    def _is_scalar(self, name: str) -> bool:
+        return name not in self._shared and self.survey.locals[name].size == 1
+
+    def statement(self, statement: Statement, indent: int) -> Iterator[str]:
+        pad = "  " * indent
+        if isinstance(statement, loops.Store | loops.Update):
+            yield from self._by_one(super().statement(statement, indent), pad)
+        elif isinstance(statement, loops.Assign):
+            target = self._element(statement.local, statement.index)
+            yield from self._local_write(statement.local, f"{pad}{target} = {statement.value};", pad)
+        elif isinstance(statement, loops.Combine):
+            target = self._element(statement.local, statement.index)
+            current = f"({REGISTER_TYPE[statement.dtype]}){target}"
+            combined = cpp_combine(statement.kind, statement.dtype, current, statement.value)
+            yield from self._local_write(statement.local, f"{pad}{target} = {combined};", pad)
+        elif isinstance(statement, loops.If):
+            yield f"{pad}if ({guard_text(statement.guard) if statement.guard else 'true'}) {{"
+            yield from self.body(statement.body, indent + 1)
+            yield pad + "}"
+        else:
+            yield from super().statement(statement, indent)
+
+    def _by_one(self, lines: Iterator[str], pad: str) -> Iterator[str]:
+        """What all threads come to is done by the group's first."""
+        for line in lines:
+            yield line if self._dealt or self.threads == 1 else f"{pad}if ({THREAD} == 0) {line.lstrip()}"
+
+    def _local_write(self, name: str, line: str, pad: str) -> Iterator[str]:
+        if name in self._shared:
+            yield from self._by_one(iter([line]), pad)
+        else:
+            yield line
+
+    def _element(self, name: str, index: Index | None) -> str:
+        if self.survey.locals[name].collapsed or self._is_scalar(name):
+            return name
+        assert index is not None
+        return f"{name}[{index_text(index)}]"
+
+    def _local(self, statement: Local, pad: str) -> Iterator[str]:
+        name, ctype, use = statement.name, REGISTER_TYPE[statement.dtype], self.survey.locals[statement.name]
+        identity = ""
+        if statement.kind is not None:
+            identity = literal_text(statement.dtype, reduce_identity(statement.kind, statement.dtype))
+        if name in self._shared:
+            yield f"{pad}STITCH_SHARED({ctype}, {name}, group_shared + {self.offsets[name]}, {statement.size});"
+            if identity:
+                yield f"{pad}for (int i = {THREAD}; i < {statement.size}; i += {self.threads}) {name}[i] = {identity};"
+        elif use.collapsed or statement.size == 1:
+            yield f"{pad}{ctype} {name}{f' = {identity}' if identity else ''};"
+        else:
+            yield f"{pad}{ctype} {name}[{statement.size}];"
+            if identity:
+                yield f"{pad}for (int i = 0; i < {statement.size}; ++i) {name}[i] = {identity};"
+
+    def _collapse(self, statement: loops.Collapse, pad: str) -> Iterator[str]:
+        ctype, local = REGISTER_TYPE[statement.dtype], statement.local
+        if not self.survey.locals[local].by_lanes or self.threads == 1:
+            yield f"{pad}const {ctype} {statement.name} = {local};"
+            return
+        self.reduces = True
+        combined = cpp_combine(statement.kind, statement.dtype, "a", "b")
+        yield (
+            f"{pad}const {ctype} {statement.name} = stitch_group_reduce<{self.threads}>("
+            f"{local}, [](const {ctype} a, const {ctype} b) {{ return ({ctype})({combined}); }}, reduce_shared);"
+        )
+
+    def _loop(self, loop: Loop, indent: int) -> Iterator[str]:
+        pad, name = "  " * indent, loop.variable.name
+        ctype = "long long" if is_wide_variable(loop.variable) else "int"
+        first, last = loop.bounds if loop.bounds else ("0", str(loop.extent))
+        deal = is_dealt(loop) and not self._dealt
+        start, step = (THREAD if first == "0" else f"{first} + {THREAD}", f"{name} += {self.threads}")
+        if not deal:
+            start, step = first, f"++{name}"
+        yield f"{pad}for ({ctype} {name} = {start}; {name} < {last}; {step}) {{"
+        self._dealt = self._dealt or deal
+        yield from self.body(loop.body, indent + 1)
+        self._dealt = self._dealt and not deal
+        yield pad + "}"

@@ -1,0 +1,110 @@
+"""CUDA kernels in tests: many graphs to one translation unit, run by the emulator and judged by the oracle."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from stitchfleet.compiler.cuda import CudaKernel, head, plan_for_gpu
+from stitchfleet.compiler.graph import Graph
+from stitchfleet.compiler.judge import Regime, judge, random_inputs
+from stitchfleet.compiler.loops import BufferKind
+from stitchfleet.compiler.targets import H200, V100, GpuTarget
+
+from .cuda_emulator import Emulated, build, trampoline
+
+SMALL = replace(
+    V100,
+    name="small",
+    multiprocessors=2,
+    block=64,
+    tile_bytes=2048,
+    partial_tasks=5,
+    unroll_row=4,
+    row_per_thread=2,
+    flat_per_thread=2,
+    lanes=8,
+)
+"""A device on which small graphs take the paths of large ones: a few blocks of two warps."""
+WARP = replace(SMALL, name="warp", block=32, tile_bytes=1024)
+BIG = H200
+TARGETS = {"small": SMALL, "warp": WARP, "h200": BIG}
+
+Array = npt.NDArray[np.generic]
+
+
+@dataclass(frozen=True)
+class BuiltForGpu:
+    graph: Graph
+    kernel: CudaKernel
+    emulated: Emulated
+    entry: str
+
+    def run(self, inputs: Sequence[Array], seed: int) -> tuple[list[Array], list[str]]:
+        """The outputs, and what the emulator found wrong."""
+        graph, kernel = self.graph, self.kernel
+        outputs = [np.zeros(graph.nodes[node].shape, graph.nodes[node].dtype.numpy) for node in graph.outputs]
+        scratch = np.zeros(max(kernel.scratch_bytes, 1), np.uint8)
+        tensors: list[Array] = []
+        initialised: list[bool] = []
+        for buffer in kernel.tensors:
+            if buffer is None:
+                tensors.append(scratch)
+            else:
+                tensors.append((inputs if buffer.kind is BufferKind.INPUT else outputs)[buffer.number])
+            initialised.append(buffer is not None and buffer.kind is BufferKind.INPUT)
+        grid = max(1, min(kernel.grid, 6))
+        messages = self.emulated.launch(
+            tensors,
+            initialised,
+            grid=grid,
+            block=kernel.block,
+            shared_bytes=kernel.shared_bytes,
+            resident_blocks=grid,
+            seed=seed,
+            entry=self.entry,
+        )
+        return outputs, messages
+
+    def complaint(self, regime: Regime, seed: int) -> str | None:
+        """What is wrong with the kernel on random inputs, or None."""
+        inputs = [
+            np.require(x, requirements="C") for x in random_inputs(self.graph, np.random.default_rng(seed), regime)
+        ]
+        outputs, messages = self.run(inputs, seed)
+        if messages:
+            return "; ".join(messages[:3])
+        verdict = judge(self.graph, inputs, outputs)
+        return None if verdict.ok else str(verdict)
+
+
+@lru_cache(maxsize=1)
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="stitchfleet-test-")
+
+
+def build_all(graphs: Sequence[Graph], target: GpuTarget, unit: int = 32) -> Iterator[BuiltForGpu]:
+    """All graphs as CUDA kernels, `unit` of them to a translation unit."""
+    for start in range(0, len(graphs), unit):
+        some = graphs[start : start + unit]
+        kernels = [plan_for_gpu(graph, target, f"kernel{number}")[1] for number, graph in enumerate(some)]
+        trampolines = "\n".join(_trampoline(kernel) for kernel in kernels)
+        source = "\n".join([head(), *(kernel.text for kernel in kernels)])
+        emulated = build(source, trampolines, Path(tempfile.mkdtemp(dir=_folder().name)))
+        yield from (
+            BuiltForGpu(graph, kernel, emulated, f"run_{kernel.symbol}")
+            for graph, kernel in zip(some, kernels, strict=True)
+        )
+
+
+def _trampoline(kernel: CudaKernel) -> str:
+    """Calls the kernel in every thread, its tensors' addresses as the driver would pass them."""
+    symbol, count = kernel.symbol, len(kernel.tensors)
+    fill = "given.p = tensors;" if kernel.by_table else f"for (int i = 0; i < {count}; ++i) given.p[i] = tensors[i];"
+    return trampoline(f"run_{symbol}", f"{symbol}_Tensors given; {fill} {symbol}(given, semaphore)")

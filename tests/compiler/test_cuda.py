@@ -1,0 +1,74 @@
+"""CUDA kernels, executed: the very text that NVRTC compiles, run by an emulator that checks bounds, races and barriers, agrees
+with the float64 oracle; and NVRTC compiles it for every architecture."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from stitchfleet.compiler import nvrtc
+from stitchfleet.compiler.cuda import CudaError, plan_for_gpu, translation_unit
+from stitchfleet.compiler.judge import Regime
+from stitchfleet.compiler.targets import A100, GPUS, H200, T4, V100
+
+from . import library
+from .emulated import TARGETS, BuiltForGpu, build_all
+from .library import LIBRARY
+from .test_golden import GOLDEN
+from .test_kernels import collect
+
+
+@pytest.fixture(scope="module", params=sorted(TARGETS))
+def built(request: pytest.FixtureRequest) -> dict[str, BuiltForGpu]:
+    made = [make() for make in LIBRARY.values()]
+    return dict(zip(LIBRARY, build_all(made, TARGETS[request.param]), strict=True))
+
+
+@pytest.mark.parametrize("regime", [Regime.NORMAL, Regime.SPECIAL])
+@pytest.mark.parametrize("name", LIBRARY)
+def test_agrees_with_the_oracle(built: dict[str, BuiltForGpu], name: str, regime: Regime) -> None:
+    assert built[name].complaint(regime, seed=11) is None
+
+
+@pytest.mark.parametrize("target", ["small", "warp"])
+def test_random_graphs_agree_with_the_oracle(target: str) -> None:
+    found = []
+    for number, one in enumerate(build_all(collect(60, 30, 7), TARGETS[target])):
+        what = one.complaint(Regime.NORMAL, seed=number)
+        if what is not None:
+            found.append(f"graph {number}: {what}\n{one.graph}")
+    assert found == []
+
+
+@pytest.mark.parametrize("arch", sorted(GPUS))
+def test_nvrtc_compiles_the_kernels_of_telling_graphs(arch: str) -> None:
+    for name in ("softmax", "layer_norm_gradient", "clip_by_global_norm", "many_tensors"):
+        _, kernel = plan_for_gpu(GOLDEN[name](), GPUS[arch])
+        built = nvrtc.build(translation_unit(kernel), arch)
+        assert f".target {arch}".encode() in built.ptx
+        assert built.cubin[:4] == b"\x7fELF"
+        assert 0 < built.registers <= 255
+
+
+def test_an_architecture_that_nvrtc_does_not_know_is_one_clear_line() -> None:
+    with pytest.raises(nvrtc.NvrtcError, match=r"architecture 'sm_10': this NVRTC knows sm_"):
+        nvrtc.build("", "sm_10")
+    with pytest.raises(nvrtc.NvrtcError, match=r"NVRTC refuses the kernel for sm_80: .*error"):
+        nvrtc.build("this is no kernel", "sm_80")
+
+
+def test_occupancy_follows_the_programming_guides_table() -> None:
+    # research: blocks of 1024 threads that are co-resident, with 32 registers a thread.
+    for target, blocks in ((V100, 160), (T4, 40), (A100, 216), (H200, 264)):
+        assert replace(target, block=1024).blocks_at_once(0, registers=32) == blocks
+
+
+def test_what_does_not_fit_shared_memory_is_demoted_or_refused() -> None:
+    graph = library.layer_norm_gradient(64, 2048)
+    _, roomy = plan_for_gpu(graph, V100)
+    cramped = replace(V100, shared_bytes_per_block=6 * 1024)
+    _, kernel = plan_for_gpu(graph, cramped)
+    assert kernel.shared_bytes <= 6 * 1024 < roomy.shared_bytes
+    with pytest.raises(CudaError, match="bytes of shared memory"):
+        plan_for_gpu(graph, replace(V100, shared_bytes_per_block=8))
