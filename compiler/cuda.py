@@ -3,7 +3,8 @@
     blocks of the grid       take the phase's work in turn, a block's worth at a time (AStitch's vertical packing)
     a block's worth          one task of each of its groups of threads (horizontal packing); nests of a phase lie end to end
     a group                  1 to 32 threads of a warp, or the whole block, by the length of the nest's rows
-    between phases           all blocks wait for each other: a grid barrier, so the grid must be co-resident (cooperative launch)
+    between phases           all blocks wait for each other: a grid barrier, so the grid must be co-resident (cooperative launch);
+                             where both phases are one block's work, only its threads do
 
 The result depends on shapes alone: neither on the grid's size nor on the order in which blocks run. The text is what NVRTC compiles
 (`translation_unit`), and what an emulator can execute on any machine.
@@ -11,7 +12,7 @@ The result depends on shapes alone: neither on the grid's size nor on the order 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 
@@ -150,13 +151,18 @@ def render(kernel: Loops, symbol: str, target: GpuTarget) -> CudaKernel:
         symbol,
         "\n\n".join(lines) + "\n",
         target.block,
-        max((sum(nest.blocks(target.block) for nest in nests) for nests in phases), default=1),
+        max((_blocks(nests, target) for nests in phases), default=1),
         max((nest.shared_bytes for nests in phases for nest in nests), default=0),
         kernel.scratch_bytes,
         tensors,
-        len(phases) > 1,
+        "stitch_grid_barrier(" in lines[-1],
         target,
     )
+
+
+def _blocks(nests: Sequence[_Nest], target: GpuTarget) -> int:
+    """A phase's blocks' worths of work."""
+    return sum(nest.blocks(target.block) for nest in nests)
 
 
 def _tensors(kernel: Loops) -> tuple[Buffer | None, ...]:
@@ -225,9 +231,10 @@ def _entry_text(
         return f"tensors.p[{places[buffer]}]"
 
     for number, nests in enumerate(phases):
+        total = _blocks(nests, target)
         if number:
-            lines.append("  stitch_grid_barrier(semaphore);")
-        total = sum(nest.blocks(target.block) for nest in nests)
+            alone = total == 1 == _blocks(phases[number - 1], target)  # then one and the same block does both
+            lines.append("  __syncthreads();" if alone else "  stitch_grid_barrier(semaphore);")
         lines.append(f"  for (long long work = blockIdx.x; work < {total}; work += gridDim.x) {{")
         start = 0
         for nest in nests:

@@ -116,8 +116,9 @@ class CudaWriter(Writer):
         self._owned = {name for name in self._shared if self._is_owned(self.survey.locals[name])}
         self._both = self.survey.read & self.survey.written
         self.offsets: dict[str, int] = {}
-        for name in self._shared:
-            use = self.survey.locals[name]
+        for name, use in self.survey.locals.items():
+            if name not in self._shared:
+                continue
             self.offsets[name] = self.shared_bytes
             size = use.size * (8 if use.dtype.size_bytes == 8 else 4)
             self.shared_bytes += -(-size // SHARED_ALIGNMENT) * SHARED_ALIGNMENT
@@ -132,6 +133,10 @@ class CudaWriter(Writer):
         if use.around or len(use.places) != 1:
             return False
         ((place, extent, bounds),) = use.places
+        if extent == 1 and use.size == 1:
+            return True  # thread 0 alone
+        if bounds == "block_first to block_last":
+            return place == str(Index.of_var(_PLACE) - Index.of_var(Var("block_first", _PLACE.extent)))
         return place == _PLACE.name and not bounds and use.size == extent
 
     # ---- what threads share -----------------------------------------------------------------------------------------------

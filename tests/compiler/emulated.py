@@ -46,7 +46,7 @@ class BuiltForGpu:
     emulated: Emulated
     entry: str
 
-    def run(self, inputs: Sequence[Array], seed: int) -> tuple[list[Array], list[str]]:
+    def run(self, inputs: Sequence[Array], seed: int, most_blocks: int = 6) -> tuple[list[Array], list[str]]:
         """The outputs, and what the emulator found wrong."""
         graph, kernel = self.graph, self.kernel
         outputs = [np.zeros(graph.nodes[node].shape, graph.nodes[node].dtype.numpy) for node in graph.outputs]
@@ -59,7 +59,7 @@ class BuiltForGpu:
             else:
                 tensors.append((inputs if buffer.kind is BufferKind.INPUT else outputs)[buffer.number])
             initialised.append(buffer is not None and buffer.kind is BufferKind.INPUT)
-        grid = max(1, min(kernel.grid, 6))
+        grid = max(1, min(kernel.grid, most_blocks))
         messages = self.emulated.launch(
             tensors,
             initialised,
@@ -72,12 +72,12 @@ class BuiltForGpu:
         )
         return outputs, messages
 
-    def complaint(self, regime: Regime, seed: int) -> str | None:
+    def complaint(self, regime: Regime, seed: int, most_blocks: int = 6) -> str | None:
         """What is wrong with the kernel on random inputs, or None."""
         inputs = [
             np.require(x, requirements="C") for x in random_inputs(self.graph, np.random.default_rng(seed), regime)
         ]
-        outputs, messages = self.run(inputs, seed)
+        outputs, messages = self.run(inputs, seed, most_blocks)
         if messages:
             return "; ".join(messages[:3])
         verdict = judge(self.graph, inputs, outputs)
@@ -94,7 +94,7 @@ def build_all(graphs: Sequence[Graph], target: GpuTarget, unit: int = 32) -> Ite
     for start in range(0, len(graphs), unit):
         some = graphs[start : start + unit]
         kernels = [plan_for_gpu(graph, target, f"kernel{number}")[1] for number, graph in enumerate(some)]
-        trampolines = "\n".join(_trampoline(kernel) for kernel in kernels)
+        trampolines = "\n".join(run_by(kernel) for kernel in kernels)
         source = "\n".join([head(), *(kernel.text for kernel in kernels)])
         emulated = build(source, trampolines, Path(tempfile.mkdtemp(dir=_folder().name)))
         yield from (
@@ -103,7 +103,7 @@ def build_all(graphs: Sequence[Graph], target: GpuTarget, unit: int = 32) -> Ite
         )
 
 
-def _trampoline(kernel: CudaKernel) -> str:
+def run_by(kernel: CudaKernel) -> str:
     """Calls the kernel in every thread, its tensors' addresses as the driver would pass them."""
     symbol, count = kernel.symbol, len(kernel.tensors)
     fill = "given.p = tensors;" if kernel.by_table else f"for (int i = 0; i < {count}; ++i) given.p[i] = tensors[i];"

@@ -9,6 +9,7 @@ import pytest
 
 from stitchfleet.compiler import nvrtc
 from stitchfleet.compiler.cuda import CudaError, plan_for_gpu, translation_unit
+from stitchfleet.compiler.graph import Graph
 from stitchfleet.compiler.judge import Regime
 from stitchfleet.compiler.targets import A100, GPUS, H200, T4, V100
 
@@ -19,10 +20,19 @@ from .test_golden import GOLDEN
 from .test_kernels import collect
 
 
-@pytest.fixture(scope="module", params=sorted(TARGETS))
+@pytest.fixture(scope="module", params=["small", "h200", pytest.param("warp", marks=pytest.mark.slow)])
 def built(request: pytest.FixtureRequest) -> dict[str, BuiltForGpu]:
     made = [make() for make in LIBRARY.values()]
     return dict(zip(LIBRARY, build_all(made, TARGETS[request.param]), strict=True))
+
+
+def _disagreements(made: list[Graph], target: str) -> list[str]:
+    found = []
+    for number, one in enumerate(build_all(made, TARGETS[target])):
+        what = one.complaint(Regime.NORMAL, seed=number)
+        if what is not None:
+            found.append(f"graph {number}: {what}\n{one.graph}")
+    return found
 
 
 @pytest.mark.parametrize("regime", [Regime.NORMAL, Regime.SPECIAL])
@@ -31,14 +41,15 @@ def test_agrees_with_the_oracle(built: dict[str, BuiltForGpu], name: str, regime
     assert built[name].complaint(regime, seed=11) is None
 
 
-@pytest.mark.parametrize("target", ["small", "warp"])
+@pytest.mark.parametrize("target", ["small", pytest.param("warp", marks=pytest.mark.slow)])
 def test_random_graphs_agree_with_the_oracle(target: str) -> None:
-    found = []
-    for number, one in enumerate(build_all(collect(60, 30, 7), TARGETS[target])):
-        what = one.complaint(Regime.NORMAL, seed=number)
-        if what is not None:
-            found.append(f"graph {number}: {what}\n{one.graph}")
-    assert found == []
+    assert _disagreements(collect(60, 30, 7), target) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(10))
+def test_two_thousand_random_graphs_agree_with_the_oracle(part: int) -> None:
+    assert _disagreements(collect(200, 30, 200 + part), sorted(TARGETS)[part % 3]) == []
 
 
 @pytest.mark.parametrize("arch", sorted(GPUS))

@@ -1,0 +1,102 @@
+"""The emulator finds what is wrong with a generated kernel: mutants, made from the generated text and not by the generator.
+
+Each kind is made at the first PLACES places of the text where it applies; what waits within a group do is only seen where all of them
+are gone, since one often makes another superfluous.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from stitchfleet.compiler.cuda import CudaKernel, head, plan_for_gpu
+from stitchfleet.compiler.graph import Graph
+from stitchfleet.compiler.judge import Regime
+
+from . import library
+from .cuda_emulator import build
+from .emulated import SMALL, BuiltForGpu, run_by
+
+PLACES = 4
+
+KERNELS: dict[str, Callable[[], Graph]] = {
+    "softmax": lambda: library.softmax(9, 300),
+    "layer_norm_gradient": lambda: library.layer_norm_gradient(24, 300),
+    "clip_by_global_norm": lambda: library.clip_by_global_norm([(30, 20), (100,)]),
+    "column_sum": lambda: library.column_sum(40, 130),
+    "cross_entropy": lambda: library.cross_entropy(6, 200),
+}
+
+
+def _each(pattern: str, change: Callable[[re.Match[str]], str]) -> Callable[[str], Iterator[str]]:
+    def mutants(text: str) -> Iterator[str]:
+        for match in list(re.finditer(pattern, text))[:PLACES]:
+            yield text[: match.start()] + change(match) + text[match.end() :]
+
+    return mutants
+
+
+def _all(pattern: str, by: str) -> Callable[[str], Iterator[str]]:
+    def mutants(text: str) -> Iterator[str]:
+        if re.search(pattern, text):
+            yield re.sub(pattern, by, text)
+
+    return mutants
+
+
+LONG_LOOP = r"(< )(\d\d\d+)(; \w+ \+= )(32|64)\) \{"
+"""A dealt-out loop that takes every thread more than once."""
+
+KINDS: dict[str, Callable[[str], Iterator[str]]] = {
+    "no grid barrier": _each(r"  stitch_grid_barrier\(semaphore\);\n", lambda m: ""),
+    "no waits in a group": _all(r" *stitch_group_sync<\d+>\(\);\n", ""),
+    "a load one further": _each(r"(= b\d+)\[([^\]]+)\];", lambda m: f"{m[1]}[{m[2]} + 1];"),
+    "a store one further": _each(r"(\n\s+b\d+)\[([^\]]+)\] = ", lambda m: f"{m[1]}[{m[2]} + 1] = "),
+    "one iteration too many": _each(r"(< )(\d+)(; \w+ \+= \d+\) \{)", lambda m: f"{m[1]}{int(m[2]) + 1}{m[3]}"),
+    "one iteration too few": _each(r"(< )(\d+)(; \w+ \+= \d+\) \{)", lambda m: f"{m[1]}{int(m[2]) - 1}{m[3]}"),
+    "a stride too long": _each(LONG_LOOP, lambda m: f"{m[1]}{m[2]}{m[3]}{int(m[4]) * 2}) {{"),
+    "the last rows left out": _each(r"(const long long first_row = task \* \d+);", lambda m: f"{m[1]} + 1;"),
+    "a scheme's combine swapped": _each(r"return \(float\)\(\(a \+ b\)\);", lambda m: "return (float)((a - b));"),
+    "a group's lanes apart": _each(r"stitch_group_reduce<(\d+)>", lambda m: f"stitch_group_reduce<{int(m[1]) // 2}>"),
+    "every thread stores": _all(r"if \(thread == 0\) (\w+\[)", r"\1"),
+    "work left out": _each(r"work < (?!1;|2;)(\d+); work \+= gridDim", lambda m: f"work < {m[1]}; work += 2 * gridDim"),
+}
+
+
+_OF_A_MAXIMUM = ("one iteration too few", "a stride too long")
+NEEDLESS = {"softmax": _OF_A_MAXIMUM, "cross_entropy": _OF_A_MAXIMUM}
+"""Mutants that change nothing: a softmax may subtract any number from its row, not just the row's largest."""
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_every_mutant_of_a_generated_kernel_is_caught(name: str) -> None:
+    graph = KERNELS[name]()
+    kernel = plan_for_gpu(graph, SMALL, "kernel")[1]
+    mutants = [(kind, text) for kind, make in KINDS.items() for text in make(kernel.text)]
+    assert len({kind for kind, _ in mutants}) >= 6, "the kinds no longer match the generated text"
+    assert all(text != kernel.text for _, text in mutants)
+    passing = [_passes(one) for one in _built(graph, kernel, mutants)]
+    missed = [kind for (kind, _), passes in zip(mutants, passing, strict=True) if passes]
+    for kind in NEEDLESS.get(name, ()):
+        missed.remove(kind)
+    assert missed == []
+
+
+def _passes(one: BuiltForGpu) -> bool:
+    return all(one.complaint(Regime.NORMAL, seed, most_blocks=2) is None for seed in (3, 4))
+
+
+def _built(graph: Graph, kernel: CudaKernel, mutants: list[tuple[str, str]]) -> list[BuiltForGpu]:
+    named = [
+        replace(kernel, symbol=f"mutant{number}", text=re.sub(r"\bkernel", f"mutant{number}", text))
+        for number, (_, text) in enumerate(mutants)
+    ]
+    with tempfile.TemporaryDirectory(prefix="stitchfleet-test-") as folder:
+        source = "\n".join([head(), *(one.text for one in named)])
+        emulated = build(source, "\n".join(run_by(one) for one in named), Path(folder))
+    return [BuiltForGpu(graph, one, emulated, f"run_{one.symbol}") for one in named]
