@@ -6,9 +6,12 @@
     Collapse                the threads' accumulators combined by shuffles, and by shared memory where the group is a block
 
 A local array that dealt-out iterations touch is in shared memory; one that only the statements around them touch is each thread's
-own. After a statement that touches what threads share (such an array, or memory that the nest both writes and reads), the group's
-threads wait for each other, unless each thread only ever touches elements of its own (`_owned`): so what one wrote is there for
-the others, and nothing is overwritten that another has yet to read.
+own. A row that fits is kept in registers: where every loop deals out an array's elements alike, each thread holds its own; and an
+element of a tensor that several loops over the row read is loaded once.
+
+After a statement that touches what threads share (such an array, or memory that the nest both writes and reads), the group's threads
+wait for each other, unless each thread only ever touches elements of its own (`_owned`): so what one wrote is there for the others,
+and nothing is overwritten that another has yet to read.
 """
 
 from __future__ import annotations
@@ -28,8 +31,24 @@ from .plan_index import Index, Var
 THREAD = "thread"
 """The thread's number in its group, in generated text."""
 SHARED_ALIGNMENT = 16
+MOST_TURNS = 16
+"""Elements of a row, or of an array, that a thread may keep in registers, ..."""
+KEPT_REGISTERS = 48
+"""... and how many registers all that it keeps may take."""
 REDUCE_BYTES = 32 * 8
 """Shared memory of a reduction over a block: one value of at most 8 bytes of each warp."""
+
+
+_Element = tuple[int, str, int]
+"""What a loop loads in each turn: the buffer, the place in terms of the loop's variable, the loop's extent."""
+
+
+@dataclass
+class _Kept:
+    """An array of registers that holds what one loop has loaded for the loops after it."""
+
+    name: str
+    is_filled: bool = False
 
 
 @dataclass
@@ -93,9 +112,13 @@ class _Survey:
             return
         use.dealt = True
         use.written_dealt |= writes
-        place = Index.of_var(Var(_PLACE.name, dealt.variable.extent))
         bounds = "" if dealt.bounds is None else " to ".join(dealt.bounds)
-        use.places.add((str(index.substitute({dealt.variable: place})), dealt.extent, bounds))
+        use.places.add((_place(index, dealt), dealt.extent, bounds))
+
+
+def _place(index: Index, loop: Loop) -> str:
+    """A position in terms of a loop's variable, whatever its name."""
+    return str(index.substitute({loop.variable: Index.of_var(Var(_PLACE.name, loop.variable.extent))}))
 
 
 def is_dealt(loop: Loop) -> bool:
@@ -112,9 +135,17 @@ class CudaWriter(Writer):
         self.shared_bytes = 0
         self.reduces = False
         self._dealt = False
+        self._turn = ""  # of the dealt-out loop that is being written, where it is unrolled
+        self._loop_of: Loop | None = None
+        self._kept: dict[_Element, _Kept] = {}
+        self._kept_count = 0
         self._shared = {name for name, use in self.survey.locals.items() if self._is_shared(use)}
         self._owned = {name for name in self._shared if self._is_owned(self.survey.locals[name])}
         self._both = self.survey.read & self.survey.written
+        self._budget = KEPT_REGISTERS
+        self._in_registers = {name: turns for name in self.survey.locals if (turns := self._registers_of(name))}
+        self._shared -= self._in_registers.keys()
+        self._owned -= self._in_registers.keys()
         self.offsets: dict[str, int] = {}
         for name, use in self.survey.locals.items():
             if name not in self._shared:
@@ -138,6 +169,71 @@ class CudaWriter(Writer):
         if bounds == "block_first to block_last":
             return place == str(Index.of_var(_PLACE) - Index.of_var(Var("block_first", _PLACE.extent)))
         return place == _PLACE.name and not bounds and use.size == extent
+
+    def _registers_of(self, name: str) -> int:
+        """Elements of a local that each thread keeps in registers; 0 where it is in shared memory, or no array."""
+        if name not in self._owned:
+            return 0
+        use = self.survey.locals[name]
+        ((_, extent, bounds),) = use.places
+        turns = self._turns(extent)
+        if bounds or extent == 1 or not self._take(turns, use.dtype):
+            return 0
+        return turns
+
+    def _turns(self, extent: int) -> int:
+        """Iterations of a dealt-out loop that fall to one thread."""
+        return -(-extent // self.threads)
+
+    def _take(self, turns: int, dtype: DType) -> bool:
+        """Takes registers for so many elements, if there are enough."""
+        needed = turns * (2 if dtype.size_bytes == 8 else 1)
+        if turns > MOST_TURNS or needed > self._budget:
+            return False
+        self._budget -= needed
+        return True
+
+    # ---- a row in registers -----------------------------------------------------------------------------------------------
+
+    def _find_repeated(self, statements: Sequence[Statement]) -> dict[_Element, _Kept]:
+        """The elements that several of these statements, dealt-out loops, load alike."""
+        readers: dict[_Element, set[int]] = {}
+        dtypes: dict[_Element, DType] = {}
+        for number, loop in enumerate(statements):
+            if isinstance(loop, Loop) and is_dealt(loop) and loop.bounds is None:
+                for statement in loop.body:
+                    element = self._element_loaded(statement, loop)
+                    if element is not None and isinstance(statement, loops.Let):
+                        readers.setdefault(element, set()).add(number)
+                        dtypes[element] = statement.dtype
+        found = {}
+        for element, where in readers.items():
+            if len(where) > 1 and self._take(self._turns(element[2]), dtypes[element]):
+                self._kept_count += 1
+                found[element] = _Kept(f"kept{self._kept_count}")
+        return found
+
+    def _element_loaded(self, statement: Statement, loop: Loop) -> _Element | None:
+        """What a loop's statement loads, if that is the same whenever it is loaded in the nest."""
+        if not isinstance(statement, loops.Let) or not isinstance(statement.value, loops.Load):
+            return None
+        load = statement.value
+        made_here = {each.variable for each in loop.body if isinstance(each, loops.LetIndex)}
+        if load.guard or load.buffer in self.survey.written or load.index.variables & made_here:
+            return None
+        return (load.buffer, _place(load.index, loop), loop.extent) if loop.variable in load.index.variables else None
+
+    def _is_unrolled(self, loop: Loop) -> bool:
+        """Whether a dealt-out loop's turns must be known one by one, since it works on arrays of registers."""
+
+        def touches(each: Statement) -> bool:
+            if isinstance(each, loops.Let):
+                return isinstance(each.value, loops.LoadLocal) and each.value.local in self._in_registers
+            if isinstance(each, loops.Assign | loops.Combine):
+                return each.local in self._in_registers
+            return isinstance(each, Loop | loops.Blocks | loops.If) and any(map(touches, each.body))
+
+        return any(map(touches, loop.body)) or any(self._element_loaded(each, loop) in self._kept for each in loop.body)
 
     # ---- what threads share -----------------------------------------------------------------------------------------------
 
@@ -164,27 +260,62 @@ class CudaWriter(Writer):
         return name in self._shared and name not in self._owned
 
     def body(self, statements: Sequence[Statement], indent: int) -> Iterator[str]:
+        outer = self._kept
+        if not self._dealt:
+            self._kept = {**outer, **self._find_repeated(statements)}
         for statement in statements:
+            yield from self._declare_kept(statement, indent)
             yield from self.statement(statement, indent)
             whole = not isinstance(statement, Loop | loops.Blocks | loops.If) or (
                 isinstance(statement, Loop) and is_dealt(statement)
             )
             if not self._dealt and whole and self.threads > 1 and self._shares(statement):
                 yield f"{'  ' * indent}stitch_group_sync<{self.threads}>();"
+        self._kept = outer
+
+    def _declare_kept(self, statement: Statement, indent: int) -> Iterator[str]:
+        """The arrays of registers that a loop is the first to fill."""
+        if self._dealt or not isinstance(statement, Loop) or not is_dealt(statement):
+            return
+        for each in statement.body:
+            element = self._element_loaded(each, statement)
+            if element in self._kept and not self._kept[element].is_filled and isinstance(each, loops.Let):
+                turns = self._turns(statement.extent)
+                yield f"{'  ' * indent}{REGISTER_TYPE[each.dtype]} {self._kept[element].name}[{turns}];"
+
+    def _kept_load(self, statement: loops.Let, pad: str) -> Iterator[str] | None:
+        """A load that an earlier loop has made, or that later ones will want; None for any other statement."""
+        if self._loop_of is None or not self._turn:
+            return None
+        element = self._element_loaded(statement, self._loop_of)
+        if element is None or element not in self._kept:
+            return None
+        kept, ctype = self._kept[element], REGISTER_TYPE[statement.dtype]
+        if kept.is_filled:
+            return iter([f"{pad}const {ctype} {statement.name} = {kept.name}[{self._turn}];"])
+        value = self.value(statement.dtype, statement.value)
+        lines = [
+            f"{pad}const {ctype} {statement.name} = {value};",
+            f"{pad}{kept.name}[{self._turn}] = {statement.name};",
+        ]
+        return iter(lines)
 
     # ---- statements -------------------------------------------------------------------------------------------------------
 
     def value(self, dtype: DType, value: loops.Value) -> str:
-        if isinstance(value, loops.LoadLocal) and self._is_scalar(value.local):
-            return value.local
+        if isinstance(value, loops.LoadLocal) and (self._is_scalar(value.local) or value.local in self._in_registers):
+            return self._element(value.local, value.index)
         return super().value(dtype, value)
 
     def _is_scalar(self, name: str) -> bool:
-        return name not in self._shared and self.survey.locals[name].size == 1
+        return name not in self._shared and name not in self._in_registers and self.survey.locals[name].size == 1
 
     def statement(self, statement: Statement, indent: int) -> Iterator[str]:
         pad = "  " * indent
-        if isinstance(statement, loops.Store | loops.Update):
+        kept = self._kept_load(statement, pad) if isinstance(statement, loops.Let) else None
+        if kept is not None:
+            yield from kept
+        elif isinstance(statement, loops.Store | loops.Update):
             yield from self._by_one(super().statement(statement, indent), pad)
         elif isinstance(statement, loops.Assign):
             target = self._element(statement.local, statement.index)
@@ -215,6 +346,8 @@ class CudaWriter(Writer):
     def _element(self, name: str, index: Index | None) -> str:
         if self.survey.locals[name].collapsed or self._is_scalar(name):
             return name
+        if name in self._in_registers:
+            return f"{name}[{self._turn}]"
         assert index is not None
         return f"{name}[{index_text(index)}]"
 
@@ -227,6 +360,11 @@ class CudaWriter(Writer):
             yield f"{pad}STITCH_SHARED({ctype}, {name}, group_shared + {self.offsets[name]}, {statement.size});"
             if identity:
                 yield f"{pad}for (int i = {THREAD}; i < {statement.size}; i += {self.threads}) {name}[i] = {identity};"
+        elif name in self._in_registers:
+            turns = self._in_registers[name]
+            yield f"{pad}{ctype} {name}[{turns}];"
+            if identity:
+                yield f"{pad}for (int i = 0; i < {turns}; ++i) {name}[i] = {identity};"
         elif use.collapsed or statement.size == 1:
             yield f"{pad}{ctype} {name}{f' = {identity}' if identity else ''};"
         else:
@@ -251,6 +389,9 @@ class CudaWriter(Writer):
         ctype = "long long" if is_wide_variable(loop.variable) else "int"
         first, last = loop.bounds if loop.bounds else ("0", str(loop.extent))
         deal = is_dealt(loop) and not self._dealt
+        if deal and loop.bounds is None and self._is_unrolled(loop):
+            yield from self._unrolled(loop, indent)
+            return
         start, step = (THREAD if first == "0" else f"{first} + {THREAD}", f"{name} += {self.threads}")
         if not deal:
             start, step = first, f"++{name}"
@@ -259,3 +400,24 @@ class CudaWriter(Writer):
         yield from self.body(loop.body, indent + 1)
         self._dealt = self._dealt and not deal
         yield pad + "}"
+
+    def _unrolled(self, loop: Loop, indent: int) -> Iterator[str]:
+        """A dealt-out loop as turns that the compiler can tell apart: arrays indexed by a turn are then registers."""
+        pad, name = "  " * indent, loop.variable.name
+        turns, self._turn = self._turns(loop.extent), f"{name}_turn"
+        yield f"{pad}#pragma unroll"
+        yield f"{pad}for (int {self._turn} = 0; {self._turn} < {turns}; ++{self._turn}) {{"
+        yield f"{pad}  const int {name} = {THREAD} + {self._turn} * {self.threads};"
+        if loop.extent % self.threads:
+            yield f"{pad}  if ({name} < {loop.extent}) {{"
+        self._dealt, self._loop_of = True, loop
+        yield from self.body(loop.body, indent + (2 if loop.extent % self.threads else 1))
+        self._dealt, self._turn = False, ""
+        for each in loop.body:
+            element = self._element_loaded(each, loop)
+            if element in self._kept:
+                self._kept[element].is_filled = True
+        self._loop_of = None
+        if loop.extent % self.threads:
+            yield f"{pad}  }}"
+        yield f"{pad}}}"
