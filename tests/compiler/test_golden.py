@@ -1,4 +1,4 @@
-"""The generated C++ of a handful of telling graphs, word for word. After a change that is meant, write them anew with
+"""The generated C++ and CUDA of a handful of telling graphs, word for word. After a change that is meant, write them anew with
 STITCHFLEET_UPDATE_GOLDEN=1 and read the difference."""
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from stitchfleet.compiler.cpp import render
+from stitchfleet.compiler.cuda import plan_for_gpu
 from stitchfleet.compiler.graph import Graph
 from stitchfleet.compiler.lowering import lower
 from stitchfleet.compiler.plan import plan_graph
+from stitchfleet.compiler.targets import V100
 
 from . import library
 
@@ -43,9 +45,20 @@ GOLDEN: dict[str, Callable[[], Graph]] = {
 @pytest.mark.parametrize("name", GOLDEN)
 def test_source_is_as_it_was(name: str) -> None:
     graph = GOLDEN[name]()
-    text = "\n".join(f"// {line}" for line in str(graph).splitlines()) + "\n\n"
-    text += render(lower(plan_graph(graph)), "stitch_kernel")
-    path = FOLDER / f"{name}.cc"
+    _compare(f"{name}.cc", graph, render(lower(plan_graph(graph)), "stitch_kernel"))
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_cuda_source_is_as_it_was(name: str) -> None:
+    graph = GOLDEN[name]()
+    _, kernel = plan_for_gpu(graph, V100, "stitch_kernel")
+    launch = f"// {kernel.grid} blocks of {kernel.block} threads, {kernel.shared_bytes} bytes of shared memory\n\n"
+    _compare(f"{name}.cu", graph, launch + kernel.text)
+
+
+def _compare(file: str, graph: Graph, source: str) -> None:
+    text = "\n".join(f"// {line}" for line in str(graph).splitlines()) + "\n\n" + source
+    path = FOLDER / file
     if os.environ.get("STITCHFLEET_UPDATE_GOLDEN") == "1":
         FOLDER.mkdir(exist_ok=True)
         path.write_text(text)

@@ -37,7 +37,7 @@ static void stitch_kernel_nest1(void* const* tensors, long long rows, long long 
         for (int w = 0; w < 256; ++w) {
           const float t2 = b1[b * 256 + w];
           const float t3 = (t2 * 0x1.0000000000000p-1f);
-          b2[start_5d41e41c38c7 * 256 + (long long)w] = (b2[start_5d41e41c38c7 * 256 + (long long)w] + t3);
+          b2[start_5d41e41c38c7 * 256 + (long long)w] = ((float)b2[start_5d41e41c38c7 * 256 + (long long)w] + t3);
         }
       }
     }

@@ -1,0 +1,193 @@
+// graph batch_norm {
+//   %0 = f32[8,28,28,64] parameter(), number=0
+//   %1 = f32[64] parameter(), number=1
+//   %2 = f32[64] reduce(%0), dimensions={0,1,2}, kind=sum
+//   %3 = f32[] constant(), literal={0.00015943877}
+//   %4 = f32[64] broadcast(%3), dimensions={}
+//   %5 = f32[64] multiply(%2, %4)
+//   %6 = f32[8,28,28,64] broadcast(%5), dimensions={3}
+//   %7 = f32[8,28,28,64] subtract(%0, %6)
+//   %8 = f32[8,28,28,64] multiply(%7, %7)
+//   %9 = f32[64] reduce(%8), dimensions={0,1,2}, kind=sum
+//   %10 = f32[] constant(), literal={0.00015943877}
+//   %11 = f32[64] broadcast(%10), dimensions={}
+//   %12 = f32[64] multiply(%9, %11)
+//   %13 = f32[] constant(), literal={0.001}
+//   %14 = f32[64] broadcast(%13), dimensions={}
+//   %15 = f32[64] add(%12, %14)
+//   %16 = f32[64] rsqrt(%15)
+//   %17 = f32[64] multiply(%16, %1)
+//   %18 = f32[8,28,28,64] broadcast(%17), dimensions={3}
+//   %19 = f32[8,28,28,64] multiply(%7, %18)
+//   return %19, %5, %12
+// }
+
+// 320 blocks of 256 threads, 256 bytes of shared memory
+
+struct stitch_kernel_Tensors { void* p[6]; };
+
+static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, const long long work) {
+  STITCH_GLOBAL_CONST(float, b0, p0, 401408);
+  STITCH_GLOBAL(float, b1, p1, 10048);
+  const int thread = threadIdx.x % 32, group = threadIdx.x / 32;
+  const long long task = work * 8 + group;
+  if (task >= 157) return;
+  const long long first_row = task * 40;
+  const long long last_row = first_row + 40 < 6272 ? first_row + 40 : 6272;
+  float task1[2];
+  for (int i = 0; i < 2; ++i) task1[i] = 0x0.0p+0f;
+  for (long long r = first_row; r < last_row; ++r) {
+    #pragma unroll
+    for (int k64_1_turn = 0; k64_1_turn < 2; ++k64_1_turn) {
+      const int k64_1 = thread + k64_1_turn * 32;
+      const float t2 = b0[r * 64 + k64_1];
+      task1[k64_1_turn] = ((float)task1[k64_1_turn] + t2);
+    }
+  }
+  #pragma unroll
+  for (int it3_turn = 0; it3_turn < 2; ++it3_turn) {
+    const int it3 = thread + it3_turn * 32;
+    const float t4 = task1[it3_turn];
+    b1[task * 64 + it3] = t4;
+  }
+}
+
+static __device__ __forceinline__ void stitch_kernel_nest1(void* p0, void* p1, const long long work) {
+  STITCH_GLOBAL(float, b0, p0, 10048);
+  STITCH_GLOBAL(float, b1, p1, 64);
+  const int thread = threadIdx.x;
+  const int group_shared = 0;
+  const long long task = work;
+  const long long first_row = task * 64;
+  const long long last_row = first_row + 64 < 64 ? first_row + 64 : 64;
+  for (long long block_first = first_row; block_first < last_row; block_first += 64) {
+    const long long block_last = block_first + 64 < last_row ? block_first + 64 : last_row;
+    STITCH_SHARED(float, total, group_shared + 0, 64);
+    for (int i = thread; i < 64; i += 256) total[i] = 0x0.0p+0f;
+    for (int t = 0; t < 157; ++t) {
+      for (long long r = block_first + thread; r < block_last; r += 256) {
+        const float part = b0[t * 64 + r];
+        total[r - block_first] = ((float)total[r - block_first] + part);
+      }
+    }
+    for (long long r = block_first + thread; r < block_last; r += 256) {
+      const float sum = total[r - block_first];
+      b1[r] = sum;
+    }
+  }
+}
+
+static __device__ __forceinline__ void stitch_kernel_nest2(void* p0, void* p1, const long long work) {
+  STITCH_GLOBAL(float, b0, p0, 64);
+  STITCH_GLOBAL(float, b1, p1, 64);
+  const int thread = threadIdx.x;
+  const long long task = work;
+  const long long first_row = task * 1024;
+  const long long last_row = first_row + 1024 < 64 ? first_row + 1024 : 64;
+  for (long long r = first_row + thread; r < last_row; r += 256) {
+    const float t1 = b0[r];
+    const float t2 = (t1 * 0x1.4e5e0a0000000p-13f);
+    b1[r] = t2;
+  }
+}
+
+static __device__ __forceinline__ void stitch_kernel_nest3(void* p0, void* p1, void* p2, const long long work) {
+  STITCH_GLOBAL_CONST(float, b0, p0, 401408);
+  STITCH_GLOBAL(float, b1, p1, 64);
+  STITCH_GLOBAL(float, b2, p2, 10048);
+  const int thread = threadIdx.x % 32, group = threadIdx.x / 32;
+  const long long task = work * 8 + group;
+  if (task >= 157) return;
+  const long long first_row = task * 40;
+  const long long last_row = first_row + 40 < 6272 ? first_row + 40 : 6272;
+  float task1[2];
+  for (int i = 0; i < 2; ++i) task1[i] = 0x0.0p+0f;
+  for (long long r = first_row; r < last_row; ++r) {
+    #pragma unroll
+    for (int k64_1_turn = 0; k64_1_turn < 2; ++k64_1_turn) {
+      const int k64_1 = thread + k64_1_turn * 32;
+      const float t2 = b0[r * 64 + k64_1];
+      const float t3 = b1[k64_1];
+      const float t4 = (t3 * 0x1.4e5e0a0000000p-13f);
+      const float t5 = (t2 - t4);
+      const float t6 = (t5 * t5);
+      task1[k64_1_turn] = ((float)task1[k64_1_turn] + t6);
+    }
+  }
+  #pragma unroll
+  for (int it7_turn = 0; it7_turn < 2; ++it7_turn) {
+    const int it7 = thread + it7_turn * 32;
+    const float t8 = task1[it7_turn];
+    b2[task * 64 + it7] = t8;
+  }
+}
+
+static __device__ __forceinline__ void stitch_kernel_nest4(void* p0, void* p1, void* p2, void* p3, void* p4, const long long work) {
+  STITCH_GLOBAL(float, b0, p0, 401408);
+  STITCH_GLOBAL_CONST(float, b1, p1, 401408);
+  STITCH_GLOBAL(float, b2, p2, 64);
+  STITCH_GLOBAL(float, b3, p3, 64);
+  STITCH_GLOBAL_CONST(float, b4, p4, 64);
+  const int thread = threadIdx.x % 32, group = threadIdx.x / 32;
+  const long long task = work * 8 + group;
+  if (task >= 6272) return;
+  const long long first_row = task * 1;
+  const long long last_row = first_row + 1 < 6272 ? first_row + 1 : 6272;
+  for (long long r = first_row; r < last_row; ++r) {
+    for (int k64_1 = thread; k64_1 < 64; k64_1 += 32) {
+      const float t1 = b1[r * 64 + k64_1];
+      const float t2 = b2[k64_1];
+      const float t3 = (t2 * 0x1.4e5e0a0000000p-13f);
+      const float t4 = (t1 - t3);
+      const float t5 = b3[k64_1];
+      const float t6 = (t5 * 0x1.4e5e0a0000000p-13f);
+      const float t7 = (t6 + 0x1.0624de0000000p-10f);
+      const float t8 = (1 / __builtin_sqrtf(t7));
+      const float t9 = b4[k64_1];
+      const float t10 = (t8 * t9);
+      const float t11 = (t4 * t10);
+      b0[r * 64 + k64_1] = t11;
+    }
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+stitch_kernel(const __grid_constant__ stitch_kernel_Tensors tensors, unsigned* semaphore) {
+  for (long long work = blockIdx.x; work < 20; work += gridDim.x) {
+    {
+      stitch_kernel_nest0(tensors.p[0], (char*)tensors.p[5] + 0, work);
+    }
+  }
+  stitch_grid_barrier(semaphore);
+  for (long long work = blockIdx.x; work < 1; work += gridDim.x) {
+    {
+      stitch_kernel_nest1((char*)tensors.p[5] + 0, (char*)tensors.p[5] + 40192, work);
+    }
+    __syncthreads();
+  }
+  stitch_grid_barrier(semaphore);
+  for (long long work = blockIdx.x; work < 21; work += gridDim.x) {
+    if (work < 1) {
+      stitch_kernel_nest2((char*)tensors.p[5] + 40192, tensors.p[3], work);
+    }
+    else {
+      stitch_kernel_nest3(tensors.p[0], (char*)tensors.p[5] + 40192, (char*)tensors.p[5] + 0, work - 1);
+    }
+  }
+  stitch_grid_barrier(semaphore);
+  for (long long work = blockIdx.x; work < 1; work += gridDim.x) {
+    {
+      stitch_kernel_nest1((char*)tensors.p[5] + 0, (char*)tensors.p[5] + 40448, work);
+    }
+    __syncthreads();
+  }
+  stitch_grid_barrier(semaphore);
+  for (long long work = blockIdx.x; work < 785; work += gridDim.x) {
+    if (work < 1) {
+      stitch_kernel_nest2((char*)tensors.p[5] + 40448, tensors.p[4], work);
+    }
+    else {
+      stitch_kernel_nest4(tensors.p[2], tensors.p[0], (char*)tensors.p[5] + 40192, (char*)tensors.p[5] + 40448, tensors.p[1], work - 1);
+    }
+  }
+}

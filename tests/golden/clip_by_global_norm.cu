@@ -1,0 +1,193 @@
+// graph clip_by_global_norm {
+//   %0 = f32[300,300] parameter(), number=0
+//   %1 = f32[1000] parameter(), number=1
+//   %2 = f32[300,300] multiply(%0, %0)
+//   %3 = f32[] reduce(%2), dimensions={0,1}, kind=sum
+//   %4 = f32[1000] multiply(%1, %1)
+//   %5 = f32[] reduce(%4), dimensions={0}, kind=sum
+//   %6 = f32[] add(%3, %5)
+//   %7 = f32[] constant(), literal={1.0}
+//   %8 = f32[] add(%6, %7)
+//   %9 = f32[] rsqrt(%8)
+//   %10 = f32[] constant(), literal={1.0}
+//   %11 = f32[] minimum(%9, %10)
+//   %12 = f32[300,300] broadcast(%11), dimensions={}
+//   %13 = f32[300,300] multiply(%0, %12)
+//   %14 = f32[1000] broadcast(%11), dimensions={}
+//   %15 = f32[1000] multiply(%1, %14)
+//   return %13, %15
+// }
+
+// 89 blocks of 256 threads, 256 bytes of shared memory
+
+struct stitch_kernel_Tensors { void* p[5]; };
+
+static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, const long long work) {
+  STITCH_GLOBAL_CONST(float, b0, p0, 90000);
+  STITCH_GLOBAL(double, b1, p1, 88);
+  const int thread = threadIdx.x;
+  const int reduce_shared = 0;
+  const long long task = work;
+  const long long first_row = task * 1024;
+  const long long last_row = first_row + 1024 < 90000 ? first_row + 1024 : 90000;
+  double task1 = 0x0.0p+0;
+  for (long long block_first = first_row; block_first < last_row; block_first += 8192) {
+    const long long block_last = block_first + 8192 < last_row ? block_first + 8192 : last_row;
+    float lane2 = 0x0.0p+0f;
+    for (long long r = block_first + thread; r < block_last; r += 256) {
+      const float t3 = b0[r];
+      const float t4 = (t3 * t3);
+      lane2 = ((float)lane2 + t4);
+    }
+    const float sum5 = stitch_group_reduce<256>(lane2, [](const float a, const float b) { return (float)((a + b)); }, reduce_shared);
+    task1 = ((double)task1 + sum5);
+  }
+  for (int it6 = thread; it6 < 1; it6 += 256) {
+    const double t7 = task1;
+    b1[task] = t7;
+  }
+}
+
+static __device__ __forceinline__ void stitch_kernel_nest1(void* p0, void* p1, const long long work) {
+  STITCH_GLOBAL_CONST(float, b0, p0, 1000);
+  STITCH_GLOBAL(double, b1, p1, 1);
+  const int thread = threadIdx.x;
+  const int reduce_shared = 0;
+  const long long task = work;
+  const long long first_row = task * 1024;
+  const long long last_row = first_row + 1024 < 1000 ? first_row + 1024 : 1000;
+  double task1 = 0x0.0p+0;
+  for (long long block_first = first_row; block_first < last_row; block_first += 8192) {
+    const long long block_last = block_first + 8192 < last_row ? block_first + 8192 : last_row;
+    float lane2 = 0x0.0p+0f;
+    for (long long r = block_first + thread; r < block_last; r += 256) {
+      const float t3 = b0[r];
+      const float t4 = (t3 * t3);
+      lane2 = ((float)lane2 + t4);
+    }
+    const float sum5 = stitch_group_reduce<256>(lane2, [](const float a, const float b) { return (float)((a + b)); }, reduce_shared);
+    task1 = ((double)task1 + sum5);
+  }
+  for (int it6 = thread; it6 < 1; it6 += 256) {
+    const double t7 = task1;
+    b1[0] = t7;
+  }
+}
+
+static __device__ __forceinline__ void stitch_kernel_nest2(void* p0, void* p1, const long long work) {
+  STITCH_GLOBAL(double, b0, p0, 88);
+  STITCH_GLOBAL(float, b1, p1, 1);
+  const int thread = threadIdx.x;
+  const int group_shared = 0;
+  const long long task = work;
+  const long long first_row = task * 1;
+  const long long last_row = first_row + 1 < 1 ? first_row + 1 : 1;
+  for (long long block_first = first_row; block_first < last_row; block_first += 1) {
+    const long long block_last = block_first + 1 < last_row ? block_first + 1 : last_row;
+    STITCH_SHARED(double, total, group_shared + 0, 1);
+    for (int i = thread; i < 1; i += 256) total[i] = 0x0.0p+0;
+    for (int t = 0; t < 88; ++t) {
+      for (long long r = block_first + thread; r < block_last; r += 256) {
+        const double part = b0[t];
+        total[0] = ((double)total[0] + part);
+      }
+    }
+    for (long long r = block_first + thread; r < block_last; r += 256) {
+      const double sum = total[0];
+      const float rounded = (float)sum;
+      b1[0] = rounded;
+    }
+  }
+}
+
+static __device__ __forceinline__ void stitch_kernel_nest3(void* p0, void* p1, const long long work) {
+  STITCH_GLOBAL(double, b0, p0, 1);
+  STITCH_GLOBAL(float, b1, p1, 1);
+  const int thread = threadIdx.x;
+  const int group_shared = 0;
+  const long long task = work;
+  const long long first_row = task * 1;
+  const long long last_row = first_row + 1 < 1 ? first_row + 1 : 1;
+  for (long long block_first = first_row; block_first < last_row; block_first += 1) {
+    const long long block_last = block_first + 1 < last_row ? block_first + 1 : last_row;
+    STITCH_SHARED(double, total, group_shared + 0, 1);
+    for (int i = thread; i < 1; i += 256) total[i] = 0x0.0p+0;
+    for (int t = 0; t < 1; ++t) {
+      for (long long r = block_first + thread; r < block_last; r += 256) {
+        const double part = b0[0];
+        total[0] = ((double)total[0] + part);
+      }
+    }
+    for (long long r = block_first + thread; r < block_last; r += 256) {
+      const double sum = total[0];
+      const float rounded = (float)sum;
+      b1[0] = rounded;
+    }
+  }
+}
+
+static __device__ __forceinline__ void stitch_kernel_nest4(void* p0, void* p1, void* p2, void* p3, const long long first_row, const long long last_row) {
+  STITCH_GLOBAL_CONST(float, b0, p0, last_row);
+  STITCH_GLOBAL(float, b1, p1, 1);
+  STITCH_GLOBAL(float, b2, p2, 1);
+  STITCH_GLOBAL(float, b3, p3, last_row);
+  const int thread = threadIdx.x;
+  const float t2 = b1[0];
+  const float t3 = b2[0];
+  const float t4 = (t2 + t3);
+  const float t5 = (t4 + 0x1.0000000000000p+0f);
+  const float t6 = (1 / __builtin_sqrtf(t5));
+  const float t7 = stitch_min(t6, 0x1.0000000000000p+0f);
+  for (long long r = first_row + thread; r < last_row; r += 256) {
+    const float t1 = b0[r];
+    const float t8 = (t1 * t7);
+    b3[r] = t8;
+  }
+}
+
+static __device__ const struct { long long start, rows; int tensors[4]; } stitch_kernel_table0[] = {
+  {0, 90000, {0, -1, -1, 2}},
+  {90048, 1000, {1, -1, -1, 3}},
+};
+
+extern "C" __global__ void __launch_bounds__(256)
+stitch_kernel(const __grid_constant__ stitch_kernel_Tensors tensors, unsigned* semaphore) {
+  for (long long work = blockIdx.x; work < 89; work += gridDim.x) {
+    if (work < 88) {
+      stitch_kernel_nest0(tensors.p[0], (char*)tensors.p[4] + 0, work);
+    }
+    else {
+      stitch_kernel_nest1(tensors.p[1], (char*)tensors.p[4] + 704, work - 88);
+    }
+    __syncthreads();
+  }
+  stitch_grid_barrier(semaphore);
+  for (long long work = blockIdx.x; work < 2; work += gridDim.x) {
+    if (work < 1) {
+      stitch_kernel_nest2((char*)tensors.p[4] + 0, (char*)tensors.p[4] + 768, work);
+    }
+    else {
+      stitch_kernel_nest3((char*)tensors.p[4] + 704, (char*)tensors.p[4] + 832, work - 1);
+    }
+    __syncthreads();
+  }
+  stitch_grid_barrier(semaphore);
+  for (long long work = blockIdx.x; work < 89; work += gridDim.x) {
+    {
+      const long long begin = (work - 0) * 1024;
+      const long long end = begin + 1024;
+      int one = 0, above = 2;
+      while (above - one > 1) {
+        const int middle = (one + above) / 2;
+        if (stitch_kernel_table0[middle].start <= begin) one = middle;
+        else above = middle;
+      }
+      for (; one < 2 && stitch_kernel_table0[one].start < end; ++one) {
+        const long long start = stitch_kernel_table0[one].start, rows = stitch_kernel_table0[one].rows;
+        const long long from = begin > start ? begin - start : 0;
+        const long long to = end - start < rows ? end - start : rows;
+        if (from < to) stitch_kernel_nest4(tensors.p[stitch_kernel_table0[one].tensors[0]], (char*)tensors.p[4] + 768, (char*)tensors.p[4] + 832, tensors.p[stitch_kernel_table0[one].tensors[3]], from, to);
+      }
+    }
+  }
+}

@@ -1,0 +1,155 @@
+// graph cross_entropy {
+//   %0 = f32[160,8000] parameter(), number=0
+//   %1 = s32[160] parameter(), number=1
+//   %2 = f32[160] reduce(%0), dimensions={1}, kind=max
+//   %3 = f32[160,8000] broadcast(%2), dimensions={0}
+//   %4 = f32[160,8000] subtract(%0, %3)
+//   %5 = f32[160,8000] exp(%4)
+//   %6 = f32[160] reduce(%5), dimensions={1}, kind=sum
+//   %7 = f32[160] log(%6)
+//   %8 = f32[160,8000] broadcast(%7), dimensions={0}
+//   %9 = f32[160,8000] subtract(%4, %8)
+//   %10 = s32[160,8000] broadcast(%1), dimensions={0}
+//   %11 = s32[160,8000] iota(), dimension=1
+//   %12 = pred[160,8000] compare(%10, %11), direction=EQ, total_order=False
+//   %13 = f32[] constant(), literal={0.0}
+//   %14 = f32[160,8000] broadcast(%13), dimensions={}
+//   %15 = f32[160,8000] select(%12, %9, %14)
+//   %16 = f32[160] reduce(%15), dimensions={1}, kind=sum
+//   %17 = f32[160] negate(%16)
+//   %18 = f32[] constant(), literal={1.0}
+//   %19 = f32[160,8000] broadcast(%18), dimensions={}
+//   %20 = f32[] constant(), literal={0.0}
+//   %21 = f32[160,8000] broadcast(%20), dimensions={}
+//   %22 = f32[160,8000] exp(%9)
+//   %23 = f32[160,8000] select(%12, %19, %21)
+//   %24 = f32[160,8000] subtract(%22, %23)
+//   %25 = f32[] reduce(%17), dimensions={0}, kind=sum
+//   %26 = f32[] constant(), literal={0.00625}
+//   %27 = f32[] multiply(%25, %26)
+//   return %27, %17, %24
+// }
+
+// 160 blocks of 256 threads, 256 bytes of shared memory
+
+struct stitch_kernel_Tensors { void* p[6]; };
+
+static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, void* p2, void* p3, void* p4, const long long work) {
+  STITCH_GLOBAL(float, b0, p0, 1280000);
+  STITCH_GLOBAL_CONST(float, b1, p1, 1280000);
+  STITCH_GLOBAL_CONST(int, b2, p2, 160);
+  STITCH_GLOBAL(float, b3, p3, 160);
+  STITCH_GLOBAL(double, b4, p4, 160);
+  const int thread = threadIdx.x;
+  const int reduce_shared = 0;
+  const long long task = work;
+  const long long first_row = task * 1;
+  const long long last_row = first_row + 1 < 160 ? first_row + 1 : 160;
+  double task22 = 0x0.0p+0;
+  for (long long r = first_row; r < last_row; ++r) {
+    float lane1 = -__builtin_inff();
+    for (int k8000_1 = thread; k8000_1 < 8000; k8000_1 += 256) {
+      const float t2 = b1[r * 8000 + k8000_1];
+      lane1 = stitch_max((float)lane1, t2);
+    }
+    const float sum3 = stitch_group_reduce<256>(lane1, [](const float a, const float b) { return (float)(stitch_max(a, b)); }, reduce_shared);
+    float lane4 = 0x0.0p+0f;
+    for (int k8000_1 = thread; k8000_1 < 8000; k8000_1 += 256) {
+      const float t5 = b1[r * 8000 + k8000_1];
+      const float t6 = (t5 - sum3);
+      const float t7 = stitch_expf(t6);
+      lane4 = ((float)lane4 + t7);
+    }
+    const float sum8 = stitch_group_reduce<256>(lane4, [](const float a, const float b) { return (float)((a + b)); }, reduce_shared);
+    float lane9 = 0x0.0p+0f;
+    const int t10 = b2[r];
+    const float t15 = logf(sum8);
+    for (int k8000_1 = thread; k8000_1 < 8000; k8000_1 += 256) {
+      const int t11 = (int)(k8000_1);
+      const bool t12 = (t10 == t11);
+      const float t13 = b1[r * 8000 + k8000_1];
+      const float t14 = (t13 - sum3);
+      const float t16 = (t14 - t15);
+      const float t17 = (t12 ? t16 : 0x0.0p+0f);
+      const float t18 = stitch_expf(t16);
+      const float t19 = (t12 ? 0x1.0000000000000p+0f : 0x0.0p+0f);
+      const float t20 = (t18 - t19);
+      b0[r * 8000 + k8000_1] = t20;
+      lane9 = ((float)lane9 + t17);
+    }
+    const float sum21 = stitch_group_reduce<256>(lane9, [](const float a, const float b) { return (float)((a + b)); }, reduce_shared);
+    float lane23 = 0x0.0p+0f;
+    const float t24 = (-(sum21));
+    if (thread == 0) b3[r] = t24;
+    lane23 = ((float)lane23 + t24);
+    const float sum25 = lane23;
+    task22 = ((double)task22 + sum25);
+  }
+  for (int it26 = thread; it26 < 1; it26 += 256) {
+    const double t27 = task22;
+    b4[task] = t27;
+  }
+}
+
+static __device__ __forceinline__ void stitch_kernel_nest1(void* p0, void* p1, const long long work) {
+  STITCH_GLOBAL(double, b0, p0, 160);
+  STITCH_GLOBAL(float, b1, p1, 1);
+  const int thread = threadIdx.x;
+  const int group_shared = 0;
+  const long long task = work;
+  const long long first_row = task * 1;
+  const long long last_row = first_row + 1 < 1 ? first_row + 1 : 1;
+  for (long long block_first = first_row; block_first < last_row; block_first += 1) {
+    const long long block_last = block_first + 1 < last_row ? block_first + 1 : last_row;
+    STITCH_SHARED(double, total, group_shared + 0, 1);
+    for (int i = thread; i < 1; i += 256) total[i] = 0x0.0p+0;
+    for (int t = 0; t < 160; ++t) {
+      for (long long r = block_first + thread; r < block_last; r += 256) {
+        const double part = b0[t];
+        total[0] = ((double)total[0] + part);
+      }
+    }
+    for (long long r = block_first + thread; r < block_last; r += 256) {
+      const double sum = total[0];
+      const float rounded = (float)sum;
+      b1[0] = rounded;
+    }
+  }
+}
+
+static __device__ __forceinline__ void stitch_kernel_nest2(void* p0, void* p1, const long long work) {
+  STITCH_GLOBAL(float, b0, p0, 1);
+  STITCH_GLOBAL(float, b1, p1, 1);
+  const int thread = threadIdx.x;
+  const long long task = work;
+  const long long first_row = task * 1024;
+  const long long last_row = first_row + 1024 < 1 ? first_row + 1024 : 1;
+  const float t1 = b0[0];
+  const float t2 = (t1 * 0x1.99999a0000000p-8f);
+  for (long long r = first_row + thread; r < last_row; r += 256) {
+    b1[0] = t2;
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+stitch_kernel(const __grid_constant__ stitch_kernel_Tensors tensors, unsigned* semaphore) {
+  for (long long work = blockIdx.x; work < 160; work += gridDim.x) {
+    {
+      stitch_kernel_nest0(tensors.p[4], tensors.p[0], tensors.p[1], tensors.p[3], (char*)tensors.p[5] + 0, work);
+    }
+    __syncthreads();
+  }
+  stitch_grid_barrier(semaphore);
+  for (long long work = blockIdx.x; work < 1; work += gridDim.x) {
+    {
+      stitch_kernel_nest1((char*)tensors.p[5] + 0, (char*)tensors.p[5] + 1280, work);
+    }
+    __syncthreads();
+  }
+  __syncthreads();
+  for (long long work = blockIdx.x; work < 1; work += gridDim.x) {
+    {
+      stitch_kernel_nest2((char*)tensors.p[5] + 1280, tensors.p[2], work);
+    }
+  }
+}

@@ -1,0 +1,43 @@
+// graph embedding {
+//   %0 = f32[8000,256] parameter(), number=0
+//   %1 = s32[1024] parameter(), number=1
+//   %2 = f32[1024,256] parameter(), number=2
+//   %3 = f32[1024,256] gather(%0, %1), gather=GatherDimensions(offset_dims=(1,), collapsed_slice_dims=(0,), start_index_map=(0,), index_vector_dim=1, slice_sizes=(1, 256))
+//   %4 = f32[1024,256] add(%3, %2)
+//   return %4
+// }
+
+// 128 blocks of 256 threads, 0 bytes of shared memory
+
+struct stitch_kernel_Tensors { void* p[4]; };
+
+static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, void* p2, void* p3, const long long work) {
+  STITCH_GLOBAL(float, b0, p0, 262144);
+  STITCH_GLOBAL_CONST(int, b1, p1, 1024);
+  STITCH_GLOBAL_CONST(float, b2, p2, 2048000);
+  STITCH_GLOBAL(float, b3, p3, 262144);
+  const int thread = threadIdx.x % 32, group = threadIdx.x / 32;
+  const long long task = work * 8 + group;
+  if (task >= 1024) return;
+  const long long first_row = task * 1;
+  const long long last_row = first_row + 1 < 1024 ? first_row + 1 : 1024;
+  for (long long r = first_row; r < last_row; ++r) {
+    const int t1 = b1[r];
+    const long long start_7841cb0fd6dc = stitch_clamp_index(t1, 7999ll);
+    for (int k256_1 = thread; k256_1 < 256; k256_1 += 32) {
+      const float t2 = b2[start_7841cb0fd6dc * 256 + k256_1];
+      const float t3 = b3[r * 256 + k256_1];
+      const float t4 = (t2 + t3);
+      b0[r * 256 + k256_1] = t4;
+    }
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+stitch_kernel(const __grid_constant__ stitch_kernel_Tensors tensors, unsigned* semaphore) {
+  for (long long work = blockIdx.x; work < 128; work += gridDim.x) {
+    {
+      stitch_kernel_nest0(tensors.p[3], tensors.p[1], tensors.p[0], tensors.p[2], work);
+    }
+  }
+}

@@ -1,0 +1,160 @@
+// graph layer_norm_gradient {
+//   %0 = f32[1024,256] parameter(), number=0
+//   %1 = f32[1024,256] parameter(), number=1
+//   %2 = f32[256] parameter(), number=2
+//   %3 = f32[1024] parameter(), number=3
+//   %4 = f32[1024] parameter(), number=4
+//   %5 = f32[1024,256] broadcast(%4), dimensions={0}
+//   %6 = f32[1024,256] broadcast(%3), dimensions={0}
+//   %7 = f32[1024,256] subtract(%0, %6)
+//   %8 = f32[1024,256] multiply(%7, %5)
+//   %9 = f32[1024,256] multiply(%1, %8)
+//   %10 = f32[256] reduce(%9), dimensions={0}, kind=sum
+//   %11 = f32[256] reduce(%1), dimensions={0}, kind=sum
+//   %12 = f32[1024,256] broadcast(%2), dimensions={1}
+//   %13 = f32[1024,256] multiply(%1, %12)
+//   %14 = f32[1024] reduce(%13), dimensions={1}, kind=sum
+//   %15 = f32[] constant(), literal={0.00390625}
+//   %16 = f32[1024] broadcast(%15), dimensions={}
+//   %17 = f32[1024] multiply(%14, %16)
+//   %18 = f32[1024,256] broadcast(%17), dimensions={0}
+//   %19 = f32[1024,256] multiply(%13, %8)
+//   %20 = f32[1024] reduce(%19), dimensions={1}, kind=sum
+//   %21 = f32[] constant(), literal={0.00390625}
+//   %22 = f32[1024] broadcast(%21), dimensions={}
+//   %23 = f32[1024] multiply(%20, %22)
+//   %24 = f32[1024,256] broadcast(%23), dimensions={0}
+//   %25 = f32[1024,256] subtract(%13, %18)
+//   %26 = f32[1024,256] multiply(%8, %24)
+//   %27 = f32[1024,256] subtract(%25, %26)
+//   %28 = f32[1024,256] multiply(%27, %5)
+//   return %28, %10, %11
+// }
+
+// 19 blocks of 256 threads, 1024 bytes of shared memory
+
+struct stitch_kernel_Tensors { void* p[9]; };
+
+static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, void* p2, void* p3, void* p4, void* p5, void* p6, void* p7, const long long work) {
+  STITCH_GLOBAL(float, b0, p0, 262144);
+  STITCH_GLOBAL_CONST(float, b1, p1, 262144);
+  STITCH_GLOBAL_CONST(float, b2, p2, 262144);
+  STITCH_GLOBAL_CONST(float, b3, p3, 1024);
+  STITCH_GLOBAL_CONST(float, b4, p4, 1024);
+  STITCH_GLOBAL_CONST(float, b5, p5, 256);
+  STITCH_GLOBAL(float, b6, p6, 37632);
+  STITCH_GLOBAL(float, b7, p7, 37632);
+  const int thread = threadIdx.x % 32, group = threadIdx.x / 32;
+  const int reduce_shared = 0;
+  const long long task = work * 8 + group;
+  if (task >= 147) return;
+  const long long first_row = task * 7;
+  const long long last_row = first_row + 7 < 1024 ? first_row + 7 : 1024;
+  float task1[8];
+  for (int i = 0; i < 8; ++i) task1[i] = 0x0.0p+0f;
+  float task2[8];
+  for (int i = 0; i < 8; ++i) task2[i] = 0x0.0p+0f;
+  for (long long r = first_row; r < last_row; ++r) {
+    float lane3 = 0x0.0p+0f;
+    float lane4 = 0x0.0p+0f;
+    const float t7 = b3[r];
+    const float t9 = b4[r];
+    float kept1[8];
+    float kept2[8];
+    float kept3[8];
+    #pragma unroll
+    for (int k256_1_turn = 0; k256_1_turn < 8; ++k256_1_turn) {
+      const int k256_1 = thread + k256_1_turn * 32;
+      const float t5 = b1[r * 256 + k256_1];
+      kept1[k256_1_turn] = t5;
+      const float t6 = b2[r * 256 + k256_1];
+      kept2[k256_1_turn] = t6;
+      const float t8 = (t6 - t7);
+      const float t10 = (t8 * t9);
+      const float t11 = (t5 * t10);
+      const float t12 = b5[k256_1];
+      kept3[k256_1_turn] = t12;
+      const float t13 = (t5 * t12);
+      const float t14 = (t13 * t10);
+      task1[k256_1_turn] = ((float)task1[k256_1_turn] + t11);
+      task2[k256_1_turn] = ((float)task2[k256_1_turn] + t5);
+      lane3 = ((float)lane3 + t13);
+      lane4 = ((float)lane4 + t14);
+    }
+    const float sum15 = stitch_group_reduce<32>(lane3, [](const float a, const float b) { return (float)((a + b)); }, reduce_shared);
+    const float sum16 = stitch_group_reduce<32>(lane4, [](const float a, const float b) { return (float)((a + b)); }, reduce_shared);
+    const float t20 = (sum15 * 0x1.0000000000000p-8f);
+    const float t25 = (sum16 * 0x1.0000000000000p-8f);
+    #pragma unroll
+    for (int k256_1_turn = 0; k256_1_turn < 8; ++k256_1_turn) {
+      const int k256_1 = thread + k256_1_turn * 32;
+      const float t17 = kept1[k256_1_turn];
+      const float t18 = kept3[k256_1_turn];
+      const float t19 = (t17 * t18);
+      const float t21 = (t19 - t20);
+      const float t22 = kept2[k256_1_turn];
+      const float t23 = (t22 - t7);
+      const float t24 = (t23 * t9);
+      const float t26 = (t24 * t25);
+      const float t27 = (t21 - t26);
+      const float t28 = (t27 * t9);
+      b0[r * 256 + k256_1] = t28;
+    }
+  }
+  #pragma unroll
+  for (int it29_turn = 0; it29_turn < 8; ++it29_turn) {
+    const int it29 = thread + it29_turn * 32;
+    const float t30 = task1[it29_turn];
+    b6[task * 256 + it29] = t30;
+  }
+  #pragma unroll
+  for (int it31_turn = 0; it31_turn < 8; ++it31_turn) {
+    const int it31 = thread + it31_turn * 32;
+    const float t32 = task2[it31_turn];
+    b7[task * 256 + it31] = t32;
+  }
+}
+
+static __device__ __forceinline__ void stitch_kernel_nest1(void* p0, void* p1, const long long work) {
+  STITCH_GLOBAL(float, b0, p0, 37632);
+  STITCH_GLOBAL(float, b1, p1, 256);
+  const int thread = threadIdx.x;
+  const int group_shared = 0;
+  const long long task = work;
+  const long long first_row = task * 256;
+  const long long last_row = first_row + 256 < 256 ? first_row + 256 : 256;
+  for (long long block_first = first_row; block_first < last_row; block_first += 256) {
+    const long long block_last = block_first + 256 < last_row ? block_first + 256 : last_row;
+    STITCH_SHARED(float, total, group_shared + 0, 256);
+    for (int i = thread; i < 256; i += 256) total[i] = 0x0.0p+0f;
+    for (int t = 0; t < 147; ++t) {
+      for (long long r = block_first + thread; r < block_last; r += 256) {
+        const float part = b0[t * 256 + r];
+        total[r - block_first] = ((float)total[r - block_first] + part);
+      }
+    }
+    for (long long r = block_first + thread; r < block_last; r += 256) {
+      const float sum = total[r - block_first];
+      b1[r] = sum;
+    }
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+stitch_kernel(const __grid_constant__ stitch_kernel_Tensors tensors, unsigned* semaphore) {
+  for (long long work = blockIdx.x; work < 19; work += gridDim.x) {
+    {
+      stitch_kernel_nest0(tensors.p[5], tensors.p[1], tensors.p[0], tensors.p[3], tensors.p[4], tensors.p[2], (char*)tensors.p[8] + 0, (char*)tensors.p[8] + 150528, work);
+    }
+  }
+  stitch_grid_barrier(semaphore);
+  for (long long work = blockIdx.x; work < 2; work += gridDim.x) {
+    if (work < 1) {
+      stitch_kernel_nest1((char*)tensors.p[8] + 0, tensors.p[6], work);
+    }
+    else {
+      stitch_kernel_nest1((char*)tensors.p[8] + 150528, tensors.p[7], work - 1);
+    }
+    __syncthreads();
+  }
+}
