@@ -74,9 +74,10 @@ class _Nest:
     name: str
     text: str
     shared_bytes: int
+    together: bool
 
     def blocks(self, block: int) -> int:
-        groups = block // self.threads
+        groups = 1 if self.together else block // self.threads
         return -(-self.code.tasks // groups)
 
 
@@ -128,10 +129,10 @@ def render(kernel: Loops, symbol: str, target: GpuTarget) -> CudaKernel:
         nests = []
         for code in phase.nests:
             threads = threads_of(code, target)
-            writer = CudaWriter(code, threads)
+            writer = CudaWriter(code, threads, target.block // threads)
             neutral = _nest_text(code, threads, target, writer)
             name = functions.setdefault(neutral, f"{symbol}_nest{len(functions)}")
-            nests.append(_Nest(code, threads, name, neutral, _shared_of(writer, threads, target)))
+            nests.append(_Nest(code, threads, name, neutral, _shared_of(writer, threads, target), writer.together))
         phases.append(nests)
     lines = [
         constant_text(symbol, number, data, storage="static __device__ const")
@@ -173,7 +174,11 @@ def _tensors(kernel: Loops) -> tuple[Buffer | None, ...]:
 
 def _shared_of(writer: CudaWriter, threads: int, target: GpuTarget) -> int:
     groups = target.block // threads
-    return groups * writer.shared_bytes + (REDUCE_BYTES if writer.reduces and threads > WARP else 0)
+    return (
+        groups * writer.shared_bytes
+        + writer.together_bytes
+        + (REDUCE_BYTES if writer.reduces and threads > WARP else 0)
+    )
 
 
 def _nest_text(nest: NestCode, threads: int, target: GpuTarget, writer: CudaWriter) -> str:
@@ -189,7 +194,7 @@ def _nest_text(nest: NestCode, threads: int, target: GpuTarget, writer: CudaWrit
         macro = "STITCH_GLOBAL_CONST" if fixed else "STITCH_GLOBAL"
         lines.append(f"  {macro}({STORAGE_TYPE[buffer.dtype]}, b{number}, p{number}, {elements});")
     groups = target.block // threads
-    body = list(writer.body(nest.body, 1))
+    body = list(writer.task_body(nest.body, 1) if writer.together else writer.body(nest.body, 1))
     if threads < target.block:
         lines.append(f"  const int {THREAD} = threadIdx.x % {threads}, group = threadIdx.x / {threads};")
     else:
@@ -201,8 +206,9 @@ def _nest_text(nest: NestCode, threads: int, target: GpuTarget, writer: CudaWrit
         lines.append(f"  const int reduce_shared = {groups * writer.shared_bytes};")
     if many:
         return "\n".join([*lines, *body, "}"])
-    lines.append(f"  const long long task = work{f' * {groups} + group' if groups > 1 else ''};")
-    if groups > 1:
+    apart = groups > 1 and not writer.together
+    lines.append(f"  const long long task = work{f' * {groups} + group' if apart else ''};")
+    if apart:
         lines.append(f"  if (task >= {nest.tasks}) return;")
     lines.append(f"  const long long first_row = task * {nest.rows_per_task};")
     clip = f"first_row + {nest.rows_per_task} < {nest.rows} ? first_row + {nest.rows_per_task} : {nest.rows}"

@@ -9,6 +9,9 @@ A local array that dealt-out iterations touch is in shared memory; one that only
 own. A row that fits is kept in registers: where every loop deals out an array's elements alike, each thread holds its own; and an
 element of a tensor that several loops over the row read is loaded once.
 
+Where tasks leave partial results and a block has several groups, the block is one task: its groups take rows in turn, and what they
+have added up is combined in shared memory before it is written (`task_body`).
+
 After a statement that touches what threads share (such an array, or memory that the nest both writes and reads), the group's threads
 wait for each other, unless each thread only ever touches elements of its own (`_owned`): so what one wrote is there for the others,
 and nothing is overwritten that another has yet to read.
@@ -125,12 +128,19 @@ def is_dealt(loop: Loop) -> bool:
     return loop.kind is not LoopKind.SERIAL
 
 
+def _is_row_loop(statement: Statement) -> bool:
+    """Whether it is the loop over a task's rows, each done by the whole group."""
+    return isinstance(statement, Loop) and not is_dealt(statement) and statement.bounds == ("first_row", "last_row")
+
+
 class CudaWriter(Writer):
     """Renders one nest's body for groups of `threads` threads. `shared_bytes`: what its locals take, for one group, after `body`."""
 
-    def __init__(self, nest: NestCode, threads: int) -> None:
+    def __init__(self, nest: NestCode, threads: int, groups: int) -> None:
         super().__init__()
-        self.threads = threads
+        self.threads, self.groups = threads, groups
+        self.together = nest.per_task and groups > 1 and any(map(_is_row_loop, nest.body))
+        """Whether the groups of a block do one task together."""
         self.survey = _Survey(nest.body)
         self.shared_bytes = 0
         self.reduces = False
@@ -144,6 +154,7 @@ class CudaWriter(Writer):
         self._both = self.survey.read & self.survey.written
         self._budget = KEPT_REGISTERS
         self._in_registers = {name: turns for name in self.survey.locals if (turns := self._registers_of(name))}
+        self.together_bytes = 0
         self._shared -= self._in_registers.keys()
         self._owned -= self._in_registers.keys()
         self.offsets: dict[str, int] = {}
@@ -192,6 +203,68 @@ class CudaWriter(Writer):
             return False
         self._budget -= needed
         return True
+
+    # ---- a block's groups together ----------------------------------------------------------------------------------------
+
+    def task_body(self, statements: Sequence[Statement], indent: int) -> Iterator[str]:
+        """The body of a task that the groups of a block do together: each takes every so many rows; the first adds up what all
+        have, in order, and writes the partial results."""
+        pad = "  " * indent
+        rows = next(number for number, statement in enumerate(statements) if _is_row_loop(statement))
+        totals = [each for each in statements[:rows] if isinstance(each, Local) and each.kind is not None]
+        yield from self.body(statements[: rows + 1], indent)
+        offsets = {}
+        for total in totals:
+            offsets[total.name] = self.groups * self.shared_bytes + self.together_bytes
+            size = self.groups * total.size * (8 if total.dtype.size_bytes == 8 else 4)
+            self.together_bytes += -(-size // SHARED_ALIGNMENT) * SHARED_ALIGNMENT
+            yield from self._lay_down(total, offsets[total.name], pad)
+        yield f"{pad}__syncthreads();"
+        yield f"{pad}if (group == 0) {{"
+        for total in totals:
+            yield from self._add_up(total, f"{pad}  ")
+        yield from self.body(statements[rows + 1 :], indent + 1)
+        yield f"{pad}}}"
+
+    def _lay_down(self, total: Local, offset: int, pad: str) -> Iterator[str]:
+        """Puts a group's accumulators where the first group finds them."""
+        name, ctype = total.name, REGISTER_TYPE[total.dtype]
+        yield f"{pad}STITCH_SHARED({ctype}, {name}_all, {offset}, {self.groups * total.size});"
+        if self._is_scalar(name):
+            yield f"{pad}if ({THREAD} == 0) {name}_all[group] = {name};"
+        else:
+            yield from self._for_each(total, f"{name}_all[group * {total.size} + place] = {self._at_place(name)};", pad)
+
+    def _add_up(self, total: Local, pad: str) -> Iterator[str]:
+        name, ctype = total.name, REGISTER_TYPE[total.dtype]
+        here = self._at_place(name)
+        assert total.kind is not None
+        combined = cpp_combine(
+            total.kind, total.dtype, f"({ctype}){here}", f"({ctype}){name}_all[other * {total.size} + place]"
+        )
+        yield from self._for_each(
+            total, f"for (int other = 1; other < {self.groups}; ++other) {here} = {combined};", pad
+        )
+        if self._is_common(name):
+            yield f"{pad}stitch_group_sync<{self.threads}>();"
+
+    def _at_place(self, name: str) -> str:
+        if self._is_scalar(name):
+            return name
+        return f"{name}[turn]" if name in self._in_registers else f"{name}[place]"
+
+    def _for_each(self, total: Local, line: str, pad: str) -> Iterator[str]:
+        """Does `line` for each element `place` of an array, by the thread that has it; of a single value, by all."""
+        if self._is_scalar(total.name):
+            yield f"{pad}{{ const int place = 0; {line} }}"
+        elif total.name in self._in_registers:
+            yield f"{pad}#pragma unroll"
+            yield f"{pad}for (int turn = 0; turn < {self._in_registers[total.name]}; ++turn) {{"
+            yield f"{pad}  const int place = {THREAD} + turn * {self.threads};"
+            yield f"{pad}  if (place < {total.size}) {line}"
+            yield f"{pad}}}"
+        else:
+            yield f"{pad}for (int place = {THREAD}; place < {total.size}; place += {self.threads}) {line}"
 
     # ---- a row in registers -----------------------------------------------------------------------------------------------
 
@@ -395,6 +468,8 @@ class CudaWriter(Writer):
         start, step = (THREAD if first == "0" else f"{first} + {THREAD}", f"{name} += {self.threads}")
         if not deal:
             start, step = first, f"++{name}"
+        if self.together and _is_row_loop(loop):
+            start, step = f"{first} + group", f"{name} += {self.groups}"
         yield f"{pad}for ({ctype} {name} = {start}; {name} < {last}; {step}) {{"
         self._dealt = self._dealt or deal
         yield from self.body(loop.body, indent + 1)

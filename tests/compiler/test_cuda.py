@@ -46,6 +46,19 @@ def test_random_graphs_agree_with_the_oracle(target: str) -> None:
     assert _disagreements(collect(60, 30, 7), target) == []
 
 
+@pytest.mark.parametrize("columns", [12, 40, 600])
+def test_what_a_blocks_groups_add_up_is_combined(columns: int) -> None:
+    """Row, column and full reductions of one tensor in one nest: rows of part of a warp, of a warp, of a block."""
+    m = library.Maker("sums")
+    x = m.parameter(70, columns)
+    rows = m.reduce(m.op("multiply", x, x), 1)
+    graph = m.done(rows, m.reduce(x, 0), m.reduce(x, 0, 1), m.reduce(rows, 0))
+    for one in build_all([graph], TARGETS["small"]):
+        assert ("_all[" in one.kernel.text) == (columns < 600)
+        for seed in range(4):
+            assert one.complaint(Regime.NORMAL, seed) is None
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(10))
 def test_two_thousand_random_graphs_agree_with_the_oracle(part: int) -> None:

@@ -29,6 +29,7 @@ KERNELS: dict[str, Callable[[], Graph]] = {
     "layer_norm_gradient": lambda: library.layer_norm_gradient(24, 300),
     "clip_by_global_norm": lambda: library.clip_by_global_norm([(30, 20), (100,)]),
     "column_sum": lambda: library.column_sum(40, 130),
+    "layer_norm_gradient_short": lambda: library.layer_norm_gradient(24, 40),
     "cross_entropy": lambda: library.cross_entropy(6, 200),
 }
 
@@ -55,6 +56,8 @@ LONG_LOOP = r"(< )(\d\d\d+)(; \w+ \+= )(32|64)\) \{"
 KINDS: dict[str, Callable[[str], Iterator[str]]] = {
     "no grid barrier": _each(r"  stitch_grid_barrier\(semaphore\);\n", lambda m: ""),
     "no waits in a group": _all(r" *stitch_group_sync<\d+>\(\);\n", ""),
+    "no wait before groups are added up": _each(r"  __syncthreads\(\);\n(  if \(group)", lambda m: m[1]),
+    "a group left out": _each(r"other = 1; other < (\d+)", lambda m: f"other = 1; other < {int(m[1]) - 1}"),
     "a load one further": _each(r"(= b\d+)\[([^\]]+)\];", lambda m: f"{m[1]}[{m[2]} + 1];"),
     "a store one further": _each(r"(\n\s+b\d+)\[([^\]]+)\] = ", lambda m: f"{m[1]}[{m[2]} + 1] = "),
     "one iteration too many": _each(r"(< )(\d+)(; \w+ \+= \d+\) \{)", lambda m: f"{m[1]}{int(m[2]) + 1}{m[3]}"),

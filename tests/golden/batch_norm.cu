@@ -22,7 +22,7 @@
 //   return %19, %5, %12
 // }
 
-// 320 blocks of 256 threads, 256 bytes of shared memory
+// 320 blocks of 256 threads, 2048 bytes of shared memory
 
 struct stitch_kernel_Tensors { void* p[6]; };
 
@@ -30,13 +30,12 @@ static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, c
   STITCH_GLOBAL_CONST(float, b0, p0, 401408);
   STITCH_GLOBAL(float, b1, p1, 10048);
   const int thread = threadIdx.x % 32, group = threadIdx.x / 32;
-  const long long task = work * 8 + group;
-  if (task >= 157) return;
+  const long long task = work;
   const long long first_row = task * 40;
   const long long last_row = first_row + 40 < 6272 ? first_row + 40 : 6272;
   float task1[2];
   for (int i = 0; i < 2; ++i) task1[i] = 0x0.0p+0f;
-  for (long long r = first_row; r < last_row; ++r) {
+  for (long long r = first_row + group; r < last_row; r += 8) {
     #pragma unroll
     for (int k64_1_turn = 0; k64_1_turn < 2; ++k64_1_turn) {
       const int k64_1 = thread + k64_1_turn * 32;
@@ -44,11 +43,25 @@ static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, c
       task1[k64_1_turn] = ((float)task1[k64_1_turn] + t2);
     }
   }
+  STITCH_SHARED(float, task1_all, 0, 512);
   #pragma unroll
-  for (int it3_turn = 0; it3_turn < 2; ++it3_turn) {
-    const int it3 = thread + it3_turn * 32;
-    const float t4 = task1[it3_turn];
-    b1[task * 64 + it3] = t4;
+  for (int turn = 0; turn < 2; ++turn) {
+    const int place = thread + turn * 32;
+    if (place < 64) task1_all[group * 64 + place] = task1[turn];
+  }
+  __syncthreads();
+  if (group == 0) {
+    #pragma unroll
+    for (int turn = 0; turn < 2; ++turn) {
+      const int place = thread + turn * 32;
+      if (place < 64) for (int other = 1; other < 8; ++other) task1[turn] = ((float)task1[turn] + (float)task1_all[other * 64 + place]);
+    }
+    #pragma unroll
+    for (int it3_turn = 0; it3_turn < 2; ++it3_turn) {
+      const int it3 = thread + it3_turn * 32;
+      const float t4 = task1[it3_turn];
+      b1[task * 64 + it3] = t4;
+    }
   }
 }
 
@@ -96,13 +109,12 @@ static __device__ __forceinline__ void stitch_kernel_nest3(void* p0, void* p1, v
   STITCH_GLOBAL(float, b1, p1, 64);
   STITCH_GLOBAL(float, b2, p2, 10048);
   const int thread = threadIdx.x % 32, group = threadIdx.x / 32;
-  const long long task = work * 8 + group;
-  if (task >= 157) return;
+  const long long task = work;
   const long long first_row = task * 40;
   const long long last_row = first_row + 40 < 6272 ? first_row + 40 : 6272;
   float task1[2];
   for (int i = 0; i < 2; ++i) task1[i] = 0x0.0p+0f;
-  for (long long r = first_row; r < last_row; ++r) {
+  for (long long r = first_row + group; r < last_row; r += 8) {
     #pragma unroll
     for (int k64_1_turn = 0; k64_1_turn < 2; ++k64_1_turn) {
       const int k64_1 = thread + k64_1_turn * 32;
@@ -114,11 +126,25 @@ static __device__ __forceinline__ void stitch_kernel_nest3(void* p0, void* p1, v
       task1[k64_1_turn] = ((float)task1[k64_1_turn] + t6);
     }
   }
+  STITCH_SHARED(float, task1_all, 0, 512);
   #pragma unroll
-  for (int it7_turn = 0; it7_turn < 2; ++it7_turn) {
-    const int it7 = thread + it7_turn * 32;
-    const float t8 = task1[it7_turn];
-    b2[task * 64 + it7] = t8;
+  for (int turn = 0; turn < 2; ++turn) {
+    const int place = thread + turn * 32;
+    if (place < 64) task1_all[group * 64 + place] = task1[turn];
+  }
+  __syncthreads();
+  if (group == 0) {
+    #pragma unroll
+    for (int turn = 0; turn < 2; ++turn) {
+      const int place = thread + turn * 32;
+      if (place < 64) for (int other = 1; other < 8; ++other) task1[turn] = ((float)task1[turn] + (float)task1_all[other * 64 + place]);
+    }
+    #pragma unroll
+    for (int it7_turn = 0; it7_turn < 2; ++it7_turn) {
+      const int it7 = thread + it7_turn * 32;
+      const float t8 = task1[it7_turn];
+      b2[task * 64 + it7] = t8;
+    }
   }
 }
 
@@ -153,10 +179,11 @@ static __device__ __forceinline__ void stitch_kernel_nest4(void* p0, void* p1, v
 
 extern "C" __global__ void __launch_bounds__(256)
 stitch_kernel(const __grid_constant__ stitch_kernel_Tensors tensors, unsigned* semaphore) {
-  for (long long work = blockIdx.x; work < 20; work += gridDim.x) {
+  for (long long work = blockIdx.x; work < 157; work += gridDim.x) {
     {
       stitch_kernel_nest0(tensors.p[0], (char*)tensors.p[5] + 0, work);
     }
+    __syncthreads();
   }
   stitch_grid_barrier(semaphore);
   for (long long work = blockIdx.x; work < 1; work += gridDim.x) {
@@ -166,13 +193,14 @@ stitch_kernel(const __grid_constant__ stitch_kernel_Tensors tensors, unsigned* s
     __syncthreads();
   }
   stitch_grid_barrier(semaphore);
-  for (long long work = blockIdx.x; work < 21; work += gridDim.x) {
+  for (long long work = blockIdx.x; work < 158; work += gridDim.x) {
     if (work < 1) {
       stitch_kernel_nest2((char*)tensors.p[5] + 40192, tensors.p[3], work);
     }
     else {
       stitch_kernel_nest3(tensors.p[0], (char*)tensors.p[5] + 40192, (char*)tensors.p[5] + 0, work - 1);
     }
+    __syncthreads();
   }
   stitch_grid_barrier(semaphore);
   for (long long work = blockIdx.x; work < 1; work += gridDim.x) {

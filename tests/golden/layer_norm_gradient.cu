@@ -31,7 +31,7 @@
 //   return %28, %10, %11
 // }
 
-// 19 blocks of 256 threads, 1024 bytes of shared memory
+// 147 blocks of 256 threads, 16384 bytes of shared memory
 
 struct stitch_kernel_Tensors { void* p[9]; };
 
@@ -46,15 +46,14 @@ static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, v
   STITCH_GLOBAL(float, b7, p7, 37632);
   const int thread = threadIdx.x % 32, group = threadIdx.x / 32;
   const int reduce_shared = 0;
-  const long long task = work * 8 + group;
-  if (task >= 147) return;
+  const long long task = work;
   const long long first_row = task * 7;
   const long long last_row = first_row + 7 < 1024 ? first_row + 7 : 1024;
   float task1[8];
   for (int i = 0; i < 8; ++i) task1[i] = 0x0.0p+0f;
   float task2[8];
   for (int i = 0; i < 8; ++i) task2[i] = 0x0.0p+0f;
-  for (long long r = first_row; r < last_row; ++r) {
+  for (long long r = first_row + group; r < last_row; r += 8) {
     float lane3 = 0x0.0p+0f;
     float lane4 = 0x0.0p+0f;
     const float t7 = b3[r];
@@ -101,17 +100,42 @@ static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, v
       b0[r * 256 + k256_1] = t28;
     }
   }
+  STITCH_SHARED(float, task1_all, 0, 2048);
   #pragma unroll
-  for (int it29_turn = 0; it29_turn < 8; ++it29_turn) {
-    const int it29 = thread + it29_turn * 32;
-    const float t30 = task1[it29_turn];
-    b6[task * 256 + it29] = t30;
+  for (int turn = 0; turn < 8; ++turn) {
+    const int place = thread + turn * 32;
+    if (place < 256) task1_all[group * 256 + place] = task1[turn];
   }
+  STITCH_SHARED(float, task2_all, 8192, 2048);
   #pragma unroll
-  for (int it31_turn = 0; it31_turn < 8; ++it31_turn) {
-    const int it31 = thread + it31_turn * 32;
-    const float t32 = task2[it31_turn];
-    b7[task * 256 + it31] = t32;
+  for (int turn = 0; turn < 8; ++turn) {
+    const int place = thread + turn * 32;
+    if (place < 256) task2_all[group * 256 + place] = task2[turn];
+  }
+  __syncthreads();
+  if (group == 0) {
+    #pragma unroll
+    for (int turn = 0; turn < 8; ++turn) {
+      const int place = thread + turn * 32;
+      if (place < 256) for (int other = 1; other < 8; ++other) task1[turn] = ((float)task1[turn] + (float)task1_all[other * 256 + place]);
+    }
+    #pragma unroll
+    for (int turn = 0; turn < 8; ++turn) {
+      const int place = thread + turn * 32;
+      if (place < 256) for (int other = 1; other < 8; ++other) task2[turn] = ((float)task2[turn] + (float)task2_all[other * 256 + place]);
+    }
+    #pragma unroll
+    for (int it29_turn = 0; it29_turn < 8; ++it29_turn) {
+      const int it29 = thread + it29_turn * 32;
+      const float t30 = task1[it29_turn];
+      b6[task * 256 + it29] = t30;
+    }
+    #pragma unroll
+    for (int it31_turn = 0; it31_turn < 8; ++it31_turn) {
+      const int it31 = thread + it31_turn * 32;
+      const float t32 = task2[it31_turn];
+      b7[task * 256 + it31] = t32;
+    }
   }
 }
 
@@ -142,10 +166,11 @@ static __device__ __forceinline__ void stitch_kernel_nest1(void* p0, void* p1, c
 
 extern "C" __global__ void __launch_bounds__(256)
 stitch_kernel(const __grid_constant__ stitch_kernel_Tensors tensors, unsigned* semaphore) {
-  for (long long work = blockIdx.x; work < 19; work += gridDim.x) {
+  for (long long work = blockIdx.x; work < 147; work += gridDim.x) {
     {
       stitch_kernel_nest0(tensors.p[5], tensors.p[1], tensors.p[0], tensors.p[3], tensors.p[4], tensors.p[2], (char*)tensors.p[8] + 0, (char*)tensors.p[8] + 150528, work);
     }
+    __syncthreads();
   }
   stitch_grid_barrier(semaphore);
   for (long long work = blockIdx.x; work < 2; work += gridDim.x) {
