@@ -18,7 +18,8 @@ from importlib import resources
 
 from . import loops
 from .cpp import constant_text, written_buffers
-from .cuda_text import REDUCE_BYTES, THREAD, CudaWriter, is_dealt
+from .cuda_survey import is_dealt
+from .cuda_text import REDUCE_BYTES, THREAD, CudaWriter
 from .graph import Graph
 from .loops import Buffer, BufferKind, Loop, Loops, NestCode, Statement
 from .lowering import lower

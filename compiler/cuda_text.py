@@ -13,23 +13,24 @@ Where tasks leave partial results and a block has several groups, the block is o
 have added up is combined in shared memory before it is written (`task_body`).
 
 After a statement that touches what threads share (such an array, or memory that the nest both writes and reads), the group's threads
-wait for each other, unless each thread only ever touches elements of its own (`_owned`): so what one wrote is there for the others,
-and nothing is overwritten that another has yet to read.
+wait for each other, unless each thread only ever touches elements of its own (`Use.is_owned`): so what one wrote is there for the
+others, and nothing is overwritten that another has yet to read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from . import loops
 from .cpp_text import Writer, guard_text, index_text, is_wide_variable
+from .cuda_survey import Element, Survey, is_dealt, is_row_loop, place_of
 from .graph import DType
-from .loops import Local, Loop, LoopKind, NestCode, Statement
+from .loops import Local, Loop, NestCode, Statement
 from .ops import REGISTER_TYPE, literal_text
 from .ops_numpy import reduce_identity
 from .ops_text import cpp_combine
-from .plan_index import Index, Var
+from .plan_index import Index
 
 THREAD = "thread"
 """The thread's number in its group, in generated text."""
@@ -42,10 +43,6 @@ REDUCE_BYTES = 32 * 8
 """Shared memory of a reduction over a block: one value of at most 8 bytes of each warp."""
 
 
-_Element = tuple[int, str, int]
-"""What a loop loads in each turn: the buffer, the place in terms of the loop's variable, the loop's extent."""
-
-
 @dataclass
 class _Kept:
     """An array of registers that holds what one loop has loaded for the loops after it."""
@@ -54,103 +51,24 @@ class _Kept:
     is_filled: bool = False
 
 
-@dataclass
-class _Use:
-    """How a local is used: by dealt-out loops (`places`: where, in terms of the loop's variable), and around them."""
-
-    dtype: DType
-    size: int
-    kind: str | None
-    places: set[tuple[str, int, str]] = field(default_factory=set)
-    dealt: bool = False
-    written_dealt: bool = False
-    around: bool = False
-    collapsed: bool = False
-    by_lanes: bool = False
-
-
-_PLACE = Var("@", 1 << 40)
-
-
-class _Survey:
-    """What the text of a nest has to know of its body beforehand."""
-
-    def __init__(self, body: Sequence[Statement]) -> None:
-        self.locals: dict[str, _Use] = {}
-        self.read: set[int] = set()
-        self.written: set[int] = set()
-        self._visit(body, None)
-
-    def _visit(self, body: Sequence[Statement], dealt: Loop | None) -> None:
-        for statement in body:
-            if isinstance(statement, Local):
-                self.locals[statement.name] = _Use(statement.dtype, statement.size, statement.kind)
-            elif isinstance(statement, loops.Let):
-                if isinstance(statement.value, loops.Load):
-                    self.read.add(statement.value.buffer)
-                elif isinstance(statement.value, loops.LoadLocal):
-                    self._touch(statement.value.local, statement.value.index, dealt, writes=False)
-            elif isinstance(statement, loops.Store | loops.Update):
-                self.written.add(statement.buffer)
-                if isinstance(statement, loops.Update) and statement.kind != "replace":
-                    self.read.add(statement.buffer)
-            elif isinstance(statement, loops.Assign):
-                self._touch(statement.local, statement.index, dealt, writes=True)
-            elif isinstance(statement, loops.Combine):
-                if statement.index is None:
-                    self.locals[statement.local].by_lanes |= dealt is not None
-                else:
-                    self._touch(statement.local, statement.index, dealt, writes=True)
-            elif isinstance(statement, loops.Collapse):
-                self.locals[statement.local].collapsed = True
-            elif isinstance(statement, Loop):
-                self._visit(statement.body, statement if dealt is None and is_dealt(statement) else dealt)
-            elif isinstance(statement, loops.Blocks | loops.If):
-                self._visit(statement.body, dealt)
-
-    def _touch(self, name: str, index: Index, dealt: Loop | None, writes: bool) -> None:
-        use = self.locals[name]
-        if dealt is None:
-            use.around = True
-            return
-        use.dealt = True
-        use.written_dealt |= writes
-        bounds = "" if dealt.bounds is None else " to ".join(dealt.bounds)
-        use.places.add((_place(index, dealt), dealt.extent, bounds))
-
-
-def _place(index: Index, loop: Loop) -> str:
-    """A position in terms of a loop's variable, whatever its name."""
-    return str(index.substitute({loop.variable: Index.of_var(Var(_PLACE.name, loop.variable.extent))}))
-
-
-def is_dealt(loop: Loop) -> bool:
-    return loop.kind is not LoopKind.SERIAL
-
-
-def _is_row_loop(statement: Statement) -> bool:
-    """Whether it is the loop over a task's rows, each done by the whole group."""
-    return isinstance(statement, Loop) and not is_dealt(statement) and statement.bounds == ("first_row", "last_row")
-
-
 class CudaWriter(Writer):
     """Renders one nest's body for groups of `threads` threads. `shared_bytes`: what its locals take, for one group, after `body`."""
 
     def __init__(self, nest: NestCode, threads: int, groups: int) -> None:
         super().__init__()
         self.threads, self.groups = threads, groups
-        self.together = nest.per_task and groups > 1 and any(map(_is_row_loop, nest.body))
+        self.together = nest.per_task and groups > 1 and any(map(is_row_loop, nest.body))
         """Whether the groups of a block do one task together."""
-        self.survey = _Survey(nest.body)
+        self.survey = Survey(nest.body)
         self.shared_bytes = 0
         self.reduces = False
         self._dealt = False
         self._turn = ""  # of the dealt-out loop that is being written, where it is unrolled
         self._loop_of: Loop | None = None
-        self._kept: dict[_Element, _Kept] = {}
+        self._kept: dict[Element, _Kept] = {}
         self._kept_count = 0
-        self._shared = {name for name, use in self.survey.locals.items() if self._is_shared(use)}
-        self._owned = {name for name in self._shared if self._is_owned(self.survey.locals[name])}
+        self._shared = {name for name, use in self.survey.locals.items() if use.is_shared}
+        self._owned = {name for name in self._shared if self.survey.locals[name].is_owned}
         self._both = self.survey.read & self.survey.written
         self._budget = KEPT_REGISTERS
         self._in_registers = {name: turns for name in self.survey.locals if (turns := self._registers_of(name))}
@@ -164,22 +82,6 @@ class CudaWriter(Writer):
             self.offsets[name] = self.shared_bytes
             size = use.size * (8 if use.dtype.size_bytes == 8 else 4)
             self.shared_bytes += -(-size // SHARED_ALIGNMENT) * SHARED_ALIGNMENT
-
-    def _is_shared(self, use: _Use) -> bool:
-        if use.collapsed:
-            return False
-        return use.written_dealt or (use.dealt and use.size > 1)
-
-    def _is_owned(self, use: _Use) -> bool:
-        """Whether an element is only ever touched by one thread: all loops deal them out alike."""
-        if use.around or len(use.places) != 1:
-            return False
-        ((place, extent, bounds),) = use.places
-        if extent == 1 and use.size == 1:
-            return True  # thread 0 alone
-        if bounds == "block_first to block_last":
-            return place == str(Index.of_var(_PLACE) - Index.of_var(Var("block_first", _PLACE.extent)))
-        return place == _PLACE.name and not bounds and use.size == extent
 
     def _registers_of(self, name: str) -> int:
         """Elements of a local that each thread keeps in registers; 0 where it is in shared memory, or no array."""
@@ -210,7 +112,7 @@ class CudaWriter(Writer):
         """The body of a task that the groups of a block do together: each takes every so many rows; the first adds up what all
         have, in order, and writes the partial results."""
         pad = "  " * indent
-        rows = next(number for number, statement in enumerate(statements) if _is_row_loop(statement))
+        rows = next(number for number, statement in enumerate(statements) if is_row_loop(statement))
         totals = [each for each in statements[:rows] if isinstance(each, Local) and each.kind is not None]
         yield from self.body(statements[: rows + 1], indent)
         offsets = {}
@@ -268,10 +170,10 @@ class CudaWriter(Writer):
 
     # ---- a row in registers -----------------------------------------------------------------------------------------------
 
-    def _find_repeated(self, statements: Sequence[Statement]) -> dict[_Element, _Kept]:
+    def _find_repeated(self, statements: Sequence[Statement]) -> dict[Element, _Kept]:
         """The elements that several of these statements, dealt-out loops, load alike."""
-        readers: dict[_Element, set[int]] = {}
-        dtypes: dict[_Element, DType] = {}
+        readers: dict[Element, set[int]] = {}
+        dtypes: dict[Element, DType] = {}
         for number, loop in enumerate(statements):
             if isinstance(loop, Loop) and is_dealt(loop) and loop.bounds is None:
                 for statement in loop.body:
@@ -286,7 +188,7 @@ class CudaWriter(Writer):
                 found[element] = _Kept(f"kept{self._kept_count}")
         return found
 
-    def _element_loaded(self, statement: Statement, loop: Loop) -> _Element | None:
+    def _element_loaded(self, statement: Statement, loop: Loop) -> Element | None:
         """What a loop's statement loads, if that is the same whenever it is loaded in the nest."""
         if not isinstance(statement, loops.Let) or not isinstance(statement.value, loops.Load):
             return None
@@ -294,7 +196,7 @@ class CudaWriter(Writer):
         made_here = {each.variable for each in loop.body if isinstance(each, loops.LetIndex)}
         if load.guard or load.buffer in self.survey.written or load.index.variables & made_here:
             return None
-        return (load.buffer, _place(load.index, loop), loop.extent) if loop.variable in load.index.variables else None
+        return (load.buffer, place_of(load.index, loop), loop.extent) if loop.variable in load.index.variables else None
 
     def _is_unrolled(self, loop: Loop) -> bool:
         """Whether a dealt-out loop's turns must be known one by one, since it works on arrays of registers."""
@@ -468,7 +370,7 @@ class CudaWriter(Writer):
         start, step = (THREAD if first == "0" else f"{first} + {THREAD}", f"{name} += {self.threads}")
         if not deal:
             start, step = first, f"++{name}"
-        if self.together and _is_row_loop(loop):
+        if self.together and is_row_loop(loop):
             start, step = f"{first} + group", f"{name} += {self.groups}"
         yield f"{pad}for ({ctype} {name} = {start}; {name} < {last}; {step}) {{"
         self._dealt = self._dealt or deal
