@@ -322,7 +322,8 @@ class Job:
         assert self.native is not None
         while not self._closing and HEALTH.good:
             ended = self._traces_ended
-            request = self.native.next_request(TICK_MS if self._lively() else 5 * TICK_MS)
+            waited_for = ended != self._traces_served  # a program waits to hear that all its requests have been taken
+            request = self.native.next_request(0 if waited_for else TICK_MS if self._lively() else 5 * TICK_MS)
             self._tick(request)
             if request is None:
                 self._traces_served = ended  # the queue was empty after they had ended

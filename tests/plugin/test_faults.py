@@ -105,13 +105,13 @@ def test_the_self_check_refuses_a_wrong_kernel_before_any_job_sees_it(run_job: R
 def test_a_cluster_without_a_kernel_goes_back_into_the_graph(run_job: RunJob, run_plain: RunJob) -> None:
     """A stitch op that only ever called its fallback would be slower than the operators themselves."""
     environment = {**QUICK, "STITCHFLEET_TEST_BREAK": "add_one_output"}  # those without a float output stay right
-    job = run_job("integers_too.py", "150", COLD, environment=environment)
+    job = run_job("integers_too.py", "400", COLD, environment=environment)
     assert job.code == 0, job.err
     assert main_program(job)["phase"] == "stitched", job.err
     assert states(job) == {"failed", "stitched"}
     assert "Tanh" in job.summary["stayed_out"]["no kernel could be made for its cluster"]
     assert job.summary["calls"]["stitched"] > 20
-    assert job.result == run_plain("integers_too.py", "150").result
+    assert job.result == run_plain("integers_too.py", "400").result
 
 
 def test_a_kernel_wrong_on_rare_data_only_is_found_by_sampled_verification(run_job: RunJob) -> None:
