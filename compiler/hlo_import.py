@@ -44,13 +44,14 @@ __all__ = [
 @dataclass(frozen=True)
 class UnsupportedOp:
     """An instruction that no kernel can be made of, why, and the framework's op that it came from ("" where HLO does
-    not say)."""
+    not say). `instruction`: its name in the module, where that differs from the name to show."""
 
     opcode: str
     name: str
     reason: str
     op_type: str = ""
     op_name: str = ""
+    instruction: str = ""
 
     def __str__(self) -> str:
         origin = f" from {self.op_type} {self.op_name}" if self.op_type or self.op_name else ""
@@ -234,7 +235,13 @@ _OPERANDS: Final = {
 
 
 def _unsupported(item: HloInstruction, reason: str) -> UnsupportedOp:
-    return UnsupportedOp(item.opcode, item.name.partition("#")[0], reason, item.op_type, item.op_name)
+    return UnsupportedOp(item.opcode, item.name.partition("#")[0], reason, item.op_type, item.op_name, item.name)
+
+
+def refusal_of(item: HloInstruction) -> UnsupportedOp:
+    """What the importer says of an instruction whose opcode it does not know."""
+    target = f"custom call {item.custom_call_target!r}" if item.opcode == "custom-call" else ""
+    return _unsupported(item, target or _REASONS.get(item.opcode, "no row in the op table"))
 
 
 def _flatten(value: Value) -> list[Value]:
@@ -345,8 +352,7 @@ class _Importer:
         handler = self.handlers.get(item.opcode)
         try:
             if handler is None:
-                target = f"custom call {item.custom_call_target!r}" if item.opcode == "custom-call" else ""
-                raise _Refusal(target or _REASONS.get(item.opcode, "no row in the op table"))
+                raise _Refusal(refusal_of(item).reason)
             fewest, most = _OPERANDS.get(item.opcode, (0, None))
             if len(operands) < fewest or (most is not None and len(operands) > most):
                 raise _Refusal(f"{len(operands)} operands where it takes {fewest}")
@@ -684,6 +690,10 @@ class _Importer:
         return composites.batch_norm_gradient(
             self.builder, x, scale, mean, variance, gradient, item.epsilon, item.feature_index
         )
+
+
+SUPPORTED_OPCODES: Final = frozenset(_Importer(HloModule("", {}, "")).handlers)
+"""Those that the importer knows in some form."""
 
 
 def region_kind(body: Graph, result: int, count: int) -> str | None:
