@@ -7,13 +7,13 @@ code 2; a kernel that fails to build or to pass its check is exit code 1.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
@@ -22,20 +22,18 @@ import numpy as np
 import numpy.typing as npt
 
 from .cache import CacheEntry, KernelCache
-from .cuda import CudaError, CudaKernel, plan_for_gpu, translation_unit
+from .command_cuda import compile_for_cuda
+from .command_io import MistakeError, emit, mistakes
 from .graph import Graph
-from .hlo_import import import_module, read_hlo_file
-from .hlo_module import HloImportError
+from .hlo_import import read_hlo_file
 from .judge import judge_by
 from .kernel import LoadedKernel, aligned
-from .nvrtc import NvrtcError, build
-from .ops import GraphError
 from .oracle import evaluate_with_bounds
+from .partition import Partition, stitch_ops_of
 from .pipeline import Request, compile_graphs, stages
 from .random_inputs import Regime, random_inputs
 from .selfcheck import CheckOptions
-from .targets import GPUS, GpuTarget
-from .toolchain import ToolchainError
+from .targets import GPUS
 
 STAGES: Final = ("hlo", "graph", "plan", "loops", "source", "binary")
 """In order; `graph` to `source` are the pipeline's own table."""
@@ -55,40 +53,16 @@ TIMED_CALLS: Final = 200
 TIMED_SECONDS: Final = 2.0
 
 
-class _MistakeError(Exception):
-    """What the user gave cannot be worked with; the text is the line to print."""
-
-
-@contextlib.contextmanager
-def _mistakes(command: str) -> Iterator[list[int]]:
-    """Runs a command's body: a mistake is printed in one line, and the exit code, in the list, becomes 2."""
-    code = [0]
-    try:
-        yield code
-    except (_MistakeError, HloImportError, GraphError, ToolchainError, CudaError) as error:
-        print(f"stitchfleet {command}: {' '.join(str(error).split())}", file=sys.stderr)
-        code[0] = 2
-    except BrokenPipeError:
-        raise  # a pager that was left; the `stitchfleet` command knows
-    except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        print(f"stitchfleet {command}: {where}{error.strerror or error}", file=sys.stderr)
-        code[0] = 2
-
-
-def _graph_of(path: Path) -> Graph:
-    return import_module(read_hlo_file(path)).graph
-
-
 class CompileCommand:
     """`stitchfleet compile FILE [--stop-after STAGE] [--run]`, or `--target cuda [--arch ARCH] [--emit WHAT]`."""
 
     help = (
-        "Compile a file of HLO (text, or a serialized HloModuleProto) into one kernel.\n\n"
+        "Compile a file of HLO (text, or a serialized HloModuleProto) into one kernel; a whole step, with matrix products,\n"
+        "loops or anything else that no kernel is made of, into one for each stitch op, and say what stays outside and why.\n\n"
         "With --stop-after, print what a stage makes: hlo (as read), graph (the compiler's own ops), plan (groups, schemes,\n"
         "mapping), loops, source (C++), binary (built, not checked). Without, build the kernel and check it on random\n"
         "inputs against a float64 oracle; with --run, run and time it too.\n\n"
-        "With --target cuda, make one CUDA kernel of it instead, on any machine, with or without a GPU: --emit says what to\n"
+        "With --target cuda, make CUDA kernels of it instead, on any machine, with or without a GPU: --emit says what to\n"
         "print or write: plan, source (CUDA C), ptx, cubin; without it the kernel's launch and registers are told."
     )
 
@@ -115,27 +89,31 @@ class CompileCommand:
         parser.add_argument("--cache", type=Path, metavar="DIR", help="kernel cache to use (default: a temporary one)")
 
     def run(self, args: argparse.Namespace) -> int:
-        with _mistakes("compile") as code:
+        with mistakes("compile") as code:
             if args.target == "cuda":
-                return _compile_for_gpu(args)
+                return compile_for_cuda(args)
             if args.emit is not None:
-                raise _MistakeError("--emit is for --target cuda; --stop-after shows the stages of a CPU's kernel")
+                raise MistakeError("--emit is for --target cuda; --stop-after shows the stages of a CPU's kernel")
             if args.run and args.stop_after not in (None, "binary"):
-                raise _MistakeError(f"--run needs a binary, but --stop-after {args.stop_after} makes none")
+                raise MistakeError(f"--run needs a binary, but --stop-after {args.stop_after} makes none")
             if args.threads < 1:
-                raise _MistakeError(f"--threads: given {args.threads}, expected at least 1")
+                raise MistakeError(f"--threads: given {args.threads}, expected at least 1")
             module = read_hlo_file(args.file)
             if args.stop_after == "hlo":
-                _emit(str(module), args.output)
+                emit(str(module), args.output)
                 return 0
-            graph = import_module(module).graph
+            step = stitch_ops_of(module)
             if args.stop_after in ("graph", "plan", "loops", "source"):
-                _emit(_until(graph, args.stop_after), args.output)
+                emit("\n\n".join(_for_each(step, partial(_until, last=args.stop_after))), args.output)
                 return 0
-            code[0] = self._build(graph, args)
+            if not step.is_one_op and (args.run or args.output is not None):
+                raise MistakeError(
+                    f"--run and --output take one kernel; {args.file} is split into {len(step.stitch_ops)}"
+                )
+            code[0] = self._build(step, args)
         return code[0]
 
-    def _build(self, graph: Graph, args: argparse.Namespace) -> int:
+    def _build(self, step: Partition, args: argparse.Namespace) -> int:
         with tempfile.TemporaryDirectory(prefix="stitchfleet-compile-") as folder:
             cache = KernelCache(args.cache or Path(folder) / "cache")
             if cache.notice and args.cache:
@@ -144,15 +122,24 @@ class CompileCommand:
             check = CheckOptions(skip=True) if args.stop_after == "binary" else CheckOptions()
             into = KernelCache(Path(folder) / "unchecked") if check.skip else cache
             started = time.monotonic()
-            (outcome,) = compile_graphs([Request(graph.name, graph)], into, check=check)
+            requests = [Request(op.name, op.graph) for op in step.stitch_ops]
+            outcomes = compile_graphs(requests, into, check=check)
             seconds = time.monotonic() - started
-            if outcome.entry is None:
-                print(f"stitchfleet compile: {outcome.failure}", file=sys.stderr)
+            if not step.is_one_op:
+                print(step)
+            for outcome in outcomes:
+                if outcome.entry is None:
+                    print(f"stitchfleet compile: {outcome.failure}", file=sys.stderr)
+            entries = {outcome.entry.key: outcome.entry for outcome in outcomes if outcome.entry is not None}
+            for entry in entries.values():
+                print(_kernel_text(entry))
+                if args.output is not None:
+                    args.output.write_bytes(entry.library.read_bytes())
+            if any(outcome.entry is None for outcome in outcomes):
                 return 1
-            print(_kernel_text(outcome.entry, seconds))
-            if args.output is not None:
-                args.output.write_bytes(outcome.entry.library.read_bytes())
-            return _run(graph, outcome.entry, args.threads, args.seed) if args.run else 0
+            print(f"  {seconds:.2f} s in all")
+            runs = [_run(requests[0].graph, entry, args.threads, args.seed) for entry in entries.values() if args.run]
+            return max(runs, default=0)
 
 
 class ExplainCommand:
@@ -173,65 +160,28 @@ class ExplainCommand:
         parser.add_argument("--html", type=Path, metavar="FILE", help="write a page there (of a summary)")
 
     def run(self, args: argparse.Namespace) -> int:
-        with _mistakes("explain") as code:
+        with mistakes("explain") as code:
             if args.path.is_dir():
                 if args.svg is not None or args.html is not None:
-                    raise _MistakeError("--svg and --html draw a file, not a bundle")
+                    raise MistakeError("--svg and --html draw a file, not a bundle")
                 _explain_bundle(args.path)
                 return 0
             if _is_json(args.path):
                 print(_job_text(args))
                 return 0
             if args.html is not None:
-                raise _MistakeError(f"--html is for a job's summary; {args.path} is none (--svg draws HLO)")
+                raise MistakeError(f"--html is for a job's summary; {args.path} is none (--svg draws HLO)")
             from .plan import plan_graph
 
-            plan = plan_graph(_graph_of(args.path))
-            print(plan.explain())
+            step = stitch_ops_of(read_hlo_file(args.path))
+            if args.svg is not None and not step.is_one_op:
+                raise MistakeError(f"--svg draws one stitch op; {args.path} is split into {len(step.stitch_ops)}")
+            if not step.is_one_op:
+                print(f"{step}\n")
+            print("\n\n".join(_for_each(step, lambda graph: plan_graph(graph).explain())))
             if args.svg is not None:
-                args.svg.write_text(plan.to_svg())
+                args.svg.write_text(plan_graph(step.stitch_ops[0].graph).to_svg())
         return code[0]
-
-
-def _compile_for_gpu(args: argparse.Namespace) -> int:
-    if args.run or args.stop_after is not None:
-        raise _MistakeError("--run and --stop-after are for --target cpu; --emit says what to make of a CUDA kernel")
-    target = GPUS[args.arch]
-    plan, kernel = plan_for_gpu(_graph_of(args.file), target)
-    if args.emit == "plan":
-        _emit(plan.explain(), args.output)
-        return 0
-    source = translation_unit(kernel)
-    if args.emit == "source":
-        _emit(source, args.output)
-        return 0
-    try:
-        built = build(source, target.arch)
-    except NvrtcError as error:
-        raise _MistakeError(str(error).splitlines()[0]) from error
-    if args.emit == "ptx":
-        _emit(built.ptx.decode(), args.output)
-    elif args.emit == "cubin":
-        if args.output is None:
-            raise _MistakeError("--emit cubin makes machine code: name a file for it with --output")
-        args.output.write_bytes(built.cubin)
-    else:
-        print(_launch_text(kernel, target))
-        print(
-            f"  {built.registers} registers a thread, {built.spill_bytes} bytes spilled; {len(built.cubin)} bytes of machine code"
-        )
-    return 0
-
-
-def _launch_text(kernel: CudaKernel, target: GpuTarget) -> str:
-    launch = "cooperative, with a grid barrier" if kernel.cooperative else "no grid barrier"
-    return "\n".join(
-        [
-            f"kernel {kernel.symbol} for {target.name} ({target.arch}): {kernel.grid} blocks of {kernel.block} threads, {launch}",
-            f"  {kernel.shared_bytes} bytes of shared memory a block, {kernel.scratch_bytes} bytes of scratch, "
-            f"{len(kernel.tensors)} tensors",
-        ]
-    )
 
 
 def _is_json(path: Path) -> bool:
@@ -243,18 +193,23 @@ def _is_json(path: Path) -> bool:
 def _job_text(args: argparse.Namespace) -> str:
     explainers = list(metadata.entry_points(group=JOB_GROUP))
     if not explainers:
-        raise _MistakeError(f"{args.path}: no package of this installation explains jobs")
+        raise MistakeError(f"{args.path}: no package of this installation explains jobs")
     try:
         return str(explainers[0].load()(args.path, args.html, args.svg))
     except ValueError as error:
-        raise _MistakeError(str(error)) from None
+        raise MistakeError(str(error)) from None
 
 
-def _emit(text: str, output: Path | None) -> None:
-    if output is None:
-        print(text)
-    else:
-        output.write_text(text + "\n")
+def _for_each(step: Partition, text: Callable[[Graph], str]) -> Iterator[str]:
+    """The text for each stitch op, under its names where there are several; equal ones once."""
+    names: dict[str, list[str]] = {}
+    graphs: dict[str, Graph] = {}
+    for op in step.stitch_ops:
+        names.setdefault(op.graph.digest, []).append(op.name)
+        graphs[op.graph.digest] = op.graph
+    for digest, graph in graphs.items():
+        heading = "" if step.is_one_op else f"== {', '.join(names[digest])}\n"
+        yield heading + text(graph)
 
 
 def _until(graph: Graph, last: str) -> str:
@@ -263,10 +218,10 @@ def _until(graph: Graph, last: str) -> str:
         value = stage.run(value)
         if stage.name == last:
             return stage.text(value)
-    raise _MistakeError(f"no stage {last!r}")
+    raise MistakeError(f"no stage {last!r}")
 
 
-def _kernel_text(entry: CacheEntry, seconds: float) -> str:
+def _kernel_text(entry: CacheEntry) -> str:
     m = entry.metadata
     checked = (
         f"checked on {', '.join(m.check.regimes)} inputs: largest error {m.check.worst_of_allowed:.2f} of what is allowed"
@@ -275,7 +230,7 @@ def _kernel_text(entry: CacheEntry, seconds: float) -> str:
     )
     return "\n".join(
         [
-            f"kernel {m.symbol}: {m.op_count} ops in {m.phases} phases ({m.parallel_phases} parallel), {seconds:.2f} s",
+            f"kernel {m.symbol}: {m.op_count} ops in {m.phases} phases ({m.parallel_phases} parallel)",
             f"  reads {m.bytes_read} bytes, writes {m.bytes_written}, intermediates {m.intermediate_bytes}",
             f"  {len(entry.library.read_bytes())} bytes of code and data by {m.compiler}",
             f"  vector functions: {', '.join(m.vector_symbols) or 'none'}",
@@ -330,7 +285,7 @@ def _explain_bundle(folder: Path) -> None:
     try:
         verdict: Any = judges[0].load()(folder)
     except Exception as error:  # another package's code, which imports a framework
-        raise _MistakeError(f"{folder}: the oracle could not be asked: {type(error).__name__}: {error}") from error
+        raise MistakeError(f"{folder}: the oracle could not be asked: {type(error).__name__}: {error}") from error
     print(f"  the float64 oracle: the kernel is {'right' if verdict.right else 'wrong'}: {verdict.line}")
 
 
@@ -338,11 +293,11 @@ def _bundle_facts(folder: Path) -> dict[str, Any]:
     try:
         facts = json.loads((folder / "bundle.json").read_text())
     except FileNotFoundError:
-        raise _MistakeError(f"{folder}: given a folder without bundle.json, expected a bundle of the guard") from None
+        raise MistakeError(f"{folder}: given a folder without bundle.json, expected a bundle of the guard") from None
     except ValueError as error:
-        raise _MistakeError(f"{folder}/bundle.json: not JSON: {error}") from None
+        raise MistakeError(f"{folder}/bundle.json: not JSON: {error}") from None
     if not isinstance(facts, dict):
-        raise _MistakeError(f"{folder}/bundle.json: given {type(facts).__name__}, expected an object")
+        raise MistakeError(f"{folder}/bundle.json: given {type(facts).__name__}, expected an object")
     return facts
 
 
@@ -353,6 +308,6 @@ def _differences(folder: Path, facts: dict[str, Any]) -> str:
         with np.load(folder / "tensors.npz") as stored:
             expected, actual = stored[f"expected_{number}"], stored[f"actual_{number}"]
     except (OSError, KeyError, ValueError) as error:
-        raise _MistakeError(f"{folder}/tensors.npz: {error}") from None
+        raise MistakeError(f"{folder}/tensors.npz: {error}") from None
     different = int((expected != actual).sum() - ((expected != expected) & (actual != actual)).sum())
     return f"{different} of {expected.size} elements differ in their bits"

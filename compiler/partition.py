@@ -128,6 +128,20 @@ def partition(module: HloModule, remote: bool = True, caps: Caps = DEFAULT_CAPS)
     return Partition(module.name, tuple(splits), tuple(outside))
 
 
+def stitch_ops_of(module: HloModule) -> Partition:
+    """The module as one stitch op where all of it can be stitched (its parameters and results in its own order), else split around
+    what cannot. Raises HloImportError."""
+    try:
+        graph = import_module(module).graph
+    except UnsupportedHloError as error:
+        step = partition(module)
+        if not step.stitch_ops:
+            raise HloImportError(f"nothing to stitch: {error}") from None
+        return step
+    op = StitchOp(graph.name, graph, (), (), ())
+    return Partition(module.name, (Split(module.entry, module.computations[module.entry], (op,)),), ())
+
+
 def _computation(module: HloModule, name: str) -> HloComputation:
     if name not in module.computations:
         raise HloImportError(f"HLO module {module.name}: computation {name} is not there")

@@ -11,6 +11,12 @@ import numpy as np
 import pytest
 
 from stitchfleet.compiler.command import STAGES, CompileCommand, ExplainCommand
+from stitchfleet.compiler.cuda import CudaError, CudaKernel, plan_for_gpu
+from stitchfleet.compiler.graph import Graph
+from stitchfleet.compiler.plan import Plan
+from stitchfleet.compiler.targets import GpuTarget
+
+from .test_partition import LAYERS
 
 SOFTMAX = """HloModule softmax
 
@@ -240,3 +246,57 @@ def test_what_does_not_go_together_is_one_line(
     told = capsys.readouterr().err
     assert line in told
     assert told.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("--target", "cuda", "--emit", "source"), 'extern "C" __global__'),
+        (("--target", "cuda", "--emit", "plan"), "== stitch_1"),
+        (("--target", "cuda"), "2 x dot: a matrix product, left to the library"),
+        (("--stop-after", "source"), "== stitch_0"),
+        ((), "checked on normal"),
+    ],
+)
+def test_a_whole_step_is_compiled_stitch_op_by_stitch_op(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], expected: str
+) -> None:
+    path = tmp_path / "step.hlo"
+    path.write_text(LAYERS)
+    assert _run(CompileCommand(), path, *words) == 0
+    out = capsys.readouterr().out
+    assert expected in out
+    if expected.startswith("extern"):
+        assert out.count(expected) == 2
+
+
+def test_explain_lists_a_steps_stitch_ops_and_what_stays_outside(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "step.hlo"
+    path.write_text(LAYERS)
+    assert _run(ExplainCommand(), path) == 0
+    out = capsys.readouterr().out
+    assert "6 ops in 2 stitch ops, 2 ops outside" in out
+    assert out.count("intermediates written to memory") == 2
+    assert _run(ExplainCommand(), path, "--svg", tmp_path / "p.svg") == 2
+    assert "--svg draws one stitch op" in capsys.readouterr().err
+    assert _run(CompileCommand(), path, "--run") == 2
+    assert "is split into 2" in capsys.readouterr().err
+
+
+def test_a_stitch_op_that_cannot_be_a_cuda_kernel_costs_the_others_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(graph: Graph, target: GpuTarget) -> tuple[Plan, CudaKernel]:
+        if graph.name == "stitch_1":
+            raise CudaError("too large for it")
+        return plan_for_gpu(graph, target)
+
+    monkeypatch.setattr("stitchfleet.compiler.whole_step.plan_for_gpu", refuse)
+    path = tmp_path / "step.hlo"
+    path.write_text(LAYERS)
+    assert _run(CompileCommand(), path, "--target", "cuda", "--emit", "source") == 1
+    told = capsys.readouterr()
+    assert told.err == "stitchfleet compile: no kernel for stitch_1: too large for it\n"
+    assert told.out.count('extern "C" __global__') == 1

@@ -1,0 +1,83 @@
+"""`stitchfleet compile FILE --target cuda`: the CUDA kernels of a file of HLO, made on any machine."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from .command_io import MistakeError, emit
+from .cuda import CudaKernel
+from .hlo_import import read_hlo_file
+from .nvrtc import NvrtcError, build
+from .partition import Partition, stitch_ops_of
+from .targets import GPUS, GpuTarget
+from .whole_step import StepKernel, compile_for_gpu, translation_unit
+
+
+def compile_for_cuda(args: argparse.Namespace) -> int:
+    if args.run or args.stop_after is not None:
+        raise MistakeError("--run and --stop-after are for --target cpu; --emit says what to make of a CUDA kernel")
+    if args.emit == "cubin" and args.output is None:
+        raise MistakeError("--emit cubin makes machine code: name a file for it with --output")
+    target = GPUS[args.arch]
+    step = stitch_ops_of(read_hlo_file(args.file))
+    kernels = compile_for_gpu(step, target, _progress)
+    failed = [each for each in kernels if each.failure]
+    if step.is_one_op and failed:
+        raise MistakeError(failed[0].failure)
+    for each in failed:
+        print(f"stitchfleet compile: no kernel for {each.op.name}: {each.failure}", file=sys.stderr)
+    if args.emit == "plan":
+        emit("\n\n".join(_plans(step, kernels)), args.output)
+        return 1 if failed else 0
+    source = translation_unit(kernels)
+    if args.emit == "source":
+        emit(source, args.output)
+        return 1 if failed else 0
+    try:
+        built = build(source, target.arch)
+    except NvrtcError as error:
+        raise MistakeError(str(error).splitlines()[0]) from error
+    if args.emit == "ptx":
+        emit(built.ptx.decode(), args.output)
+    elif args.emit == "cubin":
+        args.output.write_bytes(built.cubin)
+    else:
+        if not step.is_one_op:
+            print(step)
+        for kernel in {each.kernel.symbol: each.kernel for each in kernels if each.kernel is not None}.values():
+            print(_launch_text(kernel, target))
+        at_most = "" if step.is_one_op else " at most"
+        print(
+            f"  {built.registers} registers a thread, {built.spill_bytes} bytes spilled{at_most}; "
+            f"{len(built.cubin)} bytes of machine code"
+        )
+    return 1 if failed else 0
+
+
+def _progress(line: str) -> None:
+    """A step of a model takes a while to plan: a line that the next one overwrites, where somebody is looking."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
+
+
+def _plans(step: Partition, kernels: list[StepKernel]) -> list[str]:
+    plans = {each.op.graph.digest: each for each in kernels}
+    texts = [] if step.is_one_op else [str(step)]
+    for each in plans.values():
+        if each.plan is not None:
+            shared = [other.op.name for other in kernels if other.op.graph.digest == each.op.graph.digest]
+            heading = [] if step.is_one_op else [f"== {', '.join(shared)}"]
+            texts.append("\n".join([*heading, each.plan.explain()]))
+    return texts
+
+
+def _launch_text(kernel: CudaKernel, target: GpuTarget) -> str:
+    launch = "cooperative, with a grid barrier" if kernel.cooperative else "no grid barrier"
+    return "\n".join(
+        [
+            f"kernel {kernel.symbol} for {target.name} ({target.arch}): {kernel.grid} blocks of {kernel.block} threads, {launch}",
+            f"  {kernel.shared_bytes} bytes of shared memory a block, {kernel.scratch_bytes} bytes of scratch, "
+            f"{len(kernel.tensors)} tensors",
+        ]
+    )
