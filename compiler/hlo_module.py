@@ -8,7 +8,7 @@ dropped.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from .graph import Array, GatherDimensions, WindowDimension
 
@@ -42,6 +42,13 @@ class HloShape:
             return False
         real = [dimension for dimension in self.minor_to_major if self.dimensions[dimension] != 1]
         return real == sorted(real, reverse=True)
+
+    @property
+    def without_layout(self) -> HloShape:
+        """The same, row-major."""
+        return replace(
+            self, minor_to_major=None, tuple_shapes=tuple(shape.without_layout for shape in self.tuple_shapes)
+        )
 
     def __str__(self) -> str:
         if self.is_tuple:

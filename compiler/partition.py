@@ -12,6 +12,9 @@ Of its instructions
               outside reads has to be in memory and is a member
     outside   matrix products, convolutions, control flow, and what the importer refuses, with its reason
 
+Layouts: what lies between a stitch op and the library is row-major, whatever the module says (before XLA has assigned layouts it
+says no more than that a transpose could be a bitcast). Only the step's own parameters and results have theirs given.
+
 A step is the listing of stitch ops and outside instructions in an order that can be executed (`Split.steps`).
 """
 
@@ -106,6 +109,10 @@ class Partition:
 
 def partition(module: HloModule, remote: bool = True, caps: Caps = DEFAULT_CAPS) -> Partition:
     """Splits all that runs. remote: stitch ops that no path connects become one as well (remote stitching). Raises HloImportError."""
+    if module.result_layout is not None and not module.result_layout.is_row_major:
+        raise HloImportError(
+            f"HLO module {module.name}: given a result layout that is not row-major, expected row-major"
+        )
     splits: list[Split] = []
     outside: list[UnsupportedOp] = []
     waiting, seen = [module.entry], {module.entry}
@@ -164,7 +171,8 @@ class _Flattener:
     def flatten(self, computation: HloComputation) -> HloComputation:
         parameters: list[_Value] = []
         for item in computation.parameters:
-            self.found[item.name] = item
+            own = computation.name == self.module.entry
+            self.found[item.name] = item if own else replace(item, shape=item.shape.without_layout)
             parameters.append(item.name)
         root = self.materialize(self.walk(computation, parameters, ""))
         return HloComputation(computation.name, self.found, root)
@@ -200,7 +208,9 @@ class _Flattener:
             if not item.called:
                 raise HloImportError(f"HLO {item.opcode} {item.name}: given no computation, expected one")
             return self.walk(_computation(self.module, item.called[0]), operands, f"{name.replace('#', ':')}/")
-        self.found[name] = replace(item, name=name, operands=tuple(self.materialize(value) for value in operands))
+        shape = item.shape if item.opcode == "bitcast" else item.shape.without_layout
+        given = tuple(self.materialize(value) for value in operands)
+        self.found[name] = replace(item, name=name, shape=shape, operands=given)
         return name
 
     def materialize(self, value: _Value) -> str:

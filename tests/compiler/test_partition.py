@@ -177,6 +177,25 @@ ENTRY e {{
     assert second.inputs in (("d", "k"), ("d",))
 
 
+def test_between_stitch_ops_and_the_library_all_is_row_major() -> None:
+    """TensorFlow's lowering gives a transpose the layout that would make it a bitcast."""
+    text = f"""HloModule heads
+ENTRY e {{
+ x = f32[2,3]{{1,0}} parameter(0)
+ n = f32[2,3]{{1,0}} negate(x)
+ t = f32[3,2]{{0,1}} transpose(n), dimensions={{1,0}}
+ d = f32[3,3]{{1,0}} dot(t, x), {DOT}
+ u = f32[2,2]{{0,1}} dot(x, t), {DOT}
+ ROOT r = (f32[3,3]{{1,0}}, f32[2,2]{{1,0}}) tuple(d, u)
+}}"""
+    (split,) = partition(read_hlo_text(text)).splits
+    assert opcodes(split) == ["stitch", "dot", "dot"]
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    d, u = execute(split, [x])
+    assert np.array_equal(d, -x.T @ x)
+    assert np.array_equal(u, -x @ x.T)
+
+
 def test_a_step_that_only_moves_views_needs_no_kernel() -> None:
     text = (
         "HloModule v\nENTRY e {\n x = f32[4,4] parameter(0)\n y = f32[16] reshape(x)\n ROOT z = f32[1,16] reshape(y)\n}"
