@@ -171,6 +171,8 @@ class Writer:
             yield f"{pad}{target} = {cpp_combine(statement.kind, statement.dtype, target, statement.value)};"
         elif isinstance(statement, loops.Collapse):
             yield from self._collapse(statement, pad)
+        elif isinstance(statement, loops.Fold):
+            return  # one worker did the whole loop
         elif isinstance(statement, loops.Blocks):
             size = statement.size
             yield f"{pad}for (long long block_first = first_row; block_first < last_row; block_first += {size}) {{"

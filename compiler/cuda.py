@@ -176,9 +176,7 @@ def _tensors(kernel: Loops) -> tuple[Buffer | None, ...]:
 def _shared_of(writer: CudaWriter, threads: int, target: GpuTarget) -> int:
     groups = target.block // threads
     return (
-        groups * writer.shared_bytes
-        + writer.together_bytes
-        + (REDUCE_BYTES if writer.reduces and threads > WARP else 0)
+        groups * writer.shared_bytes + writer.together_bytes + (writer.reduces * REDUCE_BYTES if threads > WARP else 0)
     )
 
 

@@ -60,14 +60,22 @@ template <> struct StitchShuffled<unsigned char> { typedef int Type; };
 template <> struct StitchShuffled<short> { typedef int Type; };
 template <> struct StitchShuffled<unsigned short> { typedef int Type; };
 
+/* The `value` of another thread of a group of W <= 32: of the one whose number differs by the bits of `distance`, of the first. */
+template <int W, class V> STITCH_INLINE V stitch_shuffle_xor(V value, int distance) {
+  typedef typename StitchShuffled<V>::Type S;
+  return (V)__shfl_xor_sync(stitch_group_mask<W>(), (S)value, distance);
+}
+template <int W, class V> STITCH_INLINE V stitch_shuffle_first(V value) {
+  typedef typename StitchShuffled<V>::Type S;
+  return (V)__shfl_sync(stitch_group_mask<W>(), (S)value, (threadIdx.x & 31u) & ~(unsigned)(W - 1));
+}
+
 /* `value` of all threads of the group combined, in an order that is always the same; every thread has the same bits of it after.
  * `scratch`: the byte in shared memory from which on there is room for a value of each warp; used by groups of several. */
 template <int T, class V, class F> STITCH_INLINE V stitch_group_reduce(V value, F combine, int scratch) {
-  typedef typename StitchShuffled<V>::Type S;
   constexpr int W = T < 32 ? T : 32;
-  const unsigned mask = stitch_group_mask<W>();
   for (int distance = W / 2; distance > 0; distance /= 2) {
-    value = combine(value, (V)__shfl_xor_sync(mask, (S)value, distance));
+    value = combine(value, stitch_shuffle_xor<W>(value, distance));
   }
   if (T > 32) {
     STITCH_SHARED(V, parts, scratch, T / 32);
@@ -79,7 +87,7 @@ template <int T, class V, class F> STITCH_INLINE V stitch_group_reduce(V value, 
     return total;
   }
   /* The two of an exchange combine in opposite orders: of a maximum of 0 and -0 they keep different ones. */
-  return W > 1 ? (V)__shfl_sync(mask, (S)value, (threadIdx.x & 31u) & ~(unsigned)(W - 1)) : value;
+  return W > 1 ? stitch_shuffle_first<W>(value) : value;
 }
 
 /* All blocks of the grid wait for each other. They must be co-resident (cooperative launch). `semaphore` is 0 before the first

@@ -26,12 +26,13 @@ class Use:
     written_dealt: bool = False
     around: bool = False
     collapsed: bool = False
+    folded: bool = False
     by_lanes: bool = False
 
     @property
     def is_shared(self) -> bool:
         """Whether several threads touch it, so that it is in shared memory."""
-        if self.collapsed:
+        if self.collapsed or self.folded:
             return False
         return self.written_dealt or (self.dealt and self.size > 1)
 
@@ -83,6 +84,9 @@ class Survey:
                     self._touch(statement.local, statement.index, dealt, writes=True)
             elif isinstance(statement, loops.Collapse):
                 self.locals[statement.local].collapsed = True
+            elif isinstance(statement, loops.Fold):
+                for name in statement.locals:
+                    self.locals[name].folded = True
             elif isinstance(statement, Loop):
                 self._visit(statement.body, statement if dealt is None and is_dealt(statement) else dealt)
             elif isinstance(statement, loops.Blocks | loops.If):
@@ -96,6 +100,8 @@ class Survey:
         use.dealt = True
         use.written_dealt |= writes
         bounds = "" if dealt.bounds is None else " to ".join(dealt.bounds)
+        if dealt.kind is LoopKind.FOLD:
+            bounds = "stretches"
         use.places.add((place_of(index, dealt), dealt.extent, bounds))
 
 
@@ -106,6 +112,11 @@ def place_of(index: Index, loop: Loop) -> str:
 
 def is_dealt(loop: Loop) -> bool:
     return loop.kind is not LoopKind.SERIAL
+
+
+def is_interleaved(loop: Loop) -> bool:
+    """Whether thread n takes iterations n, n + T, ...: all of a row, the same in every such loop."""
+    return is_dealt(loop) and loop.kind is not LoopKind.FOLD and loop.bounds is None
 
 
 def is_row_loop(statement: Statement) -> bool:

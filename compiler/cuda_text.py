@@ -1,9 +1,10 @@
 """CUDA text of a nest's body: the same loops as for the CPU, done by a group of threads.
 
-    Loop SIMD or LANES      its iterations are dealt out to the group's threads: thread n takes n, n + T, n + 2T, ...
+    Loop SIMD, LANES        its iterations are dealt out to the group's threads: thread n takes n, n + T, n + 2T, ...
+    Loop FOLD               each thread takes one stretch of them
     every other statement   all threads of the group do it alike, on registers of their own
     a write there           thread 0 does it
-    Collapse                the threads' accumulators combined by shuffles, and by shared memory where the group is a block
+    Collapse, Fold          the threads' accumulators combined by shuffles, and by shared memory where the group is a block
 
 A local array that dealt-out iterations touch is in shared memory; one that only the statements around them touch is each thread's
 own. A row that fits is kept in registers: where every loop deals out an array's elements alike, each thread holds its own; and an
@@ -24,9 +25,9 @@ from dataclasses import dataclass
 
 from . import loops
 from .cpp_text import Writer, guard_text, index_text, is_wide_variable
-from .cuda_survey import Element, Survey, is_dealt, is_row_loop, place_of
+from .cuda_survey import Element, Survey, is_dealt, is_interleaved, is_row_loop, place_of
 from .graph import DType
-from .loops import Local, Loop, NestCode, Statement
+from .loops import Local, Loop, LoopKind, NestCode, Statement
 from .ops import REGISTER_TYPE, literal_text
 from .ops_numpy import reduce_identity
 from .ops_text import cpp_combine
@@ -61,7 +62,7 @@ class CudaWriter(Writer):
         """Whether the groups of a block do one task together."""
         self.survey = Survey(nest.body)
         self.shared_bytes = 0
-        self.reduces = False
+        self.reduces = 0  # values that threads reduce at once
         self._dealt = False
         self._turn = ""  # of the dealt-out loop that is being written, where it is unrolled
         self._loop_of: Loop | None = None
@@ -175,7 +176,7 @@ class CudaWriter(Writer):
         readers: dict[Element, set[int]] = {}
         dtypes: dict[Element, DType] = {}
         for number, loop in enumerate(statements):
-            if isinstance(loop, Loop) and is_dealt(loop) and loop.bounds is None:
+            if isinstance(loop, Loop) and is_interleaved(loop):
                 for statement in loop.body:
                     element = self._element_loaded(statement, loop)
                     if element is not None and isinstance(statement, loops.Let):
@@ -300,6 +301,8 @@ class CudaWriter(Writer):
             current = f"({REGISTER_TYPE[statement.dtype]}){target}"
             combined = cpp_combine(statement.kind, statement.dtype, current, statement.value)
             yield from self._local_write(statement.local, f"{pad}{target} = {combined};", pad)
+        elif isinstance(statement, loops.Fold):
+            yield from self._fold(statement, indent)
         elif isinstance(statement, loops.If):
             yield f"{pad}if ({guard_text(statement.guard) if statement.guard else 'true'}) {{"
             yield from self.body(statement.body, indent + 1)
@@ -352,24 +355,69 @@ class CudaWriter(Writer):
         if not self.survey.locals[local].by_lanes or self.threads == 1:
             yield f"{pad}const {ctype} {statement.name} = {local};"
             return
-        self.reduces = True
+        self.reduces = max(self.reduces, 1)
         combined = cpp_combine(statement.kind, statement.dtype, "a", "b")
         yield (
             f"{pad}const {ctype} {statement.name} = stitch_group_reduce<{self.threads}>("
             f"{local}, [](const {ctype} a, const {ctype} b) {{ return ({ctype})({combined}); }}, reduce_shared);"
         )
 
+    def _fold(self, statement: loops.Fold, indent: int) -> Iterator[str]:
+        """A variadic reduction's accumulators, of all threads, in the order of their stretches: within a warp by exchanges between
+        ever longer runs of threads, then over a block's warps. Every thread has the same after."""
+        if self.threads == 1:
+            return
+        pad, warp = "  " * indent, min(self.threads, 32)
+        types = [REGISTER_TYPE[dtype] for dtype in statement.dtypes]
+        rows = list(zip(types, statement.locals, statement.others, strict=True))
+        yield f"{pad}for (int distance = 1; distance < {warp}; distance *= 2) {{"
+        yield f"{pad}  const bool second = ({THREAD} & distance) != 0;"
+        for (ctype, local, other), own in zip(rows, statement.own, strict=True):
+            yield f"{pad}  const {ctype} {local}_far = stitch_shuffle_xor<{warp}>({local}, distance);"
+            yield f"{pad}  const {ctype} {own} = second ? {local}_far : {local};"
+            yield f"{pad}  const {ctype} {other} = second ? {local} : {local}_far;"
+        yield from self._fold_step(statement, indent + 1)
+        yield f"{pad}}}"
+        if self.threads <= 32:
+            return
+        self.reduces = max(self.reduces, len(rows))
+        parts = [f"{local}_parts" for local in statement.locals]
+        for k, (ctype, local, _) in enumerate(rows):
+            place = f"reduce_shared + {k * REDUCE_BYTES}"
+            yield f"{pad}STITCH_SHARED({ctype}, {parts[k]}, {place}, {self.threads // 32});"
+            yield f"{pad}if ({THREAD} % 32 == 0) {parts[k]}[{THREAD} / 32] = {local};"
+        yield f"{pad}__syncthreads();"
+        yield from (f"{pad}{local} = {part}[0];" for local, part in zip(statement.locals, parts, strict=True))
+        yield f"{pad}for (int warp = 1; warp < {self.threads // 32}; ++warp) {{"
+        for (ctype, local, other), own, part in zip(rows, statement.own, parts, strict=True):
+            yield f"{pad}  const {ctype} {own} = {local};"
+            yield f"{pad}  const {ctype} {other} = {part}[warp];"
+        yield from self._fold_step(statement, indent + 1)
+        yield f"{pad}}}"
+        yield f"{pad}__syncthreads();"
+
+    def _fold_step(self, statement: loops.Fold, indent: int) -> Iterator[str]:
+        pad = "  " * indent
+        for inner in statement.body:
+            yield from super().statement(inner, indent)
+        for local, result in zip(statement.locals, statement.results, strict=True):
+            yield f"{pad}{local} = {result};"
+
     def _loop(self, loop: Loop, indent: int) -> Iterator[str]:
         pad, name = "  " * indent, loop.variable.name
         ctype = "long long" if is_wide_variable(loop.variable) else "int"
         first, last = loop.bounds if loop.bounds else ("0", str(loop.extent))
         deal = is_dealt(loop) and not self._dealt
-        if deal and loop.bounds is None and self._is_unrolled(loop):
+        if deal and is_interleaved(loop) and self._is_unrolled(loop):
             yield from self._unrolled(loop, indent)
             return
         start, step = (THREAD if first == "0" else f"{first} + {THREAD}", f"{name} += {self.threads}")
         if not deal:
             start, step = first, f"++{name}"
+        if deal and loop.kind is LoopKind.FOLD and self.threads > 1:
+            stretch = self._turns(loop.extent)
+            start, step = f"{THREAD} * {stretch}", f"++{name}"
+            last = f"{loop.extent} && {name} < ({THREAD} + 1) * {stretch}"
         if self.together and is_row_loop(loop):
             start, step = f"{first} + group", f"{name} += {self.groups}"
         yield f"{pad}for ({ctype} {name} = {start}; {name} < {last}; {step}) {{"

@@ -10,14 +10,16 @@
              | Assign local[index] = name
              | Combine local[index] (kind)= name      one step of a reduction; index None: this lane's own accumulator
              | Collapse name = combine(all lanes of local)
-             | Loop var in [0, extent): body          kind SERIAL | SIMD | LANES
+             | Fold locals with others: body          what several workers of a FOLD loop have, folded together
+             | Loop var in [0, extent): body          kind SERIAL | SIMD | LANES | FOLD
              | Blocks of rows: body                   block_first, block_last within first_row, last_row
              | If guard: body
 
 SIMD: iterations are independent. LANES: iterations are strip-mined into `width` lanes; Combine with index None adds to
 the lane's own accumulator, which is what lets a float sum be vectorised without changing what the source says about its
-order. Names are single-assignment. Positions are `plan_index.Index`; a buffer's number is its place in the nest's
-`buffers`.
+order. FOLD: a variadic reduction; workers may share its iterations, each taking one stretch of them with accumulators of
+its own, which the Fold after it brings together in order. Names are single-assignment. Positions are
+`plan_index.Index`; a buffer's number is its place in the nest's `buffers`.
 """
 
 from __future__ import annotations
@@ -177,8 +179,22 @@ class Collapse:
     kind: str
 
 
+@dataclass(frozen=True)
+class Fold:
+    """After a FOLD loop, of one worker nothing to do; of several: `body` computes `results` from two workers' accumulators, whose
+    names there are `own` and `others`, for each of `locals`."""
+
+    locals: tuple[str, ...]
+    dtypes: tuple[DType, ...]
+    own: tuple[str, ...]
+    others: tuple[str, ...]
+    body: tuple[Statement, ...]
+    results: tuple[str, ...]
+
+
 class LoopKind(enum.Enum):
     SERIAL = "serial"
+    FOLD = "fold"
     SIMD = "simd"
     LANES = "lanes"
 
@@ -209,7 +225,9 @@ class If:
     body: tuple[Statement, ...]
 
 
-Statement: TypeAlias = "Let | LetIndex | Local | Store | Update | Assign | Combine | Collapse | Loop | Blocks | If"
+Statement: TypeAlias = (
+    "Let | LetIndex | Local | Store | Update | Assign | Combine | Collapse | Fold | Loop | Blocks | If"
+)
 
 
 @dataclass(frozen=True)
@@ -325,6 +343,9 @@ def _statements(body: tuple[Statement, ...], indent: int) -> Iterator[str]:
             yield f"{pad}{statement.local}[{where}] {statement.kind}= {statement.value}"
         elif isinstance(statement, Collapse):
             yield f"{pad}{statement.name} = {statement.kind} of {statement.local}[0:{statement.lanes}]"
+        elif isinstance(statement, Fold):
+            yield f"{pad}fold {', '.join(statement.locals)} of all workers by:"
+            yield from _statements(statement.body, indent + 2)
         elif isinstance(statement, If):
             yield f"{pad}{_if(statement.guard).strip()}:"
             yield from _statements(statement.body, indent + 2)

@@ -38,6 +38,22 @@ def fold_body(
     return scalar_graph(emitter, body, names, depth)
 
 
+def fold_across(emitter: Emitter, body: Graph, locals_: list[str]) -> loops.Fold:
+    """What brings together the accumulators of those who share a variadic reduction's loop."""
+    count = len(locals_)
+    names = {parameter: emitter.fresh() for parameter in body.parameters}
+    in_order = [names[parameter] for parameter in body.parameters]
+    dtypes = tuple(body.nodes[parameter].dtype for parameter in body.parameters[:count])
+    emitter.push(None)
+    depth = len(emitter.scopes) - 1
+    for name in in_order:
+        emitter.note_depth(name, depth)
+    results = scalar_graph(emitter, body, dict(names), depth)
+    statements = emitter.pop()
+    own, others = tuple(in_order[:count]), tuple(in_order[count:])
+    return loops.Fold(tuple(locals_), dtypes, own, others, statements, tuple(results))
+
+
 def scalar_graph(emitter: Emitter, body: Graph, names: dict[int, str], depth: int) -> list[str]:
     """Writes a graph of scalars whose parameters are in `names`; returns the names of its outputs."""
     from .ops import literal_text

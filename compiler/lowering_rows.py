@@ -36,7 +36,7 @@ from .lowering_passes import (
     result_number,
     split_row,
 )
-from .lowering_reduce import flush_partials, fold_body
+from .lowering_reduce import flush_partials, fold_across, fold_body
 from .lowering_tiles import Tiles, Visit, plan_tiles
 from .lowering_values import Emitter, RowResult
 from .mapping import (
@@ -179,6 +179,8 @@ class RowLowering:
         for member in reductions:
             self._prepare(member, split)
         lanes = any(member.lane_reduced for member in reductions) and not general
+        # One result a row, by one loop: workers may share it, each a stretch.
+        alone = general and self._kept_count(members[0]) == 1 and len(split.variables) == 1
         width = self._width(split)
         emitter = self.emitter
         for member in reductions:
@@ -196,8 +198,11 @@ class RowLowering:
         for depth in range(len(split.variables) - 1, -1, -1):
             innermost = depth == len(split.variables) - 1
             kind = LoopKind.SERIAL
-            if innermost and not general and split.variables[depth][0].extent > 1:
-                kind = LoopKind.LANES if lanes else LoopKind.SIMD
+            if innermost and split.variables[depth][0].extent > 1:
+                if not general:
+                    kind = LoopKind.LANES if lanes else LoopKind.SIMD
+                elif alone:
+                    kind = LoopKind.FOLD
             variable = split.variables[depth][0]
             body = emitter.pop()
             emitter.put(Loop(variable, variable.extent, kind, body, width if kind is LoopKind.LANES else 0))
@@ -208,6 +213,11 @@ class RowLowering:
             for member in reductions:
                 if member.lane_reduced and not general:
                     self._collapse(member, split, width)
+        if alone and split.variables[0][0].extent > 1:
+            (member,) = reductions
+            fold = self.graph.nodes[member.segment.node].attributes["body"]
+            assert isinstance(fold, Graph)
+            emitter.put(fold_across(emitter, fold, member.lanes))
         for member in reductions:
             self._finish(member, general)
 

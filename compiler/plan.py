@@ -16,6 +16,7 @@ from .plan_access import TraceTooLargeError
 from .plan_cost import LANE_ALIGNMENT, NestCost, nest_cost
 from .plan_normal import normalise
 from .schemes import Nest, Placement, place_all
+from .splitting import SplitDecision, split_long_rows
 from .targets import CPU, GpuTarget, Target
 
 MAX_REPLANS = 64  # nodes that may be taken out of line before planning is given up (never seen above 9)
@@ -25,7 +26,7 @@ MAX_REPLANS = 64  # nodes that may be taken out of line before planning is given
 class Plan:
     """What will be computed where. `graph` is the simplified one, with one component of each family (families); node
     numbers are its. `output_numbers`: the kernel's numbers of the graph's outputs. `families`: by the number of the nest
-    that computes them."""
+    that computes them. `splits`: what was decided of reductions of long rows (their numbers are those before it)."""
 
     graph: Graph
     target: Target
@@ -36,6 +37,7 @@ class Plan:
     output_numbers: tuple[int, ...] = ()
     families: Mapping[int, Family] = field(default_factory=dict)
     ops_left_out: int = 0
+    splits: tuple[SplitDecision, ...] = ()
 
     @property
     def op_count(self) -> int:
@@ -128,7 +130,11 @@ class Plan:
 def plan_graph(graph: Graph, target: Target = CPU) -> Plan:
     """Plans one kernel for the whole of `graph`. A node whose inlining would multiply work is taken out of line and all
     is planned again, so that every graph has a plan."""
-    simple = normalise(graph)
+    simple, splits = split_long_rows(normalise(graph), target)
+    return replace(_plan_normal(normalise(simple), target), splits=splits)
+
+
+def _plan_normal(simple: Graph, target: Target) -> Plan:
     reduced = reduce_families(simple)
     if reduced.families:
         node_of = dict(zip(reduced.output_numbers, reduced.graph.outputs, strict=True))

@@ -16,6 +16,7 @@ from .plan import Plan
 from .plan_access import trace
 from .plan_index import Index
 from .schemes import Nest, mapped_roots, within
+from .targets import GpuTarget
 
 
 class Scheme(enum.Enum):
@@ -78,6 +79,8 @@ def _lines(plan: Plan) -> Iterator[str]:
     between = intermediate_buffers(plan)
     total = sum(buffer.size_bytes for buffer in between)
     yield f"kernel {graph.name}: {ops} ops in {len(plan.groups)} groups, {len(plan.nests)} nests, {len(plan.levels)} levels"
+    for split in plan.splits:
+        yield f"{'split in ' + str(split.parts) if split.parts > 1 else 'not split'}: {split.node}: {split.reason}"
     yield f"intermediates written to memory: {total} bytes" + (
         " ("
         + ", ".join(f"%{buffer.number}{' partial' if buffer.role else ''} {buffer.size_bytes}" for buffer in between)
@@ -103,6 +106,11 @@ def _lines(plan: Plan) -> Iterator[str]:
             yield from _nest_lines(plan, nest)
 
 
+def _place(plan: Plan) -> str:
+    """What the estimated times are of."""
+    return "the device" if isinstance(plan.target, GpuTarget) else "one core"
+
+
 def _nest_lines(plan: Plan, nest: Nest) -> Iterator[str]:
     cost = plan.costs[nest.number]
     family = plan.families.get(nest.number)
@@ -111,7 +119,7 @@ def _nest_lines(plan: Plan, nest: Nest) -> Iterator[str]:
         return
     yield (
         f"  nest {nest.number}: {nest.rows} rows in {plan.tasks_of(nest)} tasks of {cost.rows_per_task}; "
-        f"reads {cost.bytes_read} bytes, writes {cost.bytes_written}; about {cost.one_core_ns / 1000:.1f} us on one core"
+        f"reads {cost.bytes_read} bytes, writes {cost.bytes_written}; about {cost.one_core_ns / 1000:.1f} us on {_place(plan)}"
     )
     for segment, mapping in nest.placed:
         yield f"    {_segment_text(plan, nest, segment, mapping)}"
@@ -125,7 +133,7 @@ def _family_lines(plan: Plan, nest: Nest, family: Family) -> Iterator[str]:
     yield (
         f"  nest {nest.number}: {len(sizes)} components alike, of {min(sizes)} to {max(sizes)} elements, {sum(sizes)} in all, "
         f"end to end in tasks of {plan.rows_per_task(nest)}; reads {round(cost.bytes_read * share)} bytes, writes "
-        f"{round(cost.bytes_written * share)}; about {cost.one_core_ns * share / 1000:.1f} us on one core; the largest:"
+        f"{round(cost.bytes_written * share)}; about {cost.one_core_ns * share / 1000:.1f} us on {_place(plan)}; the largest:"
     )
     for segment, mapping in nest.placed:
         yield f"    {_segment_text(plan, nest, segment, mapping)}"

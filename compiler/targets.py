@@ -41,6 +41,14 @@ class Target:
     lanes: int = 32
     # Rows shorter than this are unrolled into straight-line code and vectorised across rows instead.
     unroll_row: int = 8
+    # What one group at work on a row reads, and what a further phase costs: by these a long row is split. On a CPU none is.
+    block_bytes_per_ns: float = 10.0
+    barrier_ns: float = 20_000.0
+
+    @property
+    def row_slots(self) -> int:
+        """Groups that are at work at once, each on a row."""
+        return 0
 
 
 CPU = Target()
@@ -70,6 +78,11 @@ class GpuTarget(Target):
     # Elements that a thread of a flat loop takes.
     flat_per_thread: int = 4
 
+    @property
+    def row_slots(self) -> int:
+        """Blocks that are at work at once: a long row has one for itself."""
+        return self.blocks_at_once(0)
+
     def blocks_at_once(self, shared_bytes: int, registers: int | None = None) -> int:
         """Blocks that are co-resident on the device with `shared_bytes` of shared memory each and `registers` of each thread (CUDA
         occupancy calculator: registers are given to warps in units of 256, and 1 KiB of shared memory to the system)."""
@@ -95,6 +108,12 @@ def _gpu(name: str, arch: str, multiprocessors: int, gb_per_second: int, shared_
         partial_tasks=2 * multiprocessors,
         tile_bytes=32 * 1024,
         row_ns=0.0,
+        # 64 lanes of a multiprocessor at 1.4 GHz; an exp or tanh of the C library's accuracy takes some 20 instructions.
+        light_ns=1 / (multiprocessors * 64 * 1.4),
+        expensive_ns=20 / (multiprocessors * 64 * 1.4),
+        # By Little's law: 256 threads with 16 bytes on the way each, and some 600 ns for a read from memory.
+        block_bytes_per_ns=7.0,
+        barrier_ns=2_700.0,  # AStitch, table 6: a grid barrier of 160 blocks on a V100
     )
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from stitchfleet.compiler import nvrtc
 from stitchfleet.compiler.cuda import CudaError, plan_for_gpu, translation_unit
 from stitchfleet.compiler.graph import Graph
+from stitchfleet.compiler.interpreter import evaluate
 from stitchfleet.compiler.judge import Regime
 from stitchfleet.compiler.targets import A100, GPUS, H200, T4, V100
 
@@ -57,6 +59,21 @@ def test_what_a_blocks_groups_add_up_is_combined(columns: int) -> None:
         assert ("_all[" in one.kernel.text) == (columns < 600)
         for seed in range(4):
             assert one.complaint(Regime.NORMAL, seed) is None
+
+
+@pytest.mark.parametrize("length", [5, 33, 64, 300])
+def test_a_variadic_reductions_threads_take_stretches_and_keep_their_order(length: int) -> None:
+    """Its body need not commute: of several NaNs the first one's place counts, as in a loop."""
+    graph = library.argmax(7, length, 1)
+    (one,) = build_all([graph], TARGETS["small"])
+    assert "stitch_shuffle_xor" in one.kernel.text
+    rng = np.random.default_rng(length)
+    x = rng.integers(-3, 3, (7, length)).astype(np.float32)  # ties
+    x[rng.random(x.shape) < 0.1] = np.nan
+    outputs, messages = one.run([x], seed=1)
+    assert messages == []
+    for found, wanted in zip(outputs, evaluate(graph, [x]), strict=True):
+        assert np.array_equal(found, wanted, equal_nan=True)
 
 
 @pytest.mark.slow
