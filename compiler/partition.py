@@ -263,6 +263,8 @@ class _Splitter:
     """Of each view and tuple element, the instruction that computes it."""
     ambient: set[str] = field(default_factory=set)
     members: set[str] = field(default_factory=set)
+    elements: dict[str, list[str]] = field(default_factory=dict)
+    """Of each instruction that computes a tuple, those that take an array out of it."""
 
     def split(self) -> Split | None:
         """None: the importer refused something that is in `refused` now."""
@@ -301,6 +303,8 @@ class _Splitter:
         for name, item in items.items():
             if item.opcode == "get-tuple-element":
                 self.sources[name] = self.source(item.operands[0])
+                if not item.shape.is_tuple:
+                    self.elements.setdefault(self.sources[name], []).append(name)
             elif item.opcode in _GLUE:
                 continue
             elif self._is_ambient(item):
@@ -398,15 +402,7 @@ class _Splitter:
     ) -> StitchOp | UnsupportedHloError | None:
         """None: nothing reads it."""
         inside = set(cluster)
-        outputs: list[str] = []
-        for value in self.flat.instructions:
-            if self.flat.instructions[value].shape.is_tuple or value in self.ambient - self.members:
-                continue
-            computed_here = value in inside or (
-                self.flat.instructions[value].opcode == "get-tuple-element" and self.source(value) in inside
-            )
-            if computed_here and readers.get(value, set()) - inside:
-                outputs.append(value)
+        outputs = [value for value in self._values_of(cluster) if readers.get(value, set()) - inside]
         if not outputs:
             return None
         body: dict[str, HloInstruction] = {}
@@ -437,6 +433,13 @@ class _Splitter:
         except UnsupportedHloError as error:
             return error
         return StitchOp(name, graph, tuple(cluster), tuple(inputs), tuple(outputs))
+
+    def _values_of(self, cluster: Sequence[str]) -> Iterator[str]:
+        """The arrays that these instructions compute: each one's own, or the elements of its tuple."""
+        for name in cluster:
+            if not self.flat.instructions[name].shape.is_tuple:
+                yield name
+            yield from self.elements.get(name, ())
 
     def _is_ours(self, value: str, inside: set[str]) -> bool:
         """Whether a view is made inside the stitch op; so is the element of a tuple where the tuple is."""
