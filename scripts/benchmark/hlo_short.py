@@ -16,8 +16,8 @@ from typing import Any
 
 from stitchfleet.compiler.graph import Array
 
-MAX_ELEMENTS = 1024
-"""Of a constant that is written out: at most some 10 KB of text."""
+MAX_ELEMENTS = 4096
+"""Of a constant that is written out: at most some 50 KB of text."""
 
 _INDEX = re.compile(r"/\*index=\d+\*/")
 _LAYOUT = re.compile(r"(\b[a-z]\w*\[([\d,<=]*)\])\{([\d,]*)\}")
