@@ -7,13 +7,13 @@ needs, in an environment of its own (the project's has none of it; some 500 MB):
     pip install jaxlib==0.6.2
     pip install --no-deps jax-cuda12-plugin==0.6.2 jax-cuda12-pjrt==0.6.2 "nvidia-cuda-nvcc-cu12<12.10"
 
-jaxlib turns HLO's text into StableHLO, the plugin is XLA with its GPU backend, and NVIDIA's package has the assembler that the backend
-runs at the end. The plugin compiles for a topology that nobody has when it is given one with a description of the device
+jaxlib turns HLO's text into StableHLO, the plugin is XLA with its GPU backend, and NVIDIA's package has the assembler that the
+backend runs at the end. The plugin compiles for a topology that nobody has when it is given one with a description of the device
 (`target_config`, XLA's GpuTargetConfigProto). What it optimized it writes to XLA's dump folder, and from there it is kept.
 
-Two things differ from a run on such a GPU. Nothing is timed to choose between kernels (--xla_gpu_autotune_level=0). And matrix products
-go to cuBLAS (--xla_gpu_enable_triton_gemm=false), as they do before Ampere; later on, timing would move some of them to Triton, which
-takes neighbours into the product.
+Two things differ from a run on such a GPU. Nothing is timed to choose between kernels (--xla_gpu_autotune_level=0). And matrix
+products go to cuBLAS (--xla_gpu_enable_triton_gemm=false), as they do before Ampere; from there on, timing would move some of them to
+Triton, which takes neighbours into the product.
 """
 
 from __future__ import annotations

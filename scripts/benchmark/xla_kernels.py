@@ -1,9 +1,11 @@
 """How many kernels XLA makes of a step's memory-intensive work, from its optimized HLO, to stand beside those of our plan.
 
-    python -m scripts.benchmark.xla_kernels cpu|gpu FILE ... --version VERSION [--device DEVICE]
+    python -m scripts.benchmark.xla_kernels cpu|gpu|gpu_a100 FILE ... --version VERSION [--device DEVICE]
 
 counts modules that `export_hlo --optimized` or `xla_gpu_hlo` wrote and puts the numbers into results/xla_kernels.json, by the files'
-names. The rule, for instructions of the entry and of what runs in its place (the callees of `call` and of asynchronous starts, the
+names and the backend: `gpu` is the AStitch paper's, a V100; from the A100 on, XLA fuses softmax and normalizations by Triton.
+
+The rule, for instructions of the entry and of what runs in its place (the callees of `call` and of asynchronous starts, the
 bodies and conditions of `while`, the branches of `conditional`; each as often as it is written, not as often as it turns):
 
 - fusions: a `fusion` is one kernel, whatever it holds; nothing inside it counts;
@@ -31,6 +33,7 @@ from .launches import FREE, PRODUCT_OPCODES, PRODUCT_TARGET
 
 RESULTS = pathlib.Path(__file__).with_name("results") / "xla_kernels.json"
 FIXTURES = ROOT / "tests" / "fixtures" / "hlo"
+BACKENDS = ("cpu", "gpu", "gpu_a100")
 _RUNS_CALLEES = frozenset("while conditional call async-start".split())
 _FREE = FREE | _RUNS_CALLEES | frozenset("async-update async-done copy-done".split())
 
@@ -91,7 +94,7 @@ def instruction_count(module: HloModule) -> int:
 
 def record(results: dict[str, Any], name: str, backend: str, facts: dict[str, Any]) -> None:
     """Puts one module's numbers into `results`, beside those of other backends."""
-    row = results.setdefault(name, {"hlo_instructions": None, "cpu": None, "gpu": None})
+    row = results.setdefault(name, {"hlo_instructions": None, **dict.fromkeys(BACKENDS)})
     row[backend] = facts
     fixture = FIXTURES / f"{name}.hlo"
     if fixture.is_file():
@@ -100,7 +103,7 @@ def record(results: dict[str, Any], name: str, backend: str, facts: dict[str, An
 
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("backend", choices=("cpu", "gpu"))
+    parser.add_argument("backend", choices=BACKENDS)
     parser.add_argument("files", nargs="+", type=pathlib.Path, metavar="FILE", help="optimized HLO, NAME.*")
     parser.add_argument("--version", required=True, help="of XLA, as the program that holds it calls it")
     parser.add_argument("--device", help="what was compiled for")

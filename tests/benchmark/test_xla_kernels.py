@@ -109,6 +109,7 @@ def test_numbers_of_one_backend_leave_those_of_the_other(tmp_path: Path, capsys:
             "hlo_instructions": None,
             "cpu": {**counts, "version": "A 1"},
             "gpu": {**counts, "version": "B 2", "device": "some GPU"},
+            "gpu_a100": None,
         }
     }
     assert "2 fusions" in capsys.readouterr().out
