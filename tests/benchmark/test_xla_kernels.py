@@ -92,6 +92,27 @@ def test_the_kernels_of_a_module_by_hand() -> None:
     assert instruction_count(module) == 3 + 3 + 3 + 3 + 3 + 7 + 4 + 17
 
 
+def test_a_product_written_out_is_known_by_its_operator() -> None:
+    written = """HloModule m
+add { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT c = f32[] add(a, b) }
+matvec {
+  x = f32[4] parameter(0)
+  w = f32[4,8] parameter(1)
+  wide = f32[4,8] broadcast(x), dimensions={0}
+  each = f32[4,8] multiply(wide, w)
+  zero = f32[] constant(0)
+  ROOT y = f32[8] reduce(each, zero), dimensions={0}, to_apply=add, metadata={op_name="while/lstm/MatMul_1"}
+}
+ENTRY e {
+  x = f32[4] parameter(0)
+  w = f32[4,8] parameter(1)
+  ROOT y = f32[8] fusion(x, w), kind=kInput, calls=matvec
+}
+"""
+    assert count_kernels(read_hlo_text(written)) == XlaKernels(1, 0, 0, written_out_products=1)
+    assert count_kernels(read_hlo_text(written.replace("MatMul_1", "Sum"))) == XlaKernels(1, 0, 0)
+
+
 def test_both_counts_of_the_benchmark_agree() -> None:
     kernels = count_kernels(read_hlo_text(MODULE, elided_constants=True))
     launches = count_hlo(MODULE)
@@ -103,7 +124,7 @@ def test_numbers_of_one_backend_leave_those_of_the_other(tmp_path: Path, capsys:
     words = [str(tmp_path / "small.hlo"), "--json", str(tmp_path / "out.json")]
     assert main(["cpu", *words, "--version", "A 1"]) == 0
     assert main(["gpu", *words, "--version", "B 2", "--device", "some GPU"]) == 0
-    counts = {"fusions": 2, "others": 7, "products": 2}
+    counts = {"fusions": 2, "others": 7, "products": 2, "written_out_products": 0}
     assert json.loads((tmp_path / "out.json").read_text()) == {
         "small": {
             "hlo_instructions": None,
