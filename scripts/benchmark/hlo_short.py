@@ -1,7 +1,8 @@
 """HLO's text made short: as XLA prints it with HloPrintOptions::ShortParsable, so that every parser of HLO reads it.
 
 What is left out: the shapes of operands, which their own lines state; the signatures of computations; layouts that are row-major, as
-is a shape without one; where in which file an operator was made; settings of backends. Operators' types and names stay.
+is a shape without one; where in which file an operator was made; settings of backends. The types and names of the operators that
+instructions come from stay, but not of constants, parameters and tuples, which compute nothing.
 
 XLA prints a constant of more than some ten elements as `constant({...})`. Such a one is written out where it has at most
 MAX_ELEMENTS; a larger one becomes a parameter of the entry, named `elided_constant...`: shape, dtype and what reads it stay, which is
@@ -19,6 +20,7 @@ from stitchfleet.compiler.graph import Array
 MAX_ELEMENTS = 4096
 """Of a constant that is written out: at most some 50 KB of text."""
 
+_NAMELESS = frozenset("constant parameter tuple get-tuple-element".split())
 _INDEX = re.compile(r"/\*index=\d+\*/")
 _LAYOUT = re.compile(r"(\b[a-z]\w*\[([\d,<=]*)\])\{([\d,]*)\}")
 _INSTRUCTION = re.compile(r"^(\s+(?:ROOT )?)(%?[\w.\-]+) = ")
@@ -55,7 +57,10 @@ def _written_out(line: str, constants: Mapping[str, Array]) -> str:
 def _nested(values: Any) -> str:
     if isinstance(values, list):
         return f"{{{', '.join(map(_nested, values))}}}"
-    return str(int(values)) if isinstance(values, bool) else str(values)
+    if isinstance(values, bool):
+        return str(int(values))
+    short = f"{values:g}"
+    return short if float(short) == values else str(values)
 
 
 def _line(line: str) -> str:
@@ -84,7 +89,8 @@ def _instruction(text: str) -> str:
     operands = text[begin:end]
     if opcode[1] not in ("constant", "parameter"):
         operands = ", ".join(_NAME.findall(operands))
-    return f"{text[:begin]}{operands}{_BACKEND.sub('', _METADATA.sub(_origin, text[end:]))}"
+    attributes = _METADATA.sub("" if opcode[1] in _NAMELESS else _origin, text[end:])
+    return f"{text[:begin]}{operands}{_BACKEND.sub('', attributes)}"
 
 
 def _origin(match: re.Match[str]) -> str:
