@@ -34,13 +34,13 @@ EXPORTED = ("bert", "bert-infer", "transformer", "transformer-infer", "dien", "d
 
 @dataclass(frozen=True)
 class Exported:
-    """A step's HLO, short, and, if asked for, what XLA's CPU backend made of it, as XLA prints that."""
+    """A step's HLO, short, and how to get what XLA's CPU backend makes of it, as XLA prints that; it takes minutes."""
 
     hlo: str
-    optimized: str | None = None
+    optimize: Callable[[], str]
 
 
-def export(workload: Workload, extra: Sequence[str] = (), optimized: bool = False) -> Exported:
+def export(workload: Workload, extra: Sequence[str] = ()) -> Exported:
     """The HLO of the workload's step for its first batch; `extra`: further arguments of the workload's.
 
     Raises RuntimeError when the workload runs no step, and what TensorFlow raises for a step that XLA cannot compile.
@@ -49,7 +49,7 @@ def export(workload: Workload, extra: Sequence[str] = (), optimized: bool = Fals
         step, batches = _step_of(workload, extra)
         lowered = step.experimental_get_compiler_ir(*next(iter(batches)))
     text = short_form(lowered(stage="hlo"), lowered(stage="hlo_serialized"))
-    return Exported(text, lowered(stage="optimized_hlo") if optimized else None)
+    return Exported(text, lambda: str(lowered(stage="optimized_hlo")))
 
 
 def short_form(text: str, proto: bytes) -> str:
@@ -129,12 +129,12 @@ def main(words: Sequence[str] | None = None) -> int:
     for folder in filter(None, (arguments.folder, arguments.optimized)):
         folder.mkdir(parents=True, exist_ok=True)
     for workload in workloads:
-        exported = export(workload, optimized=arguments.optimized is not None)
+        exported = export(workload)
         text = head(workload, exported.hlo) + exported.hlo
         (arguments.folder / f"{workload.name}.hlo").write_text(text)
         print(f"{workload.name}: {len(text) / 1024:.0f} KiB", flush=True)
-        if exported.optimized is not None:
-            (arguments.optimized / f"{workload.name}.hlo").write_text(exported.optimized)
+        if arguments.optimized is not None:
+            (arguments.optimized / f"{workload.name}.hlo").write_text(exported.optimize())
     return 0
 
 
