@@ -1,4 +1,4 @@
-"""The steps of the workloads, as TensorFlow lowers them: the parser reads them, and all but products, random numbers and control flow imports."""
+"""The steps of the workloads, as TensorFlow lowers them: all imports but products, random numbers and control flow."""
 
 from __future__ import annotations
 
