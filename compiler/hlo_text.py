@@ -58,10 +58,11 @@ _TOKENS: Final = re.compile(
 _Nested: TypeAlias = "str | list[_Nested]"
 
 
-def read_hlo_text(text: str) -> HloModule:
-    """The module in `text`. Raises HloSyntaxError (an HloImportError) where it is not HLO, HloImportError for a
-    broken reference."""
-    return _Parser(text).module()
+def read_hlo_text(text: str, *, elided_constants: bool = False) -> HloModule:
+    """The module in `text`. `elided_constants`: a constant whose elements were left out, `constant({...})`, is read as
+    one without a literal, for those who only look at what a module is made of; else it is refused. Raises HloSyntaxError
+    (an HloImportError) where it is not HLO, HloImportError for a broken reference."""
+    return _Parser(text, elided_constants).module()
 
 
 @dataclass
@@ -110,8 +111,9 @@ class _Attributes:
 
 
 class _Parser:
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, elided_constants: bool) -> None:
         self.text = text
+        self.elided_constants = elided_constants
         self.tokens = list(self._scan())
         self.position = 0
 
@@ -480,20 +482,23 @@ class _Parser:
     # -- constants --
 
     def literal(self, shape: HloShape) -> Array | None:
-        """The value up to the closing parenthesis; None for a type that kernels do not have."""
+        """The value up to the closing parenthesis; None for a type that kernels do not have, or an elided one."""
         at = self.peek
         words: list[str] = []
-        depth = 1
+        depth, elided = 1, False
         while depth:
             token = self.next()
             if token.kind == "end":
                 self.fail("no ')' for this constant", "')'", at)
-            if token.text == "...":
+            elided |= token.text == "..."
+            if elided and not self.elided_constants:
                 self.fail("an elided constant {...}", "all its elements (print_large_constants)", token)
             if token.kind == "mark":
                 depth += (token.text == "(") - (token.text == ")")
             else:
                 words.append(token.text)
+        if elided:
+            return None
         try:
             dtype = DType(shape.element_type)
         except ValueError:

@@ -11,6 +11,13 @@
     trace        TensorFlow's profile, read
     machine      what it ran on
 
+and beside the races, XLA's kernels for the same steps:
+
+    export_hlo   the workloads' steps as HLO, into tests/fixtures/hlo
+    hlo_short    the form that they have there
+    xla_kernels  how many kernels XLA makes of each
+    xla_gpu_hlo  what XLA's GPU backend makes of each, on a machine without a GPU
+
 A contestant knows nothing of the race. Each is started as a job of its own, warmed up, and stopped (SIGSTOP); then each in turn is
 alone on the machine for some seconds, in an order that changes from round to round, so that whatever the machine does over minutes
 (heat, a neighbour) falls on all alike. Steps that a stop falls into are found by their time stamps and dropped.

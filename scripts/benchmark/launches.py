@@ -99,11 +99,11 @@ _TURNS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 _CALLEES = re.compile(r"\b(?:to_apply|calls|body|condition|true_computation|false_computation)=%?([\w.\-]+)")
 _BRANCHES = re.compile(r"\b(?:branch_computations|called_computations)=\{([^}]*)\}")
 _TARGET = re.compile(r'custom_call_target="([^"]*)"')
-_FREE = frozenset(
+FREE = frozenset(
     "parameter constant tuple get-tuple-element bitcast after-all partition-id replica-id opt-barrier".split()
 )
-_IS_PRODUCT = frozenset("dot convolution".split())
-_PRODUCT_TARGET = re.compile(r"matmul|conv|gemm|dot", re.IGNORECASE)
+PRODUCT_OPCODES = frozenset("dot convolution".split())
+PRODUCT_TARGET = re.compile(r"matmul|conv|gemm|dot", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -185,15 +185,15 @@ def _holds_product(name: str, computations: Mapping[str, list[_Instruction]]) ->
 
 
 def _is_product(instruction: _Instruction) -> bool:
-    return instruction.opcode in _IS_PRODUCT or bool(
-        instruction.opcode == "custom-call" and _PRODUCT_TARGET.search(instruction.target)
+    return instruction.opcode in PRODUCT_OPCODES or bool(
+        instruction.opcode == "custom-call" and PRODUCT_TARGET.search(instruction.target)
     )
 
 
 def _count(name: str, computations: Mapping[str, list[_Instruction]]) -> _Count:
     total = _Count()
     for instruction in computations.get(name, []):
-        if instruction.opcode in _FREE:
+        if instruction.opcode in FREE:
             continue
         if instruction.opcode in ("while", "conditional", "call"):
             for callee in instruction.callees:

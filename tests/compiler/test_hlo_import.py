@@ -425,6 +425,13 @@ def test_syntax_errors_say_where_what_and_expected(text: str, line: int, column:
     assert "\n" not in str(caught.value)
 
 
+def test_an_elided_constant_is_read_where_its_elements_do_not_matter() -> None:
+    text = "HloModule m\nENTRY e {\n  x = f32[9] constant({...})\n  ROOT y = f32[9] negate(x)\n}"
+    module = read_hlo_text(text, elided_constants=True)
+    found = module.computations[module.entry].instructions["x"]
+    assert (found.opcode, found.shape.dimensions, found.literal) == ("constant", (9,), None)
+
+
 def test_a_missing_computation_is_named() -> None:
     with pytest.raises(HloImportError, match="given computation 'nowhere', expected one of the module"):
         _graph(PARAMETER + "  ROOT y = f32[2,3] call(x), to_apply=nowhere")

@@ -1,0 +1,143 @@
+"""How many kernels XLA makes of a step's memory-intensive work, from its optimized HLO, to stand beside those of our plan.
+
+    python -m scripts.benchmark.xla_kernels cpu|gpu|gpu_a100 FILE ... --version VERSION [--device DEVICE]
+
+counts modules that `export_hlo --optimized` or `xla_gpu_hlo` wrote and puts the numbers into results/xla_kernels.json, by the files'
+names and the backend: `gpu` is the AStitch paper's, a V100; from the A100 on, XLA fuses softmax and normalizations by Triton.
+
+The rule, for instructions of the entry and of what runs in its place (the callees of `call` and of asynchronous starts, the
+bodies and conditions of `while`, the branches of `conditional`; each as often as it is written, not as often as it turns):
+
+- fusions: a `fusion` is one kernel, whatever it holds; nothing inside it counts;
+- others: an instruction that no fusion took and that computes or moves elements (copy, transpose, reduce, broadcast, gather, scatter,
+  sort, ...) is one kernel; regions (of reduce, scatter, sort, ...) do not count;
+- products: `dot`, `convolution`, custom calls to a library of them, and a fusion that holds one. They are not memory-intensive work.
+  A product of a matrix and a vector XLA's GPU backend writes out as a multiplication and a sum, inside a fusion: such fusions, told
+  by the name of TensorFlow's operator, are counted among the fusions, and apart as `written_out_products`;
+- free: names for data and control flow itself (parameter, constant, tuple, get-tuple-element, bitcast, while, ...).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from stitchfleet.compiler.hlo_module import HloImportError, HloInstruction, HloModule
+from stitchfleet.compiler.hlo_text import read_hlo_text
+
+from .contestants import ROOT
+from .launches import FREE, PRODUCT_OPCODES, PRODUCT_TARGET
+
+RESULTS = pathlib.Path(__file__).with_name("results") / "xla_kernels.json"
+FIXTURES = ROOT / "tests" / "fixtures" / "hlo"
+BACKENDS = ("cpu", "gpu", "gpu_a100")
+_RUNS_CALLEES = frozenset("while conditional call async-start".split())
+_FREE = FREE | _RUNS_CALLEES | frozenset("async-update async-done copy-done".split())
+_OF_PRODUCT = re.compile(r"\b(?:Batch)?MatMul(?:V\d)?(?:_\d+)?$")
+
+
+@dataclass(frozen=True)
+class XlaKernels:
+    """Kernels of one module, each instruction once. Memory-intensive work is fusions and others."""
+
+    fusions: int
+    others: int
+    products: int
+    written_out_products: int = 0
+    """So many of the fusions."""
+
+    @property
+    def memory(self) -> int:
+        return self.fusions + self.others
+
+
+def count_kernels(module: HloModule) -> XlaKernels:
+    """The kernels that the module's entry runs, by the rule of this file's head."""
+    found = {"fusions": 0, "others": 0, "products": 0, "written_out_products": 0}
+
+    def count(name: str) -> None:
+        for item in module.computations[name].instructions.values():
+            if item.opcode in _RUNS_CALLEES:
+                for callee in item.called:
+                    count(callee)
+            elif item.opcode not in _FREE:
+                found[_kind(item, module)] += 1
+                found["written_out_products"] += item.opcode == "fusion" and _writes_product_out(item, module)
+
+    count(module.entry)
+    return XlaKernels(**found)
+
+
+def _kind(item: HloInstruction, module: HloModule) -> str:
+    if _is_product(item) or (item.opcode == "fusion" and _holds_product(item, module)):
+        return "products"
+    return "fusions" if item.opcode == "fusion" else "others"
+
+
+def _is_product(item: HloInstruction) -> bool:
+    return item.opcode in PRODUCT_OPCODES or bool(
+        item.opcode == "custom-call" and PRODUCT_TARGET.search(item.custom_call_target)
+    )
+
+
+def _holds_product(item: HloInstruction, module: HloModule) -> bool:
+    return any(
+        _is_product(inner) or _holds_product(inner, module)
+        for callee in item.called
+        for inner in module.computations[callee].instructions.values()
+    )
+
+
+def _writes_product_out(item: HloInstruction, module: HloModule) -> bool:
+    return any(
+        inner.opcode == "reduce" and _OF_PRODUCT.search(inner.op_name) is not None
+        for callee in item.called
+        for inner in module.computations[callee].instructions.values()
+    )
+
+
+def instruction_count(module: HloModule) -> int:
+    """Instructions of all computations."""
+    return sum(len(computation.instructions) for computation in module.computations.values())
+
+
+def record(results: dict[str, Any], name: str, backend: str, facts: dict[str, Any]) -> None:
+    """Puts one module's numbers into `results`, beside those of other backends."""
+    row = results.setdefault(name, {"hlo_instructions": None, **dict.fromkeys(BACKENDS)})
+    row[backend] = facts
+    fixture = FIXTURES / f"{name}.hlo"
+    if fixture.is_file():
+        row["hlo_instructions"] = instruction_count(read_hlo_text(fixture.read_text()))
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("backend", choices=BACKENDS)
+    parser.add_argument("files", nargs="+", type=pathlib.Path, metavar="FILE", help="optimized HLO, NAME.*")
+    parser.add_argument("--version", required=True, help="of XLA, as the program that holds it calls it")
+    parser.add_argument("--device", help="what was compiled for")
+    parser.add_argument("--json", type=pathlib.Path, default=RESULTS, help=f"default {RESULTS.relative_to(ROOT)}")
+    arguments = parser.parse_args(words)
+    results: dict[str, Any] = json.loads(arguments.json.read_text()) if arguments.json.exists() else {}
+    for path in arguments.files:
+        name = path.name.partition(".")[0]
+        try:
+            kernels = count_kernels(read_hlo_text(path.read_text(), elided_constants=True))
+        except (OSError, HloImportError) as error:
+            print(f"xla_kernels: {path}: {error}", file=sys.stderr)
+            return 1
+        device = {"device": arguments.device} if arguments.device else {}
+        record(results, name, arguments.backend, {**asdict(kernels), "version": arguments.version, **device})
+        print(f"{name:<20}{kernels.fusions:>8} fusions{kernels.others:>8} others{kernels.products:>8} products")
+    arguments.json.write_text(json.dumps(dict(sorted(results.items())), indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
