@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from . import idle, kernels_cpu, machine
+from . import idle, kernels_cpu, machine, step_kernels
 from .contestants import (
     CONTESTANTS,
     DEFAULT_CONTESTANTS,
@@ -95,6 +95,7 @@ examples:
   scripts/bench --workloads dien --coverage              no race: what of the step is stitched, what stays out and why
   scripts/bench --kernels-cpu                            single kernels of many sizes, beside TensorFlow, XLA and a copy
   scripts/bench --idle                                   what a step costs more with the plugin active and nothing switched on
+  scripts/bench --kernels                                CUDA kernels of whole steps by our plan, beside XLA's
 
 what the columns are:
   ms/step    median duration of a step, by the script's own clock; wall holds what lies between the steps as well
@@ -184,6 +185,8 @@ def main(words: Sequence[str] | None = None) -> int:
         return kernels_cpu.main(words[1:])
     if words[:1] == ["--idle"]:
         return idle.main(words[1:])
+    if words[:1] == ["--kernels"]:
+        return step_kernels.main(words[1:])
     parser = build_parser()
     arguments = parser.parse_args(words)
     try:

@@ -1,0 +1,153 @@
+"""How many kernels a step's memory-intensive work takes: by our plan, and by XLA for the same module.
+
+    scripts/bench --kernels [--arch sm_70] [--json FILE]
+
+The modules are the workloads' own steps, exported from TensorFlow (`export_hlo`), in tests/fixtures/hlo. Each is split and every
+stitch op planned and written as one CUDA kernel, here and now. XLA's numbers were taken from its optimized HLO of the same modules
+(`xla_kernels`, `xla_gpu_hlo`; no GPU needed) and are kept in results/xla_kernels.json.
+
+Both count what is written, not what runs: the body of a loop once. Matrix products and convolutions are nobody's here; XLA's fusions
+that write a product of a matrix and a vector out as a multiplication and a sum are not counted for it, since we leave those to the
+library.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import pathlib
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from stitchfleet.compiler.hlo_import import read_hlo_file
+from stitchfleet.compiler.partition import partition
+from stitchfleet.compiler.targets import GPUS, GpuTarget
+from stitchfleet.compiler.whole_step import compile_for_gpu
+
+from .xla_kernels import FIXTURES, RESULTS
+
+PAPER_FEWER = 0.657
+"""Fewer kernels than XLA, on average over its five workloads (AStitch, section 6.2)."""
+
+
+@dataclass(frozen=True)
+class StepKernels:
+    """One step. ops: memory-intensive ones that lie in stitch ops; kernels: those of our plan; alone: without remote stitching."""
+
+    workload: str
+    ops: int
+    kernels: int
+    alone: int
+    distinct: int
+    cooperative: int
+    failures: tuple[str, ...]
+    xla_gpu: int | None
+    xla_gpu_a100: int | None
+    xla_cpu: int | None
+    seconds: float
+
+    @property
+    def fewer(self) -> float | None:
+        """The share of XLA's kernels (GPU, V100) that are not needed."""
+        return None if not self.xla_gpu else 1 - self.kernels / self.xla_gpu
+
+
+def memory_kernels(known: dict[str, Any] | None) -> int | None:
+    """XLA's kernels for memory-intensive work, of one backend's entry in results/xla_kernels.json."""
+    if known is None:
+        return None
+    return int(known["fusions"]) + int(known["others"]) - int(known["written_out_products"])
+
+
+def count(path: pathlib.Path, known: dict[str, Any], target: GpuTarget) -> StepKernels:
+    """Splits, plans and writes the kernels of one module."""
+    started = time.monotonic()
+    module = read_hlo_file(path)
+    step = partition(module)
+    kernels = compile_for_gpu(step, target)
+    seconds = time.monotonic() - started
+    return StepKernels(
+        path.stem,
+        sum(len(op.instructions) for op in step.stitch_ops),
+        len(step.stitch_ops),
+        len(partition(module, remote=False).stitch_ops),
+        len({each.op.graph.digest for each in kernels}),
+        sum(each.kernel is not None and each.kernel.cooperative for each in kernels),
+        tuple(f"{each.op.name}: {each.failure}" for each in kernels if each.failure),
+        memory_kernels(known.get("gpu")),
+        memory_kernels(known.get("gpu_a100")),
+        memory_kernels(known.get("cpu")),
+        seconds,
+    )
+
+
+def table(found: Sequence[StepKernels], target: GpuTarget) -> list[str]:
+    """Lines of text."""
+
+    def number(value: int | None) -> str:
+        return "-" if value is None else str(value)
+
+    lines = [
+        f"kernels for a step's memory-intensive work; ours for {target.name} ({target.arch}), XLA's from its optimized HLO",
+        f"{'':<20}{'ops':>6}{'ours':>6}{'not remote':>12}{'XLA V100':>10}{'fewer':>8}{'XLA A100':>10}{'XLA CPU':>9}"
+        f"{'distinct':>10}{'barriers':>10}",
+    ]
+    for row in found:
+        fewer = "-" if row.fewer is None else f"{row.fewer:.1%}"
+        lines.append(
+            f"{row.workload:<20}{row.ops:>6}{row.kernels:>6}{row.alone:>12}{number(row.xla_gpu):>10}{fewer:>8}"
+            f"{number(row.xla_gpu_a100):>10}{number(row.xla_cpu):>9}{row.distinct:>10}{row.cooperative:>10}"
+        )
+        lines += [f"  no kernel for {failure}" for failure in row.failures]
+    shares = [row.fewer for row in found if row.fewer is not None]
+    if shares:
+        left = math.exp(sum(math.log(1 - share) for share in shares) / len(shares))
+        lines.append(
+            f"fewer than XLA on a V100: {sum(shares) / len(shares):.1%} on average, {1 - left:.1%} by geometric mean "
+            f"(the AStitch paper's average: {PAPER_FEWER:.1%})"
+        )
+    lines.append(
+        "distinct: texts among them, equal layers share one; barriers: kernels of several phases, launched cooperatively"
+    )
+    return lines
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="scripts/bench --kernels",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__,
+    )
+    parser.add_argument("--workloads", default="", metavar="A,B", help="some of them (default: all that are exported)")
+    parser.add_argument(
+        "--arch", choices=sorted(GPUS), default="sm_70", help="what our kernels are for (default sm_70)"
+    )
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write everything there")
+    return parser
+
+
+def main(words: Sequence[str]) -> int:
+    """Exit code 0; 1 when a stitch op has no kernel; 2 for a mistake on the command line."""
+    parser = build_parser()
+    arguments = parser.parse_args(list(words))
+    paths = sorted(FIXTURES.glob("*.hlo"))
+    wanted = [name.strip() for name in arguments.workloads.split(",") if name.strip()]
+    unknown = sorted(set(wanted) - {path.stem for path in paths})
+    if unknown:
+        parser.error(f"--workloads: {', '.join(unknown)}: expected some of {', '.join(path.stem for path in paths)}")
+    known: dict[str, Any] = json.loads(RESULTS.read_text())
+    target = GPUS[arguments.arch]
+    found = []
+    for path in paths:
+        if not wanted or path.stem in wanted:
+            print(f"{path.stem} ...", file=sys.stderr, flush=True)
+            found.append(count(path, known.get(path.stem, {}), target))
+    print("\n".join(table(found, target)))
+    if arguments.json is not None:
+        rows = [{**asdict(row), "fewer": row.fewer} for row in found]
+        arguments.json.write_text(json.dumps({"target": target.name, "steps": rows}, indent=1) + "\n")
+    return int(any(row.failures for row in found))
