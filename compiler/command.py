@@ -32,8 +32,9 @@ from .oracle import evaluate_with_bounds
 from .partition import Partition, stitch_ops_of
 from .pipeline import Request, compile_graphs, stages
 from .random_inputs import Regime, random_inputs
+from .rules import BY_NAME
 from .selfcheck import CheckOptions
-from .targets import GPUS
+from .targets import CPU, GPUS
 
 STAGES: Final = ("hlo", "graph", "plan", "loops", "source", "binary")
 """In order; `graph` to `source` are the pipeline's own table."""
@@ -158,6 +159,16 @@ class ExplainCommand:
         )
         parser.add_argument("--svg", type=Path, metavar="FILE", help="write a picture there (of a file or a summary)")
         parser.add_argument("--html", type=Path, metavar="FILE", help="write a page there (of a summary)")
+        parser.add_argument(
+            "--rules",
+            choices=BY_NAME,
+            default="all",
+            metavar="RULES",
+            help=f"of HLO: plan with {', '.join(BY_NAME)} of them",
+        )
+        parser.add_argument(
+            "--arch", choices=sorted(GPUS), metavar="ARCH", help="of HLO: plan for a GPU instead of the CPU"
+        )
 
     def run(self, args: argparse.Namespace) -> int:
         with mistakes("explain") as code:
@@ -178,9 +189,11 @@ class ExplainCommand:
                 raise MistakeError(f"--svg draws one stitch op; {args.path} is split into {len(step.stitch_ops)}")
             if not step.is_one_op:
                 print(f"{step}\n")
-            print("\n\n".join(_for_each(step, lambda graph: plan_graph(graph).explain())))
+            target = GPUS[args.arch] if args.arch else CPU
+            planned = partial(plan_graph, target=target, rules=BY_NAME[args.rules])
+            print("\n\n".join(_for_each(step, lambda graph: planned(graph).explain())))
             if args.svg is not None:
-                args.svg.write_text(plan_graph(step.stitch_ops[0].graph).to_svg())
+                args.svg.write_text(planned(step.stitch_ops[0].graph).to_svg())
         return code[0]
 
 

@@ -25,6 +25,7 @@ from .loops import Buffer, BufferKind, Loop, Loops, NestCode, Statement
 from .lowering import lower
 from .ops import STORAGE_TYPE
 from .plan import Plan, plan_graph
+from .rules import ALL, Rules
 from .targets import GpuTarget
 
 MOST_PARAMETERS = 400
@@ -82,13 +83,13 @@ class _Nest:
         return -(-self.code.tasks // groups)
 
 
-def plan_for_gpu(graph: Graph, target: GpuTarget, symbol: str = "") -> tuple[Plan, CudaKernel]:
+def plan_for_gpu(graph: Graph, target: GpuTarget, symbol: str = "", rules: Rules = ALL) -> tuple[Plan, CudaKernel]:
     """Plans and renders the one kernel for all of `graph`; where its tiles overflow shared memory, it is planned again with smaller
     ones, so that values move from tiles to memory (AStitch section 4.4: demotion). Raises CudaError."""
     symbol = symbol or f"stitch_{graph.digest[:12]}"
     smaller = target
     while True:
-        plan = plan_graph(graph, smaller)
+        plan = plan_graph(graph, smaller, rules)
         kernel = render(lower(plan), symbol, target)
         if kernel.shared_bytes <= target.shared_bytes_per_block:
             return plan, kernel

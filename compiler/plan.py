@@ -15,6 +15,7 @@ from .mapping import RowMap, Segment, SegmentKind
 from .plan_access import TraceTooLargeError
 from .plan_cost import LANE_ALIGNMENT, NestCost, nest_cost
 from .plan_normal import normalise
+from .rules import ALL, Rules
 from .schemes import Nest, Placement, place_all
 from .splitting import SplitDecision, split_long_rows
 from .targets import CPU, GpuTarget, Target
@@ -127,14 +128,14 @@ class Plan:
         return self.explain()
 
 
-def plan_graph(graph: Graph, target: Target = CPU) -> Plan:
+def plan_graph(graph: Graph, target: Target = CPU, rules: Rules = ALL) -> Plan:
     """Plans one kernel for the whole of `graph`. A node whose inlining would multiply work is taken out of line and all
-    is planned again, so that every graph has a plan."""
+    is planned again, so that every graph has a plan. rules: fewer than all, to see what each is good for."""
     simple, splits = split_long_rows(normalise(graph), target)
-    return replace(_plan_normal(normalise(simple), target), splits=splits)
+    return replace(_plan_normal(normalise(simple), target, rules), splits=splits)
 
 
-def _plan_normal(simple: Graph, target: Target) -> Plan:
+def _plan_normal(simple: Graph, target: Target, rules: Rules) -> Plan:
     reduced = reduce_families(simple)
     if reduced.families:
         node_of = dict(zip(reduced.output_numbers, reduced.graph.outputs, strict=True))
@@ -143,13 +144,13 @@ def _plan_normal(simple: Graph, target: Target) -> Plan:
             for number, family in enumerate(reduced.families)
             for output in family.representative.outputs
         }
-        plan = _plan_graph(reduced.graph, target, apart)
+        plan = _plan_graph(reduced.graph, target, apart, rules)
         homes = _homes(plan, reduced)
         if homes is not None:
             return replace(
                 plan, output_numbers=reduced.output_numbers, families=homes, ops_left_out=reduced.ops_left_out
             )
-    return replace(_plan_graph(simple, target, {}), output_numbers=tuple(range(len(simple.outputs))))
+    return replace(_plan_graph(simple, target, {}, rules), output_numbers=tuple(range(len(simple.outputs))))
 
 
 def _homes(plan: Plan, reduced: Reduction) -> Mapping[int, Family] | None:
@@ -174,13 +175,13 @@ def _homes(plan: Plan, reduced: Reduction) -> Mapping[int, Family] | None:
     return found
 
 
-def _plan_graph(simple: Graph, target: Target, apart: Mapping[int, int]) -> Plan:
+def _plan_graph(simple: Graph, target: Target, apart: Mapping[int, int], rules: Rules) -> Plan:
     forced: set[int] = set()
     for _ in range(MAX_REPLANS):
         candidates = find_candidates(simple, forced)
         groups = find_groups(simple, candidates)
         try:
-            placement = place_all(simple, candidates, groups, target, apart)
+            placement = place_all(simple, candidates, groups, target, apart, rules)
         except TraceTooLargeError as error:
             if error.node in forced:
                 raise

@@ -37,6 +37,7 @@ from .mapping_choice import MIN_ROWS, choose
 from .ops import OPS, Cost
 from .plan_access import Apply, Request, Trace, trace
 from .plan_index import Index, Var, linear, unravel
+from .rules import ALL, Rules
 from .targets import Target
 
 ROW = "r"
@@ -120,8 +121,10 @@ class Placer:
         groups: Iterable[Group],
         target: Target,
         apart: Mapping[int, int],
+        rules: Rules = ALL,
     ) -> None:
         self.graph = graph
+        self.rules = rules
         self.apart = apart
         self.target = target
         self.candidates = candidates
@@ -162,7 +165,7 @@ class Placer:
         tried: dict[int, str] = {}
         stored = self._stored(None, segment)
         steps = trace(self.graph, self._space_roots(segment), stored)
-        if segment.kind is not SegmentKind.SCATTER:
+        if segment.kind is not SegmentKind.SCATTER and self.rules.hierarchy:
             for nest in self._homes(segment, steps):
                 refusal = self._join(segment, nest, after)
                 if refusal is None:
@@ -195,6 +198,8 @@ class Placer:
             for nest in self.nests_by_tensor.get(request.node, ()):
                 made = request.node in self.candidates and self.nest_of.get(request.node) is nest
                 same = group is not None and nest.group == group.dominant
+                if not made and not self.rules.merging:
+                    continue
                 score = (2 if made else 1 if same else 0, self.graph.nodes[request.node].size_bytes)
                 found[nest.number] = max(found.get(nest.number, (0, 0)), score)
         order = sorted(found, key=lambda number: (found[number], self.nests[number].level), reverse=True)
@@ -318,7 +323,7 @@ class Placer:
         if tried:
             reason += "; " + "; ".join(f"not nest {number}: {why}" for number, why in tried.items())
         mapping: RowMap | None = own
-        if group is not None:
+        if group is not None and self.rules.merging:
             nest.group = group.dominant
             if segment.kind is SegmentKind.VALUE and group.dominant != segment.node:
                 followed = self._follow_dominant(segment, group, steps, own)
@@ -403,10 +408,11 @@ def place_all(
     groups: Iterable[Group],
     target: Target,
     apart: Mapping[int, int] | None = None,
+    rules: Rules = ALL,
 ) -> Placement:
     """All segments of the graph in nests; those of `apart` share one only with the ones of their own number there.
     Raises TraceTooLargeError if a node has to be a candidate that is none."""
-    placer = Placer(graph, candidates, groups, target, apart or {})
+    placer = Placer(graph, candidates, groups, target, apart or {}, rules)
     for segments in segment_list(graph, candidates):
         after = 0
         for segment in segments:

@@ -1,6 +1,6 @@
 """How many kernels a step's memory-intensive work takes: by our plan, and by XLA for the same module.
 
-    scripts/bench --kernels [--arch sm_70] [--json FILE]
+    scripts/bench --kernels [--arch sm_70] [--ablation] [--json FILE]
 
 The modules are the workloads' own steps, exported from TensorFlow (`export_hlo`), in tests/fixtures/hlo. Each is split and every
 stitch op planned and written as one CUDA kernel, here and now. XLA's numbers were taken from its optimized HLO of the same modules
@@ -19,12 +19,16 @@ import math
 import pathlib
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from stitchfleet.compiler.hlo_import import read_hlo_file
 from stitchfleet.compiler.partition import partition
+from stitchfleet.compiler.plan import plan_graph
+from stitchfleet.compiler.plan_explain import intermediate_buffers
+from stitchfleet.compiler.rules import BY_NAME
 from stitchfleet.compiler.targets import GPUS, GpuTarget
 from stitchfleet.compiler.whole_step import compile_for_gpu
 
@@ -85,6 +89,53 @@ def count(path: pathlib.Path, known: dict[str, Any], target: GpuTarget) -> StepK
     )
 
 
+@dataclass(frozen=True)
+class Ablated:
+    """One step planned with fewer rules. kernels: launches, where what shares no loops is launched by itself unless stitched; moved:
+    bytes that they read and write, each tensor once in each loop nest; intermediate: of these, what only passes between nests."""
+
+    workload: str
+    rules: str
+    kernels: int
+    moved: int
+    intermediate: int
+
+
+def ablate(path: pathlib.Path, target: GpuTarget) -> list[Ablated]:
+    """The step under each set of rules, in the order of AStitch's table 4."""
+    step = partition(read_hlo_file(path))
+    graphs = {op.graph.digest: op.graph for op in step.stitch_ops}
+    times = Counter(op.graph.digest for op in step.stitch_ops)
+    found = []
+    for name, rules in BY_NAME.items():
+        kernels = moved = between = 0
+        for digest, graph in graphs.items():
+            plan = plan_graph(graph, target, rules)
+            many = times[digest]
+            kernels += many * (1 if rules.hierarchy else max(1, len(plan.nests)))
+            moved += many * sum(cost.bytes_read + cost.bytes_written for cost in plan.costs)
+            between += many * sum(buffer.size_bytes for buffer in intermediate_buffers(plan))
+        found.append(Ablated(path.stem, name, kernels, moved, between))
+    return found
+
+
+def ablation_table(found: Sequence[Ablated], target: GpuTarget) -> list[str]:
+    """Lines of text: each step's rows under each other, beside the one with all rules."""
+    full = {row.workload: row for row in found if row.rules == "all"}
+    lines = [
+        f"what each rule is good for, planned for {target.name}: adaptive mapping alone, with hierarchical data management, and with",
+        "dominant merging (all). moved: MiB that loops read and write, each tensor once in each loop nest",
+        f"{'':<20}{'rules':<12}{'kernels':>8}{'moved':>10}{'beside all':>12}{'intermediates':>15}",
+    ]
+    for row in found:
+        beside = row.moved / full[row.workload].moved
+        lines.append(
+            f"{row.workload:<20}{row.rules:<12}{row.kernels:>8}{row.moved / 2**20:>10.1f}{beside:>12.2f}"
+            f"{row.intermediate / 2**20:>15.1f}"
+        )
+    return lines
+
+
 def table(found: Sequence[StepKernels], target: GpuTarget) -> list[str]:
     """Lines of text."""
 
@@ -126,6 +177,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--arch", choices=sorted(GPUS), default="sm_70", help="what our kernels are for (default sm_70)"
     )
+    parser.add_argument(
+        "--ablation", action="store_true", help="instead: the same steps planned with fewer of the planner's rules"
+    )
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write everything there")
     return parser
 
@@ -141,13 +195,17 @@ def main(words: Sequence[str]) -> int:
         parser.error(f"--workloads: {', '.join(unknown)}: expected some of {', '.join(path.stem for path in paths)}")
     known: dict[str, Any] = json.loads(RESULTS.read_text())
     target = GPUS[arguments.arch]
-    found = []
+    found: list[StepKernels] = []
+    ablated: list[Ablated] = []
     for path in paths:
         if not wanted or path.stem in wanted:
             print(f"{path.stem} ...", file=sys.stderr, flush=True)
-            found.append(count(path, known.get(path.stem, {}), target))
-    print("\n".join(table(found, target)))
+            if arguments.ablation:
+                ablated += ablate(path, target)
+            else:
+                found.append(count(path, known.get(path.stem, {}), target))
+    print("\n".join(ablation_table(ablated, target) if arguments.ablation else table(found, target)))
     if arguments.json is not None:
-        rows = [{**asdict(row), "fewer": row.fewer} for row in found]
+        rows = [{**asdict(row), "fewer": row.fewer} for row in found] + [asdict(row) for row in ablated]
         arguments.json.write_text(json.dumps({"target": target.name, "steps": rows}, indent=1) + "\n")
     return int(any(row.failures for row in found))

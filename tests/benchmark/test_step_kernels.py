@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from scripts.benchmark.command import main
-from scripts.benchmark.step_kernels import count, memory_kernels, table
+from scripts.benchmark.step_kernels import ablate, count, memory_kernels, table
 from scripts.benchmark.xla_kernels import FIXTURES, RESULTS
 from stitchfleet.compiler import nvrtc
 from stitchfleet.compiler.hlo_import import read_hlo_file
@@ -57,3 +57,12 @@ def test_the_command_prints_the_table_and_writes_json(tmp_path: Path, capsys: py
     with pytest.raises(SystemExit):
         main(["--kernels", "--workloads", "no_such"])
     assert "expected some of asr" in capsys.readouterr().err
+
+
+def test_fewer_rules_take_more_kernels_or_move_more(capsys: pytest.CaptureFixture[str]) -> None:
+    found = ablate(FIXTURES / "dien-infer.hlo", V100)
+    assert [row.rules for row in found] == ["mapping", "hierarchy", "all"]
+    assert found[0].kernels > found[1].kernels == found[2].kernels
+    assert found[0].moved > found[1].moved > found[2].moved
+    assert main(["--kernels", "--ablation", "--workloads", "crnn"]) == 0
+    assert "beside all" in capsys.readouterr().out

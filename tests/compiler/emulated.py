@@ -15,6 +15,7 @@ from stitchfleet.compiler.cuda import CudaKernel, head, plan_for_gpu
 from stitchfleet.compiler.graph import Graph
 from stitchfleet.compiler.judge import Regime, judge, random_inputs
 from stitchfleet.compiler.loops import BufferKind
+from stitchfleet.compiler.rules import ALL, Rules
 from stitchfleet.compiler.targets import H200, V100, GpuTarget
 
 from .cuda_emulator import Emulated, build, trampoline
@@ -89,11 +90,11 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="stitchfleet-test-")
 
 
-def build_all(graphs: Sequence[Graph], target: GpuTarget, unit: int = 32) -> Iterator[BuiltForGpu]:
+def build_all(graphs: Sequence[Graph], target: GpuTarget, unit: int = 32, rules: Rules = ALL) -> Iterator[BuiltForGpu]:
     """All graphs as CUDA kernels, `unit` of them to a translation unit."""
     for start in range(0, len(graphs), unit):
         some = graphs[start : start + unit]
-        kernels = [plan_for_gpu(graph, target, f"kernel{number}")[1] for number, graph in enumerate(some)]
+        kernels = [plan_for_gpu(graph, target, f"kernel{number}", rules)[1] for number, graph in enumerate(some)]
         trampolines = "\n".join(run_by(kernel) for kernel in kernels)
         source = "\n".join([head(), *(kernel.text for kernel in kernels)])
         emulated = build(source, trampolines, Path(tempfile.mkdtemp(dir=_folder().name)))
