@@ -19,7 +19,8 @@ from .emulated import build_all
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures" / "hlo"
 QUICK = ("crnn", "dien-infer")
-STEPS = [pytest.param(p.stem, marks=[pytest.mark.slow] * (p.stem not in QUICK)) for p in sorted(FIXTURES.glob("*.hlo"))]
+NAMES = sorted(path.stem for path in FIXTURES.glob("*.hlo"))
+STEPS = {name: pytest.param(name, marks=[pytest.mark.slow] * (name not in QUICK)) for name in NAMES}
 EMULATED_ELEMENTS = 1 << 18
 """Of a graph's tensors together: the emulator's threads are fibres."""
 
@@ -31,7 +32,7 @@ def stitch_ops(name: str) -> tuple[Graph, ...]:
     return tuple({op.graph.digest: op.graph for op in step.stitch_ops}.values())
 
 
-@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("name", STEPS.values())
 def test_every_stitch_op_becomes_a_kernel_for_the_cpu_that_passes_its_check(name: str, tmp_path: Path) -> None:
     requests = [Request(graph.name, graph) for graph in stitch_ops(name)]
     outcomes = compile_graphs(requests, KernelCache(tmp_path / "cache"))
@@ -39,7 +40,9 @@ def test_every_stitch_op_becomes_a_kernel_for_the_cpu_that_passes_its_check(name
     assert all(outcome.entry is not None and outcome.entry.metadata.check.checked for outcome in outcomes)
 
 
-@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize(
+    "name", [step for name, step in STEPS.items() if not name.startswith("bert")]
+)  # all are larger
 def test_the_cuda_kernels_of_the_smaller_stitch_ops_agree_with_the_oracle(name: str) -> None:
     small = [g for g in stitch_ops(name) if sum(node.element_count for node in g.nodes) <= EMULATED_ELEMENTS]
     assert small
