@@ -57,7 +57,7 @@ def test_a_hanging_compiler_is_killed_with_its_children(tmp_path: Path) -> None:
     begun = time.monotonic()
     with pytest.raises(CompilerFailedError, match="did not end within"):
         slow.build(tmp_path / "x.cc", tmp_path / "x.so")
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < 50
 
 
 def test_identity_names_compiler_flags_cpu_and_c_library(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -237,7 +237,7 @@ def test_two_jobs_may_share_one_cache_at_once(cache: pathlib.Path, tmp_path: pat
             subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         )
     for i, job in enumerate(jobs):
-        _, err = job.communicate(timeout=900)
+        _, err = job.communicate(timeout=3600)
         assert job.returncode == 0, err
         summary = json.loads((tmp_path / f"{i}.json").read_text())
         assert summary["programs"][0]["phase"] == "stitched", err

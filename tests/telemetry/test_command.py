@@ -46,7 +46,7 @@ def record(home: pathlib.Path, run_id: str, *, pairs: int = 4, name: str = "bert
     recorder.cluster("softmax_1a2b", facts)
     recorder.event("stitched", "stitched from step 50 on <b>")
     recorder.job_end({"overhead_ns": 20_000_000, "phase": "stitched"})
-    recorder.close()
+    recorder.close(timeout_s=120)
 
 
 def this_week() -> str:

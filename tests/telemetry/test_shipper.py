@@ -38,7 +38,7 @@ def record_job(folder: pathlib.Path, run_id: str = "run-1", steps: int = 100, **
     recorder.cluster("softmax", {"state": "stitched"})
     recorder.event("epoch", "epoch 1 ended")
     recorder.job_end({"overhead_ns": 5_000_000, "phase": "stitched"})
-    recorder.close()
+    recorder.close(timeout_s=120)
 
 
 def counts(url: str) -> dict[str, int]:
@@ -86,7 +86,7 @@ def test_the_view_shows_each_iteration_as_it_was_said(tmp_path: pathlib.Path, ur
         recorder.iteration(*said[-1])
     for pair in range(2):
         recorder.arm_block(pair, PLAIN, 0, [1_000_000 + pair * 500_000])
-    recorder.close()
+    recorder.close(timeout_s=120)
     assert shipper.main([str(tmp_path), "--database", url]) == 0
     with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
         seen = connection.execute(
@@ -256,7 +256,7 @@ recorder = Recorder(pathlib.Path(sys.argv[1]), identity(), seal_seconds=0.2)
 for step in range(100_000):
     recorder.iteration(step, 0, 1_000_000)
     if step == 500:
-        assert recorder.flush(10)
+        assert recorder.flush(120)
         print("there", flush=True)
     time.sleep(0.0005)
 """
