@@ -24,6 +24,7 @@ import numpy.typing as npt
 from .cache import CacheEntry, KernelCache
 from .command_cuda import compile_for_cuda
 from .command_io import MistakeError, emit, mistakes
+from .cuda import CudaError, plan_for_gpu
 from .graph import Graph
 from .hlo_import import read_hlo_file
 from .judge import judge_by
@@ -31,10 +32,11 @@ from .kernel import LoadedKernel, aligned
 from .oracle import evaluate_with_bounds
 from .partition import Partition, stitch_ops_of
 from .pipeline import Request, compile_graphs, stages
+from .plan import plan_graph
 from .random_inputs import Regime, random_inputs
-from .rules import BY_NAME
+from .rules import BY_NAME, Rules
 from .selfcheck import CheckOptions
-from .targets import CPU, GPUS
+from .targets import CPU, GPUS, GpuTarget, Target
 
 STAGES: Final = ("hlo", "graph", "plan", "loops", "source", "binary")
 """In order; `graph` to `source` are the pipeline's own table."""
@@ -81,6 +83,13 @@ class CompileCommand:
             help=f"with --target cuda: {', '.join(sorted(GPUS))}",
         )
         parser.add_argument("--emit", choices=EMITTED, metavar="WHAT", help=f"with --target cuda: {', '.join(EMITTED)}")
+        parser.add_argument(
+            "--launch",
+            choices=("search", "usual"),
+            metavar="HOW",
+            help="with --target cuda: search for the best block size and registers by the model, building a few (default for "
+            "one stitch op), or take the usual ones (default for a whole step)",
+        )
         parser.add_argument("--run", action="store_true", help="run the kernel on random inputs, judge and time it")
         parser.add_argument("--threads", type=int, default=2, metavar="N", help="threads for --run (default 2)")
         parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the random inputs (default 0)")
@@ -95,6 +104,8 @@ class CompileCommand:
                 return compile_for_cuda(args)
             if args.emit is not None:
                 raise MistakeError("--emit is for --target cuda; --stop-after shows the stages of a CPU's kernel")
+            if args.launch is not None:
+                raise MistakeError("--launch is for --target cuda; a CPU's kernel is not launched")
             if args.run and args.stop_after not in (None, "binary"):
                 raise MistakeError(f"--run needs a binary, but --stop-after {args.stop_after} makes none")
             if args.threads < 1:
@@ -182,8 +193,6 @@ class ExplainCommand:
                 return 0
             if args.html is not None:
                 raise MistakeError(f"--html is for a job's summary; {args.path} is none (--svg draws HLO)")
-            from .plan import plan_graph
-
             step = stitch_ops_of(read_hlo_file(args.path))
             if args.svg is not None and not step.is_one_op:
                 raise MistakeError(f"--svg draws one stitch op; {args.path} is split into {len(step.stitch_ops)}")
@@ -191,10 +200,21 @@ class ExplainCommand:
                 print(f"{step}\n")
             target = GPUS[args.arch] if args.arch else CPU
             planned = partial(plan_graph, target=target, rules=BY_NAME[args.rules])
-            print("\n\n".join(_for_each(step, lambda graph: planned(graph).explain())))
+            print("\n\n".join(_for_each(step, partial(_explained, target=target, rules=BY_NAME[args.rules]))))
             if args.svg is not None:
                 args.svg.write_text(planned(step.stitch_ops[0].graph).to_svg())
         return code[0]
+
+
+def _explained(graph: Graph, target: Target, rules: Rules) -> str:
+    """The plan in words; for a GPU, with what the kernel takes by the model."""
+    if not isinstance(target, GpuTarget):
+        return plan_graph(graph, target, rules).explain()
+    try:
+        plan, kernel = plan_for_gpu(graph, target, rules=rules)
+    except CudaError as error:
+        return f"no kernel: {error}"
+    return f"{plan.explain()}\n{kernel.cost()}"
 
 
 def _is_json(path: Path) -> bool:

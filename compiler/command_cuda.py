@@ -6,10 +6,13 @@ import argparse
 import sys
 
 from .command_io import MistakeError, emit
-from .cuda import CudaKernel
+from .cuda import CudaKernel, plan_for_gpu
+from .graph import Graph
 from .hlo_import import read_hlo_file
+from .launch import Launch, choose_launch
 from .nvrtc import NvrtcError, build
 from .partition import Partition, stitch_ops_of
+from .plan import Plan
 from .targets import GPUS, GpuTarget
 from .whole_step import StepKernel, compile_for_gpu, translation_unit
 
@@ -21,7 +24,18 @@ def compile_for_cuda(args: argparse.Namespace) -> int:
         raise MistakeError("--emit cubin makes machine code: name a file for it with --output")
     target = GPUS[args.arch]
     step = stitch_ops_of(read_hlo_file(args.file))
-    kernels = compile_for_gpu(step, target, _progress)
+    launches: dict[str, Launch] = {}
+
+    def searched(graph: Graph, device: GpuTarget) -> tuple[Plan, CudaKernel]:
+        launch = launches[graph.digest] = choose_launch(graph, device, told=_progress)
+        return launch.chosen.plan, launch.chosen.kernel
+
+    search = args.launch == "search" or (args.launch is None and step.is_one_op)
+    try:
+        kernels = compile_for_gpu(step, target, _progress, searched if search else plan_for_gpu)
+    except NvrtcError as error:
+        raise MistakeError(str(error).splitlines()[0]) from error
+    _progress("")
     failed = [each for each in kernels if each.failure]
     if step.is_one_op and failed:
         raise MistakeError(failed[0].failure)
@@ -45,8 +59,12 @@ def compile_for_cuda(args: argparse.Namespace) -> int:
     else:
         if not step.is_one_op:
             print(step)
-        for kernel in {each.kernel.symbol: each.kernel for each in kernels if each.kernel is not None}.values():
-            print(_launch_text(kernel, target))
+        for each in {each.kernel.symbol: each for each in kernels if each.kernel is not None}.values():
+            assert each.kernel is not None
+            print(_launch_text(each.kernel, target))
+            launch = launches.get(each.op.graph.digest)
+            text = str(each.kernel.cost()) if launch is None else launch.explain()
+            print("\n".join(f"  {line}" for line in text.splitlines()))
         at_most = "" if step.is_one_op else " at most"
         print(
             f"  {built.registers} registers a thread, {built.spill_bytes} bytes spilled{at_most}; "

@@ -20,6 +20,7 @@ from . import loops
 from .cpp import constant_text, written_buffers
 from .cuda_survey import is_dealt
 from .cuda_text import REDUCE_BYTES, THREAD, CudaWriter
+from .gpu_cost import KernelCost, PhaseWork, kernel_cost, phase_works
 from .graph import Graph
 from .loops import Buffer, BufferKind, Loop, Loops, NestCode, Statement
 from .lowering import lower
@@ -43,7 +44,8 @@ class CudaKernel:
 
     tensors: the buffers whose addresses it takes, in order: inputs and outputs, then (None) the scratch memory if it needs any.
     blocks: a block's worth of work in the largest phase; a larger grid has idle blocks. cooperative: it has a grid barrier: the
-    grid must not exceed what is co-resident, and `semaphore` is used.
+    grid must not exceed what is co-resident, and `semaphore` is used. phase_blocks: a block's worths of each phase's nests. work:
+    what each phase does.
     """
 
     symbol: str
@@ -55,6 +57,8 @@ class CudaKernel:
     tensors: tuple[Buffer | None, ...]
     cooperative: bool
     target: GpuTarget
+    phase_blocks: tuple[tuple[int, ...], ...] = ()
+    work: tuple[PhaseWork, ...] = ()
 
     @property
     def by_table(self) -> bool:
@@ -64,7 +68,22 @@ class CudaKernel:
     @property
     def grid(self) -> int:
         """Blocks to launch: all at once where they must be, else one for each block's worth."""
-        return min(self.blocks, self.target.blocks_at_once(self.shared_bytes)) if self.cooperative else self.blocks
+        return min(self.blocks, self.resident) if self.cooperative else self.blocks
+
+    @property
+    def resident(self) -> int:
+        """Blocks that are at once on the device: `register_cap` sees to it."""
+        return self.target.blocks_at_once(self.shared_bytes)
+
+    @property
+    def register_cap(self) -> int:
+        """Registers that a thread may have for that."""
+        return self.target.most_registers(self.resident // self.target.multiprocessors)
+
+    def cost(self, spill_bytes: int = 0) -> KernelCost:
+        """What a call takes by the model. spill_bytes: of a thread, where it is known."""
+        barriers = self.text.count("stitch_grid_barrier(semaphore);")
+        return kernel_cost(self.work, self.target, self.resident, barriers, spill_bytes)
 
 
 @dataclass(frozen=True)
@@ -90,9 +109,14 @@ def plan_for_gpu(graph: Graph, target: GpuTarget, symbol: str = "", rules: Rules
     smaller = target
     while True:
         plan = plan_graph(graph, smaller, rules)
-        kernel = render(lower(plan), symbol, target)
+        loops_of_plan = lower(plan)
+        kernel = render(loops_of_plan, symbol, target)
+        if kernel.cooperative and not target.cooperative:
+            raise CudaError(
+                f"{graph.name}: its blocks have to wait for each other, and {target.name} has no cooperative launch"
+            )
         if kernel.shared_bytes <= target.shared_bytes_per_block:
-            return plan, kernel
+            return plan, replace(kernel, work=phase_works(plan, loops_of_plan, kernel.phase_blocks))
         if smaller.tile_bytes <= 256:
             raise CudaError(
                 f"{graph.name}: needs {kernel.shared_bytes} bytes of shared memory in a block, {target.name} has "
@@ -149,17 +173,21 @@ def render(kernel: Loops, symbol: str, target: GpuTarget) -> CudaKernel:
         table = f"{symbol}_table{len(tables)}"
         lines.append(_table_text(nest.code, table, places))
         tables[id(nest.code)] = table
-    lines.append(_entry_text(kernel, symbol, target, phases, places, tables))
+    shared_bytes = max((nest.shared_bytes for nests in phases for nest in nests), default=0)
+    # Whatever registers the compiler would like, as many blocks are co-resident as the grid was sized for.
+    at_once = max(1, target.blocks_at_once(shared_bytes) // target.multiprocessors)
+    lines.append(_entry_text(kernel, symbol, target, phases, places, tables, at_once))
     return CudaKernel(
         symbol,
         "\n\n".join(lines) + "\n",
         target.block,
         max((_blocks(nests, target) for nests in phases), default=1),
-        max((nest.shared_bytes for nests in phases for nest in nests), default=0),
+        shared_bytes,
         kernel.scratch_bytes,
         tensors,
         "stitch_grid_barrier(" in lines[-1],
         target,
+        tuple(tuple(nest.blocks(target.block) for nest in nests) for nests in phases),
     )
 
 
@@ -223,9 +251,10 @@ def _entry_text(
     phases: list[list[_Nest]],
     places: Mapping[Buffer | None, int],
     tables: Mapping[int, str],
+    at_once: int,
 ) -> str:
     lines = [
-        f'extern "C" __global__ void __launch_bounds__({target.block})\n'
+        f'extern "C" __global__ void __launch_bounds__({target.block}, {at_once})\n'
         f"{symbol}(const __grid_constant__ {symbol}_Tensors tensors, unsigned* semaphore) {{"
     ]
 

@@ -239,9 +239,15 @@ def _unsupported(item: HloInstruction, reason: str) -> UnsupportedOp:
 
 
 def refusal_of(item: HloInstruction) -> UnsupportedOp:
-    """What the importer says of an instruction whose opcode it does not know."""
-    target = f"custom call {item.custom_call_target!r}" if item.opcode == "custom-call" else ""
-    return _unsupported(item, target or _REASONS.get(item.opcode, "no row in the op table"))
+    """Why an instruction is no op of a kernel, where nobody has refused it by name."""
+    known = _REASONS.get(item.opcode, "")
+    if item.opcode == "custom-call":
+        known = f"custom call {item.custom_call_target!r}"
+    elif item.shape.dynamic:
+        known = "a dynamic dimension"
+    elif item.opcode in SUPPORTED_OPCODES and not item.shape.is_row_major:
+        known = "a layout that is not row-major"
+    return _unsupported(item, known or "no row in the op table")
 
 
 def _flatten(value: Value) -> list[Value]:

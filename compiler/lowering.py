@@ -16,8 +16,8 @@ from .loops import (
     Blocks,
     Buffer,
     BufferKind,
+    Collapse,
     Combine,
-    If,
     Instance,
     Let,
     Local,
@@ -28,21 +28,21 @@ from .loops import (
     Phase,
     Store,
 )
-from .lowering_context import BufferNumbers, Context, kind_of, partial_dtype
+from .lowering_context import Context, kind_of, partial_dtype
 from .lowering_lanes import LaneLowering
 from .lowering_rows import RowLowering
-from .lowering_values import Emitter
-from .mapping import RowMap, Segment, SegmentKind, divisor_near, spans_rows
+from .lowering_scatter import lower_scatter
+from .mapping import RowMap, Segment, SegmentKind, spans_rows
 from .memory import lifetimes, plan_memory
 from .plan import Plan
-from .plan_access import Request, attribute, gather_numbers, start_variable, trace
+from .plan_access import attribute
 from .plan_alias import alias_pairs
 from .plan_cost import LANE_ALIGNMENT
-from .plan_index import ZERO, Bound, Index, Var, guard_of, linear, unravel
+from .plan_index import Index, Var
 from .schemes import Nest
+from .targets import GpuTarget
 
 COMBINE_BLOCK = 1024
-UNCLAMPED = 1 << 62
 
 
 def lower(plan: Plan) -> Loops:
@@ -94,7 +94,7 @@ def _lower_nest(plan: Plan, nest: Nest, aliases: dict[Buffer, set[Buffer]]) -> N
     context = Context(plan, nest, [])
     cost = plan.costs[nest.number]
     if nest.placed[0][0].kind is SegmentKind.SCATTER:
-        return _lower_scatter(context, nest.placed[0][0])
+        return lower_scatter(context, nest.placed[0][0])
     body = LaneLowering(context).body() if is_lane_wise(plan, nest) else RowLowering(context).body()
     partial = any(spans_rows(segment, mapping) for segment, mapping in nest.placed)
     here = set(context.buffers)
@@ -143,101 +143,52 @@ def _lower_combine(plan: Plan, nest: Nest, segment: Segment, mapping: RowMap) ->
     kind = kind_of(graph, segment)
     source = context.number_of(partial)
     row, task = Var("r", count), Var("t", tasks)
-    block = min(count, COMBINE_BLOCK)
-    place = Index.of_var(row) - Index.of_var(Var("block_first", count))
-    bounds = ("block_first", "block_last")
-    add = (
-        Let("part", dtype, loops.Load(source, dtype, Index.of_var(task) * count + Index.of_var(row))),
-        Combine("total", dtype, place, kind, "part"),
-    )
-    finish: list[loops.Statement] = [Let("sum", dtype, loops.LoadLocal("total", place))]
+    load = Let("part", dtype, loops.Load(source, dtype, Index.of_var(task) * count + Index.of_var(row)))
+    finish: list[loops.Statement] = []
     name = "sum"
     if dtype is not node.dtype:
         finish.append(Let("rounded", node.dtype, loops.Convert(dtype, "sum")))
         name = "rounded"
     finish.extend(Store(buffer, node.dtype, Index.of_var(row), name) for buffer in context.stores_of(segment.node))
+    cost = tasks * count * (plan.target.light_ns + dtype.size_bytes / plan.target.bytes_per_ns)
+    if isinstance(plan.target, GpuTarget) and count < plan.target.multiprocessors * plan.target.busy_threads:
+        # Too few results to keep the device busy with a thread each: a group of threads shares the parts of one.
+        lanes = plan.target.lanes
+        result = (
+            Local("total", dtype, lanes, kind),
+            Loop(task, tasks, LoopKind.LANES, (load, Combine("total", dtype, None, kind, "part")), width=lanes),
+            Collapse("sum", "total", dtype, lanes, kind),
+            *finish,
+        )
+        body: loops.Statement = Loop(row, count, LoopKind.SERIAL, result, bounds=("first_row", "last_row"))
+        return NestCode(-1, tuple(context.buffers), (body,), count, 1, cost, False)
+    block = min(count, COMBINE_BLOCK)
+    place = Index.of_var(row) - Index.of_var(Var("block_first", count))
+    bounds = ("block_first", "block_last")
     body = Blocks(
         block,
         (
             Local("total", dtype, block, kind),
-            Loop(task, tasks, LoopKind.SERIAL, (Loop(row, block, LoopKind.SIMD, add, bounds=bounds),)),
-            Loop(row, block, LoopKind.SIMD, tuple(finish), bounds=bounds),
+            Loop(
+                task,
+                tasks,
+                LoopKind.SERIAL,
+                (Loop(row, block, LoopKind.SIMD, (load, Combine("total", dtype, place, kind, "part")), bounds=bounds),),
+            ),
+            Loop(
+                row,
+                block,
+                LoopKind.SIMD,
+                (Let("sum", dtype, loops.LoadLocal("total", place)), *finish),
+                bounds=bounds,
+            ),
         ),
     )
-    cost = tasks * count * (plan.target.light_ns + dtype.size_bytes / plan.target.bytes_per_ns)
+    if isinstance(plan.target, GpuTarget):
+        return NestCode(-1, tuple(context.buffers), (body,), count, min(count, plan.target.block), cost, False)
     per_task = max(1, math.ceil(count * plan.target.task_ns / max(cost, 1)))
     per_task = min(count, -(-per_task // LANE_ALIGNMENT) * LANE_ALIGNMENT)
     return NestCode(-1, tuple(context.buffers), (body,), count, per_task, cost, False)
-
-
-def _lower_scatter(context: Context, segment: Segment) -> NestCode:
-    """Updates applied one index after the other, so that the result does not depend on threads; windows are cut among
-    tasks."""
-    graph, plan = context.graph, context.plan
-    node = graph.nodes[segment.node]
-    numbers = gather_numbers(node)
-    operand_shape, updates = node.shape, graph.nodes[node.operands[2]]
-    indices = graph.nodes[node.operands[1]]
-    batch_dims = [d for d in range(len(updates.shape)) if d not in numbers.offset_dims]
-    batch_shape = tuple(updates.shape[d] for d in batch_dims)
-    window_shape = tuple(updates.shape[d] for d in numbers.offset_dims)
-    window = math.prod(window_shape)
-    chunk = divisor_near(window, 256) if window > 256 else window
-    if chunk < 16:
-        chunk = window
-    rows = window // chunk
-    row, lane, batch = Var("r", rows), Var("w", chunk), Var("b", math.prod(batch_shape))
-
-    emitter = Emitter(graph, BufferNumbers(context), row)
-    for variable in (None, row, batch):
-        emitter.push(variable)
-    batch_index = unravel(Index.of_var(batch), batch_shape)
-    window_index = unravel(Index.of_var(row) * chunk + Index.of_var(lane), window_shape)
-    position = [ZERO] * len(updates.shape)
-    for d, index in zip(batch_dims, batch_index, strict=True):
-        position[d] = index
-    for d, index in zip(numbers.offset_dims, window_index, strict=True):
-        position[d] = index
-
-    offsets = list(window_index)
-    sizes = list(window_shape)
-    target: list[Index] = []
-    target_sizes: list[int] = []
-    for d in range(len(operand_shape)):
-        inserted = d in numbers.collapsed_slice_dims
-        target.append(ZERO if inserted else offsets.pop(0))
-        target_sizes.append(1 if inserted else sizes.pop(0))
-    bounds: list[Bound] = []
-    for k, d in enumerate(numbers.start_index_map):
-        where = list(batch_index)
-        if numbers.index_vector_dim < len(indices.shape):
-            where.insert(numbers.index_vector_dim, Index(k))
-        request = Request(node.operands[1], tuple(where))
-        start = start_variable(request, UNCLAMPED, clamped=False)
-        emitter.emit(trace(graph, [request], context.stored))
-        emitter.define_starts_of(start)
-        bounds.append(Bound(start, 0, operand_shape[d] - target_sizes[d] + 1))
-        target[d] = target[d] + start
-    emitter.push(None)  # the guarded body: nothing moves out of it
-    emitter.push(lane)
-    update = Request(node.operands[2], tuple(position))
-    emitter.emit(trace(graph, [update], context.stored))
-    name = emitter.name_of(update)
-    kind = str(node.attributes["kind"])
-    flat = linear(target, operand_shape)
-    for buffer in context.stores_of(segment.node):
-        emitter.put(loops.Update(buffer, node.dtype, flat, kind, name))
-    body = emitter.pop()
-    emitter.put(Loop(lane, chunk, LoopKind.SIMD if chunk > 1 else LoopKind.SERIAL, body))
-    guarded = emitter.pop()
-    emitter.put(If(guard_of(bounds), guarded))
-    batch_body = emitter.pop()
-    emitter.put(Loop(batch, batch.extent, LoopKind.SERIAL, batch_body))
-    row_body = emitter.pop()
-    emitter.put(Loop(row, rows, LoopKind.SERIAL, row_body, bounds=("first_row", "last_row")))
-    elements = updates.element_count
-    cost = elements * (plan.target.light_ns + 2 * node.dtype.size_bytes / plan.target.bytes_per_ns) + 4.0 * batch.extent
-    return NestCode(context.nest.number, tuple(context.buffers), emitter.pop(), rows, 1, cost, False)
 
 
 __all__ = ["Assign", "lower"]

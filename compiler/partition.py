@@ -294,9 +294,13 @@ class _Splitter:
 
     def _refuse(self, error: UnsupportedHloError, cluster: set[str]) -> None:
         for op in error.ops:
+            names = {op.instruction} & cluster
+            if not names:  # an input of the stitch op: who reads it there is left out
+                names = {name for name in cluster if op.instruction in self._producers(name)}
+            if not names:
+                names = {op.instruction} & self.flat.instructions.keys() - self.refused.keys()
             # Of one that it cannot tell apart from others, all of the stitch op is left out.
-            names = {op.instruction} & self.flat.instructions.keys() or cluster
-            self.refused.update(dict.fromkeys(names, op))
+            self.refused.update(dict.fromkeys(names or cluster, op))
 
     def _classify(self) -> None:
         items = self.flat.instructions

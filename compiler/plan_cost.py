@@ -52,6 +52,9 @@ def nest_cost(graph: Graph, placement: Placement, nest: Nest, target: Target) ->
             read[request.node] = min(node.size_bytes, segment.size * node.dtype.size_bytes)
         if segment.kind is SegmentKind.REDUCE:
             reduced += segment.size
+        elif segment.kind is SegmentKind.SCATTER:
+            updates = graph.nodes[graph.nodes[segment.node].operands[2]]
+            written += min(updates.size_bytes, graph.nodes[segment.node].size_bytes)
         else:
             written += graph.nodes[segment.node].size_bytes
     moved = sum(read.values()) + written

@@ -69,10 +69,23 @@ class GpuTarget(Target):
     registers_per_multiprocessor: int = 65536
     shared_bytes_per_multiprocessor: int = 96 * 1024
     shared_bytes_per_block: int = 48 * 1024
+    # Whether blocks of a grid may wait for each other (cooperative launch): not before Pascal, nor under some virtual GPUs.
+    cooperative: bool = True
     # Threads of a block, for all nests of a kernel: its barriers are the cheaper the fewer warps wait, and long rows still fill it.
     block: int = 256
     # Registers of a thread that the grid is sized for (AStitch section 4.5: assume, relax, apply).
     assumed_registers: int = 64
+    # Starting a kernel, for the device (gpu_cost's model): some 3 us between two in a stream.
+    launch_ns: float = 3_000.0
+    # One block's atomic at the grid barrier's semaphore: all go to one address, about one each clock of the L2 cache.
+    atomic_ns: float = 1.0
+    # A read from memory, from its start to its end, and what a thread has on the way meanwhile: four floats.
+    memory_latency_ns: float = 600.0
+    thread_bytes_in_flight: float = 16.0
+    # Threads of a multiprocessor that keep its lanes busy: four clocks for an instruction whose result the next one wants.
+    busy_threads: int = 256
+    l2_bytes: int = 6 << 20
+    l2_bytes_per_ns: float = 2_155.0
     # Elements of a row that a thread of a warp takes before the row gets a whole block.
     row_per_thread: int = 8
     # Elements that a thread of a flat loop takes.
@@ -82,6 +95,11 @@ class GpuTarget(Target):
     def row_slots(self) -> int:
         """Blocks that are at work at once: a long row has one for itself."""
         return self.blocks_at_once(0)
+
+    def most_registers(self, blocks: int) -> int:
+        """Registers that each thread may have where `blocks` blocks are to be on one multiprocessor (given in units of 8)."""
+        warps = -(-self.block // 32)
+        return min(255, self.registers_per_multiprocessor // (blocks * warps * 256) * 8)
 
     def blocks_at_once(self, shared_bytes: int, registers: int | None = None) -> int:
         """Blocks that are co-resident on the device with `shared_bytes` of shared memory each and `registers` of each thread (CUDA
@@ -95,8 +113,11 @@ class GpuTarget(Target):
         return self.multiprocessors * min(by_threads, by_registers, by_shared, self.blocks_per_multiprocessor)
 
 
-def _gpu(name: str, arch: str, multiprocessors: int, gb_per_second: int, shared_kib: int, threads: int) -> GpuTarget:
-    """A row of the table of devices. A row of a nest costs nothing to start there; a tile is in shared memory."""
+def _gpu(
+    name: str, arch: str, multiprocessors: int, gb_per_second: int, shared_kib: int, threads: int, l2: tuple[int, int]
+) -> GpuTarget:
+    """A row of the table of devices. A row of a nest costs nothing to start there; a tile is in shared memory. l2: its MiB and
+    GB/s."""
     return GpuTarget(
         name=name,
         arch=arch,
@@ -105,6 +126,8 @@ def _gpu(name: str, arch: str, multiprocessors: int, gb_per_second: int, shared_
         threads_per_multiprocessor=threads,
         blocks_per_multiprocessor=16 if threads == 1024 else 32,
         shared_bytes_per_multiprocessor=shared_kib * 1024,
+        l2_bytes=l2[0] << 20,
+        l2_bytes_per_ns=l2[1],
         partial_tasks=2 * multiprocessors,
         tile_bytes=32 * 1024,
         row_ns=0.0,
@@ -117,9 +140,11 @@ def _gpu(name: str, arch: str, multiprocessors: int, gb_per_second: int, shared_
     )
 
 
-V100 = _gpu("v100", "sm_70", 80, 900, 96, 2048)
-T4 = _gpu("t4", "sm_75", 40, 320, 64, 1024)
-A100 = _gpu("a100", "sm_80", 108, 1555, 164, 2048)
-H200 = _gpu("h200", "sm_90", 132, 4800, 228, 2048)
+# L2 bandwidth: Jia et al., "Dissecting the NVIDIA Volta GPU architecture via microbenchmarking" (2018) and "... Turing T4 ..."
+# (2019); NVIDIA's whitepaper of the A100 (2.3 times the V100's); the H200's from its clock, as the A100's.
+V100 = _gpu("v100", "sm_70", 80, 900, 96, 2048, (6, 2155))
+T4 = _gpu("t4", "sm_75", 40, 320, 64, 1024, (4, 1270))
+A100 = _gpu("a100", "sm_80", 108, 1555, 164, 2048, (40, 4956))
+H200 = _gpu("h200", "sm_90", 132, 4800, 228, 2048, (50, 6000))
 GPUS = {target.arch: target for target in (V100, T4, A100, H200)}
 """By the architecture that a kernel is built for."""

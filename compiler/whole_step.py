@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .cuda import CudaError, CudaKernel, head, plan_for_gpu
+from .graph import Graph
 from .ops import GraphError
 from .partition import Partition, StitchOp
 from .plan import Plan
@@ -26,10 +27,17 @@ class StepKernel:
     failure: str = ""
 
 
+Make = Callable[[Graph, GpuTarget], tuple[Plan, CudaKernel]]
+
+
 def compile_for_gpu(
-    step: Partition, target: GpuTarget, progress: Callable[[str], None] = lambda line: None
+    step: Partition,
+    target: GpuTarget,
+    progress: Callable[[str], None] = lambda line: None,
+    make: Make = plan_for_gpu,
 ) -> list[StepKernel]:
-    """One entry for each stitch op, in order. progress: is told a line for each before it is planned."""
+    """One entry for each stitch op, in order. progress: is told a line for each before it is planned. make: plans and renders one;
+    it may raise CudaError."""
     found: list[StepKernel] = []
     known: dict[str, StepKernel] = {}
     for number, op in enumerate(step.stitch_ops, 1):
@@ -37,7 +45,7 @@ def compile_for_gpu(
         if before is None:
             progress(f"{number} of {len(step.stitch_ops)}: {op.name}, {len(op.instructions)} ops")
             try:
-                plan, kernel = plan_for_gpu(op.graph, target)
+                plan, kernel = make(op.graph, target)
                 before = StepKernel(op, plan, kernel)
             except (CudaError, GraphError) as error:
                 before = StepKernel(op, failure=" ".join(str(error).split()))

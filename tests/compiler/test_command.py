@@ -293,7 +293,7 @@ def test_a_stitch_op_that_cannot_be_a_cuda_kernel_costs_the_others_nothing(
             raise CudaError("too large for it")
         return plan_for_gpu(graph, target)
 
-    monkeypatch.setattr("stitchfleet.compiler.whole_step.plan_for_gpu", refuse)
+    monkeypatch.setattr("stitchfleet.compiler.command_cuda.plan_for_gpu", refuse)
     path = tmp_path / "step.hlo"
     path.write_text(LAYERS)
     assert _run(CompileCommand(), path, "--target", "cuda", "--emit", "source") == 1

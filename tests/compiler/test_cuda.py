@@ -10,7 +10,7 @@ import pytest
 
 from stitchfleet.compiler import nvrtc
 from stitchfleet.compiler.cuda import CudaError, plan_for_gpu, translation_unit
-from stitchfleet.compiler.graph import Graph
+from stitchfleet.compiler.graph import DType, GatherDimensions, Graph
 from stitchfleet.compiler.interpreter import evaluate
 from stitchfleet.compiler.judge import Regime
 from stitchfleet.compiler.targets import A100, GPUS, H200, T4, V100
@@ -106,10 +106,53 @@ def test_occupancy_follows_the_programming_guides_table() -> None:
 
 
 def test_what_does_not_fit_shared_memory_is_demoted_or_refused() -> None:
-    graph = library.layer_norm_gradient(64, 2048)
+    graph = library.layer_norm_gradient(1024, 256)
     _, roomy = plan_for_gpu(graph, V100)
     cramped = replace(V100, shared_bytes_per_block=1024)
     _, kernel = plan_for_gpu(graph, cramped)
     assert kernel.shared_bytes <= 1024 < roomy.shared_bytes
     with pytest.raises(CudaError, match="bytes of shared memory"):
-        plan_for_gpu(graph, replace(V100, shared_bytes_per_block=8))
+        plan_for_gpu(library.layer_norm_gradient(64, 2048), replace(V100, shared_bytes_per_block=8))
+
+
+@pytest.mark.parametrize("kind", ["sum", "max", "replace"])
+@pytest.mark.parametrize("window", [(5,), (40,), (3, 600)])
+@pytest.mark.parametrize("target", ["small", "h200"])
+def test_updates_of_one_place_are_applied_in_the_order_of_the_indices(
+    target: str, window: tuple[int, ...], kind: str
+) -> None:
+    """By the place's owner, whichever threads come first: places named once, often and never, and indices outside."""
+    rng = np.random.default_rng(len(window))
+    m = library.Maker("scatter")
+    base, updates = m.parameter(9, *window), m.parameter(21, *window)
+    indices = m.parameter(21, dtype=DType.S32)
+    numbers = GatherDimensions(tuple(range(1, 1 + len(window))), (0,), (0,), 1)
+    graph = m.done(m.op("scatter", base, indices, updates, scatter=numbers, kind=kind))
+    (one,) = build_all([graph], TARGETS[target])
+    assert "firsts_found" in one.kernel.text
+    x, u = (rng.standard_normal((n, *window)).astype(np.float32) for n in (9, 21))
+    places = np.array([0, 3, 3, -1, 8, 9, 3, 100, 5, 0, 3, 7, 2, 3, 3, -(2**31), 3, 8, 4, 3, 2**31 - 1], np.int32)
+    expected = x.copy()
+    for number, place in enumerate(places):
+        if 0 <= place < 9:
+            old = expected[place]
+            expected[place] = {"sum": old + u[number], "max": np.maximum(old, u[number]), "replace": u[number]}[kind]
+    for seed in range(3):
+        (found,), messages = one.run([x, u, places], seed)
+        assert messages == []
+        assert np.array_equal(found, expected), "to the last bit: one addition after the other"
+
+
+def test_windows_that_overlap_in_part_are_left_to_one_task_each() -> None:
+    m = library.Maker("overlapping")
+    base, updates, starts = m.parameter(30, 8), m.parameter(6, 4, 8), m.parameter(6, dtype=DType.S32)
+    numbers = GatherDimensions((1, 2), (), (0,), 1)
+    graph = m.done(m.op("scatter", base, starts, updates, scatter=numbers, kind="sum"))
+    (one,) = build_all([graph], TARGETS["small"])
+    assert "firsts_found" not in one.kernel.text
+    rng = np.random.default_rng(1)
+    inputs = [rng.standard_normal((30, 8)).astype(np.float32), rng.standard_normal((6, 4, 8)).astype(np.float32)]
+    inputs.append(np.array([0, 2, 2, 25, 27, 3], np.int32))
+    (found,), messages = one.run(inputs, 1)
+    assert messages == []
+    assert np.array_equal(found, evaluate(graph, inputs)[0])

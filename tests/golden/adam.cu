@@ -120,7 +120,7 @@ static __device__ const struct { long long start, rows; int tensors[8]; } stitch
   {65792, 192, {10, 12, 20, 11, 21, 9, 0, 19}},
 };
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 4)
 stitch_kernel(const __grid_constant__ stitch_kernel_Tensors tensors, unsigned* semaphore) {
   for (long long work = blockIdx.x; work < 65; work += gridDim.x) {
     {

@@ -68,25 +68,20 @@ static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, c
 static __device__ __forceinline__ void stitch_kernel_nest1(void* p0, void* p1, const long long work) {
   STITCH_GLOBAL(float, b0, p0, 10048);
   STITCH_GLOBAL(float, b1, p1, 64);
-  const int thread = threadIdx.x;
-  const int group_shared = 0;
-  const long long task = work;
-  const long long first_row = task * 64;
-  const long long last_row = first_row + 64 < 64 ? first_row + 64 : 64;
-  for (long long block_first = first_row; block_first < last_row; block_first += 64) {
-    const long long block_last = block_first + 64 < last_row ? block_first + 64 : last_row;
-    STITCH_SHARED(float, total, group_shared + 0, 64);
-    for (int i = thread; i < 64; i += 256) total[i] = 0x0.0p+0f;
-    for (int t = 0; t < 157; ++t) {
-      for (long long r = block_first + thread; r < block_last; r += 256) {
-        const float part = b0[t * 64 + r];
-        total[r - block_first] = ((float)total[r - block_first] + part);
-      }
+  const int thread = threadIdx.x % 32, group = threadIdx.x / 32;
+  const int reduce_shared = 0;
+  const long long task = work * 8 + group;
+  if (task >= 64) return;
+  const long long first_row = task * 1;
+  const long long last_row = first_row + 1 < 64 ? first_row + 1 : 64;
+  for (long long r = first_row; r < last_row; ++r) {
+    float total = 0x0.0p+0f;
+    for (int t = thread; t < 157; t += 32) {
+      const float part = b0[t * 64 + r];
+      total = ((float)total + part);
     }
-    for (long long r = block_first + thread; r < block_last; r += 256) {
-      const float sum = total[r - block_first];
-      b1[r] = sum;
-    }
+    const float sum = stitch_group_reduce<32>(total, [](const float a, const float b) { return (float)((a + b)); }, reduce_shared);
+    if (thread == 0) b1[r] = sum;
   }
 }
 
@@ -177,7 +172,7 @@ static __device__ __forceinline__ void stitch_kernel_nest4(void* p0, void* p1, v
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 4)
 stitch_kernel(const __grid_constant__ stitch_kernel_Tensors tensors, unsigned* semaphore) {
   for (long long work = blockIdx.x; work < 157; work += gridDim.x) {
     {
@@ -186,11 +181,10 @@ stitch_kernel(const __grid_constant__ stitch_kernel_Tensors tensors, unsigned* s
     __syncthreads();
   }
   stitch_grid_barrier(semaphore);
-  for (long long work = blockIdx.x; work < 1; work += gridDim.x) {
+  for (long long work = blockIdx.x; work < 8; work += gridDim.x) {
     {
       stitch_kernel_nest1((char*)tensors.p[5] + 0, (char*)tensors.p[5] + 40192, work);
     }
-    __syncthreads();
   }
   stitch_grid_barrier(semaphore);
   for (long long work = blockIdx.x; work < 158; work += gridDim.x) {
@@ -203,11 +197,10 @@ stitch_kernel(const __grid_constant__ stitch_kernel_Tensors tensors, unsigned* s
     __syncthreads();
   }
   stitch_grid_barrier(semaphore);
-  for (long long work = blockIdx.x; work < 1; work += gridDim.x) {
+  for (long long work = blockIdx.x; work < 8; work += gridDim.x) {
     {
       stitch_kernel_nest1((char*)tensors.p[5] + 0, (char*)tensors.p[5] + 40448, work);
     }
-    __syncthreads();
   }
   stitch_grid_barrier(semaphore);
   for (long long work = blockIdx.x; work < 785; work += gridDim.x) {

@@ -77,52 +77,41 @@ static __device__ __forceinline__ void stitch_kernel_nest1(void* p0, void* p1, c
 static __device__ __forceinline__ void stitch_kernel_nest2(void* p0, void* p1, const long long work) {
   STITCH_GLOBAL(double, b0, p0, 88);
   STITCH_GLOBAL(float, b1, p1, 1);
-  const int thread = threadIdx.x;
-  const int group_shared = 0;
-  const long long task = work;
+  const int thread = threadIdx.x % 32, group = threadIdx.x / 32;
+  const int reduce_shared = 0;
+  const long long task = work * 8 + group;
+  if (task >= 1) return;
   const long long first_row = task * 1;
   const long long last_row = first_row + 1 < 1 ? first_row + 1 : 1;
-  for (long long block_first = first_row; block_first < last_row; block_first += 1) {
-    const long long block_last = block_first + 1 < last_row ? block_first + 1 : last_row;
-    STITCH_SHARED(double, total, group_shared + 0, 1);
-    for (int i = thread; i < 1; i += 256) total[i] = 0x0.0p+0;
-    for (int t = 0; t < 88; ++t) {
-      for (long long r = block_first + thread; r < block_last; r += 256) {
-        const double part = b0[t];
-        total[0] = ((double)total[0] + part);
-      }
+  for (long long r = first_row; r < last_row; ++r) {
+    double total = 0x0.0p+0;
+    for (int t = thread; t < 88; t += 32) {
+      const double part = b0[t];
+      total = ((double)total + part);
     }
-    for (long long r = block_first + thread; r < block_last; r += 256) {
-      const double sum = total[0];
-      const float rounded = (float)sum;
-      b1[0] = rounded;
-    }
+    const double sum = stitch_group_reduce<32>(total, [](const double a, const double b) { return (double)((a + b)); }, reduce_shared);
+    const float rounded = (float)sum;
+    if (thread == 0) b1[0] = rounded;
   }
 }
 
 static __device__ __forceinline__ void stitch_kernel_nest3(void* p0, void* p1, const long long work) {
   STITCH_GLOBAL(double, b0, p0, 1);
   STITCH_GLOBAL(float, b1, p1, 1);
-  const int thread = threadIdx.x;
-  const int group_shared = 0;
-  const long long task = work;
+  const int thread = threadIdx.x % 1, group = threadIdx.x / 1;
+  const long long task = work * 256 + group;
+  if (task >= 1) return;
   const long long first_row = task * 1;
   const long long last_row = first_row + 1 < 1 ? first_row + 1 : 1;
-  for (long long block_first = first_row; block_first < last_row; block_first += 1) {
-    const long long block_last = block_first + 1 < last_row ? block_first + 1 : last_row;
-    STITCH_SHARED(double, total, group_shared + 0, 1);
-    for (int i = thread; i < 1; i += 256) total[i] = 0x0.0p+0;
-    for (int t = 0; t < 1; ++t) {
-      for (long long r = block_first + thread; r < block_last; r += 256) {
-        const double part = b0[0];
-        total[0] = ((double)total[0] + part);
-      }
+  for (long long r = first_row; r < last_row; ++r) {
+    double total = 0x0.0p+0;
+    for (int t = thread; t < 1; t += 1) {
+      const double part = b0[0];
+      total = ((double)total + part);
     }
-    for (long long r = block_first + thread; r < block_last; r += 256) {
-      const double sum = total[0];
-      const float rounded = (float)sum;
-      b1[0] = rounded;
-    }
+    const double sum = total;
+    const float rounded = (float)sum;
+    b1[0] = rounded;
   }
 }
 
@@ -150,7 +139,7 @@ static __device__ const struct { long long start, rows; int tensors[4]; } stitch
   {90048, 1000, {1, -1, -1, 3}},
 };
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 4)
 stitch_kernel(const __grid_constant__ stitch_kernel_Tensors tensors, unsigned* semaphore) {
   for (long long work = blockIdx.x; work < 89; work += gridDim.x) {
     if (work < 88) {
@@ -169,7 +158,6 @@ stitch_kernel(const __grid_constant__ stitch_kernel_Tensors tensors, unsigned* s
     else {
       stitch_kernel_nest3((char*)tensors.p[4] + 704, (char*)tensors.p[4] + 832, work - 1);
     }
-    __syncthreads();
   }
   stitch_grid_barrier(semaphore);
   for (long long work = blockIdx.x; work < 89; work += gridDim.x) {

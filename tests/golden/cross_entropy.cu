@@ -94,26 +94,21 @@ static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, v
 static __device__ __forceinline__ void stitch_kernel_nest1(void* p0, void* p1, const long long work) {
   STITCH_GLOBAL(double, b0, p0, 160);
   STITCH_GLOBAL(float, b1, p1, 1);
-  const int thread = threadIdx.x;
-  const int group_shared = 0;
-  const long long task = work;
+  const int thread = threadIdx.x % 32, group = threadIdx.x / 32;
+  const int reduce_shared = 0;
+  const long long task = work * 8 + group;
+  if (task >= 1) return;
   const long long first_row = task * 1;
   const long long last_row = first_row + 1 < 1 ? first_row + 1 : 1;
-  for (long long block_first = first_row; block_first < last_row; block_first += 1) {
-    const long long block_last = block_first + 1 < last_row ? block_first + 1 : last_row;
-    STITCH_SHARED(double, total, group_shared + 0, 1);
-    for (int i = thread; i < 1; i += 256) total[i] = 0x0.0p+0;
-    for (int t = 0; t < 160; ++t) {
-      for (long long r = block_first + thread; r < block_last; r += 256) {
-        const double part = b0[t];
-        total[0] = ((double)total[0] + part);
-      }
+  for (long long r = first_row; r < last_row; ++r) {
+    double total = 0x0.0p+0;
+    for (int t = thread; t < 160; t += 32) {
+      const double part = b0[t];
+      total = ((double)total + part);
     }
-    for (long long r = block_first + thread; r < block_last; r += 256) {
-      const double sum = total[0];
-      const float rounded = (float)sum;
-      b1[0] = rounded;
-    }
+    const double sum = stitch_group_reduce<32>(total, [](const double a, const double b) { return (double)((a + b)); }, reduce_shared);
+    const float rounded = (float)sum;
+    if (thread == 0) b1[0] = rounded;
   }
 }
 
@@ -131,7 +126,7 @@ static __device__ __forceinline__ void stitch_kernel_nest2(void* p0, void* p1, c
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 4)
 stitch_kernel(const __grid_constant__ stitch_kernel_Tensors tensors, unsigned* semaphore) {
   for (long long work = blockIdx.x; work < 160; work += gridDim.x) {
     {
@@ -144,7 +139,6 @@ stitch_kernel(const __grid_constant__ stitch_kernel_Tensors tensors, unsigned* s
     {
       stitch_kernel_nest1((char*)tensors.p[5] + 0, (char*)tensors.p[5] + 1280, work);
     }
-    __syncthreads();
   }
   __syncthreads();
   for (long long work = blockIdx.x; work < 1; work += gridDim.x) {

@@ -30,27 +30,57 @@ static __device__ __forceinline__ void stitch_kernel_nest1(void* p0, void* p1, v
   STITCH_GLOBAL_CONST(float, b1, p1, 16384);
   STITCH_GLOBAL(float, b2, p2, 256000);
   const int thread = threadIdx.x % 32, group = threadIdx.x / 32;
+  const int reduce_shared = 0;
   const long long task = work * 8 + group;
-  if (task >= 1) return;
+  if (task >= 64) return;
   const long long first_row = task * 1;
-  const long long last_row = first_row + 1 < 1 ? first_row + 1 : 1;
+  const long long last_row = first_row + 1 < 64 ? first_row + 1 : 64;
   for (long long r = first_row; r < last_row; ++r) {
-    for (int b = 0; b < 64; ++b) {
-      const int t1 = b0[b];
-      const long long start_5d41e41c38c7 = stitch_index(t1);
-      if ((((start_5d41e41c38c7) >= 0) & ((start_5d41e41c38c7) < 1000))) {
+    const int t1 = b0[r];
+    const long long start_e80bf0c1765b = stitch_index(t1);
+    int firsts = (int)2147483647ll;
+    int sames = (int)0ll;
+    for (int o = thread; o < 64; o += 32) {
+      const int t2 = b0[o];
+      const long long start_ab368b4d5e38 = stitch_index(t2);
+      const int t3 = (int)(o);
+      const int t4 = ((((start_ab368b4d5e38 - start_e80bf0c1765b) >= 0) & ((start_ab368b4d5e38 - start_e80bf0c1765b) < 1)) ? t3 : 64);
+      firsts = ((int)firsts < t4 ? (int)firsts : t4);
+      const int t5 = ((((start_ab368b4d5e38 - start_e80bf0c1765b) >= 0) & ((start_ab368b4d5e38 - start_e80bf0c1765b) < 1)) ? 1 : 0);
+      sames = (int)((unsigned int)(int)sames + (unsigned int)t5);
+    }
+    const int firsts_all = stitch_group_reduce<32>(firsts, [](const int a, const int b) { return (int)((a < b ? a : b)); }, reduce_shared);
+    const long long firsts_found = stitch_index(firsts_all);
+    const int sames_all = stitch_group_reduce<32>(sames, [](const int a, const int b) { return (int)((int)((unsigned int)a + (unsigned int)b)); }, reduce_shared);
+    const long long sames_found = stitch_index(sames_all);
+    if ((((start_e80bf0c1765b) >= 0) & ((start_e80bf0c1765b) < 1000) & ((firsts_found - r) >= 0) & ((firsts_found - r) < 1))) {
+      if ((((sames_found) >= 1) & ((sames_found) < 2))) {
         for (int w = thread; w < 256; w += 32) {
-          const float t2 = b1[b * 256 + w];
-          const float t3 = (t2 * 0x1.0000000000000p-1f);
-          b2[start_5d41e41c38c7 * 256 + (long long)w] = ((float)b2[start_5d41e41c38c7 * 256 + (long long)w] + t3);
+          const float t6 = b1[r * 256 + w];
+          const float t7 = (t6 * 0x1.0000000000000p-1f);
+          b2[start_e80bf0c1765b * 256 + (long long)w] = ((float)b2[start_e80bf0c1765b * 256 + (long long)w] + t7);
         }
         stitch_group_sync<32>();
+      }
+      if ((((sames_found) >= 2))) {
+        for (int p = 0; p < 64; ++p) {
+          const int t8 = b0[p];
+          const long long start_16a093c24e39 = stitch_index(t8);
+          if ((((start_16a093c24e39 - start_e80bf0c1765b) >= 0) & ((start_16a093c24e39 - start_e80bf0c1765b) < 1))) {
+            for (int w = thread; w < 256; w += 32) {
+              const float t9 = b1[p * 256 + w];
+              const float t10 = (t9 * 0x1.0000000000000p-1f);
+              b2[start_e80bf0c1765b * 256 + (long long)w] = ((float)b2[start_e80bf0c1765b * 256 + (long long)w] + t10);
+            }
+            stitch_group_sync<32>();
+          }
+        }
       }
     }
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 4)
 stitch_kernel(const __grid_constant__ stitch_kernel_Tensors tensors, unsigned* semaphore) {
   for (long long work = blockIdx.x; work < 250; work += gridDim.x) {
     {
@@ -58,7 +88,7 @@ stitch_kernel(const __grid_constant__ stitch_kernel_Tensors tensors, unsigned* s
     }
   }
   stitch_grid_barrier(semaphore);
-  for (long long work = blockIdx.x; work < 1; work += gridDim.x) {
+  for (long long work = blockIdx.x; work < 8; work += gridDim.x) {
     {
       stitch_kernel_nest1(tensors.p[0], tensors.p[1], tensors.p[2], work);
     }

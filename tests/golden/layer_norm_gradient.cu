@@ -142,29 +142,24 @@ static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, v
 static __device__ __forceinline__ void stitch_kernel_nest1(void* p0, void* p1, const long long work) {
   STITCH_GLOBAL(float, b0, p0, 37632);
   STITCH_GLOBAL(float, b1, p1, 256);
-  const int thread = threadIdx.x;
-  const int group_shared = 0;
-  const long long task = work;
-  const long long first_row = task * 256;
-  const long long last_row = first_row + 256 < 256 ? first_row + 256 : 256;
-  for (long long block_first = first_row; block_first < last_row; block_first += 256) {
-    const long long block_last = block_first + 256 < last_row ? block_first + 256 : last_row;
-    STITCH_SHARED(float, total, group_shared + 0, 256);
-    for (int i = thread; i < 256; i += 256) total[i] = 0x0.0p+0f;
-    for (int t = 0; t < 147; ++t) {
-      for (long long r = block_first + thread; r < block_last; r += 256) {
-        const float part = b0[t * 256 + r];
-        total[r - block_first] = ((float)total[r - block_first] + part);
-      }
+  const int thread = threadIdx.x % 32, group = threadIdx.x / 32;
+  const int reduce_shared = 0;
+  const long long task = work * 8 + group;
+  if (task >= 256) return;
+  const long long first_row = task * 1;
+  const long long last_row = first_row + 1 < 256 ? first_row + 1 : 256;
+  for (long long r = first_row; r < last_row; ++r) {
+    float total = 0x0.0p+0f;
+    for (int t = thread; t < 147; t += 32) {
+      const float part = b0[t * 256 + r];
+      total = ((float)total + part);
     }
-    for (long long r = block_first + thread; r < block_last; r += 256) {
-      const float sum = total[r - block_first];
-      b1[r] = sum;
-    }
+    const float sum = stitch_group_reduce<32>(total, [](const float a, const float b) { return (float)((a + b)); }, reduce_shared);
+    if (thread == 0) b1[r] = sum;
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 4)
 stitch_kernel(const __grid_constant__ stitch_kernel_Tensors tensors, unsigned* semaphore) {
   for (long long work = blockIdx.x; work < 147; work += gridDim.x) {
     {
@@ -173,13 +168,12 @@ stitch_kernel(const __grid_constant__ stitch_kernel_Tensors tensors, unsigned* s
     __syncthreads();
   }
   stitch_grid_barrier(semaphore);
-  for (long long work = blockIdx.x; work < 2; work += gridDim.x) {
-    if (work < 1) {
+  for (long long work = blockIdx.x; work < 64; work += gridDim.x) {
+    if (work < 32) {
       stitch_kernel_nest1((char*)tensors.p[8] + 0, tensors.p[6], work);
     }
     else {
-      stitch_kernel_nest1((char*)tensors.p[8] + 150528, tensors.p[7], work - 1);
+      stitch_kernel_nest1((char*)tensors.p[8] + 150528, tensors.p[7], work - 32);
     }
-    __syncthreads();
   }
 }

@@ -107,7 +107,7 @@ static __device__ const struct { long long start, rows; int tensors[3]; } stitch
   {320, 20, {12, 13, 22}},
 };
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 4)
 stitch_kernel(const __grid_constant__ stitch_kernel_Tensors tensors, unsigned* semaphore) {
   for (long long work = blockIdx.x; work < 7; work += gridDim.x) {
     if (work < 5) {

@@ -37,7 +37,7 @@ static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, c
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 4)
 stitch_kernel(const __grid_constant__ stitch_kernel_Tensors tensors, unsigned* semaphore) {
   for (long long work = blockIdx.x; work < 294; work += gridDim.x) {
     {
