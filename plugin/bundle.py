@@ -65,6 +65,19 @@ def write_bundle(
     return folder
 
 
+def size_of(folder: pathlib.Path) -> int:
+    """Bytes of a bundle's files; 0 where it cannot be read."""
+    try:
+        return sum(path.stat().st_size for path in folder.iterdir())
+    except OSError:
+        return 0
+
+
+def delete_bundle(folder: pathlib.Path) -> None:
+    """Removes a bundle that nobody will want to look at; what cannot be removed stays."""
+    shutil.rmtree(folder, ignore_errors=True)
+
+
 @dataclass(frozen=True)
 class Bundle:
     """A bundle that was read back."""

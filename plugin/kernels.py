@@ -23,6 +23,9 @@ from .records import Records
 from .settings import Settings
 from .stitcher import Stitcher
 
+MAX_BUNDLE_BYTES = 1 << 30
+"""Of a job's bundles, beyond its first: their tensors are as large as the model's."""
+
 
 @dataclass
 class Executable:
@@ -61,6 +64,7 @@ class Kernels:
         self.executables: dict[int, Executable] = {}
         """By signature."""
         self.bundles: list[pathlib.Path] = []
+        self._bundle_bytes = 0
         self.reverts: list[str] = []
 
     def of(self, clusters: Collection[str]) -> list[Executable]:
@@ -181,8 +185,10 @@ class Kernels:
     def _judged(self, executable: Executable, report: MismatchReport, folder: pathlib.Path, answer: Answer) -> None:
         """The oracle's word on a mismatch (the client's thread)."""
         if not answer.get("right"):
-            self._revert(executable, report, str(answer.get("line") or answer.get("failure")), folder)
+            kept = folder if self._keep(folder) else None
+            self._revert(executable, report, str(answer.get("line") or answer.get("failure")), kept)
             return
+        bundle.delete_bundle(folder)  # nobody is at fault; a job with many such comparisons must not fill the disk
         for output, bound in answer["bounds"].items():
             self.native.allow(executable.signature, int(output), float(bound))
         self.records.event(
@@ -195,6 +201,15 @@ class Kernels:
         )
         if self.native.move(executable.signature, State.SUSPECT, State.VERIFY):
             executable.state = "verify"
+
+    def _keep(self, folder: pathlib.Path) -> bool:
+        """Whether a job's bundles are still within what they may take, with this one; else it is deleted."""
+        size = bundle.size_of(folder)
+        if self.bundles and self._bundle_bytes + size > MAX_BUNDLE_BYTES:
+            bundle.delete_bundle(folder)
+            return False
+        self._bundle_bytes += size
+        return True
 
     def _revert(self, executable: Executable, report: MismatchReport, line: str, folder: pathlib.Path | None) -> None:
         for other in list(self.executables.values()):

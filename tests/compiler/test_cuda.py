@@ -3,6 +3,7 @@ with the float64 oracle; and NVRTC compiles it for every architecture."""
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -115,32 +116,35 @@ def test_what_does_not_fit_shared_memory_is_demoted_or_refused() -> None:
         plan_for_gpu(library.layer_norm_gradient(64, 2048), replace(V100, shared_bytes_per_block=8))
 
 
-@pytest.mark.parametrize("kind", ["sum", "max", "replace"])
-@pytest.mark.parametrize("window", [(5,), (40,), (3, 600)])
-@pytest.mark.parametrize("target", ["small", "h200"])
-def test_updates_of_one_place_are_applied_in_the_order_of_the_indices(
-    target: str, window: tuple[int, ...], kind: str
-) -> None:
-    """By the place's owner, whichever threads come first: places named once, often and never, and indices outside."""
-    rng = np.random.default_rng(len(window))
-    m = library.Maker("scatter")
+SCATTERS = list(itertools.product(["sum", "max", "replace"], [(5,), (40,), (3, 600)]))
+PLACES = np.array([0, 3, 3, -1, 8, 9, 3, 100, 5, 0, 3, 7, 2, 3, 3, -(2**31), 3, 8, 4, 3, 2**31 - 1], np.int32)
+
+
+def _scatter(kind: str, window: tuple[int, ...]) -> Graph:
+    m = library.Maker(f"scatter_{kind}")
     base, updates = m.parameter(9, *window), m.parameter(21, *window)
     indices = m.parameter(21, dtype=DType.S32)
     numbers = GatherDimensions(tuple(range(1, 1 + len(window))), (0,), (0,), 1)
-    graph = m.done(m.op("scatter", base, indices, updates, scatter=numbers, kind=kind))
-    (one,) = build_all([graph], TARGETS[target])
-    assert "firsts_found" in one.kernel.text
-    x, u = (rng.standard_normal((n, *window)).astype(np.float32) for n in (9, 21))
-    places = np.array([0, 3, 3, -1, 8, 9, 3, 100, 5, 0, 3, 7, 2, 3, 3, -(2**31), 3, 8, 4, 3, 2**31 - 1], np.int32)
-    expected = x.copy()
-    for number, place in enumerate(places):
-        if 0 <= place < 9:
-            old = expected[place]
-            expected[place] = {"sum": old + u[number], "max": np.maximum(old, u[number]), "replace": u[number]}[kind]
-    for seed in range(3):
-        (found,), messages = one.run([x, u, places], seed)
-        assert messages == []
-        assert np.array_equal(found, expected), "to the last bit: one addition after the other"
+    return m.done(m.op("scatter", base, indices, updates, scatter=numbers, kind=kind))
+
+
+@pytest.mark.parametrize("target", ["small", "h200"])
+def test_updates_of_one_place_are_applied_in_the_order_of_the_indices(target: str) -> None:
+    """By the place's owner, whichever threads come first: places named once, often and never, and indices outside."""
+    rng = np.random.default_rng(5)
+    built = build_all([_scatter(*case) for case in SCATTERS], TARGETS[target])
+    for (kind, window), one in zip(SCATTERS, built, strict=True):
+        assert "firsts_found" in one.kernel.text
+        x, u = (rng.standard_normal((n, *window)).astype(np.float32) for n in (9, 21))
+        expected = x.copy()
+        for number, place in enumerate(PLACES):
+            if 0 <= place < 9:
+                old = expected[place]
+                expected[place] = {"sum": old + u[number], "max": np.maximum(old, u[number])}.get(kind, u[number])
+        for seed in range(3):
+            (found,), messages = one.run([x, u, PLACES], seed)
+            assert messages == []
+            assert np.array_equal(found, expected), "to the last bit: one addition after the other"
 
 
 def test_windows_that_overlap_in_part_are_left_to_one_task_each() -> None:
