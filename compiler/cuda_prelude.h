@@ -9,7 +9,13 @@
 #define STITCH_CUDA 1
 #define STITCH_INLINE static __device__ __forceinline__
 
+/* Neighbouring elements that one instruction moves. */
+template <class T, int N> struct alignas(sizeof(T) * N) StitchVector { T value[N]; };
+
 #ifndef STITCH_EMULATOR
+#define STITCH_LOAD_VECTOR(T, N, name, buffer, index) \
+  const StitchVector<T, N> name = *(const StitchVector<T, N>*)((buffer) + (index))
+#define STITCH_STORE_VECTOR(T, N, buffer, index, vector) *(StitchVector<T, N>*)((buffer) + (index)) = vector
 #define STITCH_GLOBAL(T, name, pointer, elements) T* const name = (T*)(pointer)
 #define STITCH_GLOBAL_CONST(T, name, pointer, elements) const T* const __restrict__ name = (const T*)(pointer)
 #define STITCH_SHARED(T, name, offset, elements) T* const name = (T*)(stitch_shared + (offset))

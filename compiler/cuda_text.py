@@ -26,9 +26,10 @@ from dataclasses import dataclass
 from . import loops
 from .cpp_text import Writer, guard_text, index_text, is_wide_variable
 from .cuda_survey import Element, Survey, is_dealt, is_interleaved, is_row_loop, place_of
+from .cuda_vectors import Vectors, vectors_of
 from .graph import DType
 from .loops import Local, Loop, LoopKind, NestCode, Statement
-from .ops import REGISTER_TYPE, literal_text
+from .ops import REGISTER_TYPE, STORAGE_TYPE, literal_text, load_text, store_text
 from .ops_numpy import reduce_identity
 from .ops_text import cpp_combine
 from .plan_index import Index
@@ -53,11 +54,14 @@ class _Kept:
 
 
 class CudaWriter(Writer):
-    """Renders one nest's body for groups of `threads` threads. `shared_bytes`: what its locals take, for one group, after `body`."""
+    """Renders one nest's body for groups of `threads` threads; vector: neighbours that a thread of a flat loop takes at
+    most. `shared_bytes`: what its locals take, for one group, after `body`."""
 
-    def __init__(self, nest: NestCode, threads: int, groups: int) -> None:
+    def __init__(self, nest: NestCode, threads: int, groups: int, vector: int = 1) -> None:
         super().__init__()
         self.threads, self.groups = threads, groups
+        self.nest, self.vector = nest, vector
+        self._vectors: Vectors | None = None  # of the loop that is being written
         self.together = nest.per_task and groups > 1 and any(map(is_row_loop, nest.body))
         """Whether the groups of a block do one task together."""
         self.survey = Survey(nest.body)
@@ -279,6 +283,10 @@ class CudaWriter(Writer):
     # ---- statements -------------------------------------------------------------------------------------------------------
 
     def value(self, dtype: DType, value: loops.Value) -> str:
+        if self._vectors is not None and isinstance(value, loops.Load):
+            for name, load in self._vectors.loads.items():
+                if load is value:
+                    return load_text(dtype, f"{name}_vector.value[element]")
         if isinstance(value, loops.LoadLocal) and (self._is_scalar(value.local) or value.local in self._in_registers):
             return self._element(value.local, value.index)
         return super().value(dtype, value)
@@ -291,6 +299,9 @@ class CudaWriter(Writer):
         kept = self._kept_load(statement, pad) if isinstance(statement, loops.Let) else None
         if kept is not None:
             yield from kept
+        elif self._vectors is not None and statement in self._vectors.stores and isinstance(statement, loops.Store):
+            number = self._vectors.stores.index(statement)
+            yield f"{pad}stored{number}.value[element] = {store_text(statement.dtype, statement.value)};"
         elif isinstance(statement, loops.Store | loops.Update):
             yield from self._by_one(super().statement(statement, indent), pad)
         elif isinstance(statement, loops.Assign):
@@ -411,6 +422,12 @@ class CudaWriter(Writer):
         if deal and is_interleaved(loop) and self._is_unrolled(loop):
             yield from self._unrolled(loop, indent)
             return
+        vectors = (
+            vectors_of(loop, self.nest, self.vector, self.threads) if deal and not self._reads_arrays(loop) else None
+        )
+        if vectors is not None:
+            yield from self._in_vectors(loop, vectors, ctype, indent)
+            return
         start, step = (THREAD if first == "0" else f"{first} + {THREAD}", f"{name} += {self.threads}")
         if not deal:
             start, step = first, f"++{name}"
@@ -425,6 +442,45 @@ class CudaWriter(Writer):
         yield from self.body(loop.body, indent + 1)
         self._dealt = self._dealt and not deal
         yield pad + "}"
+
+    def _reads_arrays(self, loop: Loop) -> bool:
+        """Whether the loop reads arrays of the nest, whose elements threads own by the way that loops are dealt out."""
+        loads = [each.value for each in loop.body if isinstance(each, loops.Let)]
+        return any(isinstance(value, loops.LoadLocal) and not self._is_scalar(value.local) for value in loads)
+
+    def _in_vectors(self, loop: Loop, vectors: Vectors, ctype: str, indent: int) -> Iterator[str]:
+        """An element-wise loop by vectors, as far as they go, and by elements: all where a buffer's address is not a vector's."""
+        pad, name, base, width = "  " * indent, loop.variable.name, vectors.base.name, vectors.width
+        tests = [f"((unsigned long long)p{buffer} % {size} == 0)" for buffer, size in sorted(vectors.buffers.items())]
+        self._dealt = True
+        yield f"{pad}{{"
+        yield f"{pad}  const bool aligned = {' & '.join(tests)};"
+        first, last = loop.bounds or ("0", str(loop.extent))
+        end = f"{first} + ({last} - {first}) / {width} * {width}" if loop.bounds else last
+        start = f"{first} + {THREAD} * {width}" if loop.bounds else f"{THREAD} * {width}"
+        yield f"{pad}  const {ctype} whole = aligned ? {end} : {first};"
+        yield f"{pad}  for ({ctype} {base} = {start}; {base} < whole; {base} += {self.threads * width}) {{"
+        for let, load in vectors.loads.items():
+            place = index_text(vectors.first_place(loop, load.index))
+            yield f"{pad}    STITCH_LOAD_VECTOR({STORAGE_TYPE[load.dtype]}, {width}, {let}_vector, b{load.buffer}, {place});"
+        for number, store in enumerate(vectors.stores):
+            yield f"{pad}    StitchVector<{STORAGE_TYPE[store.dtype]}, {width}> stored{number};"
+        yield f"{pad}    #pragma unroll"
+        yield f"{pad}    for (int element = 0; element < {width}; ++element) {{"
+        yield f"{pad}      const {ctype} {name} = {base} + element;"
+        self._vectors = vectors
+        yield from self.body(loop.body, indent + 3)
+        self._vectors = None
+        yield f"{pad}    }}"
+        for number, store in enumerate(vectors.stores):
+            place = index_text(vectors.first_place(loop, store.index))
+            yield f"{pad}    STITCH_STORE_VECTOR({STORAGE_TYPE[store.dtype]}, {width}, b{store.buffer}, {place}, stored{number});"
+        yield f"{pad}  }}"
+        yield f"{pad}  for ({ctype} {name} = whole + {THREAD}; {name} < {last}; {name} += {self.threads}) {{"
+        yield from self.body(loop.body, indent + 2)
+        yield f"{pad}  }}"
+        yield f"{pad}}}"
+        self._dealt = False
 
     def _unrolled(self, loop: Loop, indent: int) -> Iterator[str]:
         """A dealt-out loop as turns that the compiler can tell apart: arrays indexed by a turn are then registers."""

@@ -4,7 +4,7 @@
 //
 // Reported, one line each, while the kernel goes on where it can:
 //   out of bounds   an access outside the elements that the source declared, or outside the allocation or the shared memory
-//   misaligned      a buffer whose address is no multiple of its element's size
+//   misaligned      a buffer whose address is no multiple of its element's size, a vector's that is none of the vector's
 //   uninitialised   a read of shared memory, or of an allocation registered as uninitialised, that nobody has written
 //   data race       two accesses of one byte by different threads, one at least a write, that no synchronisation orders
 //   divergence      a warp operation whose mask does not name the caller, at which lanes meet with different operations, or that
@@ -665,15 +665,27 @@ static Range declare_shared(const char* name, long long offset, long long elemen
 
 template <class T>
 struct Buffer {
+  static constexpr long long kElementBytes = sizeof(T);
   const Range range;
   Element<T> operator[](long long index) const { return {range, index}; }
 };
 
 template <class T>
 struct ConstBuffer {
+  static constexpr long long kElementBytes = sizeof(T);
   const Range range;
   ConstElement<T> operator[](long long index) const { return {range, index}; }
 };
+
+// Whether `bytes` bytes from an element on can be moved by one instruction: the address must be a multiple of them.
+template <class B>
+inline void check_vector(const B& buffer, long long index, unsigned long long bytes) {
+  const char* const begin = buffer.range.memory == nullptr ? nullptr : buffer.range.memory->begin + buffer.range.offset;
+  if ((reinterpret_cast<unsigned long long>(begin) + index * B::kElementBytes) % bytes != 0) {
+    report("misaligned", buffer.range.name, index, "%s[%lld]: not at a multiple of the %llu bytes that are moved at once",
+           buffer.range.name, index, bytes);
+  }
+}
 
 // ---- launches ----------------------------------------------------------------------------------------------------------------
 
@@ -918,6 +930,13 @@ STITCH_EMULATOR_SHUFFLES(double)
   const emulator::ConstBuffer<T> name { emulator::declare_global(#name, pointer, elements, sizeof(T)) }
 #define STITCH_SHARED(T, name, offset, elements) \
   const emulator::Buffer<T> name { emulator::declare_shared(#name, offset, elements, sizeof(T)) }
+#define STITCH_LOAD_VECTOR(T, N, name, buffer, index)       \
+  StitchVector<T, N> name;                                  \
+  emulator::check_vector(buffer, index, sizeof(name));      \
+  for (int place = 0; place < N; ++place) name.value[place] = buffer[(index) + place]
+#define STITCH_STORE_VECTOR(T, N, buffer, index, vector)    \
+  emulator::check_vector(buffer, index, sizeof(vector));    \
+  for (int place = 0; place < N; ++place) buffer[(index) + place] = vector.value[place]
 #define STITCH_GRID_BARRIER_BEGIN() emulator::begin_grid_barrier()
 #define STITCH_GRID_BARRIER_END() emulator::end_grid_barrier()
 

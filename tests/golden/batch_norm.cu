@@ -92,10 +92,26 @@ static __device__ __forceinline__ void stitch_kernel_nest2(void* p0, void* p1, c
   const long long task = work;
   const long long first_row = task * 1024;
   const long long last_row = first_row + 1024 < 64 ? first_row + 1024 : 64;
-  for (long long r = first_row + thread; r < last_row; r += 256) {
-    const float t1 = b0[r];
-    const float t2 = (t1 * 0x1.4e5e0a0000000p-13f);
-    b1[r] = t2;
+  {
+    const bool aligned = ((unsigned long long)p0 % 16 == 0) & ((unsigned long long)p1 % 16 == 0);
+    const long long whole = aligned ? first_row + (last_row - first_row) / 4 * 4 : first_row;
+    for (long long r_first = first_row + thread * 4; r_first < whole; r_first += 1024) {
+      STITCH_LOAD_VECTOR(float, 4, t1_vector, b0, r_first);
+      StitchVector<float, 4> stored0;
+      #pragma unroll
+      for (int element = 0; element < 4; ++element) {
+        const long long r = r_first + element;
+        const float t1 = t1_vector.value[element];
+        const float t2 = (t1 * 0x1.4e5e0a0000000p-13f);
+        stored0.value[element] = t2;
+      }
+      STITCH_STORE_VECTOR(float, 4, b1, r_first, stored0);
+    }
+    for (long long r = whole + thread; r < last_row; r += 256) {
+      const float t1 = b0[r];
+      const float t2 = (t1 * 0x1.4e5e0a0000000p-13f);
+      b1[r] = t2;
+    }
   }
 }
 
@@ -155,19 +171,47 @@ static __device__ __forceinline__ void stitch_kernel_nest4(void* p0, void* p1, v
   const long long first_row = task * 1;
   const long long last_row = first_row + 1 < 6272 ? first_row + 1 : 6272;
   for (long long r = first_row; r < last_row; ++r) {
-    for (int k64_1 = thread; k64_1 < 64; k64_1 += 32) {
-      const float t1 = b1[r * 64 + k64_1];
-      const float t2 = b2[k64_1];
-      const float t3 = (t2 * 0x1.4e5e0a0000000p-13f);
-      const float t4 = (t1 - t3);
-      const float t5 = b3[k64_1];
-      const float t6 = (t5 * 0x1.4e5e0a0000000p-13f);
-      const float t7 = (t6 + 0x1.0624de0000000p-10f);
-      const float t8 = (1 / __builtin_sqrtf(t7));
-      const float t9 = b4[k64_1];
-      const float t10 = (t8 * t9);
-      const float t11 = (t4 * t10);
-      b0[r * 64 + k64_1] = t11;
+    {
+      const bool aligned = ((unsigned long long)p0 % 8 == 0) & ((unsigned long long)p1 % 8 == 0) & ((unsigned long long)p2 % 8 == 0) & ((unsigned long long)p3 % 8 == 0) & ((unsigned long long)p4 % 8 == 0);
+      const int whole = aligned ? 64 : 0;
+      for (int k64_1_first = thread * 2; k64_1_first < whole; k64_1_first += 64) {
+        STITCH_LOAD_VECTOR(float, 2, t1_vector, b1, r * 64 + k64_1_first);
+        STITCH_LOAD_VECTOR(float, 2, t2_vector, b2, k64_1_first);
+        STITCH_LOAD_VECTOR(float, 2, t5_vector, b3, k64_1_first);
+        STITCH_LOAD_VECTOR(float, 2, t9_vector, b4, k64_1_first);
+        StitchVector<float, 2> stored0;
+        #pragma unroll
+        for (int element = 0; element < 2; ++element) {
+          const int k64_1 = k64_1_first + element;
+          const float t1 = t1_vector.value[element];
+          const float t2 = t2_vector.value[element];
+          const float t3 = (t2 * 0x1.4e5e0a0000000p-13f);
+          const float t4 = (t1 - t3);
+          const float t5 = t5_vector.value[element];
+          const float t6 = (t5 * 0x1.4e5e0a0000000p-13f);
+          const float t7 = (t6 + 0x1.0624de0000000p-10f);
+          const float t8 = (1 / __builtin_sqrtf(t7));
+          const float t9 = t9_vector.value[element];
+          const float t10 = (t8 * t9);
+          const float t11 = (t4 * t10);
+          stored0.value[element] = t11;
+        }
+        STITCH_STORE_VECTOR(float, 2, b0, r * 64 + k64_1_first, stored0);
+      }
+      for (int k64_1 = whole + thread; k64_1 < 64; k64_1 += 32) {
+        const float t1 = b1[r * 64 + k64_1];
+        const float t2 = b2[k64_1];
+        const float t3 = (t2 * 0x1.4e5e0a0000000p-13f);
+        const float t4 = (t1 - t3);
+        const float t5 = b3[k64_1];
+        const float t6 = (t5 * 0x1.4e5e0a0000000p-13f);
+        const float t7 = (t6 + 0x1.0624de0000000p-10f);
+        const float t8 = (1 / __builtin_sqrtf(t7));
+        const float t9 = b4[k64_1];
+        const float t10 = (t8 * t9);
+        const float t11 = (t4 * t10);
+        b0[r * 64 + k64_1] = t11;
+      }
     }
   }
 }

@@ -127,10 +127,26 @@ static __device__ __forceinline__ void stitch_kernel_nest4(void* p0, void* p1, v
   const float t5 = (t4 + 0x1.0000000000000p+0f);
   const float t6 = (1 / __builtin_sqrtf(t5));
   const float t7 = stitch_min(t6, 0x1.0000000000000p+0f);
-  for (long long r = first_row + thread; r < last_row; r += 256) {
-    const float t1 = b0[r];
-    const float t8 = (t1 * t7);
-    b3[r] = t8;
+  {
+    const bool aligned = ((unsigned long long)p0 % 16 == 0) & ((unsigned long long)p3 % 16 == 0);
+    const long long whole = aligned ? first_row + (last_row - first_row) / 4 * 4 : first_row;
+    for (long long r_first = first_row + thread * 4; r_first < whole; r_first += 1024) {
+      STITCH_LOAD_VECTOR(float, 4, t1_vector, b0, r_first);
+      StitchVector<float, 4> stored0;
+      #pragma unroll
+      for (int element = 0; element < 4; ++element) {
+        const long long r = r_first + element;
+        const float t1 = t1_vector.value[element];
+        const float t8 = (t1 * t7);
+        stored0.value[element] = t8;
+      }
+      STITCH_STORE_VECTOR(float, 4, b3, r_first, stored0);
+    }
+    for (long long r = whole + thread; r < last_row; r += 256) {
+      const float t1 = b0[r];
+      const float t8 = (t1 * t7);
+      b3[r] = t8;
+    }
   }
 }
 

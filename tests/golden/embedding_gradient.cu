@@ -20,8 +20,21 @@ static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, const long 
   const long long task = work;
   const long long first_row = task * 1024;
   const long long last_row = first_row + 1024 < 256000 ? first_row + 1024 : 256000;
-  for (long long r = first_row + thread; r < last_row; r += 256) {
-    b0[r] = 0x0.0p+0f;
+  {
+    const bool aligned = ((unsigned long long)p0 % 16 == 0);
+    const long long whole = aligned ? first_row + (last_row - first_row) / 4 * 4 : first_row;
+    for (long long r_first = first_row + thread * 4; r_first < whole; r_first += 1024) {
+      StitchVector<float, 4> stored0;
+      #pragma unroll
+      for (int element = 0; element < 4; ++element) {
+        const long long r = r_first + element;
+        stored0.value[element] = 0x0.0p+0f;
+      }
+      STITCH_STORE_VECTOR(float, 4, b0, r_first, stored0);
+    }
+    for (long long r = whole + thread; r < last_row; r += 256) {
+      b0[r] = 0x0.0p+0f;
+    }
   }
 }
 
