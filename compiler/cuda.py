@@ -18,8 +18,9 @@ from importlib import resources
 
 from . import loops
 from .cpp import constant_text, written_buffers
+from .cuda_places import REDUCE_BYTES, THREAD
 from .cuda_survey import is_dealt
-from .cuda_text import REDUCE_BYTES, THREAD, CudaWriter
+from .cuda_text import CudaWriter
 from .gpu_cost import KernelCost, PhaseWork, kernel_cost, phase_works
 from .graph import Graph
 from .loops import Buffer, BufferKind, Loop, Loops, NestCode, Statement

@@ -10,9 +10,6 @@ A local array that dealt-out iterations touch is in shared memory; one that only
 own. A row that fits is kept in registers: where every loop deals out an array's elements alike, each thread holds its own; and an
 element of a tensor that several loops over the row read is loaded once.
 
-Where tasks leave partial results and a block has several groups, the block is one task: its groups take rows in turn, and what they
-have added up is combined in shared memory before it is written (`task_body`).
-
 After a statement that touches what threads share (such an array, or memory that the nest both writes and reads), the group's threads
 wait for each other, unless each thread only ever touches elements of its own (`Use.is_owned`): so what one wrote is there for the
 others, and nothing is overwritten that another has yet to read.
@@ -24,25 +21,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from . import loops
-from .cpp_text import Writer, guard_text, index_text, is_wide_variable
-from .cuda_survey import Element, Survey, is_dealt, is_interleaved, is_row_loop, place_of
+from .cpp_text import guard_text, index_text, is_wide_variable
+from .cuda_places import REDUCE_BYTES, THREAD
+from .cuda_survey import Element, is_dealt, is_interleaved, is_row_loop, place_of
+from .cuda_together import TogetherWriter
 from .cuda_vectors import Vectors, vectors_of
 from .graph import DType
 from .loops import Local, Loop, LoopKind, NestCode, Statement
 from .ops import REGISTER_TYPE, STORAGE_TYPE, literal_text, load_text, store_text
 from .ops_numpy import reduce_identity
 from .ops_text import cpp_combine
-from .plan_index import Index
-
-THREAD = "thread"
-"""The thread's number in its group, in generated text."""
-SHARED_ALIGNMENT = 16
-MOST_TURNS = 16
-"""Elements of a row, or of an array, that a thread may keep in registers, ..."""
-KEPT_REGISTERS = 48
-"""... and how many registers all that it keeps may take."""
-REDUCE_BYTES = 32 * 8
-"""Shared memory of a reduction over a block: one value of at most 8 bytes of each warp."""
 
 
 @dataclass
@@ -53,125 +41,17 @@ class _Kept:
     is_filled: bool = False
 
 
-class CudaWriter(Writer):
+class CudaWriter(TogetherWriter):
     """Renders one nest's body for groups of `threads` threads; vector: neighbours that a thread of a flat loop takes at
     most. `shared_bytes`: what its locals take, for one group, after `body`."""
 
     def __init__(self, nest: NestCode, threads: int, groups: int, vector: int = 1) -> None:
-        super().__init__()
-        self.threads, self.groups = threads, groups
-        self.nest, self.vector = nest, vector
+        super().__init__(nest, threads, groups)
+        self.vector = vector
         self._vectors: Vectors | None = None  # of the loop that is being written
-        self.together = nest.per_task and groups > 1 and any(map(is_row_loop, nest.body))
-        """Whether the groups of a block do one task together."""
-        self.survey = Survey(nest.body)
-        self.shared_bytes = 0
-        self.reduces = 0  # values that threads reduce at once
-        self._dealt = False
-        self._turn = ""  # of the dealt-out loop that is being written, where it is unrolled
         self._loop_of: Loop | None = None
         self._kept: dict[Element, _Kept] = {}
         self._kept_count = 0
-        self._shared = {name for name, use in self.survey.locals.items() if use.is_shared}
-        self._owned = {name for name in self._shared if self.survey.locals[name].is_owned}
-        self._both = self.survey.read & self.survey.written
-        self._budget = KEPT_REGISTERS
-        self._in_registers = {name: turns for name in self.survey.locals if (turns := self._registers_of(name))}
-        self.together_bytes = 0
-        self._shared -= self._in_registers.keys()
-        self._owned -= self._in_registers.keys()
-        self.offsets: dict[str, int] = {}
-        for name, use in self.survey.locals.items():
-            if name not in self._shared:
-                continue
-            self.offsets[name] = self.shared_bytes
-            size = use.size * (8 if use.dtype.size_bytes == 8 else 4)
-            self.shared_bytes += -(-size // SHARED_ALIGNMENT) * SHARED_ALIGNMENT
-
-    def _registers_of(self, name: str) -> int:
-        """Elements of a local that each thread keeps in registers; 0 where it is in shared memory, or no array."""
-        if name not in self._owned:
-            return 0
-        use = self.survey.locals[name]
-        ((_, extent, bounds),) = use.places
-        turns = self._turns(extent)
-        if bounds or extent == 1 or not self._take(turns, use.dtype):
-            return 0
-        return turns
-
-    def _turns(self, extent: int) -> int:
-        """Iterations of a dealt-out loop that fall to one thread."""
-        return -(-extent // self.threads)
-
-    def _take(self, turns: int, dtype: DType) -> bool:
-        """Takes registers for so many elements, if there are enough."""
-        needed = turns * (2 if dtype.size_bytes == 8 else 1)
-        if turns > MOST_TURNS or needed > self._budget:
-            return False
-        self._budget -= needed
-        return True
-
-    # ---- a block's groups together ----------------------------------------------------------------------------------------
-
-    def task_body(self, statements: Sequence[Statement], indent: int) -> Iterator[str]:
-        """The body of a task that the groups of a block do together: each takes every so many rows; the first adds up what all
-        have, in order, and writes the partial results."""
-        pad = "  " * indent
-        rows = next(number for number, statement in enumerate(statements) if is_row_loop(statement))
-        totals = [each for each in statements[:rows] if isinstance(each, Local) and each.kind is not None]
-        yield from self.body(statements[: rows + 1], indent)
-        offsets = {}
-        for total in totals:
-            offsets[total.name] = self.groups * self.shared_bytes + self.together_bytes
-            size = self.groups * total.size * (8 if total.dtype.size_bytes == 8 else 4)
-            self.together_bytes += -(-size // SHARED_ALIGNMENT) * SHARED_ALIGNMENT
-            yield from self._lay_down(total, offsets[total.name], pad)
-        yield f"{pad}__syncthreads();"
-        yield f"{pad}if (group == 0) {{"
-        for total in totals:
-            yield from self._add_up(total, f"{pad}  ")
-        yield from self.body(statements[rows + 1 :], indent + 1)
-        yield f"{pad}}}"
-
-    def _lay_down(self, total: Local, offset: int, pad: str) -> Iterator[str]:
-        """Puts a group's accumulators where the first group finds them."""
-        name, ctype = total.name, REGISTER_TYPE[total.dtype]
-        yield f"{pad}STITCH_SHARED({ctype}, {name}_all, {offset}, {self.groups * total.size});"
-        if self._is_scalar(name):
-            yield f"{pad}if ({THREAD} == 0) {name}_all[group] = {name};"
-        else:
-            yield from self._for_each(total, f"{name}_all[group * {total.size} + place] = {self._at_place(name)};", pad)
-
-    def _add_up(self, total: Local, pad: str) -> Iterator[str]:
-        name, ctype = total.name, REGISTER_TYPE[total.dtype]
-        here = self._at_place(name)
-        assert total.kind is not None
-        combined = cpp_combine(
-            total.kind, total.dtype, f"({ctype}){here}", f"({ctype}){name}_all[other * {total.size} + place]"
-        )
-        yield from self._for_each(
-            total, f"for (int other = 1; other < {self.groups}; ++other) {here} = {combined};", pad
-        )
-        if self._is_common(name):
-            yield f"{pad}stitch_group_sync<{self.threads}>();"
-
-    def _at_place(self, name: str) -> str:
-        if self._is_scalar(name):
-            return name
-        return f"{name}[turn]" if name in self._in_registers else f"{name}[place]"
-
-    def _for_each(self, total: Local, line: str, pad: str) -> Iterator[str]:
-        """Does `line` for each element `place` of an array, by the thread that has it; of a single value, by all."""
-        if self._is_scalar(total.name):
-            yield f"{pad}{{ const int place = 0; {line} }}"
-        elif total.name in self._in_registers:
-            yield f"{pad}#pragma unroll"
-            yield f"{pad}for (int turn = 0; turn < {self._in_registers[total.name]}; ++turn) {{"
-            yield f"{pad}  const int place = {THREAD} + turn * {self.threads};"
-            yield f"{pad}  if (place < {total.size}) {line}"
-            yield f"{pad}}}"
-        else:
-            yield f"{pad}for (int place = {THREAD}; place < {total.size}; place += {self.threads}) {line}"
 
     # ---- a row in registers -----------------------------------------------------------------------------------------------
 
@@ -216,28 +96,6 @@ class CudaWriter(Writer):
         return any(map(touches, loop.body)) or any(self._element_loaded(each, loop) in self._kept for each in loop.body)
 
     # ---- what threads share -----------------------------------------------------------------------------------------------
-
-    def _shares(self, statement: Statement) -> bool:
-        """Whether the statement touches what another thread may write or has yet to read."""
-        if isinstance(statement, loops.Let):
-            value = statement.value
-            if isinstance(value, loops.Load):
-                return value.buffer in self._both
-            return isinstance(value, loops.LoadLocal) and self._is_common(value.local)
-        if isinstance(statement, loops.Update):
-            return True  # a scatter's next index may be another thread's element
-        if isinstance(statement, loops.Store):
-            return statement.buffer in self._both
-        if isinstance(statement, loops.Assign | loops.Combine):
-            return self._is_common(statement.local)
-        if isinstance(statement, Local):
-            return self._is_common(statement.name) and statement.kind is not None
-        if isinstance(statement, Loop | loops.Blocks | loops.If):
-            return any(self._shares(inner) for inner in statement.body)
-        return False
-
-    def _is_common(self, name: str) -> bool:
-        return name in self._shared and name not in self._owned
 
     def body(self, statements: Sequence[Statement], indent: int) -> Iterator[str]:
         outer = self._kept
@@ -291,9 +149,6 @@ class CudaWriter(Writer):
             return self._element(value.local, value.index)
         return super().value(dtype, value)
 
-    def _is_scalar(self, name: str) -> bool:
-        return name not in self._shared and name not in self._in_registers and self.survey.locals[name].size == 1
-
     def statement(self, statement: Statement, indent: int) -> Iterator[str]:
         pad = "  " * indent
         kept = self._kept_load(statement, pad) if isinstance(statement, loops.Let) else None
@@ -331,14 +186,6 @@ class CudaWriter(Writer):
             yield from self._by_one(iter([line]), pad)
         else:
             yield line
-
-    def _element(self, name: str, index: Index | None) -> str:
-        if self.survey.locals[name].collapsed or self._is_scalar(name):
-            return name
-        if name in self._in_registers:
-            return f"{name}[{self._turn}]"
-        assert index is not None
-        return f"{name}[{index_text(index)}]"
 
     def _local(self, statement: Local, pad: str) -> Iterator[str]:
         name, ctype, use = statement.name, REGISTER_TYPE[statement.dtype], self.survey.locals[statement.name]
