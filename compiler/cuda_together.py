@@ -16,46 +16,49 @@ class TogetherWriter(PlacedWriter):
     """A writer of such a task. `together_bytes`: what it takes of shared memory for all groups, after `task_body`."""
 
     def task_body(self, statements: Sequence[Statement], indent: int) -> Iterator[str]:
-        """The body of a task that the groups of a block do together: each takes every so many rows; the first adds up what all
-        have, in order, and writes the partial results."""
+        """The body of a task that the groups of a block do together: each takes every so many rows; then half of them add what the
+        other half has to their own, a quarter what the next has, until the first has all and writes the partial results."""
         pad = "  " * indent
         rows = next(number for number, statement in enumerate(statements) if is_row_loop(statement))
         totals = [each for each in statements[:rows] if isinstance(each, Local) and each.kind is not None]
         yield from self.body(statements[: rows + 1], indent)
-        offsets = {}
         for total in totals:
-            offsets[total.name] = self.groups * self.shared_bytes + self.together_bytes
-            size = self.groups * total.size * (8 if total.dtype.size_bytes == 8 else 4)
-            self.together_bytes += -(-size // SHARED_ALIGNMENT) * SHARED_ALIGNMENT
-            yield from self._lay_down(total, offsets[total.name], pad)
-        yield f"{pad}__syncthreads();"
+            offset, room = self.groups * self.shared_bytes + self.together_bytes, self.groups // 2 * total.size
+            self.together_bytes += (
+                -(-room * (8 if total.dtype.size_bytes == 8 else 4) // SHARED_ALIGNMENT) * SHARED_ALIGNMENT
+            )
+            yield f"{pad}STITCH_SHARED({REGISTER_TYPE[total.dtype]}, {total.name}_all, {offset}, {room});"
+        yield f"{pad}for (int distance = {self.groups // 2}; distance > 0; distance /= 2) {{"
+        yield f"{pad}  if (group >= distance && group < 2 * distance) {{"
+        for total in totals:
+            yield from self._lay_down(total, f"{pad}    ")
+        yield f"{pad}  }}"
+        yield f"{pad}  __syncthreads();"
+        yield f"{pad}  if (group < distance) {{"
+        for total in totals:
+            yield from self._add_up(total, f"{pad}    ")
+        yield f"{pad}  }}"
+        yield f"{pad}  __syncthreads();"
+        yield f"{pad}}}"
         yield f"{pad}if (group == 0) {{"
-        for total in totals:
-            yield from self._add_up(total, f"{pad}  ")
         yield from self.body(statements[rows + 1 :], indent + 1)
         yield f"{pad}}}"
 
-    def _lay_down(self, total: Local, offset: int, pad: str) -> Iterator[str]:
-        """Puts a group's accumulators where the first group finds them."""
-        name, ctype = total.name, REGISTER_TYPE[total.dtype]
-        yield f"{pad}STITCH_SHARED({ctype}, {name}_all, {offset}, {self.groups * total.size});"
+    def _lay_down(self, total: Local, pad: str) -> Iterator[str]:
+        """Puts a group's accumulators where the group `distance` before it finds them."""
+        name, place = total.name, f"(group - distance) * {total.size} + place"
         if self._is_scalar(name):
-            yield f"{pad}if ({THREAD} == 0) {name}_all[group] = {name};"
+            yield f"{pad}if ({THREAD} == 0) {name}_all[group - distance] = {name};"
         else:
-            yield from self._for_each(total, f"{name}_all[group * {total.size} + place] = {self._at_place(name)};", pad)
+            yield from self._for_each(total, f"{name}_all[{place}] = {self._at_place(name)};", pad)
 
     def _add_up(self, total: Local, pad: str) -> Iterator[str]:
         name, ctype = total.name, REGISTER_TYPE[total.dtype]
         here = self._at_place(name)
         assert total.kind is not None
-        combined = cpp_combine(
-            total.kind, total.dtype, f"({ctype}){here}", f"({ctype}){name}_all[other * {total.size} + place]"
-        )
-        yield from self._for_each(
-            total, f"for (int other = 1; other < {self.groups}; ++other) {here} = {combined};", pad
-        )
-        if self._is_common(name):
-            yield f"{pad}stitch_group_sync<{self.threads}>();"
+        other = f"({ctype}){name}_all[group * {total.size} + place]"
+        combined = cpp_combine(total.kind, total.dtype, f"({ctype}){here}", other)
+        yield from self._for_each(total, f"{here} = {combined};", pad)
 
     def _for_each(self, total: Local, line: str, pad: str) -> Iterator[str]:
         """Does `line` for each element `place` of an array, by the thread that has it; of a single value, by all."""

@@ -63,7 +63,9 @@ KINDS: dict[str, Callable[[str], Iterator[str]]] = {
     "no grid barrier": _each(r"  stitch_grid_barrier\(semaphore\);\n", lambda m: ""),
     "no waits in a group": _all(r" *stitch_group_sync<\d+>\(\);\n", ""),
     "no wait before groups are added up": _each(r"  __syncthreads\(\);\n(  if \(group)", lambda m: m[1]),
-    "a group left out": _each(r"other = 1; other < (\d+)", lambda m: f"other = 1; other < {int(m[1]) - 1}"),
+    "a group left out": _each(
+        r"distance = (\d+); distance > 0", lambda m: f"distance = {int(m[1]) // 2}; distance > 0"
+    ),
     "a load one further": _each(r"(= b\d+)\[([^\]]+)\];", lambda m: f"{m[1]}[{m[2]} + 1];"),
     "a vector one further": _each(r"(VECTOR\([^;]*b\d+, \w+)(\)|, stored)", lambda m: f"{m[1]} + 1{m[2]}"),
     "a vector's last element left out": _each(r"element < (\d+);", lambda m: f"element < {int(m[1]) - 1};"),

@@ -22,7 +22,7 @@
 //   return %19, %5, %12
 // }
 
-// 320 blocks of 256 threads, 2048 bytes of shared memory
+// 320 blocks of 256 threads, 1024 bytes of shared memory
 
 struct stitch_kernel_Tensors { void* p[6]; };
 
@@ -43,19 +43,26 @@ static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, c
       task1[k64_1_turn] = ((float)task1[k64_1_turn] + t2);
     }
   }
-  STITCH_SHARED(float, task1_all, 0, 512);
-  #pragma unroll
-  for (int turn = 0; turn < 2; ++turn) {
-    const int place = thread + turn * 32;
-    if (place < 64) task1_all[group * 64 + place] = task1[turn];
-  }
-  __syncthreads();
-  if (group == 0) {
-    #pragma unroll
-    for (int turn = 0; turn < 2; ++turn) {
-      const int place = thread + turn * 32;
-      if (place < 64) for (int other = 1; other < 8; ++other) task1[turn] = ((float)task1[turn] + (float)task1_all[other * 64 + place]);
+  STITCH_SHARED(float, task1_all, 0, 256);
+  for (int distance = 4; distance > 0; distance /= 2) {
+    if (group >= distance && group < 2 * distance) {
+      #pragma unroll
+      for (int turn = 0; turn < 2; ++turn) {
+        const int place = thread + turn * 32;
+        if (place < 64) task1_all[(group - distance) * 64 + place] = task1[turn];
+      }
     }
+    __syncthreads();
+    if (group < distance) {
+      #pragma unroll
+      for (int turn = 0; turn < 2; ++turn) {
+        const int place = thread + turn * 32;
+        if (place < 64) task1[turn] = ((float)task1[turn] + (float)task1_all[group * 64 + place]);
+      }
+    }
+    __syncthreads();
+  }
+  if (group == 0) {
     #pragma unroll
     for (int it3_turn = 0; it3_turn < 2; ++it3_turn) {
       const int it3 = thread + it3_turn * 32;
@@ -137,19 +144,26 @@ static __device__ __forceinline__ void stitch_kernel_nest3(void* p0, void* p1, v
       task1[k64_1_turn] = ((float)task1[k64_1_turn] + t6);
     }
   }
-  STITCH_SHARED(float, task1_all, 0, 512);
-  #pragma unroll
-  for (int turn = 0; turn < 2; ++turn) {
-    const int place = thread + turn * 32;
-    if (place < 64) task1_all[group * 64 + place] = task1[turn];
-  }
-  __syncthreads();
-  if (group == 0) {
-    #pragma unroll
-    for (int turn = 0; turn < 2; ++turn) {
-      const int place = thread + turn * 32;
-      if (place < 64) for (int other = 1; other < 8; ++other) task1[turn] = ((float)task1[turn] + (float)task1_all[other * 64 + place]);
+  STITCH_SHARED(float, task1_all, 0, 256);
+  for (int distance = 4; distance > 0; distance /= 2) {
+    if (group >= distance && group < 2 * distance) {
+      #pragma unroll
+      for (int turn = 0; turn < 2; ++turn) {
+        const int place = thread + turn * 32;
+        if (place < 64) task1_all[(group - distance) * 64 + place] = task1[turn];
+      }
     }
+    __syncthreads();
+    if (group < distance) {
+      #pragma unroll
+      for (int turn = 0; turn < 2; ++turn) {
+        const int place = thread + turn * 32;
+        if (place < 64) task1[turn] = ((float)task1[turn] + (float)task1_all[group * 64 + place]);
+      }
+    }
+    __syncthreads();
+  }
+  if (group == 0) {
     #pragma unroll
     for (int it7_turn = 0; it7_turn < 2; ++it7_turn) {
       const int it7 = thread + it7_turn * 32;

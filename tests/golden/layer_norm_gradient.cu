@@ -31,7 +31,7 @@
 //   return %28, %10, %11
 // }
 
-// 147 blocks of 256 threads, 16384 bytes of shared memory
+// 147 blocks of 256 threads, 8192 bytes of shared memory
 
 struct stitch_kernel_Tensors { void* p[9]; };
 
@@ -100,30 +100,37 @@ static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, v
       b0[r * 256 + k256_1] = t28;
     }
   }
-  STITCH_SHARED(float, task1_all, 0, 2048);
-  #pragma unroll
-  for (int turn = 0; turn < 8; ++turn) {
-    const int place = thread + turn * 32;
-    if (place < 256) task1_all[group * 256 + place] = task1[turn];
+  STITCH_SHARED(float, task1_all, 0, 1024);
+  STITCH_SHARED(float, task2_all, 4096, 1024);
+  for (int distance = 4; distance > 0; distance /= 2) {
+    if (group >= distance && group < 2 * distance) {
+      #pragma unroll
+      for (int turn = 0; turn < 8; ++turn) {
+        const int place = thread + turn * 32;
+        if (place < 256) task1_all[(group - distance) * 256 + place] = task1[turn];
+      }
+      #pragma unroll
+      for (int turn = 0; turn < 8; ++turn) {
+        const int place = thread + turn * 32;
+        if (place < 256) task2_all[(group - distance) * 256 + place] = task2[turn];
+      }
+    }
+    __syncthreads();
+    if (group < distance) {
+      #pragma unroll
+      for (int turn = 0; turn < 8; ++turn) {
+        const int place = thread + turn * 32;
+        if (place < 256) task1[turn] = ((float)task1[turn] + (float)task1_all[group * 256 + place]);
+      }
+      #pragma unroll
+      for (int turn = 0; turn < 8; ++turn) {
+        const int place = thread + turn * 32;
+        if (place < 256) task2[turn] = ((float)task2[turn] + (float)task2_all[group * 256 + place]);
+      }
+    }
+    __syncthreads();
   }
-  STITCH_SHARED(float, task2_all, 8192, 2048);
-  #pragma unroll
-  for (int turn = 0; turn < 8; ++turn) {
-    const int place = thread + turn * 32;
-    if (place < 256) task2_all[group * 256 + place] = task2[turn];
-  }
-  __syncthreads();
   if (group == 0) {
-    #pragma unroll
-    for (int turn = 0; turn < 8; ++turn) {
-      const int place = thread + turn * 32;
-      if (place < 256) for (int other = 1; other < 8; ++other) task1[turn] = ((float)task1[turn] + (float)task1_all[other * 256 + place]);
-    }
-    #pragma unroll
-    for (int turn = 0; turn < 8; ++turn) {
-      const int place = thread + turn * 32;
-      if (place < 256) for (int other = 1; other < 8; ++other) task2[turn] = ((float)task2[turn] + (float)task2_all[other * 256 + place]);
-    }
     #pragma unroll
     for (int it29_turn = 0; it29_turn < 8; ++it29_turn) {
       const int it29 = thread + it29_turn * 32;
