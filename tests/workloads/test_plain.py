@@ -11,7 +11,7 @@ from scripts.benchmark.contestants import WORKLOADS
 from .conftest import CASES, SCRIPTS, RunCase
 
 STEPS = 24
-QUICK = ("dien", "session")
+QUICK = ("session",)
 
 
 def test_every_workload_of_the_benchmark_is_under_test() -> None:
