@@ -199,10 +199,10 @@ class ExplainCommand:
             if not step.is_one_op:
                 print(f"{step}\n")
             target = GPUS[args.arch] if args.arch else CPU
-            planned = partial(plan_graph, target=target, rules=BY_NAME[args.rules])
-            print("\n\n".join(_for_each(step, partial(_explained, target=target, rules=BY_NAME[args.rules]))))
+            rules = BY_NAME[args.rules]
+            print("\n\n".join(_for_each(step, partial(_explained, target=target, rules=rules))))
             if args.svg is not None:
-                args.svg.write_text(planned(step.stitch_ops[0].graph).to_svg())
+                args.svg.write_text(plan_graph(step.stitch_ops[0].graph, target, rules).to_svg())
         return code[0]
 
 

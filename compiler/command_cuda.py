@@ -10,7 +10,7 @@ from .cuda import CudaKernel, plan_for_gpu
 from .graph import Graph
 from .hlo_import import read_hlo_file
 from .launch import Launch, choose_launch
-from .nvrtc import NvrtcError, build
+from .nvrtc import NvrtcError, build, is_installed
 from .partition import Partition, stitch_ops_of
 from .plan import Plan
 from .targets import GPUS, GpuTarget
@@ -30,7 +30,8 @@ def compile_for_cuda(args: argparse.Namespace) -> int:
         launch = launches[graph.digest] = choose_launch(graph, device, told=_progress)
         return launch.chosen.plan, launch.chosen.kernel
 
-    search = args.launch == "search" or (args.launch is None and step.is_one_op)
+    # Plans and sources are made where there is no NVRTC too.
+    search = args.launch == "search" or (args.launch is None and step.is_one_op and is_installed())
     try:
         kernels = compile_for_gpu(step, target, _progress, searched if search else plan_for_gpu)
     except NvrtcError as error:
@@ -49,7 +50,8 @@ def compile_for_cuda(args: argparse.Namespace) -> int:
         emit(source, args.output)
         return 1 if failed else 0
     try:
-        built = build(source, target.arch)
+        searched_for = next(iter(launches.values())).chosen.binary if step.is_one_op and launches else None
+        built = searched_for or build(source, target.arch)
     except NvrtcError as error:
         raise MistakeError(str(error).splitlines()[0]) from error
     if args.emit == "ptx":

@@ -45,8 +45,7 @@ class CudaKernel:
 
     tensors: the buffers whose addresses it takes, in order: inputs and outputs, then (None) the scratch memory if it needs any.
     blocks: a block's worth of work in the largest phase; a larger grid has idle blocks. cooperative: it has a grid barrier: the
-    grid must not exceed what is co-resident, and `semaphore` is used. phase_blocks: a block's worths of each phase's nests. work:
-    what each phase does.
+    grid must not exceed what is co-resident, and `semaphore` is used. work: what each phase does.
     """
 
     symbol: str
@@ -58,8 +57,7 @@ class CudaKernel:
     tensors: tuple[Buffer | None, ...]
     cooperative: bool
     target: GpuTarget
-    phase_blocks: tuple[tuple[int, ...], ...] = ()
-    work: tuple[PhaseWork, ...] = ()
+    work: tuple[PhaseWork, ...]
 
     @property
     def by_table(self) -> bool:
@@ -110,14 +108,13 @@ def plan_for_gpu(graph: Graph, target: GpuTarget, symbol: str = "", rules: Rules
     smaller = target
     while True:
         plan = plan_graph(graph, smaller, rules)
-        loops_of_plan = lower(plan)
-        kernel = render(loops_of_plan, symbol, target)
+        kernel = render(plan, symbol, target)
         if kernel.cooperative and not target.cooperative:
             raise CudaError(
                 f"{graph.name}: its blocks have to wait for each other, and {target.name} has no cooperative launch"
             )
         if kernel.shared_bytes <= target.shared_bytes_per_block:
-            return plan, replace(kernel, work=phase_works(plan, loops_of_plan, kernel.phase_blocks))
+            return plan, kernel
         if smaller.tile_bytes <= 256:
             raise CudaError(
                 f"{graph.name}: needs {kernel.shared_bytes} bytes of shared memory in a block, {target.name} has "
@@ -146,8 +143,9 @@ def _dealt_extents(body: tuple[Statement, ...]) -> Iterator[int]:
             yield from _dealt_extents(statement.body)
 
 
-def render(kernel: Loops, symbol: str, target: GpuTarget) -> CudaKernel:
-    """The kernel's text, without the common head."""
+def render(plan: Plan, symbol: str, target: GpuTarget) -> CudaKernel:
+    """The kernel of a plan: its text, without the common head, and how it is launched."""
+    kernel = lower(plan)
     tensors = _tensors(kernel)
     places = {buffer: number for number, buffer in enumerate(tensors)}
     functions: dict[str, str] = {}
@@ -188,7 +186,7 @@ def render(kernel: Loops, symbol: str, target: GpuTarget) -> CudaKernel:
         tensors,
         "stitch_grid_barrier(" in lines[-1],
         target,
-        tuple(tuple(nest.blocks(target.block) for nest in nests) for nests in phases),
+        phase_works(plan, kernel, [[nest.blocks(target.block) for nest in nests] for nests in phases]),
     )
 
 

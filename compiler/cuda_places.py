@@ -21,6 +21,11 @@ REDUCE_BYTES = 32 * 8
 """Shared memory of a reduction over a block: one value of at most 8 bytes of each warp."""
 
 
+def shared_room(elements: int, dtype: DType) -> int:
+    """Bytes of shared memory that so many elements take; what follows is aligned again."""
+    return -(-elements * (8 if dtype.size_bytes == 8 else 4) // SHARED_ALIGNMENT) * SHARED_ALIGNMENT
+
+
 class PlacedWriter(Writer):
     """A writer that knows where each local of `nest` is. `shared_bytes`: what they take of shared memory, for one group."""
 
@@ -47,8 +52,7 @@ class PlacedWriter(Writer):
             if name not in self._shared:
                 continue
             self.offsets[name] = self.shared_bytes
-            size = use.size * (8 if use.dtype.size_bytes == 8 else 4)
-            self.shared_bytes += -(-size // SHARED_ALIGNMENT) * SHARED_ALIGNMENT
+            self.shared_bytes += shared_room(use.size, use.dtype)
 
     def _registers_of(self, name: str) -> int:
         """Elements of a local that each thread keeps in registers; 0 where it is in shared memory, or no array."""

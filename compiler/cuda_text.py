@@ -95,8 +95,6 @@ class CudaWriter(TogetherWriter):
 
         return any(map(touches, loop.body)) or any(self._element_loaded(each, loop) in self._kept for each in loop.body)
 
-    # ---- what threads share -----------------------------------------------------------------------------------------------
-
     def body(self, statements: Sequence[Statement], indent: int) -> Iterator[str]:
         outer = self._kept
         if not self._dealt:

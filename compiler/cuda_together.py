@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from .cuda_places import SHARED_ALIGNMENT, THREAD, PlacedWriter
+from .cuda_places import THREAD, PlacedWriter, shared_room
 from .cuda_survey import is_row_loop
 from .loops import Local, Statement
 from .ops import REGISTER_TYPE
@@ -24,9 +24,7 @@ class TogetherWriter(PlacedWriter):
         yield from self.body(statements[: rows + 1], indent)
         for total in totals:
             offset, room = self.groups * self.shared_bytes + self.together_bytes, self.groups // 2 * total.size
-            self.together_bytes += (
-                -(-room * (8 if total.dtype.size_bytes == 8 else 4) // SHARED_ALIGNMENT) * SHARED_ALIGNMENT
-            )
+            self.together_bytes += shared_room(room, total.dtype)
             yield f"{pad}STITCH_SHARED({REGISTER_TYPE[total.dtype]}, {total.name}_all, {offset}, {room});"
         yield f"{pad}for (int distance = {self.groups // 2}; distance > 0; distance /= 2) {{"
         yield f"{pad}  if (group >= distance && group < 2 * distance) {{"

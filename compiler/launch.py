@@ -99,14 +99,14 @@ def choose_launch(
         if best.binary is not None:
             return Launch(best, tuple(sorted(found, key=lambda one: one.cost.ns)))
         told(f"{graph.name}: building {best.kernel.block} threads, {best.kernel.register_cap} registers")
-        built = replace(best, binary=build(translation_unit(best.kernel), target.arch))
-        check_co_residency(built.kernel, built.binary)
-        found[found.index(best)] = built
+        binary = build(translation_unit(best.kernel), target.arch)
+        check_co_residency(best.kernel, binary)
+        found[found.index(best)] = replace(best, binary=binary)
 
 
-def check_co_residency(kernel: CudaKernel, binary: nvrtc.CudaBinary | None) -> None:
+def check_co_residency(kernel: CudaKernel, binary: nvrtc.CudaBinary) -> None:
     """Raises CudaError where a grid with a barrier is larger than what the built kernel's registers leave at once."""
-    if binary is None or not kernel.cooperative:
+    if not kernel.cooperative:
         return
     at_once = kernel.target.blocks_at_once(kernel.shared_bytes, binary.registers)
     if kernel.grid > at_once:

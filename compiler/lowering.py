@@ -132,8 +132,8 @@ def _with_instances(code: NestCode, family: Family) -> NestCode:
 
 
 def _lower_combine(plan: Plan, nest: Nest, segment: Segment, mapping: RowMap) -> NestCode:
-    """The tasks' partial results of a reduction over rows combined, in the order of tasks: the same on any number of
-    threads."""
+    """The tasks' partial results of a reduction over rows combined, in an order that shapes and the device decide: the same on any
+    number of threads."""
     context = Context(plan, nest, [])
     graph = plan.graph
     node = graph.nodes[segment.node]

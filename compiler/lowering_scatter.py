@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from . import loops
-from .graph import DType, Node
+from .graph import DType
 from .loops import Collapse, Combine, If, LetIndex, Local, Loop, LoopKind, NestCode, Statement
 from .lowering_context import BufferNumbers, Context
 from .lowering_values import Emitter
@@ -30,8 +30,7 @@ MOST_OWNERS = 1 << 15
 
 def lower_scatter(context: Context, segment: Segment) -> NestCode:
     """The nest of one scatter, which updates its base in place."""
-    node = context.plan.graph.nodes[segment.node]
-    scatter = _Scatter(context, node)
+    scatter = _Scatter(context, segment)
     if isinstance(context.plan.target, GpuTarget) and scatter.windows_meet_whole and 1 < scatter.count <= MOST_OWNERS:
         return scatter.by_owners()
     return scatter.by_windows()
@@ -39,17 +38,17 @@ def lower_scatter(context: Context, segment: Segment) -> NestCode:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where an index points to: a bound for each dimension that it names, and the same by its start alone."""
+    """Where an index points to: for each dimension that it names, its start and what that must be within; the place in all."""
 
     bounds: tuple[Bound, ...]
-    starts: tuple[Index, ...]
     position: tuple[Index, ...]
 
 
 class _Scatter:
-    def __init__(self, context: Context, node: Node) -> None:
-        self.context, self.node = context, node
+    def __init__(self, context: Context, segment: Segment) -> None:
+        self.context, self.number = context, segment.node
         self.graph = context.plan.graph
+        self.node = node = self.graph.nodes[segment.node]
         self.numbers = gather_numbers(node)
         self.updates, self.indices = (self.graph.nodes[node.operands[k]] for k in (2, 1))
         dims = range(len(self.updates.shape))
@@ -123,8 +122,8 @@ class _Scatter:
             emitter.put(Combine(local, DType.S32, None, kind, value))
         emitter.put(Loop(other, other.extent, LoopKind.LANES, emitter.pop(), width=lanes))
         found = []
-        for local, kind, extent in (("firsts", "min", self.count + 1), ("sames", "sum", self.count + 1)):
-            variable = Var(f"{local}_found", extent)
+        for local, kind in (("firsts", "min"), ("sames", "sum")):
+            variable = Var(f"{local}_found", self.count + 1)
             emitter.put(Collapse(f"{local}_all", local, DType.S32, lanes, kind))
             emitter.put(LetIndex(variable, f"{local}_all", False))
             emitter.scopes[-1].variables.add(variable)
@@ -135,7 +134,6 @@ class _Scatter:
         """Where index `number` points to; what it loads for that is emitted."""
         offsets = [Index(0)] * len(self.node.shape)
         bounds: list[Bound] = []
-        starts: list[Index] = []
         where_batch = unravel(number, self.batch_shape)
         for k, d in enumerate(self.numbers.start_index_map):
             where = list(where_batch)
@@ -146,9 +144,8 @@ class _Scatter:
             emitter.emit(trace(self.graph, [request], self.context.stored))
             emitter.define_starts_of(start)
             bounds.append(Bound(start, 0, self.node.shape[d] - self.target_sizes[d] + 1))
-            starts.append(start)
             offsets[d] = start
-        return _Place(tuple(bounds), tuple(starts), tuple(offsets))
+        return _Place(tuple(bounds), tuple(offsets))
 
     def _apply(self, emitter: Emitter, number: Index, piece: Index, place: _Place) -> None:
         """The loop over a piece of the window that applies index `number`'s update at the place."""
@@ -169,13 +166,10 @@ class _Scatter:
         name = emitter.name_of(update)
         flat = linear(target, self.node.shape)
         kind = str(self.node.attributes["kind"])
-        for buffer in self.context.stores_of(self._number()):
+        for buffer in self.context.stores_of(self.number):
             emitter.put(loops.Update(buffer, self.node.dtype, flat, kind, name))
         body = emitter.pop()
         emitter.put(Loop(self.lane, self.chunk, LoopKind.SIMD if self.chunk > 1 else LoopKind.SERIAL, body))
-
-    def _number(self) -> int:
-        return self.context.nest.placed[0][0].node
 
     def _nest(self, emitter: Emitter, row: Var) -> NestCode:
         body: Sequence[Statement] = emitter.pop()
@@ -188,4 +182,4 @@ class _Scatter:
 
 
 def _same_place(one: _Place, other: _Place) -> tuple[Bound, ...]:
-    return tuple(Bound(b - a, 0, 1) for a, b in zip(one.starts, other.starts, strict=True))
+    return tuple(Bound(b.index - a.index, 0, 1) for a, b in zip(one.bounds, other.bounds, strict=True))

@@ -80,14 +80,24 @@ def _deprecated(library: ctypes.CDLL) -> set[int]:
     return {70} if major.value == 12 else set()
 
 
+def is_installed() -> bool:
+    """Whether anything can be built here."""
+    return _find() is not None
+
+
+def _find() -> Path | None:
+    spec = importlib.util.find_spec("nvidia")
+    folders = spec.submodule_search_locations or () if spec is not None else ()
+    paths = [Path(folder) / "cuda_nvrtc" / "lib" / _LIBRARY for folder in folders]
+    return next((path for path in paths if path.is_file()), None)
+
+
 @lru_cache(maxsize=1)
 def _load() -> ctypes.CDLL:
-    spec = importlib.util.find_spec("nvidia")
-    for folder in spec.submodule_search_locations or () if spec is not None else ():
-        path = Path(folder) / "cuda_nvrtc" / "lib" / _LIBRARY
-        if path.is_file():
-            return ctypes.CDLL(str(path))
-    raise NvrtcError(f"NVRTC is not installed (pip install 'stitchfleet[cuda]', which brings {PACKAGE})")
+    path = _find()
+    if path is None:
+        raise NvrtcError(f"NVRTC is not installed (pip install 'stitchfleet[cuda]', which brings {PACKAGE})")
+    return ctypes.CDLL(str(path))
 
 
 def _check(library: ctypes.CDLL, status: int) -> None:

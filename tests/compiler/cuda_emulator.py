@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -115,18 +116,21 @@ def trampoline(name: str, call: str) -> str:
     )
 
 
-def build(source: str, trampoline: str, folder: Path) -> Emulated:
+def build(source: str, trampoline: str, folder: Path, unset: Literal["pattern", "zero"] = "pattern") -> Emulated:
     """The library of a CUDA C++ source and its trampolines (one or more); of an equal text in the folder, the one that is there.
+
+    A register that a kernel reads before it writes it holds bits set by `unset`, so that it is not right by chance.
 
     Raises CudaCompileError with the compiler's words.
     """
-    text = f"{source}\n{trampoline}"
+    text = f"// unset: {unset}\n{source}\n{trampoline}"
     # Named by its text: a path that was loaded once stands for the first library, whatever has been written to it since.
     stem = folder / f"emulated-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     library = stem.with_suffix(".so")
     if not library.exists():
         stem.with_suffix(".cu").write_text(text)
-        _compile("-shared", "-x", "c++", "-include", _precompiled_header(), stem.with_suffix(".cu"), "-o", library)
+        options = ("-shared", f"-ftrivial-auto-var-init={unset}")
+        _compile(*options, "-x", "c++", "-include", _precompiled_header(), stem.with_suffix(".cu"), "-o", library)
     return Emulated(ctypes.CDLL(str(library)))
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stitchfleet.compiler import nvrtc
 from stitchfleet.compiler.command import CompileCommand
 from stitchfleet.compiler.cuda import MOST_PARAMETERS, CudaError, plan_for_gpu, translation_unit
 from stitchfleet.compiler.graph import DType
@@ -84,6 +85,19 @@ def test_an_architecture_that_is_not_known_is_a_mistake(
         compile_file(tmp_path / "step.hlo", "--arch", arch)
     assert ended.value.code == 2
     assert "choose from sm_70, sm_75, sm_80, sm_90" in capsys.readouterr().err.replace("'", "")
+
+
+def test_without_nvrtc_a_source_is_made_and_a_binary_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nvrtc, "_find", lambda: None)
+    nvrtc._load.cache_clear()
+    path = tmp_path / "step.hlo"
+    path.write_text(SUM.format(body=GOOD + "  ROOT r = f32[6,40] negate(z)"))
+    assert compile_file(path, "--emit", "source") == 0
+    assert "__global__" in capsys.readouterr().out
+    assert compile_file(path) == 2
+    assert capsys.readouterr().err.startswith("stitchfleet compile: NVRTC is not installed")
 
 
 def test_more_tensors_than_a_launch_takes_parameters_go_by_a_table_in_memory() -> None:

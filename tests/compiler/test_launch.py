@@ -156,6 +156,6 @@ def test_one_long_block_is_what_a_phase_waits_for() -> None:
 def test_partial_results_are_added_up_by_many_blocks(target: GpuTarget) -> None:
     """Of 256 columns by two blocks, one partial result after the other, it took longer than all the rest."""
     _, kernel = plan_for_gpu(library.layer_norm_gradient(1024, 256), target)
-    assert kernel.phase_blocks[1] == (32, 32)
+    assert [nest.blocks for nest in kernel.work[1].nests] == [32, 32]
     _, wide = plan_for_gpu(library.column_sum(3000, 40_000), target)
-    assert max(map(len, wide.phase_blocks)) == 1
+    assert max(len(phase.nests) for phase in wide.work) == 1
