@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stitchfleet.plugin.rewrite import STITCH_OP
+from stitchfleet.plugin.rewrite import OUR_OPS
 from stitchfleet.plugin.tf_ops import why_not
 
 from .contestants import CONTESTANTS, PLAIN, Contestant, Workload
@@ -86,7 +86,7 @@ def iteration_of(nodes: Sequence[NodeTime], steps: int, allocated: Mapping[str, 
     """One step out of `steps` profiled ones. allocated: bytes by node, over all of them."""
     products = [node for node in nodes if is_product(node.op)]
     others = [node for node in nodes if not is_product(node.op)]
-    stitch = [node for node in others if node.op == STITCH_OP]
+    stitch = [node for node in others if node.op in OUR_OPS]
     names = {node.node for node in products}
     return Iteration(
         product_us=sum(node.own_us for node in products) / steps,

@@ -17,7 +17,7 @@ from scripts.benchmark.coverage import (
     table,
 )
 from scripts.benchmark.trace import NodeTime, Span, add_up, operator_of
-from stitchfleet.plugin.rewrite import STITCH_OP
+from stitchfleet.plugin.rewrite import OUR_OPS, STITCH_OP, UPDATE_OP
 
 MICROSECOND = 1_000_000  # picoseconds
 
@@ -88,7 +88,7 @@ def test_products_are_products_however_they_are_fused(op: str) -> None:
     assert is_product(op)
 
 
-@pytest.mark.parametrize("op", ["_MklTranspose", "ResourceApplyAdam", "TensorListConcatV2", "Switch", STITCH_OP])
+@pytest.mark.parametrize("op", ["_MklTranspose", "ResourceApplyAdam", "TensorListConcatV2", "Switch", *sorted(OUR_OPS)])
 def test_everything_else_is_in_the_denominator(op: str) -> None:
     assert not is_product(op)
 
@@ -112,7 +112,8 @@ MEMBERS = {
 
 def _coverage() -> Coverage:
     plain = iteration_of(NODES, 10, {"dense/MatMul": 80_000, "norm/mul": 4_000, "hidden/exp": 6_000})
-    stitched = iteration_of([*NODES[:1], NodeTime("stitchfleet/x", STITCH_OP, 20, 300.0)], 10, {"stitchfleet/x": 1_000})
+    ours = [NodeTime("stitchfleet/x", STITCH_OP, 20, 300.0), NodeTime("stitchfleet/update", UPDATE_OP, 10, 50.0)]
+    stitched = iteration_of([*NODES[:1], *ours], 10, {"stitchfleet/x": 1_000})
     return join(plain, stitched, NODES, 10, MEMBERS, {"good_1": "stitched", "bad_1": "reverted"})
 
 
@@ -126,7 +127,8 @@ def test_an_iteration_counts_products_apart_and_control_flow_not_as_launches() -
         product_launches=1.0,
         written_bytes=1_000,
     )
-    assert _coverage().stitched.stitch_launches == 2.0
+    stitched = _coverage().stitched
+    assert (stitched.stitch_launches, stitched.stitch_us) == (3.0, 35.0)
 
 
 def test_coverage_is_the_share_of_time_in_kernels_that_are_in_use_and_the_rest_has_a_reason() -> None:
