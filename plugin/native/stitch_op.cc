@@ -13,6 +13,10 @@
 // update and the kernel works on the values of before into buffers of its own; in STITCHED it writes in place under the variables' locks.
 //
 // No thread of TensorFlow's ever waits for a compiler here: a new signature is put in a queue and the fallback runs.
+//
+// The op is synchronous: what follows an asynchronous one goes through the thread pool's queue, each successor a thread's wake-up,
+// where a synchronous one's successor is run next by the same thread (NodeDone in TensorFlow's core/common_runtime/executor.cc).
+// In a recurrent network's loop that would cost more than stitching saves. So the fallback runs on the calling thread too.
 
 #include <algorithm>
 #include <atomic>
@@ -33,12 +37,13 @@
 #include "tensorflow/core/framework/resource_var.h"
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tensorflow/core/platform/env_time.h"
+#include "tensorflow/core/platform/notification.h"
 
 namespace stitchfleet {
 namespace {
 
-using tensorflow::AsyncOpKernel;
 using tensorflow::FunctionLibraryRuntime;
+using tensorflow::OpKernel;
 using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 using tensorflow::PartialTensorShape;
@@ -90,9 +95,9 @@ REGISTER_OP("StitchfleetUpdate")
     .Doc("As StitchfleetStitch, with variables: `variable_args` are handles of variables, of which it writes `written_args`. The kernel takes "
          "the variables' values and has the new ones as outputs after the results, written in place where nobody else holds the buffer.");
 
-class StitchOp : public AsyncOpKernel {
+class StitchOp : public OpKernel {
  public:
-  explicit StitchOp(OpKernelConstruction* c) : AsyncOpKernel(c) {
+  explicit StitchOp(OpKernelConstruction* c) : OpKernel(c) {
     std::string body, cluster;
     OP_REQUIRES_OK(c, c->GetAttr("body", &body));
     OP_REQUIRES_OK(c, c->GetAttr("cluster", &cluster));
@@ -107,30 +112,26 @@ class StitchOp : public AsyncOpKernel {
     cluster_ = Registry::Get().FindOrCreateCluster(cluster);
   }
 
-  void ComputeAsync(OpKernelContext* ctx, DoneCallback done) override {
+  void Compute(OpKernelContext* ctx) override {
     Variables variables;
     if (!variables.Find(ctx, variable_args_, written_args_)) {
       // not initialized, or one variable under two handles: TensorFlow's own operators know what to do
       cluster_->unsigned_calls.fetch_add(1, std::memory_order_relaxed);
-      RunFallback(ctx, nullptr, {}, std::move(done));
+      RunFallback(ctx, nullptr, variables);
       return;
     }
     Signature* signature = FindSignature(ctx, variables);
     const State state = signature == nullptr || !cluster_->enabled.load(std::memory_order_relaxed)
                             ? State::kFallback
                             : Registry::Get().EffectiveState(*signature);
-    if (state == State::kStitched) {
-      if (RunStitched(ctx, *signature, variables)) {
-        done();
-        return;
-      }
-    } else if (state == State::kVerify) {
-      RunFallback(ctx, signature, std::move(variables), std::move(done));
+    if (state == State::kStitched && RunStitched(ctx, *signature, variables)) return;
+    if (state == State::kVerify) {
+      RunFallback(ctx, signature, variables);
       return;
     }
     if (signature != nullptr) signature->fallback_calls.fetch_add(1, std::memory_order_relaxed);
     else cluster_->unsigned_calls.fetch_add(1, std::memory_order_relaxed);
-    RunFallback(ctx, nullptr, {}, std::move(done));
+    RunFallback(ctx, nullptr, variables);
   }
 
  private:
@@ -250,36 +251,41 @@ class StitchOp : public AsyncOpKernel {
 
   // Runs the original operators. With `verify`, the kernel then runs on the same tensors (the variables' values of before) and is
   // compared with what the operators made of them.
-  void RunFallback(OpKernelContext* ctx, Signature* verify, Variables variables, DoneCallback done) {
+  void RunFallback(OpKernelContext* ctx, Signature* verify, Variables& variables) {
     FunctionLibraryRuntime* runtime = ctx->function_library();
-    OP_REQUIRES_ASYNC(ctx, runtime != nullptr, tensorflow::errors::FailedPrecondition("stitchfleet: no function runtime here"), done);
+    OP_REQUIRES(ctx, runtime != nullptr, tensorflow::errors::FailedPrecondition("stitchfleet: no function runtime here"));
     FunctionLibraryRuntime::Handle handle;
-    OP_REQUIRES_OK_ASYNC(ctx, fallback_->Instantiate(runtime, ctx->device()->name(), &handle), done);
+    OP_REQUIRES_OK(ctx, fallback_->Instantiate(runtime, ctx->device()->name(), &handle));
+    // All of it on this thread, which a pool of busy threads could not hold up: were the operators given to the pool while this
+    // thread waits, as many stitch ops as the pool has threads would wait for each other.
+    std::function<void(std::function<void()>)> on_this_thread = [](const std::function<void()>& work) { work(); };
     FunctionLibraryRuntime::Options options(ctx->step_id());
     options.step_container = ctx->step_container();
     options.cancellation_manager = ctx->cancellation_manager();
     options.rendezvous = ctx->rendezvous();
-    options.runner = ctx->runner();
+    options.runner = &on_this_thread;
+    options.run_all_kernels_inline = true;
     options.stats_collector = ctx->stats_collector();
     options.collective_executor = ctx->collective_executor();
-    std::vector<Tensor> arguments;
+    std::vector<Tensor> arguments, results;
     arguments.reserve(ctx->num_inputs());
     for (int i = 0; i < ctx->num_inputs(); ++i) arguments.push_back(ctx->input(i));
     // Holding the old values makes TensorFlow's operators write their new ones elsewhere.
     if (verify != nullptr) variables.Hold();
-    auto held = std::make_shared<Variables>(std::move(variables));
-    auto results = std::make_shared<std::vector<Tensor>>();
     const uint64_t start = verify == nullptr ? 0 : tensorflow::EnvTime::NowNanos();
-    runtime->Run(options, handle, arguments, results.get(),
-                 [this, ctx, verify, held, results, start, done = std::move(done)](const absl::Status& status) {
-      if (!status.ok()) {
-        ctx->SetStatus(UnderOwnName(status));
-      } else {
-        if (verify != nullptr) Verify(ctx, *verify, *held, *results, tensorflow::EnvTime::NowNanos() - start);
-        for (size_t i = 0; i < results->size(); ++i) ctx->set_output(i, (*results)[i]);
-      }
-      done();
+    absl::Status status;
+    tensorflow::Notification finished;
+    runtime->Run(options, handle, arguments, &results, [&status, &finished](const absl::Status& outcome) {
+      status = outcome;
+      finished.Notify();
     });
+    finished.WaitForNotification();
+    if (!status.ok()) {
+      ctx->SetStatus(UnderOwnName(status));
+      return;
+    }
+    if (verify != nullptr) Verify(ctx, *verify, variables, results, tensorflow::EnvTime::NowNanos() - start);
+    for (size_t i = 0; i < results.size(); ++i) ctx->set_output(i, results[i]);
   }
 
   // An error of the body's operator "nk" as that of the operator which it is in the job's graph: TensorFlow's Python side finds the

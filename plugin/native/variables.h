@@ -4,7 +4,6 @@
 #define STITCHFLEET_PLUGIN_NATIVE_VARIABLES_H_
 
 #include <algorithm>
-#include <utility>
 #include <vector>
 
 #include "registry.h"
@@ -18,8 +17,8 @@ namespace stitchfleet {
 class Variables {
  public:
   Variables() = default;
-  Variables(Variables&& other) noexcept : of_input_(std::move(other.of_input_)), found_(std::move(other.found_)) {}
-  Variables& operator=(Variables&&) = delete;
+  Variables(const Variables&) = delete;
+  Variables& operator=(const Variables&) = delete;
   ~Variables() { Unlock(); }
 
   // Looks up the variables behind the inputs `handles`; `written` are those of them that will be written. False when one is not

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from stitchfleet.plugin import control_flow, rewrite
+from stitchfleet.plugin import control_flow, loop_reads, rewrite
 from stitchfleet.plugin.clusters import Cluster, find_clusters
 from stitchfleet.plugin.native_library import NativeLibrary, build_library, find_tensorflow, library_path
 from stitchfleet.plugin.placed_graph import OpDefinitions, PlacedGraph
@@ -170,6 +170,7 @@ class Plugin:
         self.library = library
         self.active = False
         self.stitched = 0
+        self.hoisted_reads = 0
         self.names: list[str] = []
         """Of the nodes of the last graph that was rewritten."""
         self.graph: PlacedGraph | None = None
@@ -186,6 +187,7 @@ class Plugin:
         if not self.active or any(node.op in rewrite.OUR_OPS for node in graph.node):
             return None
         rewrite.free_constants(graph)
+        self.hoisted_reads += loop_reads.hoist_reads(graph)
         placed = PlacedGraph(graph)
         plan = find_clusters(placed, self.definitions, set(preserve), remote=True)
         liveness = control_flow.analyse(placed)
@@ -195,7 +197,7 @@ class Plugin:
         self.graph, self.clusters = placed, plan.clusters
         rewritten = rewrite.apply_clusters(placed, plan.clusters, preserve)
         self.names = [node.name for node in rewritten.node]
-        return bytes(rewritten.SerializeToString()) if plan.clusters else None
+        return bytes(rewritten.SerializeToString()) if plan.clusters or self.hoisted_reads else None
 
 
 @pytest.fixture(scope="session")
