@@ -2,7 +2,8 @@
 
     placed graph -> updates (updates.py: the optimizer's chains, merged over all variables)
                  -> candidates (operator table, dtypes, preserved nodes) -> scopes (compiler.scopes: connected, cycle-safe, one
-    frame and one deadness predicate, one device) -> trimmed at the border -> Cluster with canonical body
+    frame and one deadness predicate, one device) -> trimmed at the border -> copies of what another cluster would hand over for
+    more than it costs to compute it again (recompute.py) -> Cluster with canonical body
 
 A body is canonical: members renamed n0, n1, ... in an order that depends on structure alone, arguments a0, a1, ... So equal
 structures have equal bodies, equal names and one kernel, over layers, runs and ranks.
@@ -12,12 +13,12 @@ from __future__ import annotations
 
 import collections
 import hashlib
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 from stitchfleet.compiler import scopes
 
-from . import control_flow, demands, updates
+from . import control_flow, demands, recompute, updates
 from .bodies import BodyBuilder
 from .placed_graph import GraphNode, OpDefinitions, PlacedGraph, Port, is_small_const
 from .step_graph import StepGraph
@@ -55,7 +56,7 @@ class Cluster:
     written: tuple[int, ...] = ()
     """Those that the cluster writes: `body` has their new values as results after `results`."""
     order: tuple[int, ...] = ()
-    """The members as the bodies have them: member k is named "nk" there."""
+    """The members, and copies of other clusters' members, as the bodies have them: the k-th is named "nk" there."""
     demands: bool = False
     """Whether `body` has one more result, a scalar: are its operands such that TensorFlow's operators raise no error (demands.py)?"""
 
@@ -94,11 +95,12 @@ def find_clusters(
     min_ops: int = 2,
     excluded_ops: Collection[str] = (),
     remote: bool = False,
+    is_excluded: Callable[[str], bool] = lambda name: False,
 ) -> ClusterPlan:
     """The clusters of a placed graph.
 
     preserve: names of nodes that must stay. excluded_ops: operators that could not be lowered before. remote: also merge
-    clusters that no path connects.
+    clusters that no path connects. is_excluded: whether a cluster of a name will be left out.
     """
     plan = ClusterPlan()
     liveness = control_flow.analyse(graph)
@@ -137,15 +139,37 @@ def find_clusters(
         key=key,
         remote=remote,
     )
-    for group in found.clusters:
-        cluster = _make_cluster(graph, definitions, group, min_ops, plan)
-        if cluster is not None:
-            plan.clusters.append(cluster)
+    made = [_make_cluster(graph, definitions, group, min_ops, plan) for group in found.clusters]
+    clusters = [cluster for cluster in made if cluster is not None]
+    plan.clusters += _with_copies(graph, definitions, clusters, is_excluded)
     taken.update(i for cluster in plan.clusters for i in cluster.members)
     for node in graph.nodes:
         if node.index not in taken and node.name not in plan.left_out_nodes:
             plan.leave_out(AT_THE_BORDER, node)
     return plan
+
+
+def _with_copies(
+    graph: PlacedGraph,
+    definitions: OpDefinitions,
+    clusters: list[Cluster],
+    is_excluded: Callable[[str], bool],
+) -> list[Cluster]:
+    """The clusters, those that gain by it with copies of others' members; those others without the results that nobody wants then."""
+    groups = [frozenset(cluster.members) for cluster in clusters]
+    copies = recompute.find_copies(graph, groups)
+    if not any(copies):
+        return clusters
+    changed = []
+    for number, (group, copied) in enumerate(zip(groups, copies, strict=True)):
+        cluster = _build_cluster(
+            graph, definitions, group, recompute.results_of(graph, number, groups, copies), copied=copied
+        )
+        # Left out of the graph, a reader's own operators would ask for what the others no longer hand over.
+        if isinstance(cluster, str) or (copied and is_excluded(cluster.name)):
+            return clusters
+        changed.append(cluster)
+    return changed
 
 
 def _is_back_edge(graph: PlacedGraph, source: int) -> bool:
@@ -204,25 +228,42 @@ def _make_cluster(
             for i in inside:
                 plan.leave_out("too little work for a kernel of its own", graph.nodes[i])
         return None
-    results = sorted(
-        {Port(i, output) for i in inside for consumer, output in graph.consumers[i] if consumer not in inside},
-        key=lambda port: (graph.nodes[port.node].name, port.index),
-    )
+    results = {Port(i, output) for i in inside for consumer, output in graph.consumers[i] if consumer not in inside}
+    cluster = _build_cluster(graph, definitions, inside, results, is_update)
+    if isinstance(cluster, Cluster):
+        return cluster
+    if not is_update:
+        for i in inside:
+            plan.leave_out(cluster, graph.nodes[i])
+    return None
+
+
+def _build_cluster(
+    graph: PlacedGraph,
+    definitions: OpDefinitions,
+    members: Collection[int],
+    result_ports: Collection[Port],
+    is_update: bool = False,
+    copied: Collection[int] = (),
+) -> Cluster | str:
+    """The cluster of these members, which computes other clusters' nodes `copied` again; else why no op can be made of them."""
+    inside = {*members, *copied}
+    results = sorted(result_ports, key=lambda port: (graph.nodes[port.node].name, port.index))
     order = _canonical_order(graph, inside, results, is_update)
     arguments: dict[Port, int] = {}
     types: list[int] = []
-    copied: dict[int, str] = {}
+    constants: dict[int, str] = {}
     handles: dict[Port, int] = {}
     for i in order:
         of_variables = set(updates.handles_of(graph, i))
         for port in graph.nodes[i].inputs:
-            if port.node in inside or port in arguments or port.node in copied:
+            if port.node in inside or port in arguments or port.node in constants:
                 continue
             if port in of_variables:
                 handles[port] = len(arguments)
                 types.append(updates.variable_dtype(graph, i))
             elif is_small_const(graph, port.node):
-                copied[port.node] = f"c{len(copied)}"
+                constants[port.node] = f"c{len(constants)}"
                 continue
             else:
                 types.append(_output_type(graph, definitions, port))
@@ -231,14 +272,10 @@ def _make_cluster(
     written = list(dict.fromkeys(written))
     most = MAX_UPDATE_ARGUMENTS if is_update else MAX_ARGUMENTS
     if not arguments or not (results or written) or len(arguments) > most:
-        if not is_update:
-            reason = "depends on nothing that changes" if not arguments else "too many inputs"
-            for i in inside:
-                plan.leave_out(reason, graph.nodes[i])
-        return None
+        return "depends on nothing that changes" if not arguments else "too many inputs"
     result_types = tuple(_output_type(graph, definitions, port) for port in results)
     values = _value_arguments(graph, inside, arguments)
-    builder = BodyBuilder(graph, definitions, order, copied, arguments, tuple(types))
+    builder = BodyBuilder(graph, definitions, order, constants, arguments, tuple(types))
     fallback = builder.fallback(results, result_types, frozenset(handles.values()))
     demanding = {i for i in order if demands.has_demand(graph, i)}
     spelled_out = is_update or demanding or any(graph.nodes[i].op == RANDOM_UNIFORM for i in order)
@@ -248,7 +285,7 @@ def _make_cluster(
     control = sorted({source for i in inside for source in graph.nodes[i].control if source not in inside})
     return Cluster(
         name=f"{'optimizer' if is_update else _label(counts)}_{digest}",
-        members=tuple(sorted(inside)),
+        members=tuple(sorted(members)),
         arguments=tuple(arguments),
         argument_types=tuple(types),
         results=tuple(results),

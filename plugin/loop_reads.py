@@ -33,7 +33,9 @@ def hoist_reads(graph: Any) -> int:
         for node in placed.nodes
         if node.op == READ and (path := _enters(placed, node.inputs[0])) is not None
     }
-    read_only = {root: _is_only_read_in_loops(placed, root) for root in {_root(placed, path[0]) for path in paths.values()}}
+    read_only = {
+        root: _is_only_read_in_loops(placed, root) for root in {_root(placed, path[0]) for path in paths.values()}
+    }
     values: dict[int, str] = {}
     """By the Enter of a handle: the Enter of the variable's value."""
     hoisted = 0
@@ -100,7 +102,9 @@ def _is_only_read_in_loops(placed: PlacedGraph, root: Port) -> bool:
 
 def _read_before(graph: Any, placed: PlacedGraph, enter: int, dtype: int) -> str:
     handle = placed.nodes[enter].proto
-    read = graph.node.add(name=f"{handle.name}/stitchfleet_read", op=READ, device=handle.device, input=list(handle.input))
+    read = graph.node.add(
+        name=f"{handle.name}/stitchfleet_read", op=READ, device=handle.device, input=list(handle.input)
+    )
     read.attr["dtype"].type = dtype
     return str(read.name)
 
@@ -109,7 +113,9 @@ def _value_enter(graph: Any, placed: PlacedGraph, enter: int, source: str, dtype
     """The value's way into the frame that the handle enters there; it waits for what the handle waits for."""
     handle = placed.nodes[enter].proto
     control = [name for name in handle.input if name.startswith("^")]
-    value = graph.node.add(name=f"{handle.name}/stitchfleet_value", op="Enter", device=handle.device, input=[source, *control])
+    value = graph.node.add(
+        name=f"{handle.name}/stitchfleet_value", op="Enter", device=handle.device, input=[source, *control]
+    )
     value.attr["T"].type = dtype
     for name in ("frame_name", "is_constant", "parallel_iterations"):
         value.attr[name].CopyFrom(handle.attr[name])

@@ -136,7 +136,12 @@ class Stitcher:
             # Of a function TensorFlow names every operator with effects; what leaves it goes through _Retval.
             fetched = preserve - {node.name for node in placed.nodes if node.op in (*VARIABLE_OPS, RANDOM_UNIFORM)}
         plan: ClusterPlan = find_clusters(
-            placed, self._definitions, fetched, self.settings.min_cluster_ops, frozenset(self.excluded_ops)
+            placed,
+            self._definitions,
+            fetched,
+            self.settings.min_cluster_ops,
+            frozenset(self.excluded_ops),
+            is_excluded=lambda name: self._reason_to_leave_out(name) is not None,
         )
         clusters = []
         for cluster in plan.clusters:

@@ -186,6 +186,7 @@ class Plugin:
         graph.ParseFromString(data)
         if not self.active or any(node.op in rewrite.OUR_OPS for node in graph.node):
             return None
+        rewrite.decompose_compositions(graph)
         rewrite.free_constants(graph)
         self.hoisted_reads += loop_reads.hoist_reads(graph)
         placed = PlacedGraph(graph)
