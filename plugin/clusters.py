@@ -306,17 +306,19 @@ def _build_cluster(
 def _trim(graph: PlacedGraph, inside: set[int]) -> set[int]:
     """Takes renamings of buffers and shape arithmetic off the cluster's lower border, where they would only add a copy.
 
-    A member whose consumers are all outside can leave without making the rest non-convex.
+    A member whose consumers, those that only wait for it too, are all outside can leave without making the rest non-convex.
     """
     waiting = list(inside)
     while waiting:
         i = waiting.pop()
-        if i not in inside or any(consumer in inside for consumer, _ in graph.consumers[i]):
+        consumers = [consumer for consumer, _ in graph.consumers[i]] + graph.control_consumers[i]
+        if i not in inside or any(consumer in inside for consumer in consumers):
             continue
         rule = RULES[graph.nodes[i].op]
         if rule.free or rule.weight == 0:
             inside.discard(i)
             waiting += [port.node for port in graph.nodes[i].inputs if port.node in inside]
+            waiting += [source for source in graph.nodes[i].control if source in inside]
     return inside
 
 

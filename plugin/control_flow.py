@@ -40,7 +40,7 @@ class Liveness:
 
 def analyse(graph: PlacedGraph) -> Liveness:
     """Frames and predicates of every node. Raises ValueError for a graph with a cycle outside loops."""
-    order = _topological_order(graph)
+    order = topological_order(graph)
     frame = [""] * len(graph.nodes)
     parents: dict[str, str] = {"": ""}
     predicate: list[Predicate] = [ALWAYS] * len(graph.nodes)
@@ -124,8 +124,8 @@ def _path(name: str, parents: dict[str, str]) -> list[str]:
     return path
 
 
-def _topological_order(graph: PlacedGraph) -> list[int]:
-    """All nodes, producers first; the back edges of loops (from NextIteration) do not count."""
+def topological_order(graph: PlacedGraph) -> list[int]:
+    """All nodes, producers first; the back edges of loops (from NextIteration) do not count. Raises ValueError for any other cycle."""
     waiting = [0] * len(graph.nodes)
     for node in graph.nodes:
         sources = [port.node for port in node.inputs] + node.control

@@ -44,15 +44,20 @@ def free_constants(graph: Any) -> int:
     """Hands the control inputs of constants on to their consumers, so that a constant stands between nobody. Changes `graph`.
 
     A constant made under `tf.control_dependencies` waits for what it cannot depend on, and parts the clusters before and after it.
-    Order and deadness stay as they were, since the consumers wait instead. A graph with loop frames is left alone: there control
-    inputs are what puts a constant into its frame. Returns how many constants were freed.
+    Order and deadness stay as they were, since the consumers wait instead; but for a Merge, which takes the one operand that is
+    alive: a branch's constant that it takes stays dead with its branch. A graph with loop frames is left alone: there control inputs
+    are what puts a constant into its frame. Returns how many constants were freed.
     """
     if any(node.op in ("Enter", "RefEnter") for node in graph.node):
         return 0
+    merged = {name.partition(":")[0] for node in graph.node if node.op in ("Merge", "RefMerge") for name in node.input}
     waits = {
         node.name: list(node.input)
         for node in graph.node
-        if node.op == "Const" and node.input and node.attr["value"].tensor.ByteSize() <= MAX_CONST_BYTES
+        if node.op == "Const"
+        and node.input
+        and node.name not in merged
+        and node.attr["value"].tensor.ByteSize() <= MAX_CONST_BYTES
     }
     if not waits:
         return 0

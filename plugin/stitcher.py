@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import loop_reads, nested_calls, random_streams, rewrite, switch
+from . import control_flow, loop_reads, nested_calls, random_streams, rewrite, switch
 from .clusters import Cluster, ClusterPlan, find_clusters
 from .containment import contained, say
 from .placed_graph import OpDefinitions, PlacedGraph
@@ -162,7 +162,13 @@ class Stitcher:
             program.note_nested_plan(function, plan, len(clusters))
         else:
             program.note_plan(plan, len(clusters), frozenset(self.excluded_ops | self.excluded_clusters.keys()))
-        return rewrite.apply_clusters(placed, clusters, preserve) if clusters else None
+        if not clusters:
+            return None
+        rewritten = rewrite.apply_clusters(placed, clusters, preserve)
+        control_flow.topological_order(
+            PlacedGraph(rewritten)
+        )  # raises, and the graph stays as it is, were a cluster not convex
+        return rewritten
 
     def _reason_to_leave_out(self, name: str) -> str | None:
         if any(name.startswith(beginning) for beginning in self.settings.disable_clusters):

@@ -178,7 +178,7 @@ def main() -> None:
     parser.add_argument("--vocabulary", type=int, default=8000)
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--smoothing", type=float, default=0.1)
-    parser.add_argument("--warm-up", type=int, default=400)
+    parser.add_argument("--warm-up", type=int, default=4000)
     arguments = parser.parse_args()
 
     tf.keras.utils.set_random_seed(arguments.seed)

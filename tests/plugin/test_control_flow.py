@@ -14,6 +14,10 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from stitchfleet.plugin import control_flow, rewrite
+from stitchfleet.plugin.clusters import find_clusters
+from stitchfleet.plugin.placed_graph import PlacedGraph
+
 from .conftest import Plugin
 
 # A program is nested tuples: ("unary", op, p) ("binary", op, p, q) ("cond", k, p, q) ("while", n, p) or "x" "y".
@@ -127,3 +131,42 @@ def test_stitch_ops_have_names_that_read_well_in_a_profile(plugin: Plugin) -> No
     stitched = [name for name in plugin.names if name.startswith("stitchfleet/")]
     assert stitched
     assert stitched[0].startswith("stitchfleet/encoder/layer_3/softmax_")
+
+
+def test_a_branchs_constant_is_dead_with_its_branch(plugin: Plugin) -> None:
+    """What a branch returns goes into a Merge, which takes whichever operand is alive."""
+    import tensorflow as tf
+
+    @tf.function
+    def choose(first: Any, x: Any) -> Any:
+        chosen = tf.cond(first, lambda: tf.constant([1.0, 2.0]), lambda: tf.constant([3.0, 4.0]))
+        return chosen * tf.tanh(x) + 1.0
+
+    plugin.active, before = True, plugin.stitched
+    x = tf.constant([5.0, 6.0])
+    for first, row in ((True, [1.0, 2.0]), (False, [3.0, 4.0]), (True, [1.0, 2.0])):
+        np.testing.assert_allclose(
+            choose(tf.constant(first), x).numpy(), np.array(row) * np.tanh([5.0, 6.0]) + 1.0, rtol=1e-6
+        )
+    plugin.active = False
+    assert plugin.stitched > before
+
+
+def test_a_member_that_others_wait_for_is_not_trimmed(plugin: Plugin) -> None:
+    """A shape at the cluster's border leaves it; not so where a member waits for it: then the op would wait for its own result."""
+    import tensorflow as tf
+
+    with tf.Graph().as_default() as graph, tf.device("/CPU:0"):
+        x = tf.compat.v1.placeholder(tf.float32, [None, 4])
+        first = tf.tanh(x) * 3.0
+        shape = tf.shape(first)
+        with tf.control_dependencies([shape]):
+            second = tf.sin(first) * 2.0
+        tf.identity(second, name="fetched")
+        tf.identity(shape, name="shape_fetched")
+    definition = graph.as_graph_def()
+    rewrite.free_constants(definition)
+    placed = PlacedGraph(definition)
+    plan = find_clusters(placed, plugin.definitions, {"fetched", "shape_fetched"})
+    assert plan.clusters
+    control_flow.topological_order(PlacedGraph(rewrite.apply_clusters(placed, plan.clusters)))

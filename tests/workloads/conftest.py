@@ -33,7 +33,7 @@ _TRANSFORMER = "--layers 1 --hidden 32 --heads 2 --inner 64 --vocabulary 500 --l
 _DIEN = "--batch 16 --history 12"
 CASES = {
     "bert": Case("bert.py", "--layers 1 --hidden 32 --heads 2 --inner 64 --vocabulary 500 --length 16", learns=True),
-    "transformer": Case("transformer.py", f"{_TRANSFORMER} --warm-up 20", learns=True),
+    "transformer": Case("transformer.py", f"{_TRANSFORMER} --warm-up 200", learns=True),
     "transformer-infer": Case("transformer.py", f"{_TRANSFORMER} --mode infer"),
     "transformer-decode": Case("transformer.py", f"{_TRANSFORMER} --mode decode"),
     "dien": Case("dien.py", _DIEN, learns=True),
