@@ -125,7 +125,7 @@ def _path(name: str, parents: dict[str, str]) -> list[str]:
 
 
 def topological_order(graph: PlacedGraph) -> list[int]:
-    """All nodes, producers first; the back edges of loops (from NextIteration) do not count. Raises ValueError for any other cycle."""
+    """All nodes, producers first; back edges of loops (from NextIteration) do not count. Raises ValueError for any other cycle."""
     waiting = [0] * len(graph.nodes)
     for node in graph.nodes:
         sources = [port.node for port in node.inputs] + node.control
