@@ -5,7 +5,7 @@ connected by ops of only local scheme, in either direction and also through a sh
 of them becomes its dominant, whose thread mapping all others follow. What a candidate produces is consumed by other
 groups (or by a later segment of its own), by a regional or a global edge. Nothing here knows a device.
 
-Our reading of the paper where it is silent (research/stitching.md 1.3 calls them guards):
+Our reading of the paper where it is silent:
 (a) two reductions share a group through a parameter only if they run over the same number of elements: without a common
 element
     space there is no common mapping, and dropping the parameter edge costs a reload, never correctness;

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from .graph import DType, Graph
 from .lowering_context import Context, needs_store
-from .mapping import RowMap, Segment, SegmentKind, pieces_of, roots_of
+from .mapping import RowMap, Segment, SegmentKind, roots_of
 from .plan_access import Choose, FromIndex, Load, Request, Trace, trace
 from .plan_index import Digit, Index, Var, linear
 from .schemes import within
@@ -68,19 +68,6 @@ class Member:
     kept_depth: int = -1  # position of the innermost kept loop
     reduced_outside: bool = False
     lane_reduced: bool = False
-
-
-def inner_pieces(segment: Segment, mapping: RowMap) -> list[tuple[int, int, bool]]:
-    """The position within a row in digits: (stride, extent, reduced), cut where kept and reduced dimensions meet."""
-    found: list[tuple[int, int, bool]] = []
-    taken = 1
-    for part in mapping.parts:
-        if part.row_stride is not None:
-            continue
-        for stride, extent in pieces_of(segment, part):
-            found.append((taken * (stride // part.stride), extent, segment.is_reduced_at(stride)))
-        taken *= part.extent
-    return found
 
 
 def is_reduced(pieces: list[tuple[int, int, bool]], stride: int) -> bool:

@@ -15,6 +15,7 @@ reshaped or transposed uses of both.
 from __future__ import annotations
 
 import enum
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -356,6 +357,31 @@ def pieces_of(segment: Segment, part: Part) -> Iterator[tuple[int, int]]:
         if begin < end:
             yield begin, end // begin
         start *= extent
+
+
+def inner_pieces(segment: Segment, mapping: RowMap) -> list[tuple[int, int, bool]]:
+    """The position within a row in digits: (stride, extent, reduced), cut where kept and reduced dimensions meet."""
+    found: list[tuple[int, int, bool]] = []
+    taken = 1
+    for part in mapping.parts:
+        if part.row_stride is not None:
+            continue
+        for stride, extent in pieces_of(segment, part):
+            found.append((taken * (stride // part.stride), extent, segment.is_reduced_at(stride)))
+        taken *= part.extent
+    return found
+
+
+def rows_agree(placed: Iterable[tuple[Segment, RowMap]]) -> bool:
+    """Whether one set of loops over a row can follow the kept and the reduced dimensions of all segments: where one's pieces begin
+    every 6 elements and another's every 8, no loops end at both."""
+    strides: dict[int, set[int]] = {}
+    for segment, mapping in placed:
+        if segment.reduces:
+            strides.setdefault(mapping.inner, {mapping.inner}).update(
+                stride for stride, _, _ in inner_pieces(segment, mapping)
+            )
+    return all(outer % inner == 0 for cuts in strides.values() for inner, outer in itertools.pairwise(sorted(cuts)))
 
 
 def _digits(segment: Segment, part: Part) -> Iterator[int]:

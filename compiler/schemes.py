@@ -5,7 +5,7 @@ A *nest* is one loop over rows with all segments whose mapping agrees on what ro
 of regionally connected groups; that loop is our nest). Inside a nest, values pass from segment to segment in registers
 (local) or, once a row is complete, through the row's own scalars and tiles (regional). Between nests they pass through
 memory (global), and a phase boundary lies between: nests of one level run side by side (remote stitching), levels run
-one after the other (research/stitching.md 1.7).
+one after the other.
 
 Placement is greedy in topological order. A segment joins a nest if a tensor that the nest has cut into rows tells it
 its own rows
@@ -29,6 +29,7 @@ from .mapping import (
     match,
     reduction_is_legal,
     roots_of,
+    rows_agree,
     segments_of,
     slices_under,
     spans_rows,
@@ -283,6 +284,8 @@ class Placer:
         streams = nest.reads | {request.node for request, _ in steps.loads()}
         if len(streams) > MAX_STREAMS and not (made_here & {request.node for request in steps.steps}):
             return f"{len(streams)} tensors would be streamed at once"
+        if not rows_agree([*nest.placed, (segment, mapping)]):
+            return "its row is cut into pieces that do not fit those of the nest"
         self._add(segment, nest, mapping, steps, reason)
         return None
 

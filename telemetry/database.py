@@ -1,7 +1,7 @@
 """Opening the database: its engine, the version of its schema, and bringing it up to date.
 
 SQLite in WAL mode: readers never wait for the one writer, and a writer waits BUSY_SECONDS for another. PostgreSQL is the fleet's
-database by design (DESIGN 4); this version's migrations are written and tested for SQLite and refuse others.
+database by design; this version's migrations are written and tested for SQLite and refuse others.
 """
 
 from __future__ import annotations

@@ -148,7 +148,7 @@ _ITERATIONS = struct.Struct("<qqqqII")
 class Iterations:
     """Consecutive iterations of one UTC day.
 
-    durations: float32 microseconds (DESIGN: 4 bytes each, and nanoseconds as int32 would overflow at 2.1 s; float32 keeps 24 bits,
+    durations: float32 microseconds (4 bytes each, and nanoseconds as int32 would overflow at 2.1 s; float32 keeps 24 bits,
     0.06 us of a second). runs: [first index, count, arm], in order, covering all. Iteration i is step first_step + i * stride.
     started_ns, ended_ns: wall clock, nanoseconds since 1970, of the first iteration's beginning and the last one's end.
     """

@@ -243,7 +243,7 @@ def lstm_cell(batch: int, size: int) -> Graph:
 
 
 def figure_nine() -> Graph:
-    """The worked example of AStitch's Figure 9 (research/stitching.md 1.3): Pr1 A1 Pr2 B1 R1 D1 Pw1 | Pr3 B2 D2 R2 B3
+    """The worked example of AStitch's Figure 9: Pr1 A1 Pr2 B1 R1 D1 Pw1 | Pr3 B2 D2 R2 B3
     M1."""
     m, rows, length = Maker("figure_nine"), 64, 128
     pr1, pr2, pr3 = m.parameter(rows, length), m.parameter(rows), m.parameter(rows, length)
@@ -284,6 +284,17 @@ def crossed_rows() -> Graph:
     low = m.reduce(m.op("exp", x), 1, kind="min")
     wide = m.spread(low, (2, 3, 11), 2)
     return m.done(low, m.reduce(m.op("log", wide), 0), m.op("log1p", wide))
+
+
+def cut_two_ways() -> Graph:
+    """Reductions that share a row of 48: of 6 times 8 elements, and of 8 times 6. No loops over the row end where both do."""
+    m = Maker("cut_two_ways")
+    x = m.parameter(8, 6, 8)
+    least = m.reduce(m.op("tanh", x), 0, 2, kind="min")
+    turned = m.op("transpose", x, permutation=(0, 2, 1))
+    powers = m.op("exp", m.op("subtract", turned, m.spread(m.reduce(turned, 2, kind="max"), (8, 8, 6), 0, 1)))
+    shares = m.op("divide", powers, m.spread(m.reduce(powers, 2), (8, 8, 6), 0, 1))
+    return m.done(least, m.reduce(shares, 0, 1, 2))
 
 
 def argmax_body() -> Graph:
@@ -401,6 +412,7 @@ LIBRARY: Mapping[str, Callable[[], Graph]] = {
     "matrix_transpose_odd": lambda: matrix_transpose(67, 53),
     "attention_pool": lambda: attention_pool(20, 50, 36),
     "crossed_rows": crossed_rows,
+    "cut_two_ways": cut_two_ways,
     "figure_nine": figure_nine,
     "argmax_rows": lambda: argmax(50, 33, 1),
     "argmax_columns": lambda: argmax(50, 33, 0),
