@@ -17,6 +17,7 @@ import re
 import runpy
 import shutil
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any, TextIO
 
@@ -77,25 +78,28 @@ class Members:
         self._out = out
         self._nodes: dict[str, dict[str, Any]] = {}
         """By node: its operator; in a stitch op or not; the cluster's name; else why not."""
+        self._lock = threading.Lock()
+        """Graphs are offered by several threads at once."""
 
     def install(self) -> None:
         from stitchfleet.plugin import stitcher as module
         from stitchfleet.plugin.clusters import find_clusters
 
         offered = module.Stitcher.offered
-        plans: list[Any] = []
+        thread = threading.local()
 
         def watched_find(graph: Any, *rest: Any, **named: Any) -> Any:
             plan = find_clusters(graph, *rest, **named)
             clusters = {graph.nodes[i].name: cluster.name for cluster in plan.clusters for i in cluster.members}
-            plans.append((clusters, plan.left_out_nodes))
+            thread.plan = (clusters, plan.left_out_nodes)
             return plan
 
         def watched(stitcher: module.Stitcher, data: bytes, preserve: list[str]) -> bytes | None:
-            plans.clear()
+            thread.plan = None
             result: bytes | None = offered(stitcher, data, preserve)
-            if plans and result is not None:
-                self._note(data, result, *plans[-1])
+            if thread.plan is not None and result is not None:
+                with self._lock:
+                    self._note(data, result, *thread.plan)
             return result
 
         setattr(module, "find_clusters", watched_find)  # noqa: B010 - by name: mypy will not have a function replaced
