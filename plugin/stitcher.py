@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import control_flow, loop_reads, nested_calls, random_streams, rewrite, switch
+from . import control_flow, loop_invariants, loop_reads, nested_calls, random_streams, rewrite, switch
 from .clusters import Cluster, ClusterPlan, find_clusters
 from .containment import contained, say
 from .placed_graph import OpDefinitions, PlacedGraph
@@ -129,6 +129,7 @@ class Stitcher:
         rewrite.decompose_compositions(graph)
         random_streams.own_streams(graph)
         rewrite.free_constants(graph)
+        loop_invariants.free_invariants(graph)
         loop_reads.hoist_reads(graph)
         placed = PlacedGraph(graph)
         fetched = preserve

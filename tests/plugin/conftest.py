@@ -14,13 +14,16 @@ from typing import Any
 
 import pytest
 
-from stitchfleet.plugin import control_flow, loop_reads, rewrite
+from stitchfleet.plugin import control_flow, loop_invariants, loop_reads, rewrite
 from stitchfleet.plugin.clusters import Cluster, find_clusters
 from stitchfleet.plugin.native_library import NativeLibrary, build_library, find_tensorflow, library_path
 from stitchfleet.plugin.placed_graph import OpDefinitions, PlacedGraph
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCRIPTS = pathlib.Path(__file__).parent / "scripts"
+
+SOON = {"STITCHFLEET_COMPILE_NICE": "0"}
+"""Tests wait for kernels; jobs need not be spared."""
 
 
 @pytest.fixture(scope="session")
@@ -129,7 +132,7 @@ def switched_off_while_stitched(
         *("--control", str(control), "--summary", str(summary), "--database", f"sqlite:///{folder}/r.db"),
         *("--", sys.executable, str(SCRIPTS / script), *arguments),
     ]
-    settings = {**os.environ, **environment, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    settings = {**os.environ, **SOON, **environment, "TF_CPP_MIN_LOG_LEVEL": "3"}
     with subprocess.Popen(command, env=settings, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as job:
         assert job.stderr is not None
         for line in job.stderr:
@@ -148,7 +151,7 @@ def finish(
     file_size: int | None = None,
 ) -> Finished:
     clean = {key: value for key, value in os.environ.items() if not key.startswith("STITCHFLEET_")}
-    settings = {**clean, "TF_CPP_MIN_LOG_LEVEL": "1", **(environment or {})}
+    settings = {**clean, **SOON, "TF_CPP_MIN_LOG_LEVEL": "1", **(environment or {})}
 
     def limit() -> None:
         if file_size is not None:
@@ -172,6 +175,7 @@ class Plugin:
         self.active = False
         self.stitched = 0
         self.hoisted_reads = 0
+        self.freed_invariants = 0
         self.names: list[str] = []
         """Of the nodes of the last graph that was rewritten."""
         self.graph: PlacedGraph | None = None
@@ -189,6 +193,7 @@ class Plugin:
             return None
         rewrite.decompose_compositions(graph)
         rewrite.free_constants(graph)
+        self.freed_invariants += loop_invariants.free_invariants(graph)
         self.hoisted_reads += loop_reads.hoist_reads(graph)
         placed = PlacedGraph(graph)
         plan = find_clusters(placed, self.definitions, set(preserve), remote=True)
@@ -200,7 +205,23 @@ class Plugin:
         rewritten = rewrite.apply_clusters(placed, plan.clusters, preserve)
         control_flow.topological_order(PlacedGraph(rewritten))
         self.names = [node.name for node in rewritten.node]
-        return bytes(rewritten.SerializeToString()) if plan.clusters or self.hoisted_reads else None
+        return (
+            bytes(rewritten.SerializeToString())
+            if plan.clusters or self.hoisted_reads or self.freed_invariants
+            else None
+        )
+
+    def both(self, step: Callable[[], Any], times: int = 2) -> tuple[list[Any], list[Any]]:
+        """What a function of no arguments returns, call by call: TensorFlow's own, and with the plugin active."""
+        import tensorflow as tf
+
+        found = []
+        for active in (False, True):
+            self.active, self.hoisted_reads, self.freed_invariants = active, 0, 0
+            traced = tf.function(step)
+            found.append([tf.nest.map_structure(lambda value: value.numpy(), traced()) for _ in range(times)])
+        self.active = False
+        return found[0], found[1]
 
 
 @pytest.fixture(scope="session")

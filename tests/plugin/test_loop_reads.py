@@ -2,26 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 from .conftest import Plugin
-
-
-def both(plugin: Plugin, step: Callable[[], Any], times: int = 2) -> tuple[list[Any], list[Any]]:
-    """What a function of no arguments returns, call by call: TensorFlow's own, and with the plugin active."""
-    import tensorflow as tf
-
-    found = []
-    for active in (False, True):
-        plugin.active, plugin.hoisted_reads = active, 0
-        traced = tf.function(step)
-        found.append([tf.nest.map_structure(lambda value: value.numpy(), traced()) for _ in range(times)])
-    plugin.active = False
-    return found[0], found[1]
 
 
 def table() -> Any:
@@ -42,7 +28,7 @@ def test_a_read_of_a_table_that_is_also_looked_up_leaves_the_loop(plugin: Plugin
             state = tf.tanh(tf.gather(rows, tf.argmax(scores, axis=1))) + state
         return state
 
-    expected, actual = both(plugin, decode)
+    expected, actual = plugin.both(decode)
     np.testing.assert_array_equal(actual, expected)
     assert plugin.hoisted_reads > 0
 
@@ -61,7 +47,7 @@ def test_a_variable_that_the_loop_writes_is_read_in_the_loop(plugin: Plugin) -> 
             total += rows * 2.0
         return total
 
-    expected, actual = both(plugin, grow)
+    expected, actual = plugin.both(grow)
     np.testing.assert_array_equal(actual, expected)
     assert plugin.hoisted_reads == 0
 
@@ -80,7 +66,7 @@ def test_writes_before_and_after_the_loop_keep_their_order(plugin: Plugin) -> No
         rows.assign(start * 3.0)
         return total, rows.read_value()
 
-    expected, actual = both(plugin, around)
+    expected, actual = plugin.both(around)
     for one, other in zip(expected, actual, strict=True):
         np.testing.assert_array_equal(other[0], one[0])
         np.testing.assert_array_equal(other[1], one[1])
@@ -104,6 +90,6 @@ def test_reads_in_loops_of_loops_and_in_branches(plugin: Plugin, iterations: int
                 total -= rows * 0.5
         return total
 
-    expected, actual = both(plugin, nested)
+    expected, actual = plugin.both(nested)
     np.testing.assert_array_equal(actual, expected)
     assert plugin.hoisted_reads > 0
