@@ -107,7 +107,7 @@ class KernelMetadata:
 @lru_cache(maxsize=1)
 def _test_runtime() -> ctypes.CDLL:
     """The test runtime (test_runtime.c), built and loaded on first use in this process; a forked child finds it there."""
-    toolchain, here = find_toolchain(niceness=0), Path(__file__).parent
+    toolchain, here = find_toolchain(), Path(__file__).parent
     with tempfile.TemporaryDirectory(prefix="stitchfleet-runtime-") as folder:
         output = Path(folder) / "libtest_runtime.so"
         toolchain.build_c(here / "test_runtime.c", output, here)

@@ -4,8 +4,11 @@ own dtypes may be (rules: ops_error). Computed slice by slice (slices).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, NamedTuple, cast
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
@@ -28,10 +31,25 @@ def evaluate_with_bounds(graph: Graph, inputs: Sequence[Array], slice_elements: 
     """The oracle's outputs with their bounds. `inputs` by parameter number, of the parameters' shapes and dtypes; raises
     GraphError where they do not fit or an op is unknown. `slice_elements`: how much is computed at a time, which changes
     the last bits at most."""
-    check_inputs(graph, inputs)
-    _keep_freed_memory()
-    with quiet():
-        return _Evaluation(graph, inputs, plan_slices(graph, slice_elements)).run()
+    return _Evaluation(graph, inputs, plan_slices(graph, slice_elements)).run()
+
+
+Ranges: TypeAlias = "tuple[slice, ...] | None"
+"""Elements of an output, counted row by row; None: all of them."""
+
+SAMPLED_WHOLE: Final = 8
+SAMPLED_SHARE: Final = 1 / 16
+"""Of a region of more than SAMPLED_WHOLE slices so many and this share of the rest are looked at."""
+
+
+def evaluate_sample(
+    graph: Graph, inputs: Sequence[Array], rng: np.random.Generator, slice_elements: int = SLICE_ELEMENTS
+) -> tuple[list[Bounded], list[Ranges]]:
+    """As `evaluate_with_bounds`, but of a large output only some slices: the first, the last and others drawn by `rng`. Which
+    elements these are comes with it; the others of a value and its bound are undefined. What feeds a reduction over all of it, or
+    anything else that needs a whole, is computed whole."""
+    evaluation = _Evaluation(graph, inputs, plan_slices(graph, slice_elements), rng)
+    return evaluation.run(), [evaluation.ranges.get(output) for output in graph.outputs]
 
 
 def _keep_freed_memory() -> None:
@@ -42,24 +60,32 @@ def _keep_freed_memory() -> None:
 
 
 class _Evaluation:
-    """One run: `whole` holds the complete values that are still needed."""
+    """One run: `whole` holds the complete values that are still needed. `rng`: draws the slices of a sample; `ranges`: of the nodes
+    that were sampled, the elements that were computed."""
 
-    def __init__(self, graph: Graph, inputs: Sequence[Array], plan: SlicePlan) -> None:
+    def __init__(
+        self, graph: Graph, inputs: Sequence[Array], plan: SlicePlan, rng: np.random.Generator | None = None
+    ) -> None:
+        check_inputs(graph, inputs)
         self.graph = graph
         self.inputs = inputs
         self.plan = plan
+        self.rng = rng
         self.whole: dict[int, Bounded] = {}
+        self.ranges: dict[int, tuple[slice, ...]] = {}
         self.readers = self._count_readers()
 
     def run(self) -> list[Bounded]:
-        for wave in self.plan.waves:
-            for region in wave.regions:
-                self._run_region(region)
-                self._release(region.nodes)
-            for i in wave.whole:
-                self.whole[i] = self._whole_step(i)
-                self._release([i])
-        return [self._complete(output) for output in self.graph.outputs]
+        _keep_freed_memory()
+        with quiet():
+            for wave in self.plan.waves:
+                for region in wave.regions:
+                    self._run_region(region)
+                    self._release(region.nodes)
+                for i in wave.whole:
+                    self.whole[i] = self._whole_step(i)
+                    self._release([i])
+            return [self._complete(output) for output in self.graph.outputs]
 
     def _count_readers(self) -> dict[int, int]:
         """How often each node is read, so that a complete value goes after its last use."""
@@ -100,10 +126,17 @@ class _Evaluation:
     def _whole_step(self, i: int) -> Bounded:
         node = self.graph.nodes[i]
         sources = tuple(self.graph.nodes[operand] for operand in node.operands)
-        operands = [self._complete(operand) for operand in node.operands]
         if node.op == "reduce":
-            return _reduce_in_blocks(node, sources[0], operands[0])
-        return bounded_step(node, sources, operands)
+            return _reduce_in_blocks(node, sources[0], partial(self._rows, node.operands[0]))
+        return bounded_step(node, sources, [self._complete(operand) for operand in node.operands])
+
+    def _rows(self, i: int, rows: tuple[slice, ...]) -> Bounded:
+        """A part of a leaf or of a complete value."""
+        node = self.graph.nodes[i]
+        if node.op in LEAVES and i not in self.whole:
+            return self._leaf(i, node, rows)
+        value, bound = self.whole[i]
+        return Bounded(value[rows], bound[rows])
 
     def _run_region(self, region: Region) -> None:
         for i in region.whole:
@@ -112,17 +145,42 @@ class _Evaluation:
             node = self.graph.nodes[i]
             value = np.empty(node.shape, oracle_dtype(node.dtype))
             self.whole[i] = Bounded(value, np.empty(node.shape, np.float64))
-        loop = _SliceLoop(self, region)
-        for first, last in region.slices():
-            loop.run(first, last)
+        slices = region.slices()
+        chosen = set(range(len(slices)))
+        needed = region
+        if self.rng is not None and len(slices) > SAMPLED_WHOLE:
+            needed = self._needed_whole(region)
+            drawn = self.rng.permutation(np.arange(1, len(slices) - 1))
+            count = SAMPLED_WHOLE - 2 + math.ceil((len(slices) - SAMPLED_WHOLE) * SAMPLED_SHARE)
+            chosen = {0, len(slices) - 1, *map(int, drawn[:count])}
+            for i in region.kept - needed.kept:
+                unit = self.graph.nodes[i].element_count // region.units
+                self.ranges[i] = tuple(slice(slices[k][0] * unit, slices[k][1] * unit) for k in sorted(chosen))
+        everything, rest = _SliceLoop(self, region), _SliceLoop(self, needed)
+        for k, (first, last) in enumerate(slices):
+            (everything if k in chosen else rest).run(first, last)
 
-    def slice_of(self, i: int, node: Node, units: int, first: int, last: int) -> Bounded:
+    def _needed_whole(self, region: Region) -> Region:
+        """What of a region has to be computed in every slice: what others read as a whole, and what that is made of."""
+        kept = {i for i in region.kept if self.graph.nodes[i].element_count % region.units}
+        inside = set(region.nodes)
+        for i, node in enumerate(self.graph.nodes):
+            sliced = self.plan.needs.get(i, ())
+            for position, operand in enumerate(node.operands):
+                if operand in region.kept and not (i in inside and sliced[position]):
+                    kept.add(operand)
+        nodes: set[int] = set()
+        waiting = list(kept)
+        while waiting:
+            i = waiting.pop()
+            if i not in nodes:
+                nodes.add(i)
+                waiting += [operand for operand in self.graph.nodes[i].operands if operand in inside]
+        return replace(region, nodes=tuple(i for i in region.nodes if i in nodes), kept=frozenset(kept))
+
+    def slice_of(self, i: int, units: int, first: int, last: int) -> Bounded:
         """A slice of a leaf or of a complete value."""
-        rows = rows_of(self.graph.nodes[i].shape, units, first, last)
-        if node.op in LEAVES and i not in self.whole:
-            return self._leaf(i, node, rows)
-        value, bound = self.whole[i]
-        return Bounded(value[rows], bound[rows])
+        return self._rows(i, rows_of(self.graph.nodes[i].shape, units, first, last))
 
 
 class _SliceLoop:
@@ -165,12 +223,12 @@ class _SliceLoop:
         values: dict[int, Bounded] = {}
         for i, (node, sources) in self._sliced(last - first).items():
             operands: list[Bounded] = []
-            for operand, source, by_slice in zip(node.operands, sources, needs[i], strict=True):
+            for operand, by_slice in zip(node.operands, needs[i], strict=True):
                 if not by_slice:
                     operands.append(evaluation.whole[operand])
                     continue
                 if operand not in values:
-                    values[operand] = evaluation.slice_of(operand, source, units, first, last)
+                    values[operand] = evaluation.slice_of(operand, units, first, last)
                 operands.append(values[operand])
             made = values[i] = bounded_step(node, sources, operands)
             if i in self.region.kept:
@@ -222,13 +280,13 @@ def bounded_step(node: Node, sources: tuple[Node, ...], operands: Sequence[Bound
 BLOCK_ELEMENTS: Final = 1 << 15
 
 
-def _reduce_in_blocks(node: Node, source: Node, operand: Bounded) -> Bounded:
+def _reduce_in_blocks(node: Node, source: Node, part_of: Callable[[tuple[slice, ...]], Bounded]) -> Bounded:
     """A reduction that cannot be sliced along its operand's first dimension, along the longest dimension that it keeps:
-    a column reduction looks at some columns at a time."""
+    a column reduction looks at some columns at a time. `part_of` gives parts of the operand."""
     dimensions = node.attributes["dimensions"]
     kept = [d for d in range(len(source.shape)) if d not in cast("tuple[int, ...]", dimensions)]
     if not kept or source.element_count <= BLOCK_ELEMENTS:
-        return bounded_step(node, (source,), [operand])
+        return bounded_step(node, (source,), [part_of(())])
     position = max(range(len(kept)), key=lambda k: source.shape[kept[k]])
     axis, extent = kept[position], source.shape[kept[position]]
     step = max(1, BLOCK_ELEMENTS * extent // source.element_count)
@@ -238,9 +296,8 @@ def _reduce_in_blocks(node: Node, source: Node, operand: Bounded) -> Bounded:
         last = min(first + step, extent)
         there = (*(slice(None),) * axis, slice(first, last))
         here = (*(slice(None),) * position, slice(first, last))
-        part = Bounded(operand.value[there], operand.bound[there])
         value[here], bound[here] = bounded_step(
-            _resized(node, position, last - first), (_resized(source, axis, last - first),), [part]
+            _resized(node, position, last - first), (_resized(source, axis, last - first),), [part_of(there)]
         )
     return Bounded(value, bound)
 
@@ -266,4 +323,4 @@ def _run_bounded_body(body: Graph, values: Sequence[Array]) -> list[Array]:
     return [np.broadcast_to(part, shape) for part in parts]
 
 
-__all__ = ["Bounded", "bounded_step", "evaluate_with_bounds", "oracle_dtype"]
+__all__ = ["Bounded", "Ranges", "bounded_step", "evaluate_sample", "evaluate_with_bounds", "oracle_dtype"]

@@ -32,6 +32,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import Any, Final
 
 FLAGS = (
     "-std=c++17",
@@ -96,13 +97,16 @@ def c_library() -> str:
     return "-".join(platform.libc_ver()) or "unknown"
 
 
+_OWN_GROUP: Final[dict[str, Any]] = {"process_group": 0} if sys.version_info >= (3, 11) else {"preexec_fn": os.setpgrp}
+"""How a compiler is started: in a group that can be killed with its children, in its caller's session (another one would have a share
+of the processors of its own, whatever its priority: sched(7), autogroup)."""
+
+
 @dataclass(frozen=True)
 class Toolchain:
-    """A compiler command that works. `niceness`: added to the child's priority, so that a job beside it keeps its
-    cores."""
+    """A compiler command that works. It has its caller's priority and session."""
 
     command: tuple[str, ...]
-    niceness: int = 19
     timeout_s: float = DEFAULT_TIMEOUT_S
 
     @cached_property
@@ -163,7 +167,6 @@ class Toolchain:
         os.replace(scratch, output)
 
     def _run(self, arguments: Sequence[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
-        nice = ["nice", "-n", str(self.niceness)] if self.niceness and shutil.which("nice") else []
         environment = {**os.environ, "LC_ALL": "C"}
         # A compiler started from a training process must not become one: the activation is not inherited.
         environment.pop("PYTHONPATH", None) if "ziglang" not in " ".join(self.command) else None
@@ -172,14 +175,14 @@ class Toolchain:
                 environment["ZIG_GLOBAL_CACHE_DIR"] = environment["ZIG_LOCAL_CACHE_DIR"] = scratch
             try:
                 process = subprocess.Popen(
-                    [*nice, *self.command, *arguments],
+                    [*self.command, *arguments],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
                     text=True,
                     errors="replace",
                     env=environment,
-                    start_new_session=True,
+                    **_OWN_GROUP,
                 )
             except OSError as error:
                 raise CompilerMissingError(f"cannot start {self.command[0]}: {error.strerror}") from error
@@ -210,11 +213,11 @@ def candidates(environment: Mapping[str, str]) -> Iterable[tuple[str, ...]]:
         yield (sys.executable, "-m", "ziglang", "c++")
 
 
-def find_toolchain(environment: Mapping[str, str] = os.environ, niceness: int = 19) -> Toolchain:
+def find_toolchain(environment: Mapping[str, str] = os.environ) -> Toolchain:
     """The first compiler that answers `--version`. Raises CompilerMissingError with what was tried."""
     tried = []
     for command in candidates(environment):
-        toolchain = Toolchain(command, niceness)
+        toolchain = Toolchain(command)
         try:
             if toolchain.version != "unknown":
                 return toolchain

@@ -32,8 +32,10 @@ def clean_environment() -> dict[str, str]:
 class CompileClient:
     """Requests in, answers to callbacks (on this client's thread). A dead service fails what waits and is started anew, twice."""
 
-    def __init__(self, cache: pathlib.Path, cache_bytes: int, log: pathlib.Path, tell: Callable[[str], None]) -> None:
-        self._cache, self._cache_bytes, self._log, self._tell = cache, cache_bytes, log, tell
+    def __init__(
+        self, cache: pathlib.Path, cache_bytes: int, nice: int, log: pathlib.Path, tell: Callable[[str], None]
+    ) -> None:
+        self._cache, self._cache_bytes, self._nice, self._log, self._tell = cache, cache_bytes, nice, log, tell
         self._lock = threading.Lock()
         self._waiting: dict[int, tuple[dict[str, Any], Callable[[Answer], None]]] = {}
         self._next_id = 0
@@ -100,13 +102,13 @@ class CompileClient:
                     [
                         *(sys.executable, "-m", "stitchfleet.plugin.service", "--fd", str(theirs.fileno())),
                         *("--cache", str(self._cache), "--cache-bytes", str(self._cache_bytes)),
+                        *("--nice", str(self._nice)),
                     ],
                     pass_fds=[theirs.fileno()],
                     env=clean_environment(),
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
-                    start_new_session=True,
                 )
         finally:
             theirs.close()

@@ -115,7 +115,6 @@ class Records:
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
-                    start_new_session=True,
                 )
         except OSError as error:
             self.event("shipper", f"the shipper cannot be started: {error}")

@@ -56,7 +56,10 @@ class Settings:
     compile_seconds: float = field(
         default=600.0, metadata={"help": "longest wait for kernels before going on without the rest"}
     )
-    compile_jobs: int = field(default=1, metadata={"help": "compilers at work at once, at low priority"})
+    compile_nice: int = field(
+        default=19,
+        metadata={"help": "priority of the compiler beside the job: 19 takes what the job leaves, 0 a full share"},
+    )
     disable_clusters: tuple[str, ...] = field(
         default=(), metadata={"help": "comma-separated names or beginnings of names of clusters to leave alone"}
     )

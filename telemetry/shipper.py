@@ -164,6 +164,9 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--database", required=True, metavar="URL", help="SQLAlchemy URL, or an SQLite file")
     parser.add_argument("--follow", type=int, metavar="PID", help="go on until this process has ended")
     arguments = parser.parse_args(words)
+    # Ctrl-C is for the job. No session of its own: Linux gives each one a share of the processors, whatever its priority.
+    with contextlib.suppress(OSError):
+        os.setpgid(0, 0)
     with contextlib.suppress(OSError):
         os.nice(19)
     if not arguments.folder.is_dir():

@@ -39,7 +39,7 @@ class Built:
 
 @lru_cache(maxsize=1)
 def toolchain() -> Toolchain:
-    return find_toolchain(niceness=0)
+    return find_toolchain()
 
 
 @lru_cache(maxsize=1)

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stitchfleet.compiler.graph import Array, Graph
-from stitchfleet.compiler.judge import REGIMES, Regime, random_inputs
-from stitchfleet.compiler.oracle import Bounded, evaluate_with_bounds
+from stitchfleet.compiler.judge import REGIMES, Regime, judge_by, random_inputs
+from stitchfleet.compiler.oracle import Bounded, evaluate_sample, evaluate_with_bounds
 from stitchfleet.compiler.slices import LEAVES, Cut, cut_of, plan_slices, rows_of
 
 from .library import Maker, cross_entropy, layer_norm_gradient, softmax
@@ -41,6 +41,41 @@ def test_slices_change_nothing(graph: Graph, regime: Regime, slice_elements: int
     sliced = evaluate_with_bounds(graph, inputs, slice_elements)
     for one, other in zip(whole, sliced, strict=True):
         assert alike(one, other)
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@given(graphs(max_ops=40), st.sampled_from([1, 7, 64]), st.integers(0, 2**32))
+def test_a_sample_is_a_part_of_the_whole(graph: Graph, slice_elements: int, seed: int) -> None:
+    inputs = random_inputs(graph, np.random.default_rng(seed), Regime.NORMAL)
+    whole = evaluate_with_bounds(graph, inputs, slice_elements)
+    sample, ranges = evaluate_sample(graph, inputs, np.random.default_rng(seed), slice_elements)
+    for one, other, parts in zip(whole, sample, ranges, strict=True):
+        for part in parts or [slice(None)]:
+            a, b = (Bounded(x.value.reshape(-1)[part], x.bound.reshape(-1)[part]) for x in (one, other))
+            assert alike(a, b)
+
+
+def test_of_a_large_output_a_sample_is_computed_and_judged() -> None:
+    """Its first and its last rows are in it; what a reduction over all of it needs is computed whole."""
+    m = Maker("sampled")
+    x = m.parameter(400, 64)
+    y = m.op("exp", x)
+    graph = m.done(m.op("negate", y), m.reduce(y, 0))
+    inputs = random_inputs(graph, np.random.default_rng(0), Regime.NORMAL)
+    sample, (ranges, all_of_it) = evaluate_sample(graph, inputs, np.random.default_rng(0), 256)
+    assert all_of_it is None
+    assert ranges is not None
+    assert ranges[0].start == 0
+    assert ranges[-1].stop == 400 * 64
+    assert 8 * 256 <= sum(part.stop - part.start for part in ranges) <= 400 * 64 / 5
+    right = [-np.exp(inputs[0]), np.exp(inputs[0]).sum(0)]
+    verdict = judge_by(graph, sample, right, None, [ranges, None])
+    assert verdict.ok
+    assert verdict.decided == 1.0
+    right[0][399, 3] *= 1.01
+    worst = judge_by(graph, sample, right, None, [ranges, None]).outputs[0].worst
+    assert worst is not None
+    assert worst.index == (399, 3)
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))

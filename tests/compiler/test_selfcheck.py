@@ -6,16 +6,18 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from stitchfleet.compiler import pipeline
+from stitchfleet.compiler import pipeline, selfcheck
 from stitchfleet.compiler.cache import KernelCache
 from stitchfleet.compiler.checkers import Check, CheckerDiedError, checkers
 from stitchfleet.compiler.graph import Graph
 from stitchfleet.compiler.judge import Regime
 from stitchfleet.compiler.kernel import CheckReport
+from stitchfleet.compiler.oracle import evaluate_sample
 from stitchfleet.compiler.pipeline import Request, compile_graphs
 from stitchfleet.compiler.selfcheck import CheckFailedError, CheckOptions, disjoint_pairs
 
@@ -36,6 +38,9 @@ from .native import toolchain
 SMALL = CheckOptions(skip=False, processes=1)
 LARGE = replace(SMALL, large_elements=0)
 """As graphs above the limit are checked: normal inputs, and mixed ones whose rows each take another regime."""
+HUGE = replace(LARGE, huge_elements=0)
+"""As those above the second limit: valid and mixed inputs, and the oracle looks at a sample of the slices."""
+SIZES = {"small": SMALL, "large": LARGE, "huge": HUGE}
 
 
 def first_of(text: str, old: str, new: str) -> str:
@@ -119,22 +124,27 @@ def outcome_of(
 ) -> pipeline.CompileOutcome:
     render = pipeline.render
     monkeypatch.setattr(pipeline, "render", lambda loops, symbol: mutate(render(loops, symbol)))
+    if options is HUGE:  # slices of these small graphs
+        monkeypatch.setattr(selfcheck, "evaluate_sample", partial(evaluate_sample, slice_elements=256))
     (outcome,) = compile_graphs([Request(graph.name, graph)], KernelCache(folder / "kernels"), toolchain(), options)
     return outcome
 
 
-@pytest.mark.parametrize("size", ["small", "large"])
+@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutants_are_found(name: str, size: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make, mutate = MUTANTS[name]
-    outcome = outcome_of(make(), mutate, SMALL if size == "small" else LARGE, tmp_path, monkeypatch)
+    outcome = outcome_of(make(), mutate, SIZES[size], tmp_path, monkeypatch)
     assert outcome.entry is None, "the mutant passed"
     assert "self-check of" in (outcome.failure or ""), outcome.failure
 
 
+@pytest.mark.parametrize("size", ["large", "huge"])
 @pytest.mark.parametrize("name", MUTANTS)
-def test_what_the_mutants_are_made_of_is_right(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    outcome = outcome_of(MUTANTS[name][0](), lambda text: text, LARGE, tmp_path, monkeypatch)
+def test_what_the_mutants_are_made_of_is_right(
+    name: str, size: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcome = outcome_of(MUTANTS[name][0](), lambda text: text, SIZES[size], tmp_path, monkeypatch)
     assert outcome.entry is not None, outcome.failure
 
 

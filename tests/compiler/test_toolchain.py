@@ -45,7 +45,7 @@ def test_a_failing_compiler_is_one_line_and_keeps_its_last_words(tmp_path: Path)
     source = tmp_path / "wrong.cc"
     source.write_text("int main() { return nonsense; }\n")
     with pytest.raises(CompilerFailedError) as caught:
-        find_toolchain(niceness=0).build(source, tmp_path / "out.so")
+        find_toolchain().build(source, tmp_path / "out.so")
     assert "nonsense" in str(caught.value)
     assert "\n" not in str(caught.value)
     assert "nonsense" in caught.value.details
@@ -53,7 +53,7 @@ def test_a_failing_compiler_is_one_line_and_keeps_its_last_words(tmp_path: Path)
 
 
 def test_a_hanging_compiler_is_killed_with_its_children(tmp_path: Path) -> None:
-    slow = Toolchain((str(script(tmp_path / "slow", "sleep 60 & sleep 60\n")),), niceness=0, timeout_s=0.3)
+    slow = Toolchain((str(script(tmp_path / "slow", "sleep 60 & sleep 60\n")),), timeout_s=0.3)
     begun = time.monotonic()
     with pytest.raises(CompilerFailedError, match="did not end within"):
         slow.build(tmp_path / "x.cc", tmp_path / "x.so")
@@ -61,7 +61,7 @@ def test_a_hanging_compiler_is_killed_with_its_children(tmp_path: Path) -> None:
 
 
 def test_identity_names_compiler_flags_cpu_and_c_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = find_toolchain(niceness=0)
+    found = find_toolchain()
     assert found.version in found.identity
     assert "-march=native" in found.identity
     assert "glibc" in found.identity or "unknown" in found.identity
@@ -85,6 +85,6 @@ def test_names_of_vector_functions_are_read_from_the_binary(tmp_path: Path) -> N
         'extern "C" __attribute__((visibility("default"))) void f(float* x) '
         "{ for (int i = 0; i < 1024; ++i) x[i] = expf(x[i]); }\n"
     )
-    find_toolchain(niceness=0).build(source, tmp_path / "v.so")
+    find_toolchain().build(source, tmp_path / "v.so")
     assert any(name.endswith("v_expf") for name in vector_symbols(tmp_path / "v.so"))
     assert vector_functions(("no_such_function",)) == frozenset()
