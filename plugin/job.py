@@ -81,6 +81,7 @@ class Job:
         self._unsettled: set[str] = set()
         """Clusters whose shapes never settle."""
         self._closing = False
+        self._ticked = 0.0
         self._traces_ended = 0
         self._traces_served = 0
         """Of the traced steps that have ended, those whose requests the compile service has been handed."""
@@ -336,7 +337,10 @@ class Job:
         assert self.kernels is not None
         if request is not None:
             self.kernels.forward(request)
-            return
+            # Where shapes change, requests may come without end: what else there is to do does not wait for the last of them.
+            if time.monotonic() - self._ticked < TICK_MS / 1e3:
+                return
+        self._ticked = time.monotonic()
         if self.settings.mode == "auto" and any(program.phase is Phase.WARM_UP for program in self.programs):
             self.client.prepare()  # while TensorFlow traces the first step
         self.kernels.look_at_mismatches()

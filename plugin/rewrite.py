@@ -40,6 +40,25 @@ def decompose_compositions(graph: Any) -> bool:
     return bool(fused)
 
 
+def drop_reserve_spaces(graph: Any) -> int:
+    """Gives gradients of batch normalization on the CPU, which read no `reserve_space_3`, another operand in its place. Changes
+    `graph`; how many it were.
+
+    The forward operator's last output is scratch of cuDNN's. Elsewhere it holds nothing, in a shape of its own in each
+    implementation (scalar, or empty under oneDNN and XLA), so that a kernel's could not be compared with TensorFlow's.
+    """
+    forward = {node.name for node in graph.node if node.op == "FusedBatchNormV3"}
+    dropped = 0
+    for node in graph.node:
+        if node.op != "FusedBatchNormGradV3" or "GPU" in node.device or len(node.input) < 6:
+            continue
+        name, _, output = node.input[5].partition(":")
+        if name in forward and output == "5":
+            node.input[5] = node.input[3]  # reserve_space_1, of the same dtype
+            dropped += 1
+    return dropped
+
+
 def free_constants(graph: Any) -> int:
     """Hands the control inputs of constants on to their consumers, so that a constant stands between nobody. Changes `graph`.
 

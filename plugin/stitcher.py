@@ -127,6 +127,7 @@ class Stitcher:
             if self._definitions is None:
                 self._definitions = OpDefinitions()
         rewrite.decompose_compositions(graph)
+        rewrite.drop_reserve_spaces(graph)
         random_streams.own_streams(graph)
         rewrite.free_constants(graph)
         loop_invariants.free_invariants(graph)

@@ -192,6 +192,7 @@ class Plugin:
         if not self.active or any(node.op in rewrite.OUR_OPS for node in graph.node):
             return None
         rewrite.decompose_compositions(graph)
+        rewrite.drop_reserve_spaces(graph)
         rewrite.free_constants(graph)
         self.freed_invariants += loop_invariants.free_invariants(graph)
         self.hoisted_reads += loop_reads.hoist_reads(graph)

@@ -21,7 +21,7 @@ kind = name.removeprefix("legacy.")
 tf.keras.utils.set_random_seed(5)
 layers = [tf.keras.layers.Dense(48, activation="relu"), tf.keras.layers.Dense(33), tf.keras.layers.Dense(1)]
 if with_embedding:
-    layers.insert(0, tf.keras.layers.Embedding(50, 8))
+    layers.insert(0, tf.keras.layers.Embedding(50, 8, input_length=12))
     layers.insert(1, tf.keras.layers.Flatten())
 model = tf.keras.Sequential(layers)
 optimizer = getattr(module, kind)(0.01, **extra.get(kind, {}))
