@@ -7,7 +7,13 @@ the same reason (xla/service/instruction_fusion.cc).
 
 A result of a cluster is *copyable* when it is an element-wise function of what the cluster takes and of its results that are not
 copyable, and when only other clusters read it. All copyable results of a cluster go together, for each reader whether or not it
-pays: a reader must lose more tensors than it takes instead. Same operators on the same values: the same bits.
+pays: a reader must lose more tensors than it takes instead.
+
+A library function has no one result: a loop's vector form, its tail and another kernel's loop may differ in the last bit. That is
+no more than rounding, unless the reader asks which of two values is larger, or whether they are equal: the gradient of a maximum
+compares each element with the largest, which the forward cluster has found among its own. So where a copy computes a library
+function, the reader may put what comes of it to continuous use only. What is rounded once (IEEE 754; kernels are compiled without
+contraction) has the same bits everywhere and may be copied for any use.
 """
 
 from __future__ import annotations
@@ -20,6 +26,23 @@ from .tf_ops import ELEMENT_WISE
 MOST_COPIES = 16
 """Operators copied for one result: GELU's longest chain has five, Keras' swish and softplus fewer."""
 _RENAMES = frozenset(("Reshape", "ExpandDims", "Squeeze"))
+_MOVES = _RENAMES | frozenset(
+    "Identity Transpose BroadcastTo Tile Pad Slice StridedSlice ConcatV2 Pack Unpack Split SplitV".split()
+)
+_LIBRARY = frozenset(
+    "Exp Expm1 Log Log1p Rsqrt Sin Cos Tan Tanh Sigmoid Erf Erfc Sinh Cosh Asinh Acosh Atanh Atan Asin Acos Elu Selu Softplus "
+    "Softsign Pow Atan2 Xdivy Xlogy Xlog1py RsqrtGrad EluGrad SeluGrad SoftplusGrad SoftsignGrad".split()
+)
+"""What is not, or not certainly, rounded once."""
+_CONTINUOUS = (
+    _MOVES
+    | _LIBRARY - {"EluGrad", "SeluGrad", "Atan2"}
+    | frozenset(
+        "Abs Neg Sqrt Reciprocal Inv Square Relu Relu6 LeakyRelu Add AddV2 Sub Mul Div RealDiv DivNoNan MulNoNan Maximum Minimum "
+        "SquaredDifference ClipByValue AddN TanhGrad SigmoidGrad SqrtGrad InvGrad ReciprocalGrad BiasAdd BiasAddGrad Sum Mean "
+        "Max Min L2Loss".split()
+    )
+)
 
 
 def find_copies(graph: PlacedGraph, groups: Sequence[Collection[int]]) -> list[frozenset[int]]:
@@ -38,7 +61,10 @@ def find_copies(graph: PlacedGraph, groups: Sequence[Collection[int]]) -> list[f
             continue  # nothing would be left for the group to do
         for reader in sorted({r for port in chains for r in wanted[port] if r is not None}):
             mine = [port for port in chains if reader in wanted[port]]
-            members = frozenset().union(*(chains[port] for port in mine))
+            members = frozenset[int]().union(*(chains[port] for port in mine))
+            if not _is_put_to_continuous_use(graph, members, groups[reader]):
+                mine = [port for port in mine if not _inexact(graph, chains[port])]
+                members = frozenset[int]().union(*(chains[port] for port in mine))
             taken = {p for i in members for p in graph.nodes[i].inputs if p.node not in members}
             taken = {p for p in taken if not is_small_const(graph, p.node) and not _is_bias(graph, p, members)}
             had = {p for i in groups[reader] for p in graph.nodes[i].inputs if p.node not in groups[reader]}
@@ -82,6 +108,32 @@ def _chain(graph: PlacedGraph, group: Collection[int], port: Port, there: frozen
         found.add(i)
         waiting += [source.node for source in graph.nodes[i].inputs if source.node in group and source not in there]
     return frozenset(found)
+
+
+def _inexact(graph: PlacedGraph, members: Collection[int]) -> set[int]:
+    return {i for i in members if graph.nodes[i].op in _LIBRARY}
+
+
+def _is_put_to_continuous_use(graph: PlacedGraph, members: Collection[int], reader: Collection[int]) -> bool:
+    """Whether all that a reader makes of copied library functions is continuous in them, and none of it is a copy that it hands out
+    as it is."""
+    waiting = [(i, True) for i in _inexact(graph, members)]  # a node, and whether it is a copied value, moved at most
+    seen = set(waiting)
+    while waiting:
+        i, is_copy = waiting.pop()
+        for consumer, _ in graph.consumers[i]:
+            if consumer not in members and consumer not in reader:
+                if is_copy and i not in members:
+                    return False
+                continue
+            op = graph.nodes[consumer].op
+            if op not in _CONTINUOUS:
+                return False
+            after = (consumer, consumer in members or (is_copy and op in _MOVES))
+            if after not in seen:
+                seen.add(after)
+                waiting.append(after)
+    return True
 
 
 def _is_cheap(graph: PlacedGraph, index: int) -> bool:

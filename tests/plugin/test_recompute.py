@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stitchfleet.plugin import recompute
 from stitchfleet.plugin.clusters import Cluster, find_clusters
 
 from .conftest import Plugin
@@ -69,6 +70,29 @@ def test_gelus_gradient_computes_again_what_gelu_would_have_to_write(plugin: Plu
     assert len(forward.results) == 1
     assert backward.op_counts["Erf"] == 1
     assert not set(forward.results) & set(backward.arguments)
+
+
+def peaked(x: Any) -> Any:
+    import tensorflow as tf
+
+    t = tf.tanh(x)
+    return t * tf.exp(t * 0.5) * tf.sin(x) - tf.reduce_max(t, axis=-1, keepdims=True)
+
+
+@pytest.mark.parametrize("careless", [False, True])
+def test_what_is_compared_with_the_largest_is_not_computed_again(
+    plugin: Plugin, careless: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """tanh in another loop may differ in the last bit: then no element equals the maximum, and its gradient would be lost."""
+    if careless:  # to see that such copies would be made
+        monkeypatch.setattr(recompute, "_is_put_to_continuous_use", lambda *_: True)
+    expected, actual = run(plugin, network(peaked))
+    np.testing.assert_array_equal(actual, expected)
+    assert plugin.graph is not None
+    compared = [cluster for cluster in plugin.clusters if cluster.op_counts.get("Equal")]
+    assert compared
+    copies = {plugin.graph.nodes[i].op for cluster in compared for i in copied(cluster)}
+    assert ("Tanh" in copies) is careless
 
 
 def test_what_hangs_on_a_sum_is_handed_over(plugin: Plugin) -> None:
