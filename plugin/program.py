@@ -106,6 +106,8 @@ class Program:
         self.phase_steps = 0
         self.phase_start_ns = time.perf_counter_ns()
         self.first_step_ns: int | None = None
+        self.stitched_from_step: int | None = None
+        """The number of its first step in the stitched phase."""
         self.stitched_after_seconds: float | None = None
         """From the end of the first step (which is TensorFlow's own tracing) to the first stitched one."""
         self.durations: dict[Phase, Durations] = {phase: Durations() for phase in Phase}
@@ -177,7 +179,8 @@ class Program:
         self.phase_start_ns = time.perf_counter_ns()
         if reason:
             self.reason = reason
-        if phase is Phase.STITCHED and self.stitched_after_seconds is None and self.first_step_ns is not None:
+        if phase is Phase.STITCHED and self.stitched_from_step is None and self.first_step_ns is not None:
+            self.stitched_from_step = self.steps
             self.stitched_after_seconds = (self.phase_start_ns - self.first_step_ns) / 1e9
 
     @property

@@ -108,6 +108,7 @@ def _program_facts(job: Job, program: Program, step_graph: str | None) -> dict[s
         "steps": program.steps,
         "steps_plain": program.steps_by_arm[Arm.PLAIN],
         "steps_stitched": program.steps_by_arm[Arm.STITCHED],
+        "stitched_from_step": program.stitched_from_step,
         "stitched_after_seconds": program.stitched_after_seconds,
         "clusters": program.cluster_count,
         "step_graph": step_graph,

@@ -44,7 +44,9 @@ def relative_difference(a: list[float], b: list[float]) -> float:
 def test_a_job_is_stitched_and_its_losses_agree(run_job: RunJob, run_plain: RunJob) -> None:
     job = run_job("loop.py", STEPS, WARM, environment=QUICK)
     assert job.code == 0, job.err
-    assert main_program(job)["phase"] == "stitched", job.err
+    program = main_program(job)
+    assert program["phase"] == "stitched", job.err
+    assert f"stitched from step {program['stitched_from_step']} on" in job.err
     assert states(job) == {"stitched"}
     calls = job.summary["calls"]
     assert calls["stitched"] > 500
