@@ -174,7 +174,7 @@ def test_the_compile_service_killed_leaves_the_job_running(
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as job:
         killed = 0
         while job.poll() is None:
-            for pid in service_processes(str(cache)):
+            for pid in service_processes(job.pid):
                 os.kill(pid, signal.SIGKILL)
                 killed += 1
             time.sleep(0.02)
@@ -184,16 +184,24 @@ def test_the_compile_service_killed_leaves_the_job_running(
     assert json.loads(out.strip().splitlines()[-1]) == run_plain("loop.py", "500").result
 
 
-def service_processes(cache: str) -> list[int]:
-    found = []
+def service_processes(job: int) -> list[int]:
+    """The compile services that a job has started; another test's job may share the cache."""
+    parents, services = {}, []
     for folder in pathlib.Path("/proc").glob("[0-9]*"):
         try:
             words = (folder / "cmdline").read_bytes().split(b"\0")
+            parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
         except OSError:
             continue
-        if b"stitchfleet.plugin.service" in words and cache.encode() in words:
-            found.append(int(folder.name))
-    return found
+        if b"stitchfleet.plugin.service" in words:
+            services.append(int(folder.name))
+
+    def is_below(pid: int) -> bool:
+        while pid and pid != job:
+            pid = parents.get(pid, 0)
+        return pid == job
+
+    return [pid for pid in services if is_below(pid)]
 
 
 def test_a_script_that_raises_keeps_its_traceback_and_exit_code(run_job: RunJob) -> None:
