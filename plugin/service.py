@@ -9,7 +9,7 @@ compiler's crash ever happens inside the training process.
 
 Lines of JSON over one socket, answers in any order. A request seen before is answered from the cache on disk without importing
 TensorFlow (3 s); new ones are lowered, compiled several to a translation unit, and run in a child of this process against the
-float64 oracle before anybody may load them. The process works at the lowest priority and ends with its trainer.
+float64 oracle before anybody may load them. The process works at a low priority and ends with its trainer.
 """
 
 from __future__ import annotations
@@ -269,7 +269,7 @@ def main() -> int:
     parser.add_argument("--fd", type=int, required=True, help="the socket's file descriptor")
     parser.add_argument("--cache", type=pathlib.Path, required=True)
     parser.add_argument("--cache-bytes", type=int, default=2 << 30)
-    parser.add_argument("--nice", type=int, default=19, help="added to this process's priority (nice(2))")
+    parser.add_argument("--nice", type=int, default=10, help="added to this process's priority (nice(2))")
     arguments = parser.parse_args()
     die_with_parent()
     step_back(arguments.nice)
