@@ -162,13 +162,8 @@ class _Evaluation:
 
     def _needed_whole(self, region: Region) -> Region:
         """What of a region has to be computed in every slice: what others read as a whole, and what that is made of."""
-        kept = {i for i in region.kept if self.graph.nodes[i].element_count % region.units}
         inside = set(region.nodes)
-        for i, node in enumerate(self.graph.nodes):
-            sliced = self.plan.needs.get(i, ())
-            for position, operand in enumerate(node.operands):
-                if operand in region.kept and not (i in inside and sliced[position]):
-                    kept.add(operand)
+        kept = region.handed_on.union(i for i in region.kept if self.graph.nodes[i].element_count % region.units)
         nodes: set[int] = set()
         waiting = list(kept)
         while waiting:
@@ -176,7 +171,7 @@ class _Evaluation:
             if i not in nodes:
                 nodes.add(i)
                 waiting += [operand for operand in self.graph.nodes[i].operands if operand in inside]
-        return replace(region, nodes=tuple(i for i in region.nodes if i in nodes), kept=frozenset(kept))
+        return replace(region, nodes=tuple(i for i in region.nodes if i in nodes), kept=kept)
 
     def slice_of(self, i: int, units: int, first: int, last: int) -> Bounded:
         """A slice of a leaf or of a complete value."""

@@ -43,12 +43,13 @@ LEAVES: Final = frozenset({"parameter", "constant", "iota"})
 
 @dataclass(frozen=True)
 class Region:
-    """Sliced nodes in topological order. `kept`: those that somebody outside reads, so that their slices are put
-    together. `units`: how many there are; `step`: units of a slice. `whole`: leaves that the region reads as a
-    whole."""
+    """Sliced nodes in topological order. `kept`: those whose slices are put together, as they are outputs or somebody
+    outside reads them (`handed_on`). `units`: how many there are; `step`: units of a slice. `whole`: leaves that the
+    region reads as a whole."""
 
     nodes: tuple[int, ...]
     kept: frozenset[int]
+    handed_on: frozenset[int]
     units: int
     step: int
     whole: frozenset[int] = frozenset()
@@ -256,7 +257,8 @@ def plan_slices(graph: Graph, slice_elements: int = SLICE_ELEMENTS) -> SlicePlan
         for i in coarse:
             del needs[i]
     home = {i: number for number, nodes in enumerate(regions) for i in nodes}
-    kept = _kept(graph, needs, home)
+    handed_on = _handed_on(graph, needs, home)
+    kept = handed_on.union(output for output in graph.outputs if output in needs)
     waves: list[Wave] = []
     for number in range(-1, max(wave, default=-1) + 1):
         built = []
@@ -269,7 +271,14 @@ def plan_slices(graph: Graph, slice_elements: int = SLICE_ELEMENTS) -> SlicePlan
                     if not sliced and graph.nodes[operand].op in LEAVES
                 }
                 built.append(
-                    Region(tuple(nodes), kept & frozenset(nodes), found_units.units, found_units.step, frozenset(whole))
+                    Region(
+                        tuple(nodes),
+                        kept.intersection(nodes),
+                        handed_on.intersection(nodes),
+                        found_units.units,
+                        found_units.step,
+                        frozenset(whole),
+                    )
                 )
         single = (i for i, node in enumerate(graph.nodes) if i not in needs and node.op not in LEAVES)
         waves.append(Wave(tuple(built), tuple(i for i in single if wave[i] == number)))
@@ -304,9 +313,9 @@ def _connected(graph: Graph, needs: Mapping[int, Need], wave: Sequence[int]) -> 
     return list(found.values())
 
 
-def _kept(graph: Graph, needs: Mapping[int, Need], home: Mapping[int, int]) -> frozenset[int]:
-    """Sliced nodes that are needed outside their region's slices."""
-    found = {output for output in graph.outputs if output in needs}
+def _handed_on(graph: Graph, needs: Mapping[int, Need], home: Mapping[int, int]) -> frozenset[int]:
+    """Sliced nodes that others read outside their region's slices."""
+    found: set[int] = set()
     for i, node in enumerate(graph.nodes):
         for position, operand in enumerate(node.operands):
             inside = i in needs and needs[i].sliced[position] and home[i] == home.get(operand)

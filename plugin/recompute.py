@@ -18,7 +18,7 @@ contraction) has the same bits everywhere and may be copied for any use.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from .placed_graph import PlacedGraph, Port, is_small_const
 from .tf_ops import ELEMENT_WISE
@@ -61,10 +61,9 @@ def find_copies(graph: PlacedGraph, groups: Sequence[Collection[int]]) -> list[f
             continue  # nothing would be left for the group to do
         for reader in sorted({r for port in chains for r in wanted[port] if r is not None}):
             mine = [port for port in chains if reader in wanted[port]]
-            members = frozenset[int]().union(*(chains[port] for port in mine))
-            if not _is_put_to_continuous_use(graph, members, groups[reader]):
+            if not _is_put_to_continuous_use(graph, _members(chains, mine), groups[reader]):
                 mine = [port for port in mine if not _inexact(graph, chains[port])]
-                members = frozenset[int]().union(*(chains[port] for port in mine))
+            members = _members(chains, mine)
             taken = {p for i in members for p in graph.nodes[i].inputs if p.node not in members}
             taken = {p for p in taken if not is_small_const(graph, p.node) and not _is_bias(graph, p, members)}
             had = {p for i in groups[reader] for p in graph.nodes[i].inputs if p.node not in groups[reader]}
@@ -108,6 +107,10 @@ def _chain(graph: PlacedGraph, group: Collection[int], port: Port, there: frozen
         found.add(i)
         waiting += [source.node for source in graph.nodes[i].inputs if source.node in group and source not in there]
     return frozenset(found)
+
+
+def _members(chains: Mapping[Port, frozenset[int]], ports: Iterable[Port]) -> frozenset[int]:
+    return frozenset[int]().union(*(chains[port] for port in ports))
 
 
 def _inexact(graph: PlacedGraph, members: Collection[int]) -> set[int]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from .bodies import DT_RESOURCE
 from .clusters import Cluster
+from .control_flow import topological_order
 from .placed_graph import PlacedGraph, Port
 from .tf_ops import MAX_CONST_BYTES
 
@@ -99,7 +100,8 @@ def free_constants(graph: Any) -> int:
 
 
 def apply_clusters(graph: PlacedGraph, clusters: list[Cluster], preserve: Collection[str] = ()) -> Any:
-    """A new GraphDef with one Stitch op for each cluster. The given graph is not changed.
+    """A new GraphDef with one Stitch op for each cluster. The given graph is not changed. Raises ValueError where the new one would
+    have a cycle, a cluster not being convex.
 
     preserve: names that TensorFlow looks for afterwards (a function's control outputs, a session's targets). A member with such a
     name is there for its effect (an assign, a variable's read, a random operator), and nobody asks for its result: a NoOp behind
@@ -162,6 +164,7 @@ def apply_clusters(graph: PlacedGraph, clusters: list[Cluster], preserve: Collec
         if cluster.handles:
             stitch.attr["variable_args"].list.i.extend(cluster.handles)
             stitch.attr["written_args"].list.i.extend(cluster.written)
+    topological_order(PlacedGraph(rewritten))
     return rewritten
 
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import base64
-import contextlib
 import ctypes
 import hashlib
 import json
@@ -40,6 +39,7 @@ from stitchfleet.compiler.cache import KernelCache
 from stitchfleet.compiler.graph import Graph
 from stitchfleet.compiler.hlo_import import UnsupportedHloError, import_hlo_proto
 from stitchfleet.compiler.kernel import KernelError, KernelMetadata
+from stitchfleet.telemetry.background import step_back
 
 from . import bundle, lowering
 from .lowering import Argument, LoweringError
@@ -253,17 +253,6 @@ def die_with_parent() -> None:
         pass
 
 
-def step_back(nice: int) -> None:
-    """Takes this process out of the job's way. It gets a process group of its own, as Ctrl-C is for the job, and no session of its
-    own: Linux shares processors among sessions first and looks at priorities within one (sched(7), autogroup), so that in another
-    session the lowest priority would still take half of the job's processors."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with contextlib.suppress(OSError):
-        os.setpgid(0, 0)
-    with contextlib.suppress(OSError):
-        os.nice(nice)
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m stitchfleet.plugin.service", description=__doc__)
     parser.add_argument("--fd", type=int, required=True, help="the socket's file descriptor")
@@ -272,6 +261,7 @@ def main() -> int:
     parser.add_argument("--nice", type=int, default=10, help="added to this process's priority (nice(2))")
     arguments = parser.parse_args()
     die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the job
     step_back(arguments.nice)
     with socket.socket(fileno=arguments.fd) as connection:
         start = time.monotonic()

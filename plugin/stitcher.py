@@ -10,10 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import control_flow, loop_invariants, loop_reads, nested_calls, random_streams, rewrite, switch
+from . import nested_calls, random_streams, rewrite, switch
 from .clusters import Cluster, ClusterPlan, find_clusters
 from .containment import contained, say
 from .placed_graph import OpDefinitions, PlacedGraph
+from .preparation import prepare
 from .program import Program
 from .settings import Settings
 from .step_graph import StepGraph, make_step_graph
@@ -126,12 +127,7 @@ class Stitcher:
         with self._lock:
             if self._definitions is None:
                 self._definitions = OpDefinitions()
-        rewrite.decompose_compositions(graph)
-        rewrite.drop_reserve_spaces(graph)
-        random_streams.own_streams(graph)
-        rewrite.free_constants(graph)
-        loop_invariants.free_invariants(graph)
-        loop_reads.hoist_reads(graph)
+        prepare(graph)
         placed = PlacedGraph(graph)
         fetched = preserve
         if program.kind == "function" or function:
@@ -164,13 +160,7 @@ class Stitcher:
             program.note_nested_plan(function, plan, len(clusters))
         else:
             program.note_plan(plan, len(clusters), frozenset(self.excluded_ops | self.excluded_clusters.keys()))
-        if not clusters:
-            return None
-        rewritten = rewrite.apply_clusters(placed, clusters, preserve)
-        control_flow.topological_order(
-            PlacedGraph(rewritten)
-        )  # raises, and the graph stays as it is, were a cluster not convex
-        return rewritten
+        return rewrite.apply_clusters(placed, clusters, preserve) if clusters else None
 
     def _reason_to_leave_out(self, name: str) -> str | None:
         if any(name.startswith(beginning) for beginning in self.settings.disable_clusters):

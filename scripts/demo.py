@@ -38,8 +38,7 @@ LOSS_TOLERANCE = 1e-3
 def stitched_from(summary: pathlib.Path) -> int | None:
     """The first step of a job's stitched phase; None where it had none."""
     found = json.loads(summary.read_text())
-    steps = [program["stitched_from_step"] for program in found["programs"] if program["name"] == found["main"]]
-    return steps[0] if steps else None
+    return next((p["stitched_from_step"] for p in found["programs"] if p["name"] == found["main"]), None)
 
 
 def compare_losses(plain: pathlib.Path, stitched: pathlib.Path, first_stitched: int | None) -> None:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import pathlib
 import sys
 import time
@@ -25,6 +24,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from .background import step_back
 from .spool import OPEN, SEALED, SHIPPING, Lock, segments
 
 if TYPE_CHECKING:
@@ -164,11 +164,7 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--database", required=True, metavar="URL", help="SQLAlchemy URL, or an SQLite file")
     parser.add_argument("--follow", type=int, metavar="PID", help="go on until this process has ended")
     arguments = parser.parse_args(words)
-    # Ctrl-C is for the job. No session of its own: Linux gives each one a share of the processors, whatever its priority.
-    with contextlib.suppress(OSError):
-        os.setpgid(0, 0)
-    with contextlib.suppress(OSError):
-        os.nice(19)
+    step_back(19)
     if not arguments.folder.is_dir():
         print(f"shipper: {arguments.folder} is no folder", file=sys.stderr)
         return 2

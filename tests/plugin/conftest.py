@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 
-from stitchfleet.plugin import control_flow, loop_invariants, loop_reads, rewrite
+from stitchfleet.plugin import control_flow, rewrite
 from stitchfleet.plugin.clusters import Cluster, find_clusters
 from stitchfleet.plugin.native_library import NativeLibrary, build_library, find_tensorflow, library_path
 from stitchfleet.plugin.placed_graph import OpDefinitions, PlacedGraph
+from stitchfleet.plugin.preparation import prepare
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCRIPTS = pathlib.Path(__file__).parent / "scripts"
@@ -191,11 +192,9 @@ class Plugin:
         graph.ParseFromString(data)
         if not self.active or any(node.op in rewrite.OUR_OPS for node in graph.node):
             return None
-        rewrite.decompose_compositions(graph)
-        rewrite.drop_reserve_spaces(graph)
-        rewrite.free_constants(graph)
-        self.freed_invariants += loop_invariants.free_invariants(graph)
-        self.hoisted_reads += loop_reads.hoist_reads(graph)
+        prepared = prepare(graph)
+        self.freed_invariants += prepared.freed_invariants
+        self.hoisted_reads += prepared.hoisted_reads
         placed = PlacedGraph(graph)
         plan = find_clusters(placed, self.definitions, set(preserve), remote=True)
         liveness = control_flow.analyse(placed)
@@ -204,7 +203,6 @@ class Plugin:
         self.stitched += len(plan.clusters)
         self.graph, self.clusters = placed, plan.clusters
         rewritten = rewrite.apply_clusters(placed, plan.clusters, preserve)
-        control_flow.topological_order(PlacedGraph(rewritten))
         self.names = [node.name for node in rewritten.node]
         return (
             bytes(rewritten.SerializeToString())
@@ -219,6 +217,7 @@ class Plugin:
         found = []
         for active in (False, True):
             self.active, self.hoisted_reads, self.freed_invariants = active, 0, 0
+            self.clusters, self.graph = [], None
             traced = tf.function(step)
             found.append([tf.nest.map_structure(lambda value: value.numpy(), traced()) for _ in range(times)])
         self.active = False

@@ -53,7 +53,7 @@ WHOLE = {"jobs": 1, "job_ends": 1, "iteration_blocks": 1, "arm_blocks": 6, "clus
 @pytest.fixture(autouse=True)
 def priority(monkeypatch: pytest.MonkeyPatch) -> None:
     """The command lowers its process's priority for good: here that would be the test runner's."""
-    monkeypatch.setattr(shipper.os, "nice", lambda increment: increment)
+    monkeypatch.setattr(shipper, "step_back", lambda nice: None)
 
 
 @pytest.fixture
