@@ -70,11 +70,25 @@ class Cluster:
         )
 
 
+@dataclass(frozen=True)
+class Loop:
+    """A while loop that became one op (loops.py). frame: the loop's own name. members: the names of all of its nodes. vanished: of
+    those for which no kernel runs any more."""
+
+    name: str
+    frame: str
+    members: frozenset[str]
+    vanished: frozenset[str]
+
+
 @dataclass
 class ClusterPlan:
     """The clusters of one graph and what stayed out: reason -> operator -> count, and the reason of each node by its name."""
 
     clusters: list[Cluster] = field(default_factory=list)
+    loops: list[Loop] = field(default_factory=list)
+    staying_loops: dict[str, str] = field(default_factory=dict)
+    """By a loop's name why its operators stay in TensorFlow's executor."""
     left_out: dict[str, collections.Counter[str]] = field(default_factory=dict)
     left_out_nodes: dict[str, str] = field(default_factory=dict)
     """Every node that is in no cluster; `left_out` counts those among them that compute something."""
@@ -86,6 +100,12 @@ class ClusterPlan:
         self.left_out_nodes[node.name] = reason
         if node.op not in UNCOUNTED:
             self.left_out.setdefault(reason, collections.Counter())[node.op] += 1
+
+    def take_in(self, node: GraphNode) -> None:
+        """Takes `leave_out` back."""
+        reason = self.left_out_nodes.pop(node.name)
+        if node.op not in UNCOUNTED:
+            self.left_out[reason] -= collections.Counter([node.op])
 
 
 def find_clusters(

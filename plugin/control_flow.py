@@ -6,7 +6,8 @@ one of its inputs is: its other members' values would be missing without an erro
 predicate. The predicate is computed as XLA's deadness analysis does (tensorflow/compiler/jit/deadness_analysis.cc), in brief:
 
     Switch(value, p)       true output: alive(value) and p; false output: alive(value) and not p
-    Merge(a, b)            alive(a) or alive(b); where the two differ in one Switch only, what they share
+    Merge(a, b)            alive(a) or alive(b); where the two differ in one Switch only, what they share (what it waits for may be
+                           dead: a Merge waits for it and lives)
     Merge of a loop        alive once for each iteration of its frame: one symbol a frame
     any other node         alive when all its inputs and control inputs are
 
@@ -27,15 +28,36 @@ ALWAYS: Predicate = frozenset()
 
 @dataclass(frozen=True)
 class Liveness:
-    """frame[i]: the loop frame of node i ("" outside loops); predicate[i]: when it runs; order: all nodes, producers first."""
+    """frame[i]: the loop frame of node i ("" outside loops); predicate[i]: when it runs; order: all nodes, producers first;
+    entered: when a frame's loop runs at all."""
 
     frame: list[str]
     predicate: list[Predicate]
     order: list[int]
+    entered: dict[str, Predicate]
 
     def key(self, node: int) -> tuple[str, Predicate]:
         """Nodes may share a cluster only when their keys are equal."""
         return self.frame[node], self.predicate[node]
+
+    def when(self, node: int) -> Predicate:
+        """The node's predicate without the loops that end before it: what leaves a loop is there when the loop runs at all.
+
+        For clusters they are told apart, so that no loop waits for another one.
+        """
+        found: set[Conjunct] = set()
+        waiting = list(self.predicate[node])
+        seen: set[Conjunct] = set()
+        while waiting:
+            conjunct = waiting.pop()
+            if conjunct in seen:
+                continue
+            seen.add(conjunct)
+            if conjunct[0] == "exit":
+                waiting += self.entered[str(conjunct[1])]
+            else:
+                found.add(conjunct)
+        return frozenset(found)
 
 
 def analyse(graph: PlacedGraph) -> Liveness:
@@ -44,6 +66,7 @@ def analyse(graph: PlacedGraph) -> Liveness:
     frame = [""] * len(graph.nodes)
     parents: dict[str, str] = {"": ""}
     predicate: list[Predicate] = [ALWAYS] * len(graph.nodes)
+    entered: dict[str, Predicate] = {}
     merges: dict[int, int] = {}
     for i in order:
         node = graph.nodes[i]
@@ -58,12 +81,14 @@ def analyse(graph: PlacedGraph) -> Liveness:
         if loop_header:
             predicate[i] = frozenset([("iteration", frame[i])])
         elif node.op in ("Merge", "RefMerge"):
-            predicate[i] = _merged(inputs, merges.setdefault(i, len(merges))) | _all(predicate[c] for c in node.control)
+            predicate[i] = _merged(inputs, merges.setdefault(i, len(merges)))
         elif node.op in ("Exit", "RefExit"):
             predicate[i] = frozenset([("exit", frame[sources[0]])]) if sources else ALWAYS
         else:
             predicate[i] = _all(inputs) | _all(_alive(graph, c, 0, predicate, control=True) for c in node.control)
-    return Liveness(frame, predicate, order)
+        if node.op in ("Enter", "RefEnter"):
+            entered[frame[i]] = entered.get(frame[i], ALWAYS) | predicate[i]
+    return Liveness(frame, predicate, order, entered)
 
 
 def _alive(graph: PlacedGraph, node: int, output: int, predicate: list[Predicate], control: bool = False) -> Predicate:

@@ -15,7 +15,7 @@ from typing import Any
 
 from . import step_graph
 from .step_picture import KindTimes, draw, microseconds
-from .summary import steps_line
+from .summary import loop_lines, steps_line
 
 FORMAT = 1
 TIMES_NOTE = (
@@ -51,13 +51,14 @@ class Kind:
 
 @dataclass(frozen=True)
 class JobStory:
-    """What a summary says. kinds: those that save most first; stayed_out: reason -> operator -> count."""
+    """What a summary says. kinds: those that save most first; stayed_out: reason -> operator -> count; loops: a line each."""
 
     run_id: str
     versions: str
     program: dict[str, Any]
     kinds: tuple[Kind, ...]
     stayed_out: dict[str, dict[str, int]]
+    loops: tuple[str, ...]
     reverts: tuple[str, ...]
     graph_path: pathlib.Path | None
 
@@ -110,6 +111,7 @@ def read_story(path: pathlib.Path) -> JobStory:
             program,
             tuple(kinds),
             summary["stayed_out"],
+            tuple(loop_lines(summary)),
             tuple(summary["reverts"]),
             _graph_path(path, program.get("step_graph")),
         )
@@ -197,7 +199,7 @@ def head_lines(story: JobStory) -> list[str]:
     lines.append(
         f"the operators of its {instances} clusters: {before / 1e3:.2f} ms by TensorFlow, {after / 1e3:.2f} ms by kernels"
     )
-    return lines
+    return [*lines, *story.loops]
 
 
 def reasons(story: JobStory) -> list[tuple[str, int, str]]:

@@ -91,6 +91,7 @@ class Job:
         if native is not None:
             native.set_rewrite(self.stitcher.offered)
             self.stitcher.mark_of_offered = native.arm_mark
+            self.stitcher.refusal_of_operator = native.refusal_of_operator
             self._start_worker()
         self.is_forked_child = False
         """A child has none of our threads: its steps are not looked at."""

@@ -16,27 +16,14 @@ NextIteration waits for; what read the Exit still waits for the loop's end.
 from __future__ import annotations
 
 import collections
-from dataclasses import dataclass, field
 from typing import Any
 
 from .control_flow import Liveness, analyse
-from .placed_graph import PlacedGraph, Port
+from .loop_variables import LoopVariable, variable_of
+from .placed_graph import PlacedGraph
 
 _SMALL = (3, 9, 10)
 """DataType numbers of int32, int64 and bool: counters, of which there is one in most loops."""
-
-
-@dataclass
-class _Variable:
-    """One variable of a loop, by the numbers of its nodes. `passed`: the Identities between Switch and NextIteration."""
-
-    enter: int
-    merge: int
-    switch: int
-    next: int
-    passed: list[int] = field(default_factory=list)
-    exits: list[int] = field(default_factory=list)
-    unchanged: bool = False
 
 
 def free_invariants(graph: Any) -> int:
@@ -47,7 +34,7 @@ def free_invariants(graph: Any) -> int:
         if not any(node.op == "Enter" and node.attr["frame_name"].s.decode() not in done for node in graph.node):
             return freed
         placed = PlacedGraph(graph)
-        frames: dict[str, list[_Variable]] = collections.defaultdict(list)
+        frames: dict[str, list[LoopVariable]] = collections.defaultdict(list)
         for node in placed.nodes:
             if node.op == "Enter":
                 frames[node.proto.attr["frame_name"].s.decode()].extend(_variables_of(placed, node.index))
@@ -59,32 +46,19 @@ def free_invariants(graph: Any) -> int:
         freed += _Frame(graph, placed, variables).free()
 
 
-def _some_change(variables: list[_Variable]) -> bool:
+def _some_change(variables: list[LoopVariable]) -> bool:
     return len({variable.unchanged for variable in variables}) == 2
 
 
-def _variables_of(graph: PlacedGraph, enter: int) -> list[_Variable]:
-    """The loop variable that begins at an Enter, if it is spelled as TensorFlow's lowering does; else none."""
-    merges = {consumer for consumer, _ in graph.consumers[enter] if graph.nodes[consumer].op == "Merge"}
-    if len(merges) != 1 or len(graph.consumers[enter]) != 1:
+def _variables_of(graph: PlacedGraph, enter: int) -> list[LoopVariable]:
+    found = variable_of(graph, enter)
+    if found is None:
         return []
-    (merge,) = merges
-    loops = [port.node for port in graph.nodes[merge].inputs if graph.nodes[port.node].op == "NextIteration"]
-    switches = [c for c, _ in graph.consumers[merge] if graph.nodes[c].op == "Switch"]
-    switches = [c for c in switches if graph.nodes[graph.nodes[c].inputs[1].node].op == "LoopCond"]
-    if len(loops) != 1 or len(switches) != 1 or len(graph.nodes[merge].inputs) != 2:
-        return []
-    found = _Variable(enter, merge, switches[0], loops[0])
-    found.exits = [c for c, output in graph.consumers[found.switch] if output == 0]
-    port = graph.nodes[found.next].inputs[0]
-    while graph.nodes[port.node].op == "Identity":
-        found.passed.append(port.node)
-        port = graph.nodes[port.node].inputs[0]
-    found.unchanged = port == Port(found.switch, 1) and _may_go(graph, found)
+    found.unchanged = found.unchanged and _may_go(graph, found)
     return [found]
 
 
-def _may_go(graph: PlacedGraph, variable: _Variable) -> bool:
+def _may_go(graph: PlacedGraph, variable: LoopVariable) -> bool:
     """Whether nothing but what is rewritten here looks at the variable's own nodes."""
     merge, switch, back = variable.merge, variable.switch, variable.next
     if graph.control_consumers[back]:
@@ -103,7 +77,7 @@ def _may_go(graph: PlacedGraph, variable: _Variable) -> bool:
 class _Frame:
     """One loop frame whose `unchanged` variables are freed. `other`: a variable that stays, to wait for in their place."""
 
-    def __init__(self, graph: Any, placed: PlacedGraph, variables: list[_Variable]) -> None:
+    def __init__(self, graph: Any, placed: PlacedGraph, variables: list[LoopVariable]) -> None:
         self.graph, self.placed = graph, placed
         kept = [variable for variable in variables if not variable.unchanged]
         self.other = min(kept, key=lambda v: placed.nodes[v.switch].proto.attr["T"].type not in _SMALL)

@@ -28,7 +28,15 @@ if TYPE_CHECKING:  # `stitchfleet run` must be able to start a job where there i
     import numpy.typing as npt
 
 SOURCES = pathlib.Path(__file__).parent / "native"
-UNITS = ("compare.cc", "registry.cc", "graph_optimizer.cc", "stitch_op.cc", "random_stream.cc", "arm_mark.cc")
+UNITS = (
+    "compare.cc",
+    "registry.cc",
+    "graph_optimizer.cc",
+    "stitch_op.cc",
+    "loop_op.cc",
+    "random_stream.cc",
+    "arm_mark.cc",
+)
 BUILD_SECONDS = 600
 
 Rewrite = Callable[[bytes, list[str]], bytes | None]
@@ -53,6 +61,7 @@ class TensorFlowBuild:
             "-D_GLIBCXX_USE_CXX11_ABI=1",
             "--std=c++17",
             "-DEIGEN_MAX_ALIGN_BYTES=64",
+            "-DNDEBUG",  # as the wheels are built: without it some of TensorFlow's classes have another layout (gtl::EdgeSet)
         ]
 
     @property
@@ -246,6 +255,7 @@ class NativeLibrary:
         c.stitchfleet_mismatch_tensor.restype = ctypes.c_void_p
         c.stitchfleet_begin_step.argtypes = [ctypes.c_int64, ctypes.c_int, ctypes.c_int]
         c.stitchfleet_arm_mark.restype = ctypes.c_char_p
+        c.stitchfleet_try_operator.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t]
         c.stitchfleet_allow.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_double]
         c.stitchfleet_enable_cluster.argtypes = [ctypes.c_char_p, ctypes.c_int]
         c.stitchfleet_cluster_statistics.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
@@ -281,6 +291,12 @@ class NativeLibrary:
         """Within `rewrite`: the mark of the nested function whose body is offered (nested_calls.py), "" for any other graph."""
         found: bytes = self._c.stitchfleet_arm_mark()
         return found.decode()
+
+    def refusal_of_operator(self, node: bytes) -> str:
+        """Why TensorFlow cannot make the operator of a serialized NodeDef on a CPU; "" where it can."""
+        error = ctypes.create_string_buffer(512)
+        refused = self._c.stitchfleet_try_operator(node, len(node), error, len(error))
+        return (error.value.decode(errors="replace") or "no reason given") if refused else ""
 
     def next_request(self, timeout_ms: int) -> dict[str, object] | None:
         pointer = self._c.stitchfleet_next_request(timeout_ms)

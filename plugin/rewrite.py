@@ -15,7 +15,9 @@ from .tf_ops import MAX_CONST_BYTES
 STITCH_OP = "StitchfleetStitch"
 UPDATE_OP = "StitchfleetUpdate"
 """The same with variables: it reads those whose handles it takes, and may write them."""
-OUR_OPS = frozenset((STITCH_OP, UPDATE_OP))
+LOOP_OP = "StitchfleetLoop"
+"""A while loop whose operators it runs (loops.py)."""
+OUR_OPS = frozenset((STITCH_OP, UPDATE_OP, LOOP_OP))
 
 
 def decompose_compositions(graph: Any) -> bool:

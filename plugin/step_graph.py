@@ -116,8 +116,13 @@ def make_step_graph(graph: PlacedGraph, plan: ClusterPlan, clusters: Sequence[Cl
         cluster_at[cluster.members[0]] = cluster
         for i in cluster.members:
             home[i] = cluster.members[0]
-    reason = {i: plan.left_out_nodes[graph.nodes[i].name] for i in set(home) - cluster_at.keys()}
-    seen = {i for i in set(home) if i in cluster_at or graph.nodes[i].op not in UNCOUNTED}
+    gone = frozenset[str]().union(*(loop.vanished for loop in plan.loops))
+    reason = {
+        i: plan.left_out_nodes[graph.nodes[i].name]
+        for i in set(home) - cluster_at.keys()
+        if graph.nodes[i].name not in gone
+    }
+    seen = {i for i in cluster_at.keys() | reason.keys() if i in cluster_at or graph.nodes[i].op not in UNCOUNTED}
     major = {i for i in seen if i in cluster_at or reason[i] == PRODUCT}
     edges = {
         (home[port.node], home[node.index])

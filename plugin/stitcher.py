@@ -13,6 +13,7 @@ from typing import Any
 from . import nested_calls, random_streams, rewrite, switch
 from .clusters import Cluster, ClusterPlan, find_clusters
 from .containment import contained, say
+from .loops import note_loops, stitch_loops
 from .placed_graph import OpDefinitions, PlacedGraph
 from .preparation import prepare
 from .program import Program
@@ -70,6 +71,8 @@ class Stitcher:
         """True: the stitched arm gets no Stitch ops (a self-test of the switch)."""
         self.mark_of_offered: Callable[[], str] = lambda: ""
         """The mark of the graph that is being offered on this thread (nested_calls.py); "" for one without."""
+        self.refusal_of_operator: Callable[[bytes], str] = lambda node: ""
+        """Why TensorFlow cannot make the operator of a serialized NodeDef; "" where it can."""
         self._programs: dict[str, Program] = {}
         """By name: those whose calls have been marked."""
         self._lock = threading.Lock()
@@ -155,12 +158,32 @@ class Stitcher:
             for name in {cluster.name for cluster in clusters}:
                 scopes = [cluster.scope for cluster in clusters if cluster.name == name]
                 self.clusters[name].instances, self.clusters[name].scopes = len(scopes), scopes
+        rewritten = None
+        if clusters:
+            rewritten = self._with_loops(rewrite.apply_clusters(placed, clusters, preserve), preserve, plan, placed)
         plan.step = _step_graph(placed, plan, clusters)
         if function:
             program.note_nested_plan(function, plan, len(clusters))
         else:
             program.note_plan(plan, len(clusters), frozenset(self.excluded_ops | self.excluded_clusters.keys()))
-        return rewrite.apply_clusters(placed, clusters, preserve) if clusters else None
+        return rewritten
+
+    def _with_loops(self, graph: Any, preserve: set[str], plan: ClusterPlan, placed: PlacedGraph) -> Any:
+        """The stitched graph with its loops as one operator each. A failure costs the loops, not the stitching."""
+        assert self._definitions is not None
+        try:
+            found = stitch_loops(
+                graph,
+                self._definitions,
+                self.refusal_of_operator,
+                preserve,
+                lambda name: self._reason_to_leave_out(name) is not None,
+            )
+            note_loops(plan, placed, found)
+            return found.graph
+        except Exception as error:
+            say(f"loops stay in TensorFlow's executor: {type(error).__name__}: {error}")
+            return graph
 
     def _reason_to_leave_out(self, name: str) -> str | None:
         if any(name.startswith(beginning) for beginning in self.settings.disable_clusters):

@@ -57,6 +57,7 @@ def _write_step_graphs(job: Job) -> dict[str, str]:
 def make_summary(job: Job, steps: Mapping[str, str]) -> dict[str, Any]:
     """The whole document; times in milliseconds, memory in bytes. steps: program -> the file of its step graph."""
     main = job.main_program
+    plans = [plan for program in job.programs for plan in program.plans]
     return {
         "format": FORMAT,
         "run_id": job.run_id,
@@ -74,6 +75,17 @@ def make_summary(job: Job, steps: Mapping[str, str]) -> dict[str, Any]:
         ],
         "clusters": list(cluster_facts(job)),
         "stayed_out": stayed_out(job),
+        "loops": [
+            {
+                "name": loop.name,
+                "loop": loop.frame,
+                "nodes": len(loop.members),
+                "left": len(loop.members - loop.vanished),
+            }
+            for plan in plans
+            for loop in plan.loops
+        ],
+        "loops_that_stay": {loop: reason for plan in plans for loop, reason in plan.staying_loops.items()},
         "calls": _calls(job),
         "reverts": job.kernels.reverts if job.kernels else [],
         "bundles": [str(folder) for folder in job.kernels.bundles] if job.kernels else [],
@@ -237,6 +249,22 @@ def steps_line(program: Mapping[str, Any]) -> str:
     return line + (f" ({program['reason']})" if program["reason"] else "")
 
 
+def loop_lines(summary: Mapping[str, Any]) -> list[str]:
+    """What became of the job's while loops; nothing where it has none."""
+    lines = []
+    loops = summary.get("loops", [])
+    if loops:
+        before, after = (sum(loop[key] for loop in loops) for key in ("nodes", "left"))
+        lines.append(
+            f"loops: {len(loops)} run as one operator each, an iteration of {after} kernel calls instead of {before} nodes"
+        )
+    lines += [
+        f"loop {name} stays in TensorFlow's executor: {reason}"
+        for name, reason in summary.get("loops_that_stay", {}).items()
+    ]
+    return lines
+
+
 def describe(summary: dict[str, Any]) -> list[str]:
     """A summary as lines of text."""
     lines = ["", f"stitchfleet: what happened in run {summary['run_id'][:12]}"]
@@ -276,6 +304,7 @@ def describe(summary: dict[str, Any]) -> list[str]:
             )
         if len(ordered) > 12:
             lines.append(f"    and {len(ordered) - 12} more kinds (in the summary file)")
+    lines += [f"  {line}" for line in loop_lines(summary)]
     lines += [f"  reverted: {line}" for line in summary["reverts"]]
     if summary["records"]["lost"]:
         lines.append(f"  {summary['records']['lost']} records were lost")

@@ -108,10 +108,13 @@ class Members:
     def _note(self, before: bytes, after: bytes, clusters: dict[str, str], reasons: dict[str, str]) -> None:
         from tensorflow.core.framework import graph_pb2
 
+        from stitchfleet.plugin.loops import operators_left
+
         given: Any = graph_pb2.GraphDef.FromString(before)
         made: Any = graph_pb2.GraphDef.FromString(after)
         # an assign within an update leaves a NoOp of its name behind
-        kept = {node.name for node in made.node if node.op != "NoOp"} | {n.name for n in given.node if n.op == "NoOp"}
+        names = {node.name for node in made.node if node.op == "NoOp"} - {n.name for n in given.node if n.op == "NoOp"}
+        kept = operators_left(made.node) - names
         for node in given.node:
             fact: dict[str, Any] = {"op": node.op, "stitched": node.name not in kept}
             if fact["stitched"]:

@@ -16,6 +16,7 @@ import pytest
 
 from stitchfleet.plugin import control_flow, rewrite
 from stitchfleet.plugin.clusters import Cluster, find_clusters
+from stitchfleet.plugin.loops import Loop, stitch_loops
 from stitchfleet.plugin.native_library import NativeLibrary, build_library, find_tensorflow, library_path
 from stitchfleet.plugin.placed_graph import OpDefinitions, PlacedGraph
 from stitchfleet.plugin.preparation import prepare
@@ -181,6 +182,8 @@ class Plugin:
         """Of the nodes of the last graph that was rewritten."""
         self.graph: PlacedGraph | None = None
         self.clusters: list[Cluster] = []
+        self.loops: list[Loop] = []
+        self.staying_loops: dict[str, str] = {}
         self.definitions = OpDefinitions()
         library.register()
         library.set_rewrite(self.offered)
@@ -203,6 +206,10 @@ class Plugin:
         self.stitched += len(plan.clusters)
         self.graph, self.clusters = placed, plan.clusters
         rewritten = rewrite.apply_clusters(placed, plan.clusters, preserve)
+        stitched = stitch_loops(rewritten, self.definitions, self.library.refusal_of_operator, preserve)
+        rewritten = stitched.graph
+        self.loops += stitched.loops
+        self.staying_loops.update(stitched.stay)
         self.names = [node.name for node in rewritten.node]
         return (
             bytes(rewritten.SerializeToString())
@@ -217,7 +224,7 @@ class Plugin:
         found = []
         for active in (False, True):
             self.active, self.hoisted_reads, self.freed_invariants = active, 0, 0
-            self.clusters, self.graph = [], None
+            self.clusters, self.graph, self.loops, self.staying_loops = [], None, [], {}
             traced = tf.function(step)
             found.append([tf.nest.map_structure(lambda value: value.numpy(), traced()) for _ in range(times)])
         self.active = False

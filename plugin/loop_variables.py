@@ -1,0 +1,46 @@
+"""The variables of a while loop, as TensorFlow's lowering spells them in a graph (lower_while_op.cc in its core/common_runtime):
+
+value -> Enter -> Merge -> Switch -> (output 1) the body ... -> NextIteration -> Merge
+                                  -> (output 0) Exit -> what follows the loop
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .placed_graph import PlacedGraph, Port
+
+
+@dataclass
+class LoopVariable:
+    """One variable of a loop, by the numbers of its nodes. `passed`: the Identities between Switch and NextIteration. `exits`: who
+    reads the Switch's first output."""
+
+    enter: int
+    merge: int
+    switch: int
+    next: int
+    passed: list[int] = field(default_factory=list)
+    exits: list[int] = field(default_factory=list)
+    unchanged: bool = False
+
+
+def variable_of(graph: PlacedGraph, enter: int) -> LoopVariable | None:
+    """The loop variable that begins at an Enter; None where it is spelled otherwise."""
+    merges = {consumer for consumer, _ in graph.consumers[enter] if graph.nodes[consumer].op == "Merge"}
+    if len(merges) != 1 or len(graph.consumers[enter]) != 1:
+        return None
+    (merge,) = merges
+    loops = [port.node for port in graph.nodes[merge].inputs if graph.nodes[port.node].op == "NextIteration"]
+    switches = [c for c, _ in graph.consumers[merge] if graph.nodes[c].op == "Switch"]
+    switches = [c for c in switches if graph.nodes[graph.nodes[c].inputs[1].node].op == "LoopCond"]
+    if len(loops) != 1 or len(switches) != 1 or len(graph.nodes[merge].inputs) != 2:
+        return None
+    found = LoopVariable(enter, merge, switches[0], loops[0])
+    found.exits = [c for c, output in graph.consumers[found.switch] if output == 0]
+    port = graph.nodes[found.next].inputs[0]
+    while graph.nodes[port.node].op == "Identity":
+        found.passed.append(port.node)
+        port = graph.nodes[port.node].inputs[0]
+    found.unchanged = port == Port(found.switch, 1)
+    return found

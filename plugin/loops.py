@@ -1,0 +1,376 @@
+"""While loops as one operator each: a frame of TensorFlow's control flow becomes a StitchfleetLoop (native/loop_op.cc).
+
+The executor runs a loop node by node, and of the nodes that a recurrent network's iteration takes most are control flow: of the 63
+of DIEN's evolution layer nine compute something. The Loop op has those nine as a list. What they are stays as it is, Stitch ops with
+their guard among them; what goes is
+
+    Enter, Merge, Switch, Exit, NextIteration, LoopCond    of the loop's own variables: places in a table
+    Identity, NoOp, and the order that control edges ask   other names for a place, and the list's order
+    Const                                                  made once
+
+A loop qualifies when it can be run one operator after the other by one thread with the same outcome: spelled as TensorFlow's lowering
+does (loop_variables.py), all on one CPU, without operators that wait for others (queues, sends, collectives, functions) or that have
+an effect which is not known here. Loops are taken from the innermost outwards; a loop of which one inside stays, stays too.
+"""
+
+from __future__ import annotations
+
+import collections
+import hashlib
+import re
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from .clusters import ClusterPlan, Loop
+from .control_flow import Liveness, analyse, topological_order
+from .loop_variables import LoopVariable, variable_of
+from .placed_graph import OpDefinitions, PlacedGraph, Port
+from .rewrite import LOOP_OP, OUR_OPS
+
+_EFFECTS = (
+    *("ReadVariableOp", "Assign", "ResourceGather", "ResourceScatter", "ResourceApply", "ResourceStridedSlice"),
+    *(
+        "TensorArray",
+        "RandomUniform",
+        "RandomStandardNormal",
+        "TruncatedNormal",
+        "StatefulUniform",
+        "StatefulStandardNormal",
+    ),
+    *("Assert", "PrintV2", "Stitchfleet"),
+)
+"""How the names of operators with effects begin that may be run one after the other by one thread: none waits for another."""
+_FRAME_OPS = frozenset(("Enter", "Exit", "NextIteration", "LoopCond"))
+_ENDS = frozenset(("_Send", "_Recv", "_HostSend", "_HostRecv", "_Arg", "_Retval", "Placeholder"))
+_DONE_BY_THE_LOOP = frozenset(("Placeholder", "Const", "Switch", "Merge"))
+"""Of a program's operators those for which the Loop op calls no kernel."""
+_REFERENCES = 100
+"""DataType numbers of references to variables (TensorFlow 1) begin behind it."""
+
+
+@dataclass(frozen=True)
+class StitchedLoops:
+    """A graph, its loops that became one op each, and by a frame's name why others stay."""
+
+    graph: Any
+    loops: list[Loop]
+    stay: dict[str, str]
+
+
+@dataclass
+class _Frame:
+    """What qualifies, by the numbers of nodes. condition, body: in an order in which they may run."""
+
+    variables: list[LoopVariable]
+    constants: list[int]
+    condition_port: Port
+    condition: list[int] = field(default_factory=list)
+    body: list[int] = field(default_factory=list)
+    device: str = ""
+
+
+class _UnfitError(Exception):
+    """Why a loop stays as it is."""
+
+
+def stitch_loops(
+    graph: Any,
+    definitions: OpDefinitions,
+    refusal: Callable[[bytes], str],
+    preserve: Collection[str] = (),
+    is_excluded: Callable[[str], bool] = lambda name: False,
+) -> StitchedLoops:
+    """Makes a Loop op of each loop that holds a stitch op and qualifies. The given GraphDef is not changed.
+
+    refusal: why TensorFlow cannot make the operator of a serialized NodeDef, "" where it can. preserve: names that TensorFlow looks
+    for afterwards. is_excluded: whether a loop of a name ("loop_" and its hash) shall stay as it is.
+    """
+    loops: list[Loop] = []
+    stay: dict[str, str] = {}
+    while any(node.op == "Enter" for node in graph.node):
+        placed = PlacedGraph(graph)
+        live = analyse(placed)
+        frames: dict[str, list[int]] = collections.defaultdict(list)
+        for node in placed.nodes:
+            if live.frame[node.index]:
+                frames[live.frame[node.index]].append(node.index)
+        todo = [name for name in frames if name not in stay]
+        if not todo:
+            break
+        for name in todo:
+            try:
+                frame = _read(placed, live, definitions, frames[name])
+                loop, changed = _replace(placed, frame, frames[name], name, preserve)
+                if is_excluded(loop.name.rpartition("/")[2]):
+                    raise _UnfitError("switched off by name")
+                reason = refusal(bytes(changed.node[-1].SerializeToString()))
+                if reason:
+                    raise _UnfitError(reason)
+            except _UnfitError as error:
+                stay[name] = str(error)
+                continue
+            loops.append(loop)
+            graph = changed
+            stay.clear()  # what stayed may have done so because of this one
+            break
+    return StitchedLoops(graph, loops, stay)
+
+
+def note_loops(plan: ClusterPlan, graph: PlacedGraph, found: StitchedLoops) -> None:
+    """Enters into the plan of a placed graph what its loops became: what a Loop op does itself has not stayed in TensorFlow."""
+    plan.loops, plan.staying_loops = found.loops, found.stay
+    for loop in found.loops:
+        for name in loop.vanished & plan.left_out_nodes.keys():
+            plan.take_in(graph.nodes[graph.by_name[name]])
+
+
+def operators_left(nodes: Iterable[Any]) -> frozenset[str]:
+    """The names of the operators that run for NodeDefs of a rewritten graph, those in Loop ops' programs instead of these."""
+    from tensorflow.core.framework import graph_pb2
+
+    found: set[str] = set()
+    for node in nodes:
+        if node.op == LOOP_OP:
+            program: Any = graph_pb2.GraphDef.FromString(node.attr["program"].s)
+            found |= operators_left(n for n in program.node if n.op not in _DONE_BY_THE_LOOP)
+        else:
+            found.add(node.name)
+    return frozenset(found)
+
+
+def _read(graph: PlacedGraph, live: Liveness, definitions: OpDefinitions, members: list[int]) -> _Frame:
+    """Raises _UnfitError."""
+    ops = collections.defaultdict(list)
+    for i in members:
+        ops[graph.nodes[i].op].append(i)
+    if not OUR_OPS.intersection(ops):
+        raise _UnfitError("nothing in it is stitched")
+    if any(graph.nodes[c].op == "Enter" for i in members if graph.nodes[i].op != "Exit" for c, _ in graph.consumers[i]):
+        raise _UnfitError("a loop inside stays")
+    if len(ops["LoopCond"]) != 1:
+        raise _UnfitError("it has no condition of its own")
+    constants = [i for i in ops["Enter"] if graph.nodes[i].proto.attr["is_constant"].b]
+    variables = []
+    for i in ops["Enter"]:
+        if i not in constants:
+            variable = variable_of(graph, i)
+            if variable is None:
+                raise _UnfitError(f"its variable {graph.nodes[i].name} is spelled in an unknown way")
+            variables.append(variable)
+    if not variables:
+        raise _UnfitError("it has no variables")
+    (loop_condition,) = ops["LoopCond"]
+    frame = _Frame(variables, constants, graph.nodes[loop_condition].inputs[0])
+    _check_variables(graph, live, frame, ops, loop_condition)
+    own = {loop_condition, *constants, *ops["Exit"]}
+    own.update(i for v in variables for i in (v.enter, v.merge, v.switch, v.next))
+    inside = set(members)
+    for i in members:
+        if i not in own:
+            _check_operator(graph, definitions, i, inside)
+    devices = {graph.nodes[i].proto.device for i in members if i not in own} - {""}
+    if len(devices) > 1 or any("CPU" not in device for device in devices):
+        raise _UnfitError("it runs on several devices, or not on the CPU")
+    frame.device = next(iter(devices), "")
+    switches = {v.switch for v in variables}
+    in_body: set[int] = set()
+    for i in live.order:
+        if i in inside and i not in own:
+            read = {port.node for port in graph.nodes[i].inputs}
+            if read & switches or in_body.intersection(read.union(graph.nodes[i].control)):
+                in_body.add(i)
+                frame.body.append(i)
+            else:
+                frame.condition.append(i)
+    if frame.condition_port.node in in_body:
+        raise _UnfitError("its condition is computed in its body")
+    return frame
+
+
+def _check_variables(
+    graph: PlacedGraph, live: Liveness, frame: _Frame, ops: dict[str, list[int]], loop_condition: int
+) -> None:
+    variables = frame.variables
+    enters = [*frame.constants, *(v.enter for v in variables)]
+    outside = live.when(enters[0])
+    if any(live.when(i) != outside for i in enters):
+        raise _UnfitError("what enters it is not alive together")
+    if {v.next for v in variables} != set(ops["NextIteration"]) or {i for v in variables for i in v.exits} != set(
+        ops["Exit"]
+    ):
+        raise _UnfitError("it has an exit or a next iteration of no variable")
+    condition = Port(loop_condition, 0)
+    iteration = ("iteration", live.frame[loop_condition])
+    alive = outside | {iteration, ("branch", (condition.node, condition.index, True))}
+    if not live.when(loop_condition) <= outside | {iteration}:
+        raise _UnfitError("its condition may be dead")
+    for v in variables:
+        if graph.nodes[v.switch].inputs[1] != condition:
+            raise _UnfitError("it has several conditions")
+        if not live.when(v.next) <= alive:
+            raise _UnfitError("a variable's next value may be dead")
+        if any(output for _, output in graph.consumers[v.merge]):
+            raise _UnfitError("it asks which operand a variable's Merge took")
+        if graph.nodes[v.enter].proto.attr["T"].type > _REFERENCES:
+            raise _UnfitError("it has a reference to a variable")
+        for i in (v.merge, v.switch, v.next, *v.exits):
+            if graph.nodes[i].op not in ("Merge", "Switch", "NextIteration", "Exit"):
+                raise _UnfitError(f"{graph.nodes[i].op} reads what leaves it")
+    if any(
+        c != graph.nodes[loop_condition].index and graph.nodes[c].op != "Switch"
+        for c, _ in graph.consumers[loop_condition]
+    ):
+        raise _UnfitError("others than its variables read its condition")
+
+
+def _check_operator(graph: PlacedGraph, definitions: OpDefinitions, i: int, inside: set[int]) -> None:
+    node = graph.nodes[i]
+    if node.op in _FRAME_OPS or node.op in _ENDS or definitions.find(node.op) is None:
+        raise _UnfitError(f"{node.op} in it")
+    if definitions.is_stateful(node.op) and not node.op.startswith(_EFFECTS):
+        raise _UnfitError(f"{node.op}, which has an effect, in it")
+    if any(attr.HasField("func") or attr.list.func for attr in node.proto.attr.values()):
+        raise _UnfitError(f"{node.op}, which calls a function, in it")
+    types = [dtype for _, _, dtype in (*definitions.inputs(node.proto), *definitions.outputs(node.proto))]
+    if any(dtype > _REFERENCES for dtype in types):
+        raise _UnfitError("it has a reference to a variable")
+    if any(port.node not in inside for port in node.inputs) or any(source not in inside for source in node.control):
+        raise _UnfitError("it reads from outside without entering")
+
+
+def _replace(
+    graph: PlacedGraph, frame: _Frame, members: list[int], name: str, preserve: Collection[str]
+) -> tuple[Loop, Any]:
+    """The loop and the graph with it, its node the last. Raises _UnfitError."""
+    from tensorflow.core.framework import graph_pb2
+
+    program = _Program(graph, frame)
+    exits = {i: k for k, v in enumerate(frame.variables) for i in v.exits}
+    results = sorted(set(exits.values()))
+    text = program.text()
+    following = [program.spell(graph.nodes[v.next].inputs[0]) for v in frame.variables]
+    condition = program.spell(frame.condition_port)
+    digest = hashlib.sha256("\n".join((*following, condition, *map(str, results))).encode() + text).hexdigest()[:10]
+    scope = re.sub(r"[^\w./-]", "_", name.rpartition("/")[0])
+    own_name = "/".join(part for part in ("stitchfleet", scope, f"loop_{digest}") if part)
+    if own_name in graph.by_name:
+        raise _UnfitError("another one like it")
+
+    changed: Any = graph_pb2.GraphDef()
+    changed.versions.CopyFrom(graph.graph.versions)
+    changed.library.CopyFrom(graph.graph.library)
+    gone = set(members)
+
+    def spelled(text: str) -> str:
+        if text.startswith("^"):
+            return f"^{own_name}" if graph.by_name[text[1:]] in gone else text
+        source = graph.by_name[text.partition(":")[0]]
+        if source not in gone:
+            return text
+        if source not in exits:
+            raise _UnfitError("something outside reads it without an exit")
+        return f"{own_name}:{results.index(exits[source])}"
+
+    for node in graph.nodes:
+        if node.index in gone:
+            if node.name not in preserve:
+                continue
+            if node.index in exits:
+                left = changed.node.add(name=node.name, op="Identity", device=node.proto.device)
+                left.input.append(f"{own_name}:{results.index(exits[node.index])}")
+                left.attr["T"].type = node.proto.attr["T"].type
+            else:
+                changed.node.add(name=node.name, op="NoOp", device=node.proto.device, input=[f"^{own_name}"])
+            continue
+        copy = changed.node.add()
+        copy.CopyFrom(node.proto)
+        if any(port.node in gone for port in node.inputs) or any(source in gone for source in node.control):
+            texts = [spelled(text) for text in node.proto.input]
+            del copy.input[:]
+            copy.input.extend(text for text in texts if not text.startswith("^"))
+            copy.input.extend(dict.fromkeys(text for text in texts if text.startswith("^")))
+    enters = [*(v.enter for v in frame.variables), *frame.constants]
+    loop = changed.node.add(name=own_name, op=LOOP_OP, device=frame.device)
+    loop.input.extend(next(t for t in graph.nodes[i].proto.input if not t.startswith("^")) for i in enters)
+    loop.input.extend(dict.fromkeys(f"^{graph.nodes[c].name}" for i in enters for c in graph.nodes[i].control))
+    types = [graph.nodes[i].proto.attr["T"].type for i in enters]
+    loop.attr["Tin"].list.type.extend(types)
+    loop.attr["Tout"].list.type.extend(types[k] for k in results)
+    loop.attr["program"].s = text
+    loop.attr["condition"].s = condition.encode()
+    loop.attr["condition_nodes"].i = program.condition_nodes
+    loop.attr["next"].list.s.extend(t.encode() for t in following)
+    loop.attr["result_variables"].list.i.extend(results)
+    try:
+        topological_order(PlacedGraph(changed))
+    except ValueError as error:
+        raise _UnfitError("something outside both reads and feeds it") from error
+    names = frozenset(graph.nodes[i].name for i in members)
+    return Loop(own_name, name, names, names - operators_left([loop])), changed
+
+
+class _Program:
+    """A frame's operators as a GraphDef in execution order, its variables and constants as Placeholders."""
+
+    def __init__(self, graph: PlacedGraph, frame: _Frame) -> None:
+        from tensorflow.core.framework import graph_pb2
+
+        self._graph = graph
+        self._own: dict[Port, str] = {}
+        enters = [*(v.enter for v in frame.variables), *frame.constants]
+        self._program: Any = graph_pb2.GraphDef()
+        for k, enter in enumerate(enters):
+            count = len(frame.variables)
+            name = f"stitchfleet_variable_{k}" if k < count else f"stitchfleet_argument_{k - count}"
+            node = self._program.node.add(name=name, op="Placeholder", device=frame.device)
+            node.attr["dtype"].type = graph.nodes[enter].proto.attr["T"].type
+            self._own[Port(enter, 0)] = name
+        for variable in frame.variables:
+            self._own[Port(variable.merge, 0)] = self._own[Port(variable.switch, 1)] = self._own[
+                Port(variable.enter, 0)
+            ]
+        self._branches = self._inside_of_conds(frame)
+        for i in frame.condition:
+            self._add(i)
+        self.condition_nodes = len(self._program.node)
+        for i in frame.body:
+            self._add(i)
+
+    def text(self) -> bytes:
+        return bytes(self._program.SerializeToString(deterministic=True))
+
+    def spell(self, port: Port) -> str:
+        """The place that holds an output's value."""
+        if port in self._own:
+            return self._own[port]
+        name = self._graph.nodes[port.node].name
+        return f"{name}:{port.index}" if port.index else name
+
+    def _inside_of_conds(self, frame: _Frame) -> set[int]:
+        """Operators that may be dead in a living iteration: behind a Switch that is no loop variable's."""
+        found: set[int] = set()
+        for i in (*frame.condition, *frame.body):
+            node = self._graph.nodes[i]
+            if (
+                node.op == "Switch"
+                or found.intersection(node.control)
+                or any(port.node in found for port in node.inputs)
+            ):
+                found.add(i)
+        return found
+
+    def _add(self, i: int) -> None:
+        node = self._graph.nodes[i]
+        dies = i in self._branches
+        if not dies and node.op == "NoOp":
+            return
+        if not dies and node.op == "Identity":
+            self._own[Port(i, 0)] = self.spell(node.inputs[0])
+            return
+        copy = self._program.node.add()
+        copy.CopyFrom(node.proto)
+        copy.attr.pop("_class", None)
+        del copy.input[:]
+        copy.input.extend(self.spell(port) for port in node.inputs)
+        copy.input.extend(f"^{self._graph.nodes[c].name}" for c in node.control if c in self._branches)

@@ -1,0 +1,467 @@
+// The Loop op: a whole while loop as one operator, its body's operators run one after the other on the calling thread.
+//
+// TensorFlow's executor runs a loop as a graph: each variable takes an Enter, a Merge, a Switch, a NextIteration and an Identity, each
+// constant is made at every iteration, and each of these is scheduled for itself, half a microsecond apiece, often on another thread
+// than the one before. In a recurrent network that is most of the time. Here an iteration is a list of instructions over numbered
+// places ("slots"): what a variable is handed on by is a move, a constant is made once, and the operators that are left, Stitch ops
+// among them, are called directly. They are TensorFlow's own kernels, so every number stays as it was.
+//
+// The attribute `program` is a GraphDef in execution order. Placeholders named stitchfleet_variable_<k> and stitchfleet_argument_<k> are
+// the loop's variables and what enters it unchanged. The first `condition_nodes` of it run in every iteration, and then `condition`
+// says whether the rest does; `next` are the variables' values in the next iteration. Loops inside are Loop ops themselves. A cond
+// inside keeps its Switches and Merges: an instruction that has a dead operand does not run.
+//
+// What a slot holds is released after its last reader, so that operators may work in place as they do under the executor: an
+// operand may be overwritten when nobody else holds its buffer. While there are further readers, `held` is a second reference to it.
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "tensorflow/core/common_runtime/optimization_registry.h"
+#include "tensorflow/core/common_runtime/single_threaded_cpu_device.h"
+#include "tensorflow/core/framework/cancellation.h"
+#include "tensorflow/core/framework/function.h"
+#include "tensorflow/core/framework/graph.pb.h"
+#include "tensorflow/core/framework/graph_def_util.h"
+#include "tensorflow/core/framework/node_properties.h"
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/shape_inference.h"
+#include "tensorflow/core/graph/algorithm.h"
+#include "tensorflow/core/graph/graph.h"
+#include "tensorflow/core/graph/tensor_id.h"
+#include "tensorflow/core/platform/errors.h"
+#include "tensorflow/core/platform/notification.h"
+#include "tensorflow/core/profiler/lib/traceme.h"
+#include "tensorflow/core/public/version.h"
+
+namespace stitchfleet {
+namespace {
+
+using tensorflow::AllocatorAttributes;
+using tensorflow::GraphDef;
+using tensorflow::NodeDef;
+using tensorflow::NodeProperties;
+using tensorflow::OpKernel;
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+using tensorflow::TensorValue;
+
+REGISTER_OP("StitchfleetLoop")
+    .Input("args: Tin")
+    .Output("results: Tout")
+    .Attr("Tin: list(type) >= 1")
+    .Attr("Tout: list(type) >= 0")
+    .Attr("program: string")
+    .Attr("condition: string")
+    .Attr("condition_nodes: int")
+    .Attr("next: list(string)")
+    .Attr("result_variables: list(int)")
+    .SetIsStateful()
+    .SetShapeFn(tensorflow::shape_inference::UnknownShape)
+    .Doc("A while loop. `args` are its variables' first values, as many as `next` has names, then what enters it unchanged; `results` are "
+         "the last values of `result_variables`. See loop_op.cc for `program`.");
+
+constexpr absl::string_view kVariable = "stitchfleet_variable_", kArgument = "stitchfleet_argument_";
+
+struct Instruction {
+  enum Kind { kKernel, kSwitch, kMerge };
+  Kind kind = kKernel;
+  std::unique_ptr<OpKernel> kernel;
+  std::vector<int> inputs;    // slots
+  std::vector<int> controls;  // instructions with which this one dies
+  int first_output = 0, outputs = 0;
+  // Of slots whose last reader this is: `unheld` before it runs, so that it may work in place; `released` after it has run.
+  std::vector<int> unheld, released;
+};
+
+// One run of the loop.
+struct Frame {
+  std::vector<Tensor> slots, held;
+  std::vector<char> dead_slots, dead;
+};
+
+class LoopOp : public OpKernel {
+ public:
+  explicit LoopOp(OpKernelConstruction* c) : OpKernel(c) {
+    std::string text, condition;
+    std::vector<std::string> next;
+    OP_REQUIRES_OK(c, c->GetAttr("program", &text));
+    OP_REQUIRES_OK(c, c->GetAttr("condition", &condition));
+    OP_REQUIRES_OK(c, c->GetAttr("condition_nodes", &condition_nodes_));
+    OP_REQUIRES_OK(c, c->GetAttr("next", &next));
+    OP_REQUIRES_OK(c, c->GetAttr("result_variables", &results_));
+    GraphDef program;
+    OP_REQUIRES(c, program.ParseFromString(text), tensorflow::errors::InvalidArgument("stitchfleet: a loop without a readable program"));
+    OP_REQUIRES_OK(c, tensorflow::AddDefaultAttrsToGraphDef(&program, *tensorflow::OpRegistry::Global(), 0));
+    OP_REQUIRES_OK(c, UseOneDnn(&program));
+    variables_ = static_cast<int>(next.size());
+    arguments_ = c->num_inputs();
+    slots_ = arguments_;
+    std::unordered_map<std::string, int> first_slot, instruction_of;
+    std::vector<int> positions;  // of an instruction in the program
+    for (int position = 0; position < program.node_size(); ++position) {
+      const NodeDef& node = program.node(position);
+      int number = 0;
+      if (node.op() == "Placeholder") {
+        absl::string_view name = node.name();
+        const bool is_variable = absl::ConsumePrefix(&name, kVariable);
+        OP_REQUIRES(c, (is_variable || absl::ConsumePrefix(&name, kArgument)) && absl::SimpleAtoi(name, &number),
+                    tensorflow::errors::InvalidArgument("stitchfleet: a loop with the operand ", node.name()));
+        first_slot[node.name()] = is_variable ? number : variables_ + number;
+        continue;
+      }
+      Instruction instruction;
+      std::shared_ptr<const NodeProperties> properties;
+      OP_REQUIRES_OK(c, NodeProperties::CreateFromNodeDef(node, tensorflow::OpRegistry::Global(), &properties));
+      for (const std::string& input : node.input()) {
+        if (input[0] == '^') {
+          const auto found = instruction_of.find(input.substr(1));
+          if (found != instruction_of.end()) instruction.controls.push_back(found->second);
+          continue;
+        }
+        int slot = 0;
+        OP_REQUIRES_OK(c, SlotOf(input, first_slot, &slot));
+        instruction.inputs.push_back(slot);
+      }
+      first_slot[node.name()] = instruction.first_output = slots_;
+      instruction.outputs = static_cast<int>(properties->output_types.size());
+      slots_ += instruction.outputs;
+      if (node.op() == "Const" && instruction.controls.empty()) {
+        Tensor value;
+        OP_REQUIRES(c, value.FromProto(node.attr().at("value").tensor()),
+                    tensorflow::errors::InvalidArgument("stitchfleet: the constant ", node.name(), " of a loop cannot be read"));
+        literals_.emplace_back(instruction.first_output, value);
+        continue;
+      }
+      if (node.op() == "Switch") {
+        instruction.kind = Instruction::kSwitch;
+      } else if (node.op() == "Merge") {
+        instruction.kind = Instruction::kMerge;
+      } else {
+        OpKernel* kernel = nullptr;
+        OP_REQUIRES_OK(c, tensorflow::CreateOpKernel(c->device_type(), c->device(), c->device()->GetAllocator(AllocatorAttributes()),
+                                                     c->function_library(), c->resource_manager(), properties,
+                                                     c->graph_def_version(), &kernel));
+        instruction.kernel.reset(kernel);
+      }
+      has_branches_ |= instruction.kind != Instruction::kKernel;
+      most_inputs_ = std::max(most_inputs_, instruction.inputs.size());
+      most_outputs_ = std::max(most_outputs_, instruction.outputs);
+      instruction_of[node.name()] = static_cast<int>(instructions_.size());
+      instructions_.push_back(std::move(instruction));
+      positions.push_back(position);
+    }
+    OP_REQUIRES_OK(c, SlotOf(condition, first_slot, &condition_));
+    for (const std::string& name : next) {
+      int slot = 0;
+      OP_REQUIRES_OK(c, SlotOf(name, first_slot, &slot));
+      next_.push_back(slot);
+    }
+    body_ = static_cast<int>(std::lower_bound(positions.begin(), positions.end(), condition_nodes_) - positions.begin());
+    PlanReferences();
+  }
+
+  void Compute(OpKernelContext* ctx) override {
+    Frame frame;
+    frame.slots.resize(slots_);
+    frame.held.resize(slots_);
+    frame.dead_slots.assign(slots_, 0);
+    frame.dead.assign(instructions_.size(), 0);
+    for (int i = 0; i < arguments_; ++i) frame.slots[i] = ctx->input(i);
+    for (const auto& [slot, value] : literals_) frame.slots[slot] = value;
+    OpKernelContext::Params params;
+    Inherit(ctx, &params);
+    std::vector<TensorValue> inputs(most_inputs_);
+    const std::vector<AllocatorAttributes> attributes(std::max<size_t>(most_inputs_, most_outputs_) + 1);
+    params.output_attr_array = attributes.data();
+    std::vector<Tensor> handed_on(variables_);
+    while (true) {
+      if (params.cancellation_manager != nullptr && params.cancellation_manager->IsCancelled()) {
+        ctx->SetStatus(tensorflow::errors::Cancelled("Loop execution was cancelled."));
+        return;
+      }
+      for (int slot : held_variables_) frame.held[slot] = frame.slots[slot];
+      OP_REQUIRES_OK(ctx, Run(0, body_, frame, params, inputs, attributes));
+      if (!frame.slots[condition_].scalar<bool>()()) break;
+      for (int slot : boundary_.unheld) frame.held[slot] = Tensor();
+      for (int slot : boundary_.released) frame.slots[slot] = Tensor();
+      OP_REQUIRES_OK(ctx, Run(body_, static_cast<int>(instructions_.size()), frame, params, inputs, attributes));
+      for (int slot : held_to_the_end_) frame.held[slot] = Tensor();
+      for (int k = 0; k < variables_; ++k) {
+        handed_on[k] = moves_[k] ? std::move(frame.slots[next_[k]]) : frame.slots[next_[k]];
+      }
+      for (int k = 0; k < variables_; ++k) frame.slots[k] = std::move(handed_on[k]);
+    }
+    for (size_t i = 0; i < results_.size(); ++i) ctx->set_output(i, frame.slots[results_[i]]);
+  }
+
+ private:
+  // The products and convolutions of a program as TensorFlow would run them: with oneDNN it renames them in a pass over the graph that
+  // it is about to execute (mkl_layout_pass.cc in TensorFlow's core/common_runtime), which does not see what a loop's program holds.
+  static absl::Status UseOneDnn(GraphDef* program) {
+    tensorflow::GraphOptimizationPass* pass = nullptr;
+    for (const auto& [grouping, phases] : tensorflow::OptimizationPassRegistry::Global()->groups()) {
+      if (grouping != tensorflow::OptimizationPassRegistry::POST_PARTITIONING) continue;
+      for (const auto& [phase, passes] : phases) {
+        for (const auto& candidate : passes) {
+          if (candidate->name() == "MklLayoutRewritePass") pass = candidate.get();
+        }
+      }
+    }
+    if (pass == nullptr) return absl::OkStatus();
+    std::unordered_map<std::string, std::unique_ptr<tensorflow::Graph>> partitions;
+    auto& graph = partitions["loop"];
+    graph = std::make_unique<tensorflow::Graph>(tensorflow::OpRegistry::Global());
+    std::unordered_map<std::string, tensorflow::Node*> nodes;
+    for (const NodeDef& definition : program->node()) {
+      absl::Status status;
+      tensorflow::Node* node = graph->AddNode(definition, &status);
+      TF_RETURN_IF_ERROR(status);
+      nodes[definition.name()] = node;
+      for (int i = 0; i < definition.input_size(); ++i) {
+        const tensorflow::TensorId source = tensorflow::ParseTensorName(definition.input(i));
+        const auto found = nodes.find(std::string(source.node()));
+        if (found == nodes.end()) return tensorflow::errors::InvalidArgument("stitchfleet: a loop without ", definition.input(i));
+        if (source.index() == tensorflow::Graph::kControlSlot) graph->AddControlEdge(found->second, node);
+        else graph->AddEdge(found->second, source.index(), node, i);
+      }
+    }
+    tensorflow::FixupSourceAndSinkEdges(graph.get());
+    tensorflow::GraphOptimizationPassOptions options;
+    options.partition_graphs = &partitions;
+    TF_RETURN_IF_ERROR(pass->Run(options));
+    std::unordered_map<std::string, const tensorflow::Node*> rewritten;
+    for (const tensorflow::Node* node : graph->op_nodes()) rewritten[node->name()] = node;
+    GraphDef changed = *program;
+    for (NodeDef& definition : *changed.mutable_node()) {
+      const auto found = rewritten.find(definition.name());
+      // Operators merged into one, or with a layout of their own: the program stays as it is.
+      if (found == rewritten.end() || found->second->num_inputs() != DataInputs(definition)) return absl::OkStatus();
+      if (found->second->type_string() == definition.op()) continue;
+      definition.set_op(found->second->type_string());
+      *definition.mutable_attr() = found->second->def().attr();
+    }
+    *program = std::move(changed);
+    return absl::OkStatus();
+  }
+
+  static int DataInputs(const NodeDef& node) {
+    return static_cast<int>(std::count_if(node.input().begin(), node.input().end(), [](const std::string& name) { return name[0] != '^'; }));
+  }
+
+  static absl::Status SlotOf(const std::string& name, const std::unordered_map<std::string, int>& first_slot, int* slot) {
+    const tensorflow::TensorId source = tensorflow::ParseTensorName(name);
+    const auto found = first_slot.find(std::string(source.node()));
+    if (found == first_slot.end()) return tensorflow::errors::InvalidArgument("stitchfleet: a loop reads ", name, " before it is made");
+    *slot = found->second + source.index();
+    return absl::OkStatus();
+  }
+
+  // Who holds what for how long. An iteration's readers are, in order: the condition's instructions, the boundary (where a variable
+  // may be a result), the body's instructions, and the next iteration.
+  void PlanReferences() {
+    struct Use {
+      int time = 0;
+      bool twice = false;
+    };
+    const int count = static_cast<int>(instructions_.size()), end = count + 1;
+    const auto time_of = [this](int instruction) { return instruction < body_ ? instruction : instruction + 1; };
+    std::vector<std::vector<Use>> uses(slots_);
+    const auto use = [&uses](int slot, int time) {
+      if (!uses[slot].empty() && uses[slot].back().time == time) uses[slot].back().twice = true;
+      else uses[slot].push_back({time});
+    };
+    for (int i = 0; i < body_; ++i) {
+      for (int slot : instructions_[i].inputs) use(slot, time_of(i));
+    }
+    for (int variable : results_) use(variable, body_);
+    use(condition_, body_);
+    for (int i = body_; i < count; ++i) {
+      for (int slot : instructions_[i].inputs) use(slot, time_of(i));
+    }
+    for (int slot : next_) use(slot, end);
+    std::vector<char> is_permanent(slots_, 0);
+    for (int i = variables_; i < arguments_; ++i) is_permanent[i] = 1;
+    for (const auto& [slot, value] : literals_) is_permanent[slot] = 1;
+    moves_.resize(variables_);
+    held_.assign(slots_, 0);
+    for (int slot = 0; slot < slots_; ++slot) {
+      if (is_permanent[slot] || uses[slot].empty()) continue;
+      const Use last = uses[slot].back();
+      held_[slot] = uses[slot].size() > 1 || last.twice;
+      if (held_[slot] && slot < variables_) held_variables_.push_back(slot);
+      if (last.time == end) {
+        if (held_[slot]) held_to_the_end_.push_back(slot);
+        moves_[next_.rend() - std::find(next_.rbegin(), next_.rend(), slot) - 1] = true;  // those before it have copies
+        continue;
+      }
+      Instruction& reader = last.time == body_ ? boundary_ : instructions_[last.time < body_ ? last.time : last.time - 1];
+      // An operator that reads a value twice may not work in place: the second reference stays until it has run.
+      if (held_[slot]) (last.twice ? reader.released : reader.unheld).push_back(slot);
+      reader.released.push_back(slot);
+    }
+    for (Instruction& instruction : instructions_) {  // what nobody reads goes at once
+      for (int slot = instruction.first_output; slot < instruction.first_output + instruction.outputs; ++slot) {
+        if (uses[slot].empty()) instruction.released.push_back(slot);
+      }
+    }
+  }
+
+  static void Inherit(OpKernelContext* ctx, OpKernelContext::Params* params) {
+    params->step_id = ctx->step_id();
+    params->start_time_usecs = ctx->start_time_usecs();
+    params->deadline = ctx->deadline();
+    params->device = static_cast<tensorflow::DeviceBase*>(ctx->device());
+    params->resource_manager = ctx->resource_manager();
+    params->step_container = ctx->step_container();
+    params->rendezvous = ctx->rendezvous();
+    params->collective_executor = ctx->collective_executor();
+    params->session_state = ctx->session_state();
+    params->session_handle = ctx->session_handle();
+    params->session_metadata = ctx->session_metadata();
+    params->tensor_store = ctx->tensor_store();
+    params->cancellation_manager = ctx->cancellation_manager();
+    params->op_device_context = ctx->op_device_context();
+    params->frame_iter = ctx->frame_iter();
+    params->call_frame = ctx->call_frame();
+    params->function_library = ctx->function_library();
+    params->runner = ctx->runner();
+    params->run_all_kernels_inline = ctx->run_all_kernels_inline();
+    params->slice_reader_cache = ctx->slice_reader_cache();
+  }
+
+  bool IsDead(const Instruction& instruction, const Frame& frame) const {
+    if (instruction.kind == Instruction::kMerge) {  // the executor's takes no notice of what it waits for being dead
+      return std::all_of(instruction.inputs.begin(), instruction.inputs.end(), [&frame](int slot) { return frame.dead_slots[slot]; });
+    }
+    for (int control : instruction.controls) {
+      if (frame.dead[control]) return true;
+    }
+    return std::any_of(instruction.inputs.begin(), instruction.inputs.end(), [&frame](int slot) { return frame.dead_slots[slot]; });
+  }
+
+  absl::Status Run(int first, int last, Frame& frame, OpKernelContext::Params& params, std::vector<TensorValue>& inputs,
+                   const std::vector<AllocatorAttributes>& attributes) const {
+    for (int i = first; i < last; ++i) {
+      const Instruction& instruction = instructions_[i];
+      if (has_branches_) {
+        frame.dead[i] = IsDead(instruction, frame);
+        for (int k = 0; k < instruction.outputs; ++k) frame.dead_slots[instruction.first_output + k] = frame.dead[i];
+      }
+      for (int slot : instruction.unheld) frame.held[slot] = Tensor();
+      if (frame.dead[i]) {
+        // as its operands are, its results are not there
+      } else if (instruction.kind == Instruction::kKernel) {
+        TF_RETURN_IF_ERROR(Call(instruction, frame, params, inputs, attributes));
+      } else if (instruction.kind == Instruction::kSwitch) {
+        const int taken = frame.slots[instruction.inputs[1]].scalar<bool>()() ? 1 : 0;
+        frame.dead_slots[instruction.first_output + 1 - taken] = 1;
+        frame.slots[instruction.first_output + taken] = frame.slots[instruction.inputs[0]];
+      } else {
+        int taken = 0;
+        while (frame.dead_slots[instruction.inputs[taken]]) ++taken;
+        frame.slots[instruction.first_output] = frame.slots[instruction.inputs[taken]];
+        frame.slots[instruction.first_output + 1] = Tensor(static_cast<tensorflow::int32>(taken));
+      }
+      for (int slot = instruction.first_output; slot < instruction.first_output + instruction.outputs; ++slot) {
+        if (held_[slot]) frame.held[slot] = frame.slots[slot];
+      }
+      for (int slot : instruction.released) {
+        frame.slots[slot] = Tensor();
+        frame.held[slot] = Tensor();
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Call(const Instruction& instruction, Frame& frame, OpKernelContext::Params& params, std::vector<TensorValue>& inputs,
+                    const std::vector<AllocatorAttributes>& attributes) const {
+    OpKernel* kernel = instruction.kernel.get();
+    for (size_t k = 0; k < instruction.inputs.size(); ++k) inputs[k] = TensorValue(&frame.slots[instruction.inputs[k]]);
+    params.op_kernel = kernel;
+    params.inputs = absl::MakeConstSpan(inputs.data(), instruction.inputs.size());
+    params.input_alloc_attrs = absl::MakeConstSpan(attributes.data(), instruction.inputs.size());
+    OpKernelContext inner(&params, instruction.outputs);
+    {
+      tensorflow::profiler::TraceMe activity([kernel, &inner] { return kernel->TraceString(inner, /*verbose=*/false); });
+      if (tensorflow::AsyncOpKernel* asynchronous = kernel->AsAsync()) {
+        tensorflow::Notification finished;
+        asynchronous->ComputeAsync(&inner, [&finished] { finished.Notify(); });
+        finished.WaitForNotification();
+      } else {
+        kernel->Compute(&inner);
+      }
+    }
+    if (!inner.status().ok()) return UnderItsName(inner.status(), kernel->name());
+    for (int k = 0; k < instruction.outputs; ++k) {
+      const TensorValue value = inner.release_output(k);
+      if (value.tensor == nullptr) {
+        return UnderItsName(tensorflow::errors::Internal("Missing ", k, "-th output from the operator"), kernel->name());
+      }
+      frame.slots[instruction.first_output + k] = std::move(*value.tensor);
+      delete value.tensor;
+    }
+    return absl::OkStatus();
+  }
+
+  // As the executor would say it, which names the node that failed: TensorFlow's Python side finds the line of the job's code by it.
+  static absl::Status UnderItsName(const absl::Status& status, const std::string& name) {
+    if (absl::StrContains(status.message(), "{{node ")) return status;
+    absl::Status named(status.code(), absl::StrCat(status.message(), "\n\t [[{{node ", name, "}}]]"));
+    status.ForEachPayload([&named](absl::string_view type, const absl::Cord& payload) { named.SetPayload(type, payload); });
+    return named;
+  }
+
+  int variables_ = 0, arguments_ = 0, slots_ = 0, condition_nodes_ = 0, condition_ = 0;
+  int body_ = 0;  // the first instruction of it
+  bool has_branches_ = false;
+  size_t most_inputs_ = 0;
+  int most_outputs_ = 0;
+  std::vector<int> results_;  // variables
+  std::vector<int> next_;     // slots
+  std::vector<char> moves_;   // whether a variable's next value is moved from its slot
+  std::vector<char> held_;    // slots that have a second reference from when they are made
+  std::vector<int> held_variables_, held_to_the_end_;
+  std::vector<std::pair<int, Tensor>> literals_;
+  std::vector<Instruction> instructions_;
+  Instruction boundary_;  // between condition and body: only what is released there
+};
+
+REGISTER_KERNEL_BUILDER(Name("StitchfleetLoop").Device(tensorflow::DEVICE_CPU), LoopOp);
+
+}  // namespace
+}  // namespace stitchfleet
+
+extern "C" {
+
+// Whether an operator can be made for a serialized NodeDef: 0, or 1 and why not. An operator that cannot would be the job's error.
+int stitchfleet_try_operator(const void* data, size_t bytes, char* error, size_t error_bytes) {
+  static tensorflow::Device* device = tensorflow::NewSingleThreadedCpuDevice(tensorflow::Env::Default());
+  absl::Status status;
+  tensorflow::NodeDef node;
+  if (device == nullptr || !node.ParseFromArray(data, static_cast<int>(bytes))) {
+    status = tensorflow::errors::InvalidArgument("not readable");
+  } else {
+    std::shared_ptr<const tensorflow::NodeProperties> properties;
+    status = tensorflow::NodeProperties::CreateFromNodeDef(node, tensorflow::OpRegistry::Global(), &properties);
+    if (status.ok()) {
+      tensorflow::CreateOpKernel(tensorflow::DeviceType(tensorflow::DEVICE_CPU), device, device->GetAllocator({}), properties,
+                                 TF_GRAPH_DEF_VERSION, &status);
+    }
+  }
+  if (status.ok()) return 0;
+  snprintf(error, error_bytes, "%s", std::string(status.message()).c_str());
+  return 1;
+}
+
+}  // extern "C"
