@@ -38,6 +38,8 @@ SWIFT_COMPILE_STEPS = 2
 is estimated from the pairs of blocks that follow."""
 JUDGED_PAIRS = 24
 """Latest pairs by which it is decided whether stitching pays."""
+MOST_PAIRS = 0.75
+"""The share of them that must say what their means say."""
 
 
 def _op_determinism() -> bool:
@@ -294,15 +296,17 @@ class Job:
 
     def _give_up_if_it_does_not_pay(self, program: Program) -> None:
         """A job that is not faster by more than its interval goes back to plain: at once where it is slower by as much, else when
-        all the pairs are there by which it is judged."""
+        all the pairs are there by which it is judged. Most of the pairs must say so too: a block in which the job was stopped for a
+        while would speak for all of them."""
         if self.settings.mode == "alternate" or program.phase is not Phase.STITCHED:
             return
         estimate = self.records.saving(program, latest=JUDGED_PAIRS)
         if estimate is None or estimate.pairs < min(self.settings.pairs, JUDGED_PAIRS):
             return
-        if estimate.high < 0:
+        faster = self.records.faster_share(program, JUDGED_PAIRS)
+        if estimate.high < 0 and faster <= 1.0 - MOST_PAIRS:
             finding = f"{-estimate.low:.1%} to {-estimate.high:.1%} slower"
-        elif estimate.low <= 0 and estimate.pairs >= JUDGED_PAIRS:
+        elif estimate.low <= 0 and estimate.pairs >= JUDGED_PAIRS and faster < MOST_PAIRS:
             finding = f"the saving lies between {estimate.low:+.1%} and {estimate.high:+.1%}"
         else:
             return

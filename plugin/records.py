@@ -7,6 +7,7 @@ import pathlib
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from stitchfleet.telemetry import recording, savings
@@ -95,8 +96,11 @@ class Records:
 
     def saving(self, program: Program, latest: int | None = None) -> savings.Saving | None:
         """The estimate from the program's complete pairs, or from the latest of them only."""
-        pairs = program.pairs if latest is None else program.pairs[-latest:]
-        return savings.estimate([(plain.durations_ns, stitched.durations_ns) for plain, stitched in pairs])
+        return savings.estimate(_durations(program, latest))
+
+    def faster_share(self, program: Program, latest: int) -> float:
+        """The share of the latest complete pairs whose stitched block was the faster one."""
+        return savings.faster_share(_durations(program, latest))
 
     def start_shipper(self, pid: int) -> None:
         """Starts the process that moves records to the database named in the settings, if one is."""
@@ -179,3 +183,8 @@ def _known_facts() -> dict[str, str]:
             except metadata.PackageNotFoundError:
                 continue
     return facts
+
+
+def _durations(program: Program, latest: int | None) -> list[tuple[Sequence[int], Sequence[int]]]:
+    pairs = program.pairs if latest is None else program.pairs[-latest:]
+    return [(plain.durations_ns, stitched.durations_ns) for plain, stitched in pairs]

@@ -117,6 +117,17 @@ def estimate_from_means(means: Sequence[tuple[float, float]]) -> Saving | None:
     )
 
 
+def faster_share(pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> float:
+    """The share of pairs whose stitched block has the smaller mean; of pairs with an empty block none is counted. NaN without pairs.
+
+    One block in which the process was stopped for a while (a debugger, a snapshot of its machine) moves a mean over all pairs, and
+    the interval with it, as far as it likes; this it moves by one pair.
+    """
+    whole = [(plain, stitched) for plain, stitched in pairs if len(plain) and len(stitched)]
+    faster = sum(math.fsum(s) / len(s) < math.fsum(p) / len(p) for p, s in whole)
+    return faster / len(whole) if whole else math.nan
+
+
 def _share(log_ratio: float) -> float:
     """1 - stitched/plain from ln(plain/stitched); far below, where two wild pairs can put it, minus infinity is minus a lot."""
     return -math.expm1(min(-log_ratio, 700.0))

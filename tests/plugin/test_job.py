@@ -6,10 +6,13 @@ import time
 import types
 from typing import Any
 
+import numpy as np
 import pytest
 
 from stitchfleet.plugin import job as module
 from stitchfleet.plugin.job import Job
+from stitchfleet.plugin.program import Phase
+from stitchfleet.plugin.records import Records
 
 
 def test_requests_without_end_do_not_hold_up_the_guard(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,3 +31,53 @@ def test_requests_without_end_do_not_hold_up_the_guard(monkeypatch: pytest.Monke
         job._tick({"signature": 1})
     assert done.count("guard") >= 2
     assert done.count("request") > done.count("guard")
+
+
+def verdict(monkeypatch: pytest.MonkeyPatch, pairs: list[tuple[list[int], list[int]]]) -> str:
+    """Why a stitched program with these blocks (plain, stitched; nanoseconds a step) goes back to plain; "" where it does not."""
+    monkeypatch.setattr(module, "say", lambda text: None)
+    job: Any = object.__new__(Job)
+    job.settings = types.SimpleNamespace(mode="auto", pairs=7)
+    job.records = object.__new__(Records)
+    job.records.event = lambda *words, **more: None
+    reasons: list[str] = []
+    blocks = [tuple(types.SimpleNamespace(durations_ns=block) for block in pair) for pair in pairs]
+    program = types.SimpleNamespace(
+        phase=Phase.STITCHED, pairs=blocks, name="train", reason="", enter=lambda phase, reason: reasons.append(reason)
+    )
+    job._give_up_if_it_does_not_pay(program)
+    return "".join(reasons)
+
+
+def blocks(
+    random: np.random.Generator, count: int, plain_ns: float, stitched_ns: float
+) -> list[tuple[list[int], list[int]]]:
+    def block(mean: float) -> list[int]:
+        return [int(ns) for ns in random.lognormal(np.log(mean), 0.03, 10)]
+
+    return [(block(plain_ns), block(stitched_ns)) for _ in range(count)]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_job_that_was_stopped_for_a_while_is_not_judged_by_that_block(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    random = np.random.default_rng(seed)
+    for count in (8, 24):
+        pairs = blocks(random, count, 8e6, 6e6)
+        assert verdict(monkeypatch, pairs) == ""
+        pairs[int(random.integers(count))][1][3] += 12_000_000_000  # twelve seconds
+        assert verdict(monkeypatch, pairs) == ""
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_job_that_stitching_makes_slower_goes_back_to_plain(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    pairs = blocks(random, 8, 6e6, 8e6)
+    assert "slower" in verdict(monkeypatch, pairs)
+    stalls = blocks(random, 8, 8e6, 6e6)
+    for _, stitched in stalls:  # most steps are faster, and in each block one stalls
+        stitched[3] += 50_000_000
+    assert "slower" in verdict(monkeypatch, stalls)
+    half = blocks(random, 12, 8e6, 8e6)
+    assert "the saving lies between" in verdict(monkeypatch, [*half, *((stitched, plain) for plain, stitched in half)])
