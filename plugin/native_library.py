@@ -29,13 +29,16 @@ if TYPE_CHECKING:  # `stitchfleet run` must be able to start a job where there i
 
 SOURCES = pathlib.Path(__file__).parent / "native"
 UNITS = (
-    "compare.cc",
-    "registry.cc",
-    "graph_optimizer.cc",
-    "stitch_op.cc",
-    "loop_op.cc",
-    "random_stream.cc",
-    "arm_mark.cc",
+    *(
+        "compare.cc",
+        "registry.cc",
+        "graph_optimizer.cc",
+        "stitch_op.cc",
+        "inner_kernels.cc",
+        "loop_op.cc",
+        "rows_product_op.cc",
+    ),
+    *("random_stream.cc", "arm_mark.cc"),
 )
 BUILD_SECONDS = 600
 

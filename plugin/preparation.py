@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from . import loop_invariants, loop_reads, random_streams, rewrite
+from . import loop_invariants, loop_products, loop_reads, random_streams, rewrite
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """What was done: loop variables that became constants of their frames, reads of variables that left their loops."""
+    """What was done: loop variables that became constants of their frames; variable reads, and products, that left their loops."""
 
     freed_invariants: int
     hoisted_reads: int
+    hoisted_products: int
 
 
 def prepare(graph: Any) -> Prepared:
@@ -22,4 +23,6 @@ def prepare(graph: Any) -> Prepared:
     rewrite.drop_reserve_spaces(graph)
     random_streams.own_streams(graph)
     rewrite.free_constants(graph)
-    return Prepared(loop_invariants.free_invariants(graph), loop_reads.hoist_reads(graph))
+    freed = loop_invariants.free_invariants(graph)
+    reads = loop_reads.hoist_reads(graph)
+    return Prepared(freed, reads, loop_products.hoist_products(graph))

@@ -25,9 +25,11 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "tensorflow/core/common_runtime/optimization_registry.h"
+#include "inner_kernels.h"
+#include "tensorflow/core/common_runtime/device.h"
 #include "tensorflow/core/common_runtime/single_threaded_cpu_device.h"
 #include "tensorflow/core/framework/cancellation.h"
+#include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/function.h"
 #include "tensorflow/core/framework/graph.pb.h"
 #include "tensorflow/core/framework/graph_def_util.h"
@@ -35,8 +37,6 @@
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
-#include "tensorflow/core/graph/algorithm.h"
-#include "tensorflow/core/graph/graph.h"
 #include "tensorflow/core/graph/tensor_id.h"
 #include "tensorflow/core/platform/errors.h"
 #include "tensorflow/core/platform/notification.h"
@@ -148,11 +148,7 @@ class LoopOp : public OpKernel {
       } else if (node.op() == "Merge") {
         instruction.kind = Instruction::kMerge;
       } else {
-        OpKernel* kernel = nullptr;
-        OP_REQUIRES_OK(c, tensorflow::CreateOpKernel(c->device_type(), c->device(), c->device()->GetAllocator(AllocatorAttributes()),
-                                                     c->function_library(), c->resource_manager(), properties,
-                                                     c->graph_def_version(), &kernel));
-        instruction.kernel.reset(kernel);
+        OP_REQUIRES_OK(c, MakeInnerKernel(c, properties, &instruction.kernel));
       }
       has_branches_ |= instruction.kind != Instruction::kKernel;
       most_inputs_ = std::max(most_inputs_, instruction.inputs.size());
@@ -206,59 +202,6 @@ class LoopOp : public OpKernel {
   }
 
  private:
-  // The products and convolutions of a program as TensorFlow would run them: with oneDNN it renames them in a pass over the graph that
-  // it is about to execute (mkl_layout_pass.cc in TensorFlow's core/common_runtime), which does not see what a loop's program holds.
-  static absl::Status UseOneDnn(GraphDef* program) {
-    tensorflow::GraphOptimizationPass* pass = nullptr;
-    for (const auto& [grouping, phases] : tensorflow::OptimizationPassRegistry::Global()->groups()) {
-      if (grouping != tensorflow::OptimizationPassRegistry::POST_PARTITIONING) continue;
-      for (const auto& [phase, passes] : phases) {
-        for (const auto& candidate : passes) {
-          if (candidate->name() == "MklLayoutRewritePass") pass = candidate.get();
-        }
-      }
-    }
-    if (pass == nullptr) return absl::OkStatus();
-    std::unordered_map<std::string, std::unique_ptr<tensorflow::Graph>> partitions;
-    auto& graph = partitions["loop"];
-    graph = std::make_unique<tensorflow::Graph>(tensorflow::OpRegistry::Global());
-    std::unordered_map<std::string, tensorflow::Node*> nodes;
-    for (const NodeDef& definition : program->node()) {
-      absl::Status status;
-      tensorflow::Node* node = graph->AddNode(definition, &status);
-      TF_RETURN_IF_ERROR(status);
-      nodes[definition.name()] = node;
-      for (int i = 0; i < definition.input_size(); ++i) {
-        const tensorflow::TensorId source = tensorflow::ParseTensorName(definition.input(i));
-        const auto found = nodes.find(std::string(source.node()));
-        if (found == nodes.end()) return tensorflow::errors::InvalidArgument("stitchfleet: a loop without ", definition.input(i));
-        if (source.index() == tensorflow::Graph::kControlSlot) graph->AddControlEdge(found->second, node);
-        else graph->AddEdge(found->second, source.index(), node, i);
-      }
-    }
-    tensorflow::FixupSourceAndSinkEdges(graph.get());
-    tensorflow::GraphOptimizationPassOptions options;
-    options.partition_graphs = &partitions;
-    TF_RETURN_IF_ERROR(pass->Run(options));
-    std::unordered_map<std::string, const tensorflow::Node*> rewritten;
-    for (const tensorflow::Node* node : graph->op_nodes()) rewritten[node->name()] = node;
-    GraphDef changed = *program;
-    for (NodeDef& definition : *changed.mutable_node()) {
-      const auto found = rewritten.find(definition.name());
-      // Operators merged into one, or with a layout of their own: the program stays as it is.
-      if (found == rewritten.end() || found->second->num_inputs() != DataInputs(definition)) return absl::OkStatus();
-      if (found->second->type_string() == definition.op()) continue;
-      definition.set_op(found->second->type_string());
-      *definition.mutable_attr() = found->second->def().attr();
-    }
-    *program = std::move(changed);
-    return absl::OkStatus();
-  }
-
-  static int DataInputs(const NodeDef& node) {
-    return static_cast<int>(std::count_if(node.input().begin(), node.input().end(), [](const std::string& name) { return name[0] != '^'; }));
-  }
-
   static absl::Status SlotOf(const std::string& name, const std::unordered_map<std::string, int>& first_slot, int* slot) {
     const tensorflow::TensorId source = tensorflow::ParseTensorName(name);
     const auto found = first_slot.find(std::string(source.node()));
@@ -315,29 +258,6 @@ class LoopOp : public OpKernel {
         if (uses[slot].empty()) instruction.released.push_back(slot);
       }
     }
-  }
-
-  static void Inherit(OpKernelContext* ctx, OpKernelContext::Params* params) {
-    params->step_id = ctx->step_id();
-    params->start_time_usecs = ctx->start_time_usecs();
-    params->deadline = ctx->deadline();
-    params->device = static_cast<tensorflow::DeviceBase*>(ctx->device());
-    params->resource_manager = ctx->resource_manager();
-    params->step_container = ctx->step_container();
-    params->rendezvous = ctx->rendezvous();
-    params->collective_executor = ctx->collective_executor();
-    params->session_state = ctx->session_state();
-    params->session_handle = ctx->session_handle();
-    params->session_metadata = ctx->session_metadata();
-    params->tensor_store = ctx->tensor_store();
-    params->cancellation_manager = ctx->cancellation_manager();
-    params->op_device_context = ctx->op_device_context();
-    params->frame_iter = ctx->frame_iter();
-    params->call_frame = ctx->call_frame();
-    params->function_library = ctx->function_library();
-    params->runner = ctx->runner();
-    params->run_all_kernels_inline = ctx->run_all_kernels_inline();
-    params->slice_reader_cache = ctx->slice_reader_cache();
   }
 
   bool IsDead(const Instruction& instruction, const Frame& frame) const {

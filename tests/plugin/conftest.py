@@ -178,6 +178,7 @@ class Plugin:
         self.stitched = 0
         self.hoisted_reads = 0
         self.freed_invariants = 0
+        self.hoisted_products = 0
         self.names: list[str] = []
         """Of the nodes of the last graph that was rewritten."""
         self.graph: PlacedGraph | None = None
@@ -196,6 +197,7 @@ class Plugin:
         if not self.active or any(node.op in rewrite.OUR_OPS for node in graph.node):
             return None
         prepared = prepare(graph)
+        self.hoisted_products += prepared.hoisted_products
         self.freed_invariants += prepared.freed_invariants
         self.hoisted_reads += prepared.hoisted_reads
         placed = PlacedGraph(graph)
@@ -223,7 +225,7 @@ class Plugin:
 
         found = []
         for active in (False, True):
-            self.active, self.hoisted_reads, self.freed_invariants = active, 0, 0
+            self.active, self.hoisted_reads, self.freed_invariants, self.hoisted_products = active, 0, 0, 0
             self.clusters, self.graph, self.loops, self.staying_loops = [], None, [], {}
             traced = tf.function(step)
             found.append([tf.nest.map_structure(lambda value: value.numpy(), traced()) for _ in range(times)])

@@ -1,0 +1,28 @@
+// TensorFlow's kernels inside of an operator of ours: made when it is made, called when it is called.
+
+#ifndef STITCHFLEET_PLUGIN_NATIVE_INNER_KERNELS_H_
+#define STITCHFLEET_PLUGIN_NATIVE_INNER_KERNELS_H_
+
+#include <memory>
+
+#include "tensorflow/core/framework/graph.pb.h"
+#include "tensorflow/core/framework/node_properties.h"
+#include "tensorflow/core/framework/op_kernel.h"
+
+namespace stitchfleet {
+
+// The products and convolutions of a graph as TensorFlow would run them: with oneDNN it renames them in a pass over the graph that it
+// is about to execute (mkl_layout_pass.cc in TensorFlow's core/common_runtime), which does not see what an operator of ours holds.
+// Producers stand before their consumers; attributes have their defaults filled in.
+absl::Status UseOneDnn(tensorflow::GraphDef* graph);
+
+// A kernel on the device of the operator that is being made.
+absl::Status MakeInnerKernel(tensorflow::OpKernelConstruction* c, const std::shared_ptr<const tensorflow::NodeProperties>& properties,
+                             std::unique_ptr<tensorflow::OpKernel>* made);
+
+// What a call of an inner kernel has from the call of the operator around it: all but the kernel, its inputs and their attributes.
+void Inherit(tensorflow::OpKernelContext* ctx, tensorflow::OpKernelContext::Params* params);
+
+}  // namespace stitchfleet
+
+#endif  // STITCHFLEET_PLUGIN_NATIVE_INNER_KERNELS_H_
