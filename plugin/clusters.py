@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from stitchfleet.compiler import scopes
 
-from . import control_flow, demands, recompute, updates
+from . import control_flow, data_extents, demands, recompute, updates
 from .bodies import BodyBuilder
 from .placed_graph import GraphNode, OpDefinitions, PlacedGraph, Port, is_small_const
 from .step_graph import StepGraph
@@ -106,6 +106,8 @@ class ClusterPlan:
         reason = self.left_out_nodes.pop(node.name)
         if node.op not in UNCOUNTED:
             self.left_out[reason] -= collections.Counter([node.op])
+            if not self.left_out[reason]:
+                del self.left_out[reason]
 
 
 def find_clusters(
@@ -125,6 +127,8 @@ def find_clusters(
     plan = ClusterPlan()
     liveness = control_flow.analyse(graph)
     reasons = [_reason_to_stay(graph, node.index, definitions, preserve, excluded_ops) for node in graph.nodes]
+    for i in data_extents.decided_by_data(graph, definitions, liveness.order):
+        reasons[i] = reasons[i] or data_extents.REASON
     edges = [
         (port.node, node.index) for node in graph.nodes for port in node.inputs if not _is_back_edge(graph, port.node)
     ]
