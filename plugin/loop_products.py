@@ -14,6 +14,7 @@ one tensor before it. A product in a branch stays, as it may not be computed at 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from .control_flow import Liveness, analyse
@@ -25,8 +26,11 @@ _INT32, _VARIANT = 3, 21
 """DataType numbers; a list is a variant."""
 
 
-def hoist_products(graph: Any) -> int:
-    """Changes `graph`, a placed GraphDef; returns how many products left their loops."""
+def hoist_products(graph: Any, refusal: Callable[[bytes], str]) -> int:
+    """Changes `graph`, a placed GraphDef; returns how many products left their loops.
+
+    refusal: why TensorFlow cannot make the operator of a serialized NodeDef, "" where it can: then the product stays.
+    """
     if not any(node.op == "TensorListGetItem" for node in graph.node):
         return 0
     placed = PlacedGraph(graph)
@@ -34,7 +38,7 @@ def hoist_products(graph: Any) -> int:
     hoisted = 0
     for node in list(placed.nodes):
         if node.op in _PRODUCTS and live.frame[node.index] and not node.proto.attr["transpose_a"].b:
-            hoisted += _hoist(graph, placed, live, node.index)
+            hoisted += _hoist(graph, placed, live, node.index, refusal)
     return hoisted
 
 
@@ -51,7 +55,7 @@ def _entered(placed: PlacedGraph, port: Port) -> int | None:
     return node.index if node.op == "Enter" and node.proto.attr["is_constant"].b else None
 
 
-def _hoist(graph: Any, placed: PlacedGraph, live: Liveness, index: int) -> bool:
+def _hoist(graph: Any, placed: PlacedGraph, live: Liveness, index: int, refusal: Callable[[bytes], str]) -> bool:
     product = placed.nodes[index]
     item = placed.nodes[_through(placed, product.inputs[0]).node]
     if item.op != "TensorListGetItem" or live.key(item.index) != live.key(index):
@@ -63,44 +67,61 @@ def _hoist(graph: Any, placed: PlacedGraph, live: Liveness, index: int) -> bool:
     made = placed.nodes[_through(placed, placed.nodes[listed].inputs[0]).node]
     if made.op != "TensorListFromTensor" or live.frame[made.index] == live.frame[listed]:
         return False
-    enter = placed.nodes[listed].proto
-    base = f"{product.name}/stitchfleet"
+    rows = _rows_product(product.proto, [made.proto.input[0], *(_outside(placed, i) for i in others if i is not None)])
+    if refusal(bytes(rows.SerializeToString())):
+        return False
+    graph.node.add().CopyFrom(rows)
+    dtype = product.proto.attr["T"].type
 
     def add(op: str, name: str, inputs: list[str]) -> Any:
-        return graph.node.add(name=f"{base}_{name}", op=op, device=product.proto.device, input=inputs)
+        return graph.node.add(
+            name=f"{product.name}/stitchfleet_{name}", op=op, device=product.proto.device, input=inputs
+        )
 
-    def outside(i: int) -> str:
-        return str(next(text for text in placed.nodes[i].proto.input if not text.startswith("^")))
-
-    dtype = product.proto.attr["T"].type
-    rows = add(ROWS_PRODUCT_OP, "rows", [made.proto.input[0], *(outside(i) for i in others if i is not None)])
-    rows.attr["T"].type = dtype
-    rows.attr["count"].i = len(others)
-    definition = type(product.proto)()
-    definition.CopyFrom(product.proto)
-    definition.attr.pop("_class", None)
-    del definition.input[:]
-    rows.attr["product"].s = definition.SerializeToString(deterministic=True)
-    any_matrix = add("Const", "shape", [])
-    any_matrix.attr["dtype"].type = _INT32
-    value = any_matrix.attr["value"].tensor
+    shape = add("Const", "shape", [])
+    shape.attr["dtype"].type = _INT32
+    value = shape.attr["value"].tensor
     value.dtype = _INT32
     value.tensor_shape.dim.add().size = 2
-    value.int_val.extend((-1, -1))
-    products = add("TensorListFromTensor", "list", [rows.name, any_matrix.name])
+    value.int_val.extend((-1, -1))  # any matrix
+    products = add("TensorListFromTensor", "list", [rows.name, shape.name])
     products.attr["element_dtype"].type = dtype
     products.attr["shape_type"].type = _INT32
+    enter = placed.nodes[listed].proto
     waits = [text for text in enter.input if text.startswith("^")]
-    for name, source, kind in (("enter", products, _VARIANT), ("enter_shape", any_matrix, _INT32)):
-        entered = add("Enter", name, [source.name, *waits])
-        entered.attr["T"].type = kind
+    entered: list[Any] = []
+    for source, kind in ((products, _VARIANT), (shape, _INT32)):
+        # The shape waits for the list: in a branch that is not taken neither may enter.
+        after = [*waits, f"^{products.name}"] if source is shape else waits
+        entered.append(add("Enter", f"enter_{len(entered)}", [source.name, *dict.fromkeys(after)]))
+        entered[-1].attr["T"].type = kind
         for attribute in ("frame_name", "is_constant", "parallel_iterations"):
-            entered.attr[attribute].CopyFrom(enter.attr[attribute])
+            entered[-1].attr[attribute].CopyFrom(enter.attr[attribute])
     control = [text for text in product.proto.input if text.startswith("^")]
     product.proto.op = "TensorListGetItem"
     for attribute in list(product.proto.attr):
         del product.proto.attr[attribute]
     product.proto.attr["element_dtype"].type = dtype
     del product.proto.input[:]
-    product.proto.input.extend([f"{base}_enter", item.proto.input[1], f"{base}_enter_shape", *control])
+    product.proto.input.extend([entered[0].name, item.proto.input[1], entered[1].name, *control])
     return True
+
+
+def _outside(placed: PlacedGraph, enter: int) -> str:
+    """What enters the loop there."""
+    return str(next(text for text in placed.nodes[enter].proto.input if not text.startswith("^")))
+
+
+def _rows_product(product: Any, inputs: list[str]) -> Any:
+    """The NodeDef of a product of all rows. inputs: the rows, and the product's other operands as they are outside the loop."""
+    definition = type(product)()
+    definition.CopyFrom(product)
+    definition.attr.pop("_class", None)
+    del definition.input[:]
+    rows = type(product)(
+        name=f"{product.name}/stitchfleet_rows", op=ROWS_PRODUCT_OP, device=product.device, input=inputs
+    )
+    rows.attr["T"].type = product.attr["T"].type
+    rows.attr["count"].i = len(inputs) - 1
+    rows.attr["product"].s = definition.SerializeToString(deterministic=True)
+    return rows

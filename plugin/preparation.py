@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,12 +18,13 @@ class Prepared:
     hoisted_products: int
 
 
-def prepare(graph: Any) -> Prepared:
-    """Changes `graph`, a placed GraphDef."""
+def prepare(graph: Any, refusal: Callable[[bytes], str]) -> Prepared:
+    """Changes `graph`, a placed GraphDef. refusal: why TensorFlow cannot make the operator of a serialized NodeDef, "" where it
+    can."""
     rewrite.decompose_compositions(graph)
     rewrite.drop_reserve_spaces(graph)
     random_streams.own_streams(graph)
     rewrite.free_constants(graph)
     freed = loop_invariants.free_invariants(graph)
     reads = loop_reads.hoist_reads(graph)
-    return Prepared(freed, reads, loop_products.hoist_products(graph))
+    return Prepared(freed, reads, loop_products.hoist_products(graph, refusal))

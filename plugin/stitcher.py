@@ -130,7 +130,7 @@ class Stitcher:
         with self._lock:
             if self._definitions is None:
                 self._definitions = OpDefinitions()
-        prepare(graph)
+        prepare(graph, self.refusal_of_operator)
         placed = PlacedGraph(graph)
         fetched = preserve
         if program.kind == "function" or function:

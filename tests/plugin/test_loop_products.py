@@ -164,3 +164,27 @@ def test_rows_that_do_not_fit_give_the_jobs_error(plugin: Plugin) -> None:
     finally:
         plugin.active = False
     assert plugin.hoisted_products == 1
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_a_loop_in_a_branch(plugin: Plugin, taken: bool) -> None:
+    import tensorflow as tf
+
+    x, w, chosen = values(6, 3, 6), values(6, 5), tf.constant(taken)
+
+    def step() -> Any:
+        return tf.cond(
+            chosen, lambda: loop_over(tf.sin(x), w, lambda s, p, t: tf.tanh(s * 0.5 + p)), lambda: tf.zeros([3, 5])
+        )
+
+    close(plugin, step, hoisted=1)
+    assert len(plugin.loops) == 1, plugin.staying_loops
+
+
+def test_a_product_that_tensorflow_would_not_make_stays(plugin: Plugin) -> None:
+    x, w = values(6, 3, 6), values(6, 5)
+    plugin.library.refusal_of_operator = lambda node: "no" if b"StitchfleetRowsProduct" in node else ""
+    try:
+        close(plugin, lambda: loop_over(x, w, lambda s, p, t: s * 0.5 + p * 2.0), hoisted=0)
+    finally:
+        del plugin.library.refusal_of_operator
