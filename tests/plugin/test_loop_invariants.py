@@ -27,6 +27,10 @@ def assert_alike(expected: list[Any], actual: list[Any]) -> None:
         np.testing.assert_array_equal(other, one)
 
 
+def control_flow_util() -> Any:
+    return importlib.import_module("tensorflow.python.ops.control_flow_util")
+
+
 @pytest.mark.parametrize("iterations", [0, 1, 5])
 def test_what_a_body_captures_is_a_constant_of_its_frame(plugin: Plugin, iterations: int) -> None:
     import tensorflow as tf
@@ -80,8 +84,7 @@ def test_what_reads_only_constants_of_the_frame_is_dead_with_the_body(iterations
             checked = tf.cond(i < limit, lambda: same, lambda: same * 0.0)
             return i + 1, same, total + tf.linalg.inv(same) + checked
 
-        control_flow_util = importlib.import_module("tensorflow.python.ops.control_flow_util")
-        with unittest.mock.patch.object(control_flow_util, "ENABLE_CONTROL_FLOW_V2", False):
+        with unittest.mock.patch.object(control_flow_util(), "ENABLE_CONTROL_FLOW_V2", new=False):
             _, same, total = v1.while_loop(
                 lambda i, same, total: i < limit, body, (tf.constant(0), given, tf.zeros([3, 3]))
             )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from .conftest import Plugin
-from .test_loops import values
+from .test_loop_invariants import values
 
 ROUNDING = 2e-6
 """Relative to the largest number: sums of some tens of products, rounded in another order, through some iterations."""

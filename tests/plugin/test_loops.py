@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import pathlib
 import unittest.mock
@@ -20,23 +19,7 @@ from stitchfleet.plugin.summary import describe
 
 from .conftest import Plugin, RunJob
 from .test_faults import COLD, QUICK, main_program
-
-
-def values(*shape: int, seed: int = 0) -> Any:
-    import tensorflow as tf
-
-    return tf.constant(np.random.default_rng(seed).standard_normal(shape), tf.float32)
-
-
-def control_flow_util() -> Any:
-    return importlib.import_module("tensorflow.python.ops.control_flow_util")
-
-
-def assert_alike(expected: list[Any], actual: list[Any]) -> None:
-    import tensorflow as tf
-
-    for one, other in zip(tf.nest.flatten(expected), tf.nest.flatten(actual), strict=True):
-        np.testing.assert_array_equal(other, one)
+from .test_loop_invariants import assert_alike, control_flow_util, values
 
 
 def stitched_alike(plugin: Plugin, step: Any, loops: int = 1) -> list[Any]:
