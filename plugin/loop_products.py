@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .control_flow import Liveness, analyse
+from .loop_variables import add_enter, is_constant_enter
 from .placed_graph import PlacedGraph, Port
 
 ROWS_PRODUCT_OP = "StitchfleetRowsProduct"
@@ -36,7 +37,7 @@ def hoist_products(graph: Any, refusal: Callable[[bytes], str]) -> int:
     placed = PlacedGraph(graph)
     live = analyse(placed)
     hoisted = 0
-    for node in list(placed.nodes):
+    for node in placed.nodes:
         if node.op in _PRODUCTS and live.frame[node.index] and not node.proto.attr["transpose_a"].b:
             hoisted += _hoist(graph, placed, live, node.index, refusal)
     return hoisted
@@ -52,7 +53,7 @@ def _through(placed: PlacedGraph, port: Port) -> Port:
 def _entered(placed: PlacedGraph, port: Port) -> int | None:
     """The constant Enter that a value came through, None where it came another way."""
     node = placed.nodes[_through(placed, port).node]
-    return node.index if node.op == "Enter" and node.proto.attr["is_constant"].b else None
+    return node.index if is_constant_enter(node.proto) else None
 
 
 def _hoist(graph: Any, placed: PlacedGraph, live: Liveness, index: int, refusal: Callable[[bytes], str]) -> bool:
@@ -67,7 +68,9 @@ def _hoist(graph: Any, placed: PlacedGraph, live: Liveness, index: int, refusal:
     made = placed.nodes[_through(placed, placed.nodes[listed].inputs[0]).node]
     if made.op != "TensorListFromTensor" or live.frame[made.index] == live.frame[listed]:
         return False
-    rows = _rows_product(product.proto, [made.proto.input[0], *(_outside(placed, i) for i in others if i is not None)])
+    rows = _rows_product(
+        product.proto, [made.proto.input[0], *(placed.nodes[i].proto.input[0] for i in others if i is not None)]
+    )
     if refusal(bytes(rows.SerializeToString())):
         return False
     graph.node.add().CopyFrom(rows)
@@ -88,28 +91,19 @@ def _hoist(graph: Any, placed: PlacedGraph, live: Liveness, index: int, refusal:
     products.attr["element_dtype"].type = dtype
     products.attr["shape_type"].type = _INT32
     enter = placed.nodes[listed].proto
-    waits = [text for text in enter.input if text.startswith("^")]
-    entered: list[Any] = []
-    for source, kind in ((products, _VARIANT), (shape, _INT32)):
-        # The shape waits for the list: in a branch that is not taken neither may enter.
-        after = [*waits, f"^{products.name}"] if source is shape else waits
-        entered.append(add("Enter", f"enter_{len(entered)}", [source.name, *dict.fromkeys(after)]))
-        entered[-1].attr["T"].type = kind
-        for attribute in ("frame_name", "is_constant", "parallel_iterations"):
-            entered[-1].attr[attribute].CopyFrom(enter.attr[attribute])
+    entered_list = add_enter(graph, enter, f"{product.name}/stitchfleet_enter_0", products.name, _VARIANT)
+    # The shape waits for the list: in a branch that is not taken neither may enter.
+    entered_shape = add_enter(
+        graph, enter, f"{product.name}/stitchfleet_enter_1", shape.name, _INT32, [f"^{products.name}"]
+    )
     control = [text for text in product.proto.input if text.startswith("^")]
     product.proto.op = "TensorListGetItem"
     for attribute in list(product.proto.attr):
         del product.proto.attr[attribute]
     product.proto.attr["element_dtype"].type = dtype
     del product.proto.input[:]
-    product.proto.input.extend([entered[0].name, item.proto.input[1], entered[1].name, *control])
+    product.proto.input.extend([entered_list.name, item.proto.input[1], entered_shape.name, *control])
     return True
-
-
-def _outside(placed: PlacedGraph, enter: int) -> str:
-    """What enters the loop there."""
-    return str(next(text for text in placed.nodes[enter].proto.input if not text.startswith("^")))
 
 
 def _rows_product(product: Any, inputs: list[str]) -> Any:

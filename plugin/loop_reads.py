@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .loop_variables import add_enter, is_constant_enter
 from .placed_graph import PlacedGraph, Port
 
 READ = "ReadVariableOp"
@@ -25,7 +26,7 @@ _READERS = frozenset((READ, "ResourceGather", "ResourceGatherNd", "VariableShape
 
 def hoist_reads(graph: Any) -> int:
     """Changes `graph`, a placed GraphDef; returns how many reads now take a value from before their loop."""
-    if not any(_is_constant_enter(node) for node in graph.node) or not any(node.op == READ for node in graph.node):
+    if not any(is_constant_enter(node) for node in graph.node) or not any(node.op == READ for node in graph.node):
         return 0
     placed = PlacedGraph(graph)
     paths = {
@@ -47,7 +48,8 @@ def hoist_reads(graph: Any) -> int:
         for outer, enter in zip([None, *path], path, strict=False):
             if enter not in values:
                 source = _read_before(graph, placed, enter, dtype) if outer is None else values[outer]
-                values[enter] = _value_enter(graph, placed, enter, source, dtype)
+                handle = placed.nodes[enter].proto
+                values[enter] = str(add_enter(graph, handle, f"{handle.name}/stitchfleet_value", source, dtype).name)
         control = [name for name in node.input if name.startswith("^")]
         node.op = "Identity"
         for name in list(node.attr):
@@ -59,15 +61,11 @@ def hoist_reads(graph: Any) -> int:
     return hoisted
 
 
-def _is_constant_enter(node: Any) -> bool:
-    return node.op == "Enter" and bool(node.attr["is_constant"].b)
-
-
 def _enters(placed: PlacedGraph, port: Port) -> list[int] | None:
     """The constant Enters that a handle came through, the outermost first; None where it came some other way, or through none."""
     found: list[int] = []
     node = placed.nodes[port.node]
-    while node.op == "Identity" or _is_constant_enter(node.proto):
+    while node.op == "Identity" or is_constant_enter(node.proto):
         if node.op == "Enter":
             found.insert(0, node.index)
         node = placed.nodes[node.inputs[0].node]
@@ -107,16 +105,3 @@ def _read_before(graph: Any, placed: PlacedGraph, enter: int, dtype: int) -> str
     )
     read.attr["dtype"].type = dtype
     return str(read.name)
-
-
-def _value_enter(graph: Any, placed: PlacedGraph, enter: int, source: str, dtype: int) -> str:
-    """The value's way into the frame that the handle enters there; it waits for what the handle waits for."""
-    handle = placed.nodes[enter].proto
-    control = [name for name in handle.input if name.startswith("^")]
-    value = graph.node.add(
-        name=f"{handle.name}/stitchfleet_value", op="Enter", device=handle.device, input=[source, *control]
-    )
-    value.attr["T"].type = dtype
-    for name in ("frame_name", "is_constant", "parallel_iterations"):
-        value.attr[name].CopyFrom(handle.attr[name])
-    return str(value.name)

@@ -1,4 +1,4 @@
-"""The variables of a while loop, as TensorFlow's lowering spells them in a graph (lower_while_op.cc in its core/common_runtime):
+"""What enters a while loop, and its variables as TensorFlow's lowering spells them (lower_while_op.cc in its core/common_runtime):
 
 value -> Enter -> Merge -> Switch -> (output 1) the body ... -> NextIteration -> Merge
                                   -> (output 0) Exit -> what follows the loop
@@ -6,7 +6,9 @@ value -> Enter -> Merge -> Switch -> (output 1) the body ... -> NextIteration ->
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from .placed_graph import PlacedGraph, Port
 
@@ -23,6 +25,22 @@ class LoopVariable:
     passed: list[int] = field(default_factory=list)
     exits: list[int] = field(default_factory=list)
     unchanged: bool = False
+
+
+def is_constant_enter(node: Any) -> bool:
+    """Whether a NodeDef brings a value into a loop once, for all iterations."""
+    return node.op == "Enter" and bool(node.attr["is_constant"].b)
+
+
+def add_enter(graph: Any, like: Any, name: str, source: str, dtype: int, waits: Iterable[str] = ()) -> Any:
+    """Adds another value's way into the frame that the Enter `like` leads to; it waits for what that one waits for, and for `waits`
+    ("^" and a name). source: the value outside; dtype: its DataType number."""
+    control = dict.fromkeys([*(text for text in like.input if text.startswith("^")), *waits])
+    node = graph.node.add(name=name, op="Enter", device=like.device, input=[source, *control])
+    node.attr["T"].type = dtype
+    for attribute in ("frame_name", "is_constant", "parallel_iterations"):
+        node.attr[attribute].CopyFrom(like.attr[attribute])
+    return node
 
 
 def variable_of(graph: PlacedGraph, enter: int) -> LoopVariable | None:

@@ -23,22 +23,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .clusters import ClusterPlan, Loop
-from .control_flow import Liveness, analyse, topological_order
-from .loop_variables import LoopVariable, variable_of
+from .control_flow import Liveness, analyse
+from .loop_variables import LoopVariable, is_constant_enter, variable_of
 from .placed_graph import OpDefinitions, PlacedGraph, Port
-from .rewrite import LOOP_OP, OUR_OPS
+from .rewrite import LOOP_OP, OUR_OPS, copy_without
 
-_EFFECTS = (
-    *("ReadVariableOp", "Assign", "ResourceGather", "ResourceScatter", "ResourceApply", "ResourceStridedSlice"),
-    *(
-        "TensorArray",
-        "RandomUniform",
-        "RandomStandardNormal",
-        "TruncatedNormal",
-        "StatefulUniform",
-        "StatefulStandardNormal",
-    ),
-    *("Assert", "PrintV2", "Stitchfleet"),
+_EFFECTS = tuple(
+    "ReadVariableOp Assign ResourceGather ResourceScatter ResourceApply ResourceStridedSlice TensorArray "
+    "RandomUniform RandomStandardNormal TruncatedNormal StatefulUniform StatefulStandardNormal Assert PrintV2 Stitchfleet".split()
 )
 """How the names of operators with effects begin that may be run one after the other by one thread: none waits for another."""
 _FRAME_OPS = frozenset(("Enter", "Exit", "NextIteration", "LoopCond"))
@@ -88,9 +80,11 @@ def stitch_loops(
     """
     loops: list[Loop] = []
     stay: dict[str, str] = {}
-    while any(node.op == "Enter" for node in graph.node):
-        placed = PlacedGraph(graph)
-        live = analyse(placed)
+    if not any(node.op == "Enter" for node in graph.node):
+        return StitchedLoops(graph, loops, stay)
+    placed = PlacedGraph(graph)
+    live = analyse(placed)
+    while True:
         frames: dict[str, list[int]] = collections.defaultdict(list)
         for node in placed.nodes:
             if live.frame[node.index]:
@@ -102,6 +96,7 @@ def stitch_loops(
             try:
                 frame = _read(placed, live, definitions, frames[name])
                 loop, changed = _replace(placed, frame, frames[name], name, preserve)
+                following = _placed(changed)
                 if is_excluded(loop.name.rpartition("/")[2]):
                     raise _UnfitError("switched off by name")
                 reason = refusal(bytes(changed.node[-1].SerializeToString()))
@@ -111,10 +106,19 @@ def stitch_loops(
                 stay[name] = str(error)
                 continue
             loops.append(loop)
-            graph = changed
+            placed, live = following
             stay.clear()  # what stayed may have done so because of this one
             break
-    return StitchedLoops(graph, loops, stay)
+    return StitchedLoops(placed.graph, loops, stay)
+
+
+def _placed(graph: Any) -> tuple[PlacedGraph, Liveness]:
+    """Raises _UnfitError for a graph that the loop as one node has given a cycle."""
+    placed = PlacedGraph(graph)
+    try:
+        return placed, analyse(placed)
+    except ValueError as error:
+        raise _UnfitError("something outside both reads and feeds it") from error
 
 
 def note_loops(plan: ClusterPlan, graph: PlacedGraph, found: StitchedLoops) -> None:
@@ -150,7 +154,7 @@ def _read(graph: PlacedGraph, live: Liveness, definitions: OpDefinitions, member
         raise _UnfitError("a loop inside stays")
     if len(ops["LoopCond"]) != 1:
         raise _UnfitError("it has no condition of its own")
-    constants = [i for i in ops["Enter"] if graph.nodes[i].proto.attr["is_constant"].b]
+    constants = [i for i in ops["Enter"] if is_constant_enter(graph.nodes[i].proto)]
     variables = []
     for i in ops["Enter"]:
         if i not in constants:
@@ -214,13 +218,7 @@ def _check_variables(
             raise _UnfitError("it asks which operand a variable's Merge took")
         if graph.nodes[v.enter].proto.attr["T"].type > _REFERENCES:
             raise _UnfitError("it has a reference to a variable")
-        for i in (v.merge, v.switch, v.next, *v.exits):
-            if graph.nodes[i].op not in ("Merge", "Switch", "NextIteration", "Exit"):
-                raise _UnfitError(f"{graph.nodes[i].op} reads what leaves it")
-    if any(
-        c != graph.nodes[loop_condition].index and graph.nodes[c].op != "Switch"
-        for c, _ in graph.consumers[loop_condition]
-    ):
+    if any(graph.nodes[c].op != "Switch" for c, _ in graph.consumers[loop_condition]):
         raise _UnfitError("others than its variables read its condition")
 
 
@@ -243,8 +241,6 @@ def _replace(
     graph: PlacedGraph, frame: _Frame, members: list[int], name: str, preserve: Collection[str]
 ) -> tuple[Loop, Any]:
     """The loop and the graph with it, its node the last. Raises _UnfitError."""
-    from tensorflow.core.framework import graph_pb2
-
     program = _Program(graph, frame)
     exits = {i: k for k, v in enumerate(frame.variables) for i in v.exits}
     results = sorted(set(exits.values()))
@@ -257,42 +253,22 @@ def _replace(
     if own_name in graph.by_name:
         raise _UnfitError("another one like it")
 
-    changed: Any = graph_pb2.GraphDef()
-    changed.versions.CopyFrom(graph.graph.versions)
-    changed.library.CopyFrom(graph.graph.library)
-    gone = set(members)
-
-    def spelled(text: str) -> str:
-        if text.startswith("^"):
-            return f"^{own_name}" if graph.by_name[text[1:]] in gone else text
-        source = graph.by_name[text.partition(":")[0]]
-        if source not in gone:
-            return text
-        if source not in exits:
+    def result(port: Port) -> str:
+        if port.node not in exits:
             raise _UnfitError("something outside reads it without an exit")
-        return f"{own_name}:{results.index(exits[source])}"
+        return f"{own_name}:{results.index(exits[port.node])}"
 
-    for node in graph.nodes:
-        if node.index in gone:
-            if node.name not in preserve:
-                continue
-            if node.index in exits:
-                left = changed.node.add(name=node.name, op="Identity", device=node.proto.device)
-                left.input.append(f"{own_name}:{results.index(exits[node.index])}")
-                left.attr["T"].type = node.proto.attr["T"].type
-            else:
-                changed.node.add(name=node.name, op="NoOp", device=node.proto.device, input=[f"^{own_name}"])
-            continue
-        copy = changed.node.add()
-        copy.CopyFrom(node.proto)
-        if any(port.node in gone for port in node.inputs) or any(source in gone for source in node.control):
-            texts = [spelled(text) for text in node.proto.input]
-            del copy.input[:]
-            copy.input.extend(text for text in texts if not text.startswith("^"))
-            copy.input.extend(dict.fromkeys(text for text in texts if text.startswith("^")))
+    left = {i for i in exits if graph.nodes[i].name in preserve}
+    changed = copy_without(
+        graph, dict.fromkeys(members, own_name), result, set(preserve) - {graph.nodes[i].name for i in left}
+    )
+    for i in sorted(left):
+        node = changed.node.add(name=graph.nodes[i].name, op="Identity", device=graph.nodes[i].proto.device)
+        node.input.append(result(Port(i, 0)))
+        node.attr["T"].type = graph.nodes[i].proto.attr["T"].type
     enters = [*(v.enter for v in frame.variables), *frame.constants]
     loop = changed.node.add(name=own_name, op=LOOP_OP, device=frame.device)
-    loop.input.extend(next(t for t in graph.nodes[i].proto.input if not t.startswith("^")) for i in enters)
+    loop.input.extend(graph.nodes[i].proto.input[0] for i in enters)
     loop.input.extend(dict.fromkeys(f"^{graph.nodes[c].name}" for i in enters for c in graph.nodes[i].control))
     types = [graph.nodes[i].proto.attr["T"].type for i in enters]
     loop.attr["Tin"].list.type.extend(types)
@@ -302,10 +278,6 @@ def _replace(
     loop.attr["condition_nodes"].i = program.condition_nodes
     loop.attr["next"].list.s.extend(t.encode() for t in following)
     loop.attr["result_variables"].list.i.extend(results)
-    try:
-        topological_order(PlacedGraph(changed))
-    except ValueError as error:
-        raise _UnfitError("something outside both reads and feeds it") from error
     names = frozenset(graph.nodes[i].name for i in members)
     return Loop(own_name, name, names, names - operators_left([loop])), changed
 

@@ -28,17 +28,9 @@ if TYPE_CHECKING:  # `stitchfleet run` must be able to start a job where there i
     import numpy.typing as npt
 
 SOURCES = pathlib.Path(__file__).parent / "native"
-UNITS = (
-    *(
-        "compare.cc",
-        "registry.cc",
-        "graph_optimizer.cc",
-        "stitch_op.cc",
-        "inner_kernels.cc",
-        "loop_op.cc",
-        "rows_product_op.cc",
-    ),
-    *("random_stream.cc", "arm_mark.cc"),
+UNITS = tuple(
+    f"{unit}.cc"
+    for unit in "compare registry graph_optimizer stitch_op inner_kernels loop_op rows_product_op random_stream arm_mark".split()
 )
 BUILD_SECONDS = 600
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from .bodies import DT_RESOURCE
@@ -109,8 +109,6 @@ def apply_clusters(graph: PlacedGraph, clusters: list[Cluster], preserve: Collec
     name is there for its effect (an assign, a variable's read, a random operator), and nobody asks for its result: a NoOp behind
     the Stitch op takes its name, without which TensorFlow's pruner gives up with an error in the job's log.
     """
-    from tensorflow.core.framework import graph_pb2
-
     owner = {i: cluster for cluster in clusters for i in cluster.members}
     taken = set(graph.by_name)
     names: dict[int, str] = {}
@@ -130,22 +128,7 @@ def apply_clusters(graph: PlacedGraph, clusters: list[Cluster], preserve: Collec
         cluster = owner.get(index)
         return "^" + (graph.nodes[index].name if cluster is None else names[id(cluster)])
 
-    rewritten: Any = graph_pb2.GraphDef()
-    rewritten.versions.CopyFrom(graph.graph.versions)
-    rewritten.library.CopyFrom(graph.graph.library)
-    for node in graph.nodes:
-        if node.index in owner:
-            if node.name in preserve:
-                rewritten.node.add(
-                    name=node.name, op="NoOp", device=node.proto.device, input=["^" + names[id(owner[node.index])]]
-                )
-            continue
-        copy = rewritten.node.add()
-        copy.CopyFrom(node.proto)
-        if any(port.node in owner for port in node.inputs) or any(source in owner for source in node.control):
-            del copy.input[:]
-            copy.input.extend([data(port) for port in node.inputs])
-            copy.input.extend(dict.fromkeys(control(source) for source in node.control))
+    rewritten = copy_without(graph, {i: names[id(cluster)] for i, cluster in owner.items()}, data, preserve)
     for cluster in clusters:
         stitch = rewritten.node.add(name=names[id(cluster)], op=UPDATE_OP if cluster.handles else STITCH_OP)
         stitch.device = graph.nodes[cluster.members[0]].proto.device
@@ -168,6 +151,33 @@ def apply_clusters(graph: PlacedGraph, clusters: list[Cluster], preserve: Collec
             stitch.attr["written_args"].list.i.extend(cluster.written)
     topological_order(PlacedGraph(rewritten))
     return rewritten
+
+
+def copy_without(
+    graph: PlacedGraph, owner: Mapping[int, str], data: Callable[[Port], str], preserve: Collection[str]
+) -> Any:
+    """A GraphDef without the nodes that an op of ours stands for, that op yet to be added. owner: by node the op's name. data: how an
+    output of such a node is spelled now. What waited for one waits for the op; of one with a name in `preserve` a NoOp is left."""
+    from tensorflow.core.framework import graph_pb2
+
+    copied: Any = graph_pb2.GraphDef()
+    copied.versions.CopyFrom(graph.graph.versions)
+    copied.library.CopyFrom(graph.graph.library)
+    for node in graph.nodes:
+        if node.index in owner:
+            if node.name in preserve:
+                copied.node.add(name=node.name, op="NoOp", device=node.proto.device, input=[f"^{owner[node.index]}"])
+            continue
+        copy = copied.node.add()
+        copy.CopyFrom(node.proto)
+        if any(port.node in owner for port in node.inputs) or any(source in owner for source in node.control):
+            texts = [text for text in node.proto.input if not text.startswith("^")]
+            del copy.input[:]
+            copy.input.extend(data(port) if port.node in owner else text for port, text in zip(node.inputs, texts))
+            copy.input.extend(
+                dict.fromkeys(f"^{owner.get(source, graph.nodes[source].name)}" for source in node.control)
+            )
+    return copied
 
 
 def _unique_name(cluster: Cluster, taken: set[str]) -> str:

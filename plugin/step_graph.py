@@ -116,12 +116,9 @@ def make_step_graph(graph: PlacedGraph, plan: ClusterPlan, clusters: Sequence[Cl
         cluster_at[cluster.members[0]] = cluster
         for i in cluster.members:
             home[i] = cluster.members[0]
-    gone = frozenset[str]().union(*(loop.vanished for loop in plan.loops))
-    reason = {
-        i: plan.left_out_nodes[graph.nodes[i].name]
-        for i in set(home) - cluster_at.keys()
-        if graph.nodes[i].name not in gone
-    }
+    stayed = plan.left_out_nodes  # without what a Loop op does itself
+    outside = set(home) - cluster_at.keys()
+    reason = {i: stayed[graph.nodes[i].name] for i in outside if graph.nodes[i].name in stayed}
     seen = {i for i in cluster_at.keys() | reason.keys() if i in cluster_at or graph.nodes[i].op not in UNCOUNTED}
     major = {i for i in seen if i in cluster_at or reason[i] == PRODUCT}
     edges = {

@@ -72,6 +72,11 @@ def estimate(pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Saving | N
     Pairs with an empty block are passed over. None below MIN_PAIRS pairs.
     Raises ValueError for a negative duration or a block without any time in it.
     """
+    return estimate_from_means(_block_means(pairs))
+
+
+def _block_means(pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[tuple[float, float]]:
+    """Without the pairs that have an empty block. Raises ValueError for a negative duration."""
     means = []
     for plain, stitched in pairs:
         if len(plain) == 0 or len(stitched) == 0:
@@ -79,7 +84,7 @@ def estimate(pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Saving | N
         if min(plain) < 0 or min(stitched) < 0:
             raise ValueError("a duration is negative")
         means.append((math.fsum(plain) / len(plain), math.fsum(stitched) / len(stitched)))
-    return estimate_from_means(means)
+    return means
 
 
 def estimate_from_means(means: Sequence[tuple[float, float]]) -> Saving | None:
@@ -123,9 +128,8 @@ def faster_share(pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> float:
     One block in which the process was stopped for a while (a debugger, a snapshot of its machine) moves a mean over all pairs, and
     the interval with it, as far as it likes; this it moves by one pair.
     """
-    whole = [(plain, stitched) for plain, stitched in pairs if len(plain) and len(stitched)]
-    faster = sum(math.fsum(s) / len(s) < math.fsum(p) / len(p) for p, s in whole)
-    return faster / len(whole) if whole else math.nan
+    means = _block_means(pairs)
+    return sum(stitched < plain for plain, stitched in means) / len(means) if means else math.nan
 
 
 def _share(log_ratio: float) -> float:

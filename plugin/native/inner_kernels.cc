@@ -4,12 +4,16 @@
 #include <string>
 #include <unordered_map>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "tensorflow/core/common_runtime/optimization_registry.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/graph/algorithm.h"
 #include "tensorflow/core/graph/graph.h"
 #include "tensorflow/core/graph/tensor_id.h"
 #include "tensorflow/core/platform/errors.h"
+#include "tensorflow/core/platform/notification.h"
+#include "tensorflow/core/profiler/lib/traceme.h"
 
 namespace stitchfleet {
 namespace {
@@ -20,6 +24,14 @@ using tensorflow::OpKernelContext;
 
 int DataInputs(const NodeDef& node) {
   return static_cast<int>(std::count_if(node.input().begin(), node.input().end(), [](const std::string& name) { return name[0] != '^'; }));
+}
+
+// As the executor would say it, which names the node that failed: TensorFlow's Python side finds the line of the job's code by it.
+absl::Status UnderItsName(const absl::Status& status, const std::string& name) {
+  if (absl::StrContains(status.message(), "{{node ")) return status;
+  absl::Status named(status.code(), absl::StrCat(status.message(), "\n\t [[{{node ", name, "}}]]"));
+  status.ForEachPayload([&named](absl::string_view type, const absl::Cord& payload) { named.SetPayload(type, payload); });
+  return named;
 }
 
 }  // namespace
@@ -101,6 +113,36 @@ void Inherit(OpKernelContext* ctx, OpKernelContext::Params* params) {
   params->runner = ctx->runner();
   params->run_all_kernels_inline = ctx->run_all_kernels_inline();
   params->slice_reader_cache = ctx->slice_reader_cache();
+}
+
+absl::Status CallInnerKernel(tensorflow::OpKernel* kernel, absl::Span<const tensorflow::TensorValue> operands,
+                             const std::vector<tensorflow::AllocatorAttributes>& attributes, OpKernelContext::Params& params, int outputs,
+                             tensorflow::Tensor* results) {
+  params.op_kernel = kernel;
+  params.inputs = operands;
+  params.input_alloc_attrs = absl::MakeConstSpan(attributes.data(), operands.size());
+  params.output_attr_array = attributes.data();
+  OpKernelContext inner(&params, outputs);
+  {
+    tensorflow::profiler::TraceMe activity([kernel, &inner] { return kernel->TraceString(inner, /*verbose=*/false); });
+    if (tensorflow::AsyncOpKernel* asynchronous = kernel->AsAsync()) {
+      tensorflow::Notification finished;
+      asynchronous->ComputeAsync(&inner, [&finished] { finished.Notify(); });
+      finished.WaitForNotification();
+    } else {
+      kernel->Compute(&inner);
+    }
+  }
+  if (!inner.status().ok()) return UnderItsName(inner.status(), kernel->name());
+  for (int k = 0; k < outputs; ++k) {
+    const tensorflow::TensorValue value = inner.release_output(k);
+    if (value.tensor == nullptr) {
+      return UnderItsName(tensorflow::errors::Internal("Missing ", k, "-th output from the operator"), kernel->name());
+    }
+    results[k] = std::move(*value.tensor);
+    delete value.tensor;
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace stitchfleet

@@ -4,6 +4,7 @@
 #define STITCHFLEET_PLUGIN_NATIVE_INNER_KERNELS_H_
 
 #include <memory>
+#include <vector>
 
 #include "tensorflow/core/framework/graph.pb.h"
 #include "tensorflow/core/framework/node_properties.h"
@@ -22,6 +23,12 @@ absl::Status MakeInnerKernel(tensorflow::OpKernelConstruction* c, const std::sha
 
 // What a call of an inner kernel has from the call of the operator around it: all but the kernel, its inputs and their attributes.
 void Inherit(tensorflow::OpKernelContext* ctx, tensorflow::OpKernelContext::Params* params);
+
+// Calls a kernel with what `params` inherited: `outputs` of them into `results`. An error names the kernel's node as the executor's
+// would: TensorFlow's Python side finds the line of the job's code by it. `attributes`: default ones, as many as operands or outputs.
+absl::Status CallInnerKernel(tensorflow::OpKernel* kernel, absl::Span<const tensorflow::TensorValue> operands,
+                             const std::vector<tensorflow::AllocatorAttributes>& attributes,
+                             tensorflow::OpKernelContext::Params& params, int outputs, tensorflow::Tensor* results);
 
 }  // namespace stitchfleet
 

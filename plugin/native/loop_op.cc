@@ -23,7 +23,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "inner_kernels.h"
 #include "tensorflow/core/common_runtime/device.h"
@@ -39,8 +38,6 @@
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tensorflow/core/graph/tensor_id.h"
 #include "tensorflow/core/platform/errors.h"
-#include "tensorflow/core/platform/notification.h"
-#include "tensorflow/core/profiler/lib/traceme.h"
 #include "tensorflow/core/public/version.h"
 
 namespace stitchfleet {
@@ -95,9 +92,10 @@ class LoopOp : public OpKernel {
   explicit LoopOp(OpKernelConstruction* c) : OpKernel(c) {
     std::string text, condition;
     std::vector<std::string> next;
+    int condition_nodes = 0;
     OP_REQUIRES_OK(c, c->GetAttr("program", &text));
     OP_REQUIRES_OK(c, c->GetAttr("condition", &condition));
-    OP_REQUIRES_OK(c, c->GetAttr("condition_nodes", &condition_nodes_));
+    OP_REQUIRES_OK(c, c->GetAttr("condition_nodes", &condition_nodes));
     OP_REQUIRES_OK(c, c->GetAttr("next", &next));
     OP_REQUIRES_OK(c, c->GetAttr("result_variables", &results_));
     GraphDef program;
@@ -163,7 +161,7 @@ class LoopOp : public OpKernel {
       OP_REQUIRES_OK(c, SlotOf(name, first_slot, &slot));
       next_.push_back(slot);
     }
-    body_ = static_cast<int>(std::lower_bound(positions.begin(), positions.end(), condition_nodes_) - positions.begin());
+    body_ = static_cast<int>(std::lower_bound(positions.begin(), positions.end(), condition_nodes) - positions.begin());
     PlanReferences();
   }
 
@@ -179,7 +177,6 @@ class LoopOp : public OpKernel {
     Inherit(ctx, &params);
     std::vector<TensorValue> inputs(most_inputs_);
     const std::vector<AllocatorAttributes> attributes(std::max<size_t>(most_inputs_, most_outputs_) + 1);
-    params.output_attr_array = attributes.data();
     std::vector<Tensor> handed_on(variables_);
     while (true) {
       if (params.cancellation_manager != nullptr && params.cancellation_manager->IsCancelled()) {
@@ -190,7 +187,7 @@ class LoopOp : public OpKernel {
       OP_REQUIRES_OK(ctx, Run(0, body_, frame, params, inputs, attributes));
       if (!frame.slots[condition_].scalar<bool>()()) break;
       for (int slot : boundary_.unheld) frame.held[slot] = Tensor();
-      for (int slot : boundary_.released) frame.slots[slot] = Tensor();
+      Release(boundary_, frame);
       OP_REQUIRES_OK(ctx, Run(body_, static_cast<int>(instructions_.size()), frame, params, inputs, attributes));
       for (int slot : held_to_the_end_) frame.held[slot] = Tensor();
       for (int k = 0; k < variables_; ++k) {
@@ -260,6 +257,10 @@ class LoopOp : public OpKernel {
     }
   }
 
+  static void Release(const Instruction& instruction, Frame& frame) {
+    for (int slot : instruction.released) frame.slots[slot] = frame.held[slot] = Tensor();
+  }
+
   bool IsDead(const Instruction& instruction, const Frame& frame) const {
     if (instruction.kind == Instruction::kMerge) {  // the executor's takes no notice of what it waits for being dead
       return std::all_of(instruction.inputs.begin(), instruction.inputs.end(), [&frame](int slot) { return frame.dead_slots[slot]; });
@@ -296,53 +297,19 @@ class LoopOp : public OpKernel {
       for (int slot = instruction.first_output; slot < instruction.first_output + instruction.outputs; ++slot) {
         if (held_[slot]) frame.held[slot] = frame.slots[slot];
       }
-      for (int slot : instruction.released) {
-        frame.slots[slot] = Tensor();
-        frame.held[slot] = Tensor();
-      }
+      Release(instruction, frame);
     }
     return absl::OkStatus();
   }
 
   absl::Status Call(const Instruction& instruction, Frame& frame, OpKernelContext::Params& params, std::vector<TensorValue>& inputs,
                     const std::vector<AllocatorAttributes>& attributes) const {
-    OpKernel* kernel = instruction.kernel.get();
     for (size_t k = 0; k < instruction.inputs.size(); ++k) inputs[k] = TensorValue(&frame.slots[instruction.inputs[k]]);
-    params.op_kernel = kernel;
-    params.inputs = absl::MakeConstSpan(inputs.data(), instruction.inputs.size());
-    params.input_alloc_attrs = absl::MakeConstSpan(attributes.data(), instruction.inputs.size());
-    OpKernelContext inner(&params, instruction.outputs);
-    {
-      tensorflow::profiler::TraceMe activity([kernel, &inner] { return kernel->TraceString(inner, /*verbose=*/false); });
-      if (tensorflow::AsyncOpKernel* asynchronous = kernel->AsAsync()) {
-        tensorflow::Notification finished;
-        asynchronous->ComputeAsync(&inner, [&finished] { finished.Notify(); });
-        finished.WaitForNotification();
-      } else {
-        kernel->Compute(&inner);
-      }
-    }
-    if (!inner.status().ok()) return UnderItsName(inner.status(), kernel->name());
-    for (int k = 0; k < instruction.outputs; ++k) {
-      const TensorValue value = inner.release_output(k);
-      if (value.tensor == nullptr) {
-        return UnderItsName(tensorflow::errors::Internal("Missing ", k, "-th output from the operator"), kernel->name());
-      }
-      frame.slots[instruction.first_output + k] = std::move(*value.tensor);
-      delete value.tensor;
-    }
-    return absl::OkStatus();
+    return CallInnerKernel(instruction.kernel.get(), absl::MakeConstSpan(inputs.data(), instruction.inputs.size()), attributes, params, instruction.outputs,
+                           &frame.slots[instruction.first_output]);
   }
 
-  // As the executor would say it, which names the node that failed: TensorFlow's Python side finds the line of the job's code by it.
-  static absl::Status UnderItsName(const absl::Status& status, const std::string& name) {
-    if (absl::StrContains(status.message(), "{{node ")) return status;
-    absl::Status named(status.code(), absl::StrCat(status.message(), "\n\t [[{{node ", name, "}}]]"));
-    status.ForEachPayload([&named](absl::string_view type, const absl::Cord& payload) { named.SetPayload(type, payload); });
-    return named;
-  }
-
-  int variables_ = 0, arguments_ = 0, slots_ = 0, condition_nodes_ = 0, condition_ = 0;
+  int variables_ = 0, arguments_ = 0, slots_ = 0, condition_ = 0;
   int body_ = 0;  // the first instruction of it
   bool has_branches_ = false;
   size_t most_inputs_ = 0;

@@ -13,7 +13,6 @@
 #include "tensorflow/core/framework/graph_def_util.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
-#include "tensorflow/core/profiler/lib/traceme.h"
 
 namespace stitchfleet {
 namespace {
@@ -82,20 +81,9 @@ class RowsProductOp : public OpKernel {
     const std::vector<tensorflow::AllocatorAttributes> attributes(values.size() + 1);
     OpKernelContext::Params params;
     Inherit(ctx, &params);
-    params.op_kernel = kernel_.get();
-    params.inputs = absl::MakeConstSpan(values);
-    params.input_alloc_attrs = absl::MakeConstSpan(attributes.data(), values.size());
-    params.output_attr_array = attributes.data();
-    OpKernelContext inner(&params, 1);
-    {
-      tensorflow::profiler::TraceMe activity([this, &inner] { return kernel_->TraceString(inner, /*verbose=*/false); });
-      kernel_->Compute(&inner);
-    }
-    OP_REQUIRES_OK(ctx, inner.status());
-    const TensorValue product = inner.release_output(0);
-    std::unique_ptr<Tensor> owned(product.tensor);
-    Tensor shaped;
-    OP_REQUIRES(ctx, owned != nullptr && owned->dims() == 2 && shaped.CopyFrom(*owned, TensorShape({times, batch, owned->dim_size(1)})),
+    Tensor product, shaped;
+    OP_REQUIRES_OK(ctx, CallInnerKernel(kernel_.get(), values, attributes, params, 1, &product));
+    OP_REQUIRES(ctx, product.dims() == 2 && shaped.CopyFrom(product, TensorShape({times, batch, product.dim_size(1)})),
                 tensorflow::errors::Internal("stitchfleet: a product that is no matrix"));
     ctx->set_output(0, shaped);
   }
