@@ -7,6 +7,8 @@ their guard among them; what goes is
     Enter, Merge, Switch, Exit, NextIteration, LoopCond    of the loop's own variables: places in a table
     Identity, NoOp, and the order that control edges ask   other names for a place, and the list's order
     Const                                                  made once
+    TensorList...                                          elements of lists are handed on by the Loop op itself
+    TensorListFromTensor before, TensorListStack behind    it, where nobody else reads the list: rows of a tensor, without a copy
 
 A loop qualifies when it can be run one operator after the other by one thread with the same outcome: spelled as TensorFlow's lowering
 does (loop_variables.py), all on one CPU, without operators that wait for others (queues, sends, collectives, functions) or that have
@@ -35,8 +37,12 @@ _EFFECTS = tuple(
 """How the names of operators with effects begin that may be run one after the other by one thread: none waits for another."""
 _FRAME_OPS = frozenset(("Enter", "Exit", "NextIteration", "LoopCond"))
 _ENDS = frozenset(("_Send", "_Recv", "_HostSend", "_HostRecv", "_Arg", "_Retval", "Placeholder"))
-_DONE_BY_THE_LOOP = frozenset(("Placeholder", "Const", "Switch", "Merge"))
-"""Of a program's operators those for which the Loop op calls no kernel."""
+_UNPACK, _STACK = "TensorListFromTensor", "TensorListStack"
+_DONE_BY_THE_LOOP = frozenset(
+    "Placeholder Const Switch Merge TensorListFromTensor TensorListStack TensorListGetItem TensorListSetItem TensorListPushBack "
+    "TensorListPopBack".split()
+)
+"""Of a program's operators those for which the Loop op calls no kernel, but in unusual cases (native/shortcuts.h)."""
 _REFERENCES = 100
 """DataType numbers of references to variables (TensorFlow 1) begin behind it."""
 
@@ -59,7 +65,17 @@ class _Frame:
     condition_port: Port
     condition: list[int] = field(default_factory=list)
     body: list[int] = field(default_factory=list)
+    unread: list[int] = field(default_factory=list)
+    """Constants' Enters that nothing reads of which something leaves the loop."""
+    unpacked: dict[int, int] = field(default_factory=dict)
+    """By a constant's Enter, also by one that is not read, the operator before the loop that makes it a list."""
+    stacks: list[int] = field(default_factory=list)
+    """The operators behind the loop that stack a list of its variables."""
     device: str = ""
+
+    @property
+    def enters(self) -> list[int]:
+        return [*(v.enter for v in self.variables), *self.constants]
 
 
 class _UnfitError(Exception):
@@ -95,6 +111,8 @@ def stitch_loops(
         for name in todo:
             try:
                 frame = _read(placed, live, definitions, frames[name])
+                _drop_unread(placed, definitions, frame, preserve)
+                _find_lists(placed, frame, preserve)
                 loop, changed = _replace(placed, frame, frames[name], name, preserve)
                 following = _placed(changed)
                 if is_excluded(loop.name.rpartition("/")[2]):
@@ -222,6 +240,56 @@ def _check_variables(
         raise _UnfitError("others than its variables read its condition")
 
 
+def _drop_unread(graph: PlacedGraph, definitions: OpDefinitions, frame: _Frame, preserve: Collection[str]) -> None:
+    """Takes out what no value that leaves the loop depends on, nor its condition, nor an effect: a second counter, an element of a
+    list whose product has left the loop."""
+    variable_at = {i: v for v in frame.variables for i in (v.merge, v.switch)}
+    found: set[int] = set()
+    waiting = [frame.condition_port.node]
+    waiting += [i for i in (*frame.condition, *frame.body) if definitions.is_stateful(graph.nodes[i].op)]
+    for v in frame.variables:
+        if any(graph.consumers[i] or graph.control_consumers[i] or graph.nodes[i].name in preserve for i in v.exits):
+            waiting.append(v.switch)
+    while waiting:
+        i = waiting.pop()
+        if i in variable_at:
+            i = variable_at[i].next
+        if i not in found:
+            found.add(i)
+            if graph.nodes[i].op != "Enter":
+                waiting += [port.node for port in graph.nodes[i].inputs] + graph.nodes[i].control
+    kept = [v for v in frame.variables if v.next in found]
+    if kept:
+        frame.variables = kept
+        frame.unread = [i for i in frame.constants if i not in found]
+        frame.constants = [i for i in frame.constants if i in found]
+        frame.condition = [i for i in frame.condition if i in found]
+        frame.body = [i for i in frame.body if i in found]
+
+
+def _find_lists(graph: PlacedGraph, frame: _Frame, preserve: Collection[str]) -> None:
+    """Finds the operators around the loop that make a list for it alone, and stack one that it has written."""
+
+    def may_join(i: int) -> bool:
+        return graph.nodes[i].proto.device in ("", frame.device) and graph.nodes[i].name not in preserve
+
+    enters = {*frame.enters, *frame.unread}
+    for enter in (*frame.constants, *frame.unread):
+        made = graph.nodes[enter].inputs[0].node
+        alone = graph.consumers[made] == [(enter, 0)] and enters.issuperset(graph.control_consumers[made])
+        if graph.nodes[made].op == _UNPACK and alone and may_join(made):
+            frame.unpacked[enter] = made
+    leaving = [i for variable in frame.variables for i in variable.exits]
+    for i in dict.fromkeys(consumer for left in leaving for consumer, _ in graph.consumers[left]):
+        node = graph.nodes[i]
+        if node.op == _STACK and not node.control and _is_literal(graph, node.inputs[1]) and may_join(i):
+            frame.stacks.append(i)
+
+
+def _is_literal(graph: PlacedGraph, port: Port) -> bool:
+    return graph.nodes[port.node].op == "Const" and not graph.nodes[port.node].control
+
+
 def _check_operator(graph: PlacedGraph, definitions: OpDefinitions, i: int, inside: set[int]) -> None:
     node = graph.nodes[i]
     if node.op in _FRAME_OPS or node.op in _ENDS or definitions.find(node.op) is None:
@@ -242,75 +310,107 @@ def _replace(
 ) -> tuple[Loop, Any]:
     """The loop and the graph with it, its node the last. Raises _UnfitError."""
     program = _Program(graph, frame)
-    exits = {i: k for k, v in enumerate(frame.variables) for i in v.exits}
-    results = sorted(set(exits.values()))
-    text = program.text()
+    gone = {*members, *frame.unpacked.values(), *frame.stacks}
+    exits = [i for v in frame.variables for i in v.exits]
+    left = [i for i in exits if graph.nodes[i].name in preserve]
+    read = [i for i in exits if i in left or any(consumer not in gone for consumer, _ in graph.consumers[i])]
+    values = list(dict.fromkeys(program.spell(Port(i, 0)) for i in (*read, *frame.stacks)))
     following = [program.spell(graph.nodes[v.next].inputs[0]) for v in frame.variables]
     condition = program.spell(frame.condition_port)
-    digest = hashlib.sha256("\n".join((*following, condition, *map(str, results))).encode() + text).hexdigest()[:10]
+    digest = hashlib.sha256("\n".join((*following, condition, *values)).encode() + program.text).hexdigest()[:10]
     scope = re.sub(r"[^\w./-]", "_", name.rpartition("/")[0])
     own_name = "/".join(part for part in ("stitchfleet", scope, f"loop_{digest}") if part)
     if own_name in graph.by_name:
         raise _UnfitError("another one like it")
 
     def result(port: Port) -> str:
-        if port.node not in exits:
+        if port.node not in exits and port.node not in frame.stacks:
             raise _UnfitError("something outside reads it without an exit")
-        return f"{own_name}:{results.index(exits[port.node])}"
+        return f"{own_name}:{values.index(program.spell(port))}"
 
-    left = {i for i in exits if graph.nodes[i].name in preserve}
     changed = copy_without(
-        graph, dict.fromkeys(members, own_name), result, set(preserve) - {graph.nodes[i].name for i in left}
+        graph, dict.fromkeys(gone, own_name), result, set(preserve) - {graph.nodes[i].name for i in left}
     )
-    for i in sorted(left):
+    for i in left:
         node = changed.node.add(name=graph.nodes[i].name, op="Identity", device=graph.nodes[i].proto.device)
         node.input.append(result(Port(i, 0)))
         node.attr["T"].type = graph.nodes[i].proto.attr["T"].type
-    enters = [*(v.enter for v in frame.variables), *frame.constants]
     loop = changed.node.add(name=own_name, op=LOOP_OP, device=frame.device)
-    loop.input.extend(graph.nodes[i].proto.input[0] for i in enters)
-    loop.input.extend(dict.fromkeys(f"^{graph.nodes[c].name}" for i in enters for c in graph.nodes[i].control))
-    types = [graph.nodes[i].proto.attr["T"].type for i in enters]
-    loop.attr["Tin"].list.type.extend(types)
-    loop.attr["Tout"].list.type.extend(types[k] for k in results)
-    loop.attr["program"].s = text
+    loop.input.extend(text for text, _ in program.operands)
+    waits = {c for i in (*frame.enters, *frame.unpacked.values()) for c in graph.nodes[i].control}.difference(gone)
+    loop.input.extend(f"^{graph.nodes[c].name}" for c in sorted(waits))
+    loop.attr["Tin"].list.type.extend(dtype for _, dtype in program.operands)
+    loop.attr["Tout"].list.type.extend(program.dtypes[value] for value in values)
+    loop.attr["program"].s = program.text
     loop.attr["condition"].s = condition.encode()
-    loop.attr["condition_nodes"].i = program.condition_nodes
+    loop.attr["sections"].list.i.extend(program.sections)
     loop.attr["next"].list.s.extend(t.encode() for t in following)
-    loop.attr["result_variables"].list.i.extend(results)
-    names = frozenset(graph.nodes[i].name for i in members)
+    loop.attr["values"].list.s.extend(t.encode() for t in values)
+    names = frozenset(graph.nodes[i].name for i in gone)
     return Loop(own_name, name, names, names - operators_left([loop])), changed
 
 
 class _Program:
-    """A frame's operators as a GraphDef in execution order, its variables and constants as Placeholders."""
+    """A frame's operators as a GraphDef in execution order, its operands as Placeholders.
+
+    operands: what the Loop op reads, how it is spelled outside and its DataType number. dtypes: those of the places that may leave
+    the loop. sections: where the operators before the loop, its condition's and its body's end.
+    """
 
     def __init__(self, graph: PlacedGraph, frame: _Frame) -> None:
         from tensorflow.core.framework import graph_pb2
 
         self._graph = graph
+        self._frame = frame
         self._own: dict[Port, str] = {}
-        enters = [*(v.enter for v in frame.variables), *frame.constants]
         self._program: Any = graph_pb2.GraphDef()
-        for k, enter in enumerate(enters):
-            count = len(frame.variables)
-            name = f"stitchfleet_variable_{k}" if k < count else f"stitchfleet_argument_{k - count}"
-            node = self._program.node.add(name=name, op="Placeholder", device=frame.device)
-            node.attr["dtype"].type = graph.nodes[enter].proto.attr["T"].type
-            self._own[Port(enter, 0)] = name
-        for variable in frame.variables:
-            self._own[Port(variable.merge, 0)] = self._own[Port(variable.switch, 1)] = self._own[
-                Port(variable.enter, 0)
-            ]
+        self.operands: list[tuple[str, int]] = []
+        self.dtypes: dict[str, int] = {}
+        self.sections: list[int] = []
+        for enter in frame.enters:
+            made = frame.unpacked.get(enter)
+            if made is None:
+                dtype = graph.nodes[enter].proto.attr["T"].type
+                self._own[Port(enter, 0)] = self._operand(graph.nodes[enter].proto.input[0], dtype)
+            else:
+                listed = graph.nodes[made].proto
+                self._own[graph.nodes[made].inputs[0]] = self._operand(
+                    listed.input[0], listed.attr["element_dtype"].type
+                )
+                self._own[Port(enter, 0)] = listed.name
+        for v in frame.variables:
+            places = (Port(v.merge, 0), Port(v.switch, 1), *(Port(i, 0) for i in v.exits))
+            self._own.update(dict.fromkeys(places, self._own[Port(v.enter, 0)]))
+        lists = [frame.unpacked[enter] for enter in frame.constants if enter in frame.unpacked]
+        for made in lists:
+            shape = graph.nodes[made].inputs[1]
+            if shape not in self._own and not _is_literal(graph, shape):
+                listed = graph.nodes[made].proto
+                self._own[shape] = self._operand(listed.input[1], listed.attr["shape_type"].type)
         self._branches = self._inside_of_conds(frame)
-        for i in frame.condition:
+        literals = {graph.nodes[i].inputs[1].node for i in (*lists, *frame.stacks)}
+        for section in (
+            [*(i for i in sorted(literals) if _is_literal(graph, Port(i, 0))), *lists],
+            frame.condition,
+            frame.body,
+        ):
+            for i in section:
+                self._add(i)
+            self.sections.append(len(self._program.node))
+        for i in frame.stacks:
             self._add(i)
-        self.condition_nodes = len(self._program.node)
-        for i in frame.body:
-            self._add(i)
+            self.dtypes[graph.nodes[i].name] = graph.nodes[i].proto.attr["element_dtype"].type
+        self.text = bytes(self._program.SerializeToString(deterministic=True))
 
-    def text(self) -> bytes:
-        return bytes(self._program.SerializeToString(deterministic=True))
+    def _operand(self, text: str, dtype: int) -> str:
+        """Another operand's place. text: how it is spelled outside."""
+        count = len(self._frame.variables)
+        k = len(self.operands)
+        name = f"stitchfleet_variable_{k}" if k < count else f"stitchfleet_argument_{k - count}"
+        self._program.node.add(name=name, op="Placeholder", device=self._frame.device).attr["dtype"].type = dtype
+        self.operands.append((text, dtype))
+        self.dtypes[name] = dtype
+        return name
 
     def spell(self, port: Port) -> str:
         """The place that holds an output's value."""

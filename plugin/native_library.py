@@ -30,7 +30,9 @@ if TYPE_CHECKING:  # `stitchfleet run` must be able to start a job where there i
 SOURCES = pathlib.Path(__file__).parent / "native"
 UNITS = tuple(
     f"{unit}.cc"
-    for unit in "compare registry graph_optimizer stitch_op inner_kernels loop_op rows_product_op random_stream arm_mark".split()
+    for unit in (
+        "compare registry graph_optimizer stitch_op inner_kernels shortcuts loop_op rows_product_op random_stream arm_mark"
+    ).split()
 )
 BUILD_SECONDS = 600
 

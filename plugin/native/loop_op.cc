@@ -7,9 +7,10 @@
 // among them, are called directly. They are TensorFlow's own kernels, so every number stays as it was.
 //
 // The attribute `program` is a GraphDef in execution order. Placeholders named stitchfleet_variable_<k> and stitchfleet_argument_<k> are
-// the loop's variables and what enters it unchanged. The first `condition_nodes` of it run in every iteration, and then `condition`
-// says whether the rest does; `next` are the variables' values in the next iteration. Loops inside are Loop ops themselves. A cond
-// inside keeps its Switches and Merges: an instruction that has a dead operand does not run.
+// the loop's variables and what enters it unchanged. Its sections end where `sections` says: what runs once before the loop (the rows
+// of a tensor become a list), the condition's operators, the body's, and what runs once behind the loop (a list is stacked). After its
+// operators `condition` says whether the body runs; `next` are the variables' values in the next iteration. Loops inside are Loop ops
+// themselves. A cond inside keeps its Switches and Merges: an instruction that has a dead operand does not run.
 //
 // What a slot holds is released after its last reader, so that operators may work in place as they do under the executor: an
 // operand may be overwritten when nobody else holds its buffer. While there are further readers, `held` is a second reference to it.
@@ -25,6 +26,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/string_view.h"
 #include "inner_kernels.h"
+#include "shortcuts.h"
 #include "tensorflow/core/common_runtime/device.h"
 #include "tensorflow/core/common_runtime/single_threaded_cpu_device.h"
 #include "tensorflow/core/framework/cancellation.h"
@@ -60,13 +62,13 @@ REGISTER_OP("StitchfleetLoop")
     .Attr("Tout: list(type) >= 0")
     .Attr("program: string")
     .Attr("condition: string")
-    .Attr("condition_nodes: int")
+    .Attr("sections: list(int) >= 3")
     .Attr("next: list(string)")
-    .Attr("result_variables: list(int)")
+    .Attr("values: list(string)")
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::UnknownShape)
     .Doc("A while loop. `args` are its variables' first values, as many as `next` has names, then what enters it unchanged; `results` are "
-         "the last values of `result_variables`. See loop_op.cc for `program`.");
+         "the `values` when it has ended, variables or what is made of them. See loop_op.cc for `program`.");
 
 constexpr absl::string_view kVariable = "stitchfleet_variable_", kArgument = "stitchfleet_argument_";
 
@@ -74,6 +76,7 @@ struct Instruction {
   enum Kind { kKernel, kSwitch, kMerge };
   Kind kind = kKernel;
   std::unique_ptr<OpKernel> kernel;
+  Shortcut shortcut;
   std::vector<int> inputs;    // slots
   std::vector<int> controls;  // instructions with which this one dies
   int first_output = 0, outputs = 0;
@@ -85,19 +88,20 @@ struct Instruction {
 struct Frame {
   std::vector<Tensor> slots, held;
   std::vector<char> dead_slots, dead;
+  tensorflow::Allocator* allocator = nullptr;
 };
 
 class LoopOp : public OpKernel {
  public:
   explicit LoopOp(OpKernelConstruction* c) : OpKernel(c) {
     std::string text, condition;
-    std::vector<std::string> next;
-    int condition_nodes = 0;
+    std::vector<std::string> next, values;
+    std::vector<int> sections;
     OP_REQUIRES_OK(c, c->GetAttr("program", &text));
     OP_REQUIRES_OK(c, c->GetAttr("condition", &condition));
-    OP_REQUIRES_OK(c, c->GetAttr("condition_nodes", &condition_nodes));
+    OP_REQUIRES_OK(c, c->GetAttr("sections", &sections));
     OP_REQUIRES_OK(c, c->GetAttr("next", &next));
-    OP_REQUIRES_OK(c, c->GetAttr("result_variables", &results_));
+    OP_REQUIRES_OK(c, c->GetAttr("values", &values));
     GraphDef program;
     OP_REQUIRES(c, program.ParseFromString(text), tensorflow::errors::InvalidArgument("stitchfleet: a loop without a readable program"));
     OP_REQUIRES_OK(c, tensorflow::AddDefaultAttrsToGraphDef(&program, *tensorflow::OpRegistry::Global(), 0));
@@ -147,6 +151,7 @@ class LoopOp : public OpKernel {
         instruction.kind = Instruction::kMerge;
       } else {
         OP_REQUIRES_OK(c, MakeInnerKernel(c, properties, &instruction.kernel));
+        instruction.shortcut = Shortcut(node);
       }
       has_branches_ |= instruction.kind != Instruction::kKernel;
       most_inputs_ = std::max(most_inputs_, instruction.inputs.size());
@@ -156,12 +161,18 @@ class LoopOp : public OpKernel {
       positions.push_back(position);
     }
     OP_REQUIRES_OK(c, SlotOf(condition, first_slot, &condition_));
-    for (const std::string& name : next) {
-      int slot = 0;
-      OP_REQUIRES_OK(c, SlotOf(name, first_slot, &slot));
-      next_.push_back(slot);
+    for (const auto& [names, slots] : {std::make_pair(&next, &next_), std::make_pair(&values, &results_)}) {
+      for (const std::string& name : *names) {
+        slots->emplace_back();
+        OP_REQUIRES_OK(c, SlotOf(name, first_slot, &slots->back()));
+      }
     }
-    body_ = static_cast<int>(std::lower_bound(positions.begin(), positions.end(), condition_nodes) - positions.begin());
+    const auto instructions_before = [&positions](int position) {
+      return static_cast<int>(std::lower_bound(positions.begin(), positions.end(), position) - positions.begin());
+    };
+    iteration_ = instructions_before(sections[0]);
+    body_ = instructions_before(sections[1]);
+    behind_ = instructions_before(sections[2]);
     PlanReferences();
   }
 
@@ -175,26 +186,29 @@ class LoopOp : public OpKernel {
     for (const auto& [slot, value] : literals_) frame.slots[slot] = value;
     OpKernelContext::Params params;
     Inherit(ctx, &params);
+    frame.allocator = params.device->GetAllocator({});
     std::vector<TensorValue> inputs(most_inputs_);
     const std::vector<AllocatorAttributes> attributes(std::max<size_t>(most_inputs_, most_outputs_) + 1);
     std::vector<Tensor> handed_on(variables_);
+    OP_REQUIRES_OK(ctx, Run(0, iteration_, frame, params, inputs, attributes));
     while (true) {
       if (params.cancellation_manager != nullptr && params.cancellation_manager->IsCancelled()) {
         ctx->SetStatus(tensorflow::errors::Cancelled("Loop execution was cancelled."));
         return;
       }
       for (int slot : held_variables_) frame.held[slot] = frame.slots[slot];
-      OP_REQUIRES_OK(ctx, Run(0, body_, frame, params, inputs, attributes));
+      OP_REQUIRES_OK(ctx, Run(iteration_, body_, frame, params, inputs, attributes));
       if (!frame.slots[condition_].scalar<bool>()()) break;
       for (int slot : boundary_.unheld) frame.held[slot] = Tensor();
       Release(boundary_, frame);
-      OP_REQUIRES_OK(ctx, Run(body_, static_cast<int>(instructions_.size()), frame, params, inputs, attributes));
+      OP_REQUIRES_OK(ctx, Run(body_, behind_, frame, params, inputs, attributes));
       for (int slot : held_to_the_end_) frame.held[slot] = Tensor();
       for (int k = 0; k < variables_; ++k) {
         handed_on[k] = moves_[k] ? std::move(frame.slots[next_[k]]) : frame.slots[next_[k]];
       }
       for (int k = 0; k < variables_; ++k) frame.slots[k] = std::move(handed_on[k]);
     }
+    OP_REQUIRES_OK(ctx, Run(behind_, static_cast<int>(instructions_.size()), frame, params, inputs, attributes));
     for (size_t i = 0; i < results_.size(); ++i) ctx->set_output(i, frame.slots[results_[i]]);
   }
 
@@ -208,25 +222,28 @@ class LoopOp : public OpKernel {
   }
 
   // Who holds what for how long. An iteration's readers are, in order: the condition's instructions, the boundary (where a variable
-  // may be a result), the body's instructions, and the next iteration.
+  // may be a result, or be read behind the loop), the body's instructions, and the next iteration.
   void PlanReferences() {
     struct Use {
       int time = 0;
       bool twice = false;
     };
-    const int count = static_cast<int>(instructions_.size()), end = count + 1;
+    const int end = behind_ + 1;
     const auto time_of = [this](int instruction) { return instruction < body_ ? instruction : instruction + 1; };
     std::vector<std::vector<Use>> uses(slots_);
     const auto use = [&uses](int slot, int time) {
       if (!uses[slot].empty() && uses[slot].back().time == time) uses[slot].back().twice = true;
       else uses[slot].push_back({time});
     };
-    for (int i = 0; i < body_; ++i) {
+    for (int i = iteration_; i < body_; ++i) {
       for (int slot : instructions_[i].inputs) use(slot, time_of(i));
     }
-    for (int variable : results_) use(variable, body_);
+    for (int slot : results_) use(slot, body_);
+    for (size_t i = behind_; i < instructions_.size(); ++i) {
+      for (int slot : instructions_[i].inputs) use(slot, body_);
+    }
     use(condition_, body_);
-    for (int i = body_; i < count; ++i) {
+    for (int i = body_; i < behind_; ++i) {
       for (int slot : instructions_[i].inputs) use(slot, time_of(i));
     }
     for (int slot : next_) use(slot, end);
@@ -235,6 +252,12 @@ class LoopOp : public OpKernel {
     for (const auto& [slot, value] : literals_) is_permanent[slot] = 1;
     moves_.resize(variables_);
     held_.assign(slots_, 0);
+    for (int i = 0; i < static_cast<int>(instructions_.size()); ++i) {
+      if (i >= iteration_ && i < behind_) continue;
+      for (int slot = instructions_[i].first_output; slot < instructions_[i].first_output + instructions_[i].outputs; ++slot) {
+        is_permanent[slot] = held_[slot] = 1;  // made once, and no iteration may work in place on it
+      }
+    }
     for (int slot = 0; slot < slots_; ++slot) {
       if (is_permanent[slot] || uses[slot].empty()) continue;
       const Use last = uses[slot].back();
@@ -252,7 +275,7 @@ class LoopOp : public OpKernel {
     }
     for (Instruction& instruction : instructions_) {  // what nobody reads goes at once
       for (int slot = instruction.first_output; slot < instruction.first_output + instruction.outputs; ++slot) {
-        if (uses[slot].empty()) instruction.released.push_back(slot);
+        if (uses[slot].empty() && !is_permanent[slot]) instruction.released.push_back(slot);
       }
     }
   }
@@ -305,17 +328,18 @@ class LoopOp : public OpKernel {
   absl::Status Call(const Instruction& instruction, Frame& frame, OpKernelContext::Params& params, std::vector<TensorValue>& inputs,
                     const std::vector<AllocatorAttributes>& attributes) const {
     for (size_t k = 0; k < instruction.inputs.size(); ++k) inputs[k] = TensorValue(&frame.slots[instruction.inputs[k]]);
-    return CallInnerKernel(instruction.kernel.get(), absl::MakeConstSpan(inputs.data(), instruction.inputs.size()), attributes, params, instruction.outputs,
-                           &frame.slots[instruction.first_output]);
+    const auto operands = absl::MakeConstSpan(inputs.data(), instruction.inputs.size());
+    Tensor* results = &frame.slots[instruction.first_output];
+    if (instruction.shortcut.Take(operands, frame.allocator, results)) return absl::OkStatus();
+    return CallInnerKernel(instruction.kernel.get(), operands, attributes, params, instruction.outputs, results);
   }
 
   int variables_ = 0, arguments_ = 0, slots_ = 0, condition_ = 0;
-  int body_ = 0;  // the first instruction of it
+  int iteration_ = 0, body_ = 0, behind_ = 0;  // the first instruction of an iteration, of the body, and behind the loop
   bool has_branches_ = false;
   size_t most_inputs_ = 0;
   int most_outputs_ = 0;
-  std::vector<int> results_;  // variables
-  std::vector<int> next_;     // slots
+  std::vector<int> results_, next_;  // slots
   std::vector<char> moves_;   // whether a variable's next value is moved from its slot
   std::vector<char> held_;    // slots that have a second reference from when they are made
   std::vector<int> held_variables_, held_to_the_end_;

@@ -3,7 +3,8 @@
     recorder.py FOLDER SCRIPT [ARGUMENT ...]
 
 The script is run as if it had been started itself. What it prints passes through, and its lines "step N" tell when to act: they come
-between steps, on the thread that trains. Once there is a file FOLDER/go, TensorFlow's profiler is on from one such line to the next;
+between steps, on the thread that trains. Once there is a file FOLDER/go and no kernel is held up in the judge's hands (a minute at
+most), TensorFlow's profiler is on from one such line to the next;
 FOLDER/profile.json gets the time of each node, and the script is ended. Under `stitchfleet run`, FOLDER/members.json tells beside
 which nodes of the offered graphs went into stitch ops.
 """
@@ -18,11 +19,13 @@ import runpy
 import shutil
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, TextIO
 
 FIRST_STEP = 20
 """The profile begins at the first line from here on: tracing, and the first runs of the executors, are over."""
+JUDGE_SECONDS = 60.0
 _STEP = re.compile(r"^step\s+(\d+)\b")
 
 
@@ -49,6 +52,7 @@ class Profiler:
     def __init__(self, folder: pathlib.Path) -> None:
         self._folder = folder
         self._first: int | None = None
+        self._deadline: float | None = None
 
     def seen(self, step: int) -> None:
         import tensorflow as tf
@@ -57,7 +61,7 @@ class Profiler:
 
         profiler = tf.profiler.experimental
         if self._first is None:
-            if step >= FIRST_STEP and (self._folder / "go").exists():
+            if step >= FIRST_STEP and (self._folder / "go").exists() and self._may_begin():
                 self._first = step
                 levels = profiler.ProfilerOptions(host_tracer_level=3, python_tracer_level=0, device_tracer_level=0)
                 profiler.start(str(self._folder / "trace"), options=levels)
@@ -69,6 +73,16 @@ class Profiler:
         (self._folder / "profile.json").write_text(json.dumps(text))
         shutil.rmtree(self._folder / "trace")
         raise KeyboardInterrupt  # as Ctrl-C would: the script has given what was wanted
+
+    def _may_begin(self) -> bool:
+        """Whether no kernel waits for the judge's word, after which it is in use again or reverted for good."""
+        activation = sys.modules.get("stitchfleet.plugin.activation")
+        job = activation.JOB if activation is not None else None
+        if job is None or job.kernels is None:
+            return True
+        self._deadline = self._deadline or time.monotonic() + JUDGE_SECONDS
+        suspect = any(executable.state == "suspect" for executable in list(job.kernels.executables.values()))
+        return not suspect or time.monotonic() > self._deadline
 
 
 class Members:

@@ -179,8 +179,8 @@ class Plugin:
         self.hoisted_reads = 0
         self.freed_invariants = 0
         self.hoisted_products = 0
-        self.names: list[str] = []
-        """Of the nodes of the last graph that was rewritten."""
+        self.rewritten: Any = None
+        """The last graph that was rewritten."""
         self.graph: PlacedGraph | None = None
         self.clusters: list[Cluster] = []
         self.loops: list[Loop] = []
@@ -212,7 +212,7 @@ class Plugin:
         rewritten = stitched.graph
         self.loops += stitched.loops
         self.staying_loops.update(stitched.stay)
-        self.names = [node.name for node in rewritten.node]
+        self.rewritten = rewritten
         return (
             bytes(rewritten.SerializeToString())
             if plan.clusters or self.hoisted_reads or self.freed_invariants

@@ -132,7 +132,7 @@ def test_a_whole_program_becomes_one_cluster_with_two_bodies(plugin: Plugin) -> 
     assert cluster.fallback != cluster.body
     assert not cluster.results
     # the target that the session asked for is still there, as a name without work
-    assert sum(name.startswith("Assign") for name in plugin.names) == 1
+    assert sum(node.name.startswith("Assign") for node in plugin.rewritten.node) == 1
 
 
 def raw_apply(op: str, seed: int) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, bool]]:
