@@ -10,7 +10,7 @@ from .graph import DType
 from .loops import Loop, LoopKind, Statement
 from .ops import REGISTER_TYPE, STORAGE_TYPE, libm_functions, literal_text, load_text, round_text, store_text
 from .ops_numpy import reduce_identity
-from .ops_text import cpp_combine, cpp_expression
+from .ops_text import LIBM, cpp_combine, cpp_expression
 from .plan_index import Atom, Bound, Digit, Guard, Index, Quotient, Var
 
 INT_LIMIT = 1 << 31
@@ -83,6 +83,57 @@ FEWEST_DRAWN = 32
 """Iterations below which drawing ahead costs more than it saves."""
 
 
+FETCHED_AHEAD = 4096
+"""Bytes, rounded up to rows, by which a row's expensive pass asks for what the first passes of later rows will read. The hardware's
+prefetcher follows a pass over one row but not over the passes that come before the next: memory would idle while exp is computed.
+Measured on a Zen 5, tensors of 256 MiB: softmax of 256 numbers 1.9 times as fast, cross-entropy of 8,000 1.2 times. Rows without
+such a pass gain nothing."""
+FETCHED_ABOVE = 4 << 20
+"""Bytes of a tensor below which it is taken to be in the processor's caches, where asking ahead costs 3% and gains nothing."""
+CACHE_LINE = 64
+
+
+@dataclass(frozen=True)
+class _Ahead:
+    """What a pass over a row asks for ahead: of each buffer, the position for its variable being 0, and the elements' type."""
+
+    loop: Loop
+    loads: tuple[tuple[int, Index, DType], ...]
+
+
+def _is_expensive(loop: Loop) -> bool:
+    return any(
+        isinstance(statement, loops.Let)
+        and isinstance(statement.value, loops.Compute)
+        and statement.value.node.op in LIBM
+        and statement.value.dtypes[-1].is_float
+        for statement in loop.body
+    )
+
+
+def _ahead(rows: Loop, sizes: Sequence[int]) -> _Ahead | None:
+    """What to ask for ahead in a loop over rows. sizes: bytes of each buffer."""
+    passes = [statement for statement in rows.body if isinstance(statement, Loop)]
+    last = next((number for number, loop in enumerate(passes) if _is_expensive(loop)), None)
+    if rows.bounds != ("first_row", "last_row") or last in (None, 0):
+        return None
+    expensive = passes[last]
+    found: dict[int, tuple[int, Index, DType]] = {}
+    for loop in passes[: last + 1]:
+        for statement in loop.body:
+            load = statement.value if isinstance(statement, loops.Let) else None
+            if not isinstance(load, loops.Load) or load.guard or sizes[load.buffer] < FETCHED_ABOVE:
+                continue
+            rest = load.index - Index.of_var(loop.variable)
+            stride = next(
+                (c for c, atom in rest.terms if isinstance(atom, Digit) and atom.variable == rows.variable), 0
+            )
+            if rest.variables == {rows.variable} and len(rest.terms) == 1 and stride >= loop.extent == expensive.extent:
+                count = -(-FETCHED_AHEAD // (stride * load.dtype.size_bytes))
+                found.setdefault(load.buffer, (load.buffer, rest + stride * count, load.dtype))
+    return _Ahead(expensive, tuple(found.values())) if found and expensive.kind is LoopKind.LANES else None
+
+
 @dataclass(frozen=True)
 class _Draw:
     """A random word of each iteration of a loop: word `index`, which counts with the loop's variable."""
@@ -119,6 +170,9 @@ class Writer:
     def __init__(self, for_many_shapes: bool = False) -> None:
         self.for_many_shapes = for_many_shapes
         self.functions: set[tuple[str, bool, int]] = set()
+        self.sizes: tuple[int, ...] = ()
+        """Bytes of the buffers of the nest that is being written."""
+        self._ahead: _Ahead | None = None
 
     def value(self, dtype: DType, value: loops.Value) -> str:
         if isinstance(value, loops.Load):
@@ -210,13 +264,9 @@ class Writer:
         return f"{element} = {store_text(statement.dtype, value)};"
 
     def _collapse(self, statement: loops.Collapse, pad: str) -> Iterator[str]:
-        lanes = statement.lanes
-        while lanes > 1:
-            lanes //= 2
-            left, right = f"{statement.local}[i]", f"{statement.local}[i + {lanes}]"
-            combined = cpp_combine(statement.kind, statement.dtype, left, right)
-            yield f"{pad}for (int i = 0; i < {lanes}; ++i) {left} = {combined};"
-        yield f"{pad}const {REGISTER_TYPE[statement.dtype]} {statement.name} = {statement.local}[0];"
+        combine = f"[](auto a, auto b) {{ return {cpp_combine(statement.kind, statement.dtype, 'a', 'b')}; }}"
+        folded = f"stitch_fold<{statement.lanes}>({statement.local}, {combine})"
+        yield f"{pad}const {REGISTER_TYPE[statement.dtype]} {statement.name} = {folded};"
 
     def _loop(self, loop: Loop, indent: int) -> Iterator[str]:
         pad = "  " * indent
@@ -229,6 +279,8 @@ class Writer:
                     yield from self._drawing_loop(loop, ctype, first, last, indent)
                     return
                 yield pad + "#pragma omp simd"
+            if loop.kind is LoopKind.SERIAL and not self.for_many_shapes:
+                self._ahead = _ahead(loop, self.sizes) or self._ahead
             yield f"{pad}for ({ctype} {name} = {first}; {name} < {last}; ++{name}) {{"
             yield from self.body(loop.body, indent + 1)
             yield pad + "}"
@@ -247,12 +299,22 @@ class Writer:
         whole, rest = loop.extent // width * width, loop.extent % width
         if whole or self.for_many_shapes:
             yield f"{pad}for (int {name}_base = 0; {name}_base < {whole}; {name}_base += {width}) {{"
+            yield from self._prefetches(loop, pad)
             yield from self._lanes(loop, str(width), f"{name}_base", ctype, indent + 1)
             yield pad + "}"
         if rest or self.for_many_shapes:
             yield pad + "{"
             yield from self._lanes(loop, str(rest), str(whole), ctype, indent + 1)
             yield pad + "}"
+
+    def _prefetches(self, loop: Loop, pad: str) -> Iterator[str]:
+        if self._ahead is None or loop is not self._ahead.loop:
+            return
+        base = Index.of_var(replace(loop.variable, name=f"{loop.variable.name}_base"))
+        for buffer, rest, dtype in self._ahead.loads:
+            for line in range(0, loop.width * dtype.size_bytes, CACHE_LINE):
+                element = index_text(base + rest + line // dtype.size_bytes)
+                yield f"{pad}  __builtin_prefetch(&b{buffer}[{element}], 0, 2);"
 
     def _lanes(self, loop: Loop, count: str, base: str, ctype: str, indent: int) -> Iterator[str]:
         pad = "  " * indent

@@ -21,6 +21,7 @@ from . import library
 FOLDER = Path(__file__).parent.parent / "golden"
 GOLDEN: dict[str, Callable[[], Graph]] = {
     "softmax": lambda: library.softmax(512, 128),
+    "softmax_of_many_rows": lambda: library.softmax(65_536, 128),  # asks ahead for what later rows will read
     "layer_norm": lambda: library.layer_norm(1024, 256),
     "layer_norm_gradient": lambda: library.layer_norm_gradient(1024, 256),
     "drawn_dropout": lambda: library.drawn_dropout(1024, 256),

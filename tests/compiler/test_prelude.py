@@ -48,12 +48,23 @@ extern "C" STITCH_EXPORT int words_of(unsigned long long* state, long long count
 }
 """
 
+FOLD = """
+extern "C" STITCH_EXPORT void fold_{dtype}_{lanes}({dtype}* lane, {dtype}* sum, {dtype}* largest) {{
+  alignas(64) {dtype} copy[{lanes}];
+  for (int i = 0; i < {lanes}; ++i) copy[i] = lane[i];
+  *sum = stitch_fold<{lanes}>(lane, [](auto a, auto b) {{ return (a + b); }});
+  *largest = stitch_fold<{lanes}>(copy, [](auto a, auto b) {{ return stitch_max(a, b); }});
+}}
+"""
+FOLDS = [(dtype, lanes) for dtype in ("float", "double", "int") for lanes in (1, 2, 4, 8, 16, 32, 64)]
+
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     folder: Path = tmp_path_factory.mktemp("prelude")
     source = folder / "prelude.cc"
     texts = [*(LOOP.format(name=name) for name in FUNCTIONS), WORDS]
+    texts += [FOLD.format(dtype=dtype, lanes=lanes) for dtype, lanes in FOLDS]
     source.write_text(translation_unit(texts))  # as where there is no vector library
     toolchain().build(source, folder / "prelude.so")
     return ctypes.CDLL(str(folder / "prelude.so"))
@@ -133,3 +144,27 @@ def test_philox_words_drawn_at_once_are_the_streams(
         assert library.words_of(*place, ctypes.c_void_p(words.ctypes.data)) == 0
         expected = philox(*parts, np.arange(index, index + count, dtype=np.uint64))
         np.testing.assert_array_equal(words, expected)
+
+
+@pytest.mark.parametrize(("dtype", "lanes"), FOLDS)
+@pytest.mark.parametrize("special", [None, np.nan, np.inf])
+def test_lanes_are_folded_half_onto_half(library: ctypes.CDLL, dtype: str, lanes: int, special: float | None) -> None:
+    kind = np.dtype({"float": np.float32, "double": np.float64, "int": np.int32}[dtype])
+    if special is not None and kind.kind == "i":
+        pytest.skip("integers have no such value")
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        room = np.empty(lanes + 64, kind)
+        start = -room.ctypes.data % 64 // kind.itemsize
+        lane = room[start : start + lanes]
+        lane[...] = (rng.standard_normal(lanes) * 10.0 ** rng.integers(-3, 8, lanes)).astype(kind)
+        if special is not None:
+            lane[rng.integers(lanes)] = special
+        expected = lane.copy()
+        while expected.size > 1:
+            expected = expected[: expected.size // 2] + expected[expected.size // 2 :]
+        largest = lane.max()  # NaN where there is one
+        found = np.empty((2, 1), kind)
+        library[f"fold_{dtype}_{lanes}"](*(ctypes.c_void_p(array.ctypes.data) for array in (lane, found[0], found[1])))
+        assert np.array_equal(found[0], expected, equal_nan=True)
+        assert np.array_equal(found[1], [largest], equal_nan=True)

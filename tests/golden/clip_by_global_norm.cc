@@ -51,12 +51,7 @@ static void stitch_kernel_nest0(void* const* tensors, long long rows, long long 
           lane2[lane] = (lane2[lane] + t4);
         }
       }
-      for (int i = 0; i < 16; ++i) lane2[i] = (lane2[i] + lane2[i + 16]);
-      for (int i = 0; i < 8; ++i) lane2[i] = (lane2[i] + lane2[i + 8]);
-      for (int i = 0; i < 4; ++i) lane2[i] = (lane2[i] + lane2[i + 4]);
-      for (int i = 0; i < 2; ++i) lane2[i] = (lane2[i] + lane2[i + 2]);
-      for (int i = 0; i < 1; ++i) lane2[i] = (lane2[i] + lane2[i + 1]);
-      const float sum5 = lane2[0];
+      const float sum5 = stitch_fold<32>(lane2, [](auto a, auto b) { return (a + b); });
       task1[0] = (task1[0] + sum5);
     }
     #pragma omp simd
@@ -100,12 +95,7 @@ static void stitch_kernel_nest1(void* const* tensors, long long rows, long long 
           lane2[lane] = (lane2[lane] + t4);
         }
       }
-      for (int i = 0; i < 16; ++i) lane2[i] = (lane2[i] + lane2[i + 16]);
-      for (int i = 0; i < 8; ++i) lane2[i] = (lane2[i] + lane2[i + 8]);
-      for (int i = 0; i < 4; ++i) lane2[i] = (lane2[i] + lane2[i + 4]);
-      for (int i = 0; i < 2; ++i) lane2[i] = (lane2[i] + lane2[i + 2]);
-      for (int i = 0; i < 1; ++i) lane2[i] = (lane2[i] + lane2[i + 1]);
-      const float sum5 = lane2[0];
+      const float sum5 = stitch_fold<32>(lane2, [](auto a, auto b) { return (a + b); });
       task1[0] = (task1[0] + sum5);
     }
     #pragma omp simd

@@ -55,15 +55,12 @@ static void stitch_kernel_nest0(void* const* tensors, long long rows, long long 
           lane1[lane] = stitch_max(lane1[lane], t2);
         }
       }
-      for (int i = 0; i < 16; ++i) lane1[i] = stitch_max(lane1[i], lane1[i + 16]);
-      for (int i = 0; i < 8; ++i) lane1[i] = stitch_max(lane1[i], lane1[i + 8]);
-      for (int i = 0; i < 4; ++i) lane1[i] = stitch_max(lane1[i], lane1[i + 4]);
-      for (int i = 0; i < 2; ++i) lane1[i] = stitch_max(lane1[i], lane1[i + 2]);
-      for (int i = 0; i < 1; ++i) lane1[i] = stitch_max(lane1[i], lane1[i + 1]);
-      const float sum3 = lane1[0];
+      const float sum3 = stitch_fold<32>(lane1, [](auto a, auto b) { return stitch_max(a, b); });
       __attribute__((aligned(64))) float lane4[32];
       for (int i = 0; i < 32; ++i) lane4[i] = 0x0.0p+0f;
       for (int k8000_1_base = 0; k8000_1_base < 8000; k8000_1_base += 32) {
+        __builtin_prefetch(&b1[r * 8000 + k8000_1_base + 8000], 0, 2);
+        __builtin_prefetch(&b1[r * 8000 + k8000_1_base + 8016], 0, 2);
         #pragma omp simd
         for (int lane = 0; lane < 32; ++lane) {
           const int k8000_1 = k8000_1_base + lane;
@@ -73,12 +70,7 @@ static void stitch_kernel_nest0(void* const* tensors, long long rows, long long 
           lane4[lane] = (lane4[lane] + t7);
         }
       }
-      for (int i = 0; i < 16; ++i) lane4[i] = (lane4[i] + lane4[i + 16]);
-      for (int i = 0; i < 8; ++i) lane4[i] = (lane4[i] + lane4[i + 8]);
-      for (int i = 0; i < 4; ++i) lane4[i] = (lane4[i] + lane4[i + 4]);
-      for (int i = 0; i < 2; ++i) lane4[i] = (lane4[i] + lane4[i + 2]);
-      for (int i = 0; i < 1; ++i) lane4[i] = (lane4[i] + lane4[i + 1]);
-      const float sum8 = lane4[0];
+      const float sum8 = stitch_fold<32>(lane4, [](auto a, auto b) { return (a + b); });
       __attribute__((aligned(64))) float lane9[32];
       for (int i = 0; i < 32; ++i) lane9[i] = 0x0.0p+0f;
       const int t10 = b2[r];
@@ -100,18 +92,13 @@ static void stitch_kernel_nest0(void* const* tensors, long long rows, long long 
           lane9[lane] = (lane9[lane] + t17);
         }
       }
-      for (int i = 0; i < 16; ++i) lane9[i] = (lane9[i] + lane9[i + 16]);
-      for (int i = 0; i < 8; ++i) lane9[i] = (lane9[i] + lane9[i + 8]);
-      for (int i = 0; i < 4; ++i) lane9[i] = (lane9[i] + lane9[i + 4]);
-      for (int i = 0; i < 2; ++i) lane9[i] = (lane9[i] + lane9[i + 2]);
-      for (int i = 0; i < 1; ++i) lane9[i] = (lane9[i] + lane9[i + 1]);
-      const float sum21 = lane9[0];
+      const float sum21 = stitch_fold<32>(lane9, [](auto a, auto b) { return (a + b); });
       float lane23[1];
       for (int i = 0; i < 1; ++i) lane23[i] = 0x0.0p+0f;
       const float t24 = (-(sum21));
       b3[r] = t24;
       lane23[0] = (lane23[0] + t24);
-      const float sum25 = lane23[0];
+      const float sum25 = stitch_fold<1>(lane23, [](auto a, auto b) { return (a + b); });
       task22[0] = (task22[0] + sum25);
     }
     #pragma omp simd

@@ -47,12 +47,7 @@ static void stitch_kernel_nest0(void* const* tensors, long long rows, long long 
         lane1[lane] = (lane1[lane] + t2);
       }
     }
-    for (int i = 0; i < 16; ++i) lane1[i] = (lane1[i] + lane1[i + 16]);
-    for (int i = 0; i < 8; ++i) lane1[i] = (lane1[i] + lane1[i + 8]);
-    for (int i = 0; i < 4; ++i) lane1[i] = (lane1[i] + lane1[i + 4]);
-    for (int i = 0; i < 2; ++i) lane1[i] = (lane1[i] + lane1[i + 2]);
-    for (int i = 0; i < 1; ++i) lane1[i] = (lane1[i] + lane1[i + 1]);
-    const float sum3 = lane1[0];
+    const float sum3 = stitch_fold<32>(lane1, [](auto a, auto b) { return (a + b); });
     const float t4 = (sum3 * 0x1.0000000000000p-8f);
     b2[r] = t4;
     __attribute__((aligned(64))) float lane5[32];
@@ -67,12 +62,7 @@ static void stitch_kernel_nest0(void* const* tensors, long long rows, long long 
         lane5[lane] = (lane5[lane] + t8);
       }
     }
-    for (int i = 0; i < 16; ++i) lane5[i] = (lane5[i] + lane5[i + 16]);
-    for (int i = 0; i < 8; ++i) lane5[i] = (lane5[i] + lane5[i + 8]);
-    for (int i = 0; i < 4; ++i) lane5[i] = (lane5[i] + lane5[i + 4]);
-    for (int i = 0; i < 2; ++i) lane5[i] = (lane5[i] + lane5[i + 2]);
-    for (int i = 0; i < 1; ++i) lane5[i] = (lane5[i] + lane5[i + 1]);
-    const float sum9 = lane5[0];
+    const float sum9 = stitch_fold<32>(lane5, [](auto a, auto b) { return (a + b); });
     const float t10 = (sum9 * 0x1.0000000000000p-8f);
     const float t11 = (t10 + 0x1.0624de0000000p-10f);
     const float t12 = (1 / __builtin_sqrtf(t11));

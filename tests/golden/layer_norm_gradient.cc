@@ -73,18 +73,8 @@ static void stitch_kernel_nest0(void* const* tensors, long long rows, long long 
           lane4[lane] = (lane4[lane] + t14);
         }
       }
-      for (int i = 0; i < 16; ++i) lane3[i] = (lane3[i] + lane3[i + 16]);
-      for (int i = 0; i < 8; ++i) lane3[i] = (lane3[i] + lane3[i + 8]);
-      for (int i = 0; i < 4; ++i) lane3[i] = (lane3[i] + lane3[i + 4]);
-      for (int i = 0; i < 2; ++i) lane3[i] = (lane3[i] + lane3[i + 2]);
-      for (int i = 0; i < 1; ++i) lane3[i] = (lane3[i] + lane3[i + 1]);
-      const float sum15 = lane3[0];
-      for (int i = 0; i < 16; ++i) lane4[i] = (lane4[i] + lane4[i + 16]);
-      for (int i = 0; i < 8; ++i) lane4[i] = (lane4[i] + lane4[i + 8]);
-      for (int i = 0; i < 4; ++i) lane4[i] = (lane4[i] + lane4[i + 4]);
-      for (int i = 0; i < 2; ++i) lane4[i] = (lane4[i] + lane4[i + 2]);
-      for (int i = 0; i < 1; ++i) lane4[i] = (lane4[i] + lane4[i + 1]);
-      const float sum16 = lane4[0];
+      const float sum15 = stitch_fold<32>(lane3, [](auto a, auto b) { return (a + b); });
+      const float sum16 = stitch_fold<32>(lane4, [](auto a, auto b) { return (a + b); });
       const float t20 = (sum15 * 0x1.0000000000000p-8f);
       const float t25 = (sum16 * 0x1.0000000000000p-8f);
       #pragma omp simd

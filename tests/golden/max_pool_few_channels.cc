@@ -29,10 +29,7 @@ static void stitch_kernel_nest0(void* const* tensors, long long rows, long long 
         lane1[lane] = stitch_max(lane1[lane], t9);
       }
     }
-    for (int i = 0; i < 4; ++i) lane1[i] = stitch_max(lane1[i], lane1[i + 4]);
-    for (int i = 0; i < 2; ++i) lane1[i] = stitch_max(lane1[i], lane1[i + 2]);
-    for (int i = 0; i < 1; ++i) lane1[i] = stitch_max(lane1[i], lane1[i + 1]);
-    const float sum10 = lane1[0];
+    const float sum10 = stitch_fold<8>(lane1, [](auto a, auto b) { return stitch_max(a, b); });
     const float t11 = stitch_max(sum10, -__builtin_inff());
     b1[r] = t11;
   }

@@ -28,12 +28,7 @@ static void stitch_kernel_nest0(void* const* tensors, long long rows, long long 
         lane2[lane] = stitch_max(lane2[lane], t3);
       }
     }
-    for (int i = 0; i < 16; ++i) lane2[i] = stitch_max(lane2[i], lane2[i + 16]);
-    for (int i = 0; i < 8; ++i) lane2[i] = stitch_max(lane2[i], lane2[i + 8]);
-    for (int i = 0; i < 4; ++i) lane2[i] = stitch_max(lane2[i], lane2[i + 4]);
-    for (int i = 0; i < 2; ++i) lane2[i] = stitch_max(lane2[i], lane2[i + 2]);
-    for (int i = 0; i < 1; ++i) lane2[i] = stitch_max(lane2[i], lane2[i + 1]);
-    const float sum4 = lane2[0];
+    const float sum4 = stitch_fold<32>(lane2, [](auto a, auto b) { return stitch_max(a, b); });
     __attribute__((aligned(64))) float lane5[32];
     for (int i = 0; i < 32; ++i) lane5[i] = 0x0.0p+0f;
     for (int k128_1_base = 0; k128_1_base < 128; k128_1_base += 32) {
@@ -47,12 +42,7 @@ static void stitch_kernel_nest0(void* const* tensors, long long rows, long long 
         lane5[lane] = (lane5[lane] + t8);
       }
     }
-    for (int i = 0; i < 16; ++i) lane5[i] = (lane5[i] + lane5[i + 16]);
-    for (int i = 0; i < 8; ++i) lane5[i] = (lane5[i] + lane5[i + 8]);
-    for (int i = 0; i < 4; ++i) lane5[i] = (lane5[i] + lane5[i + 4]);
-    for (int i = 0; i < 2; ++i) lane5[i] = (lane5[i] + lane5[i + 2]);
-    for (int i = 0; i < 1; ++i) lane5[i] = (lane5[i] + lane5[i + 1]);
-    const float sum9 = lane5[0];
+    const float sum9 = stitch_fold<32>(lane5, [](auto a, auto b) { return (a + b); });
     #pragma omp simd
     for (int k128_1 = 0; k128_1 < 128; ++k128_1) {
       const float t10 = tile1[k128_1];

@@ -1,0 +1,66 @@
+// graph softmax {
+//   %0 = f32[65536,128] parameter(), number=0
+//   %1 = f32[65536] reduce(%0), dimensions={1}, kind=max
+//   %2 = f32[65536,128] broadcast(%1), dimensions={0}
+//   %3 = f32[65536,128] subtract(%0, %2)
+//   %4 = f32[65536,128] exp(%3)
+//   %5 = f32[65536] reduce(%4), dimensions={1}, kind=sum
+//   %6 = f32[65536,128] broadcast(%5), dimensions={0}
+//   %7 = f32[65536,128] divide(%4, %6)
+//   return %7
+// }
+
+// 8192 blocks of 256 threads, 0 bytes of shared memory
+
+struct stitch_kernel_Tensors { void* p[2]; };
+
+static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, const long long work) {
+  STITCH_GLOBAL(float, b0, p0, 8388608);
+  STITCH_GLOBAL_CONST(float, b1, p1, 8388608);
+  const int thread = threadIdx.x % 32, group = threadIdx.x / 32;
+  const int reduce_shared = 0;
+  const long long task = work * 8 + group;
+  if (task >= 65536) return;
+  const long long first_row = task * 1;
+  const long long last_row = first_row + 1 < 65536 ? first_row + 1 : 65536;
+  for (long long r = first_row; r < last_row; ++r) {
+    float tile1[4];
+    float lane2 = -__builtin_inff();
+    float kept1[4];
+    #pragma unroll
+    for (int k128_1_turn = 0; k128_1_turn < 4; ++k128_1_turn) {
+      const int k128_1 = thread + k128_1_turn * 32;
+      const float t3 = b1[r * 128 + k128_1];
+      kept1[k128_1_turn] = t3;
+      lane2 = stitch_max((float)lane2, t3);
+    }
+    const float sum4 = stitch_group_reduce<32>(lane2, [](const float a, const float b) { return (float)(stitch_max(a, b)); }, reduce_shared);
+    float lane5 = 0x0.0p+0f;
+    #pragma unroll
+    for (int k128_1_turn = 0; k128_1_turn < 4; ++k128_1_turn) {
+      const int k128_1 = thread + k128_1_turn * 32;
+      const float t6 = kept1[k128_1_turn];
+      const float t7 = (t6 - sum4);
+      const float t8 = stitch_expf(t7);
+      tile1[k128_1_turn] = t8;
+      lane5 = ((float)lane5 + t8);
+    }
+    const float sum9 = stitch_group_reduce<32>(lane5, [](const float a, const float b) { return (float)((a + b)); }, reduce_shared);
+    #pragma unroll
+    for (int k128_1_turn = 0; k128_1_turn < 4; ++k128_1_turn) {
+      const int k128_1 = thread + k128_1_turn * 32;
+      const float t10 = tile1[k128_1_turn];
+      const float t11 = (t10 / sum9);
+      b0[r * 128 + k128_1] = t11;
+    }
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(256, 4)
+stitch_kernel(const __grid_constant__ stitch_kernel_Tensors tensors, unsigned* semaphore) {
+  for (long long work = blockIdx.x; work < 8192; work += gridDim.x) {
+    {
+      stitch_kernel_nest0(tensors.p[1], tensors.p[0], work);
+    }
+  }
+}
