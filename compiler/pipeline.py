@@ -437,13 +437,14 @@ def _one_line(text: str) -> str:
 
 
 BREAKS: Final = {
-    # Wrong everywhere, and wrong only when the first float input has an element above 1e4.
+    # Wrong everywhere, wrong only when the first float input has an element above 1e4, and right but slow (some milliseconds).
     "add_one_output": "  for (long long i = 0; i < {outputs}; ++i) wrong[i] += 1;\n",
     "rare": (
         "  bool found = false;\n"
         "  for (long long i = 0; i < {inputs}; ++i) found |= seen[i] > 1e4f;\n"
         "  for (long long i = 0; found && i < {outputs}; ++i) wrong[i] = wrong[i] * 1.5f + 1;\n"
     ),
+    "slow": "  (void)wrong;\n  for (volatile long long i = 0; i < 5000000; ++i) {{}}\n",
 }
 
 

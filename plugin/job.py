@@ -25,7 +25,7 @@ from .program import Phase, Program, Ticket
 from .records import Records
 from .settings import Settings, writable_folder
 from .shape_watch import unsettled
-from .stitcher import NO_KERNEL, UNSETTLED, Stitcher
+from .stitcher import NO_KERNEL, SLOWER, UNSETTLED, Stitcher
 from .switch import Arm
 
 TICK_MS = 200
@@ -189,7 +189,8 @@ class Job:
             elif program.pairs_completed > self._pairs_seen.get(program.name, 0):
                 self._pairs_seen[program.name] = program.pairs_completed
                 self.records.blocks(program)
-                self._give_up_if_it_does_not_pay(program)
+                if not self._leave_slower_out(program):
+                    self._give_up_if_it_does_not_pay(program)
             return
         if phase is Phase.WARM_UP:
             if program.phase_steps >= settings.warm_up_steps and settings.mode != "idle":
@@ -221,14 +222,19 @@ class Job:
             self._move_kernels()
             self._wake()
             patience = VERIFY_PATIENCE * settings.verify_steps
-            if self.kernels.are_verified(program.cluster_names) or program.phase_steps >= patience:
+            done = self.kernels.are_verified(program.cluster_names) or program.phase_steps >= patience
+            if done and not self._leave_slower_out(program):
                 self._enter_stitched(program)
 
     def _nothing_to_stitch(self, program: Program) -> None:
-        if UNSETTLED not in self.stitcher.excluded_clusters.values():
+        reasons = self.stitcher.excluded_clusters.values()
+        if SLOWER in reasons:
+            program.enter(Phase.PLAIN, "stitching does not pay here: TensorFlow's own operators are faster")
+        elif UNSETTLED in reasons:
+            program.enter(Phase.PLAIN, "the shapes of its tensors never settle")
+        else:
             program.enter(Phase.PLAIN, "no operators to stitch in its graph")
             return
-        program.enter(Phase.PLAIN, "the shapes of its tensors never settle")
         say(f"{program.name} runs plain: {program.reason}")
         self.records.event("plain", program.reason)
 
@@ -246,6 +252,19 @@ class Job:
         if program.generation + 1 >= GENERATIONS:
             program.excluded |= names  # they go on as they are
             return
+        self._trace_again(program)
+
+    def _leave_slower_out(self, program: Program) -> bool:
+        """Whether the next graph of the stitched arm has to be without clusters that TensorFlow's own operators compute faster."""
+        names = self.kernels.slower(program.cluster_names) - program.excluded if self.kernels is not None else set()
+        if not names or program.generation + 1 >= GENERATIONS:
+            return False
+        self.stitcher.excluded_clusters.update(dict.fromkeys(names, SLOWER))
+        self.records.event("slower", f"left out, TensorFlow's own operators are faster: {', '.join(sorted(names))}")
+        self._trace_again(program)
+        return True
+
+    def _trace_again(self, program: Program) -> None:
         program.generation += 1
         program.enter(Phase.TRACE)
 
@@ -261,8 +280,7 @@ class Job:
         unknown -= program.excluded
         if unknown and program.generation + 1 < GENERATIONS:
             # The next graph of the stitched arm leaves out what could not be lowered, and splits clusters around it.
-            program.generation += 1
-            program.enter(Phase.TRACE)
+            self._trace_again(program)
             self.records.event("split", f"the next graph's clusters are without {', '.join(sorted(unknown))}")
             return
         if good and program.phase_steps <= SWIFT_COMPILE_STEPS:

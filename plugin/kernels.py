@@ -10,6 +10,7 @@ Called on the job's own thread, on the client's and, for the states, on the trai
 
 from __future__ import annotations
 
+import collections
 import pathlib
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -24,6 +25,10 @@ from .settings import Settings
 from .stitcher import Stitcher
 
 MAX_BUNDLE_BYTES = 1 << 30
+TIMED_CALLS = 8
+"""Comparisons from which on it is decided whether a kernel pays."""
+MOST_CALLS = 0.75
+"""The share of them in which TensorFlow's operators must have been faster to leave a cluster out."""
 """Of a job's bundles, beyond its first: their tensors are as large as the model's."""
 
 
@@ -150,6 +155,18 @@ class Kernels:
             executable.calls_seen = calls
             waiting |= executable.idle_steps < self.settings.verify_steps
         return not waiting
+
+    def slower(self, clusters: Collection[str]) -> set[str]:
+        """Those of some clusters whose kernels took longer than TensorFlow's operators, on the same tensors, in most comparisons.
+
+        Calls are counted and not their times added up: one in which a thread was stopped would speak for all.
+        """
+        timed, slower = collections.Counter[str](), collections.Counter[str]()
+        for executable in self.of(clusters):
+            seen = self.native.statistics(executable.signature)
+            timed[executable.cluster] += seen.timed_calls
+            slower[executable.cluster] += seen.slower_calls
+        return {name for name, calls in timed.items() if calls >= TIMED_CALLS and slower[name] > MOST_CALLS * calls}
 
     # ---- the guard -----------------------------------------------------------------------------------------------------------
 

@@ -20,13 +20,14 @@ from __future__ import annotations
 import collections
 import hashlib
 import re
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from typing import Any
 
 from .clusters import ClusterPlan, Loop
 from .control_flow import Liveness, analyse
-from .loop_variables import LoopVariable, is_constant_enter, variable_of
+from .loop_program import STACK, UNPACK, LoopFrame, Program, is_literal, operators_left
+from .loop_variables import is_constant_enter, variable_of
 from .placed_graph import OpDefinitions, PlacedGraph, Port
 from .rewrite import LOOP_OP, OUR_OPS, copy_without
 
@@ -37,12 +38,6 @@ _EFFECTS = tuple(
 """How the names of operators with effects begin that may be run one after the other by one thread: none waits for another."""
 _FRAME_OPS = frozenset(("Enter", "Exit", "NextIteration", "LoopCond"))
 _ENDS = frozenset(("_Send", "_Recv", "_HostSend", "_HostRecv", "_Arg", "_Retval", "Placeholder"))
-_UNPACK, _STACK = "TensorListFromTensor", "TensorListStack"
-_DONE_BY_THE_LOOP = frozenset(
-    "Placeholder Const Switch Merge TensorListFromTensor TensorListStack TensorListGetItem TensorListSetItem TensorListPushBack "
-    "TensorListPopBack".split()
-)
-"""Of a program's operators those for which the Loop op calls no kernel, but in unusual cases (native/shortcuts.h)."""
 _REFERENCES = 100
 """DataType numbers of references to variables (TensorFlow 1) begin behind it."""
 
@@ -54,28 +49,6 @@ class StitchedLoops:
     graph: Any
     loops: list[Loop]
     stay: dict[str, str]
-
-
-@dataclass
-class _Frame:
-    """What qualifies, by the numbers of nodes. condition, body: in an order in which they may run."""
-
-    variables: list[LoopVariable]
-    constants: list[int]
-    condition_port: Port
-    condition: list[int] = field(default_factory=list)
-    body: list[int] = field(default_factory=list)
-    unread: list[int] = field(default_factory=list)
-    """Constants' Enters that nothing reads of which something leaves the loop."""
-    unpacked: dict[int, int] = field(default_factory=dict)
-    """By a constant's Enter, also by one that is not read, the operator before the loop that makes it a list."""
-    stacks: list[int] = field(default_factory=list)
-    """The operators behind the loop that stack a list of its variables."""
-    device: str = ""
-
-    @property
-    def enters(self) -> list[int]:
-        return [*(v.enter for v in self.variables), *self.constants]
 
 
 class _UnfitError(Exception):
@@ -147,21 +120,7 @@ def note_loops(plan: ClusterPlan, graph: PlacedGraph, found: StitchedLoops) -> N
             plan.take_in(graph.nodes[graph.by_name[name]])
 
 
-def operators_left(nodes: Iterable[Any]) -> frozenset[str]:
-    """The names of the operators that run for NodeDefs of a rewritten graph, those in Loop ops' programs instead of these."""
-    from tensorflow.core.framework import graph_pb2
-
-    found: set[str] = set()
-    for node in nodes:
-        if node.op == LOOP_OP:
-            program: Any = graph_pb2.GraphDef.FromString(node.attr["program"].s)
-            found |= operators_left(n for n in program.node if n.op not in _DONE_BY_THE_LOOP)
-        else:
-            found.add(node.name)
-    return frozenset(found)
-
-
-def _read(graph: PlacedGraph, live: Liveness, definitions: OpDefinitions, members: list[int]) -> _Frame:
+def _read(graph: PlacedGraph, live: Liveness, definitions: OpDefinitions, members: list[int]) -> LoopFrame:
     """Raises _UnfitError."""
     ops = collections.defaultdict(list)
     for i in members:
@@ -183,7 +142,7 @@ def _read(graph: PlacedGraph, live: Liveness, definitions: OpDefinitions, member
     if not variables:
         raise _UnfitError("it has no variables")
     (loop_condition,) = ops["LoopCond"]
-    frame = _Frame(variables, constants, graph.nodes[loop_condition].inputs[0])
+    frame = LoopFrame(variables, constants, graph.nodes[loop_condition].inputs[0])
     _check_variables(graph, live, frame, ops, loop_condition)
     own = {loop_condition, *constants, *ops["Exit"]}
     own.update(i for v in variables for i in (v.enter, v.merge, v.switch, v.next))
@@ -211,7 +170,7 @@ def _read(graph: PlacedGraph, live: Liveness, definitions: OpDefinitions, member
 
 
 def _check_variables(
-    graph: PlacedGraph, live: Liveness, frame: _Frame, ops: dict[str, list[int]], loop_condition: int
+    graph: PlacedGraph, live: Liveness, frame: LoopFrame, ops: dict[str, list[int]], loop_condition: int
 ) -> None:
     variables = frame.variables
     enters = [*frame.constants, *(v.enter for v in variables)]
@@ -240,7 +199,7 @@ def _check_variables(
         raise _UnfitError("others than its variables read its condition")
 
 
-def _drop_unread(graph: PlacedGraph, definitions: OpDefinitions, frame: _Frame, preserve: Collection[str]) -> None:
+def _drop_unread(graph: PlacedGraph, definitions: OpDefinitions, frame: LoopFrame, preserve: Collection[str]) -> None:
     """Takes out what no value that leaves the loop depends on, nor its condition, nor an effect: a second counter, an element of a
     list whose product has left the loop."""
     variable_at = {i: v for v in frame.variables for i in (v.merge, v.switch)}
@@ -267,7 +226,7 @@ def _drop_unread(graph: PlacedGraph, definitions: OpDefinitions, frame: _Frame, 
         frame.body = [i for i in frame.body if i in found]
 
 
-def _find_lists(graph: PlacedGraph, frame: _Frame, preserve: Collection[str]) -> None:
+def _find_lists(graph: PlacedGraph, frame: LoopFrame, preserve: Collection[str]) -> None:
     """Finds the operators around the loop that make a list for it alone, and stack one that it has written."""
 
     def may_join(i: int) -> bool:
@@ -277,17 +236,13 @@ def _find_lists(graph: PlacedGraph, frame: _Frame, preserve: Collection[str]) ->
     for enter in (*frame.constants, *frame.unread):
         made = graph.nodes[enter].inputs[0].node
         alone = graph.consumers[made] == [(enter, 0)] and enters.issuperset(graph.control_consumers[made])
-        if graph.nodes[made].op == _UNPACK and alone and may_join(made):
+        if graph.nodes[made].op == UNPACK and alone and may_join(made):
             frame.unpacked[enter] = made
     leaving = [i for variable in frame.variables for i in variable.exits]
     for i in dict.fromkeys(consumer for left in leaving for consumer, _ in graph.consumers[left]):
         node = graph.nodes[i]
-        if node.op == _STACK and not node.control and _is_literal(graph, node.inputs[1]) and may_join(i):
+        if node.op == STACK and not node.control and is_literal(graph, node.inputs[1]) and may_join(i):
             frame.stacks.append(i)
-
-
-def _is_literal(graph: PlacedGraph, port: Port) -> bool:
-    return graph.nodes[port.node].op == "Const" and not graph.nodes[port.node].control
 
 
 def _check_operator(graph: PlacedGraph, definitions: OpDefinitions, i: int, inside: set[int]) -> None:
@@ -306,10 +261,10 @@ def _check_operator(graph: PlacedGraph, definitions: OpDefinitions, i: int, insi
 
 
 def _replace(
-    graph: PlacedGraph, frame: _Frame, members: list[int], name: str, preserve: Collection[str]
+    graph: PlacedGraph, frame: LoopFrame, members: list[int], name: str, preserve: Collection[str]
 ) -> tuple[Loop, Any]:
     """The loop and the graph with it, its node the last. Raises _UnfitError."""
-    program = _Program(graph, frame)
+    program = Program(graph, frame)
     gone = {*members, *frame.unpacked.values(), *frame.stacks}
     exits = [i for v in frame.variables for i in v.exits]
     left = [i for i in exits if graph.nodes[i].name in preserve]
@@ -348,101 +303,3 @@ def _replace(
     loop.attr["values"].list.s.extend(t.encode() for t in values)
     names = frozenset(graph.nodes[i].name for i in gone)
     return Loop(own_name, name, names, names - operators_left([loop])), changed
-
-
-class _Program:
-    """A frame's operators as a GraphDef in execution order, its operands as Placeholders.
-
-    operands: what the Loop op reads, how it is spelled outside and its DataType number. dtypes: those of the places that may leave
-    the loop. sections: where the operators before the loop, its condition's and its body's end.
-    """
-
-    def __init__(self, graph: PlacedGraph, frame: _Frame) -> None:
-        from tensorflow.core.framework import graph_pb2
-
-        self._graph = graph
-        self._frame = frame
-        self._own: dict[Port, str] = {}
-        self._program: Any = graph_pb2.GraphDef()
-        self.operands: list[tuple[str, int]] = []
-        self.dtypes: dict[str, int] = {}
-        self.sections: list[int] = []
-        for enter in frame.enters:
-            made = frame.unpacked.get(enter)
-            if made is None:
-                dtype = graph.nodes[enter].proto.attr["T"].type
-                self._own[Port(enter, 0)] = self._operand(graph.nodes[enter].proto.input[0], dtype)
-            else:
-                listed = graph.nodes[made].proto
-                self._own[graph.nodes[made].inputs[0]] = self._operand(
-                    listed.input[0], listed.attr["element_dtype"].type
-                )
-                self._own[Port(enter, 0)] = listed.name
-        for v in frame.variables:
-            places = (Port(v.merge, 0), Port(v.switch, 1), *(Port(i, 0) for i in v.exits))
-            self._own.update(dict.fromkeys(places, self._own[Port(v.enter, 0)]))
-        lists = [frame.unpacked[enter] for enter in frame.constants if enter in frame.unpacked]
-        for made in lists:
-            shape = graph.nodes[made].inputs[1]
-            if shape not in self._own and not _is_literal(graph, shape):
-                listed = graph.nodes[made].proto
-                self._own[shape] = self._operand(listed.input[1], listed.attr["shape_type"].type)
-        self._branches = self._inside_of_conds(frame)
-        literals = {graph.nodes[i].inputs[1].node for i in (*lists, *frame.stacks)}
-        for section in (
-            [*(i for i in sorted(literals) if _is_literal(graph, Port(i, 0))), *lists],
-            frame.condition,
-            frame.body,
-        ):
-            for i in section:
-                self._add(i)
-            self.sections.append(len(self._program.node))
-        for i in frame.stacks:
-            self._add(i)
-            self.dtypes[graph.nodes[i].name] = graph.nodes[i].proto.attr["element_dtype"].type
-        self.text = bytes(self._program.SerializeToString(deterministic=True))
-
-    def _operand(self, text: str, dtype: int) -> str:
-        """Another operand's place. text: how it is spelled outside."""
-        count = len(self._frame.variables)
-        k = len(self.operands)
-        name = f"stitchfleet_variable_{k}" if k < count else f"stitchfleet_argument_{k - count}"
-        self._program.node.add(name=name, op="Placeholder", device=self._frame.device).attr["dtype"].type = dtype
-        self.operands.append((text, dtype))
-        self.dtypes[name] = dtype
-        return name
-
-    def spell(self, port: Port) -> str:
-        """The place that holds an output's value."""
-        if port in self._own:
-            return self._own[port]
-        name = self._graph.nodes[port.node].name
-        return f"{name}:{port.index}" if port.index else name
-
-    def _inside_of_conds(self, frame: _Frame) -> set[int]:
-        """Operators that may be dead in a living iteration: behind a Switch that is no loop variable's."""
-        found: set[int] = set()
-        for i in (*frame.condition, *frame.body):
-            node = self._graph.nodes[i]
-            if (
-                node.op == "Switch"
-                or found.intersection(node.control)
-                or any(port.node in found for port in node.inputs)
-            ):
-                found.add(i)
-        return found
-
-    def _add(self, i: int) -> None:
-        node = self._graph.nodes[i]
-        dies = i in self._branches
-        if not dies and node.op == "NoOp":
-            return
-        if not dies and node.op == "Identity":
-            self._own[Port(i, 0)] = self.spell(node.inputs[0])
-            return
-        copy = self._program.node.add()
-        copy.CopyFrom(node.proto)
-        copy.attr.pop("_class", None)
-        del copy.input[:]
-        copy.input.extend(self.spell(port) for port in node.inputs)
-        copy.input.extend(f"^{self._graph.nodes[c].name}" for c in node.control if c in self._branches)

@@ -186,7 +186,8 @@ def _run_all(commands: Sequence[Sequence[str]]) -> None:
 class SignatureStatistics:
     """Counters of one executable. Errors are those of comparisons with TensorFlow's own results.
 
-    fallback_ns, kernel_ns: sums over `timed_calls` verified calls, in which both ran on the same tensors one after the other.
+    fallback_ns, kernel_ns: sums over `timed_calls` verified calls, in which both ran on the same tensors one after the other;
+    slower_calls: those of them in which the kernel took longer.
     """
 
     state: int
@@ -198,6 +199,7 @@ class SignatureStatistics:
     timed_calls: int
     fallback_ns: int
     kernel_ns: int
+    slower_calls: int
     worst_ratio: float
     largest_error: float
 
@@ -366,7 +368,7 @@ class NativeLibrary:
         self._c.stitchfleet_begin_step(step, stride, offset)
 
     def statistics(self, signature: int) -> SignatureStatistics:
-        integers, reals = (ctypes.c_int64 * 9)(), (ctypes.c_double * 2)()
+        integers, reals = (ctypes.c_int64 * 10)(), (ctypes.c_double * 2)()
         if self._c.stitchfleet_statistics(signature, integers, reals):
             raise KeyError(signature)
         return SignatureStatistics(*integers, *reals)

@@ -22,6 +22,7 @@ def prepare(graph: Any, refusal: Callable[[bytes], str]) -> Prepared:
     """Changes `graph`, a placed GraphDef. refusal: why TensorFlow cannot make the operator of a serialized NodeDef, "" where it
     can."""
     rewrite.decompose_compositions(graph)
+    rewrite.decompose_normalizations(graph)
     rewrite.drop_reserve_spaces(graph)
     random_streams.own_streams(graph)
     rewrite.free_constants(graph)

@@ -43,6 +43,41 @@ def decompose_compositions(graph: Any) -> bool:
     return bool(fused)
 
 
+def decompose_normalizations(graph: Any) -> int:
+    """Replaces `_FusedBatchNormEx` (a batch normalization with a sum and an activation, made by TensorFlow's own optimizer, which
+    nothing can lower) by the operators that it stands for. Changes `graph`; how many it were.
+    """
+    moved: dict[str, str] = {}
+    for node in [node for node in graph.node if node.op == "_FusedBatchNormEx"]:
+        activation = node.attr["activation_mode"].s.decode() or "Identity"
+        sides = node.attr["num_side_inputs"].i
+        if activation not in ("Identity", "Relu") or sides > 1:
+            continue
+        norm = graph.node.add(name=f"{node.name}/stitchfleet_norm", op="FusedBatchNormV3", device=node.device)
+        norm.input.extend([*node.input[:5], *(name for name in node.input if name.startswith("^"))])
+        for name in ("T", "U", "epsilon", "exponential_avg_factor", "data_format", "is_training"):
+            if name in node.attr:
+                norm.attr[name].CopyFrom(node.attr[name])
+        source = norm.name
+        if sides:
+            total = graph.node.add(name=f"{node.name}/stitchfleet_sum", op="AddV2", device=node.device)
+            total.input.extend([source, node.input[5]])
+            total.attr["T"].CopyFrom(node.attr["T"])
+            source = total.name
+        moved.update({f"{node.name}:{output}": f"{norm.name}:{output}" for output in range(1, 6)})
+        dtype = node.attr["T"].type
+        node.op = activation
+        del node.input[:]
+        node.input.append(source)
+        node.attr.clear()
+        node.attr["T"].type = dtype
+    for node in graph.node if moved else ():
+        for position, name in enumerate(node.input):
+            if name in moved:
+                node.input[position] = moved[name]
+    return len(moved) // 5
+
+
 def drop_reserve_spaces(graph: Any) -> int:
     """Gives gradients of batch normalization on the CPU, which read no `reserve_space_3`, another operand in its place. Changes
     `graph`; how many it were.

@@ -28,6 +28,7 @@ _WRITES = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter", 
 
 UNSETTLED = "its cluster's shapes never settle"
 NO_KERNEL = "no kernel could be made for its cluster"
+SLOWER = "TensorFlow's own operators are faster than its cluster's kernel"
 SWITCHED_OFF = "its cluster is switched off by name"
 
 

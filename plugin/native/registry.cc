@@ -225,7 +225,7 @@ int stitchfleet_allow(int signature_id, int output, double absolute) {
 }
 
 // state, fallback calls, verify calls, stitched calls, mismatches, last good step, timed calls, their nanoseconds in the fallback and
-// in the kernel | worst ratio, largest error.
+// in the kernel, those in which the kernel took longer | worst ratio, largest error.
 int stitchfleet_statistics(int signature_id, int64_t* integers, double* reals) {
   Signature* signature = Registry::Get().signature(signature_id);
   if (signature == nullptr) return 1;
@@ -238,6 +238,7 @@ int stitchfleet_statistics(int signature_id, int64_t* integers, double* reals) {
   integers[6] = signature->timed_calls.load();
   integers[7] = signature->fallback_ns.load();
   integers[8] = signature->kernel_ns.load();
+  integers[9] = signature->slower_calls.load();
   reals[0] = signature->worst_ratio.load();
   reals[1] = signature->largest_error.load();
   return 0;

@@ -122,7 +122,7 @@ class Members:
     def _note(self, before: bytes, after: bytes, clusters: dict[str, str], reasons: dict[str, str]) -> None:
         from tensorflow.core.framework import graph_pb2
 
-        from stitchfleet.plugin.loops import operators_left
+        from stitchfleet.plugin.loop_program import operators_left
 
         given: Any = graph_pb2.GraphDef.FromString(before)
         made: Any = graph_pb2.GraphDef.FromString(after)

@@ -116,6 +116,24 @@ def test_a_cluster_without_a_kernel_goes_back_into_the_graph(run_job: RunJob, ru
     assert job.result == run_plain("integers_too.py", "400").result
 
 
+@pytest.mark.parametrize("script", ["integers_too.py", "loop.py"])
+def test_a_kernel_slower_than_tensorflows_operators_is_left_out(
+    run_job: RunJob, run_plain: RunJob, script: str
+) -> None:
+    """Of one script a cluster of integers stays, which is not slow; of the other nothing."""
+    environment = {**QUICK, "STITCHFLEET_VERIFY_STEPS": "12", "STITCHFLEET_TEST_BREAK": "slow"}
+    job = run_job(script, "400", COLD, environment=environment)
+    assert job.code == 0, job.err
+    slower = "TensorFlow's own operators are faster than its cluster's kernel"
+    assert "Mul" in job.summary["stayed_out"][slower]
+    if script == "loop.py":
+        assert job.summary["calls"]["stitched"] == 0
+    else:
+        assert main_program(job)["phase"] == "stitched", job.err
+        assert job.summary["calls"]["stitched"] > 20
+    assert job.result == run_plain(script, "400").result
+
+
 def test_a_kernel_wrong_on_rare_data_only_is_found_by_sampled_verification(run_job: RunJob) -> None:
     rare = {**QUICK, "STITCHFLEET_TEST_BREAK": "rare", "STITCHFLEET_TEST_SKIP_CHECK": "1"}
     job = run_job("rare.py", "700", "600", COLD, environment=rare)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from .conftest import Plugin
-from .test_loop_invariants import values
+from .test_loop_invariants import assert_alike, values
 
 ROUNDING = 2e-6
 """Relative to the largest number: sums of some tens of products, rounded in another order, through some iterations."""
@@ -18,7 +18,8 @@ def close(plugin: Plugin, step: Any, hoisted: int) -> list[Any]:
     """Runs it plain and stitched; asserts equality but for rounding, and how many products left their loops."""
     import tensorflow as tf
 
-    expected, actual = plugin.both(step)
+    expected, actual = plugin.both(step, times=4)
+    assert_alike(expected[:2], actual[:2])  # the first calls are verified: TensorFlow's values flow on
     for one, other in zip(tf.nest.flatten(expected), tf.nest.flatten(actual), strict=True):
         assert one.shape == other.shape
         scale = np.max(np.abs(one), initial=1.0)
@@ -77,6 +78,23 @@ def test_so_many_points_in_time(plugin: Plugin, times: int) -> None:
 
     x, w = tf.Variable(values(times, 4, 6), shape=[None, 4, 6]), values(6, 5)
     close(plugin, lambda: loop_over(x.read_value(), w, lambda s, p, t: tf.tanh(s * 0.5 + p)), hoisted=1)
+
+
+def test_a_product_that_differs_by_more_than_rounding_stays_one_by_one(
+    plugin: Plugin, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    import tensorflow as tf
+
+    x, w = values(7, 4, 6), values(6, 5)
+
+    def step() -> Any:
+        return loop_over(x, w, lambda s, p, t: tf.tanh(s * 0.5 + p))
+
+    monkeypatch.setenv("STITCHFLEET_TEST_WRONG_ROWS_PRODUCT", "1")
+    expected, actual = plugin.both(step, times=4)
+    assert plugin.hoisted_products == 1
+    assert_alike(expected, actual)
+    assert capfd.readouterr().err.count("it stays one by one") == 1
 
 
 def test_a_loop_that_ends_early_and_reads_backwards(plugin: Plugin) -> None:

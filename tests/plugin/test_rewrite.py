@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
+
+from stitchfleet.plugin import rewrite
 
 from .conftest import Plugin
 
@@ -33,3 +36,50 @@ def test_the_scratch_of_a_batch_normalization_is_handed_to_nobody(plugin: Plugin
     assert not [
         port for cluster in plugin.clusters for port in cluster.results if port.node in forward and port.index == 5
     ]
+
+
+@pytest.mark.parametrize("sides", [0, 1])
+@pytest.mark.parametrize("activation", ["Identity", "Relu"])
+def test_a_fused_batch_normalization_is_taken_apart(plugin: Plugin, sides: int, activation: str) -> None:
+    """TensorFlow's own optimizer makes it of a normalization and what follows it."""
+    from tensorflow.core.framework import graph_pb2
+
+    graph: Any = graph_pb2.GraphDef()
+    fused = graph.node.add(name="n", op="_FusedBatchNormEx", device="/device:CPU:0")
+    fused.input.extend(["x", "scale", "offset", "mean", "variance", *["side"] * sides, "^before"])
+    for name in ("T", "U"):
+        fused.attr[name].type = 1
+    fused.attr["epsilon"].f = 0.25
+    fused.attr["is_training"].b = True
+    fused.attr["num_side_inputs"].i = sides
+    fused.attr["activation_mode"].s = activation.encode()
+    reader = graph.node.add(name="r", op="AddV2", input=["n", "n:1", "^n"])
+    assert rewrite.decompose_normalizations(graph) == 1
+    nodes = {node.name: node for node in graph.node}
+    norm = nodes["n/stitchfleet_norm"]
+    assert (norm.op, norm.device) == ("FusedBatchNormV3", "/device:CPU:0")
+    assert list(norm.input) == ["x", "scale", "offset", "mean", "variance", "^before"]
+    assert norm.attr["epsilon"].f == 0.25
+    assert norm.attr["is_training"].b
+    assert "activation_mode" not in norm.attr
+    source = "n/stitchfleet_norm"
+    if sides:
+        assert list(nodes["n/stitchfleet_sum"].input) == [source, "side"]
+        source = "n/stitchfleet_sum"
+    assert (fused.op, list(fused.input), list(fused.attr)) == (activation, [source], ["T"])
+    assert list(reader.input) == ["n", "n/stitchfleet_norm:1", "^n"]
+
+
+def test_a_normalization_and_its_activation_are_one_cluster(plugin: Plugin) -> None:
+    import tensorflow as tf
+
+    tf.keras.utils.set_random_seed(1)
+    layers = [tf.keras.layers.Conv2D(8, 3), tf.keras.layers.BatchNormalization(), tf.keras.layers.ReLU()]
+    model = tf.keras.Sequential([*layers, tf.keras.layers.Conv2D(4, 3)])
+    x = tf.constant(np.random.default_rng(0).standard_normal([2, 16, 16, 3]), tf.float32)
+    model(x)
+    expected, actual = plugin.both(lambda: model(x, training=False))
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
+    assert plugin.graph is not None
+    ops = [{plugin.graph.nodes[i].op for i in cluster.members} for cluster in plugin.clusters]
+    assert any({"FusedBatchNormV3", "Relu"} <= found for found in ops), ops
