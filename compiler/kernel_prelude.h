@@ -98,6 +98,7 @@ template <class T> STITCH_INLINE T stitch_min(T a, T b) {
 #endif
 
 #ifdef STITCH_SHUFFLES
+template <class T> constexpr bool stitch_is_float = T(0.5) != T(0) && T(0.5) != T(1); /* of an integer 0.5 is 0, of a bool 1 */
 template <class T, int lanes> struct StitchLanes { typedef T Vector __attribute__((vector_size(lanes * sizeof(T)), may_alias)); };
 
 template <class V, class Combine> STITCH_INLINE auto stitch_fold2(V v, Combine combine) { return combine(v[0], v[1]); }
@@ -116,9 +117,9 @@ template <class V, class Combine> STITCH_INLINE auto stitch_fold16(V v, Combine 
 /* `lane` is aligned to 64 bytes and may be overwritten. Of integers `combine` is text with casts, which vectors do not have. */
 template <int lanes, class T, class Combine> STITCH_INLINE T stitch_fold(T* lane, Combine combine) {
 #ifdef STITCH_SHUFFLES
-  if constexpr (lanes == 16 && T(0.5) != T(0)) return stitch_fold16(*(const typename StitchLanes<T, 16>::Vector*)lane, combine);
-  if constexpr (lanes == 8 && T(0.5) != T(0)) return stitch_fold8(*(const typename StitchLanes<T, 8>::Vector*)lane, combine);
-  if constexpr (lanes == 4 && T(0.5) != T(0)) return stitch_fold4(*(const typename StitchLanes<T, 4>::Vector*)lane, combine);
+  if constexpr (lanes == 16 && stitch_is_float<T>) return stitch_fold16(*(const typename StitchLanes<T, 16>::Vector*)lane, combine);
+  if constexpr (lanes == 8 && stitch_is_float<T>) return stitch_fold8(*(const typename StitchLanes<T, 8>::Vector*)lane, combine);
+  if constexpr (lanes == 4 && stitch_is_float<T>) return stitch_fold4(*(const typename StitchLanes<T, 4>::Vector*)lane, combine);
 #endif
   if constexpr (lanes == 1) {
     return lane[0];

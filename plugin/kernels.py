@@ -157,7 +157,7 @@ class Kernels:
         return not waiting
 
     def slower(self, clusters: Collection[str]) -> set[str]:
-        """Those of some clusters whose kernels took longer than TensorFlow's operators, on the same tensors, in most comparisons.
+        """Those of some clusters whose kernels took longer by a quarter than TensorFlow's operators in most comparisons.
 
         Calls are counted and not their times added up: one in which a thread was stopped would speak for all.
         """

@@ -187,7 +187,7 @@ class SignatureStatistics:
     """Counters of one executable. Errors are those of comparisons with TensorFlow's own results.
 
     fallback_ns, kernel_ns: sums over `timed_calls` verified calls, in which both ran on the same tensors one after the other;
-    slower_calls: those of them in which the kernel took longer.
+    slower_calls: those of them in which the kernel took longer by a quarter.
     """
 
     state: int

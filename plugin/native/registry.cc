@@ -225,7 +225,7 @@ int stitchfleet_allow(int signature_id, int output, double absolute) {
 }
 
 // state, fallback calls, verify calls, stitched calls, mismatches, last good step, timed calls, their nanoseconds in the fallback and
-// in the kernel, those in which the kernel took longer | worst ratio, largest error.
+// in the kernel, those in which the kernel took longer by a quarter | worst ratio, largest error.
 int stitchfleet_statistics(int signature_id, int64_t* integers, double* reals) {
   Signature* signature = Registry::Get().signature(signature_id);
   if (signature == nullptr) return 1;

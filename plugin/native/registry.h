@@ -62,7 +62,7 @@ struct Signature {
   std::atomic<int64_t> last_good_step{-1};
   std::atomic<double> worst_ratio{0.0}, largest_error{0.0};
   std::atomic<int64_t> timed_calls{0}, fallback_ns{0}, kernel_ns{0};  // where both ran on the same tensors, one after the other
-  std::atomic<int64_t> slower_calls{0};                               // of these those in which the kernel took longer
+  std::atomic<int64_t> slower_calls{0};                               // of these those in which the kernel took longer by a quarter
 
   void ObserveError(double ratio, double error) {
     RaiseTo(worst_ratio, ratio);

@@ -326,7 +326,7 @@ class StitchOp : public OpKernel {
     }
     if (signature.verify_calls.load(std::memory_order_relaxed) > 0) {  // the first call instantiates the fallback
       const uint64_t kernel_ns = tensorflow::EnvTime::NowNanos() - start;
-      signature.slower_calls.fetch_add(kernel_ns > fallback_ns ? 1 : 0, std::memory_order_relaxed);
+      signature.slower_calls.fetch_add(kernel_ns > fallback_ns * 5 / 4 ? 1 : 0, std::memory_order_relaxed);
       signature.kernel_ns.fetch_add(kernel_ns, std::memory_order_relaxed);
       signature.fallback_ns.fetch_add(fallback_ns, std::memory_order_relaxed);
       signature.timed_calls.fetch_add(1, std::memory_order_relaxed);

@@ -371,6 +371,14 @@ def full_sum(count: int) -> Graph:
     return m.done(m.reduce(m.op("multiply", x, x), 0))
 
 
+def which_hold(rows: int, length: int) -> Graph:
+    """Of each row whether all of its numbers, and whether any, lie above zero: what demands on operands come to."""
+    m = Maker("which_hold")
+    x = m.parameter(rows, length)
+    above = m.op("compare", x, m.constant(0.0, (rows, length)), direction="GT", total_order=False)
+    return m.done(m.reduce(above, 1, kind="and"), m.reduce(above, 1, kind="or"))
+
+
 def running_sum(length: int, steps: int) -> Graph:
     """x plus itself shifted by 1, 2, 4 ...: inlining would double the work with each step."""
     m = Maker("running_sum")
@@ -393,6 +401,9 @@ LIBRARY: Mapping[str, Callable[[], Graph]] = {
     "softmax_odd": lambda: softmax(37, 45),
     "softmax_tiny_rows": lambda: softmax(1000, 4),
     "softmax_one_row": lambda: softmax(1, 5000),
+    "which_hold": lambda: which_hold(33, 40),
+    "which_hold_short": lambda: which_hold(33, 12),
+    "which_hold_long": lambda: which_hold(5, 1000),
     "softmax_half": lambda: softmax(33, 70, DType.F16),
     "softmax_bfloat": lambda: softmax(33, 70, DType.BF16),
     "layer_norm": lambda: layer_norm(512, 256),

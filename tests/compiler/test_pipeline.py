@@ -165,6 +165,30 @@ def test_a_framework_that_computes_something_else_is_noticed(cache: KernelCache)
     assert outcome.entry.metadata.check.against_reference
 
 
+@pytest.mark.parametrize("is_right_elsewhere", [True, False])
+def test_a_framework_with_other_numbers_where_there_is_no_valid_one(
+    cache: KernelCache, is_right_elsewhere: bool
+) -> None:
+    """Its fused operators make zeros of NaN (a batch normalization with an activation, of a variance below zero)."""
+    m = Maker("root")
+    graph = m.done(m.op("sqrt", m.parameter(40, 40)))
+
+    def zeros_for_nan(inputs: Sequence[Array]) -> list[Array]:
+        (right,) = evaluate(graph, inputs)
+        return [np.asarray(np.nan_to_num(right) if is_right_elsewhere else np.zeros_like(right))]
+
+    (outcome,) = compile_graphs([Request("root", graph, zeros_for_nan)], cache, toolchain(), QUICK)
+    assert (outcome.entry is not None) == is_right_elsewhere, outcome.failure
+
+    def nan_for_all(inputs: Sequence[Array]) -> list[Array]:
+        return [np.asarray(np.full_like(evaluate(graph, inputs)[0], np.nan))]
+
+    m = Maker("wider_root")
+    graph = m.done(m.op("sqrt", m.parameter(40, 41)))
+    (outcome,) = compile_graphs([Request("root", graph, nan_for_all)], cache, toolchain(), QUICK)
+    assert "is not what the framework computes" in (outcome.failure or "")
+
+
 CRASHES = {
     "crashed with SIGSEGV": "*(volatile int*)0 = 1;",
     "did not end within": "for (volatile int i = 0; i < 1; i = 0) {}",

@@ -141,7 +141,7 @@ def test_a_kernel_wrong_on_rare_data_only_is_found_by_sampled_verification(run_j
     reverted = [
         entry for cluster in job.summary["clusters"] for entry in cluster["executables"] if entry["state"] == "reverted"
     ]
-    assert reverted, job.err
+    assert reverted, (job.err, job.summary["stayed_out"], states(job))
     stride, block = int(QUICK["STITCHFLEET_SAMPLE_STRIDE"]), int(QUICK["STITCHFLEET_BLOCK_STEPS"]) + 1
     for entry in reverted:
         assert entry["calls"]["stitched"] > 0
