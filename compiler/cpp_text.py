@@ -112,10 +112,10 @@ def _is_expensive(loop: Loop) -> bool:
 
 
 def _ahead(rows: Loop, sizes: Sequence[int]) -> _Ahead | None:
-    """What to ask for ahead in a loop over rows. sizes: bytes of each buffer."""
+    """What to ask for ahead in a loop over rows, from its first to its last. sizes: bytes of each buffer."""
     passes = [statement for statement in rows.body if isinstance(statement, Loop)]
     last = next((number for number, loop in enumerate(passes) if _is_expensive(loop)), None)
-    if rows.bounds != ("first_row", "last_row") or last in (None, 0):
+    if last in (None, 0):
         return None
     expensive = passes[last]
     found: dict[int, tuple[int, Index, DType]] = {}
@@ -125,10 +125,8 @@ def _ahead(rows: Loop, sizes: Sequence[int]) -> _Ahead | None:
             if not isinstance(load, loops.Load) or load.guard or sizes[load.buffer] < FETCHED_ABOVE:
                 continue
             rest = load.index - Index.of_var(loop.variable)
-            stride = next(
-                (c for c, atom in rest.terms if isinstance(atom, Digit) and atom.variable == rows.variable), 0
-            )
-            if rest.variables == {rows.variable} and len(rest.terms) == 1 and stride >= loop.extent == expensive.extent:
+            of_row = [(c, atom) for c, atom in rest.terms if isinstance(atom, Digit) and atom.variable == rows.variable]
+            if len(of_row) == len(rest.terms) == 1 and (stride := of_row[0][0]) >= loop.extent == expensive.extent:
                 count = -(-FETCHED_AHEAD // (stride * load.dtype.size_bytes))
                 found.setdefault(load.buffer, (load.buffer, rest + stride * count, load.dtype))
     return _Ahead(expensive, tuple(found.values())) if found and expensive.kind is LoopKind.LANES else None
@@ -279,8 +277,8 @@ class Writer:
                     yield from self._drawing_loop(loop, ctype, first, last, indent)
                     return
                 yield pad + "#pragma omp simd"
-            if loop.kind is LoopKind.SERIAL and not self.for_many_shapes:
-                self._ahead = _ahead(loop, self.sizes) or self._ahead
+            if loop.bounds == ("first_row", "last_row") and loop.kind is LoopKind.SERIAL and not self.for_many_shapes:
+                self._ahead = _ahead(loop, self.sizes)
             yield f"{pad}for ({ctype} {name} = {first}; {name} < {last}; ++{name}) {{"
             yield from self.body(loop.body, indent + 1)
             yield pad + "}"

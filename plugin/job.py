@@ -184,12 +184,12 @@ class Job:
         settings = self.settings
         phase = program.phase
         if phase is Phase.STITCHED or program.settled:
-            if phase is Phase.STITCHED and self._unsettled_of(program):
-                self._leave_out(program)
+            if phase is Phase.STITCHED and (unsettled := self._unsettled_of(program)):
+                self._leave_out(program, unsettled, UNSETTLED)
             elif program.pairs_completed > self._pairs_seen.get(program.name, 0):
                 self._pairs_seen[program.name] = program.pairs_completed
                 self.records.blocks(program)
-                if not self._leave_slower_out(program):
+                if not self._leave_out(program, self._slower_of(program), SLOWER):
                     self._give_up_if_it_does_not_pay(program)
             return
         if phase is Phase.WARM_UP:
@@ -223,7 +223,7 @@ class Job:
             self._wake()
             patience = VERIFY_PATIENCE * settings.verify_steps
             done = self.kernels.are_verified(program.cluster_names) or program.phase_steps >= patience
-            if done and not self._leave_slower_out(program):
+            if done and not self._leave_out(program, self._slower_of(program), SLOWER):
                 self._enter_stitched(program)
 
     def _nothing_to_stitch(self, program: Program) -> None:
@@ -244,23 +244,21 @@ class Job:
             return set()
         return (self._unsettled & program.cluster_names) - program.excluded
 
-    def _leave_out(self, program: Program) -> None:
-        """The next graph of the stitched arm is without the clusters whose shapes never settle."""
-        names = self._unsettled_of(program)
-        self.stitcher.excluded_clusters.update(dict.fromkeys(names, UNSETTLED))
-        self.records.event("unsettled", f"left out, their shapes never settle: {', '.join(sorted(names))}")
+    def _slower_of(self, program: Program) -> set[str]:
+        """Clusters of its stitched graph that TensorFlow's own operators compute faster."""
+        if self.kernels is None:
+            return set()
+        return self.kernels.slower(program.cluster_names) - program.excluded
+
+    def _leave_out(self, program: Program, names: set[str], reason: str) -> bool:
+        """Whether a next graph of the stitched arm, without the clusters `names`, is to be made."""
+        if not names:
+            return False
+        self.stitcher.excluded_clusters.update(dict.fromkeys(names, reason))
+        self.records.event("left-out", f"{reason}: {', '.join(sorted(names))}")
         if program.generation + 1 >= GENERATIONS:
             program.excluded |= names  # they go on as they are
-            return
-        self._trace_again(program)
-
-    def _leave_slower_out(self, program: Program) -> bool:
-        """Whether the next graph of the stitched arm has to be without clusters that TensorFlow's own operators compute faster."""
-        names = self.kernels.slower(program.cluster_names) - program.excluded if self.kernels is not None else set()
-        if not names or program.generation + 1 >= GENERATIONS:
             return False
-        self.stitcher.excluded_clusters.update(dict.fromkeys(names, SLOWER))
-        self.records.event("slower", f"left out, TensorFlow's own operators are faster: {', '.join(sorted(names))}")
         self._trace_again(program)
         return True
 

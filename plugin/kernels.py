@@ -25,11 +25,11 @@ from .settings import Settings
 from .stitcher import Stitcher
 
 MAX_BUNDLE_BYTES = 1 << 30
+"""Of a job's bundles, beyond its first: their tensors are as large as the model's."""
 TIMED_CALLS = 8
 """Comparisons from which on it is decided whether a kernel pays."""
 MOST_CALLS = 0.75
 """The share of them in which TensorFlow's operators must have been faster to leave a cluster out."""
-"""Of a job's bundles, beyond its first: their tensors are as large as the model's."""
 
 
 @dataclass

@@ -30,7 +30,7 @@ class LoopFrame:
     unread: list[int] = field(default_factory=list)
     """Constants' Enters that nothing reads of which something leaves the loop."""
     unpacked: dict[int, int] = field(default_factory=dict)
-    """By a constant's Enter, also by one that is not read, the operator before the loop that makes it a list."""
+    """Operators before the loop that make a list for it alone, by the Enter (of `constants` or `unread`) that reads it."""
     stacks: list[int] = field(default_factory=list)
     """The operators behind the loop that stack a list of its variables."""
     device: str = ""
@@ -139,6 +139,7 @@ class Program:
 
 
 def is_literal(graph: PlacedGraph, port: Port) -> bool:
+    """Whether it is a constant that waits for nothing: the program holds a copy of it."""
     return graph.nodes[port.node].op == "Const" and not graph.nodes[port.node].control
 
 

@@ -48,6 +48,15 @@ TensorList* Changeable(const TensorValue& value, Tensor* result) {
 
 bool IsScalar(const TensorValue& value, tensorflow::DataType dtype) { return value->dtype() == dtype && value->dims() == 0; }
 
+bool AreScalars(Operands operands, tensorflow::DataType dtype) { return IsScalar(operands[0], dtype) && IsScalar(operands[1], dtype); }
+
+// Whether an operand is the number of one of a list's elements.
+bool ReadIndex(const TensorValue& value, const TensorList& list, int64_t* index) {
+  if (!IsScalar(value, tensorflow::DT_INT32)) return false;
+  *index = value->scalar<tensorflow::int32>()();
+  return *index >= 0 && *index < static_cast<int64_t>(list.tensors().size());
+}
+
 // An element's shape as an operand of TensorFlow's list operators says it: -1, or extents with -1 for those that are unknown.
 bool ReadShape(const TensorValue& value, PartialTensorShape* shape) {
   const auto read = [&value, shape](const auto* extents) {
@@ -76,34 +85,28 @@ bool Arithmetic(const Shortcut&, Operands operands, Allocator*, Tensor* results)
     int32_t operator()(int32_t a, int32_t b) const { return static_cast<int32_t>(Function<uint32_t>()(a, b)); }
     int64_t operator()(int64_t a, int64_t b) const { return static_cast<int64_t>(Function<uint64_t>()(a, b)); }
   };
-  const tensorflow::DataType dtype = operands[0]->dtype();
-  if (!IsScalar(operands[0], dtype) || !IsScalar(operands[1], dtype)) return false;
-  if (dtype == tensorflow::DT_INT32) return Compute<int32_t, int32_t, Wrapping>(operands, results);
-  return dtype == tensorflow::DT_INT64 && Compute<int64_t, int64_t, Wrapping>(operands, results);
+  if (AreScalars(operands, tensorflow::DT_INT32)) return Compute<int32_t, int32_t, Wrapping>(operands, results);
+  return AreScalars(operands, tensorflow::DT_INT64) && Compute<int64_t, int64_t, Wrapping>(operands, results);
 }
 
 template <template <typename> class Function>
 bool Comparison(const Shortcut&, Operands operands, Allocator*, Tensor* results) {
-  const tensorflow::DataType dtype = operands[0]->dtype();
-  if (!IsScalar(operands[0], dtype) || !IsScalar(operands[1], dtype)) return false;
-  if (dtype == tensorflow::DT_INT32) return Compute<int32_t, bool, Function<int32_t>>(operands, results);
-  return dtype == tensorflow::DT_INT64 && Compute<int64_t, bool, Function<int64_t>>(operands, results);
+  if (AreScalars(operands, tensorflow::DT_INT32)) return Compute<int32_t, bool, Function<int32_t>>(operands, results);
+  return AreScalars(operands, tensorflow::DT_INT64) && Compute<int64_t, bool, Function<int64_t>>(operands, results);
 }
 
 template <template <typename> class Function>
 bool Logical(const Shortcut&, Operands operands, Allocator*, Tensor* results) {
-  if (!IsScalar(operands[0], tensorflow::DT_BOOL) || !IsScalar(operands[1], tensorflow::DT_BOOL)) return false;
-  return Compute<bool, bool, Function<bool>>(operands, results);
+  return AreScalars(operands, tensorflow::DT_BOOL) && Compute<bool, bool, Function<bool>>(operands, results);
 }
 
 }  // namespace
 
-struct ListShortcuts {
+struct Shortcuts {
   static bool GetItem(const Shortcut& own, Operands operands, Allocator*, Tensor* results) {
     const TensorList* list = ListOf(operands[0]);
-    if (list == nullptr || list->element_dtype != own.element_dtype_ || !IsScalar(operands[1], tensorflow::DT_INT32)) return false;
-    const int64_t index = operands[1]->scalar<tensorflow::int32>()();
-    if (index < 0 || index >= static_cast<int64_t>(list->tensors().size())) return false;
+    int64_t index;
+    if (list == nullptr || list->element_dtype != own.element_dtype_ || !ReadIndex(operands[1], *list, &index)) return false;
     const Tensor& item = list->tensors()[index];
     if (item.dtype() == tensorflow::DT_INVALID) return false;
     results[0] = item;
@@ -112,9 +115,8 @@ struct ListShortcuts {
 
   static bool SetItem(const Shortcut& own, Operands operands, Allocator*, Tensor* results) {
     const TensorList* list = ListOf(operands[0]);
-    if (list == nullptr || !MayHold(*list, own, *operands[2].tensor) || !IsScalar(operands[1], tensorflow::DT_INT32)) return false;
-    const int64_t index = operands[1]->scalar<tensorflow::int32>()();
-    if (index < 0 || index >= static_cast<int64_t>(list->tensors().size())) return false;
+    int64_t index;
+    if (list == nullptr || !MayHold(*list, own, *operands[2].tensor) || !ReadIndex(operands[1], *list, &index)) return false;
     Changeable(operands[0], results)->tensors()[index] = *operands[2].tensor;
     return true;
   }
@@ -217,8 +219,8 @@ struct ListShortcuts {
 };
 
 Shortcut::Shortcut(const tensorflow::NodeDef& node) {
-  const auto found = ListShortcuts::All().find(node.op());
-  if (found == ListShortcuts::All().end()) return;
+  const auto found = Shortcuts::All().find(node.op());
+  if (found == Shortcuts::All().end()) return;
   function_ = found->second;
   const auto dtype = node.attr().find("element_dtype"), count = node.attr().find("num_elements");
   if (dtype != node.attr().end()) element_dtype_ = dtype->second.type();

@@ -29,7 +29,7 @@ class Shortcut {
 
  private:
   using Function = bool (*)(const Shortcut&, absl::Span<const tensorflow::TensorValue>, tensorflow::Allocator*, tensorflow::Tensor*);
-  friend struct ListShortcuts;
+  friend struct Shortcuts;
 
   Function function_ = nullptr;
   tensorflow::DataType element_dtype_ = tensorflow::DT_INVALID;

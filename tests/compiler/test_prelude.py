@@ -146,12 +146,17 @@ def test_philox_words_drawn_at_once_are_the_streams(
         np.testing.assert_array_equal(words, expected)
 
 
-@pytest.mark.parametrize(("dtype", "lanes"), FOLDS)
-@pytest.mark.parametrize("special", [None, np.nan, np.inf])
+@pytest.mark.parametrize(
+    ("dtype", "lanes", "special"),
+    [
+        (dtype, lanes, special)
+        for dtype, lanes in FOLDS
+        for special in (None, np.nan, np.inf)
+        if special is None or dtype in ("float", "double")
+    ],
+)
 def test_lanes_are_folded_half_onto_half(library: ctypes.CDLL, dtype: str, lanes: int, special: float | None) -> None:
     kind = np.dtype({"float": np.float32, "double": np.float64, "int": np.int32, "bool": np.bool_}[dtype])
-    if special is not None and kind.kind != "f":
-        pytest.skip("integers have no such value")
     for seed in range(20):
         rng = np.random.default_rng(seed)
         room = np.empty(lanes + 64, kind)
