@@ -30,6 +30,9 @@ class Caps:
     nodes: int | None = None
     remote_nodes: int | None = None
     """Bound on the nodes of a set that remote stitching made."""
+    remote_distance: int | None = None
+    """Bound on how much later, in nodes of the longest path that leads there, one of the sets may begin than the other: the stitch op
+    waits for the later one, and what the earlier one makes lives on meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -143,8 +146,12 @@ def _stitch_remotely(
     roots = sorted({graph.find(i) for i in range(len(member)) if member[i]}, key=lambda root: graph.rank[root])
     merged: list[int] = []
     bound = caps.remote_nodes if caps.remote_nodes is not None else caps.nodes
+    depth = graph.depths()
+    distance = caps.remote_distance if caps.remote_distance is not None else len(depth)
     for root in roots:
         for place, host in enumerate(merged):
+            if abs(depth[host] - depth[root]) > distance:
+                continue
             if keys[host] != keys[root] or (bound is not None and size[host] + size[root] > bound):
                 continue
             if below[host] >> root & 1 or below[root] >> host & 1:
@@ -156,7 +163,9 @@ def _stitch_remotely(
                     below[node] |= joined | mask
             below[host] = below[root] = joined
             size[host] = size[root] = size[host] + size[root]
+            later = max(depth[host], depth[root])
             merged[place] = graph.merge(host, root)
+            depth[merged[place]] = later
             break
         else:
             merged.append(root)
@@ -270,6 +279,14 @@ class _ContractedGraph:
                     seen.add(following)
                     stack.append(following)
         return seen
+
+    def depths(self) -> list[int]:
+        """For each root the length of the longest path that leads to it."""
+        depth = [0] * len(self.parent)
+        for node in sorted(self.roots(), key=lambda i: self.rank[i]):
+            for consumer in self.consumers[node]:
+                depth[consumer] = max(depth[consumer], depth[node] + 1)
+        return depth
 
     def descendants(self) -> list[int]:
         """For each root a bit set of the roots below it."""

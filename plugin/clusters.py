@@ -27,6 +27,8 @@ from .tf_ops import KERNEL_DTYPES, RANDOM_UNIFORM, RULES, UNCOUNTED, OpRule, why
 MAX_ARGUMENTS = 512
 MAX_UPDATE_ARGUMENTS = 4096
 """An update has four tensors for each variable of the model."""
+REMOTE_DISTANCE = 8
+"""Operators by which one of two clusters that no path connects may begin later than the other to become one with it."""
 AT_THE_BORDER = "renames or reshapes at a cluster's border"
 _APPLY_RULE, _ASSIGN_RULE, _READ_RULE = OpRule(weight=8), OpRule(), OpRule(weight=0)
 
@@ -161,6 +163,7 @@ def find_clusters(
         scopes.Dag(len(graph.nodes), tuple(sorted((a, b) for a, b in contracted if a != b))),
         member=candidate,
         key=key,
+        caps=scopes.Caps(remote_distance=REMOTE_DISTANCE),
         remote=remote,
     )
     made = [_make_cluster(graph, definitions, group, min_ops, plan) for group in found.clusters]

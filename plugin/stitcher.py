@@ -143,6 +143,7 @@ class Stitcher:
             fetched,
             self.settings.min_cluster_ops,
             frozenset(self.excluded_ops),
+            self.settings.remote,
             is_excluded=lambda name: self._reason_to_leave_out(name) is not None,
         )
         clusters = []

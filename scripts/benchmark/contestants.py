@@ -90,6 +90,12 @@ CONTESTANTS = {
         Contestant("xla", "the script with --xla (jit_compile=True)", arguments=("--xla",)),
         Contestant("stitched", "a whole `stitchfleet run`: guard, sampling and telemetry on", stitchfleet=()),
         Contestant(
+            "stitched-remote",
+            "stitched, and clusters that no path connects become one as well",
+            stitchfleet=(),
+            environment={"STITCHFLEET_REMOTE": "1"},
+        ),
+        Contestant(
             "xla-fusible",
             "XLA held to the operators that stitching takes, by auto-clustering",
             environment={"TF_XLA_FLAGS": _FUSIBLE},

@@ -92,6 +92,15 @@ def test_remote_stitching_joins_what_no_path_connects() -> None:
     assert identify(dag, [True] * 4, remote=True).clusters == [(0, 1, 2, 3)]
 
 
+@pytest.mark.parametrize(("distance", "joined"), [(0, False), (2, False), (3, True), (None, True)])
+def test_remote_stitching_joins_what_begins_at_about_the_same_time(distance: int | None, joined: bool) -> None:
+    """Node 3 waits for three others, node 4 for none."""
+    dag = Dag(5, ((0, 1), (1, 2), (2, 3)))
+    member = [False, False, False, True, True]
+    found = identify(dag, member, caps=Caps(remote_distance=distance), remote=True).clusters
+    assert sorted(found) == ([(3, 4)] if joined else [(3,), (4,)])
+
+
 def test_a_cycle_is_an_error() -> None:
     with pytest.raises(ValueError, match="cycle"):
         identify(Dag(2, ((0, 1), (1, 0))), [True, True])
