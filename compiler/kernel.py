@@ -45,6 +45,20 @@ class TensorType:
 
 
 @dataclass(frozen=True)
+class GpuLaunch:
+    """How a CUDA kernel's one function is launched. tensors: what it takes, ("input", number), ("output", number), ("scratch", 0);
+    by_table: by the address of a table of their addresses. cooperative: its blocks wait for each other."""
+
+    arch: str
+    grid: int
+    block: int
+    shared_bytes: int
+    cooperative: bool
+    by_table: bool
+    tensors: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
 class CheckReport:
     """The self-check that the kernel passed: input regimes tried, and the largest error in units of what was
     allowed."""
@@ -81,6 +95,8 @@ class KernelMetadata:
     check: CheckReport = field(default_factory=CheckReport)
     parameters: tuple[int, ...] = ()
     """Of a binary for many shapes: the 64-bit words that make it this shape's (`parametric`)."""
+    launch: GpuLaunch | None = None
+    """Of a CUDA kernel, whose binary is a cubin; None: one for the processor."""
     abi_version: int = ABI_VERSION
 
     def to_json(self) -> str:
@@ -99,6 +115,8 @@ class KernelMetadata:
             data["parameters"] = tuple(data["parameters"])
             check = data["check"]
             data["check"] = CheckReport(**{**check, "regimes": tuple(check["regimes"])})
+            if (launch := data.get("launch")) is not None:
+                data["launch"] = GpuLaunch(**{**launch, "tensors": tuple(tuple(pair) for pair in launch["tensors"])})
             return cls(**data)
         except (KeyError, TypeError, ValueError) as error:
             raise KernelError(f"not a kernel's metadata: {error}") from error

@@ -23,6 +23,8 @@ from .targets import GpuTarget
 BLOCKS: Final = (128, 256, 512, 1024)
 REGISTERS: Final = (32, 64, 128)
 """Of a thread: what leaves all of a multiprocessor's 2048 threads at work, half of them, a quarter."""
+LONG_TEXT: Final = 64_000
+"""Characters of a kernel from which on it is built once, as the usual one: NVRTC takes 11 s for 200,000."""
 MARGIN: Final = 0.02
 """A candidate replaces the usual one only if it is better by this share: the model's differences below mean nothing."""
 
@@ -91,6 +93,8 @@ def choose_launch(
             found.append(Candidate(changed, *plan_for_gpu(graph, changed, symbol, rules)))
         except CudaError as error:
             failure = failure or error
+        if found and len(found[0].kernel.text) > LONG_TEXT:
+            break
     if not found:
         assert failure is not None
         raise failure

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -36,8 +36,9 @@ class CudaBinary:
     stack_bytes: int
 
 
-def build(source: str, arch: str) -> CudaBinary:
-    """PTX and machine code of `source` for `arch` ("sm_90"). Raises NvrtcError."""
+def build(source: str, arch: str, besides: Collection[str] = ()) -> CudaBinary:
+    """PTX and machine code of `source` for `arch` ("sm_90"); its figures leave out the kernels named in `besides`. Raises
+    NvrtcError."""
     library = _load()
     number = arch.removeprefix("sm_")
     known = architectures()
@@ -51,12 +52,13 @@ def build(source: str, arch: str) -> CudaBinary:
         log = _text(library, program, "ProgramLog").decode(errors="replace").rstrip("\0\n")
         if status:
             raise NvrtcError(f"NVRTC refuses the kernel for {arch}: {_first_error(log)}\n{log}")
+        told = _of_kernels(log, besides)
         return CudaBinary(
             _text(library, program, "PTX").rstrip(b"\0"),
             _text(library, program, "CUBIN"),
-            _number(r"Used (\d+) registers", log),
-            _number(r"(\d+) bytes spill stores", log),
-            _number(r"(\d+) bytes stack frame", log),
+            _number(r"Used (\d+) registers", told),
+            _number(r"(\d+) bytes spill stores", told),
+            _number(r"(\d+) bytes stack frame", told),
         )
     finally:
         library.nvrtcDestroyProgram(ctypes.byref(program))
@@ -70,14 +72,23 @@ def architectures() -> tuple[int, ...]:
     _check(library, library.nvrtcGetNumSupportedArchs(ctypes.byref(count)))
     numbers = (ctypes.c_int * count.value)()
     _check(library, library.nvrtcGetSupportedArchs(numbers))
-    return tuple(sorted({int(number) for number in numbers} | _deprecated(library)))
+    return tuple(sorted({int(number) for number in numbers} | _deprecated()))
 
 
-def _deprecated(library: ctypes.CDLL) -> set[int]:
-    """12.9 compiles for Volta, with a warning, whether or not it lists it."""
+@lru_cache(maxsize=1)
+def version() -> str:
+    """The installed NVRTC's version, "12.9"; "none" where it is not installed."""
+    if not is_installed():
+        return "none"
+    library = _load()
     major, minor = ctypes.c_int(), ctypes.c_int()
     _check(library, library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)))
-    return {70} if major.value == 12 else set()
+    return f"{major.value}.{minor.value}"
+
+
+def _deprecated() -> set[int]:
+    """12.9 compiles for Volta, with a warning, whether or not it lists it."""
+    return {70} if version().startswith("12.") else set()
 
 
 def is_installed() -> bool:
@@ -118,6 +129,12 @@ def _first_error(log: str) -> str:
     return next(
         (line for line in log.splitlines() if "error" in line), log.splitlines()[0] if log else "no reason given"
     )
+
+
+def _of_kernels(log: str, besides: Collection[str]) -> str:
+    """What the assembler tells of all kernels but some."""
+    first, *parts = re.split(r"Compiling entry function '(\w+)'", log)
+    return first + "".join(text for name, text in zip(parts[::2], parts[1::2], strict=True) if name not in besides)
 
 
 def _number(pattern: str, log: str) -> int:

@@ -7,7 +7,8 @@ computed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -148,3 +149,40 @@ A100 = _gpu("a100", "sm_80", 108, 1555, 164, 2048, (40, 4956))
 H200 = _gpu("h200", "sm_90", 132, 4800, 228, 2048, (50, 6000))
 GPUS = {target.arch: target for target in (V100, T4, A100, H200)}
 """By the architecture that a kernel is built for."""
+
+
+def target_of_device(described: Mapping[str, int | str]) -> GpuTarget:
+    """The row of a device that has been asked for its own figures: CUDA's device attributes by the names of `GpuTarget`'s fields, and
+    `name`, `major`, `minor`, `memory_clock_khz`, `memory_bus_bits`.
+
+    What it does not tell is as in the table's nearest row before it. A slice of a GPU (MIG) tells its own. Raises ValueError where a
+    figure is missing, or the device is older than any in the table."""
+    try:
+        figures = {key: int(value) for key, value in described.items() if key != "name"}
+        number = figures["major"] * 10 + figures["minor"]
+        gb_per_second = 2 * figures["memory_clock_khz"] * figures["memory_bus_bits"] / 8 / 1e6
+        known = {int(arch.removeprefix("sm_")): row for arch, row in GPUS.items()}
+        older = [each for each in known if each <= number]
+        if not older:
+            raise ValueError(f"{described.get('name', 'the device')} has compute capability {number / 10}, below 7.0")
+        row = known[max(older)]
+        share = row.multiprocessors / figures["multiprocessors"]
+        return replace(
+            row,
+            name=str(described.get("name", row.name)),
+            arch=f"sm_{number}",
+            multiprocessors=figures["multiprocessors"],
+            threads_per_multiprocessor=figures["threads_per_multiprocessor"],
+            blocks_per_multiprocessor=figures["blocks_per_multiprocessor"],
+            registers_per_multiprocessor=figures["registers_per_multiprocessor"],
+            shared_bytes_per_multiprocessor=figures["shared_bytes_per_multiprocessor"],
+            shared_bytes_per_block=figures["shared_bytes_per_block"],
+            cooperative=bool(figures["cooperative"]),
+            l2_bytes=figures["l2_bytes"],
+            bytes_per_ns=gb_per_second or row.bytes_per_ns / share,  # newer drivers no longer tell the memory's clock
+            partial_tasks=2 * figures["multiprocessors"],
+            light_ns=row.light_ns * share,
+            expensive_ns=row.expensive_ns * share,
+        )
+    except KeyError as missing:
+        raise ValueError(f"the device does not tell its {missing}") from missing

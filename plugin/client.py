@@ -66,11 +66,18 @@ class CompileClient:
                     pass  # the first request tries again, and says it
 
     def compile(
-        self, cluster: str, body: bytes, inputs: object, changing: bool, answered: Callable[[Answer], None]
+        self,
+        cluster: str,
+        body: bytes,
+        inputs: object,
+        changing: bool,
+        device: object,
+        answered: Callable[[Answer], None],
     ) -> None:
-        """`changing`: the same op has asked for other shapes before."""
+        """`changing`: the same op has asked for other shapes before. device: a GPU's figures, None for the processor."""
         described = base64.b64encode(body).decode()
-        self._submit({"cluster": cluster, "body": described, "inputs": inputs, "changing": changing}, answered)
+        message = {"cluster": cluster, "body": described, "inputs": inputs, "changing": changing, "device": device}
+        self._submit(message, answered)
 
     def judge(self, folder: pathlib.Path, answered: Callable[[Answer], None]) -> None:
         self._submit({"judge": str(folder)}, answered)

@@ -20,6 +20,7 @@ from stitchfleet.compiler import scopes
 
 from . import control_flow, data_extents, demands, recompute, updates
 from .bodies import BodyBuilder
+from .demands import DT_INT32
 from .placed_graph import GraphNode, OpDefinitions, PlacedGraph, Port, is_small_const
 from .step_graph import StepGraph
 from .tf_ops import KERNEL_DTYPES, RANDOM_UNIFORM, RULES, UNCOUNTED, OpRule, why_not
@@ -44,6 +45,8 @@ class Cluster:
     argument_types: tuple[int, ...]
     results: tuple[Port, ...]
     result_types: tuple[int, ...]
+    host_arguments: int
+    """So many of the first arguments are in the processor's memory whatever the device: `value_arguments` and `handles`."""
     value_arguments: tuple[int, ...]
     control_inputs: tuple[int, ...]
     body: bytes
@@ -214,8 +217,10 @@ def _reason_to_stay(
         return "cannot be lowered to a kernel"
     if node.name in preserve:
         return "fetched, fed or otherwise preserved"
-    if "CPU" not in str(node.proto.device).upper():
-        return "not placed on the CPU"
+    if node.device_type not in ("CPU", "GPU"):
+        return "not placed on a CPU or GPU"
+    if node.device_type == "GPU" and (reason := _reason_to_stay_on_gpu(graph, node, definitions)) is not None:
+        return reason
     types = definitions.outputs(node.proto)
     if not rule.shape_only:
         types = types + definitions.inputs(node.proto)[len(updates.handles_of(graph, index)) :]
@@ -229,6 +234,17 @@ def _reason_to_stay(
         return "has no input"
     if not graph.consumers[index]:
         return "its results are not used"
+    return None
+
+
+def _reason_to_stay_on_gpu(graph: PlacedGraph, node: GraphNode, definitions: OpDefinitions) -> str | None:
+    """What TensorFlow's operators do otherwise on a GPU than on the processor, whose numbers the kernels have."""
+    if node.op == RANDOM_UNIFORM or node.op.startswith("FusedBatchNorm"):
+        return "its numbers on a GPU are a library's own"
+    if demands.has_demand(graph, node.index):
+        return "whether its operands are valid is not asked on a GPU"
+    if any(dtype == DT_INT32 for _, _, dtype in definitions.outputs(node.proto)) and not RULES[node.op].shape_only:
+        return "TensorFlow computes int32 on the processor"
     return None
 
 
@@ -302,6 +318,12 @@ def _build_cluster(
         return "depends on nothing that changes" if not arguments else "too many inputs"
     result_types = tuple(_output_type(graph, definitions, port) for port in results)
     values = _value_arguments(graph, inside, arguments)
+    host = {*values, *handles.values()}
+    places = {old: new for new, old in enumerate(sorted(arguments.values(), key=lambda k: (k not in host, k)))}
+    arguments = {port: places[k] for port, k in sorted(arguments.items(), key=lambda item: places[item[1]])}
+    types = [types[k] for k in places]
+    handles = {port: places[k] for port, k in handles.items()}
+    values = tuple(sorted(places[k] for k in values))
     builder = BodyBuilder(graph, definitions, order, constants, arguments, tuple(types))
     fallback = builder.fallback(results, result_types, frozenset(handles.values()))
     demanding = {i for i in order if demands.has_demand(graph, i)}
@@ -317,6 +339,7 @@ def _build_cluster(
         argument_types=tuple(types),
         results=tuple(results),
         result_types=result_types,
+        host_arguments=len(host),
         value_arguments=values,
         control_inputs=tuple(control),
         body=body,

@@ -19,7 +19,7 @@ from typing import Any
 from . import bundle
 from .client import Answer, CompileClient
 from .containment import say
-from .native_library import MismatchReport, NativeLibrary, State
+from .native_library import DeviceLaunch, MismatchReport, NativeLibrary, State
 from .records import Records
 from .settings import Settings
 from .stitcher import Stitcher
@@ -89,7 +89,12 @@ class Kernels:
         self.executables[signature] = executable
         changing = bool(request.get("changing"))
         self.client.compile(
-            name, known.cluster.body, inputs, changing, lambda answer: self._answered(executable, answer)
+            name,
+            known.cluster.body,
+            inputs,
+            changing,
+            request.get("device"),
+            lambda answer: self._answered(executable, answer),
         )
 
     def _answered(self, executable: Executable, answer: Answer) -> None:
@@ -105,23 +110,29 @@ class Kernels:
         executable.metadata, executable.kernel_inputs = metadata, list(kernel["kernel_inputs"])
         executable.hlo = str(kernel.get("hlo", ""))
         try:
-            self.native.install(
-                executable.signature,
-                executable.library,
-                metadata["symbol"],
-                int(metadata["scratch_bytes"]),
-                executable.kernel_inputs,
-                self.stitcher.clusters[executable.cluster].cluster.all_result_types,
-                [output["shape"] for output in metadata["outputs"]],
-                [(relative, of_largest) for relative, of_largest in metadata["tolerances"]],
-                [(output, executable.kernel_inputs[parameter]) for output, parameter in metadata["aliases"]],
-                metadata["parameters"],
-            )
+            self._install(executable, executable.library, metadata)
         except OSError as error:
             executable.state, executable.failure = "failed", f"the kernel cannot be loaded: {error}"
             self.records.event("no-kernel", executable.failure, cluster=executable.cluster)
             return
         executable.state = "ready"
+
+    def _install(self, executable: Executable, library: pathlib.Path, metadata: dict[str, Any]) -> None:
+        """Gives the op its kernel. Raises OSError."""
+        described = (
+            int(metadata["scratch_bytes"]),
+            executable.kernel_inputs,
+            self.stitcher.clusters[executable.cluster].cluster.all_result_types,
+            [output["shape"] for output in metadata["outputs"]],
+            [(relative, of_largest) for relative, of_largest in metadata["tolerances"]],
+            [(output, executable.kernel_inputs[parameter]) for output, parameter in metadata["aliases"]],
+        )
+        if (launch := metadata.get("launch")) is None:
+            self.native.install(executable.signature, library, metadata["symbol"], *described, metadata["parameters"])
+            return
+        self.native.install_device(
+            executable.signature, library.read_bytes(), DeviceLaunch.of(metadata["symbol"], launch), *described
+        )
 
     # ---- states --------------------------------------------------------------------------------------------------------------
 
@@ -171,7 +182,9 @@ class Kernels:
     # ---- the guard -----------------------------------------------------------------------------------------------------------
 
     def look_at_mismatches(self) -> None:
-        """Each comparison that failed since the last time: a bundle of it goes to the oracle."""
+        """Each comparison that failed since the last time: a bundle of it goes to the oracle. What a device refused is reverted."""
+        while (refused := self.native.next_failure()) is not None:
+            self._refused(*refused)
         while (mismatch := self.native.next_mismatch()) is not None:
             self._mismatch(mismatch)
 
@@ -198,6 +211,17 @@ class Kernels:
             self._revert(executable, report, f"{error}; no bundle could be written", None)
             return
         self.client.judge(folder, lambda answer: self._judged(executable, report, folder, answer))
+
+    def _refused(self, signature: int, reason: str) -> None:
+        """A device does not run a kernel: TensorFlow's own operators have the signature, and keep it."""
+        executable = self.executables.get(signature)
+        if executable is None:
+            return
+        executable.state, executable.failure = "reverted", reason
+        message = f"{executable.cluster} reverted: {reason}"
+        say(message)
+        self.reverts.append(message)
+        self.records.event("revert", message, cluster=executable.cluster)
 
     def _judged(self, executable: Executable, report: MismatchReport, folder: pathlib.Path, answer: Answer) -> None:
         """The oracle's word on a mismatch (the client's thread)."""

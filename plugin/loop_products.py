@@ -59,7 +59,7 @@ def _entered(placed: PlacedGraph, port: Port) -> int | None:
 def _hoist(graph: Any, placed: PlacedGraph, live: Liveness, index: int, refusal: Callable[[bytes], str]) -> bool:
     product = placed.nodes[index]
     item = placed.nodes[_through(placed, product.inputs[0]).node]
-    if item.op != "TensorListGetItem" or live.key(item.index) != live.key(index):
+    if product.device_type != "CPU" or item.op != "TensorListGetItem" or live.key(item.index) != live.key(index):
         return False
     listed = _entered(placed, item.inputs[0])
     others = [_entered(placed, port) for port in product.inputs[1:]]

@@ -31,9 +31,12 @@ SOURCES = pathlib.Path(__file__).parent / "native"
 UNITS = tuple(
     f"{unit}.cc"
     for unit in (
-        "compare registry graph_optimizer stitch_op inner_kernels shortcuts loop_op rows_product_op random_stream arm_mark"
+        "compare registry graph_optimizer stitch_op inner_kernels shortcuts loop_op rows_product_op random_stream arm_mark "
+        "cuda_driver device_kernel device_stitch_op"
     ).split()
 )
+GPU_UNIT, GPU_LIBRARY = "gpu_optimizer.cc", "libstitchfleet_tf_gpu.so"
+"""TensorFlow takes one graph optimizer of a library: that for graphs with a GPU has one of its own."""
 BUILD_SECONDS = 600
 
 Rewrite = Callable[[bytes, list[str]], bytes | None]
@@ -124,7 +127,7 @@ def build_library(cache: pathlib.Path, build: TensorFlowBuild, tell: Callable[[s
             return target
         tell(f"building the TensorFlow {build.version} op once (about half a minute)")
         with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-            objects = [os.path.join(folder, unit + ".o") for unit in UNITS]
+            objects = {unit: os.path.join(folder, unit + ".o") for unit in (*UNITS, GPU_UNIT)}
             includes = ["-I", str(SOURCES), "-I", os.path.dirname(_abi_header())]
             _run_all(
                 [
@@ -140,11 +143,15 @@ def build_library(cache: pathlib.Path, build: TensorFlowBuild, tell: Callable[[s
                         "-o",
                         out,
                     ]
-                    for unit, out in zip(UNITS, objects)
+                    for unit, out in objects.items()
                 ]
             )
-            fresh = os.path.join(folder, "fresh.so")
-            _run_all([[compiler, "-shared", *objects, "-o", fresh, *build.link_flags]])
+            of_gpu = objects.pop(GPU_UNIT)
+            fresh, fresh_of_gpu = os.path.join(folder, target.name), os.path.join(folder, GPU_LIBRARY)
+            _run_all([[compiler, "-shared", *objects.values(), "-o", fresh, *build.link_flags]])
+            found_there = ["-Wl,-rpath,$ORIGIN", f"-L{folder}", f"-l:{target.name}"]
+            _run_all([[compiler, "-shared", of_gpu, "-o", fresh_of_gpu, *found_there, *build.link_flags]])
+            os.replace(fresh_of_gpu, target.with_name(GPU_LIBRARY))
             os.replace(fresh, target)
     return target
 
@@ -227,6 +234,61 @@ class State:
     NAMES = ("fallback", "ready", "verify", "stitched", "suspect", "reverted")
 
 
+@dataclass(frozen=True)
+class DeviceLaunch:
+    """How a GPU's kernel is launched (compiler/cuda.py). tensors: what it takes, (kind, number): inputs 0, outputs 1, scratch 2."""
+
+    symbol: str
+    grid: int
+    block: int
+    shared_bytes: int
+    cooperative: bool
+    by_table: bool
+    tensors: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def of(cls, symbol: str, described: dict[str, Any]) -> DeviceLaunch:
+        """From a kernel's metadata (compiler/kernel.py: GpuLaunch)."""
+        kinds = {"input": 0, "output": 1, "scratch": 2}
+        return cls(
+            symbol,
+            int(described["grid"]),
+            int(described["block"]),
+            int(described["shared_bytes"]),
+            bool(described["cooperative"]),
+            bool(described["by_table"]),
+            tuple((kinds[kind], int(number)) for kind, number in described["tensors"]),
+        )
+
+
+def _numbers(kind: type[Any], values: Sequence[Any]) -> Any:
+    """A C array, of at least one element."""
+    return (kind * max(1, len(values)))(*values)
+
+
+def _described(
+    scratch_bytes: int,
+    kernel_inputs: Sequence[int],
+    output_dtypes: Sequence[int],
+    output_shapes: Sequence[Sequence[int]],
+    tolerances: Sequence[tuple[float, float]],
+    aliases: Sequence[tuple[int, int]],
+) -> tuple[Any, ...]:
+    """What every kernel's installation says of its operands, as the C functions take it."""
+    shapes = [number for shape in output_shapes for number in (len(shape), *shape)]
+    return (
+        ctypes.c_int64(scratch_bytes),
+        ctypes.c_int(len(kernel_inputs)),
+        _numbers(ctypes.c_int, kernel_inputs),
+        ctypes.c_int(len(output_dtypes)),
+        _numbers(ctypes.c_int, output_dtypes),
+        _numbers(ctypes.c_int64, shapes),
+        _numbers(ctypes.c_double, [number for pair in tolerances for number in pair]),
+        ctypes.c_int(len(aliases)),
+        _numbers(ctypes.c_int, [number for pair in aliases for number in pair]),
+    )
+
+
 _REWRITE = ctypes.CFUNCTYPE(
     ctypes.c_int,
     ctypes.c_void_p,
@@ -249,6 +311,7 @@ class NativeLibrary:
         c.stitchfleet_free.argtypes = [ctypes.c_void_p]
         c.stitchfleet_next_request.restype = ctypes.c_void_p
         c.stitchfleet_next_mismatch.restype = ctypes.c_void_p
+        c.stitchfleet_next_failure.restype = ctypes.c_void_p
         c.stitchfleet_mismatch_free.argtypes = [ctypes.c_void_p]
         c.stitchfleet_mismatch_facts.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
         c.stitchfleet_mismatch_tensor.restype = ctypes.c_void_p
@@ -262,10 +325,11 @@ class NativeLibrary:
         self._callback: object = None
 
     def register(self) -> None:
-        """Makes the op and the graph optimizer known to the imported TensorFlow."""
+        """Makes the op and the graph optimizers known to the imported TensorFlow."""
         from tensorflow.python.framework import load_library
 
         load_library.load_pluggable_device_library(str(self.path))
+        load_library.load_pluggable_device_library(str(self.path.with_name(GPU_LIBRARY)))
 
     def set_rewrite(self, rewrite: Rewrite) -> None:
         """`rewrite(graph_def, nodes_to_preserve)` is called with each placed graph; None leaves it as it is."""
@@ -326,30 +390,62 @@ class NativeLibrary:
     ) -> None:
         """Gives a signature its kernel (state READY). `aliases`: (output, op input) pairs; `parameters`: what makes a binary for many
         shapes this shape's. Raises OSError with the loader's words."""
-        shapes = [number for shape in output_shapes for number in (len(shape), *shape)]
-        flat = [number for pair in tolerances for number in pair]
-        pairs = [number for pair in aliases for number in pair]
         error = ctypes.create_string_buffer(512)
         failed = self._c.stitchfleet_install(
             ctypes.c_int(signature),
             os.fsencode(library),
             symbol.encode(),
-            ctypes.c_int64(scratch_bytes),
-            ctypes.c_int(len(kernel_inputs)),
-            (ctypes.c_int * max(1, len(kernel_inputs)))(*kernel_inputs),
-            ctypes.c_int(len(output_dtypes)),
-            (ctypes.c_int * max(1, len(output_dtypes)))(*output_dtypes),
-            (ctypes.c_int64 * max(1, len(shapes)))(*shapes),
-            (ctypes.c_double * max(1, len(flat)))(*flat),
-            ctypes.c_int(len(aliases)),
-            (ctypes.c_int * max(1, len(pairs)))(*pairs),
+            *_described(scratch_bytes, kernel_inputs, output_dtypes, output_shapes, tolerances, aliases),
             ctypes.c_int(len(parameters)),
-            (ctypes.c_int64 * max(1, len(parameters)))(*parameters),
+            _numbers(ctypes.c_int64, parameters),
             error,
             ctypes.c_size_t(len(error)),
         )
         if failed:
             raise OSError(error.value.decode(errors="replace"))
+
+    def install_device(
+        self,
+        signature: int,
+        image: bytes,
+        launch: DeviceLaunch,
+        scratch_bytes: int,
+        kernel_inputs: Sequence[int],
+        output_dtypes: Sequence[int],
+        output_shapes: Sequence[Sequence[int]],
+        tolerances: Sequence[tuple[float, float]],
+        aliases: Sequence[tuple[int, int]],
+    ) -> None:
+        """As `install`, for a GPU's kernel; `image`: its machine code. Raises OSError where there is no driver."""
+        error = ctypes.create_string_buffer(512)
+        tensors = [number for pair in launch.tensors for number in pair]
+        failed = self._c.stitchfleet_install_device(
+            ctypes.c_int(signature),
+            image,
+            ctypes.c_size_t(len(image)),
+            launch.symbol.encode(),
+            _numbers(
+                ctypes.c_int64, (launch.grid, launch.block, launch.shared_bytes, launch.cooperative, launch.by_table)
+            ),
+            ctypes.c_int(len(launch.tensors)),
+            _numbers(ctypes.c_int, tensors),
+            *_described(scratch_bytes, kernel_inputs, output_dtypes, output_shapes, tolerances, aliases),
+            error,
+            ctypes.c_size_t(len(error)),
+        )
+        if failed:
+            raise OSError(error.value.decode(errors="replace"))
+
+    def next_failure(self) -> tuple[int, str] | None:
+        """A signature whose kernel the device has refused, and why. It is REVERTED already."""
+        signature = ctypes.c_int()
+        pointer = self._c.stitchfleet_next_failure(ctypes.byref(signature))
+        if not pointer:
+            return None
+        try:
+            return signature.value, ctypes.string_at(pointer).decode(errors="replace")
+        finally:
+            self._c.stitchfleet_free(pointer)
 
     def move(self, signature: int, source: int, target: int) -> bool:
         """Changes a state if it is `source` (below 0: whatever it is); whether it was."""

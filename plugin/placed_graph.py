@@ -40,6 +40,17 @@ class GraphNode:
     def op(self) -> str:
         return str(self.proto.op)
 
+    @property
+    def device_type(self) -> str:
+        """CPU, GPU, or "" for any other and for none."""
+        return device_type(str(self.proto.device))
+
+
+def device_type(device: str) -> str:
+    """CPU, GPU, or "" for any other, of a device's name as a graph has it ("/job:localhost/.../device:GPU:0")."""
+    kind = device.rpartition("/")[2].upper().removeprefix("DEVICE:").partition(":")[0]
+    return kind if kind in ("CPU", "GPU") else ""
+
 
 class PlacedGraph:
     """The graph as TensorFlow's optimizer offers it. Raises ValueError for an edge to a node that is not there."""

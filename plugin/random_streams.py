@@ -8,10 +8,12 @@ of its own, so that its numbers can be made inside a kernel.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from .bodies import DT_FLOAT
+from .placed_graph import device_type
 
 # stateful operator -> the stateless one with the same distribution code over the same Philox stream
 STATELESS = {
@@ -100,11 +102,19 @@ def own_streams(graph: Any) -> int:
     fresh = [
         node
         for node in graph.node
-        if node.op == "RandomUniform" and not is_seeded(node) and node.attr["dtype"].type == DT_FLOAT
+        if node.op == "RandomUniform"
+        and not is_seeded(node)
+        and node.attr["dtype"].type == DT_FLOAT
+        and device_type(node.device) != "GPU"  # whose numbers no kernel makes
     ]
     for node in fresh:
         _draw_from(graph, node, FRESH)
     return len(fresh)
+
+
+def _processor_of(device: str) -> str:
+    """The processor beside a GPU: a stream's place is a few integers."""
+    return re.sub(r"(?i)gpu:\d+$", "CPU:0", device)
 
 
 def _draw_from(graph: Any, node: Any, stream_name: str) -> None:
@@ -115,7 +125,7 @@ def _draw_from(graph: Any, node: Any, stream_name: str) -> None:
     stream = graph.node.add(
         name=f"{node.name}/stitchfleet_stream",
         op="StitchfleetRandomStream",
-        device=node.device,
+        device=_processor_of(node.device),
         input=[shape, *control],
     )
     stream.attr["S"].type = node.attr["T"].type

@@ -9,7 +9,7 @@ from typing import Any
 from .bodies import DT_RESOURCE
 from .clusters import Cluster
 from .control_flow import topological_order
-from .placed_graph import PlacedGraph, Port
+from .placed_graph import PlacedGraph, Port, device_type
 from .tf_ops import MAX_CONST_BYTES
 
 STITCH_OP = "StitchfleetStitch"
@@ -48,7 +48,7 @@ def decompose_normalizations(graph: Any) -> int:
     nothing can lower) by the operators that it stands for. Changes `graph`; how many it were.
     """
     moved: dict[str, str] = {}
-    for node in [node for node in graph.node if node.op == "_FusedBatchNormEx"]:
+    for node in [node for node in graph.node if node.op == "_FusedBatchNormEx" and device_type(node.device) == "CPU"]:
         activation = node.attr["activation_mode"].s.decode() or "Identity"
         sides = node.attr["num_side_inputs"].i
         if activation not in ("Identity", "Relu") or sides > 1:
@@ -88,7 +88,7 @@ def drop_reserve_spaces(graph: Any) -> int:
     forward = {node.name for node in graph.node if node.op == "FusedBatchNormV3"}
     dropped = 0
     for node in graph.node:
-        if node.op != "FusedBatchNormGradV3" or "GPU" in node.device or len(node.input) < 6:
+        if node.op != "FusedBatchNormGradV3" or device_type(node.device) != "CPU" or len(node.input) < 6:
             continue
         name, _, output = node.input[5].partition(":")
         if name in forward and output == "5":
@@ -171,9 +171,9 @@ def apply_clusters(graph: PlacedGraph, clusters: list[Cluster], preserve: Collec
         stitch.input.extend(
             dict.fromkeys(control(source) for source in cluster.control_inputs if owner.get(source) is not cluster)
         )
-        stitch.attr["Tin"].list.type.extend(
-            DT_RESOURCE if k in cluster.handles else dtype for k, dtype in enumerate(cluster.argument_types)
-        )
+        types = [DT_RESOURCE if k in cluster.handles else dtype for k, dtype in enumerate(cluster.argument_types)]
+        stitch.attr["Thost"].list.type.extend(types[: cluster.host_arguments])
+        stitch.attr["Tin"].list.type.extend(types[cluster.host_arguments :])
         stitch.attr["Tout"].list.type.extend(cluster.result_types)
         stitch.attr["cluster"].s = cluster.name.encode()
         stitch.attr["body"].s = cluster.fallback

@@ -1,7 +1,8 @@
 """The compile service: a process of its own that turns clusters into checked kernels, so that neither TensorFlow's lowering nor a
 compiler's crash ever happens inside the training process.
 
-    request  {"id": 7, "cluster": name, "body": base64, "inputs": [{"dtype", "shape", "value"?}, ...], "changing": bool}
+    request  {"id": 7, "cluster": name, "body": base64, "inputs": [{"dtype", "shape", "value"?}, ...], "changing": bool,
+              "device": null for the processor, or a GPU's figures}
     answer   {"id": 7, "kernel": {"library": path, "metadata": {...}, "kernel_inputs": [...]}}
           or {"id": 7, "failure": one line, "ops": [TensorFlow operators that cannot be lowered]}
     request  {"id": 8, "judge": path of a bundle}
@@ -39,6 +40,8 @@ from stitchfleet.compiler.cache import KernelCache
 from stitchfleet.compiler.graph import Graph
 from stitchfleet.compiler.hlo_import import UnsupportedHloError, import_hlo_proto
 from stitchfleet.compiler.kernel import KernelError, KernelMetadata
+from stitchfleet.compiler.pipeline_cuda import compile_graphs_for_gpu
+from stitchfleet.compiler.targets import target_of_device
 from stitchfleet.telemetry.background import step_back
 
 from . import bundle, lowering
@@ -59,6 +62,8 @@ class Work:
     key: str
     changing: bool = False
     """Another shape of an op whose shapes change: it may share a binary with the others."""
+    device: dict[str, int | str] | None = None
+    """A GPU's figures (targets.target_of_device); None: for the processor."""
     graph: Graph | None = None
     hlo: str = ""
 
@@ -87,10 +92,10 @@ class Service:
             [Argument.from_request(described) for described in message["inputs"]],
             "",
             bool(message.get("changing")),
+            message.get("device"),
         )
-        work.key = hashlib.sha256(
-            b"\0".join([self.identity.encode(), work.body, json.dumps(message["inputs"], sort_keys=True).encode()])
-        ).hexdigest()
+        described = json.dumps([message["inputs"], work.device], sort_keys=True)
+        work.key = hashlib.sha256(b"\0".join([self.identity.encode(), work.body, described.encode()])).hexdigest()
         if not self._answer_from_cache(work):
             self.waiting.append(work)
 
@@ -113,16 +118,26 @@ class Service:
             except Exception as error:
                 traceback.print_exc()
                 self._fail(work, f"{type(error).__name__}: {error}", (), keep=False)
-        if not ready:
-            return
-        outcomes = pipeline.compile_graphs(
-            [
-                pipeline.Request(work.cluster, work.graph, reference(work), work.cluster if work.changing else "")
-                for work in ready
-                if work.graph is not None
-            ],
-            self.kernels,
-        )
+        of_devices: dict[str, list[Work]] = {}
+        for work in ready:
+            of_devices.setdefault(json.dumps(work.device, sort_keys=True), []).append(work)
+        for alike in of_devices.values():
+            self._compile(alike)
+
+    def _compile(self, ready: list[Work]) -> None:
+        """Compiles and answers lowered requests for one device."""
+        requests = [
+            pipeline.Request(work.cluster, work.graph, reference(work), work.cluster if work.changing else "")
+            for work in ready
+            if work.graph is not None
+        ]
+        if (device := ready[0].device) is None:
+            outcomes = pipeline.compile_graphs(requests, self.kernels)
+        else:
+            try:
+                outcomes = compile_graphs_for_gpu(requests, self.kernels, target_of_device(device))
+            except ValueError as error:
+                outcomes = [pipeline.CompileOutcome(request.name, failure=str(error)) for request in requests]
         for work, outcome in zip(ready, outcomes):
             if outcome.entry is None:
                 self._fail(work, outcome.failure or "unknown failure", (), keep=outcome.permanent)

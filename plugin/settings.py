@@ -65,6 +65,9 @@ class Settings:
     )
     """Measured on a BERT step of 175 ms that keeps two cores busy, 23 November 2026: at 0 the job was stitched after 32 s, and until
     then a step took 360 ms; at 5, 45 s and 250 ms; at 10, 58 s and 210 ms; at 19, 98 s and 205 ms."""
+    cuda_driver: pathlib.Path | None = field(
+        default=None, metadata={"help": "NVIDIA's driver; default: libcuda.so.1, wherever the loader finds it"}
+    )
     disable_clusters: tuple[str, ...] = field(
         default=(), metadata={"help": "comma-separated names or beginnings of names of clusters to leave alone"}
     )

@@ -75,7 +75,7 @@ def _is_write(graph: PlacedGraph, index: int, excluded_ops: Collection[str]) -> 
     node = graph.nodes[index]
     if node.op not in WRITES:
         return False
-    if node.op in excluded_ops or "CPU" not in str(node.proto.device).upper():
+    if node.op in excluded_ops or node.device_type not in ("CPU", "GPU"):
         return False  # a name that must stay is no hindrance: such an operator has no result, and a NoOp takes its name
     dtype = variable_dtype(graph, index)
     return dtype in (APPLY_DTYPES if node.op in APPLY else KERNEL_DTYPES)

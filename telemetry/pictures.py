@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -22,9 +23,9 @@ MAX_BUCKETS = 700
 def ticks(low: float, high: float, about: int = 6) -> list[float]:
     """Round numbers from low to high, about so many (1, 2 or 5 times a power of ten apart)."""
     span = high - low
-    if not span > 0 or not math.isfinite(span):
-        return [low]
     raw = span / about
+    if not sys.float_info.min <= raw < math.inf:  # below it, numbers are too few to be round
+        return [low]
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= raw * 0.999)
     first = math.ceil(low / step - 1e-9)

@@ -86,15 +86,19 @@ extern "C" {
 
 void stitchfleet_set_rewrite(StitchfleetRewrite rewrite) { g_rewrite.store(rewrite); }
 
-void TF_InitGraph(TP_OptimizerRegistrationParams* params, TF_Status* status) {
+// TensorFlow takes one optimizer of a library, for one kind of device, and runs it on graphs that have such a device: the first call
+// registers the processor's, the call from gpu_optimizer.cc's library the GPU's.
+void stitchfleet_init_graph(TP_OptimizerRegistrationParams* params, TF_Status* status, const char* device_type) {
   params->struct_size = TP_OPTIMIZER_REGISTRATION_PARAMS_STRUCT_SIZE;
   params->optimizer_configs->struct_size = TP_OPTIMIZER_CONFIGS_STRUCT_SIZE;
   params->optimizer->struct_size = TP_OPTIMIZER_STRUCT_SIZE;
-  params->device_type = "CPU";
+  params->device_type = device_type;
   params->optimizer->create_func = Create;
   params->optimizer->optimize_func = Optimize;
   params->optimizer->destroy_func = Destroy;
   TF_SetStatus(status, TF_OK, "");
 }
+
+void TF_InitGraph(TP_OptimizerRegistrationParams* params, TF_Status* status) { stitchfleet_init_graph(params, status, "CPU"); }
 
 }  // extern "C"

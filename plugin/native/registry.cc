@@ -1,5 +1,8 @@
 #include "registry.h"
 
+#include "cuda_driver.h"
+#include "device_kernel.h"
+
 #include <dlfcn.h>
 
 #include <chrono>
@@ -32,7 +35,9 @@ std::string RequestJson(const Signature& signature) {
     if (input.is_value) text += ",\"value\":\"" + Hex(input.value) + "\"";
     text += "}";
   }
-  return text + "],\"changing\":" + (signature.changing ? "true" : "false") + "}";
+  if (!signature.device.empty()) text += "],\"device\":" + signature.device + ",\"changing\":";
+  else text += "],\"changing\":";
+  return text + (signature.changing ? "true" : "false") + "}";
 }
 
 }  // namespace
@@ -59,7 +64,7 @@ Cluster* Registry::FindCluster(const std::string& name) {
 }
 
 Signature* Registry::AddSignature(Cluster* cluster, const std::vector<int64_t>& key, std::vector<InputDescription> inputs,
-                                  bool changing) {
+                                  bool changing, const std::string& device) {
   std::lock_guard<std::mutex> lock(mutex_);
   const uint64_t hash = Cluster::Hash(key);
   if (Signature* known = cluster->Find(key, hash)) return known;
@@ -75,6 +80,7 @@ Signature* Registry::AddSignature(Cluster* cluster, const std::vector<int64_t>& 
   signature->key = key;
   signature->inputs = std::move(inputs);
   signature->changing = changing;
+  signature->device = device;
   Signature* added = signature.get();
   signatures_.push_back(std::move(signature));
   cluster->signatures[count] = added;
@@ -97,10 +103,26 @@ void Registry::ReportMismatch(Signature& signature, std::unique_ptr<Mismatch> mi
   requested_.notify_one();
 }
 
+void Registry::ReportFailure(Signature& signature, const absl::Status& status) {
+  if (signature.state.exchange(State::kReverted) == State::kReverted) return;
+  std::lock_guard<std::mutex> lock(mutex_);
+  failures_.emplace_back(signature.id, std::string(status.message()));
+  requested_.notify_one();
+}
+
+std::string Registry::NextFailure(int* signature) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (failures_.empty()) return "";
+  std::string text = failures_.front().second;
+  *signature = failures_.front().first;
+  failures_.pop_front();
+  return text;
+}
+
 std::string Registry::NextRequest(int timeout_ms) {
   std::unique_lock<std::mutex> lock(mutex_);
   requested_.wait_for(lock, std::chrono::milliseconds(timeout_ms),
-                      [this] { return woken_ || !requests_.empty() || !mismatches_.empty(); });
+                      [this] { return woken_ || !requests_.empty() || !mismatches_.empty() || !failures_.empty(); });
   woken_ = false;
   if (requests_.empty()) return "";
   const int id = requests_.front();
@@ -142,6 +164,35 @@ void CopyError(char* error, size_t capacity, const std::string& text) {
   std::strncpy(error, text.c_str(), capacity - 1);
   error[capacity - 1] = 0;
 }
+
+std::vector<stitchfleet::OutputSpec> ReadOutputs(int count, const int* dtypes, const int64_t* shapes, const double* tolerances,
+                                                 int alias_count, const int* aliases) {
+  std::vector<stitchfleet::OutputSpec> outputs(count);
+  for (int i = 0; i < count; ++i) {
+    stitchfleet::OutputSpec& output = outputs[i];
+    output.dtype = static_cast<tensorflow::DataType>(dtypes[i]);
+    const int64_t rank = *shapes++;
+    for (int64_t d = 0; d < rank; ++d) output.shape.AddDim(*shapes++);
+    output.tolerance = {tolerances[2 * i], tolerances[2 * i + 1], 0.0};
+    for (int k = 0; k < alias_count; ++k) {
+      if (aliases[2 * k] == i) output.aliases.push_back(aliases[2 * k + 1]);
+    }
+  }
+  return outputs;
+}
+
+// 0, or 1 with a line in `error`.
+int Install(int signature_id, std::unique_ptr<stitchfleet::Executable> executable, char* error, size_t error_capacity) {
+  Signature* signature = Registry::Get().signature(signature_id);
+  if (signature == nullptr) {
+    CopyError(error, error_capacity, "no such signature");
+    return 1;
+  }
+  signature->executable.store(executable.release(), std::memory_order_release);  // never freed: a step may be using it
+  State expected = State::kFallback;
+  signature->state.compare_exchange_strong(expected, State::kReady);
+  return 0;
+}
 }  // namespace
 
 extern "C" {
@@ -163,11 +214,6 @@ int stitchfleet_install(int signature_id, const char* library, const char* symbo
                         const int* kernel_inputs, int output_count, const int* output_dtypes, const int64_t* output_shapes,
                         const double* tolerances, int alias_count, const int* aliases, int parameter_count, const int64_t* parameters,
                         char* error, size_t error_capacity) {
-  Signature* signature = Registry::Get().signature(signature_id);
-  if (signature == nullptr) {
-    CopyError(error, error_capacity, "no such signature");
-    return 1;
-  }
   void* handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
     CopyError(error, error_capacity, dlerror());
@@ -182,21 +228,38 @@ int stitchfleet_install(int signature_id, const char* library, const char* symbo
   executable->scratch_bytes = scratch_bytes;
   executable->kernel_inputs.assign(kernel_inputs, kernel_inputs + input_count);
   executable->parameters.assign(parameters, parameters + parameter_count);
-  for (int i = 0; i < output_count; ++i) {
-    stitchfleet::OutputSpec output;
-    output.dtype = static_cast<tensorflow::DataType>(output_dtypes[i]);
-    const int64_t rank = *output_shapes++;
-    for (int64_t d = 0; d < rank; ++d) output.shape.AddDim(*output_shapes++);
-    output.tolerance = {tolerances[2 * i], tolerances[2 * i + 1], 0.0};
-    for (int k = 0; k < alias_count; ++k) {
-      if (aliases[2 * k] == i) output.aliases.push_back(aliases[2 * k + 1]);
-    }
-    executable->outputs.push_back(std::move(output));
+  executable->outputs = ReadOutputs(output_count, output_dtypes, output_shapes, tolerances, alias_count, aliases);
+  return Install(signature_id, std::move(executable), error, error_capacity);
+}
+
+// As stitchfleet_install for a kernel of a GPU's. image: what the driver loads. launch: grid, block, bytes of shared memory, whether it
+// is cooperative, whether it takes its addresses by a table. tensors: pairs (kind, number) of what it takes (device_kernel.h).
+int stitchfleet_install_device(int signature_id, const char* image, size_t image_bytes, const char* symbol, const int64_t* launch,
+                               int tensor_count, const int* tensors, int64_t scratch_bytes, int input_count, const int* kernel_inputs,
+                               int output_count, const int* output_dtypes, const int64_t* output_shapes, const double* tolerances,
+                               int alias_count, const int* aliases, char* error, size_t error_capacity) {
+  std::string reason;
+  if (stitchfleet::CudaDriver::Get(&reason) == nullptr) {
+    CopyError(error, error_capacity, reason);
+    return 1;
   }
-  signature->executable.store(executable.release(), std::memory_order_release);  // never freed: a step may be using it
-  State expected = State::kFallback;
-  signature->state.compare_exchange_strong(expected, State::kReady);
-  return 0;
+  auto kernel = std::make_shared<stitchfleet::DeviceKernel>();
+  kernel->image.assign(image, image_bytes);
+  kernel->symbol = symbol;
+  kernel->grid = static_cast<unsigned>(launch[0]);
+  kernel->block = static_cast<unsigned>(launch[1]);
+  kernel->shared_bytes = static_cast<unsigned>(launch[2]);
+  kernel->cooperative = launch[3] != 0;
+  kernel->by_table = launch[4] != 0;
+  for (int i = 0; i < tensor_count; ++i) {
+    kernel->tensors.push_back({static_cast<stitchfleet::DeviceTensor::Kind>(tensors[2 * i]), tensors[2 * i + 1]});
+  }
+  auto executable = std::make_unique<stitchfleet::Executable>();
+  executable->device_kernel = std::move(kernel);
+  executable->scratch_bytes = scratch_bytes;
+  executable->kernel_inputs.assign(kernel_inputs, kernel_inputs + input_count);
+  executable->outputs = ReadOutputs(output_count, output_dtypes, output_shapes, tolerances, alias_count, aliases);
+  return Install(signature_id, std::move(executable), error, error_capacity);
 }
 
 // Moves a signature from one state to another; 1 when it was not in `from` (`from` below 0: any).
@@ -271,6 +334,12 @@ void stitchfleet_begin_step(int64_t step, int sample_stride, int sample_offset) 
 
 // A mismatch with its tensors, or nullptr; destroy with stitchfleet_mismatch_free.
 void* stitchfleet_next_mismatch() { return Registry::Get().NextMismatch().release(); }
+
+// Why a device refused the kernel of *signature, malloc'ed; nullptr where none has.
+char* stitchfleet_next_failure(int* signature) {
+  const std::string text = Registry::Get().NextFailure(signature);
+  return text.empty() ? nullptr : strdup(text.c_str());
+}
 void stitchfleet_mismatch_free(void* mismatch) { delete static_cast<stitchfleet::Mismatch*>(mismatch); }
 
 // signature, output, step, worst index, inputs, outputs | expected, actual, largest error, worst ratio.

@@ -24,6 +24,8 @@
 
 namespace stitchfleet {
 
+struct DeviceKernel;
+
 enum class State : int { kFallback = 0, kReady = 1, kVerify = 2, kStitched = 3, kSuspect = 4, kReverted = 5 };
 
 struct InputDescription {
@@ -42,6 +44,7 @@ struct OutputSpec {
 
 struct Executable {
   StitchKernel kernel = nullptr;
+  std::shared_ptr<const DeviceKernel> device_kernel;  // of a GPU's instead
   int64_t scratch_bytes = 0;
   std::vector<int> kernel_inputs;  // op inputs, in the order of the kernel's
   std::vector<int64_t> parameters;  // of a binary for many shapes: what makes it this shape's; it lies behind the last input
@@ -56,6 +59,7 @@ struct Signature {
   std::vector<int64_t> key;
   std::vector<InputDescription> inputs;
   bool changing = false;  // the op that asked has had other shapes before
+  std::string device;     // what the kernel is made for, in JSON; "" for the processor
   std::atomic<State> state{State::kFallback};
   std::atomic<const Executable*> executable{nullptr};
   std::atomic<uint64_t> fallback_calls{0}, verify_calls{0}, stitched_calls{0}, mismatches{0};
@@ -129,8 +133,11 @@ class Registry {
 
   Cluster* FindOrCreateCluster(const std::string& name);
   // nullptr when the cluster has too many signatures already.
-  Signature* AddSignature(Cluster* cluster, const std::vector<int64_t>& key, std::vector<InputDescription> inputs, bool changing);
+  Signature* AddSignature(Cluster* cluster, const std::vector<int64_t>& key, std::vector<InputDescription> inputs, bool changing,
+                          const std::string& device);
   void ReportMismatch(Signature& signature, std::unique_ptr<Mismatch> mismatch);
+  // The device refuses the kernel: REVERTED from now on.
+  void ReportFailure(Signature& signature, const absl::Status& status);
 
   // What a call has to do: the signature's state, changed to VERIFY where this step is sampled, to FALLBACK where all is off.
   State EffectiveState(const Signature& signature) const {
@@ -145,6 +152,7 @@ class Registry {
   std::string NextRequest(int timeout_ms);  // JSON of a signature that wants a kernel, "" after the time-out
   void Wake();                              // ends a NextRequest that waits
   std::unique_ptr<Mismatch> NextMismatch();
+  std::string NextFailure(int* signature);  // why a device refused a kernel, "" where none did
   Signature* signature(int id);
   Cluster* FindCluster(const std::string& name);
 
@@ -159,6 +167,7 @@ class Registry {
   std::deque<std::unique_ptr<Signature>> signatures_;
   std::deque<int> requests_;
   std::deque<std::unique_ptr<Mismatch>> mismatches_;
+  std::deque<std::pair<int, std::string>> failures_;
   bool woken_ = false;
 };
 

@@ -18,24 +18,17 @@
 // where a synchronous one's successor is run next by the same thread (NodeDone in TensorFlow's core/common_runtime/executor.cc).
 // In a recurrent network's loop that would cost more than stitching saves. So the fallback runs on the calling thread too.
 
+#include "stitch_op.h"
+
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <memory>
-#include <string>
-#include <vector>
 
 #include "absl/strings/numbers.h"
-#include "compare.h"
-#include "fallback_function.h"
 #include "parallel_for.h"
-#include "registry.h"
-#include "variables.h"
 #include "tensorflow/core/framework/op.h"
-#include "tensorflow/core/framework/op_kernel.h"
-#include "tensorflow/core/framework/resource_mgr.h"
-#include "tensorflow/core/framework/resource_var.h"
 #include "tensorflow/core/framework/shape_inference.h"
+#include "tensorflow/core/framework/tensor_util.h"
 #include "tensorflow/core/platform/env_time.h"
 #include "tensorflow/core/platform/notification.h"
 
@@ -62,8 +55,10 @@ absl::Status OutputShapes(tensorflow::shape_inference::InferenceContext* c) {
 }
 
 REGISTER_OP("StitchfleetStitch")
+    .Input("host_args: Thost")
     .Input("args: Tin")
     .Output("results: Tout")
+    .Attr("Thost: list(type) >= 0")
     .Attr("Tin: list(type) >= 0")
     .Attr("Tout: list(type) >= 1")
     .Attr("body: string")
@@ -74,12 +69,15 @@ REGISTER_OP("StitchfleetStitch")
     .Attr("output_shapes: list(shape) = []")
     .SetShapeFn(OutputShapes)
     .Doc("Operators that stitchfleet runs as one kernel. `body` is a FunctionDefLibrary whose first function is the original subgraph; "
-         "`value_args` are the arguments whose values (not only shapes) the kernel depends on. With `demands` the kernel's last output is "
+         "`value_args` are the arguments whose values (not only shapes) the kernel depends on: they, and handles of variables, are the "
+         "`host_args`, in the processor's memory whatever the device, and count as the first arguments. With `demands` the kernel's last output is "
          "a bool: false where the operators would raise an error; `member_names` are the original operators' names, to raise it under.");
 
 REGISTER_OP("StitchfleetUpdate")
+    .Input("host_args: Thost")
     .Input("args: Tin")
     .Output("results: Tout")
+    .Attr("Thost: list(type) >= 0")
     .Attr("Tin: list(type) >= 0")
     .Attr("Tout: list(type) >= 0")
     .Attr("body: string")
@@ -95,275 +93,317 @@ REGISTER_OP("StitchfleetUpdate")
     .Doc("As StitchfleetStitch, with variables: `variable_args` are handles of variables, of which it writes `written_args`. The kernel takes "
          "the variables' values and has the new ones as outputs after the results, written in place where nobody else holds the buffer.");
 
-class StitchOp : public OpKernel {
- public:
-  explicit StitchOp(OpKernelConstruction* c) : OpKernel(c) {
-    std::string body, cluster;
-    OP_REQUIRES_OK(c, c->GetAttr("body", &body));
-    OP_REQUIRES_OK(c, c->GetAttr("cluster", &cluster));
-    OP_REQUIRES_OK(c, c->GetAttr("value_args", &value_args_));
-    OP_REQUIRES_OK(c, c->GetAttr("demands", &demands_));
-    OP_REQUIRES_OK(c, c->GetAttr("member_names", &member_names_));
-    OP_REQUIRES_OK(c, FallbackFunction::Of(body, &fallback_));
-    if (type_string() == "StitchfleetUpdate") {
-      OP_REQUIRES_OK(c, c->GetAttr("variable_args", &variable_args_));
-      OP_REQUIRES_OK(c, c->GetAttr("written_args", &written_args_));
-    }
-    cluster_ = Registry::Get().FindOrCreateCluster(cluster);
-  }
+constexpr size_t kMaxValueArgumentBytes = 512;  // shapes, axes and permutations are some tens of bytes
 
-  void Compute(OpKernelContext* ctx) override {
-    Variables variables;
-    if (!variables.Find(ctx, variable_args_, written_args_)) {
-      // not initialized, or one variable under two handles: TensorFlow's own operators know what to do
-      cluster_->unsigned_calls.fetch_add(1, std::memory_order_relaxed);
-      RunFallback(ctx, nullptr, variables);
-      return;
-    }
-    Signature* signature = FindSignature(ctx, variables);
-    const State state = signature == nullptr || !cluster_->enabled.load(std::memory_order_relaxed)
-                            ? State::kFallback
-                            : Registry::Get().EffectiveState(*signature);
-    if (state == State::kStitched && RunStitched(ctx, *signature, variables)) return;
-    if (state == State::kVerify) {
-      RunFallback(ctx, signature, variables);
-      return;
-    }
-    if (signature != nullptr) signature->fallback_calls.fetch_add(1, std::memory_order_relaxed);
-    else cluster_->unsigned_calls.fetch_add(1, std::memory_order_relaxed);
+}  // namespace
+
+StitchOp::StitchOp(OpKernelConstruction* c) : OpKernel(c) {
+  std::string body, cluster;
+  std::vector<tensorflow::DataType> host_types;
+  OP_REQUIRES_OK(c, c->GetAttr("body", &body));
+  OP_REQUIRES_OK(c, c->GetAttr("cluster", &cluster));
+  OP_REQUIRES_OK(c, c->GetAttr("Thost", &host_types));
+  OP_REQUIRES_OK(c, c->GetAttr("value_args", &value_args_));
+  OP_REQUIRES_OK(c, c->GetAttr("demands", &demands_));
+  OP_REQUIRES_OK(c, c->GetAttr("member_names", &member_names_));
+  OP_REQUIRES_OK(c, FallbackFunction::Of(body, &fallback_));
+  if (type_string() == "StitchfleetUpdate") {
+    OP_REQUIRES_OK(c, c->GetAttr("variable_args", &variable_args_));
+    OP_REQUIRES_OK(c, c->GetAttr("written_args", &written_args_));
+  }
+  host_arguments_ = static_cast<int>(host_types.size());
+  cluster_ = Registry::Get().FindOrCreateCluster(cluster);
+}
+
+void StitchOp::Compute(OpKernelContext* ctx) {
+  Variables variables;
+  if (!variables.Find(ctx, variable_args_, written_args_)) {
+    // not initialized, or one variable under two handles: TensorFlow's own operators know what to do
+    cluster_->unsigned_calls.fetch_add(1, std::memory_order_relaxed);
     RunFallback(ctx, nullptr, variables);
+    return;
   }
-
- private:
-  // The inputs' shapes (a variable's value counts, not its handle) and the value arguments' bytes as one row of integers. Returns
-  // nullptr when the cluster has given up on new signatures (shapes that never settle) or a value argument is too large for a key.
-  Signature* FindSignature(OpKernelContext* ctx, const Variables& variables) {
-    thread_local std::vector<int64_t> key;
-    key.clear();
-    for (int i = 0; i < ctx->num_inputs(); ++i) {
-      const TensorShape& shape = variables.Shape(ctx, i);
-      key.push_back(shape.dims());
-      for (int d = 0; d < shape.dims(); ++d) key.push_back(shape.dim_size(d));
-    }
-    for (int i : value_args_) {
-      const Tensor& value = ctx->input(i);
-      const size_t bytes = value.TotalBytes();
-      if (bytes > kMaxValueArgumentBytes) return nullptr;
-      const size_t start = key.size();
-      key.resize(start + (bytes + 7) / 8, 0);
-      if (bytes != 0) std::memcpy(&key[start], value.tensor_data().data(), bytes);
-    }
-    Signature* found = cluster_->Find(key, Cluster::Hash(key));
-    if (found != nullptr) {
-      if (!has_signature_.load(std::memory_order_relaxed)) has_signature_.store(true, std::memory_order_relaxed);
-      return found;
-    }
-    if (cluster_->gave_up.load(std::memory_order_relaxed)) return nullptr;
-    std::vector<InputDescription> inputs;
-    for (int i = 0; i < ctx->num_inputs(); ++i) {
-      const TensorShape& shape = variables.Shape(ctx, i);
-      InputDescription input;
-      input.dtype = static_cast<int>(variables.Type(ctx, i));
-      for (int d = 0; d < shape.dims(); ++d) input.shape.push_back(shape.dim_size(d));
-      if (std::find(value_args_.begin(), value_args_.end(), i) != value_args_.end()) {
-        input.is_value = true;
-        input.value = std::string(ctx->input(i).tensor_data());
-      }
-      inputs.push_back(std::move(input));
-    }
-    return Registry::Get().AddSignature(cluster_, key, std::move(inputs), has_signature_.exchange(true));
+  Signature* signature = FindSignature(ctx, variables);
+  const State state = signature == nullptr || !cluster_->enabled.load(std::memory_order_relaxed)
+                          ? State::kFallback
+                          : Registry::Get().EffectiveState(*signature);
+  if (state == State::kStitched && RunStitched(ctx, *signature, variables)) return;
+  if (state == State::kVerify) {
+    RunFallback(ctx, signature, variables);
+    return;
   }
+  if (signature != nullptr) signature->fallback_calls.fetch_add(1, std::memory_order_relaxed);
+  else cluster_->unsigned_calls.fetch_add(1, std::memory_order_relaxed);
+  RunFallback(ctx, nullptr, variables);
+}
 
-  // Whether an executable has as many outputs as this op has results, written variables and the answer to its demands.
-  bool Fits(OpKernelContext* ctx, const Executable* executable) const {
-    return executable != nullptr &&
-           executable->outputs.size() == static_cast<size_t>(ctx->num_outputs()) + written_args_.size() + (demands_ ? 1 : 0);
+// Whether a device refuses what it was asked for: then TensorFlow's operators have the signature, and keep it.
+bool StitchOp::IsRefused(Signature& signature, const absl::Status& status) {
+  if (!absl::IsUnavailable(status)) return false;
+  Registry::Get().ReportFailure(signature, status);
+  return true;
+}
+
+// The inputs' shapes (a variable's value counts, not its handle) and the value arguments' bytes as one row of integers. Returns
+// nullptr when the cluster has given up on new signatures (shapes that never settle) or a value argument is too large for a key.
+Signature* StitchOp::FindSignature(OpKernelContext* ctx, const Variables& variables) {
+  thread_local std::vector<int64_t> key;
+  key.clear();
+  const std::string& device = Device(ctx);
+  if (!device.empty()) key.push_back(static_cast<int64_t>(tensorflow::Hash64(device)));
+  for (int i = 0; i < ctx->num_inputs(); ++i) {
+    const TensorShape& shape = variables.Shape(ctx, i);
+    key.push_back(shape.dims());
+    for (int d = 0; d < shape.dims(); ++d) key.push_back(shape.dim_size(d));
   }
-
-  // Runs the kernel into the op's outputs and variables. False, with nothing done, when the executable does not fit the call, or the
-  // operands are such that TensorFlow's operators raise an error.
-  bool RunStitched(OpKernelContext* ctx, Signature& signature, Variables& variables) {
-    const Executable* executable = signature.executable.load(std::memory_order_acquire);
-    if (!Fits(ctx, executable) || !variables.Lock()) return false;
-    bool are_met = true;
-    const absl::Status status = RunLocked(ctx, *executable, variables, &are_met);
-    variables.Unlock();
-    if (status.ok() && !are_met) {
-      for (int i = 0; i < ctx->num_outputs(); ++i) delete ctx->release_output(i).tensor;
-      return false;
-    }
-    if (!status.ok()) ctx->SetStatus(status);  // out of memory: the fallback would be too, and says it in TensorFlow's words
-    signature.stitched_calls.fetch_add(1, std::memory_order_relaxed);
-    return true;
+  for (int i : value_args_) {
+    const Tensor& value = ctx->input(i);
+    const size_t bytes = value.TotalBytes();
+    if (bytes > kMaxValueArgumentBytes) return nullptr;
+    const size_t start = key.size();
+    key.resize(start + (bytes + 7) / 8, 0);
+    if (bytes != 0) std::memcpy(&key[start], value.tensor_data().data(), bytes);
   }
-
-  absl::Status RunLocked(OpKernelContext* ctx, const Executable& executable, Variables& variables, bool* are_met) {
-    absl::InlinedVector<void*, 8> outputs;
-    for (int i = 0; i < ctx->num_outputs(); ++i) {
-      const OutputSpec& spec = executable.outputs[i];
-      Tensor* output = nullptr;
-      if (spec.aliases.empty() || !variable_args_.empty() || demands_) {
-        TF_RETURN_IF_ERROR(ctx->allocate_output(i, spec.shape, &output));
-      } else {
-        TF_RETURN_IF_ERROR(ctx->forward_input_or_allocate_output(spec.aliases, i, spec.shape, &output));
-      }
-      outputs.push_back(const_cast<char*>(output->tensor_data().data()));
-    }
-    // A variable's buffer is written in place when the kernel can and nobody else holds it; else a fresh one takes its place.
-    std::vector<std::pair<int, Tensor>> fresh;  // op input, what takes the place of its value
-    fresh.reserve(written_args_.size());
-    for (size_t w = 0; w < written_args_.size(); ++w) {
-      const int input = written_args_[w];
-      const OutputSpec& spec = executable.outputs[ctx->num_outputs() + w];
-      const bool may_alias = std::find(spec.aliases.begin(), spec.aliases.end(), input) != spec.aliases.end();
-      Tensor* target = variables.Target(input);
-      if (!may_alias || !target->RefCountIsOne() || target->shape() != spec.shape) {
-        fresh.emplace_back(input, Tensor());
-        target = &fresh.back().second;
-        TF_RETURN_IF_ERROR(ctx->allocate_temp(spec.dtype, spec.shape, target));
-      }
-      outputs.push_back(const_cast<char*>(target->tensor_data().data()));
-    }
-    alignas(64) bool answer[64];  // kernels may take any output to begin a cache line
-    if (demands_) outputs.push_back(answer);
-    TF_RETURN_IF_ERROR(Launch(ctx, executable, outputs, variables));
-    if (demands_) *are_met = answer[0];
-    for (auto& [input, value] : fresh) *variables.Target(input) = std::move(value);
-    return absl::OkStatus();
+  Signature* found = cluster_->Find(key, Cluster::Hash(key));
+  if (found != nullptr) {
+    if (!has_signature_.load(std::memory_order_relaxed)) has_signature_.store(true, std::memory_order_relaxed);
+    return found;
   }
-
-  absl::Status Launch(OpKernelContext* ctx, const Executable& executable, const absl::InlinedVector<void*, 8>& outputs,
-                      const Variables& variables) {
-    absl::InlinedVector<const void*, 16> inputs;
-    for (int i : executable.kernel_inputs) inputs.push_back(variables.Value(ctx, i).tensor_data().data());
-    inputs.push_back(executable.parameters.data());
-    Tensor scratch;
-    void* scratch_data = nullptr;
-    if (executable.scratch_bytes > 0) {
-      TF_RETURN_IF_ERROR(
-          ctx->allocate_temp(tensorflow::DT_INT8, TensorShape({executable.scratch_bytes}), &scratch));
-      scratch_data = const_cast<char*>(scratch.tensor_data().data());
+  if (cluster_->gave_up.load(std::memory_order_relaxed)) return nullptr;
+  std::vector<InputDescription> inputs;
+  for (int i = 0; i < ctx->num_inputs(); ++i) {
+    const TensorShape& shape = variables.Shape(ctx, i);
+    InputDescription input;
+    input.dtype = static_cast<int>(variables.Type(ctx, i));
+    for (int d = 0; d < shape.dims(); ++d) input.shape.push_back(shape.dim_size(d));
+    if (std::find(value_args_.begin(), value_args_.end(), i) != value_args_.end()) {
+      input.is_value = true;
+      input.value = std::string(ctx->input(i).tensor_data());
     }
-    PoolRuntime runtime(ctx->device()->tensorflow_cpu_worker_threads()->workers);
-    executable.kernel(inputs.data(), outputs.data(), scratch_data, runtime.abi());
-    return absl::OkStatus();
+    inputs.push_back(std::move(input));
   }
+  return Registry::Get().AddSignature(cluster_, key, std::move(inputs), has_signature_.exchange(true), device);
+}
 
-  // Runs the original operators. With `verify`, the kernel then runs on the same tensors (the variables' values of before) and is
-  // compared with what the operators made of them.
-  void RunFallback(OpKernelContext* ctx, Signature* verify, Variables& variables) {
-    FunctionLibraryRuntime* runtime = ctx->function_library();
-    OP_REQUIRES(ctx, runtime != nullptr, tensorflow::errors::FailedPrecondition("stitchfleet: no function runtime here"));
-    FunctionLibraryRuntime::Handle handle;
-    OP_REQUIRES_OK(ctx, fallback_->Instantiate(runtime, ctx->device()->name(), &handle));
-    // All of it on this thread, which a pool of busy threads could not hold up: were the operators given to the pool while this
-    // thread waits, as many stitch ops as the pool has threads would wait for each other.
-    std::function<void(std::function<void()>)> on_this_thread = [](const std::function<void()>& work) { work(); };
-    FunctionLibraryRuntime::Options options(ctx->step_id());
-    options.step_container = ctx->step_container();
-    options.cancellation_manager = ctx->cancellation_manager();
-    options.rendezvous = ctx->rendezvous();
-    options.runner = &on_this_thread;
-    options.run_all_kernels_inline = true;
-    options.stats_collector = ctx->stats_collector();
-    options.collective_executor = ctx->collective_executor();
-    std::vector<Tensor> arguments, results;
-    arguments.reserve(ctx->num_inputs());
-    for (int i = 0; i < ctx->num_inputs(); ++i) arguments.push_back(ctx->input(i));
-    // Holding the old values makes TensorFlow's operators write their new ones elsewhere.
-    if (verify != nullptr) variables.Hold();
-    const uint64_t start = verify == nullptr ? 0 : tensorflow::EnvTime::NowNanos();
-    absl::Status status;
-    tensorflow::Notification finished;
-    runtime->Run(options, handle, arguments, &results, [&status, &finished](const absl::Status& outcome) {
-      status = outcome;
-      finished.Notify();
-    });
-    finished.WaitForNotification();
-    if (!status.ok()) {
-      ctx->SetStatus(UnderOwnName(status));
-      return;
-    }
-    if (verify != nullptr) Verify(ctx, *verify, variables, results, tensorflow::EnvTime::NowNanos() - start);
-    for (size_t i = 0; i < results.size(); ++i) ctx->set_output(i, results[i]);
+// Whether an executable has as many outputs as this op has results, written variables and the answer to its demands.
+bool StitchOp::Fits(OpKernelContext* ctx, const Executable* executable) const {
+  return executable != nullptr &&
+         executable->outputs.size() == static_cast<size_t>(ctx->num_outputs()) + written_args_.size() + (demands_ ? 1 : 0);
+}
+
+// Runs the kernel into the op's outputs and variables. False, with nothing done, when the executable does not fit the call, the device
+// refuses it, or the operands are such that TensorFlow's operators raise an error.
+bool StitchOp::RunStitched(OpKernelContext* ctx, Signature& signature, Variables& variables) {
+  const Executable* executable = signature.executable.load(std::memory_order_acquire);
+  if (!Fits(ctx, executable) || !variables.Lock()) return false;
+  bool are_met = true;
+  const absl::Status status = RunLocked(ctx, *executable, variables, &are_met);
+  variables.Unlock();
+  const bool is_refused = IsRefused(signature, status);
+  if (is_refused || (status.ok() && !are_met)) {
+    for (int i = 0; i < ctx->num_outputs(); ++i) delete ctx->release_output(i).tensor;
+    return false;
   }
+  if (!status.ok()) ctx->SetStatus(status);  // out of memory: the fallback would be too, and says it in TensorFlow's words
+  signature.stitched_calls.fetch_add(1, std::memory_order_relaxed);
+  return true;
+}
 
-  // An error of the body's operator "nk" as that of the operator which it is in the job's graph: TensorFlow's Python side finds the
-  // line of the job's code by the name.
-  absl::Status UnderOwnName(const absl::Status& status) const {
-    constexpr absl::string_view kTag = "{{node n";
-    const std::string message(status.message());
-    const size_t start = message.find(kTag);
-    if (start == std::string::npos) return status;
-    const size_t number = start + kTag.size(), end = message.find("}}", number);
-    size_t member = 0;
-    if (end == std::string::npos || !absl::SimpleAtoi(message.substr(number, end - number), &member)) return status;
-    if (member >= member_names_.size()) return status;
-    absl::Status renamed(status.code(), message.substr(0, number - 1) + member_names_[member] + message.substr(end));
-    status.ForEachPayload([&renamed](absl::string_view type, const absl::Cord& payload) { renamed.SetPayload(type, payload); });
-    return renamed;
+absl::Status StitchOp::RunLocked(OpKernelContext* ctx, const Executable& executable, Variables& variables, bool* are_met) {
+  Addresses outputs;
+  for (int i = 0; i < ctx->num_outputs(); ++i) {
+    const OutputSpec& spec = executable.outputs[i];
+    Tensor* output = nullptr;
+    if (spec.aliases.empty() || !variable_args_.empty() || demands_) {
+      TF_RETURN_IF_ERROR(ctx->allocate_output(i, spec.shape, &output));
+    } else {
+      TF_RETURN_IF_ERROR(ctx->forward_input_or_allocate_output(spec.aliases, i, spec.shape, &output));
+    }
+    outputs.push_back(const_cast<char*>(output->tensor_data().data()));
   }
-
-  void Verify(OpKernelContext* ctx, Signature& signature, Variables& variables, const std::vector<Tensor>& results,
-              uint64_t fallback_ns) {
-    const Executable* executable = signature.executable.load(std::memory_order_acquire);
-    if (!Fits(ctx, executable) || static_cast<int>(results.size()) != ctx->num_outputs()) return;
-    std::vector<Tensor> expected = results;
-    variables.AppendPresent(written_args_, &expected);
-    auto mismatch = std::make_unique<Mismatch>();
-    absl::InlinedVector<void*, 8> outputs;
-    for (const OutputSpec& spec : executable->outputs) {
-      Tensor output;
-      if (!ctx->allocate_temp(spec.dtype, spec.shape, &output).ok()) return;  // no memory to verify with: not verified
-      outputs.push_back(const_cast<char*>(output.tensor_data().data()));
-      mismatch->actual.push_back(std::move(output));
+  // A variable's buffer is written in place when the kernel can and nobody else holds it; else a fresh one takes its place.
+  std::vector<std::pair<int, Tensor>> fresh;  // op input, what takes the place of its value
+  fresh.reserve(written_args_.size());
+  for (size_t w = 0; w < written_args_.size(); ++w) {
+    const int input = written_args_[w];
+    const OutputSpec& spec = executable.outputs[ctx->num_outputs() + w];
+    const bool may_alias = std::find(spec.aliases.begin(), spec.aliases.end(), input) != spec.aliases.end();
+    Tensor* target = variables.Target(input);
+    if (!may_alias || !target->RefCountIsOne() || target->shape() != spec.shape) {
+      fresh.emplace_back(input, Tensor());
+      target = &fresh.back().second;
+      TF_RETURN_IF_ERROR(ctx->allocate_temp(spec.dtype, spec.shape, target));
     }
-    const uint64_t start = tensorflow::EnvTime::NowNanos();
-    if (!Launch(ctx, *executable, outputs, variables).ok()) return;
-    if (demands_) {
-      if (!mismatch->actual.back().scalar<bool>()()) return;  // nobody said what the kernel computes then
-      expected.push_back(mismatch->actual.back());
-    }
-    if (signature.verify_calls.load(std::memory_order_relaxed) > 0) {  // the first call instantiates the fallback
-      const uint64_t kernel_ns = tensorflow::EnvTime::NowNanos() - start;
-      signature.slower_calls.fetch_add(kernel_ns > fallback_ns * 5 / 4 ? 1 : 0, std::memory_order_relaxed);
-      signature.kernel_ns.fetch_add(kernel_ns, std::memory_order_relaxed);
-      signature.fallback_ns.fetch_add(fallback_ns, std::memory_order_relaxed);
-      signature.timed_calls.fetch_add(1, std::memory_order_relaxed);
-    }
-    bool agree = true;
-    for (size_t i = 0; i < expected.size(); ++i) {
-      const Comparison comparison = Compare(expected[i], mismatch->actual[i], executable->outputs[i].tolerance);
-      signature.ObserveError(comparison.worst_ratio, comparison.largest_error);
-      if (!comparison.agree && agree) {
-        agree = false;
-        mismatch->output = static_cast<int>(i);
-        mismatch->comparison = comparison;
-      }
-    }
-    signature.verify_calls.fetch_add(1, std::memory_order_relaxed);
-    if (agree) {
-      signature.last_good_step.store(Registry::Get().current_step.load(std::memory_order_relaxed), std::memory_order_relaxed);
-      return;
-    }
-    signature.mismatches.fetch_add(1, std::memory_order_relaxed);
-    for (int i = 0; i < ctx->num_inputs(); ++i) mismatch->inputs.push_back(variables.Value(ctx, i));
-    mismatch->expected = expected;
-    Registry::Get().ReportMismatch(signature, std::move(mismatch));
+    outputs.push_back(const_cast<char*>(target->tensor_data().data()));
   }
+  alignas(64) bool answer[64];  // kernels may take any output to begin a cache line
+  if (demands_) outputs.push_back(answer);
+  TF_RETURN_IF_ERROR(Launch(ctx, executable, outputs, variables));
+  if (demands_) *are_met = answer[0];
+  for (auto& [input, value] : fresh) *variables.Target(input) = std::move(value);
+  return absl::OkStatus();
+}
 
-  static constexpr size_t kMaxValueArgumentBytes = 512;  // shapes, axes and permutations are some tens of bytes
+absl::Status StitchOp::Launch(OpKernelContext* ctx, const Executable& executable, const Addresses& outputs, const Variables& variables) {
+  absl::InlinedVector<const void*, 16> inputs;
+  for (int i : executable.kernel_inputs) inputs.push_back(variables.Value(ctx, i).tensor_data().data());
+  inputs.push_back(executable.parameters.data());
+  Tensor scratch;
+  void* scratch_data = nullptr;
+  if (executable.scratch_bytes > 0) {
+    TF_RETURN_IF_ERROR(
+        ctx->allocate_temp(tensorflow::DT_INT8, TensorShape({executable.scratch_bytes}), &scratch));
+    scratch_data = const_cast<char*>(scratch.tensor_data().data());
+  }
+  PoolRuntime runtime(ctx->device()->tensorflow_cpu_worker_threads()->workers);
+  executable.kernel(inputs.data(), outputs.data(), scratch_data, runtime.abi());
+  return absl::OkStatus();
+}
 
-  std::vector<int> value_args_, variable_args_, written_args_;
-  bool demands_ = false;
-  std::vector<std::string> member_names_;
-  const FallbackFunction* fallback_ = nullptr;
-  Cluster* cluster_ = nullptr;
-  std::atomic<bool> has_signature_{false};
-};
+const std::string& StitchOp::Device(OpKernelContext*) const {
+  static const auto* processor = new std::string;
+  return *processor;
+}
+
+absl::Status StitchOp::FallbackArguments(OpKernelContext* ctx, std::vector<Tensor>* arguments) {
+  for (int i = 0; i < ctx->num_inputs(); ++i) arguments->push_back(ctx->input(i));
+  return absl::OkStatus();
+}
+
+absl::Status StitchOp::CompareOutput(OpKernelContext*, const Executable& executable, int output, const Tensor& expected,
+                                     const Tensor& actual, Comparison* comparison) {
+  *comparison = Compare(expected, actual, executable.outputs[output].tolerance);
+  return absl::OkStatus();
+}
+
+absl::Status StitchOp::Copy(OpKernelContext*, const Tensor& given, Tensor* copy) const {
+  *copy = tensorflow::tensor::DeepCopy(given);
+  return absl::OkStatus();
+}
+
+absl::Status StitchOp::ToHost(OpKernelContext*, const Tensor& given, Tensor* copy) const {
+  if (&given != copy) *copy = given;
+  return absl::OkStatus();
+}
+
+// Runs the original operators. With `verify`, the kernel then runs on the same tensors (the variables' values of before) and is
+// compared with what the operators made of them.
+void StitchOp::RunFallback(OpKernelContext* ctx, Signature* verify, Variables& variables) {
+  FunctionLibraryRuntime* runtime = ctx->function_library();
+  OP_REQUIRES(ctx, runtime != nullptr, tensorflow::errors::FailedPrecondition("stitchfleet: no function runtime here"));
+  FunctionLibraryRuntime::Handle handle;
+  OP_REQUIRES_OK(ctx, fallback_->Instantiate(runtime, ctx->device()->name(), HasIntegersOnDevice(), &handle));
+  // All of it on this thread, which a pool of busy threads could not hold up: were the operators given to the pool while this
+  // thread waits, as many stitch ops as the pool has threads would wait for each other.
+  std::function<void(std::function<void()>)> on_this_thread = [](const std::function<void()>& work) { work(); };
+  FunctionLibraryRuntime::Options options(ctx->step_id());
+  options.step_container = ctx->step_container();
+  options.cancellation_manager = ctx->cancellation_manager();
+  options.rendezvous = ctx->rendezvous();
+  options.runner = &on_this_thread;
+  options.run_all_kernels_inline = true;
+  options.stats_collector = ctx->stats_collector();
+  options.collective_executor = ctx->collective_executor();
+  std::vector<Tensor> arguments, results;
+  OP_REQUIRES_OK(ctx, FallbackArguments(ctx, &arguments));
+  // Holding the old values makes TensorFlow's operators write their new ones elsewhere.
+  if (verify != nullptr) {
+    absl::Status ready = variables.Hold([this, ctx](const Tensor& given, Tensor* copy) { return Copy(ctx, given, copy); });
+    ready.Update(Finish(ctx));
+    if (IsRefused(*verify, ready) || !ready.ok()) verify = nullptr;  // the operators alone, then
+  }
+  const uint64_t start = verify == nullptr ? 0 : tensorflow::EnvTime::NowNanos();
+  absl::Status status;
+  tensorflow::Notification finished;
+  runtime->Run(options, handle, arguments, &results, [&status, &finished](const absl::Status& outcome) {
+    status = outcome;
+    finished.Notify();
+  });
+  finished.WaitForNotification();
+  if (!status.ok()) {
+    ctx->SetStatus(UnderOwnName(status));
+    return;
+  }
+  if (verify != nullptr && !IsRefused(*verify, Finish(ctx))) Verify(ctx, *verify, variables, results, tensorflow::EnvTime::NowNanos() - start);
+  for (size_t i = 0; i < results.size(); ++i) ctx->set_output(i, results[i]);
+}
+
+// An error of the body's operator "nk" as that of the operator which it is in the job's graph: TensorFlow's Python side finds the
+// line of the job's code by the name.
+absl::Status StitchOp::UnderOwnName(const absl::Status& status) const {
+  constexpr absl::string_view kTag = "{{node n";
+  const std::string message(status.message());
+  const size_t start = message.find(kTag);
+  if (start == std::string::npos) return status;
+  const size_t number = start + kTag.size(), end = message.find("}}", number);
+  size_t member = 0;
+  if (end == std::string::npos || !absl::SimpleAtoi(message.substr(number, end - number), &member)) return status;
+  if (member >= member_names_.size()) return status;
+  absl::Status renamed(status.code(), message.substr(0, number - 1) + member_names_[member] + message.substr(end));
+  status.ForEachPayload([&renamed](absl::string_view type, const absl::Cord& payload) { renamed.SetPayload(type, payload); });
+  return renamed;
+}
+
+void StitchOp::Verify(OpKernelContext* ctx, Signature& signature, Variables& variables, const std::vector<Tensor>& results,
+            uint64_t fallback_ns) {
+  const Executable* executable = signature.executable.load(std::memory_order_acquire);
+  if (!Fits(ctx, executable) || static_cast<int>(results.size()) != ctx->num_outputs()) return;
+  std::vector<Tensor> expected = results;
+  variables.AppendPresent(written_args_, &expected);
+  auto mismatch = std::make_unique<Mismatch>();
+  Addresses outputs;
+  for (const OutputSpec& spec : executable->outputs) {
+    Tensor output;
+    if (!ctx->allocate_temp(spec.dtype, spec.shape, &output).ok()) return;  // no memory to verify with: not verified
+    outputs.push_back(const_cast<char*>(output.tensor_data().data()));
+    mismatch->actual.push_back(std::move(output));
+  }
+  const uint64_t start = tensorflow::EnvTime::NowNanos();
+  absl::Status status = Launch(ctx, *executable, outputs, variables);
+  status.Update(Finish(ctx));
+  if (IsRefused(signature, status) || !status.ok()) return;
+  if (demands_) {
+    if (!mismatch->actual.back().scalar<bool>()()) return;  // nobody said what the kernel computes then
+    expected.push_back(mismatch->actual.back());
+  }
+  if (signature.verify_calls.load(std::memory_order_relaxed) > 0) {  // the first call instantiates the fallback
+    const uint64_t kernel_ns = tensorflow::EnvTime::NowNanos() - start;
+    signature.slower_calls.fetch_add(kernel_ns > fallback_ns * 5 / 4 ? 1 : 0, std::memory_order_relaxed);
+    signature.kernel_ns.fetch_add(kernel_ns, std::memory_order_relaxed);
+    signature.fallback_ns.fetch_add(fallback_ns, std::memory_order_relaxed);
+    signature.timed_calls.fetch_add(1, std::memory_order_relaxed);
+  }
+  bool agree = true;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    Comparison comparison;
+    status = CompareOutput(ctx, *executable, static_cast<int>(i), expected[i], mismatch->actual[i], &comparison);
+    if (IsRefused(signature, status) || !status.ok()) return;
+    signature.ObserveError(comparison.worst_ratio, comparison.largest_error);
+    if (!comparison.agree && agree) {
+      agree = false;
+      mismatch->output = static_cast<int>(i);
+      mismatch->comparison = comparison;
+    }
+  }
+  signature.verify_calls.fetch_add(1, std::memory_order_relaxed);
+  if (agree) {
+    signature.last_good_step.store(Registry::Get().current_step.load(std::memory_order_relaxed), std::memory_order_relaxed);
+    return;
+  }
+  signature.mismatches.fetch_add(1, std::memory_order_relaxed);
+  for (int i = 0; i < ctx->num_inputs(); ++i) mismatch->inputs.push_back(variables.Value(ctx, i));
+  mismatch->expected = expected;
+  for (auto* tensors : {&mismatch->inputs, &mismatch->expected, &mismatch->actual}) {
+    for (Tensor& tensor : *tensors) status.Update(ToHost(ctx, tensor, &tensor));
+  }
+  if (!status.ok()) {  // nobody could look at them
+    Registry::Get().ReportFailure(signature, status);
+    return;
+  }
+  Registry::Get().ReportMismatch(signature, std::move(mismatch));
+}
 
 REGISTER_KERNEL_BUILDER(Name("StitchfleetStitch").Device(tensorflow::DEVICE_CPU), StitchOp);
 REGISTER_KERNEL_BUILDER(Name("StitchfleetUpdate").Device(tensorflow::DEVICE_CPU), StitchOp);
 
-}  // namespace
 }  // namespace stitchfleet

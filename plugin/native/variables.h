@@ -10,7 +10,6 @@
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tensorflow/core/framework/resource_var.h"
-#include "tensorflow/core/framework/tensor_util.h"
 
 namespace stitchfleet {
 
@@ -100,14 +99,19 @@ class Variables {
 
   // Keeps the values of now: TensorFlow's operators then write new ones into other buffers, but for variables with sparse updates
   // (copy_on_read_mode), which they write in place whoever looks on: those are copied, if it is this op that writes them.
-  void Hold() {
+  template <typename Copy>
+  absl::Status Hold(const Copy& copy) {
     for (Entry& entry : found_) {
       tensorflow::tf_shared_lock lock(*entry.variable->mu());
-      const bool may_change = entry.is_written && entry.variable->copy_on_read_mode.load();
-      entry.held = may_change ? tensorflow::tensor::DeepCopy(*entry.variable->tensor())
-                                                            : *entry.variable->tensor();
+      const tensorflow::Tensor& value = *entry.variable->tensor();
+      if (entry.is_written && entry.variable->copy_on_read_mode.load()) {
+        TF_RETURN_IF_ERROR(copy(value, &entry.held));
+      } else {
+        entry.held = value;
+      }
       entry.is_held = true;
     }
+    return absl::OkStatus();
   }
 
   // An input's value; that of a variable is the held one, else the present one (then only between Lock and Unlock).

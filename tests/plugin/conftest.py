@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import re
 import resource
 import subprocess
 import sys
@@ -163,7 +164,8 @@ def finish(
         command, env=settings, capture_output=True, text=True, timeout=timeout, check=False, preexec_fn=limit
     )
     # TensorFlow's own optimizers go on working on a graph that we changed, and none of them may stumble over it.
-    assert "E tensorflow/core/grappler" not in done.stderr, done.stderr
+    # (clusters/utils.cc asks for the figures of a GPU, of which a TensorFlow for the processor knows none.)
+    assert not re.search("E tensorflow/core/grappler/(?!clusters/utils.cc)", done.stderr), done.stderr
     assert "Merge op has more than one valid input" not in done.stderr, done.stderr
     found = json.loads(summary.read_text()) if summary is not None and summary.exists() else {}
     return Finished(done.returncode, done.stdout, done.stderr, found)

@@ -30,6 +30,7 @@ class Guard:
             statistics=lambda signature: SimpleNamespace(last_good_step=3, verify_calls=2, mismatches=1),
             move=lambda signature, before, after: self.moves.append((signature, after)) or True,
             allow=lambda signature, output, bound: self.allowed.append((output, bound)),
+            next_failure=lambda: None,
             next_mismatch=lambda: self.waiting.pop(0) if self.waiting else None,
         )
         client = SimpleNamespace(judge=lambda path, then: then(self.word))

@@ -1,0 +1,75 @@
+// NVIDIA's driver, as much of its API as stitch ops use, opened at run time: this library loads where there is no GPU and no driver.
+//
+// The types and numbers are those of cuda.h (CUDA driver API, 12.x). STITCHFLEET_CUDA_DRIVER (plugin/settings.py) names another library
+// than libcuda.so.1.
+
+#ifndef STITCHFLEET_PLUGIN_NATIVE_CUDA_DRIVER_H_
+#define STITCHFLEET_PLUGIN_NATIVE_CUDA_DRIVER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "tensorflow/core/platform/status.h"
+
+namespace stitchfleet {
+
+using CudaAddress = unsigned long long;  // CUdeviceptr
+using CudaContext = struct CudaContextHandle*;
+using CudaModule = struct CudaModuleHandle*;
+using CudaFunction = struct CudaFunctionHandle*;
+using CudaStream = struct CudaStreamHandle*;
+using CudaDevice = int;
+using CudaStatus = int;  // CUresult; 0 is success
+
+enum CudaDeviceAttribute : int {
+  kMaxSharedMemoryPerBlock = 8,
+  kMultiprocessorCount = 16,
+  kMemoryClockKhz = 36,
+  kMemoryBusBits = 37,
+  kL2CacheBytes = 38,
+  kMaxThreadsPerMultiprocessor = 39,
+  kComputeCapabilityMajor = 75,
+  kComputeCapabilityMinor = 76,
+  kMaxSharedMemoryPerMultiprocessor = 81,
+  kMaxRegistersPerMultiprocessor = 82,
+  kCooperativeLaunch = 95,
+  kMaxBlocksPerMultiprocessor = 106,
+};
+
+class CudaDriver {
+ public:
+  // The driver, opened by the first call; nullptr where there is none or it lacks a function: `*reason` says so then.
+  static const CudaDriver* Get(std::string* reason);
+
+  // kUnavailable with the driver's words, "what: CUDA_ERROR_...", where `status` is no success.
+  absl::Status Check(CudaStatus status, const char* what) const;
+
+  CudaStatus (*GetCurrentContext)(CudaContext*) = nullptr;
+  CudaStatus (*GetDevice)(CudaDevice*) = nullptr;
+  CudaStatus (*GetAttribute)(int*, CudaDeviceAttribute, CudaDevice) = nullptr;
+  CudaStatus (*GetName)(char*, int, CudaDevice) = nullptr;
+  CudaStatus (*LoadModule)(CudaModule*, const void*) = nullptr;
+  CudaStatus (*GetFunction)(CudaFunction*, CudaModule, const char*) = nullptr;
+  CudaStatus (*Occupancy)(int*, CudaFunction, int, size_t) = nullptr;
+  CudaStatus (*Launch)(CudaFunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CudaStream, void**,
+                       void**) = nullptr;
+  CudaStatus (*LaunchCooperative)(CudaFunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CudaStream,
+                                  void**) = nullptr;
+  CudaStatus (*ToDevice)(CudaAddress, const void*, size_t, CudaStream) = nullptr;
+  CudaStatus (*ToHost)(void*, CudaAddress, size_t, CudaStream) = nullptr;
+  CudaStatus (*InDevice)(CudaAddress, CudaAddress, size_t, CudaStream) = nullptr;
+  CudaStatus (*SetWords)(CudaAddress, unsigned, size_t, CudaStream) = nullptr;
+  CudaStatus (*WaitFor)(CudaStream) = nullptr;
+
+ private:
+  bool Open(const std::string& path, std::string* reason);
+
+  CudaStatus (*error_name_)(CudaStatus, const char**) = nullptr;
+};
+
+inline CudaAddress ToAddress(const void* pointer) { return static_cast<CudaAddress>(reinterpret_cast<uintptr_t>(pointer)); }
+
+}  // namespace stitchfleet
+
+#endif  // STITCHFLEET_PLUGIN_NATIVE_CUDA_DRIVER_H_

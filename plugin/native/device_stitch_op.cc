@@ -1,0 +1,299 @@
+// The Stitch op on a GPU: kernels launched by the driver (cuda_driver.h) on TensorFlow's own stream, scratch from its allocator.
+//
+// A stitched call is one launch and nothing else: no copy, and no wait for the device. Values that kernels are made for and variables'
+// handles are in the processor's memory (`host_args`), all other arguments on the device; int32 too, which TensorFlow keeps on the
+// processor at a function's border, so that the fallback is instantiated with its integers on the device.
+//
+// A verifying call waits for the device: the fallback's results and the kernel's are compared there (compiler/cuda_compare.h), and 300
+// KiB come back. Where the driver refuses a kernel, the signature is REVERTED and the fallback runs in the same call.
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <mutex>
+
+#include "cuda_driver.h"
+#include "device_kernel.h"
+#include "stitch_op.h"
+#include "tensorflow/core/platform/errors.h"
+#include "tensorflow/core/platform/mutex.h"
+
+#include <dlfcn.h>
+
+namespace stitchfleet {
+namespace {
+
+using tensorflow::DataType;
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+
+// stream_executor::Stream::platform_specific_handle() const, a pointer's worth. Found at run time: this library has to load wherever
+// TensorFlow does.
+CudaStream StreamOf(OpKernelContext* ctx) {
+  using Handle = CudaStream (*)(const void*);
+  static const auto handle =
+      reinterpret_cast<Handle>(dlsym(RTLD_DEFAULT, "_ZNK15stream_executor6Stream24platform_specific_handleEv"));
+  tensorflow::DeviceContext* device = ctx->op_device_context();
+  const void* stream = device == nullptr ? nullptr : device->stream();
+  return stream == nullptr || handle == nullptr ? nullptr : handle(stream);
+}
+
+const void* DataOf(const Tensor& tensor) { return tensor.tensor_data().data(); }
+
+// How the comparison's kernels read an element.
+int ComparedKind(DataType dtype) {
+  switch (dtype) {
+    case tensorflow::DT_FLOAT: return 0;
+    case tensorflow::DT_DOUBLE: return 1;
+    case tensorflow::DT_HALF: return 2;
+    case tensorflow::DT_BFLOAT16: return 3;
+    default: return -tensorflow::DataTypeSize(dtype);
+  }
+}
+
+class DeviceStitchOp : public StitchOp {
+ public:
+  explicit DeviceStitchOp(OpKernelConstruction* c) : StitchOp(c) {}
+
+ protected:
+  const std::string& Device(OpKernelContext* ctx) const override {
+    std::call_once(described_, [this] { device_ = Describe(); });
+    return device_;
+  }
+
+  absl::Status Launch(OpKernelContext* ctx, const Executable& executable, const Addresses& outputs, const Variables& variables) override {
+    const DeviceKernel* kernel = executable.device_kernel.get();
+    const CudaDriver* driver = CudaDriver::Get(nullptr);
+    if (kernel == nullptr || driver == nullptr) return tensorflow::errors::Unavailable("no kernel of this device's");
+    const DeviceKernel::Loaded* loaded = nullptr;
+    TF_RETURN_IF_ERROR(kernel->In(*driver, &loaded));
+    const CudaStream stream = StreamOf(ctx);
+    Tensor scratch;
+    if (executable.scratch_bytes > 0) {
+      TF_RETURN_IF_ERROR(ctx->allocate_temp(tensorflow::DT_INT8, TensorShape({executable.scratch_bytes}), &scratch));
+    }
+    absl::InlinedVector<const void*, 32> addresses;
+    for (const DeviceTensor& tensor : kernel->tensors) {
+      switch (tensor.kind) {
+        case DeviceTensor::Kind::kInput:
+          addresses.push_back(DataOf(variables.Value(ctx, executable.kernel_inputs[tensor.number])));
+          break;
+        case DeviceTensor::Kind::kOutput:
+          addresses.push_back(outputs[tensor.number]);
+          break;
+        case DeviceTensor::Kind::kScratch:
+          addresses.push_back(DataOf(scratch));
+      }
+    }
+    CudaAddress semaphore = 0, table = 0;
+    Tensor addresses_on_device;
+    if (kernel->cooperative) TF_RETURN_IF_ERROR(Semaphore(ctx, *driver, stream, &semaphore));
+    if (kernel->by_table) {
+      TF_RETURN_IF_ERROR(Table(ctx, *driver, stream, addresses, &addresses_on_device));
+      table = ToAddress(DataOf(addresses_on_device));
+    }
+    void* parameters[] = {kernel->by_table ? static_cast<void*>(&table) : static_cast<void*>(addresses.data()), &semaphore};
+    if (kernel->cooperative) {
+      return driver->Check(driver->LaunchCooperative(loaded->kernel, kernel->grid, 1, 1, kernel->block, 1, 1, kernel->shared_bytes,
+                                                     stream, parameters),
+                           "the kernel cannot be launched");
+    }
+    return driver->Check(
+        driver->Launch(loaded->kernel, kernel->grid, 1, 1, kernel->block, 1, 1, kernel->shared_bytes, stream, parameters, nullptr),
+        "the kernel cannot be launched");
+  }
+
+  absl::Status FallbackArguments(OpKernelContext* ctx, std::vector<Tensor>* arguments) override {
+    for (int i = 0; i < ctx->num_inputs(); ++i) {
+      const Tensor& given = ctx->input(i);
+      arguments->push_back(given);
+      // Of its arguments the function expects on the processor handles alone: integers are on the device, as the others are.
+      if (i >= host_arguments() || given.dtype() == tensorflow::DT_RESOURCE) continue;
+      TF_RETURN_IF_ERROR(ToDevice(ctx, given, &arguments->back()));
+    }
+    return absl::OkStatus();
+  }
+
+  bool HasIntegersOnDevice() const override { return true; }
+
+  absl::Status Finish(OpKernelContext* ctx) override {
+    const CudaDriver* driver = CudaDriver::Get(nullptr);
+    return driver == nullptr ? absl::OkStatus() : driver->Check(driver->WaitFor(StreamOf(ctx)), "the device has stopped");
+  }
+
+  absl::Status CompareOutput(OpKernelContext* ctx, const Executable& executable, int output, const Tensor& expected,
+                             const Tensor& actual, Comparison* comparison) override {
+    const Tolerance& tolerance = executable.outputs[output].tolerance;
+    if (expected.dtype() != actual.dtype() || expected.shape() != actual.shape()) {
+      comparison->agree = false;
+      comparison->worst_ratio = std::numeric_limits<double>::infinity();
+      return absl::OkStatus();
+    }
+    long long count = expected.NumElements();
+    if (count == 0) return absl::OkStatus();
+    const CudaDriver& driver = *CudaDriver::Get(nullptr);
+    const DeviceKernel::Loaded* loaded = nullptr;
+    TF_RETURN_IF_ERROR(executable.device_kernel->In(driver, &loaded));
+    Tensor room;
+    std::vector<ComparedPart> parts(kCompareGrid * kCompareBlock);
+    TF_RETURN_IF_ERROR(
+        ctx->allocate_temp(tensorflow::DT_INT8, TensorShape({static_cast<int64_t>(parts.size() * sizeof(ComparedPart))}), &room));
+    int kind = ComparedKind(expected.dtype());
+    if (kind < -8) {  // pairs of words
+      count *= -kind / 8;
+      kind = -8;
+    }
+    CudaAddress e = ToAddress(DataOf(expected)), a = ToAddress(DataOf(actual)), found = ToAddress(DataOf(room));
+    const auto run = [&](CudaFunction function, void** parameters) -> absl::Status {
+      const CudaStream stream = StreamOf(ctx);
+      TF_RETURN_IF_ERROR(driver.Check(
+          driver.Launch(function, kCompareGrid, 1, 1, kCompareBlock, 1, 1, 0, stream, parameters, nullptr), "the comparison"));
+      TF_RETURN_IF_ERROR(driver.Check(driver.ToHost(parts.data(), found, parts.size() * sizeof(ComparedPart), stream), "the comparison"));
+      return driver.Check(driver.WaitFor(stream), "the comparison");
+    };
+    double largest = 0.0, relative = tolerance.relative;
+    if (kind >= 0) {
+      void* parameters[] = {&e, &count, &kind, &found};
+      TF_RETURN_IF_ERROR(run(loaded->largest, parameters));
+      for (const ComparedPart& part : parts) largest = std::max(largest, part.largest);
+    }
+    double floor = tolerance.of_largest * largest + tolerance.absolute;
+    void* parameters[] = {&e, &a, &count, &kind, &relative, &floor, &found};
+    TF_RETURN_IF_ERROR(run(loaded->compare, parameters));
+    for (const ComparedPart& part : parts) {
+      comparison->largest_error = std::max(comparison->largest_error, part.largest_error);
+      const bool is_worse = part.worst_ratio > comparison->worst_ratio;
+      const bool is_earlier = part.worst_ratio == comparison->worst_ratio && part.worst_index < comparison->worst_index;
+      if (part.worst_index < 0 || !(is_worse || is_earlier)) continue;
+      comparison->worst_ratio = part.worst_ratio;
+      comparison->worst_index = part.worst_index;
+      comparison->expected = part.expected;
+      comparison->actual = part.actual;
+    }
+    comparison->agree = comparison->worst_ratio <= 1.0;
+    return absl::OkStatus();
+  }
+
+  absl::Status Copy(OpKernelContext* ctx, const Tensor& given, Tensor* copy) const override {
+    const CudaDriver* driver = CudaDriver::Get(nullptr);
+    if (driver == nullptr) return tensorflow::errors::Unavailable("no driver");
+    TF_RETURN_IF_ERROR(ctx->allocate_temp(given.dtype(), given.shape(), copy));
+    if (given.TotalBytes() == 0) return absl::OkStatus();
+    return driver->Check(driver->InDevice(ToAddress(DataOf(*copy)), ToAddress(DataOf(given)), given.TotalBytes(), StreamOf(ctx)),
+                         "a copy");
+  }
+
+  absl::Status ToHost(OpKernelContext* ctx, const Tensor& given, Tensor* copy) const override {
+    if (given.dtype() == tensorflow::DT_RESOURCE || IsOfHost(ctx, given)) return StitchOp::ToHost(ctx, given, copy);
+    const CudaDriver* driver = CudaDriver::Get(nullptr);
+    if (driver == nullptr) return tensorflow::errors::Unavailable("no driver");
+    Tensor host(given.dtype(), given.shape());
+    if (given.TotalBytes() != 0) {
+      const CudaStream stream = StreamOf(ctx);
+      TF_RETURN_IF_ERROR(driver->Check(
+          driver->ToHost(const_cast<void*>(DataOf(host)), ToAddress(DataOf(given)), given.TotalBytes(), stream), "a copy"));
+      TF_RETURN_IF_ERROR(driver->Check(driver->WaitFor(stream), "a copy"));
+    }
+    *copy = host;
+    return absl::OkStatus();
+  }
+
+ private:
+  // The device of the current context, as the compiler's table of devices has it (compiler/targets.py); "{}" where it cannot be asked.
+  static std::string Describe() {
+    const CudaDriver* driver = CudaDriver::Get(nullptr);
+    CudaDevice device = 0;
+    char name[128] = "";
+    if (driver == nullptr || driver->GetDevice(&device) != 0 || driver->GetName(name, sizeof(name), device) != 0) return "{}";
+    std::string text = "{\"name\":\"";
+    for (const char* c = name; *c != 0; ++c) {
+      if (*c >= ' ' && *c != '"' && *c != '\\') text += *c;
+    }
+    text += "\"";
+    const std::pair<const char*, CudaDeviceAttribute> wanted[] = {
+        {"major", kComputeCapabilityMajor},
+        {"minor", kComputeCapabilityMinor},
+        {"multiprocessors", kMultiprocessorCount},
+        {"threads_per_multiprocessor", kMaxThreadsPerMultiprocessor},
+        {"blocks_per_multiprocessor", kMaxBlocksPerMultiprocessor},
+        {"registers_per_multiprocessor", kMaxRegistersPerMultiprocessor},
+        {"shared_bytes_per_multiprocessor", kMaxSharedMemoryPerMultiprocessor},
+        {"shared_bytes_per_block", kMaxSharedMemoryPerBlock},
+        {"cooperative", kCooperativeLaunch},
+        {"l2_bytes", kL2CacheBytes},
+        {"memory_clock_khz", kMemoryClockKhz},
+        {"memory_bus_bits", kMemoryBusBits},
+    };
+    for (const auto& [key, attribute] : wanted) {
+      int value = 0;
+      if (driver->GetAttribute(&value, attribute, device) != 0) return "{}";
+      text += std::string(",\"") + key + "\":" + std::to_string(value);
+    }
+    return text + "}";
+  }
+
+  static bool IsOfHost(OpKernelContext* ctx, const Tensor& tensor) {
+    for (int i = 0; i < ctx->num_inputs(); ++i) {
+      if (ctx->input_memory_type(i) == tensorflow::HOST_MEMORY && ctx->input(i).SharesBufferWith(tensor)) return true;
+    }
+    return false;
+  }
+
+  absl::Status ToDevice(OpKernelContext* ctx, const Tensor& given, Tensor* copy) const {
+    const CudaDriver* driver = CudaDriver::Get(nullptr);
+    if (driver == nullptr) return tensorflow::errors::Unavailable("no driver");
+    Tensor device;
+    TF_RETURN_IF_ERROR(ctx->allocate_temp(given.dtype(), given.shape(), &device));
+    if (given.TotalBytes() != 0) {
+      // From memory that is not pinned the driver has read before it returns.
+      TF_RETURN_IF_ERROR(driver->Check(
+          driver->ToDevice(ToAddress(DataOf(device)), DataOf(given), given.TotalBytes(), StreamOf(ctx)), "a copy"));
+    }
+    *copy = device;
+    return absl::OkStatus();
+  }
+
+  // The grid barrier's: this op's own, since it belongs to one launch at a time, and launches of one op follow each other on its stream.
+  absl::Status Semaphore(OpKernelContext* ctx, const CudaDriver& driver, CudaStream stream, CudaAddress* address) {
+    tensorflow::mutex_lock lock(mutex_);
+    if (semaphore_.NumElements() == 0) {
+      Tensor fresh;
+      TF_RETURN_IF_ERROR(ctx->allocate_temp(tensorflow::DT_INT8, TensorShape({64}), &fresh));
+      TF_RETURN_IF_ERROR(driver.Check(driver.SetWords(ToAddress(DataOf(fresh)), 0, 16, stream), "the grid barrier's semaphore"));
+      semaphore_ = fresh;
+    }
+    *address = ToAddress(DataOf(semaphore_));
+    return absl::OkStatus();
+  }
+
+  // The addresses in the device's memory: those of the call before, if they are the same ones, as a training step's mostly are.
+  absl::Status Table(OpKernelContext* ctx, const CudaDriver& driver, CudaStream stream,
+                     const absl::InlinedVector<const void*, 32>& addresses, Tensor* table) {
+    tensorflow::mutex_lock lock(mutex_);
+    const std::vector<const void*> wanted(addresses.begin(), addresses.end());
+    if (wanted != last_addresses_) {
+      const int64_t bytes = static_cast<int64_t>(wanted.size() * sizeof(void*));
+      Tensor fresh;  // not the one before, which a kernel may be reading yet
+      TF_RETURN_IF_ERROR(ctx->allocate_temp(tensorflow::DT_INT8, TensorShape({bytes}), &fresh));
+      TF_RETURN_IF_ERROR(driver.Check(driver.ToDevice(ToAddress(DataOf(fresh)), wanted.data(), bytes, stream), "the table of tensors"));
+      table_ = fresh;
+      last_addresses_ = wanted;
+    }
+    *table = table_;
+    return absl::OkStatus();
+  }
+
+  mutable std::once_flag described_;
+  mutable std::string device_;
+  tensorflow::mutex mutex_;  // of what follows
+  Tensor semaphore_, table_;
+  std::vector<const void*> last_addresses_;
+};
+
+REGISTER_KERNEL_BUILDER(Name("StitchfleetStitch").Device(tensorflow::DEVICE_GPU).HostMemory("host_args"), DeviceStitchOp);
+REGISTER_KERNEL_BUILDER(Name("StitchfleetUpdate").Device(tensorflow::DEVICE_GPU).HostMemory("host_args"), DeviceStitchOp);
+
+}  // namespace
+}  // namespace stitchfleet

@@ -1,0 +1,99 @@
+"""Jobs on a GPU: the Stitch op's host code against a driver that runs each launch in the emulator (test_gpu.cc)."""
+
+from __future__ import annotations
+
+import collections
+import pathlib
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ..conftest import Finished, RunJob
+
+STEPS, PAUSE = "60", "120"
+SHORT = {"STITCHFLEET_PAIRS": "2", "STITCHFLEET_BLOCK_STEPS": "4", "STITCHFLEET_BASELINE_STEPS": "4"}
+"""The phases in as few steps as an emulated launch wants."""
+
+
+def calls_of_driver(folder: pathlib.Path) -> collections.Counter[str]:
+    log = folder / "driver.log"
+    return collections.Counter(log.read_text().split() if log.exists() else ())
+
+
+def same(job: Finished, plain: Finished) -> None:
+    assert job.code == 0, job.err
+    np.testing.assert_allclose(job.result["losses"], plain.result["losses"], rtol=1e-4)
+    np.testing.assert_allclose(job.result["checksum"], plain.result["checksum"], rtol=1e-3, atol=1e-3)
+
+
+def executables(job: Finished) -> list[dict[str, Any]]:
+    return [one for cluster in job.summary["clusters"] for one in cluster["executables"]]
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd", "many"])
+def test_a_job_on_a_gpu_is_stitched(
+    run_job: RunJob, run_plain: RunJob, gpu: dict[str, str], tmp_path: pathlib.Path, optimizer: str
+) -> None:
+    plain = run_plain("gpu_train.py", STEPS, "0", optimizer, environment=gpu)
+    assert plain.code == 0, plain.err
+    assert "GPU" in plain.result["device"]
+    job = run_job("gpu_train.py", STEPS, PAUSE, optimizer, environment={**gpu, **SHORT})
+    same(job, plain)
+    assert job.summary["programs"][0]["phase"] == "stitched", job.err
+    calls, counted = calls_of_driver(tmp_path), job.summary["calls"]
+    launches = sum(count for call, count in calls.items() if call.startswith("launch:stitch_"))
+    comparisons = calls["launch:stitch_largest"] + calls["launch:stitch_compare"]
+    assert counted["stitched"] > 50
+    assert launches - comparisons == counted["stitched"] + counted["verify"]
+    # A stitched call neither waits for the device nor copies; a verifying one waits before, between and after both ways. What is read
+    # beyond the comparisons' results are tensors of one that failed by rounding alone, for the oracle.
+    for_the_oracle = calls["cuMemcpyDtoHAsync_v2"] - comparisons
+    assert 0 <= for_the_oracle < 40
+    assert calls["cuStreamSynchronize"] == 3 * counted["verify"] + comparisons + for_the_oracle
+    # But for the table of addresses, which a kernel of 400 tensors and more takes, where they are others than at the last call.
+    assert calls["cuMemcpyHtoDAsync_v2"] <= (launches if optimizer == "many" else 0)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "cuModuleLoadData 1 200",
+        "cuLaunchKernel 1 701",
+        "cuLaunchKernel 60 719",
+        "cuLaunchCooperativeKernel 1 720",
+        "cuMemcpyDtoHAsync_v2 1 1",
+        "cuStreamSynchronize 5 719",
+    ],
+)
+def test_a_driver_that_refuses_costs_the_stitching_alone(
+    run_job: RunJob, run_plain: RunJob, gpu: dict[str, str], fault: str
+) -> None:
+    plain = run_plain("gpu_train.py", STEPS, "0", "sgd", environment=gpu)
+    job = run_job("gpu_train.py", STEPS, PAUSE, "sgd", environment={**gpu, **SHORT, "TEST_GPU_FAIL": fault})
+    same(job, plain)
+    assert "CUDA_ERROR" in job.err
+
+
+def test_a_kernel_that_goes_wrong_is_found_on_the_device(
+    run_job: RunJob, run_plain: RunJob, gpu: dict[str, str], tmp_path: pathlib.Path
+) -> None:
+    plain = run_plain("gpu_train.py", STEPS, "0", "sgd", environment=gpu)
+    job = run_job(
+        "gpu_train.py",
+        STEPS,
+        PAUSE,
+        "sgd",
+        environment={**gpu, **SHORT, "TEST_GPU_BREAK": "0"},
+        with_cache=tmp_path / "c",
+    )
+    assert job.code == 0, job.err
+    assert job.result["losses"][:3] == plain.result["losses"][:3]
+    assert "reverted" in job.err
+
+
+def test_without_a_driver_a_job_runs_plain(run_job: RunJob, run_plain: RunJob, gpu: dict[str, str]) -> None:
+    plain = run_plain("gpu_train.py", STEPS, "0", "sgd", environment=gpu)
+    job = run_job("gpu_train.py", STEPS, PAUSE, "sgd", environment={**gpu, "STITCHFLEET_CUDA_DRIVER": "/nowhere.so"})
+    same(job, plain)
+    assert job.summary["programs"][0]["phase"] == "plain"
