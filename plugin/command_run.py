@@ -13,10 +13,14 @@ import subprocess
 import sys
 import tempfile
 import uuid
+from collections.abc import Iterator
 from typing import Any
+
+from stitchfleet.compiler import nvrtc
 
 from .client import clean_environment
 from .containment import say
+from .gpus import find_gpus
 from .native_library import NativeBuildError, build_library, compiler_command, find_tensorflow, library_path
 from .settings import PREFIX, Settings, read_settings, writable_folder
 from .summary import print_summary
@@ -217,4 +221,25 @@ class DoctorCommand:
                 f"in the way   {foreign[0]} registers a graph optimizer of its own: TensorFlow takes only one for a device"
             )
             good = False
+        print("\n".join(_gpu_lines(settings.cuda_driver)))
         return 0 if good else 1
+
+
+def _gpu_lines(driver: pathlib.Path | None) -> Iterator[str]:
+    """What a job on a GPU needs beyond. A machine without one lacks nothing."""
+    try:
+        gpus = find_gpus(driver)
+    except OSError as error:
+        yield f"GPU          none ({error})"
+        return
+    for number, gpu in enumerate(gpus):
+        major, minor = gpu.capability
+        known = nvrtc.is_installed() and major * 10 + minor in nvrtc.architectures()
+        without = "" if known else f"; no kernels: {_why_no_kernels(major, minor)}"
+        yield f"GPU {number:<8} {gpu.name}, {gpu.multiprocessors} multiprocessors of compute capability {major}.{minor}{without}"
+
+
+def _why_no_kernels(major: int, minor: int) -> str:
+    if not nvrtc.is_installed():
+        return "NVRTC is not installed (pip install 'stitchfleet[cuda]')"
+    return f"NVRTC {nvrtc.version()} does not compile for sm_{major}{minor}"

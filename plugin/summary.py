@@ -160,6 +160,7 @@ def cluster_facts(job: Job) -> Iterable[dict[str, Any]]:
                     "state": State.NAMES[seen.state] if seen and executable.state != "failed" else executable.state,
                     "inputs": [described["shape"] for described in executable.inputs],
                     "kernel": executable.metadata.get("symbol"),
+                    "architecture": (executable.metadata.get("launch") or {}).get("arch", "cpu"),
                     "library": str(executable.library) if executable.library else None,
                     "hlo": executable.hlo or None,
                     "failure": executable.failure,

@@ -5,6 +5,7 @@
 //               processor that follows a pointer of the device's dies at once
 //   operators   TensorFlow's own for the processor, run with that memory open
 //   kernels     cuModuleLoadData gives the image to $TEST_GPU_BUILDER, which makes an emulated library of the source it was built from
+//   devices     one, or with TEST_GPU_COUNT=2 a second one of another kind, as different as a slice of another GPU would be
 //   faults      TEST_GPU_FAIL="cuLaunchKernel 3 700" lets the third and all later calls of a function fail with a code
 //
 // What the emulator finds wrong is printed, and fails the launch. TEST_GPU_LOG names a file that gets a line for each call.
@@ -74,6 +75,14 @@ struct Window {
   ~Window() { Memory::Get().Close(); }
 };
 
+// The device whose operator this thread runs: TensorFlow's GPU device makes its context current in the same way.
+thread_local int current_device = 0;
+
+int DeviceCount() {
+  const char* count = std::getenv("TEST_GPU_COUNT");
+  return count == nullptr ? 1 : atoi(count);
+}
+
 // ---- the device ------------------------------------------------------------------------------------------------------------------
 
 class WholeMemory : public tsl::SubAllocator {
@@ -121,8 +130,8 @@ class Context : public DeviceContext {
 
 class TestGpu : public tensorflow::LocalDevice {
  public:
-  TestGpu(const tensorflow::SessionOptions& options, const tensorflow::DeviceAttributes& attributes)
-      : LocalDevice(options, attributes), context_(new Context) {
+  TestGpu(const tensorflow::SessionOptions& options, const tensorflow::DeviceAttributes& attributes, int number)
+      : LocalDevice(options, attributes), number_(number), context_(new Context) {
     info_.default_context = context_;
     set_tensorflow_accelerator_device_info(&info_);
   }
@@ -150,8 +159,13 @@ class TestGpu : public tensorflow::LocalDevice {
     return absl::OkStatus();
   }
   absl::Status Sync() override { return absl::OkStatus(); }
+  void Compute(OpKernel* kernel, OpKernelContext* ctx) override {
+    current_device = number_;
+    kernel->Compute(ctx);
+  }
 
  private:
+  const int number_;
   Context* context_;
   tensorflow::DeviceBase::AcceleratorDeviceInfo info_;
 };
@@ -159,13 +173,16 @@ class TestGpu : public tensorflow::LocalDevice {
 class TestGpuFactory : public tensorflow::DeviceFactory {
  public:
   absl::Status ListPhysicalDevices(std::vector<std::string>* devices) override {
-    devices->push_back("/physical_device:GPU:0");
+    for (int i = 0; i < DeviceCount(); ++i) devices->push_back("/physical_device:GPU:" + std::to_string(i));
     return absl::OkStatus();
   }
   absl::Status CreateDevices(const tensorflow::SessionOptions& options, const std::string& prefix,
                              std::vector<std::unique_ptr<Device>>* devices) override {
-    devices->push_back(std::make_unique<TestGpu>(
-        options, Device::BuildDeviceAttributes(prefix + "/device:GPU:0", "GPU", tensorflow::Bytes(kMemory), {}, "a GPU of the tests")));
+    for (int i = 0; i < DeviceCount(); ++i) {
+      const std::string name = prefix + "/device:GPU:" + std::to_string(i);
+      const auto attributes = Device::BuildDeviceAttributes(name, "GPU", tensorflow::Bytes(kMemory), {}, "a GPU of the tests");
+      devices->push_back(std::make_unique<TestGpu>(options, attributes, i));
+    }
     return absl::OkStatus();
   }
 };
@@ -283,6 +300,7 @@ struct EmulatedLaunch {
 
 struct Module {
   void* library;
+  int device;
 };
 struct Function {
   Module* module;
@@ -306,6 +324,7 @@ size_t ImageBytes(const char* image) {
 
 // resident: blocks that are live at a time; 0: all.
 int Run(const Function& function, unsigned grid, unsigned block, unsigned shared, void** parameters, unsigned resident) {
+  if (function.module->device != current_device) return 201;  // CUDA_ERROR_INVALID_CONTEXT
   Log("launch:" + function.name);
   static std::mutex mutex;  // launches of one emulated library must not overlap
   std::lock_guard<std::mutex> lock(mutex);
@@ -330,22 +349,39 @@ int Run(const Function& function, unsigned grid, unsigned block, unsigned shared
 
 extern "C" {
 
+int cuInit(unsigned) { return Fault("cuInit"); }
+
+int cuDeviceGetCount(int* count) {
+  *count = DeviceCount();
+  return 0;
+}
+
+int cuDeviceGet(int* device, int number) {
+  *device = number;
+  return 0;
+}
+
 int cuCtxGetCurrent(void** context) {
-  *context = reinterpret_cast<void*>(1);
+  *context = reinterpret_cast<void*>(static_cast<intptr_t>(current_device + 1));
   return 0;
 }
 
 int cuCtxGetDevice(int* device) {
-  *device = 0;
+  *device = current_device;
   return 0;
 }
 
-int cuDeviceGetName(char* name, int length, int) {
-  snprintf(name, length, "Test GPU");
+int cuDeviceGetName(char* name, int length, int device) {
+  snprintf(name, length, "Test GPU %d", device);
   return 0;
 }
 
-int cuDeviceGetAttribute(int* value, int attribute, int) {
+int cuDeviceGetAttribute(int* value, int attribute, int device) {
+  static const std::map<int, int> of_second = {{16, 3}, {75, 8}};  // multiprocessors, capability
+  if (device == 1 && of_second.count(attribute) != 0) {
+    *value = of_second.at(attribute);
+    return 0;
+  }
   static const std::map<int, int> values = {{8, 49152}, {16, 2}, {36, 877000}, {37, 4096}, {38, 6 << 20}, {39, 2048}, {75, 7}, {76, 0},
                                             {81, 98304}, {82, 65536}, {95, 1}, {106, 32}};
   const auto found = values.find(attribute);
@@ -373,7 +409,7 @@ int cuModuleLoadData(void** module, const void* image) {
   unlink(file);
   void* loaded = library.empty() ? nullptr : dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (loaded == nullptr) return 200;  // CUDA_ERROR_INVALID_IMAGE
-  *module = new Module{loaded};
+  *module = new Module{loaded, current_device};
   return 0;
 }
 
@@ -445,7 +481,7 @@ int cuStreamSynchronize(void*) { return Fault("cuStreamSynchronize"); }
 
 int cuGetErrorName(int status, const char** name) {
   static const std::map<int, const char*> names = {{1, "CUDA_ERROR_INVALID_VALUE"},   {2, "CUDA_ERROR_OUT_OF_MEMORY"},
-                                                   {200, "CUDA_ERROR_INVALID_IMAGE"}, {500, "CUDA_ERROR_NOT_FOUND"},
+                                                   {200, "CUDA_ERROR_INVALID_IMAGE"}, {201, "CUDA_ERROR_INVALID_CONTEXT"}, {500, "CUDA_ERROR_NOT_FOUND"},
                                                    {701, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"},
                                                    {719, "CUDA_ERROR_LAUNCH_FAILED"}, {720, "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE"}};
   const auto found = names.find(status);

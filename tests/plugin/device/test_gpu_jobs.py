@@ -40,11 +40,11 @@ def test_a_job_on_a_gpu_is_stitched(
     assert "GPU" in plain.result["device"]
     job = run_job("gpu_train.py", STEPS, PAUSE, optimizer, environment={**gpu, **SHORT})
     same(job, plain)
-    assert job.summary["programs"][0]["phase"] == "stitched", job.err
+    assert "stitched from step" in job.err  # and later back to plain, if the emulator proves slow enough
     calls, counted = calls_of_driver(tmp_path), job.summary["calls"]
     launches = sum(count for call, count in calls.items() if call.startswith("launch:stitch_"))
     comparisons = calls["launch:stitch_largest"] + calls["launch:stitch_compare"]
-    assert counted["stitched"] > 50
+    assert counted["stitched"] > 20
     assert launches - comparisons == counted["stitched"] + counted["verify"]
     # A stitched call neither waits for the device nor copies; a verifying one waits before, between and after both ways. What is read
     # beyond the comparisons' results are tensors of one that failed by rounding alone, for the oracle.
@@ -53,6 +53,16 @@ def test_a_job_on_a_gpu_is_stitched(
     assert calls["cuStreamSynchronize"] == 3 * counted["verify"] + comparisons + for_the_oracle
     # But for the table of addresses, which a kernel of 400 tensors and more takes, where they are others than at the last call.
     assert calls["cuMemcpyHtoDAsync_v2"] <= (launches if optimizer == "many" else 0)
+
+
+def test_two_gpus_have_kernels_of_their_own(run_job: RunJob, run_plain: RunJob, gpu: dict[str, str]) -> None:
+    two = {**gpu, "TEST_GPU_COUNT": "2"}
+    plain = run_plain("gpu_two.py", STEPS, "0", environment=two)
+    job = run_job("gpu_two.py", STEPS, PAUSE, environment={**two, **SHORT})
+    same(job, plain)
+    assert job.err.count("stitched from step") == 2, job.err
+    architectures = {one["architecture"] for one in executables(job) if one["calls"]["stitched"]}
+    assert architectures == {"sm_70", "sm_80"}
 
 
 @pytest.mark.parametrize(
