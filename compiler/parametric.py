@@ -50,7 +50,7 @@ MAX_SEEN: Final = 16
 
 _NUMBER: Final = re.compile(
     r"(?<![\w.])(?:"
-    r"(?P<bits>0x[0-9a-f]+(?:u?l*)(?![\w.]))"  # constants and their like: never a parameter
+    r"(?P<fixed>0x[0-9a-f]+(?:u?l*)(?![\w.])|(?<=<)\d+(?=>))"  # constants and arguments of C++ templates: never a parameter
     r"|(?P<float>0x[0-9a-f]+(?:\.[0-9a-f]*)?p[+-]?\d+f?)"
     r"|(?P<decimal>\d+\.\d*(?:e[+-]?\d+)?f?|\d+e[+-]?\d+f?)"
     r"|(?P<integer>\d+(?:ull|ll)?)"
@@ -82,7 +82,7 @@ class ShapedText:
 
         def place(match: re.Match[str]) -> str:
             found = match.group()
-            if match.group("bits"):
+            if match.group("fixed"):
                 return found
             numbers.append(found)
             before = match.string[max(0, match.start() - len(CAPACITY) - 1) : match.start()]

@@ -236,6 +236,16 @@ def test_a_text_that_does_not_compile_for_many_shapes_costs_only_that(
     assert "no, thank you" in json.loads(family.read_text())["refused"]
 
 
+@pytest.mark.parametrize("name", ["softmax as long as n", "mean and centre"])
+def test_rows_of_all_widths_share_binaries_that_compile(name: str, cache: KernelCache) -> None:
+    """As many lanes are folded as a row is long enough for: 4, 8, 16 and 32 of them here."""
+    for length in (5, 6, 7, 9, 10, 11, 13, 18, 20, 21, 22, 23, 37, 38, 39, 41, 70, 71, 73, 74, 141, 142, 143, 145):
+        assert compiled(FAMILIES[name](length), cache).entry is not None
+    families = [json.loads(family.read_text()) for family in (cache.directory / "families").glob("??/*")]
+    assert [family["refused"] for family in families] == [""] * len(families)
+    assert sum(bool(family["entry"]) for family in families) >= 3
+
+
 def test_a_binary_that_is_wrong_at_a_shape_is_not_used_for_many(
     cache: KernelCache, builds: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
