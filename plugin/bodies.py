@@ -24,6 +24,8 @@ FUNCTION = "stitchfleet_body"
 DT_RESOURCE = 20
 """TensorFlow's DataType number of a variable's handle."""
 DT_FLOAT, DT_UINT32 = 1, 22
+INTEGERS_ON_DEVICE = "experimental_ints_on_device"
+"""A function's attribute (TensorFlow's function.h): its int32 arguments and results are where all others are, not on the host."""
 
 
 class BodyBuilder:
@@ -47,6 +49,8 @@ class BodyBuilder:
         """The members as they are. handles: positions of the arguments that are variables' handles."""
         types = [DT_RESOURCE if k in handles else dtype for k, dtype in enumerate(self.argument_types)]
         library, function = self._begin(types, result_types)
+        if self.graph.nodes[self.order[0]].device_type == "GPU":
+            function.attr[INTEGERS_ON_DEVICE].b = True
         for i in self.order:
             node = function.node_def.add()
             _copy_node(node, self.graph.nodes[i].proto, self.names[i])

@@ -2,7 +2,7 @@
 //
 // A stitched call is one launch and nothing else: no copy, and no wait for the device. Values that kernels are made for and variables'
 // handles are in the processor's memory (`host_args`), all other arguments on the device; int32 too, which TensorFlow keeps on the
-// processor at a function's border, so that the fallback is instantiated with its integers on the device.
+// processor at a function's border unless the function says otherwise: the fallback's does (INTEGERS_ON_DEVICE in plugin/bodies.py).
 //
 // A verifying call waits for the device: the fallback's results and the kernel's are compared there (compiler/cuda_compare.h), and 300
 // KiB come back. Where the driver refuses a kernel, the signature is REVERTED and the fallback runs in the same call.
@@ -115,8 +115,6 @@ class DeviceStitchOp : public StitchOp {
     }
     return absl::OkStatus();
   }
-
-  bool HasIntegersOnDevice() const override { return true; }
 
   absl::Status Finish(OpKernelContext* ctx) override {
     const CudaDriver* driver = CudaDriver::Get(nullptr);

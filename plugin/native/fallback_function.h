@@ -46,11 +46,10 @@ class FallbackFunction {
 
   // The instance in a runtime, on one of its devices: made by the first call, found by later ones. Asked for at each run, since a
   // runtime may be gone, and another one in its place, while an op lives on.
-  absl::Status Instantiate(Runtime* runtime, const std::string& device, bool integers_on_device, Runtime::Handle* handle) const {
+  absl::Status Instantiate(Runtime* runtime, const std::string& device, Runtime::Handle* handle) const {
     Runtime::InstantiateOptions options;
     options.lib_def = &library_;  // self-contained: a plugin optimizer cannot add functions to the graph's own library
     options.target = device;
-    options.int_args_and_retvals_on_device = integers_on_device;
     return runtime->Instantiate(name_, tensorflow::AttrSlice(), options, handle);
   }
 

@@ -292,7 +292,7 @@ void StitchOp::RunFallback(OpKernelContext* ctx, Signature* verify, Variables& v
   FunctionLibraryRuntime* runtime = ctx->function_library();
   OP_REQUIRES(ctx, runtime != nullptr, tensorflow::errors::FailedPrecondition("stitchfleet: no function runtime here"));
   FunctionLibraryRuntime::Handle handle;
-  OP_REQUIRES_OK(ctx, fallback_->Instantiate(runtime, ctx->device()->name(), HasIntegersOnDevice(), &handle));
+  OP_REQUIRES_OK(ctx, fallback_->Instantiate(runtime, ctx->device()->name(), &handle));
   // All of it on this thread, which a pool of busy threads could not hold up: were the operators given to the pool while this
   // thread waits, as many stitch ops as the pool has threads would wait for each other.
   std::function<void(std::function<void()>)> on_this_thread = [](const std::function<void()>& work) { work(); };

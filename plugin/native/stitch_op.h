@@ -38,9 +38,6 @@ class StitchOp : public tensorflow::OpKernel {
   // The op's inputs as the fallback's function takes them.
   virtual absl::Status FallbackArguments(tensorflow::OpKernelContext* ctx, std::vector<tensorflow::Tensor>* arguments);
 
-  // Whether the fallback's function has its integers on the device too.
-  virtual bool HasIntegersOnDevice() const { return false; }
-
   // Waits until the device has done what it was given so far.
   virtual absl::Status Finish(tensorflow::OpKernelContext* ctx) { return absl::OkStatus(); }
 

@@ -2,7 +2,7 @@
 // use (STITCHFLEET_CUDA_DRIVER names this library). Launches run in the emulator of tests/compiler.
 //
 //   memory      one region, which nothing but what the GPU runs may touch: elsewhere it is not even readable, so that code of the
-//               processor that follows a pointer of the device's dies at once
+//               processor that follows a pointer of the device's dies at once; and nothing but it is taken for the device's
 //   operators   TensorFlow's own for the processor, run with that memory open
 //   kernels     cuModuleLoadData gives the image to $TEST_GPU_BUILDER, which makes an emulated library of the source it was built from
 //   devices     one, or with TEST_GPU_COUNT=2 a second one of another kind, as different as a slice of another GPU would be
@@ -54,6 +54,7 @@ class Memory {
     return *memory;
   }
   void* base() const { return base_; }
+  bool Has(const void* pointer) const { return pointer >= base_ && pointer < static_cast<char*>(base_) + kMemory; }
   void Open() {
     std::lock_guard<std::mutex> lock(mutex_);
     if (open_++ == 0) mprotect(base_, kMemory, PROT_READ | PROT_WRITE);
@@ -69,6 +70,9 @@ class Memory {
   void* base_;
   int open_ = 0;
 };
+
+// An empty tensor may be anywhere.
+bool IsOfDevice(const Tensor& tensor) { return tensor.TotalBytes() == 0 || Memory::Get().Has(tensor.tensor_data().data()); }
 
 struct Window {
   Window() { Memory::Get().Open(); }
@@ -109,17 +113,21 @@ tensorflow::Allocator* DeviceAllocator() {
 class Context : public DeviceContext {
  public:
   void CopyCPUTensorToDevice(const Tensor* from, Device*, Tensor* to, tensorflow::StatusCallback done, bool) const override {
-    Move(*from, to, std::move(done));
+    Move(*from, false, to, true, std::move(done));
   }
   void CopyDeviceTensorToCPU(const Tensor* from, absl::string_view, Device*, Tensor* to, tensorflow::StatusCallback done) override {
-    Move(*from, to, std::move(done));
+    Move(*from, true, to, false, std::move(done));
   }
   void CopyTensorInSameDevice(const Tensor* from, Device*, Tensor* to, tensorflow::StatusCallback done) const override {
-    Move(*from, to, std::move(done));
+    Move(*from, true, to, true, std::move(done));
   }
 
  private:
-  static void Move(const Tensor& from, Tensor* to, tensorflow::StatusCallback done) {
+  static void Move(const Tensor& from, bool from_device, Tensor* to, bool to_device, tensorflow::StatusCallback done) {
+    if (IsOfDevice(from) != (from_device || from.TotalBytes() == 0) || IsOfDevice(*to) != (to_device || to->TotalBytes() == 0)) {
+      done(tensorflow::errors::Internal("a copy ", from_device ? "from" : "to", " the device takes one memory for the other: ", from.DebugString(0), " ", IsOfDevice(from), IsOfDevice(*to)));
+      return;
+    }
     {
       Window window;
       memcpy(const_cast<char*>(to->tensor_data().data()), from.tensor_data().data(), from.TotalBytes());
@@ -202,6 +210,11 @@ class OnProcessor : public OpKernel {
     kernel_.reset(kernel);
   }
   void Compute(OpKernelContext* ctx) override {
+    for (int i = 0; i < ctx->num_inputs(); ++i) {
+      const bool is_of_device = ctx->input_memory_type(i) == tensorflow::DEVICE_MEMORY;
+      OP_REQUIRES(ctx, IsOfDevice(ctx->input(i)) == (is_of_device || ctx->input(i).TotalBytes() == 0),
+                  tensorflow::errors::Internal(name(), ": input ", i, " is in the wrong memory"));
+    }
     Window window;
     kernel_->Compute(ctx);
   }
@@ -312,6 +325,11 @@ struct Function {
   const int* initialised = nullptr;
 };
 
+// As the driver refuses it.
+int FaultOfAddress(unsigned long long address) {
+  return Memory::Get().Has(reinterpret_cast<const void*>(address)) ? 0 : 1;  // CUDA_ERROR_INVALID_VALUE
+}
+
 // The bytes of an image, an ELF file: up to the end of its section headers, behind which may be a few more.
 size_t ImageBytes(const char* image) {
   uint64_t sections;
@@ -335,6 +353,7 @@ int Run(const Function& function, unsigned grid, unsigned block, unsigned shared
                    : function.by_table ? *static_cast<void***>(parameters[0])
                                        : static_cast<void**>(parameters[0]);
   for (int i = 0; i < function.tensors; ++i) {
+    if (function.bytes[i] != 0 && !Memory::Get().Has(tensors[i])) return 700;  // CUDA_ERROR_ILLEGAL_ADDRESS
     allocations.push_back({tensors[i], function.bytes[i], function.initialised[i]});
   }
   std::vector<char> messages(16384, 0);
@@ -451,6 +470,7 @@ int cuLaunchCooperativeKernel(void* function, unsigned x, unsigned y, unsigned z
 
 int cuMemcpyHtoDAsync_v2(unsigned long long to, const void* from, size_t bytes, void*) {
   if (const int fault = Fault("cuMemcpyHtoDAsync_v2")) return fault;
+  if (const int fault = FaultOfAddress(to)) return fault;
   Window window;
   memcpy(reinterpret_cast<void*>(to), from, bytes);
   return 0;
@@ -458,6 +478,7 @@ int cuMemcpyHtoDAsync_v2(unsigned long long to, const void* from, size_t bytes, 
 
 int cuMemcpyDtoHAsync_v2(void* to, unsigned long long from, size_t bytes, void*) {
   if (const int fault = Fault("cuMemcpyDtoHAsync_v2")) return fault;
+  if (const int fault = FaultOfAddress(from)) return fault;
   Window window;
   memcpy(to, reinterpret_cast<const void*>(from), bytes);
   return 0;
@@ -465,6 +486,8 @@ int cuMemcpyDtoHAsync_v2(void* to, unsigned long long from, size_t bytes, void*)
 
 int cuMemcpyDtoDAsync_v2(unsigned long long to, unsigned long long from, size_t bytes, void*) {
   if (const int fault = Fault("cuMemcpyDtoDAsync_v2")) return fault;
+  if (const int fault = FaultOfAddress(to)) return fault;
+  if (const int fault = FaultOfAddress(from)) return fault;
   Window window;
   memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
   return 0;
@@ -472,6 +495,7 @@ int cuMemcpyDtoDAsync_v2(unsigned long long to, unsigned long long from, size_t 
 
 int cuMemsetD32Async(unsigned long long to, unsigned value, size_t count, void*) {
   if (const int fault = Fault("cuMemsetD32Async")) return fault;
+  if (const int fault = FaultOfAddress(to)) return fault;
   Window window;
   for (size_t i = 0; i < count; ++i) reinterpret_cast<unsigned*>(to)[i] = value;
   return 0;
@@ -482,6 +506,7 @@ int cuStreamSynchronize(void*) { return Fault("cuStreamSynchronize"); }
 int cuGetErrorName(int status, const char** name) {
   static const std::map<int, const char*> names = {{1, "CUDA_ERROR_INVALID_VALUE"},   {2, "CUDA_ERROR_OUT_OF_MEMORY"},
                                                    {200, "CUDA_ERROR_INVALID_IMAGE"}, {201, "CUDA_ERROR_INVALID_CONTEXT"}, {500, "CUDA_ERROR_NOT_FOUND"},
+                                                   {700, "CUDA_ERROR_ILLEGAL_ADDRESS"},
                                                    {701, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"},
                                                    {719, "CUDA_ERROR_LAUNCH_FAILED"}, {720, "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE"}};
   const auto found = names.find(status);

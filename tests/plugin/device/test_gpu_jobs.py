@@ -31,7 +31,7 @@ def executables(job: Finished) -> list[dict[str, Any]]:
     return [one for cluster in job.summary["clusters"] for one in cluster["executables"]]
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "sgd", "many"])
+@pytest.mark.parametrize("optimizer", ["adam", "sgd", "many", "shaped"])
 def test_a_job_on_a_gpu_is_stitched(
     run_job: RunJob, run_plain: RunJob, gpu: dict[str, str], tmp_path: pathlib.Path, optimizer: str
 ) -> None:
@@ -51,8 +51,13 @@ def test_a_job_on_a_gpu_is_stitched(
     for_the_oracle = calls["cuMemcpyDtoHAsync_v2"] - comparisons
     assert 0 <= for_the_oracle < 40
     assert calls["cuStreamSynchronize"] == 3 * counted["verify"] + comparisons + for_the_oracle
-    # But for the table of addresses, which a kernel of 400 tensors and more takes, where they are others than at the last call.
-    assert calls["cuMemcpyHtoDAsync_v2"] <= (launches if optimizer == "many" else 0)
+    # But for the table of addresses, which a kernel of 400 tensors and more takes, where they are others than at the last call. What
+    # the processor has of a cluster's arguments goes to the device for TensorFlow's operators alone.
+    to_device = calls["cuMemcpyHtoDAsync_v2"]
+    if optimizer == "shaped":
+        assert 0 < to_device <= counted["fallback"] + counted["verify"]
+    else:
+        assert to_device <= (launches if optimizer == "many" else 0)
 
 
 def test_two_gpus_have_kernels_of_their_own(run_job: RunJob, run_plain: RunJob, gpu: dict[str, str]) -> None:

@@ -1,6 +1,7 @@
 """A training job on the tests' GPU: layer norm, GELU, softmax cross-entropy, Adam. Prints {"losses", "device", "checksum"}.
 
-gpu_train.py STEPS SECONDS adam|sgd|many: after some steps the loop pauses for up to so long. many: Adam, a hundred variables more.
+gpu_train.py STEPS SECONDS adam|sgd|many|shaped: after some steps the loop pauses for up to so long. many: Adam, a hundred variables
+more. shaped: gradient descent, and a tensor as wide as a number in the processor's memory says.
 Knows nothing of stitchfleet.
 """
 
@@ -31,13 +32,15 @@ with tf.device("/GPU:0"):
 
 
 @tf.function(autograph=False)
-def step(x, label, power):
+def step(x, label, power, shape):
     with tf.device("/GPU:0"):
         with tf.GradientTape() as tape:
             hidden = tf.matmul(x, weights[0])
             mean = tf.reduce_mean(hidden, -1, keepdims=True)
             variance = tf.reduce_mean(tf.math.squared_difference(hidden, mean), -1, keepdims=True)
             normal = (hidden - mean) * tf.math.rsqrt(variance + 1e-5) * scale + shift
+            if sys.argv[3] == "shaped":
+                normal += tf.broadcast_to(tf.tanh(shift), shape)
             active = 0.5 * normal * (1.0 + tf.math.erf(normal * 0.70710678))
             logits = tf.matmul(active, weights[1])
             chances = tf.nn.softmax(logits)
@@ -46,7 +49,7 @@ def step(x, label, power):
             for variable in more:
                 loss += 1e-4 * tf.reduce_sum(tf.math.squared_difference(variable, 0.5))
         for variable, (m, v), gradient in zip(variables, slots, tape.gradient(loss, variables), strict=True):
-            if sys.argv[3] == "sgd":
+            if sys.argv[3] in ("sgd", "shaped"):
                 tf.raw_ops.ResourceApplyGradientDescent(var=variable.handle, alpha=0.05, delta=gradient)
             else:
                 tf.raw_ops.ResourceApplyAdam(
@@ -67,7 +70,7 @@ def step(x, label, power):
 losses = []
 for number in range(STEPS):
     power = tf.constant([0.9 ** (number + 1), 0.999 ** (number + 1)])
-    losses.append(float(step(inputs[number % 4], labels[number % 4], power)))
+    losses.append(float(step(inputs[number % 4], labels[number % 4], power, tf.constant([BATCH, WIDTH]))))
     if number == 8:
         rest(PAUSE)
 print(
