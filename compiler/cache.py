@@ -111,18 +111,20 @@ class KernelCache:
             raise ValueError("its checksum differs")
         return CacheEntry(key, path / LIBRARY, KernelMetadata.from_json(json.dumps(described["metadata"])))
 
-    def put(self, key: str, library: Path, metadata: KernelMetadata, source: str = "") -> CacheEntry:
-        """Adds an entry; the library is linked or copied. If another process was faster, its entry is given. Raises
-        OSError only if not even the private folder can be written."""
+    def put(
+        self, key: str, library: Path, metadata: KernelMetadata, source: str = "", renew: bool = False
+    ) -> CacheEntry:
+        """Adds an entry; the library is linked or copied. If another process was faster, its entry is given; with `renew` it is
+        replaced. Raises OSError only if not even the private folder can be written."""
         try:
-            return self._put(key, library, metadata, source)
+            return self._put(key, library, metadata, source, renew)
         except (OSError, UntrustedEntryError) as error:
             if self._fallback is not None:
                 raise
             self._fall_back(error)
-            return self._put(key, library, metadata, source)
+            return self._put(key, library, metadata, source, renew)
 
-    def _put(self, key: str, library: Path, metadata: KernelMetadata, source: str) -> CacheEntry:
+    def _put(self, key: str, library: Path, metadata: KernelMetadata, source: str, renew: bool) -> CacheEntry:
         path = self._path(key)
         path.parent.mkdir(exist_ok=True, mode=0o700)
         fresh = Path(tempfile.mkdtemp(prefix=".new-", dir=self.directory))
@@ -140,7 +142,7 @@ class KernelCache:
             os.chmod(fresh / METADATA, 0o600)
             with self._lock():
                 existing = self.find(key)
-                if existing is not None:
+                if existing is not None and not renew:
                     return existing
                 if path.exists():
                     self._remove(path)

@@ -22,14 +22,12 @@ import numpy as np
 import numpy.typing as npt
 
 from .cache import CacheEntry, KernelCache
-from .command_cuda import compile_for_cuda
-from .command_io import MistakeError, emit, mistakes
+from .command_cuda import DEFAULT_ARCH, compile_for_cuda
+from .command_io import MistakeError, emit, mistakes, tell_run
 from .cuda import CudaError, plan_for_gpu
 from .graph import Graph
 from .hlo_import import read_hlo_file
-from .judge import judge_by
 from .kernel import LoadedKernel, aligned
-from .oracle import evaluate_with_bounds
 from .partition import Partition, stitch_ops_of
 from .pipeline import Request, compile_graphs, stages
 from .plan import plan_graph
@@ -66,7 +64,8 @@ class CompileCommand:
         "mapping), loops, source (C++), binary (built, not checked). Without, build the kernel and check it on random\n"
         "inputs against a float64 oracle; with --run, run and time it too.\n\n"
         "With --target cuda, make CUDA kernels of it instead, on any machine, with or without a GPU: --emit says what to\n"
-        "print or write: plan, source (CUDA C), ptx, cubin; without it the kernel's launch and registers are told."
+        "print or write: plan, source (CUDA C), ptx, cubin; without it the kernel's launch and registers are told. With --run it\n"
+        "is made for a GPU of this machine, run there, judged by the float64 oracle and timed beside a copy (needs pycuda)."
     )
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
@@ -78,17 +77,20 @@ class CompileCommand:
         parser.add_argument(
             "--arch",
             choices=sorted(GPUS),
-            default="sm_90",
             metavar="ARCH",
-            help=f"with --target cuda: {', '.join(sorted(GPUS))}",
+            help=f"with --target cuda: {', '.join(sorted(GPUS))} (default {DEFAULT_ARCH}; with --run the GPU's own)",
         )
         parser.add_argument("--emit", choices=EMITTED, metavar="WHAT", help=f"with --target cuda: {', '.join(EMITTED)}")
         parser.add_argument(
             "--launch",
-            choices=("search", "usual"),
+            choices=("search", "tune", "usual"),
             metavar="HOW",
             help="with --target cuda: search for the best block size and registers by the model, building a few (default for "
-            "one stitch op), or take the usual ones (default for a whole step)",
+            "one stitch op), tune (with --run: the best by the clock; with --cache, for jobs too), or take the usual ones "
+            "(default for a whole step)",
+        )
+        parser.add_argument(
+            "--device", type=int, default=0, metavar="N", help="with --target cuda --run: which GPU (default 0)"
         )
         parser.add_argument("--run", action="store_true", help="run the kernel on random inputs, judge and time it")
         parser.add_argument("--threads", type=int, default=2, metavar="N", help="threads for --run (default 2)")
@@ -106,6 +108,8 @@ class CompileCommand:
                 raise MistakeError("--emit is for --target cuda; --stop-after shows the stages of a CPU's kernel")
             if args.launch is not None:
                 raise MistakeError("--launch is for --target cuda; a CPU's kernel is not launched")
+            if args.device:
+                raise MistakeError("--device is for --target cuda --run")
             if args.run and args.stop_after not in (None, "binary"):
                 raise MistakeError(f"--run needs a binary, but --stop-after {args.stop_after} makes none")
             if args.threads < 1:
@@ -277,13 +281,9 @@ def _run(graph: Graph, entry: CacheEntry, threads: int, seed: int) -> int:
     inputs = random_inputs(graph, np.random.default_rng(seed), Regime.NORMAL)
     kernel = LoadedKernel(entry.library, entry.metadata)
     outputs = kernel.run(inputs, threads)
-    verdict = judge_by(graph, evaluate_with_bounds(graph, inputs), outputs)
-    print(f"run: {verdict} ({100 * verdict.decided:.0f}% of elements decided)")
-    for number, (node, value) in enumerate(zip((graph.nodes[i] for i in graph.outputs), outputs, strict=True)):
-        shown = ", ".join(f"{x:.6g}" for x in np.ravel(value).astype(np.float64)[:6])
-        print(f"  output {number} {node.type_text}: {shown}{', ...' if node.element_count > 6 else ''}")
+    is_right = tell_run(graph, inputs, outputs)
     print(f"  {_timing(kernel, entry, inputs, outputs, threads)}")
-    return 0 if verdict.ok else 1
+    return 0 if is_right else 1
 
 
 def _timing(

@@ -1,28 +1,45 @@
-"""`stitchfleet compile FILE --target cuda`: the CUDA kernels of a file of HLO, made on any machine."""
+"""`stitchfleet compile FILE --target cuda`: the CUDA kernels of a file of HLO, made on any machine; --run: run on this one's GPU."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import statistics
 import sys
+import tempfile
+from pathlib import Path
+from typing import Final
 
-from .command_io import MistakeError, emit
+import numpy as np
+
+from . import cuda_runtime
+from .cache import KernelCache
+from .command_io import MistakeError, emit, tell_run
 from .cuda import CudaKernel, plan_for_gpu
 from .graph import Graph
 from .hlo_import import read_hlo_file
 from .launch import Launch, choose_launch
 from .nvrtc import NvrtcError, build, is_installed
 from .partition import Partition, stitch_ops_of
+from .pipeline_cuda import build_for_gpu
 from .plan import Plan
+from .random_inputs import Regime, random_inputs
 from .targets import GPUS, GpuTarget
 from .whole_step import StepKernel, compile_for_gpu, translation_unit
 
+DEFAULT_ARCH: Final = "sm_90"
+
 
 def compile_for_cuda(args: argparse.Namespace) -> int:
-    if args.run or args.stop_after is not None:
-        raise MistakeError("--run and --stop-after are for --target cpu; --emit says what to make of a CUDA kernel")
+    if args.stop_after is not None:
+        raise MistakeError("--stop-after is for --target cpu; --emit says what to make of a CUDA kernel")
+    if args.run:
+        return _run_on_gpu(args)
+    if args.launch == "tune":
+        raise MistakeError("--launch tune times candidates on a GPU: it goes with --run")
     if args.emit == "cubin" and args.output is None:
         raise MistakeError("--emit cubin makes machine code: name a file for it with --output")
-    target = GPUS[args.arch]
+    target = GPUS[args.arch or DEFAULT_ARCH]
     step = stitch_ops_of(read_hlo_file(args.file))
     launches: dict[str, Launch] = {}
 
@@ -73,6 +90,43 @@ def compile_for_cuda(args: argparse.Namespace) -> int:
             f"{len(built.cubin)} bytes of machine code"
         )
     return 1 if failed else 0
+
+
+def _run_on_gpu(args: argparse.Namespace) -> int:
+    if args.emit is not None or args.output is not None:
+        raise MistakeError(
+            "--emit and --output make something on any machine; --run makes a kernel for this machine's GPU"
+        )
+    step = stitch_ops_of(read_hlo_file(args.file))
+    if not step.is_one_op:
+        raise MistakeError(f"--run takes one kernel; {args.file} is split into {len(step.stitch_ops)}")
+    graph = step.stitch_ops[0].graph
+    try:
+        with cuda_runtime.Gpu(args.device) as gpu, tempfile.TemporaryDirectory(prefix="stitchfleet-compile-") as folder:
+            if args.arch not in (None, gpu.target.arch):
+                raise MistakeError(f"--arch {args.arch}: {gpu.target.name} is {gpu.target.arch}")
+            cache = KernelCache(args.cache or Path(folder) / "cache")
+            if args.launch == "tune":
+                entry, launch = cuda_runtime.tune(graph, cache, gpu, args.seed, _progress)
+            else:
+                entry, launch = build_for_gpu(graph, cache, gpu.target, told=_progress)
+            _progress("")
+            print(_launch_text(launch.chosen.kernel, gpu.target))
+            print("\n".join(f"  {line}" for line in launch.explain().splitlines()))
+            inputs = random_inputs(graph, np.random.default_rng(args.seed), Regime.NORMAL)
+            with contextlib.closing(gpu.load(entry)) as kernel:
+                is_right = tell_run(graph, inputs, kernel.run(inputs))
+                times = sorted(kernel.durations_ns())
+                moved = entry.metadata.bytes_read + entry.metadata.bytes_written
+                floor = gpu.copy_ns(moved)
+            print(
+                f"  a launch takes {statistics.median(times) / 1e3:.2f} us ({times[0] / 1e3:.2f} to {times[-1] / 1e3:.2f}, "
+                f"{len(times)} batches, by events), a copy of as many bytes ({moved / 2**20:.1f} MiB) "
+                f"{floor / 1e3:.2f} us"
+            )
+    except (cuda_runtime.GpuError, NvrtcError) as error:
+        raise MistakeError(str(error).splitlines()[0]) from error
+    return 0 if is_right else 1
 
 
 def _progress(line: str) -> None:

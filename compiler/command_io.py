@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from .cuda import CudaError
+from .graph import Array, Graph
 from .hlo_module import HloImportError
+from .judge import judge
 from .ops import GraphError
 from .toolchain import ToolchainError
 
@@ -39,3 +43,13 @@ def emit(text: str, output: Path | None) -> None:
         print(text)
     else:
         output.write_text(text + "\n")
+
+
+def tell_run(graph: Graph, inputs: Sequence[Array], outputs: Sequence[Array]) -> bool:
+    """Prints the oracle's word on a kernel's outputs, and how they begin. Whether they are right."""
+    verdict = judge(graph, inputs, outputs)
+    print(f"run: {verdict} ({100 * verdict.decided:.0f}% of elements decided)")
+    for number, (node, value) in enumerate(zip((graph.nodes[i] for i in graph.outputs), outputs, strict=True)):
+        shown = ", ".join(f"{x:.6g}" for x in np.ravel(value).astype(np.float64)[:6])
+        print(f"  output {number} {node.type_text}: {shown}{', ...' if node.element_count > 6 else ''}")
+    return verdict.ok

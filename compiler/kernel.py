@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
 import os
 import tempfile
 import time
@@ -42,6 +43,10 @@ class TensorType:
     @property
     def numpy(self) -> np.dtype[np.generic]:
         return DType(self.dtype).numpy
+
+    @property
+    def size_bytes(self) -> int:
+        return math.prod(self.shape) * self.numpy.itemsize
 
 
 @dataclass(frozen=True)
@@ -160,6 +165,19 @@ def _addresses(inputs: Sequence[Array], parameters: npt.NDArray[np.int64]) -> ct
     return (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
 
 
+def check_inputs(metadata: KernelMetadata, inputs: Sequence[Array]) -> None:
+    """Raises KernelError for inputs that are not as many, or not of the types, that the kernel takes."""
+    types = metadata.inputs
+    if len(inputs) != len(types):
+        raise KernelError(f"{metadata.symbol}: given {len(inputs)} inputs, expected {len(types)}")
+    for number, (array, expected) in enumerate(zip(inputs, types, strict=True)):
+        if array.shape != expected.shape or array.dtype != expected.numpy:
+            raise KernelError(
+                f"{metadata.symbol}: input {number} given {array.dtype}{list(array.shape)}, "
+                f"expected {expected.dtype}{list(expected.shape)}"
+            )
+
+
 class LoadedKernel:
     """A kernel's function, loaded into this process. Wrong code can take the process with it: see `pipeline` for the
     self-check."""
@@ -186,19 +204,10 @@ class LoadedKernel:
         """Runs the kernel on copies of `inputs` (dense, of the metadata's types). `reversed_order`: one thread, every
         task on its own, last first. `in_place`: (output, input) pairs of the metadata's aliases to put into the same
         memory."""
-        types = self.metadata.inputs
-        if len(inputs) != len(types):
-            raise KernelError(f"{self.metadata.symbol}: given {len(inputs)} inputs, expected {len(types)}")
-        given: list[Array] = []
-        for number, (array, expected) in enumerate(zip(inputs, types, strict=True)):
-            if array.shape != expected.shape or array.dtype != expected.numpy:
-                raise KernelError(
-                    f"{self.metadata.symbol}: input {number} given {array.dtype}{list(array.shape)}, "
-                    f"expected {expected.dtype}{list(expected.shape)}"
-                )
-            copy = aligned(expected.shape, expected.numpy)
+        check_inputs(self.metadata, inputs)
+        given = [aligned(array.shape, array.dtype) for array in inputs]
+        for copy, array in zip(given, inputs, strict=True):
             copy[...] = array
-            given.append(copy)
         shared = dict(in_place)
         results = [
             given[shared[number]] if number in shared else aligned(out.shape, out.numpy, fill=0xA5)

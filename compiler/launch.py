@@ -3,7 +3,8 @@
 After AStitch (section 4.5: assume, relax, apply). A candidate assumes registers of a thread, which with its shared memory gives the
 blocks that are co-resident on a multiprocessor; `__launch_bounds__` then holds the compiler to as many registers as that allows, so
 a grid that a barrier needs co-resident is so whatever the source. The model (gpu_cost) ranks the candidates; the best is built; what
-it spilled is read back and charged; and so on until the best one is a built one.
+it spilled is read back and charged; and so on until the best one is a built one. Where a device is at hand, those that the model
+thinks nearly as good are built too and timed, and the fastest is taken.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ REGISTERS: Final = (32, 64, 128)
 """Of a thread: what leaves all of a multiprocessor's 2048 threads at work, half of them, a quarter."""
 LONG_TEXT: Final = 64_000
 """Characters of a kernel from which on it is built once, as the usual one: NVRTC takes 11 s for 200,000."""
+MEASURED: Final = 6
+"""Most candidates that are timed."""
 MARGIN: Final = 0.02
 """A candidate replaces the usual one only if it is better by this share: the model's differences below mean nothing."""
 
@@ -33,12 +36,13 @@ Build = Callable[[str, str], nvrtc.CudaBinary]
 
 @dataclass(frozen=True)
 class Candidate:
-    """A kernel for one block size and one cap of registers. binary: where it was built."""
+    """A kernel for one block size and one cap of registers. binary: where it was built; measured_ns: where it was timed."""
 
     target: GpuTarget
     plan: Plan
     kernel: CudaKernel
     binary: nvrtc.CudaBinary | None = None
+    measured_ns: float | None = None
 
     @property
     def cost(self) -> KernelCost:
@@ -68,9 +72,10 @@ class Launch:
             mark = "*" if one is self.chosen else " "
             built = one.binary
             used = "not built" if built is None else f"{built.registers}, {built.spill_bytes} bytes spilled"
+            timed = "" if one.measured_ns is None else f", {one.measured_ns / 1e3:.1f} us measured"
             yield (
                 f"  {mark} {one.kernel.block:>4} threads, {one.kernel.register_cap:>3} registers ({used}), "
-                f"{one.occupancy:>4.0%}, {one.cost.ns / 1e3:.1f} us"
+                f"{one.occupancy:>4.0%}, {one.cost.ns / 1e3:.1f} us{timed}"
             )
         yield str(self.chosen.cost)
 
@@ -82,9 +87,11 @@ def choose_launch(
     rules: Rules = ALL,
     build: Build = nvrtc.build,
     told: Callable[[str], None] = lambda line: None,
+    measured: Callable[[Candidate], float | None] | None = None,
 ) -> Launch:
-    """The best launch of `graph`'s kernel on `target`, whose own block and registers are the usual one. told: is given a line of
-    progress. Raises CudaError where no candidate can be one of CUDA, NvrtcError where the compiler refuses."""
+    """The best launch of `graph`'s kernel on `target`, whose own block and registers are the usual one: by the model, or by
+    `measured`, which runs a built candidate and returns its nanoseconds, None where it is out. told: is given a line of progress.
+    Raises CudaError where no candidate can be one of CUDA or all are out, NvrtcError where the compiler refuses."""
     found: list[Candidate] = []
     failure: CudaError | None = None
     for changed in _targets(target):
@@ -98,14 +105,28 @@ def choose_launch(
     if not found:
         assert failure is not None
         raise failure
+
+    def built(one: Candidate) -> Candidate:
+        told(f"{graph.name}: building {one.kernel.block} threads, {one.kernel.register_cap} registers")
+        binary = build(translation_unit(one.kernel), target.arch)
+        check_co_residency(one.kernel, binary)
+        found[found.index(one)] = replacement = replace(one, binary=binary)
+        return replacement
+
     while True:
         best = min(found, key=lambda one: one.cost.ns * (1.0 if one.target == target else 1 + MARGIN))
         if best.binary is not None:
-            return Launch(best, tuple(sorted(found, key=lambda one: one.cost.ns)))
-        told(f"{graph.name}: building {best.kernel.block} threads, {best.kernel.register_cap} registers")
-        binary = build(translation_unit(best.kernel), target.arch)
-        check_co_residency(best.kernel, binary)
-        found[found.index(best)] = replace(best, binary=binary)
+            break
+        built(best)
+    if measured is not None:
+        for one in sorted(found, key=lambda one: one.cost.ns)[:MEASURED]:
+            ready = one if one.binary is not None else built(one)
+            found[found.index(ready)] = replace(ready, measured_ns=measured(ready))
+        timed = [one for one in found if one.measured_ns is not None]
+        if not timed:
+            raise CudaError(f"{graph.name}: no candidate runs on {target.name}")
+        best = min(timed, key=lambda one: one.measured_ns or 0.0)
+    return Launch(best, tuple(sorted(found, key=lambda one: one.cost.ns)))
 
 
 def check_co_residency(kernel: CudaKernel, binary: nvrtc.CudaBinary) -> None:

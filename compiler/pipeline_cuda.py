@@ -21,8 +21,8 @@ from . import nvrtc
 from .cache import CacheEntry, KernelCache
 from .cuda import CudaError, CudaKernel, translation_unit
 from .graph import Graph
-from .kernel import GpuLaunch
-from .launch import choose_launch
+from .kernel import GpuLaunch, KernelMetadata
+from .launch import Candidate, Launch, choose_launch
 from .loops import BufferKind
 from .lowering import lower
 from .pipeline import CompileOutcome, Request, describe, generator_version
@@ -60,9 +60,8 @@ def _compile(
     request: Request, cache: KernelCache, target: GpuTarget, build: Build, told: Callable[[str], None]
 ) -> CompileOutcome:
     try:
-        key = entry_key(request.graph, target)
-        known = cache.find(key)
-        return CompileOutcome(request.name, known or _build(request.graph, key, cache, target, build, told))
+        known = cache.find(entry_key(request.graph, target))
+        return CompileOutcome(request.name, known or build_for_gpu(request.graph, cache, target, build, told)[0])
     except (CudaError, nvrtc.NvrtcError) as error:
         return CompileOutcome(request.name, failure=str(error).splitlines()[0])
     except Exception as error:  # a graph that the planner cannot handle must not cost the others
@@ -70,24 +69,50 @@ def _compile(
         return CompileOutcome(request.name, failure=line[:500])
 
 
-def _build(
-    graph: Graph, key: str, cache: KernelCache, target: GpuTarget, build: Build, told: Callable[[str], None]
-) -> CacheEntry:
+def build_for_gpu(
+    graph: Graph,
+    cache: KernelCache,
+    target: GpuTarget,
+    build: Build = nvrtc.build,
+    told: Callable[[str], None] = lambda line: None,
+    measured: Callable[[CacheEntry], float | None] | None = None,
+) -> tuple[CacheEntry, Launch]:
+    """Plans and builds `graph`'s kernel and puts it into the cache. measured: as choose_launch has it, on an entry of a cache that is
+    gone afterwards; the kernel then takes the place of one that was not measured. Raises CudaError and NvrtcError."""
+    key = entry_key(graph, target)
     symbol = f"stitch_{key[:20]}"
-    chosen = choose_launch(
-        graph, target, symbol, build=lambda text, arch: build(f"{text}\n{comparison()}", arch, COMPARISON), told=told
-    ).chosen
-    assert chosen.binary is not None
-    metadata = replace(
-        describe(graph, chosen.plan, lower(chosen.plan), symbol, f"NVRTC {nvrtc.version()}"),
-        scratch_bytes=chosen.kernel.scratch_bytes,
-        estimated_ns=chosen.cost.ns,
-        launch=launch_of(chosen.kernel),
-    )
     with tempfile.TemporaryDirectory(prefix="stitchfleet-cuda-") as folder:
         image = Path(folder) / "kernel.cubin"
-        image.write_bytes(chosen.binary.cubin)
-        return cache.put(key, image, metadata, f"{translation_unit(chosen.kernel)}\n{comparison()}")
+
+        def put(into: KernelCache, under: str, one: Candidate) -> CacheEntry:
+            assert one.binary is not None
+            image.write_bytes(one.binary.cubin)
+            source = f"{translation_unit(one.kernel)}\n{comparison()}"
+            return into.put(under, image, _metadata(graph, one, symbol), source, renew=measured is not None)
+
+        def timed(one: Candidate) -> float | None:
+            assert measured is not None
+            name = hashlib.sha256(f"{key}|{one.target!r}".encode()).hexdigest()
+            return measured(put(KernelCache(Path(folder) / "candidates"), name, one))
+
+        launch = choose_launch(
+            graph,
+            target,
+            symbol,
+            build=lambda text, arch: build(f"{text}\n{comparison()}", arch, COMPARISON),
+            told=told,
+            measured=None if measured is None else timed,
+        )
+        return put(cache, key, launch.chosen), launch
+
+
+def _metadata(graph: Graph, chosen: Candidate, symbol: str) -> KernelMetadata:
+    return replace(
+        describe(graph, chosen.plan, lower(chosen.plan), symbol, f"NVRTC {nvrtc.version()}"),
+        scratch_bytes=chosen.kernel.scratch_bytes,
+        estimated_ns=chosen.measured_ns or chosen.cost.ns,
+        launch=launch_of(chosen.kernel),
+    )
 
 
 def launch_of(kernel: CudaKernel) -> GpuLaunch:

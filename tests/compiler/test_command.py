@@ -235,7 +235,9 @@ def test_a_cuda_kernels_machine_code_goes_to_a_file(
     ("words", "line"),
     [
         (("--target", "cuda", "--emit", "cubin"), "--emit cubin makes machine code: name a file for it with --output"),
-        (("--target", "cuda", "--run"), "--run and --stop-after are for --target cpu"),
+        (("--target", "cuda", "--stop-after", "plan"), "--stop-after is for --target cpu"),
+        (("--target", "cuda", "--launch", "tune"), "--launch tune times candidates on a GPU: it goes with --run"),
+        (("--device", "1"), "--device is for --target cuda --run"),
         (("--emit", "ptx"), "--emit is for --target cuda"),
     ],
 )

@@ -16,12 +16,13 @@ from stitchfleet.plugin.native_library import compiler_command, find_tensorflow
 from ..conftest import RunJob
 
 SOURCE = pathlib.Path(__file__).with_name("test_gpu.cc")
+DRIVER = pathlib.Path(__file__).parents[2] / "compiler" / "emulated_driver.h"
 
 
 @pytest.fixture(scope="session")
 def gpu_library(cache: pathlib.Path) -> pathlib.Path:
     tensorflow = find_tensorflow()
-    digest = hashlib.sha256(SOURCE.read_bytes() + tensorflow.version.encode()).hexdigest()[:16]
+    digest = hashlib.sha256(SOURCE.read_bytes() + DRIVER.read_bytes() + tensorflow.version.encode()).hexdigest()[:16]
     library = cache / f"test-gpu-{digest}.so"
     compiler = compiler_command()
     assert compiler is not None
@@ -40,7 +41,7 @@ def gpu_library(cache: pathlib.Path) -> pathlib.Path:
 @pytest.fixture
 def gpu(cache: pathlib.Path, gpu_library: pathlib.Path, tmp_path: pathlib.Path) -> dict[str, str]:
     """The environment of a job that has it. Its calls of the driver are in tmp_path/driver.log."""
-    builder = [sys.executable, str(pathlib.Path(__file__).with_name("builder.py")), str(cache)]
+    builder = [sys.executable, str(DRIVER.with_name("emulated_driver_builder.py")), str(cache)]
     return {
         "TEST_GPU": str(gpu_library),
         "TEST_GPU_BUILDER": shlex.join(builder),

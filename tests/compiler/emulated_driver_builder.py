@@ -1,6 +1,6 @@
-"""The emulated library of a cubin that the compile service made: `builder.py CACHE IMAGE` prints its path.
+"""The emulated library of a cubin of a kernel cache's: `emulated_driver_builder.py FOLDER IMAGE` prints its path.
 
-The kernel cache has the source beside the image. Called by the tests' driver (test_gpu.cc) for each image that is loaded.
+A cache below the folder has the source beside the image. Called by the tests' driver (emulated_driver.h) for each image.
 TEST_GPU_BREAK=N: every kernel is right for its first N launches only; then the first element of its first output is off by one.
 """
 
@@ -11,9 +11,9 @@ import os
 import pathlib
 import sys
 
-import numpy as np
+from stitchfleet.compiler.kernel import KernelMetadata
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3]))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
 from tests.compiler.cuda_emulator import build
 
@@ -30,46 +30,30 @@ COMPARISON = {
 
 
 def main() -> None:
-    cache, image = map(pathlib.Path, sys.argv[1:])
-    entry = find_entry(cache, image.read_bytes())
-    metadata = json.loads((entry / "entry.json").read_text())["metadata"]
+    folder, image = map(pathlib.Path, sys.argv[1:])
+    entry = find_entry(folder, image.read_bytes())
+    metadata = KernelMetadata.from_json(json.dumps(json.loads((entry / "entry.json").read_text())["metadata"]))
     print(build((entry / "kernel.cc").read_text(), trampolines(metadata), entry).library._name)
 
 
-def find_entry(cache: pathlib.Path, image: bytes) -> pathlib.Path:
-    for path in (cache / "kernels").glob("??/*/kernel.so"):
+def find_entry(folder: pathlib.Path, image: bytes) -> pathlib.Path:
+    for path in folder.rglob("kernel.so"):
         if path.read_bytes().startswith(image):
             return path.parent
-    raise SystemExit(f"no kernel of {cache} has this image")
+    raise SystemExit(f"no kernel below {folder} has this image")
 
 
-def trampolines(metadata: dict[str, object]) -> str:
+def trampolines(metadata: KernelMetadata) -> str:
     """The functions by which the driver launches a kernel and the comparison behind it, and what it has to know of the tensors."""
-    launch, symbol = metadata["launch"], metadata["symbol"]
-    assert isinstance(launch, dict)
-    sizes = {("scratch", 0): int(str(metadata["scratch_bytes"]))}
-    for kind in ("input", "output"):
-        described = metadata[f"{kind}s"]
-        assert isinstance(described, list)
-        for number, tensor in enumerate(described):
-            item = {
-                "f16": 2,
-                "bf16": 2,
-                "f32": 4,
-                "f64": 8,
-                "pred": 1,
-                "s32": 4,
-                "u32": 4,
-                "s64": 8,
-                "u64": 8,
-                "s8": 1,
-                "u8": 1,
-            }
-            sizes[kind, number] = int(np.prod(tensor["shape"], dtype=np.int64)) * item[tensor["dtype"]]
-    tensors = [tuple(pair) for pair in launch["tensors"]]
-    held = "*(void***)p[0]" if launch["by_table"] else "(void**)p[0]"
+    launch, symbol = metadata.launch, metadata.symbol
+    assert launch is not None
+    sizes = {("scratch", 0): metadata.scratch_bytes}
+    sizes |= {("input", number): one.size_bytes for number, one in enumerate(metadata.inputs)}
+    sizes |= {("output", number): one.size_bytes for number, one in enumerate(metadata.outputs)}
+    tensors = launch.tensors
+    held = "*(void***)p[0]" if launch.by_table else "(void**)p[0]"
     fill = f"{symbol}_Tensors t; " + (
-        f"t.p = {held}; " if launch["by_table"] else f"for (int i = 0; i < {len(tensors)}; ++i) t.p[i] = ({held})[i]; "
+        f"t.p = {held}; " if launch.by_table else f"for (int i = 0; i < {len(tensors)}; ++i) t.p[i] = ({held})[i]; "
     )
     calls = {symbol: f"{fill}{symbol}(t, *(unsigned**)p[1])", **COMPARISON}
     broken = os.environ.get("TEST_GPU_BREAK")
@@ -83,7 +67,7 @@ def trampolines(metadata: dict[str, object]) -> str:
     many = max(1, len(tensors))
     numbers = ", ".join(str(sizes[one]) for one in tensors) or "0"
     initialised = ", ".join(str(int(kind == "input")) for kind, _ in tensors) or "0"
-    lines.append(f"{RUN}const int run_{symbol}_tensors[2] = {{{len(tensors)}, {int(launch['by_table'])}}};")
+    lines.append(f"{RUN}const int run_{symbol}_tensors[2] = {{{len(tensors)}, {int(launch.by_table)}}};")
     lines.append(f"{RUN}const long long run_{symbol}_bytes[{many}] = {{{numbers}}};")
     lines.append(f"{RUN}const int run_{symbol}_initialised[{many}] = {{{initialised}}};")
     return "\n".join(lines) + "\n"
