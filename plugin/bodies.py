@@ -16,7 +16,7 @@ from collections.abc import Collection
 from typing import Any
 
 from .apply_ops import APPLY, Expressions, Operand
-from .demands import DT_BOOL, DT_INT32, RESOURCE_GATHER, add_demand, batch_dims, both
+from .demands import DT_BOOL, DT_INT32, GATHERS, RESOURCE_GATHER, add_demand, add_zeros, batch_dims, both
 from .placed_graph import OpDefinitions, PlacedGraph, Port
 from .tf_ops import RANDOM_UNIFORM
 
@@ -44,12 +44,13 @@ class BodyBuilder:
         self.order, self.copied = order, copied
         self.names = {i: f"n{position}" for position, i in enumerate(order)}
         self.arguments, self.argument_types = arguments, argument_types
+        self._is_on_gpu = graph.nodes[order[0]].device_type == "GPU"
 
     def fallback(self, results: list[Port], result_types: tuple[int, ...], handles: frozenset[int]) -> bytes:
         """The members as they are. handles: positions of the arguments that are variables' handles."""
         types = [DT_RESOURCE if k in handles else dtype for k, dtype in enumerate(self.argument_types)]
         library, function = self._begin(types, result_types)
-        if self.graph.nodes[self.order[0]].device_type == "GPU":
+        if self._is_on_gpu:
             function.attr[INTEGERS_ON_DEVICE].b = True
         for i in self.order:
             node = function.node_def.add()
@@ -102,8 +103,17 @@ class BodyBuilder:
                 _spell_out_uniform(
                     function, name, node.proto.attr["Tshape"].type, [source(port) for port in node.inputs]
                 )
-            elif node.op == RESOURCE_GATHER:
-                _gather_of_value(function, name, node.proto, [source(port) for port in node.inputs])
+            elif node.op in GATHERS:
+                operands = [source(port) for port in node.inputs]
+                gather_name = f"{name}_gathered" if self._is_on_gpu else name
+                if node.op == RESOURCE_GATHER:
+                    _gather_of_value(function, gather_name, node.proto, operands)
+                else:
+                    copy = function.node_def.add()
+                    _copy_node(copy, node.proto, gather_name)
+                    copy.input.extend(operands)
+                if self._is_on_gpu:
+                    add_zeros(function, name, self.graph, i, operands, f"{gather_name}:output:0")
             else:
                 copy = function.node_def.add()
                 _copy_node(copy, node.proto, name)

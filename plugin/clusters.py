@@ -241,8 +241,8 @@ def _reason_to_stay_on_gpu(graph: PlacedGraph, node: GraphNode, definitions: OpD
     """What TensorFlow's operators do otherwise on a GPU than on the processor, whose numbers the kernels have."""
     if node.op == RANDOM_UNIFORM or node.op.startswith("FusedBatchNorm"):
         return "its numbers on a GPU are a library's own"
-    if demands.has_demand(graph, node.index):
-        return "whether its operands are valid is not asked on a GPU"
+    if demands.has_demand(graph, node.index) and not demands.is_defined_on_gpu(graph, node.index):
+        return "what it computes on a GPU for operands that the processor refuses is not documented"
     if any(dtype == DT_INT32 for _, _, dtype in definitions.outputs(node.proto)) and not RULES[node.op].shape_only:
         return "TensorFlow computes int32 on the processor"
     return None
@@ -326,8 +326,10 @@ def _build_cluster(
     values = tuple(sorted(places[k] for k in values))
     builder = BodyBuilder(graph, definitions, order, constants, arguments, tuple(types))
     fallback = builder.fallback(results, result_types, frozenset(handles.values()))
-    demanding = {i for i in order if demands.has_demand(graph, i)}
-    spelled_out = is_update or demanding or any(graph.nodes[i].op == RANDOM_UNIFORM for i in order)
+    wanting = {i for i in order if demands.has_demand(graph, i)}
+    is_on_gpu = graph.nodes[order[0]].device_type == "GPU"
+    demanding = set() if is_on_gpu else wanting
+    spelled_out = is_update or wanting or any(graph.nodes[i].op == RANDOM_UNIFORM for i in order)
     body = builder.pure(results, result_types, written, demanding) if spelled_out else fallback
     digest = hashlib.sha256(body + repr(values).encode() + (fallback if spelled_out else b"")).hexdigest()[:10]
     counts = collections.Counter(graph.nodes[i].op for i in order)

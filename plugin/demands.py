@@ -8,6 +8,10 @@
 The compiled body (bodies.py) has the conjunction of its members' demands as one more result, a scalar, computed in the kernel itself
 whether its operands come from outside or from another member. Where it is false the Stitch op throws the kernel's results away and
 runs the job's own operators, which raise their error in TensorFlow's words. Nothing of such a cluster is written in place.
+
+On a GPU TensorFlow's operators raise nothing: a gather's row without its index is zeros, a segment beyond the last is left out as
+negative ones are, a cross-entropy without its label is NaN, their documentation says. XLA's operators do the same but for the gather,
+whose zeros the body adds. Divisors and exponents give what the hardware gives: these operators stay TensorFlow's there.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from .placed_graph import NodeDef, PlacedGraph, small_constant
 DT_INT32, DT_INT64, DT_BOOL = 3, 9, 10
 INTEGERS = frozenset((3, 4, 5, 6, 9, 17, 22, 23))
 RESOURCE_GATHER = "ResourceGather"
+GATHERS = frozenset(("GatherV2", RESOURCE_GATHER))
 
 _DIVISIONS = frozenset("Div FloorDiv FloorMod TruncateDiv TruncateMod Mod".split())
 _SEGMENTS = frozenset("UnsortedSegmentSum UnsortedSegmentProd UnsortedSegmentMax UnsortedSegmentMin".split())
@@ -54,6 +59,46 @@ def why_not(graph: PlacedGraph, index: int) -> str | None:
     return None
 
 
+def is_defined_on_gpu(graph: PlacedGraph, index: int) -> bool:
+    """Whether an operator that demands something has a documented result on a GPU without it, which a body can have too."""
+    node = graph.nodes[index].proto
+    return node.op in _INDEX_TYPE and (node.op not in GATHERS or batch_dims(node) == 0)
+
+
+def add_zeros(function: Any, name: str, graph: PlacedGraph, index: int, operands: list[str], gathered: str) -> None:
+    """Appends to a FunctionDef, as `name`, a gather's result with zeros where there is no such index. operands: the gather's."""
+    node = graph.nodes[index].proto
+    dtype = int(node.attr["Tindices"].type)
+    counted, axis = _counted(graph, index)
+    check = Expressions(function, f"{name}_inside", dtype)
+    inside = _is_inside(check, graph, index, operands)
+    integers = check.of(DT_INT32)
+
+    def shape_of(value: str, value_dtype: int) -> str:
+        shape = check.bare("Shape", value)
+        shape.attr["T"].type, shape.attr["out_type"].type = value_dtype, DT_INT32
+        return f"{shape.name}:output:0"
+
+    def ones(begin: int, end: int) -> str:
+        """As many as the counted operand has axes from `begin` to `end`."""
+        part = check.bare(
+            "StridedSlice", shape, integers.constant([begin]), integers.constant([end]), integers.constant([1])
+        )
+        part.attr["T"].type, part.attr["Index"].type = DT_INT32, DT_INT32
+        return integers.node("OnesLike", "y", f"{part.name}:output:0")
+
+    shape = shape_of(operands[0], counted)
+    last = (1 << 31) - 1
+    parts = [ones(0, axis), shape_of(operands[1], dtype), ones(last if axis == -1 else axis + 1, last)]
+    spread = check.bare("ConcatV2", *parts, integers.constant(0))
+    spread.attr["T"].type, spread.attr["Tidx"].type, spread.attr["N"].i = DT_INT32, DT_INT32, len(parts)
+    mask = check.bare("Reshape", inside, f"{spread.name}:output:0")
+    mask.attr["T"].type, mask.attr["Tshape"].type = DT_BOOL, DT_INT32
+    zeros = check.of(counted).node("ZerosLike", "y", gathered)
+    result = function.node_def.add(name=name, op="SelectV2", input=[f"{mask.name}:output:0", gathered, zeros])
+    result.attr["T"].type = counted
+
+
 def add_demand(function: Any, name: str, graph: PlacedGraph, index: int, operands: list[str]) -> str:
     """Appends to a FunctionDef what computes a member's demand; returns the scalar's name. operands: the member's, by name."""
     node = graph.nodes[index].proto
@@ -67,15 +112,20 @@ def add_demand(function: Any, name: str, graph: PlacedGraph, index: int, operand
                 limit = _cast(check, limit, given, dtype)
             holds = check.node("Less", "z", operands[1], limit)
         else:
-            counted, axis = _counted(graph, index)
-            limit = _extent(check, operands[0], counted, axis, dtype)
-            low = check.node("GreaterEqual", "z", operands[1], check.constant(0))
-            high = check.node("Less", "z", operands[1], limit)
-            holds = both(check, low, high)
+            holds = _is_inside(check, graph, index, operands)
     else:
         check = Expressions(function, f"{name}_demand", int(node.attr["T"].type))
         holds = check.node("NotEqual" if node.op in _DIVISIONS else "GreaterEqual", "z", operands[1], check.constant(0))
     return _everywhere(check, holds)
+
+
+def _is_inside(check: Expressions, graph: PlacedGraph, index: int, operands: list[str]) -> str:
+    """Which of the indices are of places that there are. check: of their dtype."""
+    counted, axis = _counted(graph, index)
+    dtype = int(graph.nodes[index].proto.attr[_INDEX_TYPE[graph.nodes[index].op]].type)
+    limit = _extent(check, operands[0], counted, axis, dtype)
+    low = check.node("GreaterEqual", "z", operands[1], check.constant(0))
+    return both(check, low, check.node("Less", "z", operands[1], limit))
 
 
 def _counted(graph: PlacedGraph, index: int) -> tuple[int, int]:

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from stitchfleet.plugin import lowering
+from stitchfleet.plugin.clusters import ClusterPlan, find_clusters
+from stitchfleet.plugin.placed_graph import PlacedGraph
 
 from .conftest import Plugin, RunJob
 from .test_faults import COLD, QUICK, main_program, relative_difference
@@ -84,6 +86,77 @@ def test_a_body_says_when_tensorflow_would_refuse(plugin: Plugin, case: str) -> 
         if is_accepted:
             np.testing.assert_allclose(np.asarray(values[0]), result.numpy(), rtol=1e-6)
             np.testing.assert_allclose(result.numpy(), plain(tf.constant(first), tf.constant(second)).numpy())
+
+
+def softmax_loss(logits: Array, labels: Array) -> Array:
+    rows = (
+        np.log(np.exp(logits).sum(-1)) - logits[range(len(logits)), np.where((labels >= 0) & (labels < 3), labels, 0)]
+    )
+    return np.where((labels >= 0) & (labels < 3), rows, np.nan)
+
+
+def segments_there(values: Array, segments: Array) -> Array:
+    sums = np.zeros((3, 3), np.float32)
+    for row, segment in zip(values, segments, strict=True):
+        if 0 <= segment < 3:
+            sums[segment] += 2 * row
+    return sums
+
+
+ON_GPU: dict[str, tuple[list[Any], Callable[[Array, Array], Array]]] = {
+    # a second operand that TensorFlow refuses on the processor, and what its documentation says of a GPU
+    "gather": (
+        [[1, 4], [-1, 2]],
+        lambda x, at: 2 * np.pad(x, ((0, 1), (0, 0), (0, 0)))[np.clip(at % 8, 0, 4)],
+    ),
+    "gather of the last axis": (
+        [0, 2, -1, 1],
+        lambda x, at: 2 * np.pad(x, ((0, 0), (0, 0), (0, 1)))[..., np.clip(at % 8, 0, 2)],
+    ),
+    "cross-entropy": ([0, -1, 3, 2], lambda x, at: 2 * softmax_loss(x, at)),
+    "segments": ([0, 3, -1, 2], segments_there),
+}
+
+
+def planned_on_gpu(plugin: Plugin, compute: Callable[..., Any], first: Array, second: Array) -> ClusterPlan:
+    """Of the graph of a function of two operands, as if it were placed on a GPU."""
+    import tensorflow as tf
+
+    plugin.active, plugin.clusters = True, []
+    try:
+        tf.function(compute, autograph=False)(tf.constant(first), tf.constant(second))
+    finally:
+        plugin.active = False
+    assert plugin.graph is not None
+    for node in plugin.graph.graph.node:
+        node.device = "/device:GPU:0" if node.device else ""
+    return find_clusters(PlacedGraph(plugin.graph.graph), plugin.definitions, set(), remote=True)
+
+
+@pytest.mark.parametrize("case", ON_GPU)
+def test_a_body_for_a_gpu_computes_what_tensorflow_documents_for_it(plugin: Plugin, case: str) -> None:
+    import tensorflow as tf
+
+    operand, documented = ON_GPU[case]
+    compute, first, accepted, _ = CASES[case]
+    second = np.array(operand, np.int32)
+    (cluster,) = planned_on_gpu(plugin, compute, first, np.array(accepted[-1], np.int32)).clusters
+    assert not cluster.demands
+    assert plugin.graph is not None
+    arguments = [plugin.graph.nodes[port.node].proto.attr["index"].i for port in cluster.arguments]
+    operands = [(first, second)[int(number)] for number in arguments]
+    (value,) = tf.function(lowering.body_function(cluster.body), autograph=False, jit_compile=True)(*operands)
+    np.testing.assert_allclose(np.asarray(value), documented(first, second), rtol=1e-6)
+
+
+@pytest.mark.parametrize("case", ["gather of each row", "floor division", "power"])
+def test_what_has_no_documented_result_on_a_gpu_stays_there(plugin: Plugin, case: str) -> None:
+    compute, first, accepted, _ = CASES[case]
+    plan = planned_on_gpu(
+        plugin, compute, first, np.array(accepted[0], np.int64 if first.dtype == np.int64 else np.int32)
+    )
+    stays = plan.left_out["what it computes on a GPU for operands that the processor refuses is not documented"]
+    assert set(stays) & {"GatherV2", "FloorDiv", "Pow"}
 
 
 def test_a_division_by_a_constant_demands_nothing(plugin: Plugin) -> None:

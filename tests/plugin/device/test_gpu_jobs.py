@@ -31,7 +31,7 @@ def executables(job: Finished) -> list[dict[str, Any]]:
     return [one for cluster in job.summary["clusters"] for one in cluster["executables"]]
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "sgd", "many", "shaped"])
+@pytest.mark.parametrize("optimizer", ["adam", "sgd", "many", "shaped", "language"])
 def test_a_job_on_a_gpu_is_stitched(
     run_job: RunJob, run_plain: RunJob, gpu: dict[str, str], tmp_path: pathlib.Path, optimizer: str
 ) -> None:
@@ -54,6 +54,10 @@ def test_a_job_on_a_gpu_is_stitched(
     # But for the table of addresses, which a kernel of 400 tensors and more takes, where they are others than at the last call. What
     # the processor has of a cluster's arguments goes to the device for TensorFlow's operators alone.
     to_device = calls["cuMemcpyHtoDAsync_v2"]
+    if optimizer == "language":
+        ops = {op for cluster in job.summary["clusters"] if cluster["state"] == "stitched" for op in cluster["ops"]}
+        assert {"GatherV2", "ResourceGather"} & ops
+        assert {"SparseSoftmaxCrossEntropyWithLogits", "UnsortedSegmentSum"} <= ops
     if optimizer == "shaped":
         assert 0 < to_device <= counted["fallback"] + counted["verify"]
     else:

@@ -1,7 +1,8 @@
 """A training job on the tests' GPU: layer norm, GELU, softmax cross-entropy, Adam. Prints {"losses", "device", "checksum"}.
 
-gpu_train.py STEPS SECONDS adam|sgd|many|shaped: after some steps the loop pauses for up to so long. many: Adam, a hundred variables
-more. shaped: gradient descent, and a tensor as wide as a number in the processor's memory says.
+gpu_train.py STEPS SECONDS adam|sgd|many|shaped|language: after some steps the loop pauses for up to so long. many: Adam, a hundred
+variables more. shaped: gradient descent, and a tensor as wide as a number in the processor's memory says. language: gradient descent,
+rows looked up in a table that is trained, and a cross-entropy whose labels are numbers.
 Knows nothing of stitchfleet.
 """
 
@@ -27,7 +28,8 @@ with tf.device("/GPU:0"):
     weights = [tf.Variable(value) for value in start]
     scale, shift = tf.Variable(tf.ones((WIDTH,))), tf.Variable(tf.zeros((WIDTH,)))
     more = [tf.Variable(np.full(7, k / 50.0, np.float32)) for k in range(100 if sys.argv[3] == "many" else 0)]
-    variables = [*weights, scale, shift, *more]
+    table = [tf.Variable(random.standard_normal((CLASSES, WIDTH)).astype("f4"))] if sys.argv[3] == "language" else []
+    variables = [*weights, scale, shift, *more, *table]
     slots = [(tf.Variable(tf.zeros(v.shape)), tf.Variable(tf.zeros(v.shape))) for v in variables]
 
 
@@ -35,6 +37,8 @@ with tf.device("/GPU:0"):
 def step(x, label, power, shape):
     with tf.device("/GPU:0"):
         with tf.GradientTape() as tape:
+            for rows in table:
+                x += tf.tanh(tf.gather(rows, (label * 7 + 3) % CLASSES) * 0.5)
             hidden = tf.matmul(x, weights[0])
             mean = tf.reduce_mean(hidden, -1, keepdims=True)
             variance = tf.reduce_mean(tf.math.squared_difference(hidden, mean), -1, keepdims=True)
@@ -43,13 +47,17 @@ def step(x, label, power, shape):
                 normal += tf.broadcast_to(tf.tanh(shift), shape)
             active = 0.5 * normal * (1.0 + tf.math.erf(normal * 0.70710678))
             logits = tf.matmul(active, weights[1])
-            chances = tf.nn.softmax(logits)
-            wanted = tf.one_hot(label, CLASSES)
-            loss = tf.reduce_mean(tf.reduce_sum(tf.math.squared_difference(chances, wanted), -1))
+            if table:
+                loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(label, logits))
+            else:
+                chances = tf.nn.softmax(logits)
+                wanted = tf.one_hot(label, CLASSES)
+                loss = tf.reduce_mean(tf.reduce_sum(tf.math.squared_difference(chances, wanted), -1))
             for variable in more:
                 loss += 1e-4 * tf.reduce_sum(tf.math.squared_difference(variable, 0.5))
         for variable, (m, v), gradient in zip(variables, slots, tape.gradient(loss, variables), strict=True):
-            if sys.argv[3] in ("sgd", "shaped"):
+            if sys.argv[3] in ("sgd", "shaped", "language"):
+                gradient = tf.convert_to_tensor(gradient)
                 tf.raw_ops.ResourceApplyGradientDescent(var=variable.handle, alpha=0.05, delta=gradient)
             else:
                 tf.raw_ops.ResourceApplyAdam(
