@@ -97,14 +97,13 @@ def assign_passes(context: Context) -> list[list[Member]]:
 def crosses_memory(context: Context, passes: list[list[Member]]) -> bool:
     """Whether the nest only computes elements, and reads a tensor whose neighbours in memory belong to neighbouring
     rows."""
-    if len(passes) != 1 or len({member.mapping.inner for member in passes[0]}) != 1:
+    if len(passes) != 1 or any(member.segment.kind is SegmentKind.REDUCE for member in passes[0]):
         return False
-    row = Index.of_var(context.row)
+    size, *others = {member.mapping.inner for member in passes[0]}
+    if others or size < SQUARE_LANES or context.nest.rows < BLOCK_ROWS:
+        return False
+    row, inner = Index.of_var(context.row), Index.of_var(within(size))
     for member in passes[0]:
-        size = member.mapping.inner
-        if member.segment.kind is SegmentKind.REDUCE or size < SQUARE_LANES or context.nest.rows < BLOCK_ROWS:
-            return False
-        inner = Index.of_var(within(size))
         roots = roots_of(context.graph, member.segment, member.mapping.point(row, inner))
         for _, flat in trace(context.graph, roots, context.stored).loads():
             neighbours = [

@@ -365,6 +365,14 @@ def column_sum(rows: int, columns: int) -> Graph:
     return m.done(m.reduce(m.parameter(rows, columns), 0))
 
 
+def turned_and_summed(pictures: int, channels: int, height: int, width: int) -> Graph:
+    """Rows that cross the memory they are read from, and in the same pass a sum over them."""
+    m = Maker("turned_and_summed")
+    x = m.op("transpose", m.parameter(pictures, channels, height, width), permutation=(0, 3, 1, 2))
+    rows = m.reshape(x, pictures * width, channels * height)
+    return m.done(m.op("multiply", rows, rows), m.reduce(m.op("negate", x), 0, 1, 3))
+
+
 def full_sum(count: int) -> Graph:
     m = Maker("full_sum")
     x = m.parameter(count)
@@ -399,6 +407,7 @@ def expensive_column(rows: int, columns: int) -> Graph:
 LIBRARY: Mapping[str, Callable[[], Graph]] = {
     "softmax": lambda: softmax(65, 128),
     "softmax_odd": lambda: softmax(37, 45),
+    "turned_and_summed": lambda: turned_and_summed(2, 5, 11, 17),
     "softmax_tiny_rows": lambda: softmax(1000, 4),
     "softmax_one_row": lambda: softmax(1, 5000),
     "which_hold": lambda: which_hold(33, 40),
