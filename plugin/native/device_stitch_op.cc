@@ -5,7 +5,8 @@
 // processor at a function's border unless the function says otherwise: the fallback's does (INTEGERS_ON_DEVICE in plugin/bodies.py).
 //
 // A verifying call waits for the device: the fallback's results and the kernel's are compared there (compiler/cuda_compare.h), and 300
-// KiB come back. Where the driver refuses a kernel, the signature is REVERTED and the fallback runs in the same call.
+// KiB come back. The kernel's lie between borders, and hold rubbish before: what it leaves out is not right by chance, and what it
+// writes beside them is seen. Where the driver refuses a kernel, the signature is REVERTED and the fallback runs in the same call.
 
 #include <cmath>
 #include <cstring>
@@ -41,6 +42,10 @@ CudaStream StreamOf(OpKernelContext* ctx) {
 }
 
 const void* DataOf(const Tensor& tensor) { return tensor.tensor_data().data(); }
+
+// Around a verified output, in bytes: as far as a kernel's alignment needs, and its smallest mistakes go.
+constexpr int64_t kBorder = 256;
+constexpr unsigned kRubbish = 0xA5A5A5A5;
 
 // How the comparison's kernels read an element.
 int ComparedKind(DataType dtype) {
@@ -114,6 +119,34 @@ class DeviceStitchOp : public StitchOp {
       TF_RETURN_IF_ERROR(ToDevice(ctx, given, &arguments->back()));
     }
     return absl::OkStatus();
+  }
+
+  absl::Status AllocateVerified(OpKernelContext* ctx, const OutputSpec& spec, Tensor* output) const override {
+    const int64_t bytes = spec.shape.num_elements() * tensorflow::DataTypeSize(spec.dtype);
+    const int64_t words = (bytes + 2 * kBorder + 3) / 4;
+    const CudaDriver* driver = CudaDriver::Get(nullptr);
+    if (driver == nullptr) return tensorflow::errors::Unavailable("no driver");
+    Tensor whole;
+    TF_RETURN_IF_ERROR(ctx->allocate_temp(tensorflow::DT_INT8, TensorShape({words * 4}), &whole));
+    TF_RETURN_IF_ERROR(driver->Check(driver->SetWords(ToAddress(DataOf(whole)), kRubbish, words, StreamOf(ctx)), "a kernel's outputs"));
+    return output->BitcastFrom(whole.Slice(kBorder, kBorder + bytes), spec.dtype, spec.shape);
+  }
+
+  absl::Status CheckBorders(OpKernelContext* ctx, const std::vector<Tensor>& outputs) const override {
+    const CudaDriver& driver = *CudaDriver::Get(nullptr);
+    const CudaStream stream = StreamOf(ctx);
+    std::string borders(2 * kBorder * outputs.size(), 0);
+    char* place = borders.data();
+    for (const Tensor& output : outputs) {
+      const CudaAddress begin = ToAddress(DataOf(output));
+      for (const CudaAddress border : {begin - kBorder, begin + output.TotalBytes()}) {
+        TF_RETURN_IF_ERROR(driver.Check(driver.ToHost(place, border, kBorder, stream), "the outputs' borders"));
+        place += kBorder;
+      }
+    }
+    TF_RETURN_IF_ERROR(driver.Check(driver.WaitFor(stream), "the outputs' borders"));
+    if (borders.find_first_not_of('\xA5') == std::string::npos) return absl::OkStatus();
+    return tensorflow::errors::Unavailable("the kernel writes beside its outputs");
   }
 
   absl::Status Finish(OpKernelContext* ctx) override {

@@ -137,7 +137,8 @@ void StitchOp::Compute(OpKernelContext* ctx) {
   RunFallback(ctx, nullptr, variables);
 }
 
-// Whether a device refuses what it was asked for: then TensorFlow's operators have the signature, and keep it.
+// Whether a device refuses what it was asked for, or its kernel cannot be trusted: then TensorFlow's operators have the signature, and
+// keep it.
 bool StitchOp::IsRefused(Signature& signature, const absl::Status& status) {
   if (!absl::IsUnavailable(status)) return false;
   Registry::Get().ReportFailure(signature, status);
@@ -281,6 +282,10 @@ absl::Status StitchOp::Copy(OpKernelContext*, const Tensor& given, Tensor* copy)
   return absl::OkStatus();
 }
 
+absl::Status StitchOp::AllocateVerified(OpKernelContext* ctx, const OutputSpec& spec, Tensor* output) const {
+  return ctx->allocate_temp(spec.dtype, spec.shape, output);
+}
+
 absl::Status StitchOp::ToHost(OpKernelContext*, const Tensor& given, Tensor* copy) const {
   if (&given != copy) *copy = given;
   return absl::OkStatus();
@@ -354,20 +359,21 @@ void StitchOp::Verify(OpKernelContext* ctx, Signature& signature, Variables& var
   Addresses outputs;
   for (const OutputSpec& spec : executable->outputs) {
     Tensor output;
-    if (!ctx->allocate_temp(spec.dtype, spec.shape, &output).ok()) return;  // no memory to verify with: not verified
+    if (!AllocateVerified(ctx, spec, &output).ok()) return;  // no memory to verify with: not verified
     outputs.push_back(const_cast<char*>(output.tensor_data().data()));
     mismatch->actual.push_back(std::move(output));
   }
   const uint64_t start = tensorflow::EnvTime::NowNanos();
   absl::Status status = Launch(ctx, *executable, outputs, variables);
   status.Update(Finish(ctx));
+  const uint64_t kernel_ns = tensorflow::EnvTime::NowNanos() - start;
+  if (status.ok()) status = CheckBorders(ctx, mismatch->actual);
   if (IsRefused(signature, status) || !status.ok()) return;
   if (demands_) {
     if (!mismatch->actual.back().scalar<bool>()()) return;  // nobody said what the kernel computes then
     expected.push_back(mismatch->actual.back());
   }
   if (signature.verify_calls.load(std::memory_order_relaxed) > 0) {  // the first call instantiates the fallback
-    const uint64_t kernel_ns = tensorflow::EnvTime::NowNanos() - start;
     signature.slower_calls.fetch_add(kernel_ns > fallback_ns * 5 / 4 ? 1 : 0, std::memory_order_relaxed);
     signature.kernel_ns.fetch_add(kernel_ns, std::memory_order_relaxed);
     signature.fallback_ns.fetch_add(fallback_ns, std::memory_order_relaxed);

@@ -38,6 +38,14 @@ class StitchOp : public tensorflow::OpKernel {
   // The op's inputs as the fallback's function takes them.
   virtual absl::Status FallbackArguments(tensorflow::OpKernelContext* ctx, std::vector<tensorflow::Tensor>* arguments);
 
+  // Memory for an output of a kernel that is verified.
+  virtual absl::Status AllocateVerified(tensorflow::OpKernelContext* ctx, const OutputSpec& spec, tensorflow::Tensor* output) const;
+
+  // Whether such a kernel kept to its outputs: UNAVAILABLE where it did not, or cannot be asked.
+  virtual absl::Status CheckBorders(tensorflow::OpKernelContext* ctx, const std::vector<tensorflow::Tensor>& outputs) const {
+    return absl::OkStatus();
+  }
+
   // Waits until the device has done what it was given so far.
   virtual absl::Status Finish(tensorflow::OpKernelContext* ctx) { return absl::OkStatus(); }
 

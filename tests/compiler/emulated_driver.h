@@ -331,6 +331,7 @@ int cuMemsetD32Async(unsigned long long to, unsigned value, size_t count, void*)
   if (const int fault = Fault("cuMemsetD32Async")) return fault;
   if (const int fault = FaultOfAddress(to)) return fault;
   Window window;
+  Log(value == 0 ? "zeros" : "rubbish");
   for (size_t i = 0; i < count; ++i) reinterpret_cast<unsigned*>(to)[i] = value;
   return 0;
 }

@@ -1,7 +1,8 @@
 """The emulated library of a cubin of a kernel cache's: `emulated_driver_builder.py FOLDER IMAGE` prints its path.
 
 A cache below the folder has the source beside the image. Called by the tests' driver (emulated_driver.h) for each image.
-TEST_GPU_BREAK=N: every kernel is right for its first N launches only; then the first element of its first output is off by one.
+TEST_GPU_BREAK breaks every kernel: "wrong", the first element of its first output is off by one; "unwritten", it is not written;
+"beside", the byte behind the output is.
 """
 
 from __future__ import annotations
@@ -20,8 +21,15 @@ from tests.compiler.cuda_emulator import build
 RUN = 'extern "C" __attribute__((visibility("default"))) '
 LAUNCH = (
     "int run_{name}(void** p, const emulator::Launch* launch) {{ "
-    "const int faults = emulator::launch(*launch, [&] {{ {call}; }}); {after} return faults; }}"
+    "{before} const int faults = emulator::launch(*launch, [&] {{ {call}; }}); {after} return faults; }}"
 )
+BROKEN = {
+    "": ("", ""),
+    "wrong": ("", "*(float*)first += 1.0f;"),
+    "unwritten": ("const float before = *(float*)first;", "*(float*)first = before;"),
+    "beside": ("", "first[{bytes}] = 1;"),
+}
+"""What runs before and after a kernel. first: the address of its first output, of so many bytes."""
 COMPARISON = {
     "stitch_largest": "stitch_largest(*(void**)p[0], *(long long*)p[1], *(int*)p[2], *(StitchCompared**)p[3])",
     "stitch_compare": "stitch_compare(*(void**)p[0], *(void**)p[1], *(long long*)p[2], *(int*)p[3], *(double*)p[4], *(double*)p[5], "
@@ -55,15 +63,14 @@ def trampolines(metadata: KernelMetadata) -> str:
     fill = f"{symbol}_Tensors t; " + (
         f"t.p = {held}; " if launch.by_table else f"for (int i = 0; i < {len(tensors)}; ++i) t.p[i] = ({held})[i]; "
     )
-    calls = {symbol: f"{fill}{symbol}(t, *(unsigned**)p[1])", **COMPARISON}
-    broken = os.environ.get("TEST_GPU_BREAK")
-    output = tensors.index(("output", 0))
-    spoil = (
-        f"static int launches = 0; if (++launches > {broken}) *(float*)({held})[{output}] += 1.0f;" if broken else ""
+    before, after = BROKEN[os.environ.get("TEST_GPU_BREAK", "")]
+    address = f"char* first = (char*)({held})[{tensors.index(('output', 0))}]; "
+    lines = [RUN + LAUNCH.format(name=name, call=call, before="", after="") for name, call in COMPARISON.items()]
+    broken = (address + before, after.format(bytes=sizes["output", 0]))
+    lines.append(
+        RUN
+        + LAUNCH.format(name=symbol, call=f"{fill}{symbol}(t, *(unsigned**)p[1])", before=broken[0], after=broken[1])
     )
-    lines = [
-        RUN + LAUNCH.format(name=name, call=call, after=spoil if name == symbol else "") for name, call in calls.items()
-    ]
     many = max(1, len(tensors))
     numbers = ", ".join(str(sizes[one]) for one in tensors) or "0"
     initialised = ", ".join(str(int(kind == "input")) for kind, _ in tensors) or "0"

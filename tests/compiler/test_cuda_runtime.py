@@ -144,10 +144,10 @@ def test_a_candidate_that_the_driver_refuses_is_out(run: Run, tmp_path: Path) ->
 
 def test_a_wrong_kernel_is_called_wrong(run: Run, tmp_path: Path) -> None:
     file = written(SOFTMAX, tmp_path)
-    done = run(file, "--target", "cuda", "--run", TEST_GPU_BREAK="0")
+    done = run(file, "--target", "cuda", "--run", TEST_GPU_BREAK="wrong")
     assert done.returncode == 1
     assert "wrong elements" in done.stdout
-    done = run(file, "--target", "cuda", "--run", "--launch", "tune", TEST_GPU_BREAK="0")
+    done = run(file, "--target", "cuda", "--run", "--launch", "tune", TEST_GPU_BREAK="wrong")
     assert done.returncode == 2
     assert "no candidate runs" in done.stderr
 
