@@ -111,7 +111,7 @@ def _writer_is_dead(folder: pathlib.Path) -> bool:
 def _ship_claimed(folder: pathlib.Path, engine: sa.Engine, done: Shipped) -> None:
     import sqlalchemy.exc
 
-    from .database import writing
+    from .database import reason, writing
     from .rows import FormatError, rows_of_segment
     from .store import insert_rows
 
@@ -123,7 +123,7 @@ def _ship_claimed(folder: pathlib.Path, engine: sa.Engine, done: Shipped) -> Non
             done.kept.append(f"{path.name}: {error}")
             continue
         identity = found or identity
-        done.damaged += [f"{folder.name}/{path.name}: {reason}" for reason in rows.damaged]
+        done.damaged += [f"{folder.name}/{path.name}: {why}" for why in rows.damaged]
         if len(rows) == 0:
             if rows.damaged:
                 path.rename(path.with_suffix(DAMAGED))
@@ -140,11 +140,11 @@ def _ship_claimed(folder: pathlib.Path, engine: sa.Engine, done: Shipped) -> Non
             sqlalchemy.exc.InterfaceError,
         ) as error:
             # a value that no database takes: it must not hold up what comes after it
-            done.damaged.append(f"{folder.name}/{path.name}: {_reason(error)}")
+            done.damaged.append(f"{folder.name}/{path.name}: {reason(error)}")
             path.rename(path.with_suffix(DAMAGED))
             continue
         except sqlalchemy.exc.SQLAlchemyError as error:
-            done.kept.append(f"the database cannot be written to: {_reason(error)}")
+            done.kept.append(f"the database cannot be written to: {reason(error)}")
             return
         path.unlink()
         done.segments += 1
@@ -179,7 +179,7 @@ def _pass(folder: pathlib.Path, url: str) -> Shipped:
         return done
     import sqlalchemy.exc
 
-    from .database import DatabaseError, open_engine, upgrade
+    from .database import DatabaseError, open_engine, reason, upgrade
     from .places import database_url
 
     try:
@@ -192,19 +192,15 @@ def _pass(folder: pathlib.Path, url: str) -> Shipped:
     except DatabaseError as error:
         done.kept.append(str(error))
     except sqlalchemy.exc.SQLAlchemyError as error:
-        done.kept.append(f"the database cannot be written to: {_reason(error)}")
+        done.kept.append(f"the database cannot be written to: {reason(error)}")
     return done
 
 
-def _reason(error: Exception) -> str:
-    return str(getattr(error, "orig", None) or error).splitlines()[0]
-
-
 def _report(done: Shipped) -> int:
-    for reason in done.damaged:
-        print(f"shipper: passed over: {reason}", file=sys.stderr)
-    for reason in sorted(set(done.kept)):
-        print(f"shipper: stays in the spool: {reason}", file=sys.stderr)
+    for why in done.damaged:
+        print(f"shipper: passed over: {why}", file=sys.stderr)
+    for why in sorted(set(done.kept)):
+        print(f"shipper: stays in the spool: {why}", file=sys.stderr)
     return 1 if done.kept else 0
 
 

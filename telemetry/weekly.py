@@ -25,7 +25,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from . import savings
+from . import partitions, savings
 from .models import PROCESS_KEY, arm_blocks, events, iteration_blocks, job_ends, jobs, weekly_rollups
 from .recording import PLAIN, STITCHED, UNCOUNTED
 from .rows import LOSS_EVENT
@@ -295,7 +295,7 @@ def _sums(
     connection: sa.Connection, week: Week | None
 ) -> tuple[dict[ProcessKey, dict[str, int]], dict[ProcessKey, _Stored]]:
     """Counts and times by arm, of the blocks and of the frozen weeks whose blocks are gone; and what else those weeks say."""
-    blocks = sa.select(*_key_columns(iteration_blocks), *(sa.func.sum(iteration_blocks.c[n]).label(n) for n in _COUNTS))
+    blocks = sa.select(*_key_columns(iteration_blocks), *(_sum(iteration_blocks.c[n]) for n in _COUNTS))
     if week is not None:
         blocks = blocks.where(iteration_blocks.c.day >= week.first_day, iteration_blocks.c.day < week.end_day)
     latest = (
@@ -326,6 +326,11 @@ def _sums(
                     row["overhead_ns"] + (before.overhead_ns if before else 0),
                 )
     return dict(sums), stored
+
+
+def _sum(column: sa.Column[Any]) -> sa.Label[int]:
+    # PostgreSQL's sum of a bigint is a numeric
+    return sa.cast(sa.func.sum(column), sa.BigInteger).label(column.name)
 
 
 def _members(connection: sa.Connection, week: Week | None, with_iterations: set[ProcessKey]) -> list[Any]:
@@ -415,6 +420,7 @@ def freeze(connection: sa.Connection, before_day: int) -> list[Frozen]:
 
     In the caller's transaction: either both happen or neither.
     """
+    partitions.hold_writers(connection)
     days = connection.scalars(
         sa.select(iteration_blocks.c.day).where(iteration_blocks.c.day < before_day).distinct()
     ).all()
@@ -429,13 +435,20 @@ def freeze(connection: sa.Connection, before_day: int) -> list[Frozen]:
         entries = processes(connection, week)
         if entries:
             connection.execute(sa.insert(weekly_rollups), [_rollup(entry, week, revision) for entry in entries])
-        dropped = connection.execute(
-            sa.delete(iteration_blocks).where(
-                iteration_blocks.c.day >= week.first_day, iteration_blocks.c.day < week.end_day
-            )
-        )
-        done.append(Frozen(week, revision, len(entries), dropped.rowcount))
+        done.append(Frozen(week, revision, len(entries), _drop_blocks(connection, week)))
+    empty = [day for day in partitions.existing(connection) if Week.of_day(day).end_day <= before_day]
+    partitions.drop(connection, empty)
     return done
+
+
+def _drop_blocks(connection: sa.Connection, week: Week) -> int:
+    """Drops a week's blocks; returns how many there were."""
+    of_week = (iteration_blocks.c.day >= week.first_day, iteration_blocks.c.day < week.end_day)
+    if not partitions.is_partitioned(connection):
+        return connection.execute(sa.delete(iteration_blocks).where(*of_week)).rowcount
+    count = connection.scalar(sa.select(sa.func.count()).select_from(iteration_blocks).where(*of_week)) or 0
+    partitions.drop(connection, range(week.first_day, week.end_day))
+    return count
 
 
 def _rollup(entry: JobWeek, week: Week, revision: int) -> dict[str, Any]:

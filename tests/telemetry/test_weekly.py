@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import json
-import pathlib
+from collections.abc import Iterator
 
 import pytest
 import sqlalchemy as sa
@@ -28,10 +28,11 @@ MS = 1_000_000
 
 
 @pytest.fixture
-def engine(tmp_path: pathlib.Path) -> sa.Engine:
-    made = database.open_engine(f"sqlite:///{tmp_path}/telemetry.db")
+def engine(url: str) -> Iterator[sa.Engine]:
+    made = database.open_engine(url)
     database.upgrade(made)
-    return made
+    yield made
+    made.dispose()
 
 
 def job(
@@ -216,6 +217,30 @@ def test_freezing_a_week_changes_no_figure_and_late_data_make_a_revision(engine:
     assert freeze()[0].revision == 2
     again = report(engine)
     assert (again.revision, again.jobs) == (2, with_late.jobs)
+
+
+def test_rows_that_come_while_a_week_is_being_frozen_wait_and_are_kept(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = database.open_engine(postgres_url)
+    database.upgrade(made)
+    blocks = [(MONDAY + 10**11, STITCHED, 300, 80 * MS)]
+    report(made, job("first", blocks=blocks))
+    real = weekly._drop_blocks
+
+    def insert_late(connection: sa.Connection, week: Week) -> int:
+        """After the week's figures were read, before its blocks go."""
+        with database.writing(made) as other:
+            other.exec_driver_sql("SET LOCAL lock_timeout = '300ms'")
+            with pytest.raises(sa.exc.OperationalError, match="lock timeout"):
+                insert_rows(other, job("late", blocks=blocks))
+        return real(connection, week)
+
+    monkeypatch.setattr(weekly, "_drop_blocks", insert_late)
+    with database.writing(made) as connection:
+        weekly.freeze(connection, WEEK.end_day)
+    late = report(made, job("late", blocks=blocks))
+    assert {entry.run_id: entry.stitched_count for entry in late.jobs} == {"first": 300, "late": 300}
 
 
 def test_a_week_that_is_not_over_is_not_frozen(engine: sa.Engine) -> None:
