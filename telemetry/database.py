@@ -81,7 +81,11 @@ def _postgresql_engine(url: sa.URL) -> sa.Engine:
     def on_connect(connection: Any, _record: object) -> None:
         connection.adapters.register_dumper(models.PackedReals, RealsDumper)
 
-    arguments = {"connect_timeout": CONNECT_SECONDS, "application_name": "stitchfleet"}
+    arguments = {
+        "connect_timeout": CONNECT_SECONDS,
+        "application_name": "stitchfleet",
+        "tcp_user_timeout": 1000 * BUSY_SECONDS,  # a server that went away without a word is noticed
+    }
     # a connection that the server closed while it lay in the pool is noticed and made anew
     engine = sa.create_engine(
         url.set(drivername="postgresql+psycopg"),

@@ -139,6 +139,17 @@ def test_a_corrupt_record_in_the_middle_is_passed_over_and_counted(tmp_path: pat
         (Kind.ITERATIONS, Iterations(0, 1, 0, 1, [(0, 1, 0)], array("f", [float("nan")])).encode()),
         (Kind.ITERATIONS, Iterations(0, 1, 0, 1, [(0, 1, 0)], array("f", [-1.0])).encode()),
         (Kind.ITERATIONS, Iterations(0, 1, 0, 1, [(0, 1, 9)], array("f", [1.0])).encode()),
+        (Kind.ITERATIONS, Iterations(0, 1, 0, 1, [(0, 1, 0)], array("f", [float("inf")])).encode()),
+        (Kind.ITERATIONS, Iterations(0, 1, 0, 1, [(0, 1, 0)], array("f", [3e38])).encode()),
+        (Kind.ITERATIONS, Iterations(0, 0, 0, 1, [(0, 1, 0)], array("f", [1.0])).encode()),
+        (Kind.ITERATIONS, Iterations(0, 1 << 62, 0, 1, [(0, 2, 0)], array("f", [1.0, 1.0])).encode()),
+        (Kind.ITERATIONS, Iterations(0, 1, 0, 1, [(0, 5000, 0)], array("f", [1.0] * 5000)).encode()),
+        (Kind.ARM_BLOCK, b'{"pair": 0, "arm": 1, "first_step": 0, "durations_ns": [NaN], "time_ns": 1}'),
+        (Kind.ARM_BLOCK, b'{"pair": 99999999999, "arm": 1, "first_step": 0, "durations_ns": [1], "time_ns": 1}'),
+        (Kind.EVENT, b'{"kind": "x", "message": "m", "facts": {}, "time_ns": 1e999}'),
+        (Kind.EVENT, b"[" * 200_000),
+        (Kind.CLUSTER, b'{"name": "x", "facts": 7}'),
+        (Kind.JOB_END, b'{"facts": {"overhead_ns": -5}, "time_ns": 1}'),
         (99, b"?"),
     ],
 )
@@ -160,8 +171,39 @@ def test_a_number_no_database_takes_does_not_hold_up_the_rest(tmp_path: pathlib.
     database.upgrade(engine)
     done = shipper.ship_all(tmp_path, engine)
     assert len(done.damaged) == 1
-    assert counts(url)["events"] == 1
-    assert len(list((tmp_path / "spool").glob(f"*{shipper.DAMAGED}"))) == 1
+    assert query(url, "SELECT message FROM events") == [("good",)]
+
+
+def test_text_that_no_database_takes_is_mended(tmp_path: pathlib.Path, url: str) -> None:
+    writer = SpoolWriter(tmp_path / "spool", _identity_body(host="a\0b"), 1 << 20, 1 << 20)
+    writer.append(Kind.EVENT, b'{"kind": "k", "message": "half \\ud800, whole \\u00e9", "facts": {}, "time_ns": 5}')
+    writer.close()
+    assert shipper.main([str(tmp_path), "--database", url]) == 0
+    assert query(url, "SELECT host FROM jobs") == [("a\ufffdb",)]
+    assert query(url, "SELECT message FROM events") == [("half ?, whole \u00e9",)]
+
+
+def _segment(*records: tuple[int, int, bytes]) -> bytes:
+    whole = [(Kind.IDENTITY, 0, _identity_body()), *records]
+    return spool.MAGIC + b"".join(spool.encode(Record(kind, sequence, body)) for kind, sequence, body in whole)
+
+
+def test_numbers_twice_numbers_missing_and_a_clock_set_back_are_counted_and_cost_nothing() -> None:
+    def block(step: int, ended_ns: int) -> bytes:
+        return Iterations(step, 1, ended_ns - 1, ended_ns, [(0, 2, 0)], array("f", [1.0, 1.0])).encode()
+
+    data = _segment(
+        (Kind.ITERATIONS, 1, block(0, 1000)),
+        (Kind.ITERATIONS, 1, block(2, 2000)),
+        (Kind.ITERATIONS, 5, block(4, 3000)),
+        (Kind.ITERATIONS, 6, block(6, 1500)),
+    )
+    found, _ = rows.rows_of_segment(data)
+    assert found.damaged == []
+    assert +found.irregular == {rows.DUPLICATE_SEQUENCE: 1, rows.MISSING_SEQUENCE: 3, rows.CLOCK_BACKWARDS: 1}
+    assert sum(row["plain_count"] for row in found.tables["iteration_blocks"]) == 6
+    whole, _ = rows.rows_of_segment(_segment((Kind.ITERATIONS, 1, block(0, 1000))))
+    assert not +whole.irregular
 
 
 def test_a_spool_of_the_future_is_left_for_a_program_of_the_future(tmp_path: pathlib.Path, url: str) -> None:
