@@ -182,7 +182,7 @@ def _send(sender: Sender, folder: pathlib.Path, done: Shipped) -> None:
             answers = sender.post([path.read_bytes() for path in batch])
         except SendError as error:
             if error.too_large and len(batch) > 1:
-                limit = max(1, limit // 2)
+                limit = sum(path.stat().st_size for path in batch) // 2
                 _release(batch)
                 continue
             if error.too_large:

@@ -94,8 +94,10 @@ class PostgresServer:
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
-    # a short path: a unix socket's has at most 107 bytes
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="pg"))
+    # a short path: a unix socket's has at most 107 bytes; in memory where there is room: each database is some 300 files
+    memory = pathlib.Path("/dev/shm")
+    in_memory = memory.is_dir() and shutil.disk_usage(memory).free > 2 << 30
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="pg", dir=memory if in_memory else None))
     if user() is not None:
         shutil.chown(folder, user())
     command = [

@@ -524,9 +524,9 @@ def start(url: str, tmp_path: pathlib.Path, *words: str) -> tuple[subprocess.Pop
     )  # fmt: skip
     assert process.stderr is not None
     line = process.stderr.readline()
-    while line and "http://" not in line:
+    while line and "://" not in line:
         line = process.stderr.readline()
-    return process, "http" + line.rpartition("http")[2].strip()
+    return process, line.rpartition(" ")[2].strip()
 
 
 def upgraded(url: str) -> str:
@@ -546,10 +546,11 @@ def test_sigterm_ends_what_is_under_way_first(tmp_path: pathlib.Path, sqlite_url
         posted = pool.submit(post, at, segment(event()))
         while b"stitchfleet_ingest_pending_requests 1.0" not in request(at, "GET", "/metrics")[2]:
             time.sleep(0.01)
+        parts = urllib.parse.urlsplit(at)
         process.send_signal(signal.SIGTERM)
         while process.poll() is None:
             try:
-                request(at, "GET", "/healthz")
+                socket.create_connection((str(parts.hostname), int(parts.port or 0)), timeout=10).close()
             except OSError:
                 break  # nobody new is let in
             time.sleep(0.01)
