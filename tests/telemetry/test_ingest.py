@@ -24,13 +24,14 @@ import openapi_spec_validator
 import pytest
 import sqlalchemy as sa
 
+from scripts.benchmark.postgres import PostgresServer
 from stitchfleet.telemetry import database, metrics, rows, shipper, spool, wire
 from stitchfleet.telemetry.authentication import StaticTokens, TokenReviewer
 from stitchfleet.telemetry.ingest import Limits
 from stitchfleet.telemetry.recording import DAY_NS, PLAIN, STITCHED, UNCOUNTED
 from stitchfleet.telemetry.spool import OPEN, SEALED, SHIPPING, Iterations, Kind, Record
 
-from .conftest import PostgresServer, query
+from .conftest import query
 from .helpers import identity
 from .servers import TOKEN, ApiServer, Served, api_server, ingest_server, post, request
 from .test_shipper import WHOLE, counts, record_job

@@ -12,10 +12,10 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
+from scripts.benchmark.postgres import PostgresServer
 from stitchfleet.telemetry import sender, shipper, spool, wire
 from stitchfleet.telemetry.recording import PLAIN, Recorder
 from stitchfleet.telemetry.sender import Sender, SendError
@@ -290,7 +290,9 @@ def test_a_server_with_a_certificate_is_trusted_by_the_file_that_names_its_autho
 
 
 @pytest.mark.slow
-def test_a_database_that_is_away_for_a_minute_loses_nothing(tmp_path: pathlib.Path, postgres_server: Any) -> None:
+def test_a_database_that_is_away_for_a_minute_loses_nothing(
+    tmp_path: pathlib.Path, postgres_server: PostgresServer
+) -> None:
     url = postgres_server.new_database()
     root = pathlib.Path(__file__).parents[2]
     words = [sys.executable, "-c", JOB, str(tmp_path / "spool"), str(root)]
