@@ -36,7 +36,7 @@ def _complain(command: str, text: object) -> int:
 def _reading(given: str | None) -> Iterator[sa.Connection]:
     """A connection to the database, after what lies in spools on this machine was brought there.
 
-    Without an explicit name the default database is made where it is missing. Raises DatabaseError.
+    Without an explicit name the default SQLite file is made where it is missing. Raises DatabaseError.
     """
     url = places.database_url(given)
     file = database.file_of(url)
@@ -45,7 +45,7 @@ def _reading(given: str | None) -> Iterator[sa.Connection]:
     engine = database.open_engine(url)
     try:
         if given is None:
-            database.upgrade(engine)
+            database.prepare(engine)
             _drain(engine)
         with engine.connect() as connection:
             database.check(connection)

@@ -169,6 +169,18 @@ def upgrade(engine: sa.Engine) -> tuple[int | None, int]:
     return before, after
 
 
+def prepare(engine: sa.Engine) -> None:
+    """Before use: an SQLite file, which is its user's own, is made or upgraded; a fleet's database is its keeper's, and only checked.
+
+    Raises DatabaseError and sqlalchemy's errors.
+    """
+    if engine.dialect.name == "sqlite":
+        upgrade(engine)
+        return
+    with engine.connect() as connection:
+        check(connection)
+
+
 def check(connection: sa.Connection) -> int:
     """The version of the schema, where this program may work with it. Raises DatabaseError saying what to do otherwise."""
     _check_server(connection)

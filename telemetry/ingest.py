@@ -26,6 +26,8 @@ from .recording import DAY_NS
 
 RETRY_SECONDS = 5
 """Retry-After of a refusal; senders add jitter of their own."""
+BODY_SECONDS = 60.0
+"""How long a body may take: one that never comes would hold its room for ever."""
 PROBE_SECONDS = 2.0
 """How long an answer of /readyz holds."""
 PARTITION_SECONDS = 3600.0
@@ -109,6 +111,8 @@ class Ingest:
         announced = request.content_length
         if announced is not None and announced > self.limits.body_bytes:
             raise self._too_large(announced)
+        # before anything is held for it: who has no token holds up nobody
+        caller = await self._authenticate(request)
         # a body of unknown length counts as the longest
         weight = announced if announced is not None else self.limits.body_bytes
         if (
@@ -118,7 +122,6 @@ class Ingest:
             raise RefusalError(429, "busy", "as much as may be is being written already", retry=True)
         self._hold(1, weight)
         try:
-            caller = await self._authenticate(request)
             body = await self._body(request)
             return await self._write(body, caller)
         finally:
@@ -151,7 +154,9 @@ class Ingest:
 
     async def _body(self, request: web.Request) -> bytes:
         try:
-            body = await request.read()
+            body = await asyncio.wait_for(request.read(), BODY_SECONDS)
+        except asyncio.TimeoutError:
+            raise RefusalError(408, "slow", f"the body did not come within {BODY_SECONDS:.0f} s") from None
         except web.HTTPRequestEntityTooLarge as error:
             raise RefusalError(413, "too_large", error.text or "the body is too large") from None
         except (web.RequestPayloadError, ValueError) as error:

@@ -6,14 +6,14 @@ from collections import Counter as Tally
 from dataclasses import dataclass, field
 from importlib import metadata
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 
 from .rows import IRREGULARITIES
 
 UNITS = ("cpu", "gpu")
 TOO_OLD, TOO_NEW = "too_old", "too_new"
 REJECTIONS = (
-    *("token_missing", "token_refused", "reviewer_unavailable", "forbidden", "too_large", "malformed"),
+    *("token_missing", "token_refused", "reviewer_unavailable", "forbidden", "too_large", "malformed", "slow"),
     *("busy", "draining", "database"),
 )
 
@@ -47,6 +47,7 @@ class Metrics:
     """The server's figures, in a registry of their own."""
 
     def __init__(self) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each counter, of which nobody asks anything
         self.registry = CollectorRegistry()
         self.actual = self._counter(
             "stitchfleet_actual_device_seconds",

@@ -43,7 +43,7 @@ def description() -> dict[str, Any]:
         "summary": "Takes segments of one spool",
         "description": (
             "Answered once all that is new in them is committed. Rows have keys that the sender made: posting a batch again, or "
-            "out of order, changes nothing. After 401, 403, 429 and 5xx nothing of the batch counts as taken; post it again later."
+            "out of order, changes nothing. After any other answer nothing of the batch counts as taken; post it again later."
         ),
         "requestBody": {
             "required": True,
@@ -69,6 +69,7 @@ def description() -> dict[str, Any]:
             "400": _refusal("no batch, or one of a version that this server does not read"),
             "401": _refusal("no token, or one that is not good here"),
             "403": _refusal("rows of another namespace, pod or run than the token's; nothing of the batch was written"),
+            "408": _refusal("the body did not come"),
             "413": _refusal("the body is too large"),
             "429": _refusal("too much is being written already", retry=True),
             "503": _refusal(

@@ -288,13 +288,13 @@ def _pass_to_database(url: str, folder: pathlib.Path) -> Shipped:
         return done
     import sqlalchemy.exc
 
-    from .database import DatabaseError, open_engine, reason, upgrade
+    from .database import DatabaseError, open_engine, prepare, reason
     from .places import database_url
 
     try:
         engine = open_engine(database_url(url))
         try:
-            upgrade(engine)
+            prepare(engine)
             ship_all(folder, engine, done)
         finally:
             engine.dispose()

@@ -10,7 +10,9 @@ import sqlalchemy as sa
 
 from scripts.benchmark import postgres
 from scripts.benchmark.postgres import PostgresServer
-from stitchfleet.telemetry import database
+from stitchfleet.telemetry import database, shipper
+
+from .servers import TOKEN
 
 
 @pytest.fixture(scope="session")
@@ -25,13 +27,24 @@ def postgres_url(postgres_server: PostgresServer) -> str:
     return postgres_server.new_database()
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> str:
+@pytest.fixture
+def sqlite_url(tmp_path: pathlib.Path) -> str:
+    """An empty database on SQLite."""
+    return f"sqlite:///{tmp_path}/telemetry.db"
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest) -> str:
     """An empty database: the test runs on both."""
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/telemetry.db"
-    found: str = request.getfixturevalue("postgres_url")
+    found: str = request.getfixturevalue(f"{request.param}_url")
     return found
+
+
+@pytest.fixture
+def shipper_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shipper in the test's own process has the static token, and leaves that process's priority alone."""
+    monkeypatch.setattr(shipper, "step_back", lambda nice: None)
+    monkeypatch.setenv("STITCHFLEET_INGEST_TOKEN", TOKEN)
 
 
 def query(url: str, text: str) -> list[tuple[object, ...]]:

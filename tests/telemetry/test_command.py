@@ -76,6 +76,8 @@ def test_nothing_recorded_is_no_error(capsys: pytest.CaptureFixture[str]) -> Non
 def test_spools_on_the_machine_are_brought_in_first(
     home_and_fleet: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    assert main(["db", "upgrade"]) == 0
+    capsys.readouterr()
     record(home_and_fleet, "a" * 32)
     assert main(["jobs"]) == 0
     out = capsys.readouterr().out
@@ -93,6 +95,8 @@ def test_spools_on_the_machine_are_brought_in_first(
 def test_the_report_says_the_same_in_each_format(
     home_and_fleet: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    assert main(["db", "upgrade"]) == 0
+    capsys.readouterr()
     record(home_and_fleet, "a" * 32)
     record(home_and_fleet, "b" * 32, pairs=1, name="short")
     record(home_and_fleet, "c" * 32, name="=HYPERLINK()", device_kind="NVIDIA A100", device_count=8)
@@ -145,6 +149,8 @@ class Page(html.parser.HTMLParser):
 def test_the_page_stands_alone_and_shows_everything(
     home_and_fleet: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    assert main(["db", "upgrade"]) == 0
+    capsys.readouterr()
     record(home_and_fleet, "a" * 32, name="<script>alert(1)</script>")
     record(home_and_fleet, "b" * 32, pairs=1, name="short")
     target = home_and_fleet / "page.html"

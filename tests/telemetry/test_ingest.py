@@ -39,16 +39,7 @@ from .test_shipper import WHOLE, counts, record_job
 NOW_NS = time.time_ns()
 
 
-@pytest.fixture(autouse=True)
-def environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A shipper here has the static token and leaves the test runner's priority alone."""
-    monkeypatch.setattr(shipper, "step_back", lambda nice: None)
-    monkeypatch.setenv("STITCHFLEET_INGEST_TOKEN", TOKEN)
-
-
-@pytest.fixture
-def sqlite_url(tmp_path: pathlib.Path) -> str:
-    return f"sqlite:///{tmp_path}/telemetry.db"
+pytestmark = pytest.mark.usefixtures("shipper_here")
 
 
 @pytest.fixture
@@ -288,6 +279,20 @@ def test_a_body_of_100_mb_is_refused_before_it_is_sent(server: Served) -> None:
         connection.sendall(head.encode())
         assert connection.recv(100).startswith(b"HTTP/1.1 413 ")
     assert server.metrics()["stitchfleet_ingest_rejections_total.too_large"] == 1
+
+
+def test_a_body_that_never_comes_holds_its_room_for_a_while_only(
+    server: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stitchfleet.telemetry.ingest.BODY_SECONDS", 0.3)
+    parts = urllib.parse.urlsplit(server.url)
+    with socket.create_connection((str(parts.hostname), int(parts.port or 0)), timeout=60) as connection:
+        head = f"POST {wire.PATH} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: 5000\r\n\r\n"
+        connection.sendall(head.encode())
+        assert connection.recv(100).startswith(b"HTTP/1.1 408 ")
+    found = server.metrics()
+    assert found["stitchfleet_ingest_rejections_total.slow"] == 1
+    assert found["stitchfleet_ingest_pending_bytes"] == 0
 
 
 def test_a_body_that_grows_too_large_is_cut_off(server: Served) -> None:

@@ -24,20 +24,11 @@ from stitchfleet.telemetry.spool import OPEN, SEALED, SHIPPING
 
 from .conftest import query
 from .helpers import identity
-from .servers import TOKEN, ingest_server
+from .servers import ingest_server
 from .test_ingest import event, segment, start, upgraded
 from .test_shipper import JOB, WHOLE, counts, record_job
 
-
-@pytest.fixture(autouse=True)
-def environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shipper, "step_back", lambda nice: None)
-    monkeypatch.setenv("STITCHFLEET_INGEST_TOKEN", TOKEN)
-
-
-@pytest.fixture
-def sqlite_url(tmp_path: pathlib.Path) -> str:
-    return f"sqlite:///{tmp_path}/telemetry.db"
+pytestmark = pytest.mark.usefixtures("shipper_here")
 
 
 @pytest.fixture
@@ -250,19 +241,23 @@ def test_sending_loads_nothing_but_the_standard_library(tmp_path: pathlib.Path, 
     assert [name for name in eval(out[2:]) if not name.startswith(("__editable", "__main", "_"))] == ["stitchfleet"]
 
 
-def test_a_job_that_is_killed_is_followed_to_the_server(tmp_path: pathlib.Path, url: str) -> None:
+def job_and_follower(folder: pathlib.Path, ingest: str) -> tuple[subprocess.Popen[str], subprocess.Popen[bytes]]:
+    """A job that has recorded some iterations, and its shipper."""
     root = pathlib.Path(__file__).parents[2]
-    words = [sys.executable, "-c", JOB, str(tmp_path / "spool"), str(root)]
+    words = [sys.executable, "-c", JOB, str(folder), str(root)]
+    job = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=root)
+    assert job.stdout is not None
+    assert job.stdout.readline() == "there\n"
+    module = [sys.executable, "-m", "stitchfleet.telemetry.shipper", str(folder), "--ingest", ingest]
+    return job, subprocess.Popen([*module, "--follow", str(job.pid)], stderr=subprocess.PIPE)
+
+
+def test_a_job_that_is_killed_is_followed_to_the_server(tmp_path: pathlib.Path, url: str) -> None:
     with ingest_server(url) as served:
-        job = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=root)
-        assert job.stdout is not None
-        assert job.stdout.readline() == "there\n"
-        module = [sys.executable, "-m", "stitchfleet.telemetry.shipper", str(tmp_path / "spool")]
-        follower = subprocess.Popen([*module, "--ingest", served.url, "--follow", str(job.pid)], stderr=subprocess.PIPE)
+        job, follower = job_and_follower(tmp_path / "spool", served.url)
         time.sleep(0.2)
         job.kill()
-        job.wait()
-        job.stdout.close()
+        job.communicate()
         assert follower.communicate(timeout=120)[1] == b""
         assert follower.returncode == 0
     steps = [step for (step,) in query(url, "SELECT step FROM iterations ORDER BY step")]
@@ -294,14 +289,8 @@ def test_a_database_that_is_away_for_a_minute_loses_nothing(
     tmp_path: pathlib.Path, postgres_server: PostgresServer
 ) -> None:
     url = postgres_server.new_database()
-    root = pathlib.Path(__file__).parents[2]
-    words = [sys.executable, "-c", JOB, str(tmp_path / "spool"), str(root)]
     with ingest_server(url) as served:
-        job = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=root)
-        assert job.stdout is not None
-        assert job.stdout.readline() == "there\n"
-        module = [sys.executable, "-m", "stitchfleet.telemetry.shipper", str(tmp_path / "spool")]
-        follower = subprocess.Popen([*module, "--ingest", served.url, "--follow", str(job.pid)], stderr=subprocess.PIPE)
+        job, follower = job_and_follower(tmp_path / "spool", served.url)
         while counts(url)["iteration_blocks"] == 0:
             time.sleep(0.2)
         postgres_server.stop()
@@ -312,8 +301,7 @@ def test_a_database_that_is_away_for_a_minute_loses_nothing(
         while counts(url)["iteration_blocks"] == before and time.monotonic() < deadline:
             time.sleep(0.2)
         job.kill()
-        job.wait()
-        job.stdout.close()
+        job.communicate()
         assert follower.communicate(timeout=120)[1] == b""
         assert served.metrics()["stitchfleet_ingest_rejections_total.database"] > 0
     steps = [step for (step,) in query(url, "SELECT step FROM iterations ORDER BY step")]

@@ -27,6 +27,16 @@ from .conftest import query
 from .helpers import identity
 
 
+@pytest.fixture
+def url(url: str) -> str:
+    """An empty database; a fleet's is there before its jobs are."""
+    if url.startswith("postgresql"):
+        engine = database.open_engine(url)
+        database.upgrade(engine)
+        engine.dispose()
+    return url
+
+
 def record_job(folder: pathlib.Path, run_id: str = "run-1", steps: int = 100, **changes: object) -> None:
     """A whole job's spool: steps in two arms, three pairs, a cluster, an event, an end."""
     recorder = Recorder(folder, identity(run_id, **changes))
@@ -50,10 +60,7 @@ def counts(url: str) -> dict[str, object]:
 WHOLE = {"jobs": 1, "job_ends": 1, "iteration_blocks": 1, "arm_blocks": 6, "clusters": 2, "events": 1}
 
 
-@pytest.fixture(autouse=True)
-def priority(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command lowers its process's priority for good: here that would be the test runner's."""
-    monkeypatch.setattr(shipper, "step_back", lambda nice: None)
+pytestmark = pytest.mark.usefixtures("shipper_here")
 
 
 def test_a_job_arrives_whole_and_its_spool_is_empty_after(tmp_path: pathlib.Path, url: str) -> None:
@@ -389,3 +396,12 @@ def test_every_row_has_every_column_of_its_table(tmp_path: pathlib.Path) -> None
         for row in entries:
             assert set(row) == set(models.metadata.tables[name].columns.keys()), name
     assert isinstance(models.metadata.tables["jobs"], sa.Table)
+
+
+def test_a_fleets_database_is_upgraded_by_its_keeper_alone(
+    tmp_path: pathlib.Path, postgres_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record_job(tmp_path / "spool")
+    assert shipper.main([str(tmp_path / "spool"), "--database", postgres_url]) == 1
+    assert "`stitchfleet db upgrade`" in capsys.readouterr().err
+    assert query(postgres_url, "SELECT count(*) FROM pg_tables WHERE schemaname = 'public'") == [(0,)]
