@@ -233,15 +233,18 @@ def _rank_order(entry: JobWeek) -> tuple[bool, int, float, str]:
 
 def processes(connection: sa.Connection, week: Week | None) -> list[JobWeek]:
     """All training processes that ran or began in the week; None: all there are, in all their time."""
-    sums, stored = _sums(connection, week)
+    sums, stored, with_blocks = _sums(connection, week)
     members = _members(connection, week, set(sums))
-    pairs = _pair_means(connection, week)
+    # a frozen week says what it said: only who has blocks again since then is measured anew
+    pairs = _pair_means(connection, week) if week is None or with_blocks else {}
     lost = _lost(connection)
     found = []
     for row in members:
         key = _key(row)
         counts = sums.get(key, dict.fromkeys(_COUNTS, 0))
-        saving = savings.estimate_from_means(pairs.get(key, [])) or (stored[key].saving if key in stored else None)
+        saving = stored[key].saving if key in stored else None
+        if week is None or key not in stored or key in with_blocks:
+            saving = savings.estimate_from_means(pairs.get(key, [])) or saving
         begun_here = week is None or week.start_ns <= row["started_ns"] < week.end_ns
         overhead, is_estimate = 0, False
         if begun_here and row["overhead_ns"] is not None:
@@ -293,8 +296,8 @@ class _Stored:
 
 def _sums(
     connection: sa.Connection, week: Week | None
-) -> tuple[dict[ProcessKey, dict[str, int]], dict[ProcessKey, _Stored]]:
-    """Counts and times by arm, of the blocks and of the frozen weeks whose blocks are gone; and what else those weeks say."""
+) -> tuple[dict[ProcessKey, dict[str, int]], dict[ProcessKey, _Stored], set[ProcessKey]]:
+    """Counts and times by arm, of the blocks and of the frozen weeks whose blocks are gone; what else those say; who has blocks."""
     blocks = sa.select(*_key_columns(iteration_blocks), *(_sum(iteration_blocks.c[n]) for n in _COUNTS))
     if week is not None:
         blocks = blocks.where(iteration_blocks.c.day >= week.first_day, iteration_blocks.c.day < week.end_day)
@@ -313,6 +316,7 @@ def _sums(
         frozen = frozen.where(weekly_rollups.c.week == str(week))
     sums: dict[ProcessKey, dict[str, int]] = defaultdict(lambda: dict.fromkeys(_COUNTS, 0))
     stored: dict[ProcessKey, _Stored] = {}
+    with_blocks: set[ProcessKey] = set()
     for statement in (frozen, blocks.group_by(*_key_columns(iteration_blocks))):
         for row in connection.execute(statement).mappings():
             target = sums[_key(row)]
@@ -325,7 +329,9 @@ def _sums(
                     saving or (before.saving if before else None),
                     row["overhead_ns"] + (before.overhead_ns if before else 0),
                 )
-    return dict(sums), stored
+            else:
+                with_blocks.add(_key(row))
+    return dict(sums), stored, with_blocks
 
 
 def _sum(column: sa.Column[Any]) -> sa.Label[int]:

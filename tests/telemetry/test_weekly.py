@@ -219,6 +219,19 @@ def test_freezing_a_week_changes_no_figure_and_late_data_make_a_revision(engine:
     assert (again.revision, again.jobs) == (2, with_late.jobs)
 
 
+def test_pairs_that_come_after_a_week_was_frozen_change_no_figure_of_it(engine: sa.Engine) -> None:
+    frozen = report(engine, job(blocks=[(MONDAY + 10**11, STITCHED, 300, 80 * MS)], pairs=GOOD_PAIRS))
+    with database.writing(engine) as connection:
+        weekly.freeze(connection, WEEK.end_day)
+    late_pairs = job(pairs=[*GOOD_PAIRS, *[(100 * MS, 60 * MS)] * 4])
+    after = report(engine, late_pairs)
+    assert after.jobs == frozen.jobs, "no revision, no other figure"
+    again = report(engine, job(blocks=[(MONDAY + 2 * 10**11, STITCHED, 100, 80 * MS)]))
+    assert again.jobs[0].stitched_count == 400
+    assert again.jobs[0].saving is not None
+    assert again.jobs[0].saving.pairs == 8
+
+
 def test_rows_that_come_while_a_week_is_being_frozen_wait_and_are_kept(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
