@@ -39,13 +39,17 @@ def existing(connection: sa.Connection) -> list[int]:
 
 
 def ensure(connection: sa.Connection, days: Iterable[int]) -> list[int]:
-    """Makes the partitions of these days that are missing; returns the days. The transaction is the caller's."""
-    if not is_partitioned(connection):
-        return []
+    """Makes the partitions of these days that are missing, and keeps all of them until the transaction, which is the caller's, ends.
+
+    Returns the days.
+    """
     wanted = set(days)
-    if wanted <= set(existing(connection)):
+    if not is_partitioned(connection) or not wanted:
         return []
-    connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
+    # asked before anything is locked: in the order of hold_writers, or the two would wait for each other
+    if not wanted.issubset(existing(connection)):
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
+    connection.execute(sa.text("LOCK TABLE iteration_blocks IN ROW EXCLUSIVE MODE"))
     missing = sorted(wanted.difference(existing(connection)))
     for day in missing:
         # made apart and attached: this lets running inserts go on, which CREATE TABLE ... PARTITION OF does not
@@ -66,6 +70,7 @@ def ensure_ahead(connection: sa.Connection, today: int) -> list[int]:
 def hold_writers(connection: sa.Connection) -> None:
     """Lets nobody write blocks until the transaction ends; readers go on. SQLite's transactions that write do so anyway."""
     if is_partitioned(connection):
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
         connection.execute(sa.text("LOCK TABLE iteration_blocks IN SHARE ROW EXCLUSIVE MODE"))
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pytest
 import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stitchfleet.telemetry import database, models, weekly
+from stitchfleet.telemetry import database, models, partitions, weekly
 from stitchfleet.telemetry.recording import DAY_NS, PLAIN, STITCHED, UNCOUNTED
 from stitchfleet.telemetry.rows import Rows, rows_of_segment
 from stitchfleet.telemetry.spool import MAGIC, Iterations, Kind, Record, encode
@@ -254,6 +254,31 @@ def test_rows_that_come_while_a_week_is_being_frozen_wait_and_are_kept(
         weekly.freeze(connection, WEEK.end_day)
     late = report(made, job("late", blocks=blocks))
     assert {entry.run_id: entry.stitched_count for entry in late.jobs} == {"first": 300, "late": 300}
+
+
+def test_a_partition_is_not_dropped_under_rows_that_are_on_their_way(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = database.open_engine(postgres_url)
+    database.upgrade(made)
+    blocks = [(MONDAY + 10**11, STITCHED, 300, 80 * MS)]
+    report(made, job("first", blocks=blocks))
+    real = partitions.ensure
+
+    def freeze_meanwhile(connection: sa.Connection, days: Iterable[int]) -> list[int]:
+        found = real(connection, days)
+        with database.writing(made) as other:
+            other.exec_driver_sql("SET LOCAL lock_timeout = '300ms'")
+            with pytest.raises(sa.exc.OperationalError, match="lock timeout"):
+                weekly.freeze(other, WEEK.end_day)
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(partitions, "ensure", freeze_meanwhile)
+        report(made, job("second", blocks=blocks))
+    with database.writing(made) as connection:
+        (done,) = weekly.freeze(connection, WEEK.end_day)
+    assert done.blocks == 2
 
 
 def test_a_week_that_is_not_over_is_not_frozen(engine: sa.Engine) -> None:
