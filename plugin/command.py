@@ -22,10 +22,11 @@ SUMMARIES = {
     "jobs": "list the jobs that were recorded",
     "report": "the device-hours saved in a week, with their interval",
     "db": "create, upgrade, check and prune the database",
+    "ingest": "serve the fleet: take what jobs recorded over HTTP",
 }
 
 # The extra (setup.cfg) that brings what a command needs, where it is not `report`.
-EXTRAS = {"compile": "compiler", "explain": "compiler"}
+EXTRAS = {"compile": "compiler", "explain": "compiler", "ingest": "ingest"}
 
 
 def main(argv: list[str] | None = None) -> int:

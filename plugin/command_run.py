@@ -22,6 +22,7 @@ from .client import clean_environment
 from .containment import say
 from .gpus import find_gpus
 from .native_library import NativeBuildError, build_library, compiler_command, find_tensorflow, library_path
+from .records import shipping_words
 from .settings import PREFIX, Settings, read_settings, writable_folder
 from .summary import print_summary
 
@@ -83,7 +84,9 @@ class RunCommand:
         settings = dataclasses.replace(settings, **changed)
         cache = writable_folder(settings.cache, say)
         settings = dataclasses.replace(settings, cache=cache)
-        if settings.database is None and _can_store():
+        if arguments.database is not None:
+            settings = dataclasses.replace(settings, ingest=None)
+        if settings.database is None and settings.ingest is None and _can_store():
             settings = dataclasses.replace(settings, database=f"sqlite:///{cache}/stitchfleet.db")
         self._prepare(cache)
         with tempfile.TemporaryDirectory(prefix="stitchfleet-run-") as folder:
@@ -150,15 +153,16 @@ def run_job(command: list[str], settings: Settings) -> int:
 
 
 def hand_over_records(summary: pathlib.Path, settings: Settings) -> None:
-    """Waits until the job's last records are in the database, so that a report made right after it has them all.
+    """Waits until the job's last records are in the database or with the ingest server: a report made right after has them all.
 
     The job's own shipper may be at it still; shipping twice changes nothing.
     """
-    if settings.database is None:
+    where = shipping_words(settings)
+    if not where:
         return
     try:
         folder = json.loads(summary.read_text())["records"]["folder"]
-        command = [sys.executable, "-m", "stitchfleet.telemetry.shipper", folder, "--database", settings.database]
+        command = [sys.executable, "-m", "stitchfleet.telemetry.shipper", folder, *where]
         subprocess.run(
             command,
             env=clean_environment(),

@@ -103,8 +103,9 @@ class Records:
         return savings.faster_share(_durations(program, latest))
 
     def start_shipper(self, pid: int) -> None:
-        """Starts the process that moves records to the database named in the settings, if one is."""
-        if self.settings.database is None or self.recorder is None:
+        """Starts the process that moves records to the ingest server or the database named in the settings, if one is."""
+        where = shipping_words(self.settings)
+        if not where or self.recorder is None:
             return
         from .client import clean_environment
 
@@ -113,7 +114,7 @@ class Records:
                 self._shipper = subprocess.Popen(
                     [
                         *(sys.executable, "-m", "stitchfleet.telemetry.shipper", str(self.folder)),
-                        *("--database", self.settings.database, "--follow", str(pid)),
+                        *(*where, "--follow", str(pid)),
                     ],
                     env=clean_environment(),
                     stdin=subprocess.DEVNULL,
@@ -153,6 +154,13 @@ class Records:
             }
         )
         self.recorder.close(timeout_s=2.0)
+
+
+def shipping_words(settings: Settings) -> tuple[str, ...]:
+    """The shipper's arguments that say where to; none where the settings name nothing."""
+    if settings.ingest is not None:
+        return ("--ingest", settings.ingest)
+    return ("--database", settings.database) if settings.database is not None else ()
 
 
 def _own_folder(wanted: pathlib.Path) -> pathlib.Path:

@@ -39,6 +39,9 @@ class Settings:
         default=None, metadata={"help": "folder of records; default: the cache's records/"}
     )
     database: str | None = field(default=None, metadata={"help": "SQLAlchemy URL that the shipper writes to"})
+    ingest: str | None = field(
+        default=None, metadata={"help": "URL of the fleet's ingest server; the shipper sends there, not to a database"}
+    )
     summary: pathlib.Path | None = field(default=None, metadata={"help": "file for the job's summary, JSON"})
     quiet: bool = field(default=False, metadata={"help": "1: print nothing but failures"})
     warm_up_steps: int = field(default=2, metadata={"help": "first steps that nobody counts"})

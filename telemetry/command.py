@@ -12,12 +12,13 @@ from collections.abc import Iterator
 
 import sqlalchemy as sa
 
-from . import database, places, shipper
+from . import database, partitions, places, shipper
 from .database import DatabaseError
 from .details import detail
 from .page import as_html, detailed_jobs
 from .recording import DAY_NS
 from .report import as_csv, as_json, as_text, job_facts, jobs_text
+from .store import delete_namespace
 from .weekly import freeze, one_process_for_each_job, processes, week_report
 from .weeks import Week
 
@@ -35,7 +36,7 @@ def _complain(command: str, text: object) -> int:
 def _reading(given: str | None) -> Iterator[sa.Connection]:
     """A connection to the database, after what lies in spools on this machine was brought there.
 
-    Without an explicit name the default database is made where it is missing. Raises DatabaseError.
+    Without an explicit name the default SQLite file is made where it is missing. Raises DatabaseError.
     """
     url = places.database_url(given)
     file = database.file_of(url)
@@ -44,14 +45,14 @@ def _reading(given: str | None) -> Iterator[sa.Connection]:
     engine = database.open_engine(url)
     try:
         if given is None:
-            database.upgrade(engine)
+            database.prepare(engine)
             _drain(engine)
         with engine.connect() as connection:
             database.check(connection)
             yield connection
     except sa.exc.SQLAlchemyError as error:
-        reason = str(getattr(error, "orig", None) or error).splitlines()[0]
-        raise DatabaseError(f"the database {file or url} cannot be used: {reason}") from None
+        where = file or engine.url.render_as_string()  # without the password
+        raise DatabaseError(f"the database {where} cannot be used: {database.reason(error)}") from None
     finally:
         engine.dispose()
 
@@ -142,17 +143,22 @@ class DatabaseCommand:
     """`stitchfleet db`."""
 
     help = (
-        "Looks after the database.\n\n"
+        "Looks after the database (SQLite, or PostgreSQL 15 and later).\n\n"
         "  upgrade   makes the tables, or brings those of an older version up to date (nothing is lost; older programs go on)\n"
         "  check     says whether this program can work with the database; exit status 1 where it cannot\n"
         "  prune     drops the iterations of whole weeks that ended more than --keep-days ago; the weeks' figures are kept, and\n"
-        "            reports on them stay what they were"
+        "            reports on them stay what they were; on PostgreSQL, also makes the next days' partitions\n"
+        "  delete    deletes all that is known of the jobs in --namespace, the weeks' figures included; asks for --yes"
     )
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("action", choices=("upgrade", "check", "prune"))
+        parser.add_argument("action", choices=("upgrade", "check", "prune", "delete"))
         parser.add_argument("--database", metavar="URL", help=DATABASE_HELP)
         parser.add_argument("--keep-days", type=int, default=28, metavar="N", help="for prune; default 28")
+        parser.add_argument("--namespace", metavar="NAME", help="for delete")
+        parser.add_argument(
+            "--yes", action="store_true", help="for delete: really do it; without it, says what would go"
+        )
 
     def run(self, arguments: argparse.Namespace) -> int:
         url = places.database_url(arguments.database)
@@ -164,14 +170,17 @@ class DatabaseCommand:
                 raise DatabaseError(f"there is no database {file}; `stitchfleet db upgrade` makes it")
             if arguments.action == "check":
                 return self._check(url)
+            if arguments.action == "delete":
+                if not arguments.namespace:
+                    raise DatabaseError("delete needs --namespace NAME")
+                return self._delete(url, arguments.namespace, arguments.yes)
             if arguments.keep_days < 0:
                 raise DatabaseError(f"--keep-days is {arguments.keep_days}; it cannot be negative")
             return self._prune(url, arguments.keep_days)
         except DatabaseError as error:
             return _complain("db", error)
         except sa.exc.SQLAlchemyError as error:
-            reason = str(getattr(error, "orig", None) or error).splitlines()[0]
-            return _complain("db", f"the database cannot be used: {reason}")
+            return _complain("db", f"the database cannot be used: {database.reason(error)}")
 
     def _upgrade(self, url: str) -> int:
         engine = database.open_engine(url)
@@ -192,9 +201,11 @@ class DatabaseCommand:
 
     def _prune(self, url: str, keep_days: int) -> int:
         engine = database.open_engine(url)
+        today = time.time_ns() // DAY_NS
         with database.writing(engine) as connection:
             database.check(connection)
-            done = freeze(connection, time.time_ns() // DAY_NS - keep_days)
+            done = freeze(connection, today - keep_days)
+            partitions.ensure_ahead(connection, today)
         for entry in done:
             print(
                 f"{entry.week}: figures of {entry.processes} processes kept as revision {entry.revision}, "
@@ -202,4 +213,18 @@ class DatabaseCommand:
             )
         if not done:
             print(f"nothing ended more than {keep_days} days ago")
+        return 0
+
+    def _delete(self, url: str, namespace: str, really: bool) -> int:
+        with database.writing(database.open_engine(url)) as connection:
+            database.check(connection)
+            with connection.begin_nested() as attempt:
+                deleted = delete_namespace(connection, namespace)
+                if not really:
+                    attempt.rollback()
+        if not any(deleted.values()):
+            print(f"the database has no rows of namespace {namespace}")
+            return 0
+        what = ", ".join(f"{count} {table}" for table, count in sorted(deleted.items()) if count)
+        print(f"{'deleted' if really else 'with --yes, these go'}: {what} of namespace {namespace}")
         return 0

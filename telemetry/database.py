@@ -1,7 +1,7 @@
 """Opening the database: its engine, the version of its schema, and bringing it up to date.
 
 SQLite in WAL mode: readers never wait for the one writer, and a writer waits BUSY_SECONDS for another. PostgreSQL is the fleet's
-database by design; this version's migrations are written and tested for SQLite and refuse others.
+database: many writers, iterations in partitions of a day.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import pathlib
 import sqlite3
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,13 +19,18 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from . import models
+from . import models, partitions
+from .recording import DAY_NS
 
-SCHEMA = 1
+SCHEMA = 2
 """The version of the schema that this program is written for."""
 BUSY_SECONDS = 30
 MIN_SQLITE = (3, 31, 0)
 """What Python 3.10's oldest supported systems bring; WITHOUT ROWID, upserts and json_each are all older."""
+MIN_POSTGRESQL = 15
+CONNECT_SECONDS = 10
+_UPGRADE_LOCK = 0x5717C4F0
+"""Of pg_advisory_xact_lock: two programs do not upgrade one database at once."""
 
 
 class DatabaseError(Exception):
@@ -37,8 +43,12 @@ def open_engine(url: str) -> sa.Engine:
         parsed = sa.make_url(url)
     except sa.exc.ArgumentError:
         raise DatabaseError(f"{url!r} is no database URL; one looks like sqlite:////path/to/stitchfleet.db") from None
+    if parsed.get_backend_name() in ("postgresql", "postgres"):
+        return _postgresql_engine(parsed)
     if parsed.get_backend_name() != "sqlite":
-        raise DatabaseError(f"{parsed.get_backend_name()} is not served by this version; use a sqlite:/// URL")
+        raise DatabaseError(
+            f"{parsed.get_backend_name()} is not served; use a sqlite:/// or a postgresql:// URL (PostgreSQL {MIN_POSTGRESQL} on)"
+        )
     if sqlite3.sqlite_version_info < MIN_SQLITE:
         raise DatabaseError(f"SQLite {sqlite3.sqlite_version} is too old; {'.'.join(map(str, MIN_SQLITE))} is needed")
     if parsed.database and parsed.database != ":memory:":
@@ -49,6 +59,40 @@ def open_engine(url: str) -> sa.Engine:
     engine = sa.create_engine(parsed, connect_args={"timeout": BUSY_SECONDS})
     sa.event.listen(engine, "connect", _on_connect)
     sa.event.listen(engine, "begin", _on_begin)
+    return engine
+
+
+def _postgresql_engine(url: sa.URL) -> sa.Engine:
+    try:
+        from psycopg.adapt import Buffer, Dumper
+        from psycopg.pq import Format
+    except ImportError:
+        raise DatabaseError("PostgreSQL needs psycopg; `pip install stitchfleet[postgres]` brings it") from None
+
+    class RealsDumper(Dumper):
+        """Sends models.PackedReals as they are."""
+
+        format = Format.BINARY
+        oid = models.REAL_ARRAY_OID
+
+        def dump(self, obj: bytes) -> Buffer:
+            return bytes(obj)
+
+    def on_connect(connection: Any, _record: object) -> None:
+        connection.adapters.register_dumper(models.PackedReals, RealsDumper)
+
+    arguments = {
+        "connect_timeout": CONNECT_SECONDS,
+        "application_name": "stitchfleet",
+        "tcp_user_timeout": 1000 * BUSY_SECONDS,  # a server that went away without a word is noticed
+    }
+    # a connection that the server closed while it lay in the pool is noticed and made anew
+    engine = sa.create_engine(
+        url.set(drivername="postgresql+psycopg"),
+        connect_args={key: value for key, value in arguments.items() if key not in url.query},
+        pool_pre_ping=True,
+    )
+    sa.event.listen(engine, "connect", on_connect)
     return engine
 
 
@@ -74,6 +118,11 @@ def writing(engine: sa.Engine) -> Iterator[sa.Connection]:
     """A connection in a transaction that may write; committed at the end, rolled back by an exception."""
     with engine.connect().execution_options(stitchfleet_write=True) as connection, connection.begin():
         yield connection
+
+
+def reason(error: Exception) -> str:
+    """What the database says, in one line."""
+    return str(getattr(error, "orig", None) or error).splitlines()[0]
 
 
 def file_of(url: str) -> pathlib.Path | None:
@@ -104,6 +153,9 @@ def upgrade(engine: sa.Engine) -> tuple[int | None, int]:
     Raises DatabaseError for a newer database, and sqlalchemy's errors where it cannot be written to.
     """
     with writing(engine) as connection:
+        _check_server(connection)
+        if connection.dialect.name == "postgresql":
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_UPGRADE_LOCK)))
         before = version(connection)
         if before is None or before < SCHEMA:
             if before is None and sa.inspect(connection).get_table_names():
@@ -111,13 +163,27 @@ def upgrade(engine: sa.Engine) -> tuple[int | None, int]:
             alembic_command.upgrade(_config(connection), "head")
         elif before > SCHEMA:
             _check_served(connection, before)
+        partitions.ensure_ahead(connection, time.time_ns() // DAY_NS)
         after = version(connection)
     assert after is not None
     return before, after
 
 
+def prepare(engine: sa.Engine) -> None:
+    """Before use: an SQLite file, which is its user's own, is made or upgraded; a fleet's database is its keeper's, and only checked.
+
+    Raises DatabaseError and sqlalchemy's errors.
+    """
+    if engine.dialect.name == "sqlite":
+        upgrade(engine)
+        return
+    with engine.connect() as connection:
+        check(connection)
+
+
 def check(connection: sa.Connection) -> int:
     """The version of the schema, where this program may work with it. Raises DatabaseError saying what to do otherwise."""
+    _check_server(connection)
     found = version(connection)
     if found is None:
         raise DatabaseError("the database is empty; `stitchfleet db upgrade` makes its tables")
@@ -128,6 +194,13 @@ def check(connection: sa.Connection) -> int:
     if found > SCHEMA:
         _check_served(connection, found)
     return found
+
+
+def _check_server(connection: sa.Connection) -> None:
+    if connection.dialect.name == "postgresql":
+        major = int((connection.dialect.server_version_info or (0,))[0])
+        if major < MIN_POSTGRESQL:
+            raise DatabaseError(f"the server is PostgreSQL {major}; {MIN_POSTGRESQL} or later is needed")
 
 
 def _check_served(connection: sa.Connection, found: int) -> None:

@@ -7,7 +7,13 @@ are days since 1970, UTC. Texts that hold JSON say so. No foreign keys: rows may
 
 from __future__ import annotations
 
+import sys
+from array import array
+from typing import Any
+
 from sqlalchemy import (
+    ARRAY,
+    REAL,
     BigInteger,
     Column,
     Float,
@@ -19,8 +25,56 @@ from sqlalchemy import (
     Table,
     Text,
 )
+from sqlalchemy.engine.interfaces import Dialect
+from sqlalchemy.types import TypeDecorator, TypeEngine
 
 metadata = MetaData()
+
+REAL_ARRAY_OID = 1021
+"""PostgreSQL's real[]."""
+_REAL_OID = 700
+
+
+class PackedReals(bytes):
+    """A real[] as PostgreSQL's binary format has it; database.open_engine tells psycopg how to send it."""
+
+    @classmethod
+    def of(cls, little_endian: bytes) -> PackedReals:
+        """From float32s, little-endian."""
+        words = array("I", little_endian)
+        if sys.byteorder == "little":
+            words.byteswap()
+        # dimensions, flags (0: no nulls), type of an element, then of the one dimension its length and its first index
+        head = array("I", [1, 0, _REAL_OID, len(words), 1])
+        pairs = array("I", bytes(8 * len(words)))
+        pairs[0::2] = array("I", [4]) * len(words)
+        if sys.byteorder == "little":
+            head.byteswap()
+            pairs.byteswap()
+        pairs[1::2] = words
+        return cls(head.tobytes() + pairs.tobytes())
+
+
+class Durations(TypeDecorator[bytes]):
+    """float32 microseconds, little-endian, to Python. A blob on SQLite; on PostgreSQL real[], which its SQL can read."""
+
+    impl = LargeBinary
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        return dialect.type_descriptor(ARRAY(REAL) if dialect.name == "postgresql" else LargeBinary())
+
+    def bind_processor(self, dialect: Dialect) -> Any:
+        return PackedReals.of if dialect.name == "postgresql" else None
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> bytes | None:
+        if dialect.name != "postgresql" or value is None:
+            return value  # type: ignore[no-any-return]
+        values = array("f", value)
+        if sys.byteorder == "big":
+            values.byteswap()
+        return values.tobytes()
+
 
 PROCESS_KEY = ("run_id", "cluster", "attempt", "rank", "process")
 """Names of the columns that say which process a row is of."""
@@ -58,6 +112,7 @@ jobs = Table(
     Column("pid", Integer, nullable=False),
     Column("started_ns", BigInteger, nullable=False),
     Index("jobs_by_start", "started_ns"),
+    Index("jobs_by_namespace", "namespace"),
     sqlite_with_rowid=False,
 )
 
@@ -93,9 +148,10 @@ iteration_blocks = Table(
     Column("uncounted_count", Integer, nullable=False),
     Column("uncounted_ns", BigInteger, nullable=False),
     Column("arms", Text, nullable=False),  # JSON: [[first index, count, arm], ...]
-    Column("durations", LargeBinary, nullable=False),  # float32 microseconds, little-endian
+    Column("durations", Durations, nullable=False),
     Index("iteration_blocks_by_day", "day"),
     sqlite_with_rowid=False,
+    postgresql_partition_by="RANGE (day)",
 )
 
 arm_blocks = Table(
@@ -133,6 +189,7 @@ events = Table(
     Column("kind", Text, nullable=False),
     Column("message", Text, nullable=False),
     Column("facts", Text, nullable=False),  # JSON object
+    Index("events_by_kind", "kind"),
     sqlite_with_rowid=False,
 )
 
@@ -164,7 +221,10 @@ schema_facts = Table(
     Column("value", Integer, nullable=False),
 )
 
-numbers = Table("numbers", metadata, Column("n", Integer, primary_key=True, autoincrement=False))
+ONLY_SQLITE = {"dialect": "sqlite"}
+"""`info` of a table that PostgreSQL does not have."""
+
+numbers = Table("numbers", metadata, Column("n", Integer, primary_key=True, autoincrement=False), info=ONLY_SQLITE)
 """0 to 127, for the view `iterations`."""
 
 float_halves = Table(
@@ -175,6 +235,7 @@ float_halves = Table(
     Column("high", Float, nullable=False),
     Column("scale", Float, nullable=False),
     sqlite_with_rowid=False,
+    info=ONLY_SQLITE,
 )
 """All 2-byte halves of a float32, for the view `iterations`: the float of lower half l and upper half h is
 (h.high + l.low) * h.scale. SQLite has no function that reads a float out of a blob, and two look-ups are ten times faster than

@@ -46,7 +46,7 @@ LAZY_SEALS = 10
 DAY_NS = 86_400 * 10**9
 
 _SERVICE_ACCOUNT_NAMESPACE = pathlib.Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-_MAX_DURATION_NS = 10**16
+MAX_DURATION_NS = 10**16
 """115 days: longer than this no step takes, and float32 still holds it."""
 
 
@@ -414,7 +414,7 @@ def _is_sound(step: object, arm: object, duration_ns: object) -> bool:
         and isinstance(duration_ns, int)
         and arm in (PLAIN, STITCHED, UNCOUNTED)
         and abs(step) < 1 << 62
-        and 0 <= duration_ns < _MAX_DURATION_NS
+        and 0 <= duration_ns < MAX_DURATION_NS
     )
 
 

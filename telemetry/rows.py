@@ -1,17 +1,25 @@
-"""Spool records to rows of the database. Pure: the same records always make the same rows, so that sending twice changes nothing."""
+"""Spool records to rows of the database. Pure: the same records always make the same rows, so that sending twice changes nothing.
+
+Records come from processes that nobody can vouch for. What no database takes, or what would spoil a figure, is passed over and
+counted: durations that are negative or no number, numbers beyond their column's range, steps that overflow. Text that PostgreSQL
+refuses (a NUL, half of a surrogate pair) is mended.
+"""
 
 from __future__ import annotations
 
 import json
 import math
 import statistics
-from collections import defaultdict
+import sys
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import sqlalchemy as sa
+
 from . import models
-from .recording import DAY_NS, FORMAT, MAX_BLOCK, PLAIN, STITCHED, UNCOUNTED, JobIdentity
+from .recording import DAY_NS, FORMAT, MAX_BLOCK, MAX_DURATION_NS, PLAIN, STITCHED, UNCOUNTED, JobIdentity
 from .spool import Damage, Iterations, Kind, decode, little_endian
 
 Row = dict[str, Any]
@@ -21,12 +29,26 @@ class FormatError(ValueError):
     """The spool was written in a format that this program does not know; it must be left for one that does."""
 
 
+DUPLICATE_SEQUENCE, MISSING_SEQUENCE, CLOCK_BACKWARDS = "duplicate_sequence", "missing_sequence", "clock_backwards"
+IRREGULARITIES = (DUPLICATE_SEQUENCE, MISSING_SEQUENCE, CLOCK_BACKWARDS)
+
+NONSENSE = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError)
+"""What reading a record raises that does not hold what its kind should."""
+_MAX_STEP = 1 << 62
+
+
 @dataclass
 class Rows:
-    """Rows by table name, ready to insert in any order. damaged: records that could not be used, each with the reason."""
+    """Rows by table name, ready to insert in any order.
+
+    damaged: records that could not be used, each with the reason. irregular: how often something was odd and harmless, by
+    DUPLICATE_SEQUENCE (the first record counts), MISSING_SEQUENCE (records lost between two others) and CLOCK_BACKWARDS (the wall
+    clock was set back between two blocks; durations come from another clock).
+    """
 
     tables: dict[str, list[Row]] = field(default_factory=lambda: defaultdict(list))
     damaged: list[str] = field(default_factory=list)
+    irregular: Counter[str] = field(default_factory=Counter)
 
     def __len__(self) -> int:
         return sum(map(len, self.tables.values()))
@@ -42,12 +64,14 @@ def rows_of_segment(data: bytes, fallback_identity: bytes | None = None) -> tupl
     records = list(decode(data, damage))
     found = Rows()
     found.damaged += ["unreadable bytes"] * damage.records
+    if not records:
+        return found, None
     identity = next((record.body for record in records if record.kind == Kind.IDENTITY), None)
     try:
         job = _job_row(identity) if identity is not None else None
     except FormatError:
         raise
-    except (ValueError, TypeError, KeyError) as error:
+    except NONSENSE as error:
         found.damaged.append(f"identity: {error}")
         job = identity = None
     if job is None and fallback_identity is not None:
@@ -58,18 +82,33 @@ def rows_of_segment(data: bytes, fallback_identity: bytes | None = None) -> tupl
     key = {name: job[name] for name in models.PROCESS_KEY}
     found.tables["jobs"].append(job)
     iterations: list[tuple[int, Iterations]] = []
+    seen: set[int] = set()
+    last_sequence, last_ended_ns = records[0].sequence, 0
     for record in records:
+        if record.sequence in seen:
+            found.irregular[DUPLICATE_SEQUENCE] += 1
+            continue
+        seen.add(record.sequence)
+        found.irregular[MISSING_SEQUENCE] += max(0, record.sequence - last_sequence - 1)
+        last_sequence = max(last_sequence, record.sequence)
         try:
             if record.kind == Kind.ITERATIONS:
-                iterations.append((record.sequence, _checked(Iterations.decode(record.body))))
+                block = _checked(Iterations.decode(record.body))
+                found.irregular[CLOCK_BACKWARDS] += block.ended_ns < max(block.started_ns, last_ended_ns)
+                last_ended_ns = block.ended_ns
+                iterations.append((record.sequence, block))
             elif record.kind in _MAKERS:
                 table, make = _MAKERS[record.kind]
-                found.tables[table].append({**key, **make(record.sequence, _object(record.body))})
+                found.tables[table].append(_fitting(table, {**key, **make(record.sequence, _object(record.body))}))
             elif record.kind != Kind.IDENTITY:
                 found.damaged.append(f"a record of unknown kind {record.kind}")
-        except (ValueError, TypeError, KeyError) as error:
+        except NONSENSE as error:
             found.damaged.append(f"{type(error).__name__}: {error}")
-    found.tables["iteration_blocks"] += [{**key, **_iteration_row(*entry)} for entry in merged(iterations)]
+    for entry in merged(iterations):
+        try:
+            found.tables["iteration_blocks"].append(_fitting("iteration_blocks", {**key, **_iteration_row(*entry)}))
+        except ValueError as error:
+            found.damaged.append(f"iterations: {error}")
     return found, identity
 
 
@@ -115,11 +154,49 @@ def _follows(last: Iterations, block: Iterations) -> bool:
 
 
 def _checked(block: Iterations) -> Iterations:
-    if not all(math.isfinite(value) and value >= 0 for value in block.durations):
+    # fsum: not finite where one of them is not, and as fast as a loop in C
+    if not math.isfinite(math.fsum(block.durations)) or min(block.durations) < 0:
         raise ValueError("iterations: a duration is negative or no number")
+    if max(block.durations) > MAX_DURATION_NS / 1e3:
+        raise ValueError("iterations: a duration of more than 115 days")
     if any(arm not in (PLAIN, STITCHED, UNCOUNTED) for _, _, arm in block.runs):
         raise ValueError("iterations: an arm that does not exist")
+    count = len(block.durations)
+    if count > MAX_BLOCK:
+        raise ValueError(f"iterations: {count} of them; a record has at most {MAX_BLOCK}")
+    if block.stride < 1 or abs(block.first_step) + count * block.stride > _MAX_STEP:
+        raise ValueError(f"iterations: steps from {block.first_step} on, {block.stride} apart")
     return block
+
+
+def _fitting(table: str, row: Row) -> Row:
+    """The row with its text mended. Raises ValueError where a number is not in its column's range."""
+    for name, low, high in _RANGES[table]:
+        if not low <= row[name] <= high:
+            raise ValueError(f"{name} is {row[name]!r}: out of range")
+    return {name: _text(value) if isinstance(value, str) else value for name, value in row.items()}
+
+
+def _text(value: str) -> str:
+    if value.isascii() and "\0" not in value:
+        return value
+    return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
+
+
+def _ranges(table: sa.Table) -> list[tuple[str, float, float]]:
+    found: list[tuple[str, float, float]] = []
+    for column in table.columns:
+        if isinstance(column.type, sa.Float):
+            found.append((column.name, -sys.float_info.max, sys.float_info.max))
+        elif isinstance(column.type, sa.Integer):
+            bits = (
+                63 if isinstance(column.type, sa.BigInteger) else 15 if isinstance(column.type, sa.SmallInteger) else 31
+            )
+            found.append((column.name, -(1 << bits), (1 << bits) - 1))
+    return found
+
+
+_RANGES = {table.name: _ranges(table) for table in models.metadata.sorted_tables}
 
 
 def _iteration_row(sequence: int, block: Iterations) -> Row:
@@ -144,7 +221,7 @@ def _iteration_row(sequence: int, block: Iterations) -> Row:
 
 
 def _object(body: bytes) -> dict[str, Any]:
-    facts = json.loads(body)
+    facts = json.loads(body, parse_constant=str)  # NaN and Infinity are no JSON; as text they are no number either
     if not isinstance(facts, dict):
         raise ValueError("not a JSON object")
     return facts
@@ -156,14 +233,17 @@ def _job_row(body: bytes) -> Row:
         raise FormatError(f"a spool of format {about['format']!r}; this program reads format {FORMAT}")
     job = JobIdentity.from_json(about["job"])
     row = job.to_json()
+    if job.device_count < 1 or job.world_size < 1 or job.rank < 0 or job.attempt < 0:
+        raise ValueError(f"{job.device_count} devices, rank {job.rank} of {job.world_size}, attempt {job.attempt}")
     row["labels"] = json.dumps(row["labels"], sort_keys=True)
-    return {
+    row = {
         **row,
         "process": str(about["process"]),
         "host": str(about["host"]),
         "pid": int(about["pid"]),
         "started_ns": int(about["started_ns"]),
     }
+    return _fitting("jobs", row)
 
 
 def _arm_block(_sequence: int, facts: Mapping[str, Any]) -> Row:
@@ -213,11 +293,14 @@ def _loss(sequence: int, facts: Mapping[str, Any]) -> Row:
 
 def _job_end(_sequence: int, facts: Mapping[str, Any]) -> Row:
     inner = facts["facts"]
+    overhead_ns = int(inner.get("overhead_ns", 0))
+    if overhead_ns < 0:
+        raise ValueError(f"an overhead of {overhead_ns} ns")
     return {
         "ended_ns": int(facts["time_ns"]),
         "phase": str(inner.get("phase", "")),
         "reason": str(inner.get("reason") or ""),
-        "overhead_ns": int(inner.get("overhead_ns", 0)),
+        "overhead_ns": overhead_ns,
         "facts": json.dumps(inner),
     }
 

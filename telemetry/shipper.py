@@ -1,39 +1,48 @@
-"""Moves what a training process recorded from its spool into the database. A process of its own, at the lowest priority.
+"""Moves what a training process recorded from its spool into the database, or to the ingest server, which does.
 
-    python -m stitchfleet.telemetry.shipper FOLDER --database URL [--follow PID]
+    python -m stitchfleet.telemetry.shipper FOLDER (--database URL | --ingest URL) [--follow PID]
 
-FOLDER is a spool, or a folder of spools. Without --follow it ships what is complete and ends. With --follow it goes on until
-process PID has ended and its spool is drained. A segment is deleted only after its rows are committed; a shipper that dies in
-between leaves it to the next, whose inserts change nothing where the rows are there already. An open segment is taken once its
-writer is dead (the kernel has released its lock).
+A process of its own, at the lowest priority. FOLDER is a spool, or a folder of spools. Without --follow it ships what is complete and
+ends. With --follow it goes on until process PID has ended and its spool is drained, or LAST_TRIES_SECONDS after that. A segment is
+deleted only after its rows are committed; a shipper that dies in between leaves it to the next, whose inserts change nothing where
+the rows are there already. An open segment is taken once its writer is dead (the kernel has released its lock). What a server that
+does not answer leaves behind goes back to the writer, which drops the oldest when the spool is full, and counts them.
 
 Exit status: 0 all shipped; 1 something had to stay in the spool (the database cannot be written to, a format of the future);
 2 a wrong argument.
 
-SQLAlchemy is imported when the first segment is complete and not before: until then the process costs the job nothing.
+SQLAlchemy is imported when the first segment is complete and not before: until then the process costs the job nothing. Towards an
+ingest server nothing but the standard library is.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import pathlib
+import random
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from .background import step_back
-from .spool import OPEN, SEALED, SHIPPING, Lock, segments
+from .spool import OPEN, SEALED, SHIPPING, Damage, Iterations, Kind, Lock, decode, segments
+from .wire import Outcome
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
+
+    from .sender import Sender
 
 LOOK_SECONDS = 2.0
 LAST_TRIES_SECONDS = 20.0
 """How long a database that refuses is asked again after the job has ended."""
 MAX_WAIT_SECONDS = 60.0
+BATCH_BYTES = 8 << 20
+"""Of segments in one post; a single one may be longer."""
 DAMAGED = ".damaged"
 """Suffix of a segment that gave no row at all; kept for a person to look at, never read again."""
 
@@ -50,6 +59,12 @@ class Shipped:
     """Why something stays in the spool."""
     busy: int = 0
     """Spools that another shipper is at work on."""
+    retry_after_s: float = 0.0
+    """When an ingest server that refused wants to be asked again."""
+
+
+Deliver = Callable[[pathlib.Path, Shipped], None]
+"""Ships the complete segments of a spool that is this process's own for the moment."""
 
 
 def spools_in(folder: pathlib.Path) -> list[pathlib.Path]:
@@ -63,23 +78,20 @@ def spools_in(folder: pathlib.Path) -> list[pathlib.Path]:
 
 def ship_all(folder: pathlib.Path, engine: sa.Engine, done: Shipped | None = None) -> Shipped:
     """Ships all complete segments of the spools in a folder. A database that fails is an entry of `kept`, not an exception."""
-    done = Shipped() if done is None else done
+    return _deliver_all(folder, functools.partial(_ship_to_database, engine), done or Shipped())
+
+
+def _deliver_all(folder: pathlib.Path, deliver: Deliver, done: Shipped) -> Shipped:
     for spool in spools_in(folder):
-        ship_spool(spool, engine, done)
+        try:
+            with _alone(spool) as alone:
+                if alone:
+                    deliver(spool, done)
+                else:
+                    done.busy += 1
+        except OSError as error:
+            done.kept.append(f"{spool.name}: {error}")
     return done
-
-
-def ship_spool(folder: pathlib.Path, engine: sa.Engine, done: Shipped) -> None:
-    """Ships one spool's complete segments, oldest first."""
-    try:
-        with _alone(folder) as alone:
-            if not alone:
-                done.busy += 1
-                return
-            _claim(folder)
-            _ship_claimed(folder, engine, done)
-    except OSError as error:
-        done.kept.append(f"{folder.name}: {error}")
 
 
 @contextlib.contextmanager
@@ -92,11 +104,19 @@ def _alone(folder: pathlib.Path) -> Iterator[bool]:
         lock.release()
 
 
-def _claim(folder: pathlib.Path) -> None:
-    suffixes = (SEALED, OPEN) if _writer_is_dead(folder) else (SEALED,)
-    for path in segments(folder, *suffixes):
-        with contextlib.suppress(FileNotFoundError):  # dropped by its writer, to stay within bounds
-            path.rename(path.with_suffix(SHIPPING))
+def _complete(folder: pathlib.Path) -> list[pathlib.Path]:
+    """The segments that may be shipped, oldest first."""
+    return segments(folder, *((SEALED, OPEN) if _writer_is_dead(folder) else (SEALED,)), SHIPPING)
+
+
+def _claim(path: pathlib.Path) -> pathlib.Path | None:
+    """Takes a segment from its writer; None where that has dropped it meanwhile, to stay within bounds."""
+    claimed = path.with_suffix(SHIPPING)
+    try:
+        path.rename(claimed)
+    except FileNotFoundError:
+        return None
+    return claimed
 
 
 def _writer_is_dead(folder: pathlib.Path) -> bool:
@@ -108,13 +128,15 @@ def _writer_is_dead(folder: pathlib.Path) -> bool:
     return dead
 
 
-def _ship_claimed(folder: pathlib.Path, engine: sa.Engine, done: Shipped) -> None:
+def _ship_to_database(engine: sa.Engine, folder: pathlib.Path, done: Shipped) -> None:
     import sqlalchemy.exc
 
-    from .database import writing
+    from .database import reason, writing
     from .rows import FormatError, rows_of_segment
     from .store import insert_rows
 
+    for path in _complete(folder):
+        _claim(path)
     identity: bytes | None = None
     for path in segments(folder, SHIPPING):
         try:
@@ -123,7 +145,7 @@ def _ship_claimed(folder: pathlib.Path, engine: sa.Engine, done: Shipped) -> Non
             done.kept.append(f"{path.name}: {error}")
             continue
         identity = found or identity
-        done.damaged += [f"{folder.name}/{path.name}: {reason}" for reason in rows.damaged]
+        done.damaged += [f"{folder.name}/{path.name}: {why}" for why in rows.damaged]
         if len(rows) == 0:
             if rows.damaged:
                 path.rename(path.with_suffix(DAMAGED))
@@ -140,15 +162,79 @@ def _ship_claimed(folder: pathlib.Path, engine: sa.Engine, done: Shipped) -> Non
             sqlalchemy.exc.InterfaceError,
         ) as error:
             # a value that no database takes: it must not hold up what comes after it
-            done.damaged.append(f"{folder.name}/{path.name}: {_reason(error)}")
-            path.rename(path.with_suffix(DAMAGED))
+            _set_aside(path, reason(error), done)
             continue
         except sqlalchemy.exc.SQLAlchemyError as error:
-            done.kept.append(f"the database cannot be written to: {_reason(error)}")
+            done.kept.append(f"the database cannot be written to: {reason(error)}")
             return
         path.unlink()
         done.segments += 1
         done.rows += len(rows)
+
+
+def _send(sender: Sender, folder: pathlib.Path, done: Shipped) -> None:
+    """Posts the complete segments, some at a time; those that were not taken go back to the spool."""
+    from .sender import SendError
+
+    limit, passed_over = BATCH_BYTES, set[pathlib.Path]()
+    while batch := _claim_batch(folder, limit, passed_over):
+        try:
+            answers = sender.post([path.read_bytes() for path in batch])
+        except SendError as error:
+            if error.too_large and len(batch) > 1:
+                limit = sum(path.stat().st_size for path in batch) // 2
+                _release(batch)
+                continue
+            if error.too_large:
+                _set_aside(batch[0], str(error), done)
+                continue
+            _release(batch)
+            done.kept.append(str(error))
+            done.retry_after_s = error.retry_after_s or 0.0
+            return
+        for path, answer in zip(batch, answers, strict=True):
+            if answer.outcome is Outcome.DAMAGED:
+                _set_aside(path, "; ".join(answer.reasons), done)
+                continue
+            if answer.outcome is Outcome.FUTURE:
+                done.kept.append(f"{path.name}: {'; '.join(answer.reasons)}")
+                passed_over.add(path.with_suffix(SEALED))
+                _release([path])
+                continue
+            path.unlink()
+            done.damaged += [f"{folder.name}/{path.name}: {why}" for why in answer.reasons]
+            done.segments += 1
+            done.rows += answer.rows
+
+
+def _claim_batch(folder: pathlib.Path, limit: int, passed_over: set[pathlib.Path]) -> list[pathlib.Path]:
+    """Takes the oldest segments of at most `limit` bytes, or one."""
+    batch: list[pathlib.Path] = []
+    size = 0
+    for path in _complete(folder):
+        if path.with_suffix(SEALED) in passed_over:
+            continue
+        try:
+            size += path.stat().st_size
+        except FileNotFoundError:
+            continue
+        if batch and size > limit:
+            break
+        claimed = _claim(path)
+        if claimed is not None:
+            batch.append(claimed)
+    return batch
+
+
+def _release(batch: list[pathlib.Path]) -> None:
+    """Gives segments back: as long as they are claimed, their writer cannot drop them for newer ones."""
+    for path in batch:
+        path.rename(path.with_suffix(SEALED))
+
+
+def _set_aside(path: pathlib.Path, reason: str, done: Shipped) -> None:
+    done.damaged.append(f"{path.parent.name}/{path.name}: {reason}")
+    path.rename(path.with_suffix(DAMAGED))
 
 
 # ---- the process ------------------------------------------------------------------------------------------------------------
@@ -161,72 +247,114 @@ def main(words: list[str] | None = None) -> int:
         description="Moves recorded measurements from a spool into the database.",
     )
     parser.add_argument("folder", type=pathlib.Path, help="a spool, or a folder of spools")
-    parser.add_argument("--database", required=True, metavar="URL", help="SQLAlchemy URL, or an SQLite file")
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--database", metavar="URL", help="SQLAlchemy URL, or an SQLite file")
+    where.add_argument("--ingest", metavar="URL", help="of the ingest server")
     parser.add_argument("--follow", type=int, metavar="PID", help="go on until this process has ended")
     arguments = parser.parse_args(words)
     step_back(19)
     if not arguments.folder.is_dir():
         print(f"shipper: {arguments.folder} is no folder", file=sys.stderr)
         return 2
+    if arguments.ingest is None:
+        ship_once: Pass = functools.partial(_pass_to_database, arguments.database)
+    else:
+        from .sender import Sender
+
+        try:
+            ship_once = functools.partial(_pass_to_ingest, Sender(arguments.ingest))
+        except ValueError as error:
+            print(f"shipper: {error}", file=sys.stderr)
+            return 2
     if arguments.follow is None:
-        return _report(_pass(arguments.folder, arguments.database))
-    return _follow(arguments.folder, arguments.database, arguments.follow)
+        return _report(arguments.folder, ship_once(arguments.folder))
+    return _follow(arguments.folder, ship_once, arguments.follow)
 
 
-def _pass(folder: pathlib.Path, url: str) -> Shipped:
+Pass = Callable[[pathlib.Path], Shipped]
+"""Ships what is complete in a folder."""
+
+
+def _pass_to_ingest(sender: Sender, folder: pathlib.Path) -> Shipped:
+    try:
+        return _deliver_all(folder, functools.partial(_send, sender), Shipped())
+    finally:
+        sender.close()
+
+
+def _pass_to_database(url: str, folder: pathlib.Path) -> Shipped:
     done = Shipped()
     if not spools_in(folder):
         return done
     import sqlalchemy.exc
 
-    from .database import DatabaseError, open_engine, upgrade
+    from .database import DatabaseError, open_engine, prepare, reason
     from .places import database_url
 
     try:
         engine = open_engine(database_url(url))
         try:
-            upgrade(engine)
+            prepare(engine)
             ship_all(folder, engine, done)
         finally:
             engine.dispose()
     except DatabaseError as error:
         done.kept.append(str(error))
     except sqlalchemy.exc.SQLAlchemyError as error:
-        done.kept.append(f"the database cannot be written to: {_reason(error)}")
+        done.kept.append(f"the database cannot be written to: {reason(error)}")
     return done
 
 
-def _reason(error: Exception) -> str:
-    return str(getattr(error, "orig", None) or error).splitlines()[0]
-
-
-def _report(done: Shipped) -> int:
-    for reason in done.damaged:
-        print(f"shipper: passed over: {reason}", file=sys.stderr)
-    for reason in sorted(set(done.kept)):
-        print(f"shipper: stays in the spool: {reason}", file=sys.stderr)
+def _report(folder: pathlib.Path, done: Shipped) -> int:
+    for why in done.damaged:
+        print(f"shipper: passed over: {why}", file=sys.stderr)
+    for why in sorted(set(done.kept)):
+        print(f"shipper: stays in the spool: {why}{_unsent(folder)}", file=sys.stderr)
     return 1 if done.kept else 0
 
 
-def _follow(folder: pathlib.Path, url: str, pid: int) -> int:
+def _unsent(folder: pathlib.Path) -> str:
+    """How much that is, in words."""
+    iterations = others = 0
+    for path in (path for spool in spools_in(folder) for path in segments(spool, OPEN, SEALED, SHIPPING)):
+        with contextlib.suppress(OSError):
+            for record in decode(path.read_bytes(), Damage()):
+                if record.kind == Kind.ITERATIONS:
+                    with contextlib.suppress(ValueError):
+                        iterations += len(Iterations.decode(record.body).durations)
+                else:
+                    others += record.kind != Kind.IDENTITY
+    return f" ({iterations} iterations, {others} other records)"
+
+
+def _follow(folder: pathlib.Path, ship_once: Pass, pid: int) -> int:
     born = _birth(pid)
     wait, failing_since = LOOK_SECONDS, time.monotonic()
     while True:
         # asked first: whatever the process wrote before it ended is there when the pass begins
         ended = _birth(pid) != born or born is None
         ready = any(segments(spool, SEALED, SHIPPING) for spool in spools_in(folder))
-        done = _pass(folder, url) if ready or ended else Shipped()
+        done = ship_once(folder) if ready or ended else Shipped()
         if not done.kept:
             failing_since = time.monotonic()
         if done.damaged and not ended:
-            _report(Shipped(damaged=done.damaged))
+            _report(folder, Shipped(damaged=done.damaged))
         if ended:
             drained = not done.kept and not done.busy and not _left(folder)
             if drained or time.monotonic() - failing_since > LAST_TRIES_SECONDS:
-                return _report(done)
+                return _report(folder, done)
         # an ended process' spool is waited for a little, a database that refuses longer each time
         wait = min(2 * wait, MAX_WAIT_SECONDS) if done.kept and not ended else LOOK_SECONDS
-        time.sleep(min(wait, 0.5) if ended else wait)
+        time.sleep(_pause(wait, done, ended))
+
+
+def _pause(wait: float, done: Shipped, ended: bool) -> float:
+    """Seconds to the next pass. Those that failed are scattered, or a fleet's shippers would all come back at once."""
+    if ended:
+        return max(0.5, min(done.retry_after_s, LAST_TRIES_SECONDS / 4))
+    if not done.kept:
+        return wait
+    return max(done.retry_after_s, wait / 2) * random.uniform(1.0, 1.5)
 
 
 def _left(folder: pathlib.Path) -> bool:

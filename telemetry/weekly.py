@@ -25,7 +25,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from . import savings
+from . import partitions, savings
 from .models import PROCESS_KEY, arm_blocks, events, iteration_blocks, job_ends, jobs, weekly_rollups
 from .recording import PLAIN, STITCHED, UNCOUNTED
 from .rows import LOSS_EVENT
@@ -233,15 +233,18 @@ def _rank_order(entry: JobWeek) -> tuple[bool, int, float, str]:
 
 def processes(connection: sa.Connection, week: Week | None) -> list[JobWeek]:
     """All training processes that ran or began in the week; None: all there are, in all their time."""
-    sums, stored = _sums(connection, week)
+    sums, stored, with_blocks = _sums(connection, week)
     members = _members(connection, week, set(sums))
-    pairs = _pair_means(connection, week)
+    # a frozen week says what it said: only who has blocks again since then is measured anew
+    pairs = _pair_means(connection, week) if week is None or with_blocks else {}
     lost = _lost(connection)
     found = []
     for row in members:
         key = _key(row)
         counts = sums.get(key, dict.fromkeys(_COUNTS, 0))
-        saving = savings.estimate_from_means(pairs.get(key, [])) or (stored[key].saving if key in stored else None)
+        saving = stored[key].saving if key in stored else None
+        if week is None or key not in stored or key in with_blocks:
+            saving = savings.estimate_from_means(pairs.get(key, [])) or saving
         begun_here = week is None or week.start_ns <= row["started_ns"] < week.end_ns
         overhead, is_estimate = 0, False
         if begun_here and row["overhead_ns"] is not None:
@@ -293,9 +296,9 @@ class _Stored:
 
 def _sums(
     connection: sa.Connection, week: Week | None
-) -> tuple[dict[ProcessKey, dict[str, int]], dict[ProcessKey, _Stored]]:
-    """Counts and times by arm, of the blocks and of the frozen weeks whose blocks are gone; and what else those weeks say."""
-    blocks = sa.select(*_key_columns(iteration_blocks), *(sa.func.sum(iteration_blocks.c[n]).label(n) for n in _COUNTS))
+) -> tuple[dict[ProcessKey, dict[str, int]], dict[ProcessKey, _Stored], set[ProcessKey]]:
+    """Counts and times by arm, of the blocks and of the frozen weeks whose blocks are gone; what else those say; who has blocks."""
+    blocks = sa.select(*_key_columns(iteration_blocks), *(_sum(iteration_blocks.c[n]) for n in _COUNTS))
     if week is not None:
         blocks = blocks.where(iteration_blocks.c.day >= week.first_day, iteration_blocks.c.day < week.end_day)
     latest = (
@@ -313,6 +316,7 @@ def _sums(
         frozen = frozen.where(weekly_rollups.c.week == str(week))
     sums: dict[ProcessKey, dict[str, int]] = defaultdict(lambda: dict.fromkeys(_COUNTS, 0))
     stored: dict[ProcessKey, _Stored] = {}
+    with_blocks: set[ProcessKey] = set()
     for statement in (frozen, blocks.group_by(*_key_columns(iteration_blocks))):
         for row in connection.execute(statement).mappings():
             target = sums[_key(row)]
@@ -325,7 +329,14 @@ def _sums(
                     saving or (before.saving if before else None),
                     row["overhead_ns"] + (before.overhead_ns if before else 0),
                 )
-    return dict(sums), stored
+            else:
+                with_blocks.add(_key(row))
+    return dict(sums), stored, with_blocks
+
+
+def _sum(column: sa.Column[Any]) -> sa.Label[int]:
+    # PostgreSQL's sum of a bigint is a numeric
+    return sa.cast(sa.func.sum(column), sa.BigInteger).label(column.name)
 
 
 def _members(connection: sa.Connection, week: Week | None, with_iterations: set[ProcessKey]) -> list[Any]:
@@ -415,6 +426,7 @@ def freeze(connection: sa.Connection, before_day: int) -> list[Frozen]:
 
     In the caller's transaction: either both happen or neither.
     """
+    partitions.hold_writers(connection)
     days = connection.scalars(
         sa.select(iteration_blocks.c.day).where(iteration_blocks.c.day < before_day).distinct()
     ).all()
@@ -429,13 +441,20 @@ def freeze(connection: sa.Connection, before_day: int) -> list[Frozen]:
         entries = processes(connection, week)
         if entries:
             connection.execute(sa.insert(weekly_rollups), [_rollup(entry, week, revision) for entry in entries])
-        dropped = connection.execute(
-            sa.delete(iteration_blocks).where(
-                iteration_blocks.c.day >= week.first_day, iteration_blocks.c.day < week.end_day
-            )
-        )
-        done.append(Frozen(week, revision, len(entries), dropped.rowcount))
+        done.append(Frozen(week, revision, len(entries), _drop_blocks(connection, week)))
+    empty = [day for day in partitions.existing(connection) if Week.of_day(day).end_day <= before_day]
+    partitions.drop(connection, empty)
     return done
+
+
+def _drop_blocks(connection: sa.Connection, week: Week) -> int:
+    """Drops a week's blocks; returns how many there were."""
+    of_week = (iteration_blocks.c.day >= week.first_day, iteration_blocks.c.day < week.end_day)
+    if not partitions.is_partitioned(connection):
+        return connection.execute(sa.delete(iteration_blocks).where(*of_week)).rowcount
+    count = connection.scalar(sa.select(sa.func.count()).select_from(iteration_blocks).where(*of_week)) or 0
+    partitions.drop(connection, range(week.first_day, week.end_day))
+    return count
 
 
 def _rollup(entry: JobWeek, week: Week, revision: int) -> dict[str, Any]:

@@ -76,13 +76,13 @@ def run_job(cache: pathlib.Path, tmp_path: pathlib.Path) -> RunJob:
         file_size: int | None = None,
         timeout: float = 1800,
     ) -> Finished:
+        sends = "STITCHFLEET_INGEST" in (environment or {})
         summary = tmp_path / f"summary-{script}-{mode}.json"
         command = [
             *(sys.executable, "-m", "stitchfleet.plugin.command", "run", "--quiet", "--mode", mode),
             *("--cache", str(with_cache or cache), "--summary", str(summary)),
             *(
-                "--database",
-                f"sqlite:///{tmp_path}/records.db",
+                *(() if sends else ("--database", f"sqlite:///{tmp_path}/records.db")),
                 "--",
                 sys.executable,
                 str(SCRIPTS / script),

@@ -25,11 +25,18 @@ from .helpers import identity
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
-    """An empty cache folder of the user's."""
+    """An empty cache folder of the user's, with the default database in it."""
     for name in ("STITCHFLEET_DATABASE", "STITCHFLEET_CACHE", "STITCHFLEET_DATA"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     return tmp_path / "stitchfleet"
+
+
+@pytest.fixture
+def home_and_fleet(home: pathlib.Path, url: str, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    """The same, and an empty database of either kind named by the environment."""
+    monkeypatch.setenv("STITCHFLEET_DATABASE", url)
+    return home
 
 
 def record(home: pathlib.Path, run_id: str, *, pairs: int = 4, name: str = "bert-1", **changes: object) -> None:
@@ -66,13 +73,17 @@ def test_nothing_recorded_is_no_error(capsys: pytest.CaptureFixture[str]) -> Non
         assert main(["report", "--week", "2020-W01", "--format", form]) == 0
 
 
-def test_spools_on_the_machine_are_brought_in_first(home: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
-    record(home, "a" * 32)
+def test_spools_on_the_machine_are_brought_in_first(
+    home_and_fleet: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["db", "upgrade"]) == 0
+    capsys.readouterr()
+    record(home_and_fleet, "a" * 32)
     assert main(["jobs"]) == 0
     out = capsys.readouterr().out
     assert "bert-1" in out
     assert "+20.0%" in out
-    record(home, "b" * 32, pairs=1)
+    record(home_and_fleet, "b" * 32, pairs=1)
     assert main(["jobs", "--json"]) == 0
     found = {job["run_id"]: job for job in json.loads(capsys.readouterr().out)}
     assert found["a" * 32]["status"] == "measured"
@@ -81,10 +92,14 @@ def test_spools_on_the_machine_are_brought_in_first(home: pathlib.Path, capsys: 
     assert found["b" * 32]["saved_hours"] is None
 
 
-def test_the_report_says_the_same_in_each_format(home: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
-    record(home, "a" * 32)
-    record(home, "b" * 32, pairs=1, name="short")
-    record(home, "c" * 32, name="=HYPERLINK()", device_kind="NVIDIA A100", device_count=8)
+def test_the_report_says_the_same_in_each_format(
+    home_and_fleet: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["db", "upgrade"]) == 0
+    capsys.readouterr()
+    record(home_and_fleet, "a" * 32)
+    record(home_and_fleet, "b" * 32, pairs=1, name="short")
+    record(home_and_fleet, "c" * 32, name="=HYPERLINK()", device_kind="NVIDIA A100", device_count=8)
     assert main(["report"]) == 0
     text = capsys.readouterr().out
     assert "CPU device-hours saved: +0.48 s (95% interval" in text
@@ -131,10 +146,14 @@ class Page(html.parser.HTMLParser):
         self.text.append(data)
 
 
-def test_the_page_stands_alone_and_shows_everything(home: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
-    record(home, "a" * 32, name="<script>alert(1)</script>")
-    record(home, "b" * 32, pairs=1, name="short")
-    target = home / "page.html"
+def test_the_page_stands_alone_and_shows_everything(
+    home_and_fleet: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["db", "upgrade"]) == 0
+    capsys.readouterr()
+    record(home_and_fleet, "a" * 32, name="<script>alert(1)</script>")
+    record(home_and_fleet, "b" * 32, pairs=1, name="short")
+    target = home_and_fleet / "page.html"
     assert main(["report", "--format", "html", "--output", str(target)]) == 0
     assert capsys.readouterr().out == ""
     page = Page()
@@ -155,7 +174,7 @@ def test_the_page_stands_alone_and_shows_everything(home: pathlib.Path, capsys: 
     [
         (["report", "--week", "last"], "YYYY-Www"),
         (["report", "--database", "/nowhere/x.db"], "there is no database /nowhere/x.db"),
-        (["jobs", "--database", "postgresql://db/x"], "not served"),
+        (["jobs", "--database", "mysql://db/x"], "not served"),
         (["jobs", "--database", "no://x"], "not served"),
         (["report", "--output", "/nowhere/x.txt"], "cannot be written"),
         (["db", "check", "--database", "/nowhere/x.db"], "db upgrade"),
@@ -188,15 +207,25 @@ def test_a_database_named_explicitly_is_read_as_it_is(
     assert "no job" in capsys.readouterr().out, "this machine's spools do not go into somebody else's database"
 
 
-def test_looking_after_the_database(home: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_looking_after_the_database(home_and_fleet: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["db", "upgrade"]) == 0
-    assert "schema 1, before none" in capsys.readouterr().out
+    assert "schema 2, before none" in capsys.readouterr().out
     assert main(["db", "check"]) == 0
-    record(home, "a" * 32)
+    record(home_and_fleet, "a" * 32)
     assert main(["report"]) == 0
     assert main(["db", "prune", "--keep-days", "-1"]) == 2
     assert main(["db", "prune"]) == 0
     assert "nothing ended more than 28 days ago" in capsys.readouterr().out
+    assert main(["db", "delete"]) == 2
+    assert "--namespace" in capsys.readouterr().err
+    assert main(["db", "delete", "--namespace", "nobody"]) == 0
+    assert "no rows of namespace nobody" in capsys.readouterr().out
+    assert main(["db", "delete", "--namespace", "team"]) == 0
+    assert "with --yes, these go: 8 arm_blocks, 1 clusters, 1 events" in capsys.readouterr().out
+    assert main(["db", "delete", "--namespace", "team", "--yes"]) == 0
+    assert "deleted: 8 arm_blocks" in capsys.readouterr().out
+    assert main(["jobs", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
 
 
 def test_an_unfit_database_fails_the_check(tmp_path: pathlib.Path) -> None:

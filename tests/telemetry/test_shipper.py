@@ -8,11 +8,11 @@ import pathlib
 import random
 import shutil
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
 from array import array
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -23,7 +23,18 @@ from stitchfleet.telemetry import database, models, rows, shipper, spool
 from stitchfleet.telemetry.recording import PLAIN, STITCHED, Recorder
 from stitchfleet.telemetry.spool import OPEN, SEALED, SHIPPING, Damage, Iterations, Kind, Record, SpoolWriter
 
+from .conftest import query
 from .helpers import identity
+
+
+@pytest.fixture
+def url(url: str) -> str:
+    """An empty database; a fleet's is there before its jobs are."""
+    if url.startswith("postgresql"):
+        engine = database.open_engine(url)
+        database.upgrade(engine)
+        engine.dispose()
+    return url
 
 
 def record_job(folder: pathlib.Path, run_id: str = "run-1", steps: int = 100, **changes: object) -> None:
@@ -41,24 +52,15 @@ def record_job(folder: pathlib.Path, run_id: str = "run-1", steps: int = 100, **
     recorder.close(timeout_s=120)
 
 
-def counts(url: str) -> dict[str, int]:
-    with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
-        names = ("jobs", "job_ends", "iteration_blocks", "arm_blocks", "clusters", "events")
-        return {name: connection.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in names}
+def counts(url: str) -> dict[str, object]:
+    names = ("jobs", "job_ends", "iteration_blocks", "arm_blocks", "clusters", "events")
+    return {name: query(url, f"SELECT count(*) FROM {name}")[0][0] for name in names}
 
 
 WHOLE = {"jobs": 1, "job_ends": 1, "iteration_blocks": 1, "arm_blocks": 6, "clusters": 2, "events": 1}
 
 
-@pytest.fixture(autouse=True)
-def priority(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command lowers its process's priority for good: here that would be the test runner's."""
-    monkeypatch.setattr(shipper, "step_back", lambda nice: None)
-
-
-@pytest.fixture
-def url(tmp_path: pathlib.Path) -> str:
-    return f"sqlite:///{tmp_path}/telemetry.db"
+pytestmark = pytest.mark.usefixtures("shipper_here")
 
 
 def test_a_job_arrives_whole_and_its_spool_is_empty_after(tmp_path: pathlib.Path, url: str) -> None:
@@ -88,18 +90,18 @@ def test_the_view_shows_each_iteration_as_it_was_said(tmp_path: pathlib.Path, ur
         recorder.arm_block(pair, PLAIN, 0, [1_000_000 + pair * 500_000])
     recorder.close(timeout_s=120)
     assert shipper.main([str(tmp_path), "--database", url]) == 0
-    with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
-        seen = connection.execute(
-            "SELECT step, arm, duration_ns, saved_ns FROM iterations WHERE job = 'run-1' AND rank = 0 ORDER BY step"
-        ).fetchall()
-        plan = connection.execute("EXPLAIN QUERY PLAN SELECT * FROM iterations WHERE job = 'run-1'").fetchall()
+    seen: list[Any] = query(
+        url, "SELECT step, arm, duration_ns, saved_ns FROM iterations WHERE job = 'run-1' AND rank = 0 ORDER BY step"
+    )
     assert [(step, arm) for step, arm, *_ in seen] == [(step, arm) for step, arm, _ in said]
     for (_, arm, duration, saved), (_, _, exact) in zip(seen, said, strict=True):
         assert duration == array("f", [exact / 1e3])[0] * 1000.0, "the very float32 that was stored"
         assert saved == {0: 0.0, 1: 1_250_000 - duration, 2: None}[arm]
-    assert any("SEARCH b USING PRIMARY KEY (run_id=?" in row[3] for row in plan), (
-        "a job is found without reading the others"
-    )
+    if url.startswith("sqlite"):
+        plan = query(url, "EXPLAIN QUERY PLAN SELECT * FROM iterations WHERE job = 'run-1'")
+        assert any("SEARCH b USING PRIMARY KEY (run_id=?" in str(row[3]) for row in plan), (
+            "a job is found without reading the others"
+        )
 
 
 @pytest.mark.parametrize("value", [0.0, 1e-45, 1.17e-38, 0.001, 1.0, 3.3e6, 1e13])
@@ -108,8 +110,9 @@ def test_the_view_decodes_every_kind_of_float(tmp_path: pathlib.Path, url: str, 
     writer.append(Kind.ITERATIONS, Iterations(0, 1, 0, 1, [(0, 1, 0)], array("f", [value])).encode())
     writer.close()
     assert shipper.main([str(tmp_path / "spool"), "--database", url]) == 0
-    with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
-        assert connection.execute("SELECT duration_ns FROM iterations").fetchone()[0] == array("f", [value])[0] * 1000.0
+    assert query(url, "SELECT duration_ns FROM iterations") == [(array("f", [value])[0] * 1000.0,)]
+    stored = query(url, "SELECT durations FROM iteration_blocks")[0][0]
+    assert array("f", stored) == array("f", [value])  # type: ignore[arg-type]
 
 
 def _identity_body(**changes: object) -> bytes:
@@ -143,6 +146,17 @@ def test_a_corrupt_record_in_the_middle_is_passed_over_and_counted(tmp_path: pat
         (Kind.ITERATIONS, Iterations(0, 1, 0, 1, [(0, 1, 0)], array("f", [float("nan")])).encode()),
         (Kind.ITERATIONS, Iterations(0, 1, 0, 1, [(0, 1, 0)], array("f", [-1.0])).encode()),
         (Kind.ITERATIONS, Iterations(0, 1, 0, 1, [(0, 1, 9)], array("f", [1.0])).encode()),
+        (Kind.ITERATIONS, Iterations(0, 1, 0, 1, [(0, 1, 0)], array("f", [float("inf")])).encode()),
+        (Kind.ITERATIONS, Iterations(0, 1, 0, 1, [(0, 1, 0)], array("f", [3e38])).encode()),
+        (Kind.ITERATIONS, Iterations(0, 0, 0, 1, [(0, 1, 0)], array("f", [1.0])).encode()),
+        (Kind.ITERATIONS, Iterations(0, 1 << 62, 0, 1, [(0, 2, 0)], array("f", [1.0, 1.0])).encode()),
+        (Kind.ITERATIONS, Iterations(0, 1, 0, 1, [(0, 5000, 0)], array("f", [1.0] * 5000)).encode()),
+        (Kind.ARM_BLOCK, b'{"pair": 0, "arm": 1, "first_step": 0, "durations_ns": [NaN], "time_ns": 1}'),
+        (Kind.ARM_BLOCK, b'{"pair": 99999999999, "arm": 1, "first_step": 0, "durations_ns": [1], "time_ns": 1}'),
+        (Kind.EVENT, b'{"kind": "x", "message": "m", "facts": {}, "time_ns": 1e999}'),
+        (Kind.EVENT, b"[" * 200_000),
+        (Kind.CLUSTER, b'{"name": "x", "facts": 7}'),
+        (Kind.JOB_END, b'{"facts": {"overhead_ns": -5}, "time_ns": 1}'),
         (99, b"?"),
     ],
 )
@@ -164,8 +178,39 @@ def test_a_number_no_database_takes_does_not_hold_up_the_rest(tmp_path: pathlib.
     database.upgrade(engine)
     done = shipper.ship_all(tmp_path, engine)
     assert len(done.damaged) == 1
-    assert counts(url)["events"] == 1
-    assert len(list((tmp_path / "spool").glob(f"*{shipper.DAMAGED}"))) == 1
+    assert query(url, "SELECT message FROM events") == [("good",)]
+
+
+def test_text_that_no_database_takes_is_mended(tmp_path: pathlib.Path, url: str) -> None:
+    writer = SpoolWriter(tmp_path / "spool", _identity_body(host="a\0b"), 1 << 20, 1 << 20)
+    writer.append(Kind.EVENT, b'{"kind": "k", "message": "half \\ud800, whole \\u00e9", "facts": {}, "time_ns": 5}')
+    writer.close()
+    assert shipper.main([str(tmp_path), "--database", url]) == 0
+    assert query(url, "SELECT host FROM jobs") == [("a\ufffdb",)]
+    assert query(url, "SELECT message FROM events") == [("half ?, whole \u00e9",)]
+
+
+def _segment(*records: tuple[int, int, bytes]) -> bytes:
+    whole = [(Kind.IDENTITY, 0, _identity_body()), *records]
+    return spool.MAGIC + b"".join(spool.encode(Record(kind, sequence, body)) for kind, sequence, body in whole)
+
+
+def test_numbers_twice_numbers_missing_and_a_clock_set_back_are_counted_and_cost_nothing() -> None:
+    def block(step: int, ended_ns: int) -> bytes:
+        return Iterations(step, 1, ended_ns - 1, ended_ns, [(0, 2, 0)], array("f", [1.0, 1.0])).encode()
+
+    data = _segment(
+        (Kind.ITERATIONS, 1, block(0, 1000)),
+        (Kind.ITERATIONS, 1, block(2, 2000)),
+        (Kind.ITERATIONS, 5, block(4, 3000)),
+        (Kind.ITERATIONS, 6, block(6, 1500)),
+    )
+    found, _ = rows.rows_of_segment(data)
+    assert found.damaged == []
+    assert +found.irregular == {rows.DUPLICATE_SEQUENCE: 1, rows.MISSING_SEQUENCE: 3, rows.CLOCK_BACKWARDS: 1}
+    assert sum(row["plain_count"] for row in found.tables["iteration_blocks"]) == 6
+    whole, _ = rows.rows_of_segment(_segment((Kind.ITERATIONS, 1, block(0, 1000))))
+    assert not +whole.irregular
 
 
 def test_a_spool_of_the_future_is_left_for_a_program_of_the_future(tmp_path: pathlib.Path, url: str) -> None:
@@ -197,9 +242,8 @@ def test_a_database_that_cannot_be_written_leaves_the_spool_and_says_so(
     assert counts(url) == WHOLE
 
 
-def test_a_database_that_stays_locked_leaves_the_spool(
-    tmp_path: pathlib.Path, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_database_that_stays_locked_leaves_the_spool(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = f"sqlite:///{tmp_path}/telemetry.db"
     monkeypatch.setattr(database, "BUSY_SECONDS", 0.05)
     engine = database.open_engine(url)
     database.upgrade(engine)
@@ -276,8 +320,7 @@ def test_following_a_job_that_is_killed_brings_all_it_had_written(tmp_path: path
     job.stdout.close()
     assert follower.communicate(timeout=600)[1] == ""
     assert follower.returncode == 0
-    with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
-        steps = [step for (step,) in connection.execute("SELECT step FROM iterations ORDER BY step")]
+    steps = [step for (step,) in query(url, "SELECT step FROM iterations ORDER BY step")]
     assert steps == list(range(len(steps)))
     assert len(steps) > 500
     assert not spool.segments(tmp_path / "spool", OPEN, SEALED, SHIPPING)
@@ -353,3 +396,12 @@ def test_every_row_has_every_column_of_its_table(tmp_path: pathlib.Path) -> None
         for row in entries:
             assert set(row) == set(models.metadata.tables[name].columns.keys()), name
     assert isinstance(models.metadata.tables["jobs"], sa.Table)
+
+
+def test_a_fleets_database_is_upgraded_by_its_keeper_alone(
+    tmp_path: pathlib.Path, postgres_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record_job(tmp_path / "spool")
+    assert shipper.main([str(tmp_path / "spool"), "--database", postgres_url]) == 1
+    assert "`stitchfleet db upgrade`" in capsys.readouterr().err
+    assert query(postgres_url, "SELECT count(*) FROM pg_tables WHERE schemaname = 'public'") == [(0,)]

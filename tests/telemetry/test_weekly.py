@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import json
-import pathlib
+from collections.abc import Iterable, Iterator
 
 import pytest
 import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stitchfleet.telemetry import database, models, weekly
+from stitchfleet.telemetry import database, models, partitions, weekly
 from stitchfleet.telemetry.recording import DAY_NS, PLAIN, STITCHED, UNCOUNTED
 from stitchfleet.telemetry.rows import Rows, rows_of_segment
 from stitchfleet.telemetry.spool import MAGIC, Iterations, Kind, Record, encode
@@ -28,10 +28,11 @@ MS = 1_000_000
 
 
 @pytest.fixture
-def engine(tmp_path: pathlib.Path) -> sa.Engine:
-    made = database.open_engine(f"sqlite:///{tmp_path}/telemetry.db")
+def engine(url: str) -> Iterator[sa.Engine]:
+    made = database.open_engine(url)
     database.upgrade(made)
-    return made
+    yield made
+    made.dispose()
 
 
 def job(
@@ -216,6 +217,68 @@ def test_freezing_a_week_changes_no_figure_and_late_data_make_a_revision(engine:
     assert freeze()[0].revision == 2
     again = report(engine)
     assert (again.revision, again.jobs) == (2, with_late.jobs)
+
+
+def test_pairs_that_come_after_a_week_was_frozen_change_no_figure_of_it(engine: sa.Engine) -> None:
+    frozen = report(engine, job(blocks=[(MONDAY + 10**11, STITCHED, 300, 80 * MS)], pairs=GOOD_PAIRS))
+    with database.writing(engine) as connection:
+        weekly.freeze(connection, WEEK.end_day)
+    late_pairs = job(pairs=[*GOOD_PAIRS, *[(100 * MS, 60 * MS)] * 4])
+    after = report(engine, late_pairs)
+    assert after.jobs == frozen.jobs, "no revision, no other figure"
+    again = report(engine, job(blocks=[(MONDAY + 2 * 10**11, STITCHED, 100, 80 * MS)]))
+    assert again.jobs[0].stitched_count == 400
+    assert again.jobs[0].saving is not None
+    assert again.jobs[0].saving.pairs == 8
+
+
+def test_rows_that_come_while_a_week_is_being_frozen_wait_and_are_kept(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = database.open_engine(postgres_url)
+    database.upgrade(made)
+    blocks = [(MONDAY + 10**11, STITCHED, 300, 80 * MS)]
+    report(made, job("first", blocks=blocks))
+    real = weekly._drop_blocks
+
+    def insert_late(connection: sa.Connection, week: Week) -> int:
+        """After the week's figures were read, before its blocks go."""
+        with database.writing(made) as other:
+            other.exec_driver_sql("SET LOCAL lock_timeout = '300ms'")
+            with pytest.raises(sa.exc.OperationalError, match="lock timeout"):
+                insert_rows(other, job("late", blocks=blocks))
+        return real(connection, week)
+
+    monkeypatch.setattr(weekly, "_drop_blocks", insert_late)
+    with database.writing(made) as connection:
+        weekly.freeze(connection, WEEK.end_day)
+    late = report(made, job("late", blocks=blocks))
+    assert {entry.run_id: entry.stitched_count for entry in late.jobs} == {"first": 300, "late": 300}
+
+
+def test_a_partition_is_not_dropped_under_rows_that_are_on_their_way(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = database.open_engine(postgres_url)
+    database.upgrade(made)
+    blocks = [(MONDAY + 10**11, STITCHED, 300, 80 * MS)]
+    report(made, job("first", blocks=blocks))
+    real = partitions.ensure
+
+    def freeze_meanwhile(connection: sa.Connection, days: Iterable[int]) -> list[int]:
+        found = real(connection, days)
+        with database.writing(made) as other:
+            other.exec_driver_sql("SET LOCAL lock_timeout = '300ms'")
+            with pytest.raises(sa.exc.OperationalError, match="lock timeout"):
+                weekly.freeze(other, WEEK.end_day)
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(partitions, "ensure", freeze_meanwhile)
+        report(made, job("second", blocks=blocks))
+    with database.writing(made) as connection:
+        (done,) = weekly.freeze(connection, WEEK.end_day)
+    assert done.blocks == 2
 
 
 def test_a_week_that_is_not_over_is_not_frozen(engine: sa.Engine) -> None:

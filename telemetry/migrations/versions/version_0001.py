@@ -28,6 +28,7 @@ def process_columns() -> list[sa.Column[str] | sa.Column[int]]:
 
 
 def upgrade() -> None:
+    on_postgresql = op.get_context().dialect.name == "postgresql"
     op.create_table(
         "jobs",
         *process_columns(),
@@ -76,8 +77,9 @@ def upgrade() -> None:
         sa.Column("uncounted_count", sa.Integer, nullable=False),
         sa.Column("uncounted_ns", sa.BigInteger, nullable=False),
         sa.Column("arms", sa.Text, nullable=False),
-        sa.Column("durations", sa.LargeBinary, nullable=False),
+        sa.Column("durations", sa.ARRAY(sa.REAL) if on_postgresql else sa.LargeBinary, nullable=False),
         sqlite_with_rowid=False,
+        postgresql_partition_by="RANGE (day)",
     )
     op.create_table(
         "arm_blocks",
@@ -134,6 +136,23 @@ def upgrade() -> None:
         sa.Column("name", sa.Text, primary_key=True),
         sa.Column("value", sa.Integer, nullable=False),
     )
+    op.create_index("jobs_by_start", "jobs", ["started_ns"])
+    op.create_index("iteration_blocks_by_day", "iteration_blocks", ["day"])
+    op.create_index("weekly_rollups_by_week", "weekly_rollups", ["week"])
+    op.get_bind().execute(
+        sa.text("INSERT INTO schema_facts (name, value) VALUES ('oldest_reader', :value)"), {"value": OLDEST_READER}
+    )
+    if on_postgresql:
+        # measured durations do not compress: long arrays lie outside the row as they are
+        op.execute("ALTER TABLE iteration_blocks ALTER COLUMN durations SET STORAGE EXTERNAL")
+        op.execute(ITERATIONS_ON_POSTGRESQL)
+    else:
+        _make_constants()
+        op.execute(ITERATIONS_ON_SQLITE)
+
+
+def _make_constants() -> None:
+    """What SQLite's view reads floats with."""
     op.create_table(
         "float_halves",
         sa.Column("half", sa.LargeBinary, primary_key=True),
@@ -143,18 +162,7 @@ def upgrade() -> None:
         sqlite_with_rowid=False,
     )
     op.create_table("numbers", sa.Column("n", sa.Integer, primary_key=True, autoincrement=False))
-    op.create_index("jobs_by_start", "jobs", ["started_ns"])
-    op.create_index("iteration_blocks_by_day", "iteration_blocks", ["day"])
-    op.create_index("weekly_rollups_by_week", "weekly_rollups", ["week"])
-    _fill_constants()
-    op.execute(ITERATIONS_ON_SQLITE)
-
-
-def _fill_constants() -> None:
     connection = op.get_bind()
-    connection.execute(
-        sa.text("INSERT INTO schema_facts (name, value) VALUES ('oldest_reader', :value)"), {"value": OLDEST_READER}
-    )
     connection.execute(sa.text("INSERT INTO numbers (n) VALUES (:n)"), [{"n": n} for n in range(128)])
     connection.execute(
         sa.text("INSERT INTO float_halves (half, low, high, scale) VALUES (:half, :low, :high, :scale)"),
@@ -215,4 +223,30 @@ CROSS JOIN numbers AS m
 CROSS JOIN float_halves AS l ON l.half = substr(p.piece, 4 * m.n + 1, 2)
 CROSS JOIN float_halves AS h ON h.half = substr(p.piece, 4 * m.n + 3, 2)
 WHERE m.n < length(p.piece) / 4
+"""
+
+# The runs of a block lie one after the other in its array, so that each is a slice. What saved_ns is: see above.
+ITERATIONS_ON_POSTGRESQL = """
+CREATE VIEW iterations AS
+SELECT
+    b.run_id AS job, b.cluster, b.attempt, b.rank, b.process,
+    b.first_step + (r.first + d.n - 1) * b.stride AS step,
+    r.arm,
+    d.value::float8 * 1000.0 AS duration_ns,
+    CASE r.arm
+        WHEN 1 THEN p.baseline_ns - d.value::float8 * 1000.0
+        WHEN 0 THEN 0.0
+    END AS saved_ns,
+    b.day
+FROM iteration_blocks AS b
+CROSS JOIN LATERAL (
+    SELECT CASE WHEN count(*) >= 2 THEN avg(a.mean_ns) END AS baseline_ns FROM arm_blocks AS a
+    WHERE a.run_id = b.run_id AND a.cluster = b.cluster AND a.attempt = b.attempt
+    AND a.rank = b.rank AND a.process = b.process AND a.arm = 0
+) AS p
+CROSS JOIN LATERAL (
+    SELECT (run->>0)::int AS first, (run->>1)::int AS count, (run->>2)::int AS arm
+    FROM jsonb_array_elements(b.arms::jsonb) AS run
+) AS r
+CROSS JOIN LATERAL unnest(b.durations[r.first + 1 : r.first + r.count]) WITH ORDINALITY AS d (value, n)
 """

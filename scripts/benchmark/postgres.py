@@ -1,0 +1,119 @@
+"""A PostgreSQL of one's own for a test or a benchmark: on a unix socket, in a temporary folder, run by a user that is not root."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import itertools
+import os
+import pathlib
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import psycopg
+
+PR_SET_PDEATHSIG = 1
+
+
+def server_programs() -> pathlib.Path:
+    """The folder with the newest PostgreSQL's initdb and postgres."""
+    folders = [path.parent for path in pathlib.Path("/usr/lib/postgresql").glob("*/bin/initdb")]
+    found = max(folders, key=lambda path: float(path.parent.name), default=None)
+    on_path = shutil.which("initdb")
+    if found is None and on_path is None:
+        raise FileNotFoundError(
+            "PostgreSQL's server is not installed; `scripts/environment` does it (Debian: postgresql)"
+        )
+    return found or pathlib.Path(str(on_path)).parent
+
+
+def user() -> str | None:
+    """Who runs the server: initdb refuses root."""
+    if os.getuid() != 0:
+        return None
+    for name in ("postgres", "nobody"):
+        try:
+            return pwd.getpwnam(name).pw_name
+        except KeyError:
+            continue
+    raise AssertionError("no user but root")
+
+
+def _end_with_parent() -> None:
+    # a killed test runner leaves no server: SIGQUIT is PostgreSQL's immediate shutdown
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGQUIT)
+
+
+@dataclass
+class PostgresServer:
+    """A server on a unix socket in a temporary folder; the tests may stop and start it."""
+
+    folder: pathlib.Path
+    settings: tuple[str, ...] = ()
+    process: subprocess.Popen[bytes] | None = None
+    numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    def start(self) -> None:
+        command = [
+            *(str(server_programs() / "postgres"), "-D", str(self.folder / "data"), "-k", str(self.folder)),
+            *("-c", "listen_addresses=", "-c", "max_connections=40"),
+            *(word for setting in self.settings for word in ("-c", setting)),
+        ]
+        with open(self.folder / "server.log", "ab") as log:
+            self.process = subprocess.Popen(
+                command, stdout=log, stderr=log, user=user(), preexec_fn=_end_with_parent, cwd=self.folder
+            )
+        for _ in range(600):
+            try:
+                psycopg.connect(host=str(self.folder), user="postgres", dbname="postgres").close()
+                return
+            except psycopg.OperationalError:
+                assert self.process.poll() is None, (self.folder / "server.log").read_text()
+                time.sleep(0.1)
+        raise AssertionError("PostgreSQL did not start within a minute")
+
+    def stop(self, how: signal.Signals = signal.SIGQUIT) -> None:
+        if self.process is not None:
+            self.process.send_signal(how)
+            self.process.wait()
+            self.process = None
+
+    def url(self, database: str) -> str:
+        return f"postgresql://postgres@/{database}?host={self.folder}"
+
+    def new_database(self) -> str:
+        """The URL of an empty database."""
+        name = f"test_{next(self.numbers)}"
+        with psycopg.connect(host=str(self.folder), user="postgres", dbname="postgres", autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name}".encode())
+        return self.url(name)
+
+
+@contextlib.contextmanager
+def postgres_server(durable: bool = False) -> Iterator[PostgresServer]:
+    """A fresh server, gone with all it holds at the end. durable: as people run one, on the disk and flushing to it."""
+    # a short path: a unix socket's has at most 107 bytes; in memory where there is room: each database is some 300 files
+    memory = pathlib.Path("/dev/shm")
+    in_memory = not durable and memory.is_dir() and shutil.disk_usage(memory).free > 2 << 30
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="pg", dir=memory if in_memory else None))
+    owner = user()
+    if owner is not None:
+        shutil.chown(folder, owner)
+    command = [
+        *(str(server_programs() / "initdb"), "-D", str(folder / "data"), "-U", "postgres", "-A", "trust"),
+        *("--no-sync", "-E", "UTF8", "--locale=C.UTF-8"),
+    ]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, user=owner, cwd=folder)
+    server = PostgresServer(folder, () if durable else ("fsync=off",))
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+        shutil.rmtree(folder)

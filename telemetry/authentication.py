@@ -1,0 +1,158 @@
+"""Who sends: a token that Kubernetes vouches for (TokenReview), or one from a file.
+
+A projected service-account token names its namespace and, because it is bound to a pod, the pod's uid; its audience is bound to this
+server, so that a token for something else opens nothing here. The API server is asked once for each token and CACHE_SECONDS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import pathlib
+import ssl
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import aiohttp
+
+AUDIENCE = "stitchfleet-ingest"
+CACHE_SECONDS = 60.0
+REFUSED_CACHE_SECONDS = 5.0
+"""A refused token is asked for again sooner: its pod may have been a moment ahead of the API server."""
+MAX_CACHED = 20_000
+REVIEW_SECONDS = 10.0
+_SERVICE_ACCOUNT = pathlib.Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_USER_PREFIX = "system:serviceaccount:"
+_POD_UID = "authentication.kubernetes.io/pod-uid"
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who sends, and what it may write: None means any."""
+
+    name: str
+    namespace: str | None
+    pod_uid: str | None
+
+
+class RefusedError(Exception):
+    """A token that is good for nothing here; the text says why and never holds the token."""
+
+
+class ReviewerError(Exception):
+    """The API server did not say."""
+
+
+class StaticTokens:
+    """Tokens in a file, one a line, each followed by the namespace for whose rows it is good; without one, it is for all."""
+
+    def __init__(self, text: str) -> None:
+        """Raises ValueError for a line that is neither."""
+        self._callers: dict[bytes, Caller] = {}
+        for number, line in enumerate(text.splitlines(), 1):
+            words = line.split("#")[0].split()
+            if len(words) > 2:
+                raise ValueError(f"line {number} of the tokens has {len(words)} words; it is TOKEN, or TOKEN NAMESPACE")
+            if words:
+                namespace = words[1] if len(words) == 2 else None
+                self._callers[_digest(words[0])] = Caller(f"the static token of line {number}", namespace, None)
+
+    def __len__(self) -> int:
+        return len(self._callers)
+
+    def caller(self, token: str) -> Caller | None:
+        wanted = _digest(token)
+        found = None
+        for digest, caller in self._callers.items():  # all of them: how long it takes says nothing
+            if hmac.compare_digest(digest, wanted):
+                found = caller
+        return found
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "replace")).digest()
+
+
+class TokenReviewer:
+    """Asks the Kubernetes API server (authentication.k8s.io/v1 TokenReview)."""
+
+    def __init__(
+        self,
+        url: str,
+        audience: str = AUDIENCE,
+        own_token: pathlib.Path = _SERVICE_ACCOUNT / "token",
+        authority: pathlib.Path | None = _SERVICE_ACCOUNT / "ca.crt",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.url = url.rstrip("/") + "/apis/authentication.k8s.io/v1/tokenreviews"
+        self.audience = audience
+        self._own_token, self._authority, self._clock = own_token, authority, clock
+        self._cache: OrderedDict[bytes, tuple[float, Caller | RefusedError]] = OrderedDict()
+        self._session: aiohttp.ClientSession | None = None
+
+    async def caller(self, token: str) -> Caller:
+        """Raises RefusedError and ReviewerError."""
+        key = _digest(token)
+        now = self._clock()
+        until, known = self._cache.get(key, (0.0, None))
+        if known is None or until <= now:
+            try:
+                known = self._judge(await self._review(token))
+                until = now + CACHE_SECONDS
+            except RefusedError as error:
+                known, until = error, now + REFUSED_CACHE_SECONDS
+            self._cache[key] = (until, known)
+            self._cache.move_to_end(key)
+            while len(self._cache) > MAX_CACHED:
+                self._cache.popitem(last=False)
+        if isinstance(known, RefusedError):
+            raise known
+        return known
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def _review(self, token: str) -> object:
+        """The review's status."""
+        if self._session is None:
+            context: ssl.SSLContext | bool = True
+            if self._authority is not None and self.url.startswith("https:"):
+                context = ssl.create_default_context(cafile=str(self._authority))
+            timeout = aiohttp.ClientTimeout(total=REVIEW_SECONDS)
+            self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context), timeout=timeout)
+        review = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenReview",
+            "spec": {"token": token, "audiences": [self.audience]},
+        }
+        try:
+            # read each time: the kubelet renews it
+            headers = {"Authorization": f"Bearer {self._own_token.read_text().strip()}"}
+            async with self._session.post(self.url, json=review, headers=headers) as response:
+                if response.status not in (200, 201):
+                    raise ReviewerError(f"the API server answered a TokenReview with {response.status}")
+                answer = await response.json(content_type=None)
+        except (OSError, aiohttp.ClientError, asyncio.TimeoutError, ValueError) as error:
+            raise ReviewerError(f"the API server could not be asked: {type(error).__name__}: {error}") from None
+        return answer.get("status") if isinstance(answer, dict) else None
+
+    def _judge(self, status: object) -> Caller:
+        if not isinstance(status, dict) or not status.get("authenticated"):
+            why = status.get("error") if isinstance(status, dict) else None
+            raise RefusedError(f"the API server does not know the token{f': {why}' if why else ''}")
+        # an authenticator that knows no audiences names none: such a token could be meant for anybody
+        if self.audience not in (status.get("audiences") or ()):
+            raise RefusedError(f"the token is not for the audience {self.audience}")
+        user = status.get("user") or {}
+        name = str(user.get("username", ""))
+        parts = name.removeprefix(_USER_PREFIX).split(":")
+        if not name.startswith(_USER_PREFIX) or len(parts) != 2:
+            raise RefusedError(f"{name or 'nobody'} is no service account")
+        uids = (user.get("extra") or {}).get(_POD_UID) or []
+        if len(uids) != 1:
+            raise RefusedError(f"the token of {name} is bound to no pod; a projected one is")
+        return Caller(name, parts[0], str(uids[0]))

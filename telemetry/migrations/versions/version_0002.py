@@ -1,0 +1,15 @@
+"""A fleet's database is asked by namespace (who may write, what to delete) and for the events of one kind (what was lost)."""
+
+from __future__ import annotations
+
+from alembic import op
+
+revision = "0002"
+down_revision = "0001"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    op.create_index("jobs_by_namespace", "jobs", ["namespace"])
+    op.create_index("events_by_kind", "events", ["kind"])

@@ -1,0 +1,82 @@
+"""The day partitions of `iteration_blocks` on PostgreSQL: made ahead, made when a late day's rows come, dropped by retention.
+
+Elsewhere there are none, and each function here does nothing.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Iterable
+
+import sqlalchemy as sa
+
+_EPOCH = datetime.date(1970, 1, 1)
+_NAME = re.compile(r"iteration_blocks_(\d{4})(\d{2})(\d{2})")
+_LOCK = 0x5717C4F1
+"""Of pg_advisory_xact_lock: who makes partitions makes them alone."""
+AHEAD_DAYS = 7
+
+
+def is_partitioned(connection: sa.Connection) -> bool:
+    return connection.dialect.name == "postgresql"
+
+
+def name_of(day: int) -> str:
+    """iteration_blocks_YYYYMMDD for a day since 1970."""
+    return f"iteration_blocks_{_EPOCH + datetime.timedelta(days=day):%Y%m%d}"
+
+
+def existing(connection: sa.Connection) -> list[int]:
+    """The days that have a partition, in order."""
+    if not is_partitioned(connection):
+        return []
+    names = connection.scalars(
+        sa.text("SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'iteration_blocks'::regclass")
+    )
+    found = (_NAME.fullmatch(name) for name in names)
+    return sorted((datetime.date(*map(int, match.groups())) - _EPOCH).days for match in found if match)
+
+
+def ensure(connection: sa.Connection, days: Iterable[int]) -> list[int]:
+    """Makes the partitions of these days that are missing, and keeps all of them until the transaction, which is the caller's, ends.
+
+    Returns the days.
+    """
+    wanted = set(days)
+    if not is_partitioned(connection) or not wanted:
+        return []
+    # asked before anything is locked: in the order of hold_writers, or the two would wait for each other
+    if not wanted.issubset(existing(connection)):
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
+    connection.execute(sa.text("LOCK TABLE iteration_blocks IN ROW EXCLUSIVE MODE"))
+    missing = sorted(wanted.difference(existing(connection)))
+    for day in missing:
+        # made apart and attached: this lets running inserts go on, which CREATE TABLE ... PARTITION OF does not
+        connection.execute(sa.text(f"CREATE TABLE {name_of(day)} (LIKE iteration_blocks INCLUDING ALL)"))
+        connection.execute(
+            sa.text(
+                f"ALTER TABLE iteration_blocks ATTACH PARTITION {name_of(day)} FOR VALUES FROM ({day}) TO ({day + 1})"
+            )
+        )
+    return missing
+
+
+def ensure_ahead(connection: sa.Connection, today: int) -> list[int]:
+    """Makes today's partition and the next AHEAD_DAYS'."""
+    return ensure(connection, range(today, today + AHEAD_DAYS + 1))
+
+
+def hold_writers(connection: sa.Connection) -> None:
+    """Lets nobody write blocks until the transaction ends; readers go on. SQLite's transactions that write do so anyway."""
+    if is_partitioned(connection):
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
+        connection.execute(sa.text("LOCK TABLE iteration_blocks IN SHARE ROW EXCLUSIVE MODE"))
+
+
+def drop(connection: sa.Connection, days: Iterable[int]) -> list[int]:
+    """Drops the partitions of these days with all they hold; returns the days that had one."""
+    found = sorted(set(days).intersection(existing(connection)))
+    for day in found:
+        connection.execute(sa.text(f"DROP TABLE {name_of(day)}"))
+    return found

@@ -1,0 +1,239 @@
+"""A batch of segments into the database: whose it is, what of it is new, what it says of the fleet's device-seconds.
+
+One transaction a batch; where the database takes some of its rows and not others, one a segment. Nothing here knows HTTP.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import sqlalchemy as sa
+
+from .authentication import Caller
+from .database import reason, writing
+from .metrics import TOO_NEW, TOO_OLD, Written
+from .models import PROCESS_KEY, arm_blocks, events, iteration_blocks, job_ends, jobs
+from .recording import DAY_NS, PLAIN
+from .rows import LOSS_EVENT, FormatError, Row, Rows, rows_of_segment
+from .store import insert_rows
+from .wire import Outcome
+
+KEEP_DAYS = 35
+"""Blocks older than this are dropped: no spool holds them so long, and a clock that is wrong by years makes no partition."""
+AHEAD_DAYS = 1
+SAID_REASONS = 5
+"""Of one segment's damaged records, so many reasons are told."""
+
+_Key = tuple[Any, ...]
+
+
+class ForbiddenError(Exception):
+    """Rows that the caller may not write."""
+
+
+@dataclass
+class Receipt:
+    """What became of one segment."""
+
+    outcome: Outcome
+    rows: int = 0
+    damaged: list[str] = field(default_factory=list)
+    dropped: int = 0
+    reason: str = ""
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "outcome": self.outcome.value,
+            "rows": self.rows,
+            "damaged_records": len(self.damaged),
+            "damaged": self.damaged[:SAID_REASONS],
+            "dropped_blocks": self.dropped,
+            "reason": self.reason,
+        }
+
+
+def receive(
+    engine: sa.Engine, segments: Sequence[bytes], caller: Caller, now_ns: Callable[[], int] = time.time_ns
+) -> tuple[list[Receipt], Written]:
+    """Commits what is new in the segments of one spool.
+
+    Raises ForbiddenError, then nothing is written; and SQLAlchemy's errors, then nothing is known to be written and the batch may
+    come again.
+    """
+    written = Written()
+    receipts: list[Receipt] = []
+    taken: list[tuple[Receipt, Rows]] = []
+    identity: bytes | None = None
+    today = now_ns() // DAY_NS
+    for segment in segments:
+        try:
+            rows, found = rows_of_segment(segment, identity)
+        except FormatError as error:
+            receipts.append(Receipt(Outcome.FUTURE, reason=str(error)))
+            written.future_segments += 1
+            continue
+        identity = found or identity
+        for job in rows.tables.get("jobs", ()):
+            _authorise(caller, job)
+        receipt = Receipt(Outcome.STORED, damaged=rows.damaged, dropped=_drop_far_days(rows, today, written))
+        receipts.append(receipt)
+        written.damaged += len(rows.damaged)
+        written.irregular += +rows.irregular
+        if len(rows):
+            receipt.rows = len(rows)
+            taken.append((receipt, rows))
+        elif rows.damaged:
+            receipt.outcome = Outcome.DAMAGED
+    if taken:
+        _write(engine, taken, written)
+    return receipts, written
+
+
+def _authorise(caller: Caller, job: Row) -> None:
+    if caller.namespace is not None and job["namespace"] != caller.namespace:
+        raise ForbiddenError(
+            f"rows of namespace {job['namespace']!r}; {caller.name} may write those of {caller.namespace!r}"
+        )
+    if caller.pod_uid is not None and job["uid"] != caller.pod_uid:
+        raise ForbiddenError(f"rows of pod {job['uid']!r}; {caller.name} may write those of {caller.pod_uid!r}")
+
+
+def _drop_far_days(rows: Rows, today: int, written: Written) -> int:
+    kept = []
+    for row in rows.tables.get("iteration_blocks", ()):
+        if row["day"] < today - KEEP_DAYS:
+            written.dropped[TOO_OLD] += 1
+        elif row["day"] > today + AHEAD_DAYS:
+            written.dropped[TOO_NEW] += 1
+        else:
+            kept.append(row)
+    dropped = len(rows.tables.get("iteration_blocks", ())) - len(kept)
+    if dropped:
+        rows.tables["iteration_blocks"] = kept
+    return dropped
+
+
+def _write(engine: sa.Engine, taken: list[tuple[Receipt, Rows]], written: Written) -> None:
+    together = Rows()
+    for _, rows in taken:
+        for name, entries in rows.tables.items():
+            together.tables[name] += entries
+    try:
+        with writing(engine) as connection:
+            _write_rows(connection, together, written)
+    except (sa.exc.DataError, sa.exc.IntegrityError) as error:
+        receipt, rows = taken[0]
+        if len(taken) > 1:
+            for entry in taken:
+                _write(engine, [entry], written)
+            return
+        receipt.outcome, receipt.rows, receipt.reason = Outcome.DAMAGED, 0, reason(error)
+        written.damaged += len(rows)
+
+
+def _write_rows(connection: sa.Connection, rows: Rows, written: Written) -> None:
+    processes = {_key(job): job for job in rows.tables["jobs"]}
+    if connection.dialect.name == "postgresql":
+        # one writer a process: what is new is asked before it is inserted
+        for key in sorted(processes):
+            name = "/".join(map(str, key))
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtextextended(name, 0))))
+    for job in processes.values():
+        _check_owner(connection, job)
+    fresh = _fresh_blocks(connection, rows.tables.get("iteration_blocks", []))
+    ends = [row for row in rows.tables.get("job_ends", []) if not _exists(connection, job_ends, row)]
+    losses = [row for row in rows.tables.get("events", []) if row["kind"] == LOSS_EVENT]
+    lost_before = {key: _lost(connection, key) for key in {_key(row) for row in losses}}
+    insert_rows(connection, rows)
+    lost = sum(_lost(connection, key) - before for key, before in lost_before.items())
+    plain_means = {key: _plain_mean(connection, key) for key in {_key(row) for row in fresh}}
+    # from here on nothing can fail but the commit, and then the caller throws `written` away
+    written.rows += len(rows)
+    written.lost += lost
+    written.blocks += len(fresh)
+    written.duplicate_blocks += len(rows.tables.get("iteration_blocks", [])) - len(fresh)
+    for row in fresh:
+        written.iterations += row["plain_count"] + row["stitched_count"] + row["uncounted_count"]
+        _book_seconds(written, processes[_key(row)], row, plain_means[_key(row)])
+    for row in ends:
+        job = processes[_key(row)]
+        if job["rank"] == 0:
+            written.device_seconds[_unit(job)].overhead += job["device_count"] * row["overhead_ns"] / 1e9
+
+
+def _key(row: Row) -> _Key:
+    return tuple(row[name] for name in PROCESS_KEY)
+
+
+def _of(table: sa.Table, key: _Key) -> list[sa.ColumnElement[bool]]:
+    return [table.c[name] == value for name, value in zip(PROCESS_KEY, key, strict=True)]
+
+
+def _check_owner(connection: sa.Connection, job: Row) -> None:
+    """A run belongs to the namespace that wrote of it first, a process to its pod."""
+    of_run = (jobs.c.run_id == job["run_id"], jobs.c.cluster == job["cluster"])
+    foreign = sa.select(jobs.c.run_id).where(*of_run, jobs.c.namespace != job["namespace"])
+    if connection.execute(foreign.limit(1)).first() is not None:
+        raise ForbiddenError(f"run {job['run_id']!r} belongs to another namespace than {job['namespace']!r}")
+    uid = connection.scalar(sa.select(jobs.c.uid).where(*_of(jobs, _key(job))))
+    if uid is not None and uid != job["uid"]:
+        raise ForbiddenError(
+            f"process {job['process']!r} of run {job['run_id']!r} is of another pod than {job['uid']!r}"
+        )
+
+
+def _fresh_blocks(connection: sa.Connection, entries: list[Row]) -> list[Row]:
+    """Those that are not in the database."""
+    found: list[Row] = []
+    by_process: dict[_Key, dict[tuple[int, int], Row]] = {}
+    for row in entries:
+        by_process.setdefault(_key(row), {}).setdefault((row["day"], row["sequence"]), row)
+    for key, mine in by_process.items():
+        sequences = [sequence for _, sequence in mine]
+        there = connection.execute(
+            sa.select(iteration_blocks.c.day, iteration_blocks.c.sequence).where(
+                *_of(iteration_blocks, key),
+                iteration_blocks.c.day.in_({day for day, _ in mine}),
+                iteration_blocks.c.sequence.between(min(sequences), max(sequences)),
+            )
+        )
+        known = {(row.day, row.sequence) for row in there}
+        found += [row for place, row in mine.items() if place not in known]
+    return found
+
+
+def _exists(connection: sa.Connection, table: sa.Table, row: Row) -> bool:
+    return connection.execute(sa.select(table.c.run_id).where(*_of(table, _key(row)))).first() is not None
+
+
+def _lost(connection: sa.Connection, key: _Key) -> int:
+    facts = connection.scalars(sa.select(events.c.facts).where(*_of(events, key), events.c.kind == LOSS_EVENT))
+    return max((int(json.loads(text).get("lost", 0)) for text in facts), default=0)
+
+
+def _plain_mean(connection: sa.Connection, key: _Key) -> float | None:
+    """Nanoseconds; None while fewer than two plain blocks are known."""
+    count, mean = connection.execute(
+        sa.select(sa.func.count(), sa.func.avg(arm_blocks.c.mean_ns)).where(
+            *_of(arm_blocks, key), arm_blocks.c.arm == PLAIN
+        )
+    ).one()
+    return float(mean) if count >= 2 else None
+
+
+def _unit(job: Row) -> str:
+    return "cpu" if job["device_kind"] == "cpu" else "gpu"
+
+
+def _book_seconds(written: Written, job: Row, block: Row, plain_mean: float | None) -> None:
+    if job["rank"] != 0:
+        return
+    devices, seconds = job["device_count"], written.device_seconds[_unit(job)]
+    stitched_ns = block["stitched_ns"] if plain_mean is None else block["stitched_count"] * plain_mean
+    rest_ns = block["plain_ns"] + block["uncounted_ns"]
+    seconds.actual += devices * (rest_ns + block["stitched_ns"]) / 1e9
+    seconds.baseline_equivalent += devices * (rest_ns + stitched_ns) / 1e9

@@ -1,0 +1,69 @@
+"""What a shipper posts to the ingest server: segments of one spool, as the spool has them, one after the other.
+
+    body  = MAGIC, then segments, compressed by gzip where Content-Encoding says so
+    segment = length u32, little-endian | bytes
+
+A body's MAGIC is its version; records in a segment carry checksums of their own. The answer is JSON: for each segment, in order,
+what became of it. Standard library only: the sending side runs in the training pod.
+"""
+
+from __future__ import annotations
+
+import enum
+import gzip
+import struct
+from collections.abc import Iterable
+
+MAGIC = b"STITCHBATCH1\n"
+PATH = "/v1/segments"
+CONTENT_TYPE = "application/vnd.stitchfleet.segments"
+MAX_BODY_BYTES = 32 << 20
+"""The most that a server takes, before and after compression; a segment of one longest record fits."""
+WORTH_COMPRESSING = 0.9
+"""A body is sent compressed where that leaves at most this share of it: durations of steps that differ little do, noise does not."""
+_LENGTH = struct.Struct("<I")
+
+
+class WireError(ValueError):
+    """A body that is none; the text says why."""
+
+
+class Outcome(str, enum.Enum):
+    """What became of a segment."""
+
+    STORED = "stored"
+    """Its rows are committed, or were before."""
+    DAMAGED = "damaged"
+    """Nothing in it could be read; sending it again is of no use."""
+    FUTURE = "future"
+    """Written in a format that the server does not know yet; to be kept for one that does."""
+
+
+def encode(segments: Iterable[bytes]) -> bytes:
+    return MAGIC + b"".join(_LENGTH.pack(len(segment)) + segment for segment in segments)
+
+
+def decode(body: bytes) -> list[bytes]:
+    """The segments. Raises WireError."""
+    if not body.startswith(MAGIC):
+        if body.startswith(MAGIC[:-2]):
+            version = body[len(MAGIC) - 2 :][:1].decode("ascii", "replace")
+            raise WireError(f"the body is of version {version}; this server reads version 1")
+        raise WireError("the body is no batch of segments")
+    found, position = [], len(MAGIC)
+    while position < len(body):
+        if position + _LENGTH.size > len(body):
+            raise WireError("the body ends within a length")
+        (length,) = _LENGTH.unpack_from(body, position)
+        position += _LENGTH.size
+        if position + length > len(body):
+            raise WireError(f"the body ends within a segment of {length} bytes")
+        found.append(body[position : position + length])
+        position += length
+    return found
+
+
+def compressed(body: bytes) -> bytes | None:
+    """The body by gzip at its fastest; None where that does not pay."""
+    found = gzip.compress(body, compresslevel=1, mtime=0)
+    return found if len(found) <= WORTH_COMPRESSING * len(body) else None

@@ -1,0 +1,169 @@
+"""Servers for tests: the ingest server on a thread of its own, and one that answers TokenReviews as Kubernetes' API server does."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.client
+import http.server
+import json
+import threading
+import urllib.parse
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from stitchfleet.telemetry import database, wire
+from stitchfleet.telemetry.authentication import StaticTokens, TokenReviewer
+from stitchfleet.telemetry.ingest import Ingest, Limits, serve
+
+TOKEN = "a-static-token"
+
+
+@dataclass
+class Served:
+    """A running ingest server."""
+
+    url: str
+    ingest: Ingest
+
+    def metrics(self) -> dict[str, float]:
+        """Samples by name, labels' values joined to it by a dot."""
+        text = request(self.url, "GET", "/metrics")[2].decode()
+        return {
+            ".".join((sample.name, *sample.labels.values())): sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+        }
+
+
+@contextlib.contextmanager
+def ingest_server(
+    url: str,
+    *,
+    reviewer: TokenReviewer | None = None,
+    tokens: str = TOKEN,
+    limits: Limits | None = None,
+    upgrade: bool = True,
+    **more: Any,
+) -> Iterator[Served]:
+    engine = database.open_engine(url)
+    if upgrade:
+        database.upgrade(engine)
+    ingest = Ingest(engine, StaticTokens(tokens), reviewer, limits or Limits(), **more)
+    started, ports = threading.Event(), list[int]()
+    loop = asyncio.new_event_loop()
+    ended = asyncio.Event()
+
+    def ready(port: int) -> None:
+        ports.append(port)
+        started.set()
+
+    thread = threading.Thread(target=lambda: loop.run_until_complete(serve(ingest, "127.0.0.1", 0, None, ended, ready)))
+    thread.start()
+    assert started.wait(60)
+    try:
+        yield Served(f"http://127.0.0.1:{ports[0]}", ingest)
+    finally:
+        loop.call_soon_threadsafe(ended.set)
+        thread.join(60)
+        assert not thread.is_alive()
+        loop.close()
+
+
+def request(
+    url: str, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
+) -> tuple[int, Any, bytes]:
+    parts = urllib.parse.urlsplit(url)
+    connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=120)
+    try:
+        connection.request(method, path, body, headers or {})
+        response = connection.getresponse()
+        return response.status, response.headers, response.read()
+    finally:
+        connection.close()
+
+
+def post(url: str, *segments: bytes, token: str = TOKEN, body: bytes | None = None, **headers: str) -> tuple[int, Any]:
+    """Status and answer. Names of headers have _ for -."""
+    whole = wire.encode(segments) if body is None else body
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    status, found, text = request(url, "POST", wire.PATH, whole, {"Authorization": f"Bearer {token}", **named})
+    answer = json.loads(text)
+    return status, {**answer, "retry_after": found.get("Retry-After")}
+
+
+@dataclass
+class ApiServer:
+    """What a TokenReview of the API server answers: for each known token its status; for others, not authenticated."""
+
+    url: str
+    own_token: str
+    statuses: dict[str, dict[str, Any]] = field(default_factory=dict)
+    reviews: list[dict[str, Any]] = field(default_factory=list)
+    failing: bool = False
+
+    def add(self, token: str, *, namespace: str = "team", uid: str | None = "u-1", **changes: Any) -> str:
+        """A projected token of a pod."""
+        extra = {"authentication.kubernetes.io/pod-name": ["bert-1-x7k2p"]}
+        if uid is not None:
+            extra["authentication.kubernetes.io/pod-uid"] = [uid]
+        user = {
+            "username": f"system:serviceaccount:{namespace}:default",
+            "uid": "5a1e",
+            "groups": ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"],
+            "extra": extra,
+        }
+        self.statuses[token] = {
+            "authenticated": True, "user": user, "audiences": ["stitchfleet-ingest"], **changes,
+        }  # fmt: skip
+        return token
+
+
+@contextlib.contextmanager
+def api_server() -> Iterator[ApiServer]:
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            code, answer = self._answer(body)
+            text = json.dumps(answer).encode()
+            self.send_response(code)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+        def _answer(self, review: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+            failure = {"kind": "Status", "apiVersion": "v1", "status": "Failure"}
+            if found.failing:
+                return 500, {**failure, "reason": "InternalError", "code": 500}
+            if self.headers.get("Authorization") != f"Bearer {found.own_token}":
+                return 401, {**failure, "reason": "Unauthorized", "code": 401}
+            expected = ("/apis/authentication.k8s.io/v1/tokenreviews", "TokenReview", "authentication.k8s.io/v1")
+            if (self.path, review.get("kind"), review.get("apiVersion")) != expected:
+                return 404, {**failure, "reason": "NotFound", "code": 404}
+            found.reviews.append(review)
+            unknown = {"user": {}, "error": "[invalid bearer token, service account token has expired]"}
+            status = found.statuses.get(review["spec"]["token"], unknown)
+            asked = review["spec"].get("audiences")
+            if status.get("authenticated") and status.get("audiences") and not set(asked) & set(status["audiences"]):
+                status = {"user": {}, "error": f"[invalid bearer token, token audiences {status['audiences']!r}]"}
+            return 201, {**review, "metadata": {"creationTimestamp": None}, "status": status}
+
+        def log_message(self, *words: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    found = ApiServer(f"http://127.0.0.1:{server.server_address[1]}", "the-ingest-servers-own")
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield found
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
