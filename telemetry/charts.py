@@ -25,20 +25,20 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from .details import Detail
 from .recording import PLAIN, STITCHED, UNCOUNTED
 
-WIDTH = 7.6
-"""Inches of 72 SVG points; a page shows them as wide as its column."""
+WIDTH = 5.4
+"""Inches of 72 SVG points: small enough that the text is readable where a phone shows them as wide as its screen."""
 PLAIN_COLOUR, STITCHED_COLOUR, UNCOUNTED_COLOUR, LOSS_COLOUR = "#4a6fa5", "#1a936f", "#b8bec7", "#c1443c"
 ARM_COLOURS = {PLAIN: PLAIN_COLOUR, STITCHED: STITCHED_COLOUR, UNCOUNTED: UNCOUNTED_COLOUR}
 INK, QUIET, GRID = "#1d2530", "#5a6675", "#e6e9ee"
 MAX_BUCKETS = 300
 """More iterations than a few times this many are drawn as each stretch's smallest, middle and largest, by arm."""
-MAX_LABEL = 34
+MAX_LABEL = 28
 
 _SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",
     "text.parse_math": False,
     "font.family": "DejaVu Sans",  # the library brings it, so that widths are known; the page's own font stands in
-    "font.size": 9.5,
+    "font.size": 9,
     "text.color": INK,
     "axes.labelcolor": QUIET,
     "axes.edgecolor": "#8a94a3",
@@ -98,7 +98,7 @@ class Bar:
 def savings_chart(bars: Sequence[Bar], unit: str, salt: str) -> str:
     """A forest plot: a dot for each estimate, a line for its 95% interval, zero marked. Right of zero is time saved."""
     with mpl.rc_context(_SETTINGS):
-        figure, axes = _figure(0.75 + 0.27 * len(bars))
+        figure, axes = _figure(0.65 + 0.23 * len(bars))
         for place, bar in enumerate(bars):
             colour = LOSS_COLOUR if bar.high < 0 else STITCHED_COLOUR if bar.low > 0 else PLAIN_COLOUR
             axes.plot([bar.low, bar.high], [place, place], color=colour, linewidth=2, solid_capstyle="butt")
@@ -139,7 +139,7 @@ class TrendPoint:
 def trend_chart(points: Sequence[TrendPoint], unit: str, salt: str) -> str:
     """A week's saving over the weeks, with its interval; hollow where its figures can still change."""
     with mpl.rc_context(_SETTINGS):
-        figure, axes = _figure(2.6)
+        figure, axes = _figure(2.1)
         shown = [(place, point) for place, point in enumerate(points) if point.value is not None]
         axes.plot([place for place, _ in shown], [p.value or 0.0 for _, p in shown], color=STITCHED_COLOUR, linewidth=1)
         for place, point in shown:
@@ -149,7 +149,7 @@ def trend_chart(points: Sequence[TrendPoint], unit: str, salt: str) -> str:
             face = "white" if point.is_open else STITCHED_COLOUR
             axes.plot([place], [point.value or 0.0], "o", markersize=6, color=STITCHED_COLOUR, markerfacecolor=face)
         axes.axhline(0.0, color=QUIET, linewidth=0.9, zorder=1)
-        every = -(-len(points) // 9)
+        every = -(-len(points) // 6)
         places = range((len(points) - 1) % every, len(points), every)  # the last week always has its name
         axes.set_xticks(places, [points[place].label for place in places])
         axes.set_xlim(-0.6, len(points) - 0.4)
@@ -162,7 +162,7 @@ def coverage_chart(lines: Sequence[tuple[str, int, int, int]], salt: str) -> str
     """(unit, measured, unmeasured, not stitched) counts of jobs as bars of shares."""
     parts = (("measured", STITCHED_COLOUR), ("unmeasured", "#e0b050"), ("not stitched", UNCOUNTED_COLOUR))
     with mpl.rc_context(_SETTINGS):
-        figure, axes = _figure(0.95 + 0.34 * len(lines))
+        figure, axes = _figure(0.75 + 0.28 * len(lines))
         for place, (_, *counts) in enumerate(lines):
             left, whole = 0.0, max(1, sum(counts))
             for count, (name, colour) in zip(counts, parts, strict=True):
@@ -222,7 +222,7 @@ def iterations_chart(detail: Detail, salt: str) -> str:
     high = 1.25 * counted[min(len(counted) - 1, int(0.985 * len(counted)))] if counted else 1.0
     high = high if high > 0 else 1.0
     with mpl.rc_context(_SETTINGS):
-        figure, axes = _figure(2.7)
+        figure, axes = _figure(2.2)
         for arm in (UNCOUNTED, PLAIN, STITCHED):
             inside = [point for point in points if point.arm == arm and point.duration <= high]
             outside = [point for point in points if point.arm == arm and point.duration > high]
@@ -232,7 +232,7 @@ def iterations_chart(detail: Detail, salt: str) -> str:
         above = sum(duration > high for duration in detail.durations_ms)
         if above:
             said = f"{above:,} iteration{'s' if above > 1 else ''} above the scale (longest {max(detail.durations_ms):,.0f} ms)"
-            axes.set_title(said, loc="right", fontsize=8.5, color=QUIET)
+            axes.set_title(said, loc="right", fontsize=8, color=QUIET)
         axes.set_xlim(-0.5, max(1, len(detail.steps)) - 0.5)
         axes.set_ylim(0.0, high)
         _count_axis(axes, "y")

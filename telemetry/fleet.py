@@ -77,6 +77,10 @@ class FleetReport:
     trend: list[PastWeek]
     """The weeks before and this one, oldest first."""
 
+    @property
+    def trend_units(self) -> list[str]:
+        return sorted({total.unit for past in self.trend for total in past.totals})
+
     def members(self, unit: str) -> list[JobWeek]:
         return [job for job in self.report.jobs if job.unit == unit]
 

@@ -19,28 +19,27 @@ from .charts import (
 )
 from .configuration import Configuration
 from .details import ClusterLine, Detail, EventLine
-from .fleet import Dimension, FleetReport, Group
+from .fleet import Dimension, FleetReport
 from .report import (
     COVERAGE_HEADINGS,
-    MONEY_HEADING,
+    WEEK_HEADINGS,
     cents,
     coverage_line,
-    group_name,
+    group_headings,
+    group_line,
     hours,
-    hours_words,
     moment,
-    money_words,
     percent,
-    revision_words,
     saved_words,
     saving_words,
+    week_lines,
     why_noteworthy,
 )
 from .savings import Total
 from .weekly import JobWeek, ProcessKey, Status, UnitTotal, WeekReport
 
 MAX_BARS = 12
-MAX_LINES = 100
+MAX_LINES = 25
 MAX_DETAILED = 8
 MAX_CLUSTERS = 25
 MAX_EVENTS = 40
@@ -58,7 +57,7 @@ table {{ border-collapse: collapse; width: 100%; font-size: 13px; }}
 th, td {{ text-align: left; padding: .3rem .6rem .3rem 0; border-bottom: 1px solid #e6e9ee; vertical-align: top; }}
 td:first-child {{ overflow-wrap: anywhere; min-width: 7em; }}
 td.figure, th.figure {{ text-align: right; font-variant-numeric: tabular-nums; }} td.figure {{ white-space: nowrap; }}
-svg {{ display: block; width: 100%; height: auto; max-width: 820px; min-width: 560px; }}
+svg {{ display: block; width: 100%; height: auto; max-width: 700px; }}
 .key span {{ display: inline-block; width: .8em; height: .8em; border-radius: 50%; margin: 0 .3em 0 1em; }}
 .key .plain {{ background: {PLAIN_COLOUR}; }} .key .stitched {{ background: {STITCHED_COLOUR}; }}
 .key .uncounted {{ background: {UNCOUNTED_COLOUR}; }}
@@ -66,7 +65,10 @@ svg {{ display: block; width: 100%; height: auto; max-width: 820px; min-width: 5
 @media print {{
   @page {{ size: A4; margin: 14mm 12mm; }}
   body {{ margin: 0; padding: 0; max-width: none; font-size: 10.5pt; print-color-adjust: exact; -webkit-print-color-adjust: exact; }}
-  .wide {{ overflow: visible; }} svg {{ min-width: 0; max-width: 100%; break-inside: avoid; }} table {{ font-size: 8pt; }}
+  .wide {{ overflow: visible; }} svg {{ break-inside: avoid; max-width: 140mm; }}
+  .cards {{ grid-template-columns: repeat(4, 1fr); gap: .6rem; }} .card {{ padding: .5rem .7rem; font-size: 9pt; }}
+  .big {{ font-size: 14pt; }}
+  table {{ font-size: 8pt; }}
   td.figure {{ white-space: normal; }} h2, h3 {{ break-after: avoid; }}
   tr {{ break-inside: avoid; }} thead {{ display: table-header-group; }}
 }}
@@ -118,6 +120,8 @@ def as_html(fleet: FleetReport, details: Mapping[ProcessKey, Detail]) -> str:
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        # the page is whole: whatever a name in it tries to bring in, a browser loads nothing and runs nothing
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
         f"<title>Stitchfleet, week {report.week}</title><style>{STYLE}</style></head><body>\n"
         + "\n".join(parts)
         + "\n</body></html>\n"
@@ -220,7 +224,7 @@ def _scaled(edges: Sequence[float]) -> tuple[str, float]:
 
 def _trend_section(fleet: FleetReport) -> str:
     parts = ["<section><h2>Weeks up to this one</h2>"]
-    for unit in sorted({total.unit for past in fleet.trend for total in past.totals}):
+    for unit in fleet.trend_units:
         totals = [next((total for total in past.totals if total.unit == unit), None) for past in fleet.trend]
         name, factor = _scaled([edge for t in totals if t is not None for edge in (t.saved.low, t.saved.high)])
         points = [
@@ -233,17 +237,9 @@ def _trend_section(fleet: FleetReport) -> str:
             )
             for past, total in zip(fleet.trend, totals, strict=True)
         ]
-        lines = [
-            (
-                *(str(past.week), revision_words(past), f"{total.jobs:,}", f"{total.measured:,}"),
-                *(hours(total.device_hours), hours_words(total)),
-            )
-            for past, total in zip(fleet.trend, totals, strict=True)
-            if total is not None
-        ]
-        headings = ("week", "figures", "jobs", "measured", "device-time", "device-time saved (95%)")
         chart = trend_chart(points, f"{unit} device-{name}", f"trend-{unit}")
-        parts.append(f"<h3>{unit} jobs</h3>{_chart(chart)}{html_table(headings, lines, frozenset({2, 3, 4, 5}))}")
+        lines = html_table(WEEK_HEADINGS, week_lines(fleet, unit), frozenset({1, 2, 3, 4}))
+        parts.append(f"<h3>{unit} jobs</h3>{_chart(chart)}{lines}")
     parts.append(
         "<p class='quiet'>A hollow dot is a week whose figures can still change; the others are frozen.</p></section>"
     )
@@ -252,32 +248,21 @@ def _trend_section(fleet: FleetReport) -> str:
 
 def _groups_section(fleet: FleetReport, dimension: Dimension, unit: str) -> str:
     groups = fleet.groups(dimension, unit)
-    lines = [_group_line(fleet, group, dimension) for group in groups[:MAX_LINES]]
-    headings = [dimension.value, "jobs", "measured", "fell back", "slower", "device-time", "device-time saved (95%)"]
-    if fleet.configuration.prices:
-        headings.append(MONEY_HEADING)
-    measured = [group for group in groups if group.total.measured]
-    bars = [(group_name(group, dimension), group.total.saved) for group in measured]
-    chart = _forest(bars, unit, f"{unit}-{dimension.name}") if len(measured) > 1 else ""
+    lines = [group_line(fleet, group, dimension) for group in groups]
+    measured = [(line[0], group.total.saved) for line, group in zip(lines, groups, strict=True) if group.total.measured]
+    chart = _forest(measured, unit, f"{unit}-{dimension.name}") if len(measured) > 1 else ""
+    headings = group_headings(fleet, dimension)
     return (
         f"<section><h2>{unit} jobs by {dimension.value}</h2>{chart}"
-        + html_table(headings, lines, frozenset(range(1, len(headings))))
+        + html_table(headings, lines[:MAX_LINES], frozenset(range(1, len(headings))))
         + f"{_more(len(groups), MAX_LINES)}</section>"
     )
 
 
-def _group_line(fleet: FleetReport, group: Group, dimension: Dimension) -> tuple[str, ...]:
-    total = group.total
-    counts = (total.jobs, total.measured, total.fell_back, total.slower)
-    money = () if group.money is None else (money_words(group.money, fleet.configuration.currency),)
-    name = group_name(group, dimension)
-    return (name, *(f"{count:,}" for count in counts), hours(total.device_hours), hours_words(total), *money)
-
-
 def _forest(entries: Sequence[tuple[str, Total]], unit: str, salt: str) -> str:
-    """The MAX_BARS with the largest effect."""
-    shown = sorted(entries, key=lambda entry: -abs(entry[1].value))[:MAX_BARS]
-    shown.sort(key=lambda entry: -entry[1].value)
+    """The MAX_BARS with the largest effect, in the order given."""
+    largest = sorted(entries, key=lambda entry: -abs(entry[1].value))[:MAX_BARS]
+    shown = [entry for entry in entries if entry in largest]
     name, factor = _scaled([edge for _, saved in shown for edge in (saved.low, saved.high)])
     bars = [Bar(label, saved.value * factor, saved.low * factor, saved.high * factor) for label, saved in shown]
     rest = (
@@ -293,7 +278,7 @@ def _jobs_sections(fleet: FleetReport, unit: str) -> str:
     if top := fleet.top(unit):
         bars = [
             (
-                f"{job.name} ({job.run_id[:8]})",
+                job.name,
                 Total(job.saved_hours or 0.0, *(job.saved_hours_interval or (0.0, 0.0)), 1, 1),
             )
             for job in top
@@ -323,21 +308,21 @@ def _jobs_table(jobs: Sequence[JobWeek]) -> str:
         saving = job.saving if job.status is Status.MEASURED else None
         lines.append(
             (
-                *(job.name, job.namespace, f"{job.device_count} {job.device_kind}", hours(job.device_hours)),
-                f"{job.stitched_count:,} of {job.iterations:,}",
-                f"{saving.plain_ns / 1e6:.2f} → {saving.stitched_ns / 1e6:.2f}" if saving else "",
+                *(job.name, job.namespace, saved_words(job) + ("*" if job.overhead_is_estimate else "")),
                 saving_words(saving) if saving else job.status.value + (f": {job.reason}" if job.reason else ""),
-                saved_words(job) + ("*" if job.overhead_is_estimate else ""),
+                f"{saving.plain_ns / 1e6:.2f} → {saving.stitched_ns / 1e6:.2f}" if saving else "",
+                *(f"{job.device_count} {job.device_kind}", hours(job.device_hours)),
+                f"{job.stitched_count:,} of {job.iterations:,}",
             )
         )
-    headings = ("job", "namespace", "devices", "device-time", "stitched iterations", "ms an iteration")
+    headings = ("job", "namespace", "device-time saved (95%)", "saving an iteration (95%)", "ms an iteration")
     note = (
         "<p class='quiet'>* ended without a word: what stitching cost is taken from its uncounted iterations.</p>"
         if any(job.overhead_is_estimate for job in jobs)
         else ""
     )
     return (
-        html_table((*headings, "saving an iteration (95%)", "device-time saved (95%)"), lines, frozenset({3, 4, 5}))
+        html_table((*headings, "devices", "device-time", "stitched iterations"), lines, frozenset({2, 4, 6, 7}))
         + _more(len(jobs), MAX_LINES)
         + note
     )

@@ -18,15 +18,21 @@ MAX_LISTED = 20
 """Lines of one table in a terminal; CSV and JSON have all."""
 
 
-def hours(value: float, sign: bool = False) -> str:
-    """Device-hours for people: in hours, minutes or seconds, whichever reads well."""
-    size = abs(value)
-    if value == 0:
+def hours(value: float, sign: bool = False, like: float | None = None) -> str:
+    """Device-hours for people: in hours, minutes or seconds, whichever reads well for `like` (else for the value itself)."""
+    size = abs(value if like is None else like)
+    if size == 0:
         return "0 s"
     for unit, factor in (("h", 1.0), ("min", 60.0), ("s", 3600.0)):
         if size * factor >= 1.0 or unit == "s":
-            return f"{value * factor:{'+' if sign else ''}.{2 if size * factor < 10 else 1}f} {unit}"
+            return f"{value * factor:{'+' if sign else ''}.{2 if abs(value) * factor < 10 else 1}f} {unit}"
     raise AssertionError("unreachable")
+
+
+def interval_words(value: float, low: float, high: float) -> str:
+    """Device-hours with their 95% interval, all in one unit of time."""
+    shown = [hours(each, True, max(abs(value), abs(low), abs(high))) for each in (value, low, high)]
+    return f"{shown[0]} ({shown[1].split()[0]} to {shown[2].split()[0]})"
 
 
 def percent(value: float) -> str:
@@ -65,7 +71,7 @@ def saved_words(job: JobWeek) -> str:
         return "unmeasured"
     if job.status is Status.NOT_STITCHED:
         return hours(value, sign=True)
-    return f"{hours(value, sign=True)} ({hours(interval[0], True)} to {hours(interval[1], True)})"
+    return interval_words(value, *interval)
 
 
 def total_words(total: UnitTotal) -> str:
@@ -90,7 +96,7 @@ def hours_words(total: UnitTotal) -> str:
     """The hours saved with their interval; that of a group without a measured job is no estimate."""
     if total.measured == 0:
         return f"none measured{f', cost {hours(-total.saved.value)}' if total.saved.value < 0 else ''}"
-    return f"{hours(total.saved.value, True)} ({hours(total.saved.low, True)} to {hours(total.saved.high, True)})"
+    return interval_words(total.saved.value, total.saved.low, total.saved.high)
 
 
 def money_words(money: Money, currency: str) -> str:
@@ -105,13 +111,12 @@ def cents(amount: float) -> str:
     return f"{round(amount, 2):+,.2f}" if round(amount, 2) else "0.00"
 
 
-def group_name(group: Group, dimension: Dimension) -> str:
-    return f"no {dimension.value}" if group.name is None else group.name
-
-
 def why_noteworthy(job: JobWeek) -> str:
     """What makes a job worth a look, in words."""
-    said = ["slower"] if job.is_slower else []
+    said = []
+    if job.is_slower:
+        steps_slower = job.saving is not None and job.saving.high < 0
+        said.append("slower" if steps_slower else "stitching cost more than its steps saved")
     if job.reverted:
         said.append(f"{len(job.reverted)} cluster{'s' if len(job.reverted) > 1 else ''} reverted")
     if job.fallback:
@@ -138,7 +143,11 @@ def as_text(fleet: FleetReport) -> str:
     lines += ["", *_coverage_text(report.totals())]
     for unit in report.units:
         for dimension in fleet.dimensions:
-            lines += ["", f"{unit} jobs by {dimension.value}", *_groups_text(fleet, dimension, unit)]
+            lines += ["", f"{unit} jobs by {dimension.value}"]
+            groups = fleet.groups(dimension, unit)
+            lines += _bounded(
+                group_headings(fleet, dimension), [group_line(fleet, group, dimension) for group in groups]
+            )
         if top := fleet.top(unit):
             lines += ["", f"{unit} jobs that saved most", *_job_table(top)]
         if noteworthy := fleet.noteworthy(unit):
@@ -203,37 +212,49 @@ def _coverage_text(totals: Sequence[UnitTotal]) -> list[str]:
     return ["Coverage", *table(COVERAGE_HEADINGS, [coverage_line(total) for total in totals])]
 
 
-def _groups_text(fleet: FleetReport, dimension: Dimension, unit: str) -> list[str]:
-    lines = []
-    for group in fleet.groups(dimension, unit):
-        total = group.total
-        counts = (total.jobs, total.measured, total.unmeasured, total.fell_back, total.slower)
-        money = [] if group.money is None else [money_words(group.money, fleet.configuration.currency)]
-        facts = (*map(str, counts), hours(total.device_hours), hours_words(total))
-        lines.append((group_name(group, dimension), *facts, *money))
-    headings = (dimension.value, "jobs", "measured", "unmeasured", "fell back", "slower", "device-time")
-    money_heading = [MONEY_HEADING] if fleet.configuration.prices else []
-    return _bounded((*headings, "device-time saved (95%)", *money_heading), lines)
+def group_headings(fleet: FleetReport, dimension: Dimension) -> tuple[str, ...]:
+    money = (MONEY_HEADING,) if fleet.configuration.prices else ()
+    counts = ("jobs", "measured", "unmeasured", "fell back", "slower")
+    return (dimension.value, "device-time saved (95%)", *money, "device-time", *counts)
 
 
-def revision_words(past: PastWeek) -> str:
-    """From what a past week's figures are made."""
+def group_line(fleet: FleetReport, group: Group, dimension: Dimension) -> tuple[str, ...]:
+    """Under group_headings."""
+    total = group.total
+    money = () if group.money is None else (money_words(group.money, fleet.configuration.currency),)
+    counts = (total.jobs, total.measured, total.unmeasured, total.fell_back, total.slower)
+    name = f"no {dimension.value}" if group.name is None else group.name
+    return (name, hours_words(total), *money, hours(total.device_hours), *(f"{count:,}" for count in counts))
+
+
+WEEK_HEADINGS = ("week", "device-time saved (95%)", "device-time", "jobs", "measured", "figures")
+
+
+def week_lines(fleet: FleetReport, unit: str) -> list[tuple[str, ...]]:
+    """The weeks that have jobs of the unit, under WEEK_HEADINGS."""
+    return [
+        (
+            *(str(past.week), hours_words(total), hours(total.device_hours)),
+            *(f"{total.jobs:,}", f"{total.measured:,}", _revision_words(past)),
+        )
+        for past in fleet.trend
+        for total in past.totals
+        if total.unit == unit
+    ]
+
+
+def _revision_words(past: PastWeek) -> str:
+    """From what a week's figures are made."""
     return f"revision {past.revision}" if past.revision else "not frozen" if past.is_over else "not over yet"
 
 
 def _trend_text(fleet: FleetReport) -> list[str]:
     if len(fleet.trend) < 2:
         return []
-    lines = [
-        (
-            *(str(past.week), revision_words(past), total.unit, str(total.jobs), str(total.measured)),
-            *(hours(total.device_hours), hours_words(total)),
-        )
-        for past in fleet.trend
-        for total in past.totals
-    ]
-    headings = ("week", "figures", "unit", "jobs", "measured", "device-time", "device-time saved (95%)")
-    return ["Weeks up to this one", *table(headings, lines), ""]
+    lines = []
+    for unit in fleet.trend_units:
+        lines += [f"{unit} jobs, weeks up to this one", *table(WEEK_HEADINGS, week_lines(fleet, unit)), ""]
+    return lines
 
 
 def _devices(job: JobWeek) -> str:

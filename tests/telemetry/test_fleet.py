@@ -13,6 +13,7 @@ from stitchfleet.telemetry import database, savings
 from stitchfleet.telemetry.configuration import Configuration
 from stitchfleet.telemetry.fleet import Dimension, FleetReport, fleet_report
 from stitchfleet.telemetry.recording import PLAIN, STITCHED
+from stitchfleet.telemetry.report import why_noteworthy
 from stitchfleet.telemetry.rows import Rows
 from stitchfleet.telemetry.store import insert_rows
 from stitchfleet.telemetry.weekly import JobWeek, freeze, week_report
@@ -268,3 +269,11 @@ def test_a_week_before_all_others_has_no_trend(engine: sa.Engine) -> None:
     assert len(fleet(engine, week=Week.parse("1970-W01"), trend_weeks=9).trend) == 1
     for week in ("1970-W01", "2261-W52"):
         assert len(fleet(engine, good("a"), week=Week.parse(week), trend_weeks=1).trend) == 1 + (week[0] == "2")
+
+
+def test_a_job_that_lost_only_by_what_stitching_cost_is_told_apart_from_a_slower_one(engine: sa.Engine) -> None:
+    slow = good("slow", pairs=[(p, p + 20 * MS) for p, _ in GOOD_PAIRS])
+    costly = good("costly", overhead=60 * 10**9)
+    told = noteworthy(fleet(engine, slow, costly))
+    assert why_noteworthy(told["slow"]) == "slower"
+    assert why_noteworthy(told["costly"]) == "stitching cost more than its steps saved"
