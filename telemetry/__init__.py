@@ -16,6 +16,7 @@ In processes of their own (SQLAlchemy, Alembic; aiohttp and prometheus-client fo
                 openapi how it is spoken to; command_ingest is `stitchfleet ingest`
     weeks       UTC weeks
     weekly      the rows of a week to what each job and the fleet saved
-    report      that, as text, JSON or CSV; page and pictures as HTML
+    fleet       that by groups, with money and the weeks before; configuration names labels, cost centres and prices
+    report      that, as text, JSON or CSV; page and charts (matplotlib) as HTML
     command     `stitchfleet jobs | report | db`
 """

@@ -13,13 +13,14 @@ from collections.abc import Iterator
 import sqlalchemy as sa
 
 from . import database, partitions, places, shipper
+from .configuration import VARIABLE, ConfigurationError, load
 from .database import DatabaseError
 from .details import detail
-from .page import as_html, detailed_jobs
+from .fleet import DEFAULT_TREND_WEEKS, FleetReport, fleet_report
 from .recording import DAY_NS
-from .report import as_csv, as_json, as_text, job_facts, jobs_text
+from .report import CSV_LINES, as_csv, as_json, as_text, job_facts, jobs_text
 from .store import delete_namespace
-from .weekly import freeze, one_process_for_each_job, processes, week_report
+from .weekly import freeze, one_process_for_each_job, processes
 from .weeks import Week
 
 DATABASE_HELP = (
@@ -98,9 +99,9 @@ class ReportCommand:
     """`stitchfleet report`."""
 
     help = (
-        "The device-hours that stitching saved in a week (Monday to Sunday, UTC), as an estimate with its 95% interval, job by job\n"
-        "and in total. Jobs without a measurement are listed as unmeasured and are in no total. What it means and how it is\n"
-        "measured is printed with it."
+        "The device-hours that stitching saved in a week (Monday to Sunday, UTC), as an estimate with its 95% interval: in total,\n"
+        "by namespace, team, model, device kind and cost centre, job by job, and beside the weeks before. Jobs without a\n"
+        "measurement are listed as unmeasured and are in no total. What it means and how it is measured is printed with it."
     )
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
@@ -109,24 +110,41 @@ class ReportCommand:
         parser.add_argument(
             "--format", choices=("table", "json", "csv", "html"), default="table", help="html is one page with pictures"
         )
+        parser.add_argument(
+            "--lines", choices=CSV_LINES, default="jobs", help="for csv: what a line is of; default jobs"
+        )
+        parser.add_argument(
+            "--configuration",
+            metavar="FILE",
+            type=pathlib.Path,
+            help="JSON: team_label, model_label, cost_centre_label, cost_centres (by the label's value), currency, prices (of one "
+            f"device-hour, by device kind); default: ${VARIABLE}, else teams by the label `team` and no prices",
+        )
+        parser.add_argument(
+            "--trend-weeks",
+            metavar="N",
+            type=int,
+            default=DEFAULT_TREND_WEEKS,
+            help=f"how many weeks before this one to show; default {DEFAULT_TREND_WEEKS}",
+        )
         parser.add_argument("--output", metavar="FILE", type=pathlib.Path, help="write there instead of printing")
         parser.epilog = (
-            "examples:\n  stitchfleet report\n  stitchfleet report --week 2026-W07 --format html --output week.html"
+            "examples:\n  stitchfleet report\n  stitchfleet report --week 2026-W07 --format html --output week.html\n"
+            "  stitchfleet report --configuration fleet.json --format csv --lines groups"
         )
 
     def run(self, arguments: argparse.Namespace) -> int:
         try:
             week = Week.parse(arguments.week) if arguments.week else Week.at(time.time_ns())
-        except ValueError as error:
+            if arguments.trend_weeks < 0:
+                raise ValueError(f"--trend-weeks is {arguments.trend_weeks}; it cannot be negative")
+            configuration = load(arguments.configuration)
+        except (ValueError, ConfigurationError) as error:
             return _complain("report", error)
         try:
             with _reading(arguments.database) as connection:
-                report = week_report(connection, week)
-                if arguments.format == "html":
-                    chosen = detailed_jobs(report)
-                    text = as_html(report, {job.key: detail(connection, job.key, week) for job in chosen})
-                else:
-                    text = {"table": as_text, "json": as_json, "csv": as_csv}[arguments.format](report)
+                fleet = fleet_report(connection, week, configuration, arguments.trend_weeks)
+                text = self._text(connection, fleet, arguments)
         except DatabaseError as error:
             return _complain("report", error)
         if arguments.output is None:
@@ -137,6 +155,16 @@ class ReportCommand:
         except OSError as error:
             return _complain("report", f"{arguments.output} cannot be written: {error.strerror}")
         return 0
+
+    def _text(self, connection: sa.Connection, fleet: FleetReport, arguments: argparse.Namespace) -> str:
+        if arguments.format == "csv":
+            return as_csv(fleet, arguments.lines)
+        if arguments.format == "html":
+            from .page import as_html, detailed_jobs  # it brings the plotting library, which takes a second
+
+            chosen = detailed_jobs(fleet.report)
+            return as_html(fleet, {job.key: detail(connection, job.key, fleet.report.week) for job in chosen})
+        return as_json(fleet) if arguments.format == "json" else as_text(fleet)
 
 
 class DatabaseCommand:

@@ -1,4 +1,4 @@
-"""A week's figures and the list of jobs as text, JSON and CSV."""
+"""A week's figures, its groups and its jobs as text, JSON and CSV."""
 
 from __future__ import annotations
 
@@ -10,19 +10,29 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import savings
+from .fleet import Dimension, FleetReport, Group, Money, PastWeek
 from .savings import Saving
-from .weekly import JobWeek, Status, UnitTotal, WeekReport
+from .weekly import JobWeek, Status, UnitTotal
+
+MAX_LISTED = 20
+"""Lines of one table in a terminal; CSV and JSON have all."""
 
 
-def hours(value: float, sign: bool = False) -> str:
-    """Device-hours for people: in hours, minutes or seconds, whichever reads well."""
-    size = abs(value)
-    if value == 0:
+def hours(value: float, sign: bool = False, like: float | None = None) -> str:
+    """Device-hours for people: in hours, minutes or seconds, whichever reads well for `like` (else for the value itself)."""
+    size = abs(value if like is None else like)
+    if size == 0:
         return "0 s"
     for unit, factor in (("h", 1.0), ("min", 60.0), ("s", 3600.0)):
         if size * factor >= 1.0 or unit == "s":
-            return f"{value * factor:{'+' if sign else ''}.{2 if size * factor < 10 else 1}f} {unit}"
+            return f"{value * factor:{'+' if sign else ''}.{2 if abs(value) * factor < 10 else 1}f} {unit}"
     raise AssertionError("unreachable")
+
+
+def interval_words(value: float, low: float, high: float) -> str:
+    """Device-hours with their 95% interval, all in one unit of time."""
+    shown = [hours(each, True, max(abs(value), abs(low), abs(high))) for each in (value, low, high)]
+    return f"{shown[0]} ({shown[1].split()[0]} to {shown[2].split()[0]})"
 
 
 def percent(value: float) -> str:
@@ -61,7 +71,7 @@ def saved_words(job: JobWeek) -> str:
         return "unmeasured"
     if job.status is Status.NOT_STITCHED:
         return hours(value, sign=True)
-    return f"{hours(value, sign=True)} ({hours(interval[0], True)} to {hours(interval[1], True)})"
+    return interval_words(value, *interval)
 
 
 def total_words(total: UnitTotal) -> str:
@@ -82,21 +92,80 @@ def total_words(total: UnitTotal) -> str:
     )
 
 
-def as_text(report: WeekReport) -> str:
+def hours_words(total: UnitTotal) -> str:
+    """The hours saved with their interval; that of a group without a measured job is no estimate."""
+    if total.measured == 0:
+        return f"none measured{f', cost {hours(-total.saved.value)}' if total.saved.value < 0 else ''}"
+    return interval_words(total.saved.value, total.saved.low, total.saved.high)
+
+
+def money_words(money: Money, currency: str) -> str:
+    if money.amount is None:
+        return f"no amount: no price for {', '.join(money.unpriced)}"
+    value, low, high = map(cents, (money.amount.value, money.amount.low, money.amount.high))
+    return f"{value} {currency} ({low} to {high})"
+
+
+def cents(amount: float) -> str:
+    """With two decimals and a sign, which nothing has not."""
+    return f"{round(amount, 2):+,.2f}" if round(amount, 2) else "0.00"
+
+
+def why_noteworthy(job: JobWeek) -> str:
+    """What makes a job worth a look, in words."""
+    said = []
+    if job.is_slower:
+        steps_slower = job.saving is not None and job.saving.high < 0
+        said.append("slower" if steps_slower else "stitching cost more than its steps saved")
+    if job.reverted:
+        said.append(f"{len(job.reverted)} cluster{'s' if len(job.reverted) > 1 else ''} reverted")
+    if job.fallback:
+        said.append(f"fell back: {job.fallback}")
+    return "; ".join(said)
+
+
+MONEY_HEADING = "hours avoided times price (95%)"
+
+
+def as_text(fleet: FleetReport) -> str:
     """The report for a terminal."""
+    report = fleet.report
     state = "" if report.is_over else ", not over yet"
     frozen = f", revision {report.revision}" if report.revision else ""
     lines = [f"Week {report.week}, {report.week.in_words} (UTC{state}{frozen})", ""]
     if not report.jobs:
-        return "\n".join([*lines, "No job ran in this week.", ""])
-    lines += [total_words(total) for total in report.totals()]
+        return "\n".join([*lines, "No job ran in this week.", "", *_trend_text(fleet)])
+    for total in report.totals():
+        lines.append(total_words(total))
+        money = fleet.whole(total.unit).money
+        if money is not None:
+            lines.append(f"{total.unit} hours avoided times price: {money_words(money, fleet.configuration.currency)}.")
+    lines += ["", *_coverage_text(report.totals())]
+    for unit in report.units:
+        for dimension in fleet.dimensions:
+            lines += ["", f"{unit} jobs by {dimension.value}"]
+            groups = fleet.groups(dimension, unit)
+            lines += _bounded(
+                group_headings(fleet, dimension), [group_line(fleet, group, dimension) for group in groups]
+            )
+        if top := fleet.top(unit):
+            lines += ["", f"{unit} jobs that saved most", *_job_table(top)]
+        if noteworthy := fleet.noteworthy(unit):
+            lines += ["", f"{unit} jobs that are slower, had clusters reverted, or fell back"]
+            lines += _bounded(
+                ("job", "namespace", "run", "device-time saved (95%)", "what happened"),
+                [
+                    (job.name, job.namespace, job.run_id[:12], saved_words(job), why_noteworthy(job))
+                    for job in noteworthy
+                ],
+            )
     listed = [job for job in report.jobs if job.status is not Status.UNMEASURED]
     if listed:
-        lines += ["", *_job_table(listed)]
+        lines += ["", "Jobs with the most device-time", *_job_table(listed)]
     unmeasured = [job for job in report.jobs if job.status is Status.UNMEASURED]
     if unmeasured:
         lines += ["", "Unmeasured: too few pairs of plain and stitched blocks to say what they saved"]
-        lines += table(
+        lines += _bounded(
             ("job", "namespace", "run", "devices", "device-time", "stitched iterations", "known cost"),
             [
                 (
@@ -111,7 +180,81 @@ def as_text(report: WeekReport) -> str:
     lost = sum(job.lost for job in report.jobs)
     if lost:
         lines += ["", f"{lost} records of these jobs were lost (full or slow disk); their figures rest on the rest."]
-    return "\n".join([*lines, "", f"Method {savings.METHOD}. {savings.DEFINITION}", ""])
+    lines += ["", *_trend_text(fleet)]
+    return "\n".join([*lines, f"Method {savings.METHOD}. {savings.DEFINITION}", ""])
+
+
+def _bounded(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:
+    """A table of at most MAX_LISTED lines that says how many there are beyond."""
+    more = [f"... and {len(lines) - MAX_LISTED} more; CSV and JSON have all"] if len(lines) > MAX_LISTED else []
+    return table(headings, lines[:MAX_LISTED]) + more
+
+
+COVERAGE_HEADINGS = (
+    "",
+    "enabled",
+    "measured",
+    "unmeasured",
+    "not stitched",
+    "fell back",
+    "slower",
+    "clusters reverted",
+)
+
+
+def coverage_line(total: UnitTotal) -> tuple[str, ...]:
+    """How many jobs, under COVERAGE_HEADINGS: the first three parts add up to the enabled ones; the others overlap with them."""
+    counts = (total.jobs, total.measured, total.unmeasured, total.not_stitched, total.fell_back, total.slower)
+    return (f"{total.unit} jobs", *map(str, (*counts, total.reverted)))
+
+
+def _coverage_text(totals: Sequence[UnitTotal]) -> list[str]:
+    return ["Coverage", *table(COVERAGE_HEADINGS, [coverage_line(total) for total in totals])]
+
+
+def group_headings(fleet: FleetReport, dimension: Dimension) -> tuple[str, ...]:
+    money = (MONEY_HEADING,) if fleet.configuration.prices else ()
+    counts = ("jobs", "measured", "unmeasured", "fell back", "slower")
+    return (dimension.value, "device-time saved (95%)", *money, "device-time", *counts)
+
+
+def group_line(fleet: FleetReport, group: Group, dimension: Dimension) -> tuple[str, ...]:
+    """Under group_headings."""
+    total = group.total
+    money = () if group.money is None else (money_words(group.money, fleet.configuration.currency),)
+    counts = (total.jobs, total.measured, total.unmeasured, total.fell_back, total.slower)
+    name = f"no {dimension.value}" if group.name is None else group.name
+    return (name, hours_words(total), *money, hours(total.device_hours), *(f"{count:,}" for count in counts))
+
+
+WEEK_HEADINGS = ("week", "device-time saved (95%)", "device-time", "jobs", "measured", "figures")
+
+
+def week_lines(fleet: FleetReport, unit: str) -> list[tuple[str, ...]]:
+    """The weeks that have jobs of the unit, under WEEK_HEADINGS."""
+    return [
+        (
+            *(str(past.week), hours_words(total), hours(total.device_hours)),
+            *(f"{total.jobs:,}", f"{total.measured:,}", _revision_words(past)),
+        )
+        for past in fleet.trend
+        for total in past.totals
+        if total.unit == unit
+    ]
+
+
+def _revision_words(past: PastWeek) -> str:
+    """From what a week's figures are made."""
+    return f"revision {past.revision}" if past.revision else "not frozen" if past.is_over else "not over yet"
+
+
+def _trend_text(fleet: FleetReport) -> list[str]:
+    if len(fleet.trend) < 2:
+        return []
+    lines = []
+    for unit in fleet.trend_units:
+        lines += [f"{unit} jobs, weeks up to this one", *table(WEEK_HEADINGS, week_lines(fleet, unit)), ""]
+    return lines
 
 
 def _devices(job: JobWeek) -> str:
@@ -143,7 +286,7 @@ def _job_table(entries: Sequence[JobWeek]) -> list[str]:
                 saved_words(job) + ("*" if job.overhead_is_estimate else ""),
             )
         )
-    return table((*headings, "saving an iteration (95%)", "device-time saved (95%)"), rows)
+    return _bounded((*headings, "saving an iteration (95%)", "device-time saved (95%)"), rows)
 
 
 def job_facts(job: JobWeek) -> dict[str, Any]:
@@ -181,6 +324,9 @@ def job_facts(job: JobWeek) -> dict[str, Any]:
         "saved_hours": job.saved_hours,
         "saved_hours_low": interval[0] if interval else None,
         "saved_hours_high": interval[1] if interval else None,
+        "slower": job.is_slower,
+        "fallback": job.fallback or None,
+        "clusters_reverted": list(job.reverted),
         "records_lost": job.lost,
     }
 
@@ -191,47 +337,113 @@ def _iso(time_ns: int | None) -> str | None:
     return datetime.datetime.fromtimestamp(time_ns / 1e9, datetime.timezone.utc).isoformat(timespec="milliseconds")
 
 
-def as_json(report: WeekReport) -> str:
+def _fleet_job_facts(fleet: FleetReport, job: JobWeek) -> dict[str, Any]:
+    """A job with what the configuration says of it."""
+    return {
+        **job_facts(job),
+        "team": fleet.team(job),
+        "model": fleet.model(job),
+        "cost_centre": fleet.cost_centre(job),
+        **_money_facts(fleet, fleet.money([job]) if job.contribution() is not None else None),
+    }
+
+
+def _total_facts(total: UnitTotal) -> dict[str, Any]:
+    return {
+        "unit": total.unit,
+        "saved_hours": total.saved.value,
+        "saved_hours_low": total.saved.low,
+        "saved_hours_high": total.saved.high,
+        "templates": total.saved.templates,
+        "device_hours": total.device_hours,
+        "overhead_hours": total.overhead_hours,
+        "jobs": total.jobs,
+        "jobs_measured": total.measured,
+        "jobs_slower": total.slower,
+        "jobs_not_stitched": total.not_stitched,
+        "jobs_unmeasured": total.unmeasured,
+        "jobs_fell_back": total.fell_back,
+        "jobs_reverted": total.reverted,
+        "unmeasured_device_hours": total.unmeasured_device_hours,
+        "unmeasured_overhead_hours": total.unmeasured_overhead_hours,
+    }
+
+
+def _money_facts(fleet: FleetReport, money: Money | None) -> dict[str, Any]:
+    """Null: no prices, or a device kind without one."""
+    amount = money.amount if money else None
+    return {
+        "hours_avoided_times_price": amount.value if amount else None,
+        "hours_avoided_times_price_low": amount.low if amount else None,
+        "hours_avoided_times_price_high": amount.high if amount else None,
+        "currency": fleet.configuration.currency or None,
+        "device_kinds_without_price": list(money.unpriced) if money else [],
+    }
+
+
+def _group_facts(fleet: FleetReport, group: Group) -> dict[str, Any]:
+    return {**_total_facts(group.total), **_money_facts(fleet, group.money)}
+
+
+def _groups(fleet: FleetReport) -> list[dict[str, Any]]:
+    return [
+        {"dimension": dimension.value, "name": group.name, **_group_facts(fleet, group)}
+        for unit in fleet.report.units
+        for dimension in fleet.dimensions
+        for group in fleet.groups(dimension, unit)
+    ]
+
+
+def _past_weeks(fleet: FleetReport) -> list[dict[str, Any]]:
+    return [
+        {"week": str(past.week), "revision": past.revision, "is_over": past.is_over, **_total_facts(total)}
+        for past in fleet.trend
+        for total in past.totals
+    ]
+
+
+def _names(entries: Sequence[JobWeek]) -> list[dict[str, Any]]:
+    return [dict(zip(("run_id", "cluster", "attempt"), job.key)) for job in entries]
+
+
+def as_json(fleet: FleetReport) -> str:
     """The report for machines; `format` counts incompatible changes of this document."""
-    return (
-        json.dumps(
-            {
-                "format": 1,
-                "week": str(report.week),
-                "revision": report.revision,
-                "is_over": report.is_over,
-                "made": _iso(report.made_ns),
-                "method": savings.METHOD,
-                "definition": savings.DEFINITION,
-                "totals": [
-                    {
-                        "unit": total.unit,
-                        "saved_hours": total.saved.value,
-                        "saved_hours_low": total.saved.low,
-                        "saved_hours_high": total.saved.high,
-                        "templates": total.saved.templates,
-                        "device_hours": total.device_hours,
-                        "overhead_hours": total.overhead_hours,
-                        "jobs_measured": total.measured,
-                        "jobs_slower": total.slower,
-                        "jobs_not_stitched": total.not_stitched,
-                        "jobs_unmeasured": total.unmeasured,
-                        "unmeasured_device_hours": total.unmeasured_device_hours,
-                        "unmeasured_overhead_hours": total.unmeasured_overhead_hours,
-                    }
-                    for total in report.totals()
-                ],
-                "jobs": [job_facts(job) for job in report.jobs],
-            },
-            indent=2,
-        )
-        + "\n"
-    )
+    report = fleet.report
+    document = {
+        "format": 1,
+        "week": str(report.week),
+        "revision": report.revision,
+        "is_over": report.is_over,
+        "made": _iso(report.made_ns),
+        "method": savings.METHOD,
+        "definition": savings.DEFINITION,
+        "prices": dict(fleet.configuration.prices),
+        "totals": [_group_facts(fleet, fleet.whole(unit)) for unit in report.units],
+        "groups": _groups(fleet),
+        "weeks": _past_weeks(fleet),
+        "top_jobs": {unit: _names(fleet.top(unit)) for unit in report.units},
+        "noteworthy_jobs": {unit: _names(fleet.noteworthy(unit)) for unit in report.units},
+        "jobs": [_fleet_job_facts(fleet, job) for job in report.jobs],
+    }
+    return json.dumps(document, indent=2) + "\n"
 
 
-def as_csv(report: WeekReport) -> str:
-    """One line a job (RFC 4180); empty: unmeasured, or not known. Labels as one JSON object."""
-    return csv_of([{"week": str(report.week), **job_facts(job)} for job in report.jobs])
+CSV_LINES = ("jobs", "groups", "weeks")
+
+
+def as_csv(fleet: FleetReport, lines: str = "jobs") -> str:
+    """One line a job, a group (the first ones are all jobs of a unit) or a week (RFC 4180).
+
+    Empty: unmeasured, or not known. Labels as one JSON object, lists as JSON arrays.
+    """
+    report = fleet.report
+    about = {"week": str(report.week), "revision": report.revision}
+    if lines == "weeks":
+        return csv_of(_past_weeks(fleet))
+    if lines == "groups":
+        wholes = [{"dimension": "all", "name": None, **_group_facts(fleet, fleet.whole(unit))} for unit in report.units]
+        return csv_of([{**about, **entry} for entry in (*wholes, *_groups(fleet))])
+    return csv_of([{**about, **_fleet_job_facts(fleet, job)} for job in report.jobs])
 
 
 def csv_of(entries: Sequence[dict[str, Any]]) -> str:
@@ -247,7 +459,7 @@ def csv_of(entries: Sequence[dict[str, Any]]) -> str:
 
 
 def _cell(value: object) -> object:
-    if isinstance(value, dict):
+    if isinstance(value, dict | list):
         return json.dumps(value, sort_keys=True)
     if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
         return "'" + value

@@ -36,6 +36,13 @@ HOUR_NS = 3_600 * 10**9
 WARM_UP_ITERATIONS = 4
 """Of a job that did not say what stitching cost it: this many first iterations are TensorFlow's own start, and not charged."""
 
+REVERT_EVENTS = ("reverted", "revert")
+"""Kinds of the events by which the plugin says that a cluster went back to TensorFlow's own operators."""
+FALLBACK_EVENTS = ("plain", "does-not-pay", "memory", "switched-off")
+"""Those by which it says that a whole program did."""
+FALLBACK_PHASES = ("plain", "reverted")
+"""Phases that a job ends in which did so and stayed there."""
+
 ProcessKey = tuple[str, str, int, int, str]
 _COUNTS = ("plain_count", "plain_ns", "stitched_count", "stitched_ns", "uncounted_count", "uncounted_ns")
 
@@ -80,6 +87,10 @@ class JobWeek:
     saving: Saving | None
     lost: int
     """Records that the process could not keep."""
+    fallback: str = ""
+    """Why the job as a whole went back to, or stayed with, TensorFlow's own graph; empty: it did not, or nobody said so."""
+    reverted: tuple[str, ...] = ()
+    """Clusters that the guard took out, on any of the job's ranks."""
 
     @property
     def run_id(self) -> str:
@@ -133,6 +144,12 @@ class JobWeek:
         """What this job is a submission of: cluster, namespace, model, and the name without the part that counts runs."""
         return (self.key[1], self.namespace, self.model_fingerprint, _COUNTING_PART.sub("", self.name))
 
+    @property
+    def is_slower(self) -> bool:
+        """Measured, and the whole interval of what it saved is below zero."""
+        interval = self.saved_hours_interval
+        return self.status is Status.MEASURED and interval is not None and interval[1] < 0
+
     def contribution(self) -> Contribution | None:
         """The job's part of the fleet's total; None while unmeasured."""
         value = self.saved_hours
@@ -150,11 +167,13 @@ _COUNTING_PART = re.compile(r"([-_.](?=[a-z0-9]*\d)[a-z0-9]+)+$")
 
 @dataclass(frozen=True)
 class UnitTotal:
-    """The fleet's figures for one unit, CPU or GPU; hours are device-hours."""
+    """Figures of the fleet or a group of its jobs, for one unit, CPU or GPU; hours are device-hours."""
 
     unit: str
     saved: Total
     device_hours: float
+    jobs: int
+    """All that ran with stitching enabled."""
     measured: int
     not_stitched: int
     unmeasured: int
@@ -164,6 +183,10 @@ class UnitTotal:
     """Of the jobs in the total; subtracted already."""
     slower: int
     """Measured jobs whose whole interval is below zero."""
+    fell_back: int
+    """Jobs that went back to, or stayed with, TensorFlow's own graph; measured or not."""
+    reverted: int
+    """Jobs of which the guard took a cluster out."""
 
 
 @dataclass(frozen=True)
@@ -181,27 +204,30 @@ class WeekReport:
         return self.made_ns >= self.week.end_ns
 
     def totals(self) -> list[UnitTotal]:
-        return [_unit_total(unit, [job for job in self.jobs if job.unit == unit]) for unit in self.units]
+        return [unit_total(unit, [job for job in self.jobs if job.unit == unit]) for unit in self.units]
 
     @property
     def units(self) -> list[str]:
         return sorted({job.unit for job in self.jobs})
 
 
-def _unit_total(unit: str, members: Sequence[JobWeek]) -> UnitTotal:
+def unit_total(unit: str, members: Sequence[JobWeek]) -> UnitTotal:
+    """Adds up jobs that are all of the unit."""
     unmeasured = [job for job in members if job.status is Status.UNMEASURED]
-    intervals = [job.saved_hours_interval for job in members if job.status is Status.MEASURED]
     return UnitTotal(
         unit=unit,
         saved=savings.total(part for job in members if (part := job.contribution()) is not None),
         device_hours=sum(job.device_hours for job in members),
-        measured=len(intervals),
+        jobs=len(members),
+        measured=sum(job.status is Status.MEASURED for job in members),
         not_stitched=sum(job.status is Status.NOT_STITCHED for job in members),
         unmeasured=len(unmeasured),
         unmeasured_device_hours=sum(job.device_hours for job in unmeasured),
         unmeasured_overhead_hours=sum(job.overhead_hours for job in unmeasured),
         overhead_hours=sum(job.overhead_hours for job in members if job.status is not Status.UNMEASURED),
-        slower=sum(interval is not None and interval[1] < 0 for interval in intervals),
+        slower=sum(job.is_slower for job in members),
+        fell_back=sum(bool(job.fallback) for job in members),
+        reverted=sum(bool(job.reverted) for job in members),
     )
 
 
@@ -238,6 +264,7 @@ def processes(connection: sa.Connection, week: Week | None) -> list[JobWeek]:
     # a frozen week says what it said: only who has blocks again since then is measured anew
     pairs = _pair_means(connection, week) if week is None or with_blocks else {}
     lost = _lost(connection)
+    reverted, fallbacks = _reverted(connection, week, members), _fallbacks(connection, week, members)
     found = []
     for row in members:
         key = _key(row)
@@ -272,6 +299,8 @@ def processes(connection: sa.Connection, week: Week | None) -> list[JobWeek]:
                 overhead_is_estimate=is_estimate,
                 saving=saving,
                 lost=lost.get(key, 0),
+                fallback=_fallback(row, fallbacks.get(key, "")),
+                reverted=tuple(sorted(reverted.get(key[:3], ()))),
                 **counts,
             )
         )
@@ -381,6 +410,40 @@ def _lost(connection: sa.Connection) -> dict[ProcessKey, int]:
     for row in connection.execute(statement).mappings():
         found[_key(row)] = max(found.get(_key(row), 0), int(json.loads(row["facts"]).get("lost", 0)))
     return found
+
+
+def _events_of(
+    connection: sa.Connection, kinds: Sequence[str], week: Week | None, members: Sequence[Any]
+) -> Iterable[Any]:
+    """Events of some kinds up to the week's end, of processes in `members` and maybe others, in order of time."""
+    # nothing happened in a process before it began: what is older is of others
+    since = min((row["started_ns"] for row in members), default=0)
+    statement = sa.select(events).where(events.c.kind.in_(kinds), events.c.time_ns >= since).order_by(events.c.time_ns)
+    if week is not None:
+        statement = statement.where(events.c.time_ns < week.end_ns)
+    return connection.execute(statement).mappings()
+
+
+def _reverted(
+    connection: sa.Connection, week: Week | None, members: Sequence[Any]
+) -> dict[tuple[str, str, int], set[str]]:
+    """Names of the clusters that the guard took out, by job."""
+    found: dict[tuple[str, str, int], set[str]] = defaultdict(set)
+    for row in _events_of(connection, REVERT_EVENTS, week, members):
+        found[_key(row)[:3]].add(str(json.loads(row["facts"]).get("cluster", "")) or row["message"])
+    return found
+
+
+def _fallbacks(connection: sa.Connection, week: Week | None, members: Sequence[Any]) -> dict[ProcessKey, str]:
+    """What a process last said of going back to plain."""
+    return {_key(row): row["message"] for row in _events_of(connection, FALLBACK_EVENTS, week, members)}
+
+
+def _fallback(row: Any, said: str) -> str:
+    """The phase in which a process ended tells whether it fell back; of one that ended without a word, what it said before."""
+    if row["ended_ns"] is None:
+        return said
+    return (row["reason"] or said or "no reason was given") if row["phase"] in FALLBACK_PHASES else ""
 
 
 def _estimated_overhead(

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from .recording import DAY_NS
 
 _EPOCH = datetime.date(1970, 1, 1)
+FIRST_YEAR, LAST_YEAR = 1970, 2261
+"""Years all of whose weeks' nanoseconds since 1970 are 64-bit integers, as the database has them."""
 
 
 @dataclass(frozen=True, order=True)
@@ -23,11 +25,13 @@ class Week:
         """From YYYY-Www. Raises ValueError saying what was expected."""
         match = re.fullmatch(r"(\d{4})-?[Ww](\d{2})", text.strip())
         try:
-            if match is None:
+            if match is None or not FIRST_YEAR <= int(match[1]) <= LAST_YEAR:
                 raise ValueError
             datetime.date.fromisocalendar(int(match[1]), int(match[2]), 1)
         except ValueError:
-            raise ValueError(f"{text!r} is no week; one is written YYYY-Www, like 2026-W07") from None
+            raise ValueError(
+                f"{text!r} is no week; one is written YYYY-Www, like 2026-W07, in the years {FIRST_YEAR} to {LAST_YEAR}"
+            ) from None
         return cls(int(match[1]), int(match[2]))
 
     @classmethod

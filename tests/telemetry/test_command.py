@@ -7,16 +7,11 @@ import html.parser
 import io
 import json
 import pathlib
-import xml.etree.ElementTree as ElementTree
-from array import array
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from stitchfleet.plugin.command import main
-from stitchfleet.telemetry import pictures, report
-from stitchfleet.telemetry.details import Detail
+from stitchfleet.telemetry import report
 from stitchfleet.telemetry.recording import PLAIN, STITCHED, UNCOUNTED, Recorder
 from stitchfleet.telemetry.weeks import Week
 
@@ -130,14 +125,15 @@ class Page(html.parser.HTMLParser):
         self.loads: list[str] = []
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        if tag not in ("meta", "line", "circle", "path"):
+        if tag != "meta":
             self.open.append(tag)
-        self.loads += [f"{tag} {name}" for name, _ in attributes if name in ("src", "href", "srcset", "data")]
-        if tag in ("script", "link", "iframe", "object"):
-            self.loads.append(tag)
+        self.handle_startendtag(tag, attributes)
 
     def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        pass
+        loading = ("src", "href", "xlink:href", "srcset", "data")
+        self.loads += [f"{tag} {value}" for name, value in attributes if name in loading and (value or "")[:1] != "#"]
+        if tag in ("script", "link", "iframe", "object"):
+            self.loads.append(tag)
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
@@ -169,10 +165,95 @@ def test_the_page_stands_alone_and_shows_everything(
         assert text in seen, text
 
 
+CONFIGURATION = {
+    "team_label": "team",
+    "cost_centres": {"nlp": "CC-1001"},
+    "currency": "EUR",
+    "prices": {"cpu": 3600.0, "NVIDIA A100": 7200.0},
+}
+
+
+def test_groups_money_and_past_weeks_are_in_every_format(
+    home: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home.mkdir()
+    (home / "fleet.json").write_text(json.dumps(CONFIGURATION))
+    record(home, "a" * 32)
+    record(home, "b" * 32, pairs=1, name="short", labels={})
+    record(
+        home, "c" * 32, name="dien", namespace="ads", device_kind="NVIDIA A100", device_count=8, model_fingerprint=""
+    )
+
+    def made(*words: str) -> str:
+        assert main(["report", "--configuration", str(home / "fleet.json"), *words]) == 0
+        return capsys.readouterr().out
+
+    found = json.loads(made("--format", "json"))
+    groups = {(group["unit"], group["dimension"], group["name"]): group for group in found["groups"]}
+    gpu = groups["GPU", "namespace", "ads"]
+    assert gpu["saved_hours"] == pytest.approx(8 * 0.48 / 3600, rel=1e-3)
+    assert gpu["hours_avoided_times_price"] == pytest.approx(7200 * gpu["saved_hours"])
+    assert gpu["hours_avoided_times_price_low"] == pytest.approx(7200 * gpu["saved_hours_low"])
+    assert groups["GPU", "model", "dien"]["jobs"] == groups["CPU", "model", "f00d"]["jobs_measured"] == 1
+    assert groups["CPU", "team", None]["jobs_unmeasured"] == groups["CPU", "cost centre", None]["jobs"] == 1
+    assert groups["CPU", "cost centre", "CC-1001"]["saved_hours"] == pytest.approx(0.48 / 3600, rel=1e-3)
+    assert found["totals"][1]["hours_avoided_times_price"] == pytest.approx(gpu["hours_avoided_times_price"])
+    assert found["weeks"][-1]["week"] == found["week"]
+    assert found["top_jobs"]["GPU"] == [{"run_id": "c" * 32, "cluster": "lab", "attempt": 0}]
+
+    text = made()
+    for line in (
+        "CPU hours avoided times price: +0.48 EUR",
+        "GPU jobs by device kind",
+        "CPU jobs by cost centre",
+        "CC-1001",
+        "no team",
+    ):
+        assert line in text, line
+
+    lines = list(csv.DictReader(io.StringIO(made("--format", "csv", "--lines", "groups"))))
+    assert [(line["dimension"], line["unit"]) for line in lines[:2]] == [("all", "CPU"), ("all", "GPU")]
+    by_name = {(line["unit"], line["dimension"], line["name"]): line for line in lines}
+    assert float(by_name["GPU", "namespace", "ads"]["saved_hours"]) == pytest.approx(gpu["saved_hours"])
+    jobs = {line["run_id"]: line for line in csv.DictReader(io.StringIO(made("--format", "csv")))}
+    assert jobs["a" * 32]["cost_centre"] == "CC-1001"
+    assert jobs["b" * 32]["hours_avoided_times_price"] == "", "unmeasured"
+    assert float(jobs["c" * 32]["hours_avoided_times_price"]) == pytest.approx(gpu["hours_avoided_times_price"])
+    weeks = list(csv.DictReader(io.StringIO(made("--format", "csv", "--lines", "weeks"))))
+    assert {line["unit"] for line in weeks} == {"CPU", "GPU"}
+
+    page = Page()
+    page.feed(made("--format", "html"))
+    assert page.loads == []
+    seen = " ".join(page.text)
+    for words in (
+        "GPU jobs by namespace",
+        "CPU jobs by cost centre",
+        "CC-1001",
+        "Coverage",
+        "+7.68 EUR",
+        "no invoice gets smaller",
+    ):
+        assert words in seen, words
+
+
+def test_a_report_without_prices_speaks_of_no_money(home: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record(home, "a" * 32)
+    for form in ("table", "html"):
+        assert main(["report", "--format", form]) == 0
+        out = capsys.readouterr().out
+        assert "price" not in out
+        assert "cost centre" not in out
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (["report", "--week", "last"], "YYYY-Www"),
+        (["report", "--week", "1500-W01"], "1970 to 2261"),
+        (["report", "--trend-weeks", "-1"], "cannot be negative"),
+        (["report", "--configuration", "/nowhere/fleet.json"], "/nowhere/fleet.json cannot be read"),
+        (["report", "--configuration", "/proc/self/cmdline"], "no JSON"),
         (["report", "--database", "/nowhere/x.db"], "there is no database /nowhere/x.db"),
         (["jobs", "--database", "mysql://db/x"], "not served"),
         (["jobs", "--database", "no://x"], "not served"),
@@ -240,56 +321,6 @@ def test_help_teaches(command: str, capsys: pytest.CaptureFixture[str]) -> None:
         main([command, "--help"])
     assert caught.value.code == 0
     assert "--database" in capsys.readouterr().out
-
-
-values = st.floats(-1e6, 1e6)
-
-
-@given(st.lists(st.tuples(values, st.floats(0, 1e5), st.floats(0, 1e5)), min_size=1, max_size=6))
-def test_the_picture_of_savings_stays_within_its_frame(entries: list[tuple[float, float, float]]) -> None:
-    bars = [pictures.Bar(f"job {k}", v, v - below, v + above) for k, (v, below, above) in enumerate(entries)]
-    root = ElementTree.fromstring(pictures.savings_picture(bars, "CPU device-hours"))
-    _check_inside(root)
-    assert len(root.findall(".//{*}circle")) == len(bars)
-
-
-@given(st.lists(st.tuples(st.integers(0, 2), st.floats(0, 1e7, width=32)), max_size=40), st.integers(1, 9))
-def test_the_picture_of_iterations_stays_within_its_frame(entries: list[tuple[int, float]], stride: int) -> None:
-    arms, times = [arm for arm, _ in entries], array("f", [time for _, time in entries])
-    root = ElementTree.fromstring(
-        pictures.iterations_picture(Detail([stride * k for k in range(len(arms))], arms, times))
-    )
-    _check_inside(root)
-    # a dot or a mark for every iteration
-    drawn = sum(path.get("d", "").count("M") for path in root.findall(".//{*}path"))
-    assert drawn == len(entries)
-
-
-def _check_inside(root: ElementTree.Element) -> None:
-    width, height = map(float, root.attrib["viewBox"].split()[2:])
-    for element in root.iter():
-        for name, limit in (("x", width), ("x1", width), ("x2", width), ("cx", width), ("y", height), ("y1", height)):
-            if name in element.attrib:
-                assert -0.1 <= float(element.attrib[name]) <= limit + 0.1
-
-
-def test_many_iterations_are_thinned_without_hiding_the_rare_long_one() -> None:
-    count = 60_000
-    times = array("f", [10.0] * count)
-    times[43_217] = 900.0
-    points = pictures.thinned(Detail(list(range(count)), [STITCHED] * count, times))
-    assert len(points) <= 9 * pictures.MAX_BUCKETS
-    assert max(point.duration for point in points) == 900.0
-
-
-@given(st.floats(-1e9, 1e9), st.floats(1e-6, 1e9))
-def test_ticks_are_round_and_inside(low: float, span: float) -> None:
-    found = pictures.ticks(low, low + span)
-    assert len(found) <= 8
-    slack = 1e-6 * span + 1e-15 * abs(
-        low
-    )  # the second: float64's own, where the span is the last digits of a large number
-    assert all(low - slack <= tick <= low + span + slack for tick in found)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,258 @@
+"""The page's charts, drawn by matplotlib and written as SVG that stands inside a page: savings, the trend, coverage, iterations.
+
+Text stays text, in whatever font the reader's browser has; nothing is loaded from elsewhere. Names that users chose are drawn as they
+are, never as mathematical markup.
+"""
+
+from __future__ import annotations
+
+import bisect
+import io
+import itertools
+import logging
+import re
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from .details import Detail
+from .recording import PLAIN, STITCHED, UNCOUNTED
+
+WIDTH = 5.4
+"""Inches of 72 SVG points: small enough that the text is readable where a phone shows them as wide as its screen."""
+PLAIN_COLOUR, STITCHED_COLOUR, UNCOUNTED_COLOUR, LOSS_COLOUR = "#4a6fa5", "#1a936f", "#b8bec7", "#c1443c"
+ARM_COLOURS = {PLAIN: PLAIN_COLOUR, STITCHED: STITCHED_COLOUR, UNCOUNTED: UNCOUNTED_COLOUR}
+INK, QUIET, GRID = "#1d2530", "#5a6675", "#e6e9ee"
+MAX_BUCKETS = 300
+"""More iterations than a few times this many are drawn as each stretch's smallest, middle and largest, by arm."""
+MAX_LABEL = 28
+
+_SETTINGS: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "text.parse_math": False,
+    "font.family": "DejaVu Sans",  # the library brings it, so that widths are known; the page's own font stands in
+    "font.size": 9,
+    "text.color": INK,
+    "axes.labelcolor": QUIET,
+    "axes.edgecolor": "#8a94a3",
+    "axes.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.unicode_minus": True,
+    "grid.color": GRID,
+    "xtick.color": QUIET,
+    "ytick.color": QUIET,
+    "legend.frameon": False,
+}
+_GROUP_ID = re.compile(r'<g id="[^"]*"')
+
+
+def _svg(figure: Figure, title: str, salt: str) -> str:
+    """The figure as an <svg> element. `salt` makes the ids of its clip paths its own on a page of several charts."""
+    out = io.StringIO()
+    with mpl.rc_context({"svg.hashsalt": salt}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # the browser has its own fonts
+        figure.savefig(out, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
+    text = out.getvalue()
+    text = _GROUP_ID.sub("<g", text[text.index("<svg") :])
+    return text.replace("<svg", f'<svg role="img" aria-label="{escape(title)}"', 1)
+
+
+def _figure(height: float) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    figure.patch.set_visible(False)
+    axes = figure.add_subplot()
+    axes.patch.set_visible(False)
+    return figure, axes
+
+
+def label(text: str) -> str:
+    """A name that users chose, on one line and no longer than MAX_LABEL."""
+    shown = "".join(sign if sign.isprintable() else "�" for sign in text)
+    return shown if len(shown) <= MAX_LABEL else shown[: MAX_LABEL - 1] + "…"
+
+
+def _number(value: float, _position: object = None) -> str:
+    return f"{value:,.4g}".replace("-", "−")
+
+
+@dataclass(frozen=True)
+class Bar:
+    """An estimate with its 95% interval; all of one chart in the same unit."""
+
+    label: str
+    value: float
+    low: float
+    high: float
+    is_total: bool = False
+
+
+def savings_chart(bars: Sequence[Bar], unit: str, salt: str) -> str:
+    """A forest plot: a dot for each estimate, a line for its 95% interval, zero marked. Right of zero is time saved."""
+    with mpl.rc_context(_SETTINGS):
+        figure, axes = _figure(0.65 + 0.23 * len(bars))
+        for place, bar in enumerate(bars):
+            colour = LOSS_COLOUR if bar.high < 0 else STITCHED_COLOUR if bar.low > 0 else PLAIN_COLOUR
+            axes.plot([bar.low, bar.high], [place, place], color=colour, linewidth=2, solid_capstyle="butt")
+            marker, size = ("D", 7) if bar.is_total else ("o", 6)
+            axes.plot([bar.value], [place], marker=marker, markersize=size, color=colour)
+        axes.axvline(0.0, color=QUIET, linewidth=0.9, zorder=1)
+        axes.set_yticks(range(len(bars)), [label(bar.label) for bar in bars])
+        for tick, bar in zip(axes.get_yticklabels(), bars, strict=True):
+            tick.set_color(INK)
+            tick.set_fontweight("bold" if bar.is_total else "normal")
+        axes.set_ylim(len(bars) - 0.4, -0.6)
+        axes.tick_params(axis="y", length=0)
+        axes.spines["left"].set_visible(False)
+        _count_axis(axes, "x")
+        axes.set_xlabel(f"{unit} saved, with 95% interval")
+        return _svg(figure, f"{unit} saved, with 95% intervals", salt)
+
+
+def _count_axis(axes: Axes, which: str) -> None:
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+    axis.set_major_formatter(FuncFormatter(_number))
+    axes.grid(axis="x" if which == "x" else "y")
+
+
+@dataclass(frozen=True)
+class TrendPoint:
+    """A week's total; nothing was measured in it where `value` is None."""
+
+    label: str
+    value: float | None
+    low: float
+    high: float
+    is_open: bool
+    """Its figures can still change: not over, or not frozen."""
+
+
+def trend_chart(points: Sequence[TrendPoint], unit: str, salt: str) -> str:
+    """A week's saving over the weeks, with its interval; hollow where its figures can still change."""
+    with mpl.rc_context(_SETTINGS):
+        figure, axes = _figure(2.1)
+        shown = [(place, point) for place, point in enumerate(points) if point.value is not None]
+        axes.plot([place for place, _ in shown], [p.value or 0.0 for _, p in shown], color=STITCHED_COLOUR, linewidth=1)
+        for place, point in shown:
+            axes.plot(
+                [place, place], [point.low, point.high], color=STITCHED_COLOUR, linewidth=2, solid_capstyle="butt"
+            )
+            face = "white" if point.is_open else STITCHED_COLOUR
+            axes.plot([place], [point.value or 0.0], "o", markersize=6, color=STITCHED_COLOUR, markerfacecolor=face)
+        axes.axhline(0.0, color=QUIET, linewidth=0.9, zorder=1)
+        every = -(-len(points) // 6)
+        places = range((len(points) - 1) % every, len(points), every)  # the last week always has its name
+        axes.set_xticks(places, [points[place].label for place in places])
+        axes.set_xlim(-0.6, len(points) - 0.4)
+        _count_axis(axes, "y")
+        axes.set_ylabel(f"{unit} saved")
+        return _svg(figure, f"{unit} saved in each week, with 95% intervals", salt)
+
+
+def coverage_chart(lines: Sequence[tuple[str, int, int, int]], salt: str) -> str:
+    """(unit, measured, unmeasured, not stitched) counts of jobs as bars of shares."""
+    parts = (("measured", STITCHED_COLOUR), ("unmeasured", "#e0b050"), ("not stitched", UNCOUNTED_COLOUR))
+    with mpl.rc_context(_SETTINGS):
+        figure, axes = _figure(0.75 + 0.28 * len(lines))
+        for place, (_, *counts) in enumerate(lines):
+            left, whole = 0.0, max(1, sum(counts))
+            for count, (name, colour) in zip(counts, parts, strict=True):
+                share = count / whole
+                axes.barh(place, share, left=left, height=0.62, color=colour, label=name if place == 0 else None)
+                if share > 0.06:
+                    ink = "white" if name == "measured" else INK
+                    axes.text(left + share / 2, place, f"{count:,}", ha="center", va="center", color=ink)
+                left += share
+        axes.set_yticks(range(len(lines)), [name for name, *_ in lines])
+        axes.invert_yaxis()
+        axes.set_xlim(0, 1)
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{share:.0%}"))
+        axes.tick_params(axis="y", length=0, labelcolor=INK)
+        for side in ("left", "bottom"):
+            axes.spines[side].set_visible(False)
+        figure.legend(loc="outside upper left", ncols=len(parts))
+        return _svg(figure, "Jobs that were measured, unmeasured and not stitched", salt)
+
+
+@dataclass(frozen=True)
+class Point:
+    """One dot of the chart of iterations."""
+
+    position: int
+    """Index of the iteration, in order of time."""
+    arm: int
+    duration: float
+
+
+def thinned(detail: Detail) -> list[Point]:
+    """The iterations to draw: all, or where there are many, of each stretch and arm the smallest, middle and largest.
+
+    So no rare long iteration is hidden, as it would be by drawing every n-th.
+    """
+    count = len(detail.steps)
+    if count <= 3 * MAX_BUCKETS:
+        return [Point(k, detail.arms[k], detail.durations_ms[k]) for k in range(count)]
+    found = []
+    for bucket in range(MAX_BUCKETS):
+        first, end = bucket * count // MAX_BUCKETS, (bucket + 1) * count // MAX_BUCKETS
+        for arm in (UNCOUNTED, PLAIN, STITCHED):
+            members = sorted(
+                (k for k in range(first, end) if detail.arms[k] == arm), key=detail.durations_ms.__getitem__
+            )
+            if members:
+                chosen = dict.fromkeys((members[0], members[len(members) // 2], members[-1]))
+                found += [Point(k, arm, detail.durations_ms[k]) for k in chosen]
+    return found
+
+
+def iterations_chart(detail: Detail, salt: str) -> str:
+    """Milliseconds of each iteration over the steps, coloured by arm. Iterations above the scale are marked at its top."""
+    points = thinned(detail)
+    counted = sorted(point.duration for point in points if point.arm != UNCOUNTED) or sorted(p.duration for p in points)
+    # the first step of a job can be a thousand times as long as the others
+    high = 1.25 * counted[min(len(counted) - 1, int(0.985 * len(counted)))] if counted else 1.0
+    high = high if high > 0 else 1.0
+    with mpl.rc_context(_SETTINGS):
+        figure, axes = _figure(2.2)
+        for arm in (UNCOUNTED, PLAIN, STITCHED):
+            inside = [point for point in points if point.arm == arm and point.duration <= high]
+            outside = [point for point in points if point.arm == arm and point.duration > high]
+            drawn: dict[str, Any] = {"linestyle": "none", "color": ARM_COLOURS[arm], "clip_on": False}
+            axes.plot([p.position for p in inside], [p.duration for p in inside], marker=".", markersize=3.5, **drawn)
+            axes.plot([p.position for p in outside], [high] * len(outside), marker="^", markersize=5, **drawn)
+        above = sum(duration > high for duration in detail.durations_ms)
+        if above:
+            said = f"{above:,} iteration{'s' if above > 1 else ''} above the scale (longest {max(detail.durations_ms):,.0f} ms)"
+            axes.set_title(said, loc="right", fontsize=8, color=QUIET)
+        axes.set_xlim(-0.5, max(1, len(detail.steps)) - 0.5)
+        axes.set_ylim(0.0, high)
+        _count_axis(axes, "y")
+        places = _step_places(detail.steps)
+        axes.set_xticks(places, [f"{detail.steps[place]:,}" for place in places])
+        axes.set_xlabel("step")
+        axes.set_ylabel("ms an iteration")
+        return _svg(figure, "Time of each iteration, by arm", salt)
+
+
+def _step_places(steps: Sequence[int]) -> list[int]:
+    """Indexes of the iterations whose steps are written below: at round numbers, where steps count up."""
+    if not steps:
+        return []
+    if any(after <= before for before, after in itertools.pairwise(steps)):
+        return sorted({round(share * (len(steps) - 1) / 6) for share in range(7)})
+    ticks = MaxNLocator(6, integer=True).tick_values(steps[0], steps[-1])
+    found = {bisect.bisect_left(steps, tick) for tick in ticks if steps[0] <= tick <= steps[-1]}
+    return sorted(found)
+
+
+# its first use lists the machine's fonts and says so; that is nothing that a reader of the report must know
+logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)

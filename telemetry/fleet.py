@@ -1,0 +1,163 @@
+"""A week's report as managers read it: groups of jobs, money, jobs that want a look, and the weeks before.
+
+A group's figures and its interval come from the same function as the fleet's (weekly.unit_total, savings.total), of its jobs alone.
+Intervals of groups do not add up to the fleet's, as errors of unrelated jobs cancel. CPU and GPU jobs are never in one group.
+
+Money is hours avoided times the price of an hour, job by job; its interval is that of the hours, weighted by the prices. A group with
+a measured job whose device kind has no price has no amount at all: a sum over the others would be smaller than what it is called.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import sqlalchemy as sa
+
+from . import savings
+from .configuration import Configuration
+from .models import jobs
+from .savings import Total
+from .weekly import JobWeek, Status, UnitTotal, WeekReport, unit_total, week_report
+from .weeks import Week
+
+TOP_JOBS = 10
+DEFAULT_TREND_WEEKS = 12
+
+
+class Dimension(enum.Enum):
+    """By what jobs are grouped."""
+
+    NAMESPACE = "namespace"
+    TEAM = "team"
+    MODEL = "model"
+    DEVICE = "device kind"
+    COST_CENTRE = "cost centre"
+
+
+@dataclass(frozen=True)
+class Money:
+    """Hours avoided times their price, in the configuration's currency."""
+
+    amount: Total | None
+    """None: `unpriced` is not empty."""
+    unpriced: tuple[str, ...]
+    """Device kinds of measured jobs that the configuration has no price for."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Some jobs of one unit. `name` None: those that the dimension says nothing about (no such label, no cost centre)."""
+
+    name: str | None
+    total: UnitTotal
+    money: Money | None
+    """None: the configuration has no prices."""
+
+
+@dataclass(frozen=True)
+class PastWeek:
+    """What a week's own report says of it in sum."""
+
+    week: Week
+    revision: int
+    """0: from its blocks; n: from its n-th frozen rollup."""
+    is_over: bool
+    totals: list[UnitTotal]
+
+
+@dataclass(frozen=True)
+class FleetReport:
+    """All that is told of a week."""
+
+    report: WeekReport
+    configuration: Configuration
+    trend: list[PastWeek]
+    """The weeks before and this one, oldest first."""
+
+    @property
+    def trend_units(self) -> list[str]:
+        return sorted({total.unit for past in self.trend for total in past.totals})
+
+    def members(self, unit: str) -> list[JobWeek]:
+        return [job for job in self.report.jobs if job.unit == unit]
+
+    def whole(self, unit: str) -> Group:
+        """All jobs of the unit."""
+        return self._group(None, unit, self.members(unit))
+
+    def groups(self, dimension: Dimension, unit: str) -> list[Group]:
+        """Those that saved most first; jobs that the dimension says nothing about come last."""
+        namer, members = self._namer(dimension), defaultdict(list)
+        for job in self.members(unit):
+            members[namer(job)].append(job)
+        found = [self._group(name, unit, of_name) for name, of_name in members.items()]
+        return sorted(found, key=lambda group: (group.name is None, -group.total.saved.value, group.name or ""))
+
+    @property
+    def dimensions(self) -> list[Dimension]:
+        """Cost centres only where the configuration has some."""
+        return [each for each in Dimension if each is not Dimension.COST_CENTRE or self.configuration.cost_centres]
+
+    def top(self, unit: str) -> list[JobWeek]:
+        """The measured jobs that saved most, at most TOP_JOBS; none that saved nothing."""
+        saved = [job for job in self.members(unit) if job.status is Status.MEASURED and (job.saved_hours or 0.0) > 0]
+        return sorted(saved, key=lambda job: (-(job.saved_hours or 0.0), job.key))[:TOP_JOBS]
+
+    def noteworthy(self, unit: str) -> list[JobWeek]:
+        """Jobs that are slower, had a cluster reverted, or fell back; those that lost most first."""
+        found = [job for job in self.members(unit) if job.is_slower or job.reverted or job.fallback]
+        return sorted(found, key=lambda job: (job.saved_hours or 0.0, job.key))
+
+    def money(self, members: Sequence[JobWeek]) -> Money | None:
+        """Of the jobs that have a figure; None without prices."""
+        if not self.configuration.prices:
+            return None
+        parts, unpriced = [], set()
+        for job in members:
+            part = job.contribution()
+            if part is None:
+                continue
+            price = self.configuration.price(job.device_kind)
+            if price is None:
+                unpriced.add(job.device_kind)
+            else:
+                parts.append(replace(part, value=part.value * price, error=part.error * price))
+        return Money(None if unpriced else savings.total(parts), tuple(sorted(unpriced)))
+
+    def _group(self, name: str | None, unit: str, members: Sequence[JobWeek]) -> Group:
+        return Group(name, unit_total(unit, members), self.money(members))
+
+    def _namer(self, dimension: Dimension) -> Callable[[JobWeek], str | None]:
+        chosen: dict[Dimension, Callable[[JobWeek], str | None]] = {
+            Dimension.NAMESPACE: lambda job: job.namespace,
+            Dimension.TEAM: self.team,
+            Dimension.MODEL: self.model,
+            Dimension.DEVICE: lambda job: job.device_kind,
+            Dimension.COST_CENTRE: self.cost_centre,
+        }
+        return chosen[dimension]
+
+    def team(self, job: JobWeek) -> str | None:
+        return job.labels.get(self.configuration.team_label) or None
+
+    def model(self, job: JobWeek) -> str | None:
+        """By the configured label; else the fingerprint; else the job's name without the part that counts runs."""
+        if self.configuration.model_label:
+            return job.labels.get(self.configuration.model_label) or None
+        return job.model_fingerprint or job.template[3] or None
+
+    def cost_centre(self, job: JobWeek) -> str | None:
+        return self.configuration.cost_centre(job.labels)
+
+
+def fleet_report(connection: sa.Connection, week: Week, configuration: Configuration, trend_weeks: int) -> FleetReport:
+    """The week with up to `trend_weeks` weeks before it, from the first that a job ran in."""
+    report = week_report(connection, week)
+    began = connection.scalar(sa.select(sa.func.min(jobs.c.started_ns)))
+    first = week.first_day if began is None else max(week.first_day - 7 * trend_weeks, Week.at(began).first_day)
+    past = [week_report(connection, Week.of_day(day)) for day in range(first, week.first_day, 7)]
+    trend = [PastWeek(each.week, each.revision, each.is_over, each.totals()) for each in (*past, report)]
+    return FleetReport(report, configuration, trend)
