@@ -23,6 +23,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from stitchfleet.telemetry import database, report, weekly
+from stitchfleet.telemetry.configuration import Configuration
+from stitchfleet.telemetry.fleet import DEFAULT_TREND_WEEKS, fleet_report
 from stitchfleet.telemetry.recording import DAY_NS, MAX_BLOCK, PLAIN, STITCHED, JobIdentity
 from stitchfleet.telemetry.sender import Sender
 from stitchfleet.telemetry.spool import MAGIC, Iterations, Kind, Record, encode
@@ -184,12 +186,12 @@ def fleet_week(url: str, folder: pathlib.Path, jobs: int) -> dict[str, Any]:
             rolled_up = time.perf_counter() - began
         with engine.connect() as connection:
             began = time.perf_counter()
-            found = weekly.week_report(connection, week)
+            found = fleet_report(connection, week, Configuration(), DEFAULT_TREND_WEEKS)
             text = report.as_text(found)
             reported = time.perf_counter() - began
     finally:
         engine.dispose()
-    assert (frozen.processes, len(found.jobs)) == (jobs, jobs)
+    assert (frozen.processes, len(found.report.jobs)) == (jobs, jobs)
     return {
         "jobs": jobs, "write_s": written, "roll_up_s": rolled_up, "report_s": reported,
         "first_lines": text.splitlines()[:4],
