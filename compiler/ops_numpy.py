@@ -53,9 +53,10 @@ def rsqrt(x: _AnyArray) -> _AnyArray:
 
 
 def round_away(x: _AnyArray) -> _AnyArray:
+    """To the nearest integer, halves away from zero; as C's round, -0.3 comes to -0.0."""
     whole = np.trunc(x)
     away = np.where(np.abs(x - whole) >= 0.5, np.copysign(1, x), 0)
-    return np.asarray(np.where(np.isfinite(x), whole + away, x))
+    return np.asarray(np.where(np.isfinite(x), np.copysign(whole + away, x), x))
 
 
 def popcount(x: _AnyArray) -> _AnyArray:

@@ -41,6 +41,7 @@ from stitchfleet.compiler.ops import (
     reduce_identity,
     store_text,
 )
+from stitchfleet.compiler.ops_numpy import round_away
 
 FLAGS = (
     "-std=c++17 -O3 -march=native -fno-math-errno -fno-trapping-math -fopenmp-simd -shared -fPIC -Wall -Werror".split()
@@ -342,3 +343,11 @@ def test_a_dtype_is_found_after_an_array_of_it_was_unpickled() -> None:
         DType.of(np.dtype(">f4"))
     with pytest.raises(KeyError):
         DType.of(np.complex64)
+
+
+def test_rounding_away_is_cs_round_to_the_sign_of_a_zero() -> None:
+    libm = ctypes.CDLL("libm.so.6")
+    libm.round.restype, libm.round.argtypes = ctypes.c_double, [ctypes.c_double]
+    values = np.array([-0.0, 0.0, -0.3, 0.3, -0.5, 0.5, -2.5, 2.5, 0.49999999999999994, -1e300, np.inf, -np.inf])
+    expected = np.array([libm.round(value) for value in values])
+    assert round_away(values).tobytes() == expected.tobytes()
