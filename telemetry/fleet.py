@@ -12,19 +12,19 @@ from __future__ import annotations
 import enum
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import sqlalchemy as sa
 
 from . import savings
 from .configuration import Configuration
 from .models import jobs
-from .savings import Total
+from .savings import Contribution, Total
 from .weekly import JobWeek, Status, UnitTotal, WeekReport, unit_total, week_report
 from .weeks import Week
 
 TOP_JOBS = 10
-DEFAULT_TREND_WEEKS = 12
+DEFAULT_TREND_WEEKS = 8
 
 
 class Dimension(enum.Enum):
@@ -124,7 +124,7 @@ class FleetReport:
             if price is None:
                 unpriced.add(job.device_kind)
             else:
-                parts.append(replace(part, value=part.value * price, error=part.error * price))
+                parts.append(Contribution(part.template, part.value * price, part.error * price, part.degrees))
         return Money(None if unpriced else savings.total(parts), tuple(sorted(unpriced)))
 
     def _group(self, name: str | None, unit: str, members: Sequence[JobWeek]) -> Group:

@@ -6,14 +6,15 @@ charged to the week in which the job began.
 
 In a distributed job all ranks step together, so the lowest rank's iterations stand for the job, and its devices are all devices.
 
-Once `freeze` has put a week's figures into weekly_rollups and dropped its blocks, the week is read from there; what arrives later
-for it is added, and becomes a revision of its own when the week is frozen again.
+Once `freeze` has put a week's figures into weekly_rollups and dropped its blocks, the week is read from there; iterations that arrive
+later for it are added, and make a revision of their own when the week is frozen again.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import json
 import re
 import time
@@ -59,7 +60,10 @@ class Status(enum.Enum):
 
 @dataclass(frozen=True)
 class JobWeek:
-    """One job in one week (or in all its time). Times in nanoseconds of one process; hours are of all the job's devices."""
+    """One job in one week (or in all its time). Times in nanoseconds of one process; hours are of all the job's devices.
+
+    What follows from its fields is kept: a report of 70,000 jobs asks each for it once a group.
+    """
 
     key: ProcessKey
     """run_id, cluster, attempt, rank, process."""
@@ -96,7 +100,7 @@ class JobWeek:
     def run_id(self) -> str:
         return self.key[0]
 
-    @property
+    @functools.cached_property
     def unit(self) -> str:
         """CPU or GPU: hours of the two are never added up."""
         return "CPU" if self.device_kind == "cpu" else "GPU"
@@ -105,7 +109,7 @@ class JobWeek:
     def iterations(self) -> int:
         return self.plain_count + self.stitched_count + self.uncounted_count
 
-    @property
+    @functools.cached_property
     def device_hours(self) -> float:
         """Devices allocated times the time that all iterations took."""
         return self.device_count * (self.plain_ns + self.stitched_ns + self.uncounted_ns) / HOUR_NS
@@ -114,20 +118,20 @@ class JobWeek:
     def overhead_hours(self) -> float:
         return self.device_count * self.overhead_ns / HOUR_NS
 
-    @property
+    @functools.cached_property
     def status(self) -> Status:
         if self.stitched_count == 0:
             return Status.NOT_STITCHED
         return Status.UNMEASURED if self.saving is None else Status.MEASURED
 
-    @property
+    @functools.cached_property
     def saved_hours(self) -> float | None:
         """Of the job in this week, what stitching cost subtracted; negative where it lost. None: unmeasured."""
         if self.status is Status.UNMEASURED:
             return None
         return self._hours(self.saving.saved_ns if self.saving else 0.0)
 
-    @property
+    @functools.cached_property
     def saved_hours_interval(self) -> tuple[float, float] | None:
         """The 95% interval of saved_hours."""
         if self.status is Status.UNMEASURED:
@@ -139,12 +143,12 @@ class JobWeek:
     def _hours(self, saved_ns: float) -> float:
         return self.device_count * self.stitched_count * saved_ns / HOUR_NS - self.overhead_hours
 
-    @property
+    @functools.cached_property
     def template(self) -> tuple[str, str, str, str]:
         """What this job is a submission of: cluster, namespace, model, and the name without the part that counts runs."""
         return (self.key[1], self.namespace, self.model_fingerprint, _COUNTING_PART.sub("", self.name))
 
-    @property
+    @functools.cached_property
     def is_slower(self) -> bool:
         """Measured, and the whole interval of what it saved is below zero."""
         interval = self.saved_hours_interval
@@ -152,6 +156,10 @@ class JobWeek:
 
     def contribution(self) -> Contribution | None:
         """The job's part of the fleet's total; None while unmeasured."""
+        return self._contribution
+
+    @functools.cached_property
+    def _contribution(self) -> Contribution | None:
         value = self.saved_hours
         if value is None:
             return None
@@ -395,8 +403,8 @@ def _pair_means(connection: sa.Connection, week: Week | None) -> dict[ProcessKey
     if week is not None:
         statement = statement.where(plain.c.ended_ns < week.end_ns, stitched.c.ended_ns < week.end_ns)
     found: dict[ProcessKey, list[tuple[float, float]]] = defaultdict(list)
-    for row in connection.execute(statement).mappings():
-        found[_key(row)].append((row["plain"], row["stitched"]))
+    for run_id, cluster, attempt, rank, process, *means in connection.execute(statement):
+        found[run_id, cluster, attempt, rank, process].append((means[0], means[1]))
     return found
 
 
