@@ -6,8 +6,8 @@ charged to the week in which the job began.
 
 In a distributed job all ranks step together, so the lowest rank's iterations stand for the job, and its devices are all devices.
 
-Once `freeze` has put a week's figures into weekly_rollups and dropped its blocks, the week is read from there; iterations that arrive
-later for it are added, and make a revision of their own when the week is frozen again.
+Once `freeze` has put a week's figures into weekly_rollups and dropped its blocks, the week is read from there; what arrives later
+for it is added, and becomes a revision of its own when the week is frozen again.
 """
 
 from __future__ import annotations
@@ -269,8 +269,7 @@ def processes(connection: sa.Connection, week: Week | None) -> list[JobWeek]:
     """All training processes that ran or began in the week; None: all there are, in all their time."""
     sums, stored = _sums(connection, week)
     members = _members(connection, week, set(sums))
-    # a frozen week's savings are those of its rollups: pairs that come without iterations of that week change nothing in it
-    pairs = {} if stored and not _has_blocks(connection, week) else _pair_means(connection, week)
+    pairs = _pair_means(connection, week)
     lost = _lost(connection)
     reverted, fallbacks = _reverted(connection, week, members), _fallbacks(connection, week, members)
     found = []
@@ -364,13 +363,6 @@ def _sums(
                     row["overhead_ns"] + (before.overhead_ns if before else 0),
                 )
     return dict(sums), stored
-
-
-def _has_blocks(connection: sa.Connection, week: Week | None) -> bool:
-    if week is None:
-        return True
-    of_week = (iteration_blocks.c.day >= week.first_day, iteration_blocks.c.day < week.end_day)
-    return connection.execute(sa.select(iteration_blocks.c.day).where(*of_week).limit(1)).first() is not None
 
 
 def _members(connection: sa.Connection, week: Week | None, with_iterations: set[ProcessKey]) -> list[Any]:
