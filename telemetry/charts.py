@@ -9,7 +9,6 @@ from __future__ import annotations
 import bisect
 import io
 import itertools
-import logging
 import re
 import warnings
 from collections.abc import Sequence
@@ -252,7 +251,3 @@ def _step_places(steps: Sequence[int]) -> list[int]:
     ticks = MaxNLocator(6, integer=True).tick_values(steps[0], steps[-1])
     found = {bisect.bisect_left(steps, tick) for tick in ticks if steps[0] <= tick <= steps[-1]}
     return sorted(found)
-
-
-# its first use lists the machine's fonts and says so; that is nothing that a reader of the report must know
-logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import logging
 import pathlib
 import sys
 import time
@@ -160,6 +161,8 @@ class ReportCommand:
         if arguments.format == "csv":
             return as_csv(fleet, arguments.lines)
         if arguments.format == "html":
+            # it says where it keeps its list of fonts; nothing that a reader of the report must know
+            logging.getLogger("matplotlib").setLevel(logging.ERROR)
             from .page import as_html, detailed_jobs  # it brings the plotting library, which takes a second
 
             chosen = detailed_jobs(fleet.report)

@@ -6,8 +6,8 @@ charged to the week in which the job began.
 
 In a distributed job all ranks step together, so the lowest rank's iterations stand for the job, and its devices are all devices.
 
-Once `freeze` has put a week's figures into weekly_rollups and dropped its blocks, the week is read from there; iterations that arrive
-later for it are added, and make a revision of their own when the week is frozen again.
+Once `freeze` has put a week's figures into weekly_rollups and dropped its blocks, the week is read from there; what arrives later
+for it is added, and becomes a revision of its own when the week is frozen again.
 """
 
 from __future__ import annotations

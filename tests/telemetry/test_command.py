@@ -6,7 +6,10 @@ import csv
 import html.parser
 import io
 import json
+import os
 import pathlib
+import subprocess
+import sys
 
 import pytest
 
@@ -235,6 +238,23 @@ def test_groups_money_and_past_weeks_are_in_every_format(
         "no invoice gets smaller",
     ):
         assert words in seen, words
+
+
+def test_a_home_that_cannot_be_written_to_is_no_news(tmp_path: pathlib.Path) -> None:
+    """The plotting library keeps a list of fonts there."""
+    words = ["report", "--database", f"{tmp_path}/fleet.db", "--format", "html"]
+    environment = {**os.environ, "HOME": "/proc", "XDG_CACHE_HOME": "/proc/cache", "XDG_CONFIG_HOME": "/proc/config"}
+    environment.pop("MPLCONFIGDIR", None)
+    assert main(["db", "upgrade", "--database", f"{tmp_path}/fleet.db"]) == 0
+    command = [
+        sys.executable,
+        "-c",
+        "import sys; from stitchfleet.plugin.command import main; sys.exit(main())",
+        *words,
+    ]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    assert done.stdout.startswith("<!doctype html>")
 
 
 def test_a_report_without_prices_speaks_of_no_money(home: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:

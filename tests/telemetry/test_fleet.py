@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 import sqlalchemy as sa
 
-from stitchfleet.telemetry import database, models, savings
+from stitchfleet.telemetry import database, savings
 from stitchfleet.telemetry.configuration import Configuration
 from stitchfleet.telemetry.fleet import Dimension, FleetReport, fleet_report
 from stitchfleet.telemetry.recording import PLAIN, STITCHED
@@ -263,19 +263,6 @@ def test_freezing_changes_no_week_of_the_trend_but_its_revision(engine: sa.Engin
     frozen_trend = fleet(engine, trend_weeks=4).trend
     assert [past.revision for past in frozen_trend] == [1, 0, 0]
     assert [dataclasses.replace(past, revision=0) for past in frozen_trend] == open_trend
-
-
-def test_pairs_that_come_after_a_week_was_frozen_do_not_change_it(engine: sa.Engine) -> None:
-    rows = good("a", pairs=GOOD_PAIRS[:3])
-    before = fleet(engine, rows).report
-    with database.writing(engine) as connection:
-        freeze(connection, WEEK.end_day)
-    late = good("a", pairs=[*GOOD_PAIRS[:3], (100 * MS, 30 * MS)], blocks=[])
-    assert fleet(engine, late).report.jobs == before.jobs
-    with engine.connect() as connection:
-        assert connection.scalar(sa.select(sa.func.count()).select_from(models.arm_blocks)) == 8, (
-            "the late pair is there"
-        )
 
 
 def test_a_week_before_all_others_has_no_trend(engine: sa.Engine) -> None:
