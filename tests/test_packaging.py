@@ -226,15 +226,15 @@ def _file_of(module: str) -> Path | None:
     return None
 
 
-OF_COMMANDS = {ROOT / "compiler" / "cuda_runtime.py"}
-"""What only commands load that people give: `stitchfleet compile --target cuda --run`."""
+OF_COMMANDS = {ROOT / "compiler" / "cuda_runtime.py", *(ROOT / "compiler").glob("command*.py")}
+"""What only commands load that people give: `stitchfleet compile --target cuda --run` and its like."""
 
 
 def pod_modules() -> dict[Path, list[tuple[str, int]]]:
-    """The files that a training process may load, with their imports: plugin, compiler but for what is its commands' alone, and all
-    of ours that these import."""
+    """The files that a training process may load, with their imports: plugin, compiler but for its commands, and all of ours that
+    these import."""
     waiting = [path for name in ("compiler", "plugin") for path in sorted((ROOT / name).rglob("*.py"))]
-    waiting = [path for path in waiting if not path.name.startswith("command") and path not in OF_COMMANDS]
+    waiting = [path for path in waiting if path not in OF_COMMANDS]
     found: dict[Path, list[tuple[str, int]]] = {}
     while waiting:
         path = waiting.pop()
