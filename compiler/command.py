@@ -27,7 +27,7 @@ from .command_io import MistakeError, emit, mistakes, tell_run
 from .cuda import CudaError, plan_for_gpu
 from .graph import Graph
 from .hlo_import import read_hlo_file
-from .kernel import LoadedKernel, aligned
+from .kernel import LoadedKernel, aligned_copy
 from .partition import Partition, stitch_ops_of
 from .pipeline import Request, compile_graphs, stages
 from .plan import plan_graph
@@ -293,11 +293,7 @@ def _timing(
     outputs: Sequence[npt.NDArray[np.generic]],
     threads: int,
 ) -> str:
-    given = []
-    for array in inputs:
-        copy = aligned(array.shape, array.dtype)
-        copy[...] = array
-        given.append(copy)
+    given = [aligned_copy(array) for array in inputs]
     durations_ns = kernel.durations_ns(given, outputs, threads, TIMED_CALLS, TIMED_SECONDS)
     median_ns = statistics.median(durations_ns)
     moved = entry.metadata.bytes_read + entry.metadata.bytes_written

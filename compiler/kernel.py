@@ -159,6 +159,13 @@ def aligned(shape: Shape, dtype: np.dtype[np.generic], fill: int | None = None) 
     return raw[start : start + size].view(dtype).reshape(shape)
 
 
+def aligned_copy(array: Array) -> Array:
+    """A dense copy whose memory starts on a cache line."""
+    copy = aligned(array.shape, array.dtype)
+    copy[...] = array
+    return copy
+
+
 def _addresses(inputs: Sequence[Array], parameters: npt.NDArray[np.int64]) -> ctypes.Array[ctypes.c_void_p]:
     """The first argument of a kernel: its inputs' addresses and, for a binary of many shapes, its parameters' behind."""
     arrays = [*inputs, parameters]
@@ -205,9 +212,7 @@ class LoadedKernel:
         task on its own, last first. `in_place`: (output, input) pairs of the metadata's aliases to put into the same
         memory."""
         check_inputs(self.metadata, inputs)
-        given = [aligned(array.shape, array.dtype) for array in inputs]
-        for copy, array in zip(given, inputs, strict=True):
-            copy[...] = array
+        given = [aligned_copy(array) for array in inputs]
         shared = dict(in_place)
         results = [
             given[shared[number]] if number in shared else aligned(out.shape, out.numpy, fill=0xA5)

@@ -67,29 +67,23 @@ def is_defined_on_gpu(graph: PlacedGraph, index: int) -> bool:
 
 def add_zeros(function: Any, name: str, graph: PlacedGraph, index: int, operands: list[str], gathered: str) -> None:
     """Appends to a FunctionDef, as `name`, a gather's result with zeros where there is no such index. operands: the gather's."""
-    node = graph.nodes[index].proto
-    dtype = int(node.attr["Tindices"].type)
+    dtype = _index_type(graph, index)
     counted, axis = _counted(graph, index)
     check = Expressions(function, f"{name}_inside", dtype)
     inside = _is_inside(check, graph, index, operands)
     integers = check.of(DT_INT32)
-
-    def shape_of(value: str, value_dtype: int) -> str:
-        shape = check.bare("Shape", value)
-        shape.attr["T"].type, shape.attr["out_type"].type = value_dtype, DT_INT32
-        return f"{shape.name}:output:0"
+    shape = _shape(check, operands[0], counted, DT_INT32)
 
     def ones(begin: int, end: int) -> str:
         """As many as the counted operand has axes from `begin` to `end`."""
-        part = check.bare(
-            "StridedSlice", shape, integers.constant([begin]), integers.constant([end]), integers.constant([1])
-        )
-        part.attr["T"].type, part.attr["Index"].type = DT_INT32, DT_INT32
-        return integers.node("OnesLike", "y", f"{part.name}:output:0")
+        return integers.node("OnesLike", "y", f"{_slice(check, shape, begin, end, DT_INT32).name}:output:0")
 
-    shape = shape_of(operands[0], counted)
     last = (1 << 31) - 1
-    parts = [ones(0, axis), shape_of(operands[1], dtype), ones(last if axis == -1 else axis + 1, last)]
+    parts = [
+        ones(0, axis),
+        _shape(check, operands[1], dtype, DT_INT32),
+        ones(last if axis == -1 else axis + 1, last),
+    ]
     spread = check.bare("ConcatV2", *parts, integers.constant(0))
     spread.attr["T"].type, spread.attr["Tidx"].type, spread.attr["N"].i = DT_INT32, DT_INT32, len(parts)
     mask = check.bare("Reshape", inside, f"{spread.name}:output:0")
@@ -103,7 +97,7 @@ def add_demand(function: Any, name: str, graph: PlacedGraph, index: int, operand
     """Appends to a FunctionDef what computes a member's demand; returns the scalar's name. operands: the member's, by name."""
     node = graph.nodes[index].proto
     if node.op in _INDEX_TYPE:
-        dtype = int(node.attr[_INDEX_TYPE[node.op]].type)
+        dtype = _index_type(graph, index)
         check = Expressions(function, f"{name}_demand", dtype)
         if node.op in _SEGMENTS:
             limit = operands[2]
@@ -122,10 +116,15 @@ def add_demand(function: Any, name: str, graph: PlacedGraph, index: int, operand
 def _is_inside(check: Expressions, graph: PlacedGraph, index: int, operands: list[str]) -> str:
     """Which of the indices are of places that there are. check: of their dtype."""
     counted, axis = _counted(graph, index)
-    dtype = int(graph.nodes[index].proto.attr[_INDEX_TYPE[graph.nodes[index].op]].type)
-    limit = _extent(check, operands[0], counted, axis, dtype)
+    limit = _extent(check, operands[0], counted, axis, _index_type(graph, index))
     low = check.node("GreaterEqual", "z", operands[1], check.constant(0))
     return both(check, low, check.node("Less", "z", operands[1], limit))
+
+
+def _index_type(graph: PlacedGraph, index: int) -> int:
+    """DataType number of an operator's indices."""
+    node = graph.nodes[index].proto
+    return int(node.attr[_INDEX_TYPE[node.op]].type)
 
 
 def _counted(graph: PlacedGraph, index: int) -> tuple[int, int]:
@@ -156,18 +155,25 @@ def _cast(expressions: Expressions, value: str, source: int, target: int) -> str
 
 def _extent(expressions: Expressions, value: str, value_dtype: int, axis: int, dtype: int) -> str:
     """The extent of an axis (negative: from the end) as a scalar of `dtype`."""
-    shape = expressions.bare("Shape", value)
-    shape.attr["T"].type, shape.attr["out_type"].type = value_dtype, dtype
+    one = _slice(expressions, _shape(expressions, value, value_dtype, dtype), axis, axis + 1, dtype)
+    one.attr["shrink_axis_mask"].i = 1
+    return f"{one.name}:output:0"
+
+
+def _shape(expressions: Expressions, value: str, value_dtype: int, dtype: int) -> str:
+    """The shape as a vector of `dtype`."""
+    node = expressions.bare("Shape", value)
+    node.attr["T"].type, node.attr["out_type"].type = value_dtype, dtype
+    return f"{node.name}:output:0"
+
+
+def _slice(expressions: Expressions, vector: str, begin: int, end: int, dtype: int) -> NodeDef:
+    """The operator that takes a vector's elements from `begin` to `end`."""
     integers = expressions.of(DT_INT32)
-    slice_ = expressions.bare(
-        "StridedSlice",
-        f"{shape.name}:output:0",
-        integers.constant([axis]),
-        integers.constant([axis + 1]),
-        integers.constant([1]),
-    )
-    slice_.attr["T"].type, slice_.attr["Index"].type, slice_.attr["shrink_axis_mask"].i = dtype, DT_INT32, 1
-    return f"{slice_.name}:output:0"
+    bounds = (integers.constant([place]) for place in (begin, end, 1))
+    node = expressions.bare("StridedSlice", vector, *bounds)
+    node.attr["T"].type, node.attr["Index"].type = dtype, DT_INT32
+    return node
 
 
 def _everywhere(expressions: Expressions, holds: str) -> str:

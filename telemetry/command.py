@@ -24,10 +24,6 @@ from .store import delete_namespace
 from .weekly import freeze, one_process_for_each_job, processes
 from .weeks import Week
 
-DATABASE_HELP = (
-    "SQLAlchemy URL or SQLite file; default: $STITCHFLEET_DATABASE, else stitchfleet.db in the user's cache folder"
-)
-
 
 def _complain(command: str, text: object) -> int:
     print(f"stitchfleet {command}: {text}", file=sys.stderr)
@@ -77,7 +73,7 @@ class JobsCommand:
     )
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--database", metavar="URL", help=DATABASE_HELP)
+        parser.add_argument("--database", metavar="URL", help=places.DATABASE_HELP)
         parser.add_argument("--json", action="store_true", help="a JSON array, one object a job")
         parser.epilog = "examples:\n  stitchfleet jobs\n  stitchfleet jobs --json --database fleet.db"
 
@@ -107,7 +103,7 @@ class ReportCommand:
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--week", metavar="YYYY-Www", help="ISO week, like 2026-W07; default: the current one")
-        parser.add_argument("--database", metavar="URL", help=DATABASE_HELP)
+        parser.add_argument("--database", metavar="URL", help=places.DATABASE_HELP)
         parser.add_argument(
             "--format", choices=("table", "json", "csv", "html"), default="table", help="html is one page with pictures"
         )
@@ -184,7 +180,7 @@ class DatabaseCommand:
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("action", choices=("upgrade", "check", "prune", "delete"))
-        parser.add_argument("--database", metavar="URL", help=DATABASE_HELP)
+        parser.add_argument("--database", metavar="URL", help=places.DATABASE_HELP)
         parser.add_argument("--keep-days", type=int, default=28, metavar="N", help="for prune; default 28")
         parser.add_argument("--namespace", metavar="NAME", help="for delete")
         parser.add_argument(

@@ -31,11 +31,7 @@ class IngestCommand:
     )
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(
-            "--database",
-            metavar="URL",
-            help="SQLAlchemy URL or SQLite file; default: $STITCHFLEET_DATABASE, else as elsewhere",
-        )
+        parser.add_argument("--database", metavar="URL", help=places.DATABASE_HELP)
         parser.add_argument("--host", default="127.0.0.1", help="address to listen on; default 127.0.0.1")
         parser.add_argument("--port", type=int, default=DEFAULT_PORT, help=f"default {DEFAULT_PORT}; 0: any")
         parser.add_argument(

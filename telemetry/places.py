@@ -5,6 +5,11 @@ from __future__ import annotations
 import os
 import pathlib
 
+DATABASE_HELP = (
+    "SQLAlchemy URL or SQLite file; default: $STITCHFLEET_DATABASE, else stitchfleet.db in the user's cache folder"
+)
+"""Of an argument that goes to `database_url`."""
+
 
 def cache_folder() -> pathlib.Path:
     """STITCHFLEET_CACHE, or stitchfleet/ in the user's cache folder."""

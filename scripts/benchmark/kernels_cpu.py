@@ -195,7 +195,7 @@ def _stitched(case: Case, inputs: Arrays, stack: contextlib.ExitStack) -> tuple[
 
     from stitchfleet.compiler.cache import KernelCache
     from stitchfleet.compiler.hlo_import import import_hlo_proto
-    from stitchfleet.compiler.kernel import LoadedKernel, Prepared, aligned
+    from stitchfleet.compiler.kernel import LoadedKernel, Prepared, aligned, aligned_copy
     from stitchfleet.compiler.pipeline import Request, compile_graphs
     from stitchfleet.compiler.selfcheck import CheckOptions, disjoint_pairs
 
@@ -209,10 +209,7 @@ def _stitched(case: Case, inputs: Arrays, stack: contextlib.ExitStack) -> tuple[
         raise RuntimeError(outcome.failure)
     metadata = outcome.entry.metadata
     kernel = LoadedKernel(outcome.entry.library, metadata)
-    given = []
-    for array in inputs:
-        given.append(aligned(array.shape, array.dtype))
-        given[-1][...] = array
+    given = [aligned_copy(array) for array in inputs]
     outputs = [aligned(kind.shape, kind.numpy) for kind in metadata.outputs]
     kernel.call(given, outputs, machine.cores())
     expected = tf.nest.flatten(tf.function(case.function, autograph=False)(*map(tf.constant, inputs)))

@@ -232,13 +232,19 @@ def test_pairs_that_come_after_a_week_was_frozen_change_no_figure_of_it(engine: 
     assert again.jobs[0].saving.pairs == 8
 
 
-def test_rows_that_come_while_a_week_is_being_frozen_wait_and_are_kept(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = database.open_engine(postgres_url)
+def with_one_job(url: str) -> tuple[sa.Engine, list[tuple[int, int, int, int]]]:
+    """A database with a job, "first", and the job's blocks."""
+    made = database.open_engine(url)
     database.upgrade(made)
     blocks = [(MONDAY + 10**11, STITCHED, 300, 80 * MS)]
     report(made, job("first", blocks=blocks))
+    return made, blocks
+
+
+def test_rows_that_come_while_a_week_is_being_frozen_wait_and_are_kept(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, blocks = with_one_job(postgres_url)
     real = weekly._drop_blocks
 
     def insert_late(connection: sa.Connection, week: Week) -> int:
@@ -259,10 +265,7 @@ def test_rows_that_come_while_a_week_is_being_frozen_wait_and_are_kept(
 def test_a_partition_is_not_dropped_under_rows_that_are_on_their_way(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = database.open_engine(postgres_url)
-    database.upgrade(made)
-    blocks = [(MONDAY + 10**11, STITCHED, 300, 80 * MS)]
-    report(made, job("first", blocks=blocks))
+    made, blocks = with_one_job(postgres_url)
     real = partitions.ensure
 
     def freeze_meanwhile(connection: sa.Connection, days: Iterable[int]) -> list[int]:
