@@ -18,11 +18,14 @@ from .configuration import VARIABLE, ConfigurationError, load
 from .database import DatabaseError
 from .details import detail
 from .fleet import DEFAULT_TREND_WEEKS, FleetReport, fleet_report
+from .freezing import Frozen, freeze, prune
 from .recording import DAY_NS
 from .report import CSV_LINES, as_csv, as_json, as_text, job_facts, jobs_text
 from .store import delete_namespace
-from .weekly import freeze, one_process_for_each_job, processes
+from .weekly import one_process_for_each_job, processes
 from .weeks import Week
+
+SETTLE_DAYS = 1
 
 
 def _complain(command: str, text: object) -> int:
@@ -162,7 +165,7 @@ class ReportCommand:
             from .page import as_html, detailed_jobs  # it brings the plotting library, which takes a second
 
             chosen = detailed_jobs(fleet.report)
-            return as_html(fleet, {job.key: detail(connection, job.key, fleet.report.week) for job in chosen})
+            return as_html(fleet, {job.key: detail(connection, job.process_id, fleet.report.week) for job in chosen})
         return as_json(fleet) if arguments.format == "json" else as_text(fleet)
 
 
@@ -173,14 +176,23 @@ class DatabaseCommand:
         "Looks after the database (SQLite, or PostgreSQL 15 and later).\n\n"
         "  upgrade   makes the tables, or brings those of an older version up to date (nothing is lost; older programs go on)\n"
         "  check     says whether this program can work with the database; exit status 1 where it cannot\n"
-        "  prune     drops the iterations of whole weeks that ended more than --keep-days ago; the weeks' figures are kept, and\n"
-        "            reports on them stay what they were; on PostgreSQL, also makes the next days' partitions\n"
+        "  freeze    keeps the figures of weeks that ended more than --settle-days ago as a numbered revision, which reports are\n"
+        "            made of from then on; a frozen week that got data since is frozen again, as its next revision\n"
+        "  prune     freezes, and drops the iterations of weeks that ended more than --keep-days ago: reports on them stay what\n"
+        "            they were; on PostgreSQL, also makes the next days' partitions. To be run every day\n"
         "  delete    deletes all that is known of the jobs in --namespace, the weeks' figures included; asks for --yes"
     )
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("action", choices=("upgrade", "check", "prune", "delete"))
+        parser.add_argument("action", choices=("upgrade", "check", "freeze", "prune", "delete"))
         parser.add_argument("--database", metavar="URL", help=places.DATABASE_HELP)
+        parser.add_argument(
+            "--settle-days",
+            type=int,
+            default=SETTLE_DAYS,
+            metavar="N",
+            help=f"for freeze and prune: spools that were cut off bring a week's data that long; default {SETTLE_DAYS}",
+        )
         parser.add_argument("--keep-days", type=int, default=28, metavar="N", help="for prune; default 28")
         parser.add_argument("--namespace", metavar="NAME", help="for delete")
         parser.add_argument(
@@ -201,9 +213,12 @@ class DatabaseCommand:
                 if not arguments.namespace:
                     raise DatabaseError("delete needs --namespace NAME")
                 return self._delete(url, arguments.namespace, arguments.yes)
-            if arguments.keep_days < 0:
-                raise DatabaseError(f"--keep-days is {arguments.keep_days}; it cannot be negative")
-            return self._prune(url, arguments.keep_days)
+            for name in ("keep_days", "settle_days"):
+                if (days := getattr(arguments, name)) < 0:
+                    raise DatabaseError(f"--{name.replace('_', '-')} is {days}; it cannot be negative")
+            if arguments.action == "freeze":
+                return self._freeze(url, arguments.settle_days)
+            return self._prune(url, arguments.settle_days, arguments.keep_days)
         except DatabaseError as error:
             return _complain("db", error)
         except sa.exc.SQLAlchemyError as error:
@@ -226,21 +241,32 @@ class DatabaseCommand:
         print(f"schema {found}; this program is written for {database.SCHEMA}: good")
         return 0
 
-    def _prune(self, url: str, keep_days: int) -> int:
-        engine = database.open_engine(url)
-        today = time.time_ns() // DAY_NS
-        with database.writing(engine) as connection:
+    def _freeze(self, url: str, settle_days: int) -> int:
+        with database.writing(database.open_engine(url)) as connection:
             database.check(connection)
-            done = freeze(connection, today - keep_days)
-            partitions.ensure_ahead(connection, today)
-        for entry in done:
-            print(
-                f"{entry.week}: figures of {entry.processes} processes kept as revision {entry.revision}, "
-                f"{entry.blocks} blocks of iterations dropped"
-            )
+            done = freeze(connection, time.time_ns() // DAY_NS - settle_days)
+        self._tell_frozen(done)
         if not done:
+            print(f"no week that ended more than {settle_days} days ago has figures that are not frozen")
+        return 0
+
+    def _prune(self, url: str, settle_days: int, keep_days: int) -> int:
+        today = time.time_ns() // DAY_NS
+        with database.writing(database.open_engine(url)) as connection:
+            database.check(connection)
+            frozen = freeze(connection, today - min(settle_days, keep_days))
+            pruned = prune(connection, today - keep_days)
+            partitions.ensure_ahead(connection, today)
+        self._tell_frozen(frozen)
+        for entry in pruned:
+            print(f"{entry.week}: {entry.blocks} blocks of iterations dropped")
+        if not pruned:
             print(f"nothing ended more than {keep_days} days ago")
         return 0
+
+    def _tell_frozen(self, done: list[Frozen]) -> None:
+        for entry in done:
+            print(f"{entry.week}: figures of {entry.processes} processes kept as revision {entry.revision}")
 
     def _delete(self, url: str, namespace: str, really: bool) -> int:
         with database.writing(database.open_engine(url)) as connection:

@@ -10,8 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from .models import PROCESS_KEY, clusters, events, iteration_blocks
-from .weekly import ProcessKey
+from .models import clusters, events, iteration_blocks
 from .weeks import Week
 
 MAX_EVENTS = 200
@@ -53,10 +52,10 @@ class Detail:
     events: list[EventLine] = field(default_factory=list)
 
 
-def detail(connection: sa.Connection, key: ProcessKey, week: Week | None) -> Detail:
+def detail(connection: sa.Connection, process_id: int, week: Week | None) -> Detail:
     """The details of one process, its iterations those of the week."""
     found = Detail()
-    statement = _of(iteration_blocks, key).order_by(iteration_blocks.c.day, iteration_blocks.c.sequence)
+    statement = _of(iteration_blocks, process_id).order_by(iteration_blocks.c.day, iteration_blocks.c.sequence)
     if week is not None:
         statement = statement.where(iteration_blocks.c.day >= week.first_day, iteration_blocks.c.day < week.end_day)
     for row in connection.execute(statement):
@@ -64,19 +63,19 @@ def detail(connection: sa.Connection, key: ProcessKey, week: Week | None) -> Det
         found.arms.extend(arm for _, count, arm in json.loads(row.arms) for _ in range(count))
         found.durations_ms.extend(value / 1e3 for value in array("f", row.durations))
     latest: dict[str, Any] = {}
-    for row in connection.execute(_of(clusters, key).order_by(clusters.c.sequence)):
+    for row in connection.execute(_of(clusters, process_id).order_by(clusters.c.sequence)):
         latest[row.name] = row
     found.clusters.extend(_cluster_line(row.name, row.state, json.loads(row.facts)) for row in latest.values())
     found.clusters.sort(key=lambda line: -line.instances * sum(line.ops.values()))
-    recent = _of(events, key).order_by(events.c.sequence.desc()).limit(MAX_EVENTS)
+    recent = _of(events, process_id).order_by(events.c.sequence.desc()).limit(MAX_EVENTS)
     found.events.extend(
         EventLine(row.time_ns, row.kind, row.message) for row in reversed(connection.execute(recent).all())
     )
     return found
 
 
-def _of(table: sa.Table, key: ProcessKey) -> sa.Select[Any]:
-    return sa.select(table).where(*(table.c[name] == value for name, value in zip(PROCESS_KEY, key, strict=True)))
+def _of(table: sa.Table, process_id: int) -> sa.Select[Any]:
+    return sa.select(table).where(table.c.process_id == process_id)
 
 
 def _cluster_line(name: str, state: str, facts: dict[str, Any]) -> ClusterLine:

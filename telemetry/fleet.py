@@ -18,6 +18,7 @@ import sqlalchemy as sa
 
 from . import savings
 from .configuration import Configuration
+from .freezing import stored_totals
 from .models import jobs
 from .savings import Contribution, Total
 from .weekly import JobWeek, Status, UnitTotal, WeekReport, unit_total, week_report
@@ -63,7 +64,9 @@ class PastWeek:
 
     week: Week
     revision: int
-    """0: from its blocks; n: from its n-th frozen rollup."""
+    """0: never frozen; n: the week was frozen n times."""
+    has_late_data: bool
+    """The figures are the revision's and those of what came since."""
     is_over: bool
     totals: list[UnitTotal]
 
@@ -158,6 +161,14 @@ def fleet_report(connection: sa.Connection, week: Week, configuration: Configura
     report = week_report(connection, week)
     began = connection.scalar(sa.select(sa.func.min(jobs.c.started_ns)))
     first = week.first_day if began is None else max(week.first_day - 7 * trend_weeks, Week.at(began).first_day)
-    past = [week_report(connection, Week.of_day(day)) for day in range(first, week.first_day, 7)]
-    trend = [PastWeek(each.week, each.revision, each.is_over, each.totals()) for each in (*past, report)]
-    return FleetReport(report, configuration, trend)
+    trend = [_past_week(connection, Week.of_day(day)) for day in range(first, week.first_day, 7)]
+    this = PastWeek(week, report.revision, report.has_late_data, report.is_over, report.totals())
+    return FleetReport(report, configuration, [*trend, this])
+
+
+def _past_week(connection: sa.Connection, week: Week) -> PastWeek:
+    stored = stored_totals(connection, week)
+    if stored is not None:
+        return PastWeek(week, stored[0], False, True, stored[1])
+    made = week_report(connection, week)
+    return PastWeek(week, made.revision, made.has_late_data, made.is_over, made.totals())

@@ -1,8 +1,11 @@
-"""The tables. The natural key of a process leads each of them, so that whoever sends a row can make its key, and twice is once.
+"""The tables. Whoever sends a row makes its key, so that twice is once.
 
 A *process* (one row of `jobs`) is one training process: rank `rank` of attempt `attempt` of the job `run_id` in cluster `cluster`;
-`process` tells apart several of the same rank (a child that trains too). Times are wall clock, nanoseconds since 1970, UTC; days
-are days since 1970, UTC. Texts that hold JSON say so. No foreign keys: rows may come out of order.
+`process` tells apart several of the same rank (a child that trains too). These five, PROCESS_KEY, are what a sender knows it by; the
+database gives it a number, `process_id`, which leads every other table: the five would weigh more than a short block's iterations.
+
+Times are wall clock, nanoseconds since 1970, UTC; days are days since 1970, UTC; weeks are YYYY-Www. Texts that hold JSON say so. The
+order of the columns of `iteration_blocks` is by size, as PostgreSQL pads each to its own.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from sqlalchemy import (
     BigInteger,
     Column,
     Float,
+    Identity,
     Index,
     Integer,
     LargeBinary,
@@ -76,25 +80,27 @@ class Durations(TypeDecorator[bytes]):
         return values.tobytes()
 
 
+ONLY_SQLITE = {"dialect": "sqlite"}
+"""`info` of a table or an index that PostgreSQL does not have."""
+
 PROCESS_KEY = ("run_id", "cluster", "attempt", "rank", "process")
-"""Names of the columns that say which process a row is of."""
+"""Names of the columns of `jobs` that say which process a row is of; run_id first, which is what people look for."""
 
 
-def process_columns() -> list[Column[str] | Column[int]]:
-    """Fresh columns of PROCESS_KEY for a table; run_id first, which is what people look for."""
-    return [
-        Column("run_id", Text, primary_key=True),
-        Column("cluster", Text, primary_key=True),
-        Column("attempt", Integer, primary_key=True, autoincrement=False),
-        Column("rank", Integer, primary_key=True, autoincrement=False),
-        Column("process", Text, primary_key=True),
-    ]
+def of_process() -> Column[int]:
+    """A fresh column that leads the key of a table whose rows are a process's."""
+    return Column("process_id", Integer, primary_key=True, autoincrement=False)
 
 
 jobs = Table(
     "jobs",
     metadata,
-    *process_columns(),
+    Column("process_id", Integer, Identity(), primary_key=True),
+    Column("run_id", Text, nullable=False),
+    Column("cluster", Text, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("rank", Integer, nullable=False),
+    Column("process", Text, nullable=False),
     Column("uid", Text, nullable=False),
     Column("namespace", Text, nullable=False),
     Column("name", Text, nullable=False),
@@ -111,15 +117,15 @@ jobs = Table(
     Column("host", Text, nullable=False),
     Column("pid", Integer, nullable=False),
     Column("started_ns", BigInteger, nullable=False),
+    Index("jobs_by_key", *PROCESS_KEY, unique=True),
     Index("jobs_by_start", "started_ns"),
     Index("jobs_by_namespace", "namespace"),
-    sqlite_with_rowid=False,
 )
 
 job_ends = Table(
     "job_ends",
     metadata,
-    *process_columns(),
+    of_process(),
     Column("ended_ns", BigInteger, nullable=False),
     Column("phase", Text, nullable=False),
     Column("reason", Text, nullable=False),
@@ -131,33 +137,33 @@ job_ends = Table(
 iteration_blocks = Table(
     "iteration_blocks",
     metadata,
-    *process_columns(),
+    of_process(),
     Column(
         "day", Integer, primary_key=True, autoincrement=False
     ),  # of every iteration's end: no block crosses midnight
-    Column("sequence", BigInteger, primary_key=True, autoincrement=False),
+    Column("sequence", Integer, primary_key=True, autoincrement=False),
     Column("started_ns", BigInteger, nullable=False),
     Column("ended_ns", BigInteger, nullable=False),
     Column("first_step", BigInteger, nullable=False),
-    Column("stride", BigInteger, nullable=False),
-    # sums by arm, so that a week's totals need no arrays
-    Column("plain_count", Integer, nullable=False),
+    # the next and the counts: sums by arm, so that a week's totals need no arrays
     Column("plain_ns", BigInteger, nullable=False),
-    Column("stitched_count", Integer, nullable=False),
     Column("stitched_ns", BigInteger, nullable=False),
-    Column("uncounted_count", Integer, nullable=False),
     Column("uncounted_ns", BigInteger, nullable=False),
+    Column("stride", Integer, nullable=False),
+    Column("plain_count", Integer, nullable=False),
+    Column("stitched_count", Integer, nullable=False),
+    Column("uncounted_count", Integer, nullable=False),
     Column("arms", Text, nullable=False),  # JSON: [[first index, count, arm], ...]
     Column("durations", Durations, nullable=False),
-    Index("iteration_blocks_by_day", "day"),
-    sqlite_with_rowid=False,
+    # PostgreSQL finds a day by its partition
+    Index("iteration_blocks_by_day", "day", info=ONLY_SQLITE).ddl_if(dialect="sqlite"),
     postgresql_partition_by="RANGE (day)",
 )
 
 arm_blocks = Table(
     "arm_blocks",
     metadata,
-    *process_columns(),
+    of_process(),
     Column("pair", Integer, primary_key=True, autoincrement=False),
     Column("arm", SmallInteger, primary_key=True, autoincrement=False),
     Column("ended_ns", BigInteger, nullable=False),
@@ -172,7 +178,7 @@ arm_blocks = Table(
 clusters = Table(
     "clusters",
     metadata,
-    *process_columns(),
+    of_process(),
     Column("name", Text, primary_key=True),
     Column("sequence", BigInteger, primary_key=True, autoincrement=False),  # the highest of a name is what holds
     Column("state", Text, nullable=False),
@@ -183,7 +189,7 @@ clusters = Table(
 events = Table(
     "events",
     metadata,
-    *process_columns(),
+    of_process(),
     Column("sequence", BigInteger, primary_key=True, autoincrement=False),
     Column("time_ns", BigInteger, nullable=False),
     Column("kind", Text, nullable=False),
@@ -193,11 +199,23 @@ events = Table(
     sqlite_with_rowid=False,
 )
 
+frozen_weeks = Table(
+    "frozen_weeks",
+    metadata,
+    Column("week", Text, primary_key=True),
+    Column("first_day", Integer, nullable=False),
+    Column("revision", Integer, nullable=False),  # the latest; rows of earlier ones stay in the next two tables
+    Column("frozen_ns", BigInteger, nullable=False),
+    Column("blocks_dropped", SmallInteger, nullable=False),  # 1: its iterations are only in weekly_rollups
+    Column("has_late_data", SmallInteger, nullable=False),  # 1: something came since, which no revision has
+    sqlite_with_rowid=False,
+)
+
 weekly_rollups = Table(
     "weekly_rollups",
     metadata,
-    *process_columns(),
-    Column("week", Text, primary_key=True),  # YYYY-Www
+    of_process(),
+    Column("week", Text, primary_key=True),
     Column("revision", Integer, primary_key=True, autoincrement=False),
     Column("plain_count", BigInteger, nullable=False),
     Column("plain_ns", BigInteger, nullable=False),
@@ -206,11 +224,53 @@ weekly_rollups = Table(
     Column("uncounted_count", BigInteger, nullable=False),
     Column("uncounted_ns", BigInteger, nullable=False),
     Column("overhead_ns", BigInteger, nullable=False),
-    Column("overhead_is_estimate", Integer, nullable=False),
+    Column("overhead_is_estimate", SmallInteger, nullable=False),
     Column("pairs", Integer, nullable=False),
     Column("saving", Text),  # JSON object of savings.Saving; null: unmeasured
     Column("method", Text, nullable=False),
-    Index("weekly_rollups_by_week", "week"),
+    # the rest is null in what was frozen by schema 2 and before
+    Column("stands_for_job", SmallInteger),  # 1: the process whose figures are its job's
+    Column("device_hours", Float),  # of all the job's devices, as are the next
+    Column("saved_hours", Float),  # null: unmeasured
+    Column("saved_hours_low", Float),
+    Column("saved_hours_high", Float),
+    Column("ended_ns", BigInteger),
+    Column("phase", Text),
+    Column("reason", Text),
+    Column("fallback", Text),
+    Column("reverted", Text),  # JSON: names of clusters
+    Column("lost", BigInteger),
+    Column(
+        "last_sequence", Integer
+    ),  # of the week's blocks: once they are gone, it tells what is new from what comes again
+    Index("weekly_rollups_by_week", "week", "revision"),
+    sqlite_with_rowid=False,
+)
+
+weekly_totals = Table(
+    "weekly_totals",
+    metadata,
+    Column("week", Text, primary_key=True),
+    Column("revision", Integer, primary_key=True, autoincrement=False),
+    Column("unit", Text, primary_key=True),  # CPU or GPU
+    Column("dimension", Text, primary_key=True),  # fleet, namespace or device kind
+    Column("name", Text, primary_key=True),
+    Column("saved_hours", Float, nullable=False),
+    Column("saved_hours_low", Float, nullable=False),
+    Column("saved_hours_high", Float, nullable=False),
+    Column("saved_jobs", Integer, nullable=False),
+    Column("templates", Integer, nullable=False),
+    Column("device_hours", Float, nullable=False),
+    Column("overhead_hours", Float, nullable=False),
+    Column("unmeasured_device_hours", Float, nullable=False),
+    Column("unmeasured_overhead_hours", Float, nullable=False),
+    Column("jobs", Integer, nullable=False),
+    Column("measured", Integer, nullable=False),
+    Column("unmeasured", Integer, nullable=False),
+    Column("not_stitched", Integer, nullable=False),
+    Column("slower", Integer, nullable=False),
+    Column("fell_back", Integer, nullable=False),
+    Column("reverted", Integer, nullable=False),
     sqlite_with_rowid=False,
 )
 
@@ -220,9 +280,6 @@ schema_facts = Table(
     Column("name", Text, primary_key=True),
     Column("value", Integer, nullable=False),
 )
-
-ONLY_SQLITE = {"dialect": "sqlite"}
-"""`info` of a table that PostgreSQL does not have."""
 
 numbers = Table("numbers", metadata, Column("n", Integer, primary_key=True, autoincrement=False), info=ONLY_SQLITE)
 """0 to 127, for the view `iterations`."""

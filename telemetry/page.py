@@ -30,6 +30,7 @@ from .report import (
     hours,
     moment,
     percent,
+    revision_words,
     saved_words,
     saving_words,
     week_lines,
@@ -91,7 +92,7 @@ def as_html(fleet: FleetReport, details: Mapping[ProcessKey, Detail]) -> str:
     parts = [
         f"<h1>What stitching saved</h1><p class='quiet'>Week {report.week}, {report.week.in_words} (UTC)"
         f"{'' if report.is_over else ', not over yet'}"
-        f"{f', revision {report.revision}' if report.revision else ''}. Made {moment(report.made_ns)} UTC.</p>"
+        f"{f', {revision_words(report)}' if report.revision else ''}. Made {moment(report.made_ns)} UTC.</p>"
     ]
     if report.jobs:
         parts += [_unit_section(fleet, total) for total in report.totals()]
@@ -233,7 +234,7 @@ def _trend_section(fleet: FleetReport) -> str:
                 total.saved.value * factor if total is not None and total.measured else None,
                 total.saved.low * factor if total is not None else 0.0,
                 total.saved.high * factor if total is not None else 0.0,
-                past.revision == 0,
+                past.revision == 0 or past.has_late_data,
             )
             for past, total in zip(fleet.trend, totals, strict=True)
         ]

@@ -41,10 +41,10 @@ def existing(connection: sa.Connection) -> list[int]:
 def ensure(connection: sa.Connection, days: Iterable[int]) -> list[int]:
     """Makes the partitions of these days that are missing, and keeps all of them until the transaction, which is the caller's, ends.
 
-    Returns the days.
+    Until then nobody freezes a week either. Returns the days.
     """
     wanted = set(days)
-    if not is_partitioned(connection) or not wanted:
+    if not is_partitioned(connection):
         return []
     # asked before anything is locked: in the order of hold_writers, or the two would wait for each other
     if not wanted.issubset(existing(connection)):
@@ -65,6 +65,11 @@ def ensure(connection: sa.Connection, days: Iterable[int]) -> list[int]:
 def ensure_ahead(connection: sa.Connection, today: int) -> list[int]:
     """Makes today's partition and the next AHEAD_DAYS'."""
     return ensure(connection, range(today, today + AHEAD_DAYS + 1))
+
+
+def has_rows(connection: sa.Connection, day: int) -> bool:
+    """Whether a day's partition, which exists, has a block."""
+    return bool(connection.scalar(sa.text(f"SELECT EXISTS (SELECT FROM {name_of(day)})")))
 
 
 def hold_writers(connection: sa.Connection) -> None:

@@ -16,10 +16,10 @@ import sqlalchemy as sa
 from .authentication import Caller
 from .database import reason, writing
 from .metrics import TOO_NEW, TOO_OLD, Written
-from .models import PROCESS_KEY, arm_blocks, events, iteration_blocks, job_ends, jobs
+from .models import PROCESS_KEY, arm_blocks, events, jobs
 from .recording import DAY_NS, PLAIN
 from .rows import LOSS_EVENT, FormatError, Row, Rows, rows_of_segment
-from .store import insert_rows
+from .store import insert_rows, register
 from .wire import Outcome
 
 KEEP_DAYS = 35
@@ -118,13 +118,9 @@ def _drop_far_days(rows: Rows, today: int, written: Written) -> int:
 
 
 def _write(engine: sa.Engine, taken: list[tuple[Receipt, Rows]], written: Written) -> None:
-    together = Rows()
-    for _, rows in taken:
-        for name, entries in rows.tables.items():
-            together.tables[name] += entries
     try:
         with writing(engine) as connection:
-            _write_rows(connection, together, written)
+            _write_rows(connection, [rows for _, rows in taken], written)
     except (sa.exc.DataError, sa.exc.IntegrityError) as error:
         receipt, rows = taken[0]
         if len(taken) > 1:
@@ -135,8 +131,8 @@ def _write(engine: sa.Engine, taken: list[tuple[Receipt, Rows]], written: Writte
         written.damaged += len(rows)
 
 
-def _write_rows(connection: sa.Connection, rows: Rows, written: Written) -> None:
-    processes = {_key(job): job for job in rows.tables["jobs"]}
+def _write_rows(connection: sa.Connection, batches: Sequence[Rows], written: Written) -> None:
+    processes = {_key(job): job for rows in batches for job in rows.tables["jobs"]}
     if connection.dialect.name == "postgresql":
         # one writer a process: what is new is asked before it is inserted
         for key in sorted(processes):
@@ -144,33 +140,32 @@ def _write_rows(connection: sa.Connection, rows: Rows, written: Written) -> None
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtextextended(name, 0))))
     for job in processes.values():
         _check_owner(connection, job)
-    fresh = _fresh_blocks(connection, rows.tables.get("iteration_blocks", []))
-    ends = [row for row in rows.tables.get("job_ends", []) if not _exists(connection, job_ends, row)]
-    losses = [row for row in rows.tables.get("events", []) if row["kind"] == LOSS_EVENT]
-    lost_before = {key: _lost(connection, key) for key in {_key(row) for row in losses}}
-    insert_rows(connection, rows)
-    lost = sum(_lost(connection, key) - before for key, before in lost_before.items())
-    plain_means = {key: _plain_mean(connection, key) for key in {_key(row) for row in fresh}}
+    of_losses = {
+        _key(rows.tables["jobs"][0])
+        for rows in batches
+        if any(row["kind"] == LOSS_EVENT for row in rows.tables.get("events", ()))
+    }
+    ids = [register(connection, processes[key]) for key in of_losses]
+    lost_before = sum(_lost(connection, each) for each in ids)
+    inserted = insert_rows(connection, *batches)
+    lost = sum(_lost(connection, each) for each in ids) - lost_before
+    plain_means = {owner: _plain_mean(connection, owner) for owner in {row["process_id"] for _, row in inserted.blocks}}
     # from here on nothing can fail but the commit, and then the caller throws `written` away
-    written.rows += len(rows)
+    written.rows += sum(map(len, batches))
     written.lost += lost
-    written.blocks += len(fresh)
-    written.duplicate_blocks += len(rows.tables.get("iteration_blocks", [])) - len(fresh)
-    for row in fresh:
+    written.blocks += len(inserted.blocks)
+    given = sum(len(rows.tables.get("iteration_blocks", ())) for rows in batches)
+    written.duplicate_blocks += given - len(inserted.blocks)
+    for job, row in inserted.blocks:
         written.iterations += row["plain_count"] + row["stitched_count"] + row["uncounted_count"]
-        _book_seconds(written, processes[_key(row)], row, plain_means[_key(row)])
-    for row in ends:
-        job = processes[_key(row)]
+        _book_seconds(written, job, row, plain_means[row["process_id"]])
+    for job, row in inserted.ends:
         if job["rank"] == 0:
             written.device_seconds[_unit(job)].overhead += job["device_count"] * row["overhead_ns"] / 1e9
 
 
-def _key(row: Row) -> _Key:
-    return tuple(row[name] for name in PROCESS_KEY)
-
-
-def _of(table: sa.Table, key: _Key) -> list[sa.ColumnElement[bool]]:
-    return [table.c[name] == value for name, value in zip(PROCESS_KEY, key, strict=True)]
+def _key(job: Row) -> _Key:
+    return tuple(job[name] for name in PROCESS_KEY)
 
 
 def _check_owner(connection: sa.Connection, job: Row) -> None:
@@ -179,47 +174,24 @@ def _check_owner(connection: sa.Connection, job: Row) -> None:
     foreign = sa.select(jobs.c.run_id).where(*of_run, jobs.c.namespace != job["namespace"])
     if connection.execute(foreign.limit(1)).first() is not None:
         raise ForbiddenError(f"run {job['run_id']!r} belongs to another namespace than {job['namespace']!r}")
-    uid = connection.scalar(sa.select(jobs.c.uid).where(*_of(jobs, _key(job))))
+    uid = connection.scalar(sa.select(jobs.c.uid).where(*(jobs.c[name] == job[name] for name in PROCESS_KEY)))
     if uid is not None and uid != job["uid"]:
         raise ForbiddenError(
             f"process {job['process']!r} of run {job['run_id']!r} is of another pod than {job['uid']!r}"
         )
 
 
-def _fresh_blocks(connection: sa.Connection, entries: list[Row]) -> list[Row]:
-    """Those that are not in the database."""
-    found: list[Row] = []
-    by_process: dict[_Key, dict[tuple[int, int], Row]] = {}
-    for row in entries:
-        by_process.setdefault(_key(row), {}).setdefault((row["day"], row["sequence"]), row)
-    for key, mine in by_process.items():
-        sequences = [sequence for _, sequence in mine]
-        there = connection.execute(
-            sa.select(iteration_blocks.c.day, iteration_blocks.c.sequence).where(
-                *_of(iteration_blocks, key),
-                iteration_blocks.c.day.in_({day for day, _ in mine}),
-                iteration_blocks.c.sequence.between(min(sequences), max(sequences)),
-            )
-        )
-        known = {(row.day, row.sequence) for row in there}
-        found += [row for place, row in mine.items() if place not in known]
-    return found
-
-
-def _exists(connection: sa.Connection, table: sa.Table, row: Row) -> bool:
-    return connection.execute(sa.select(table.c.run_id).where(*_of(table, _key(row)))).first() is not None
-
-
-def _lost(connection: sa.Connection, key: _Key) -> int:
-    facts = connection.scalars(sa.select(events.c.facts).where(*_of(events, key), events.c.kind == LOSS_EVENT))
+def _lost(connection: sa.Connection, owner: int) -> int:
+    of_losses = (events.c.process_id == owner, events.c.kind == LOSS_EVENT)
+    facts = connection.scalars(sa.select(events.c.facts).where(*of_losses))
     return max((int(json.loads(text).get("lost", 0)) for text in facts), default=0)
 
 
-def _plain_mean(connection: sa.Connection, key: _Key) -> float | None:
+def _plain_mean(connection: sa.Connection, owner: int) -> float | None:
     """Nanoseconds; None while fewer than two plain blocks are known."""
     count, mean = connection.execute(
         sa.select(sa.func.count(), sa.func.avg(arm_blocks.c.mean_ns)).where(
-            *_of(arm_blocks, key), arm_blocks.c.arm == PLAIN
+            arm_blocks.c.process_id == owner, arm_blocks.c.arm == PLAIN
         )
     ).one()
     return float(mean) if count >= 2 else None

@@ -12,7 +12,7 @@ from typing import Any
 from . import savings
 from .fleet import Dimension, FleetReport, Group, Money, PastWeek
 from .savings import Saving
-from .weekly import JobWeek, Status, UnitTotal
+from .weekly import JobWeek, Status, UnitTotal, WeekReport
 
 MAX_LISTED = 20
 """Lines of one table in a terminal; CSV and JSON have all."""
@@ -131,7 +131,7 @@ def as_text(fleet: FleetReport) -> str:
     """The report for a terminal."""
     report = fleet.report
     state = "" if report.is_over else ", not over yet"
-    frozen = f", revision {report.revision}" if report.revision else ""
+    frozen = f", {revision_words(report)}" if report.revision else ""
     lines = [f"Week {report.week}, {report.week.in_words} (UTC{state}{frozen})", ""]
     if not report.jobs:
         return "\n".join([*lines, "No job ran in this week.", "", *_trend_text(fleet)])
@@ -235,7 +235,7 @@ def week_lines(fleet: FleetReport, unit: str) -> list[tuple[str, ...]]:
     return [
         (
             *(str(past.week), hours_words(total), hours(total.device_hours)),
-            *(f"{total.jobs:,}", f"{total.measured:,}", _revision_words(past)),
+            *(f"{total.jobs:,}", f"{total.measured:,}", revision_words(past)),
         )
         for past in fleet.trend
         for total in past.totals
@@ -243,9 +243,11 @@ def week_lines(fleet: FleetReport, unit: str) -> list[tuple[str, ...]]:
     ]
 
 
-def _revision_words(past: PastWeek) -> str:
+def revision_words(week: WeekReport | PastWeek) -> str:
     """From what a week's figures are made."""
-    return f"revision {past.revision}" if past.revision else "not frozen" if past.is_over else "not over yet"
+    if week.revision == 0:
+        return "not frozen" if week.is_over else "not over yet"
+    return f"revision {week.revision}" + (" and data that came since" if week.has_late_data else "")
 
 
 def _trend_text(fleet: FleetReport) -> list[str]:
@@ -396,7 +398,13 @@ def _groups(fleet: FleetReport) -> list[dict[str, Any]]:
 
 def _past_weeks(fleet: FleetReport) -> list[dict[str, Any]]:
     return [
-        {"week": str(past.week), "revision": past.revision, "is_over": past.is_over, **_total_facts(total)}
+        {
+            "week": str(past.week),
+            "revision": past.revision,
+            "has_late_data": past.has_late_data,
+            "is_over": past.is_over,
+            **_total_facts(total),
+        }
         for past in fleet.trend
         for total in past.totals
     ]
@@ -413,6 +421,7 @@ def as_json(fleet: FleetReport) -> str:
         "format": 1,
         "week": str(report.week),
         "revision": report.revision,
+        "has_late_data": report.has_late_data,
         "is_over": report.is_over,
         "made": _iso(report.made_ns),
         "method": savings.METHOD,
@@ -437,7 +446,7 @@ def as_csv(fleet: FleetReport, lines: str = "jobs") -> str:
     Empty: unmeasured, or not known. Labels as one JSON object, lists as JSON arrays.
     """
     report = fleet.report
-    about = {"week": str(report.week), "revision": report.revision}
+    about = {"week": str(report.week), "revision": report.revision, "has_late_data": report.has_late_data}
     if lines == "weeks":
         return csv_of(_past_weeks(fleet))
     if lines == "groups":

@@ -39,7 +39,7 @@ _MAX_STEP = 1 << 62
 
 @dataclass
 class Rows:
-    """Rows by table name, ready to insert in any order.
+    """Rows by table name, ready to insert in any order. All are of one process, which is the one row of `jobs`.
 
     damaged: records that could not be used, each with the reason. irregular: how often something was odd and harmless, by
     DUPLICATE_SEQUENCE (the first record counts), MISSING_SEQUENCE (records lost between two others) and CLOCK_BACKWARDS (the wall
@@ -79,7 +79,6 @@ def rows_of_segment(data: bytes, fallback_identity: bytes | None = None) -> tupl
     if job is None:
         found.damaged += ["a record of nobody knows which job"] * len(records)
         return found, None
-    key = {name: job[name] for name in models.PROCESS_KEY}
     found.tables["jobs"].append(job)
     iterations: list[tuple[int, Iterations]] = []
     seen: set[int] = set()
@@ -99,14 +98,14 @@ def rows_of_segment(data: bytes, fallback_identity: bytes | None = None) -> tupl
                 iterations.append((record.sequence, block))
             elif record.kind in _MAKERS:
                 table, make = _MAKERS[record.kind]
-                found.tables[table].append(_fitting(table, {**key, **make(record.sequence, _object(record.body))}))
+                found.tables[table].append(_fitting(table, make(record.sequence, _object(record.body))))
             elif record.kind != Kind.IDENTITY:
                 found.damaged.append(f"a record of unknown kind {record.kind}")
         except NONSENSE as error:
             found.damaged.append(f"{type(error).__name__}: {error}")
     for entry in merged(iterations):
         try:
-            found.tables["iteration_blocks"].append(_fitting("iteration_blocks", {**key, **_iteration_row(*entry)}))
+            found.tables["iteration_blocks"].append(_fitting("iteration_blocks", _iteration_row(*entry)))
         except ValueError as error:
             found.damaged.append(f"iterations: {error}")
     return found, identity
@@ -186,6 +185,8 @@ def _text(value: str) -> str:
 def _ranges(table: sa.Table) -> list[tuple[str, float, float]]:
     found: list[tuple[str, float, float]] = []
     for column in table.columns:
+        if column.name == "process_id":
+            continue  # the database's own
         if isinstance(column.type, sa.Float):
             found.append((column.name, -sys.float_info.max, sys.float_info.max))
         elif isinstance(column.type, sa.Integer):

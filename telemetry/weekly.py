@@ -6,13 +6,12 @@ charged to the week in which the job began.
 
 In a distributed job all ranks step together, so the lowest rank's iterations stand for the job, and its devices are all devices.
 
-Once `freeze` has put a week's figures into weekly_rollups and dropped its blocks, the week is read from there; what arrives later
-for it is added, and becomes a revision of its own when the week is frozen again.
+Once freezing has put a week's figures into weekly_rollups, the week is read from there. What arrives later for it is noted, the
+week's figures are then made anew (its blocks gone, from what is kept and what came), and freezing again makes that a revision.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import functools
 import json
@@ -26,8 +25,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from . import partitions, savings
-from .models import PROCESS_KEY, arm_blocks, events, iteration_blocks, job_ends, jobs, weekly_rollups
+from . import savings
+from .models import PROCESS_KEY, arm_blocks, events, frozen_weeks, iteration_blocks, job_ends, jobs, weekly_rollups
 from .recording import PLAIN, STITCHED, UNCOUNTED
 from .rows import LOSS_EVENT
 from .savings import Contribution, Saving, Total
@@ -45,7 +44,7 @@ FALLBACK_PHASES = ("plain", "reverted")
 """Phases that a job ends in which did so and stayed there."""
 
 ProcessKey = tuple[str, str, int, int, str]
-_COUNTS = ("plain_count", "plain_ns", "stitched_count", "stitched_ns", "uncounted_count", "uncounted_ns")
+COUNTS = ("plain_count", "plain_ns", "stitched_count", "stitched_ns", "uncounted_count", "uncounted_ns")
 
 
 class Status(enum.Enum):
@@ -65,6 +64,7 @@ class JobWeek:
     What follows from its fields is kept: a report of 70,000 jobs asks each for it once a group.
     """
 
+    process_id: int
     key: ProcessKey
     """run_id, cluster, attempt, rank, process."""
     namespace: str
@@ -203,9 +203,11 @@ class WeekReport:
 
     week: Week
     revision: int
-    """0: from the blocks themselves; n: the week was frozen n times."""
+    """0: never frozen; n: the week was frozen n times."""
     made_ns: int
     jobs: list[JobWeek]
+    has_late_data: bool = False
+    """The figures are the revision's and those of what came since."""
 
     @property
     def is_over(self) -> bool:
@@ -244,11 +246,38 @@ def unit_total(unit: str, members: Sequence[JobWeek]) -> UnitTotal:
 
 def week_report(connection: sa.Connection, week: Week) -> WeekReport:
     """The report of a week, from what the database holds now."""
-    revision = connection.scalar(
-        sa.select(sa.func.max(weekly_rollups.c.revision)).where(weekly_rollups.c.week == str(week))
-    )
+    frozen = connection.execute(sa.select(frozen_weeks).where(frozen_weeks.c.week == str(week))).first()
+    if frozen is not None and not frozen.has_late_data:
+        return WeekReport(week, frozen.revision, time.time_ns(), frozen_jobs(connection, week, frozen.revision))
     found = one_process_for_each_job(processes(connection, week))
-    return WeekReport(week, revision or 0, time.time_ns(), found)
+    return WeekReport(week, frozen.revision if frozen else 0, time.time_ns(), found, frozen is not None)
+
+
+def frozen_jobs(connection: sa.Connection, week: Week, revision: int) -> list[JobWeek]:
+    """A revision's jobs, each by the process that stands for it. Most device-hours first."""
+    statement = (
+        sa.select(jobs, *(column for column in weekly_rollups.columns if column.name not in jobs.columns))
+        .join(weekly_rollups, weekly_rollups.c.process_id == jobs.c.process_id)
+        .where(weekly_rollups.c.week == str(week), weekly_rollups.c.revision == revision)
+        .where(weekly_rollups.c.stands_for_job == 1)
+    )
+    found = [
+        JobWeek(
+            **_about(row),
+            ended_ns=row.ended_ns,
+            phase=row.phase,
+            reason=row.reason,
+            overhead_ns=row.overhead_ns,
+            overhead_is_estimate=bool(row.overhead_is_estimate),
+            saving=_saving(row.saving),
+            lost=row.lost,
+            fallback=row.fallback,
+            reverted=tuple(json.loads(row.reverted)),
+            **{name: getattr(row, name) for name in COUNTS},
+        )
+        for row in connection.execute(statement)
+    ]
+    return sorted(found, key=_report_order)
 
 
 def one_process_for_each_job(entries: Iterable[JobWeek]) -> list[JobWeek]:
@@ -258,7 +287,11 @@ def one_process_for_each_job(entries: Iterable[JobWeek]) -> list[JobWeek]:
         job = entry.key[:3]
         if job not in best or _rank_order(entry) < _rank_order(best[job]):
             best[job] = entry
-    return sorted(best.values(), key=lambda entry: (-entry.device_hours, entry.key))
+    return sorted(best.values(), key=_report_order)
+
+
+def _report_order(entry: JobWeek) -> tuple[float, ProcessKey]:
+    return (-entry.device_hours, entry.key)
 
 
 def _rank_order(entry: JobWeek) -> tuple[bool, int, float, str]:
@@ -267,48 +300,38 @@ def _rank_order(entry: JobWeek) -> tuple[bool, int, float, str]:
 
 def processes(connection: sa.Connection, week: Week | None) -> list[JobWeek]:
     """All training processes that ran or began in the week; None: all there are, in all their time."""
-    sums, stored, with_blocks = _sums(connection, week)
+    sums, stored = _sums(connection, week)
     members = _members(connection, week, set(sums))
-    # a frozen week says what it said: only who has blocks again since then is measured anew
-    pairs = _pair_means(connection, week) if week is None or with_blocks else {}
+    pairs = _pair_means(connection, week)
     lost = _lost(connection)
     reverted, fallbacks = _reverted(connection, week, members), _fallbacks(connection, week, members)
     found = []
     for row in members:
-        key = _key(row)
-        counts = sums.get(key, dict.fromkeys(_COUNTS, 0))
-        saving = stored[key].saving if key in stored else None
-        if week is None or key not in stored or key in with_blocks:
-            saving = savings.estimate_from_means(pairs.get(key, [])) or saving
-        begun_here = week is None or week.start_ns <= row["started_ns"] < week.end_ns
+        owner = row.process_id
+        counts: dict[str, Any] = sums.get(owner) or dict.fromkeys(COUNTS, 0)
+        saving = savings.estimate_from_means(pairs.get(owner, [])) or (
+            stored[owner].saving if owner in stored else None
+        )
+        begun_here = week is None or week.start_ns <= row.started_ns < week.end_ns
         overhead, is_estimate = 0, False
-        if begun_here and row["overhead_ns"] is not None:
-            overhead = row["overhead_ns"]
+        if begun_here and row.overhead_ns is not None:
+            overhead = row.overhead_ns
         elif begun_here and counts["stitched_count"] > 0:
-            frozen_overhead = stored[key].overhead_ns if key in stored else 0
-            overhead = frozen_overhead or _estimated_overhead(connection, key, counts, saving)
+            frozen_overhead = stored[owner].overhead_ns if owner in stored else 0
+            overhead = frozen_overhead or _estimated_overhead(connection, owner, counts, saving)
             is_estimate = True
         found.append(
             JobWeek(
-                key=key,
-                namespace=row["namespace"],
-                name=row["name"],
-                user=row["user"],
-                model_fingerprint=row["model_fingerprint"],
-                device_kind=row["device_kind"],
-                device_count=row["device_count"],
-                framework=f"{row['framework']} {row['framework_version']}".strip(),
-                labels=json.loads(row["labels"]),
-                started_ns=row["started_ns"],
-                ended_ns=row["ended_ns"],
-                phase=row["phase"] or "",
-                reason=row["reason"] or "",
+                **_about(row),
+                ended_ns=row.ended_ns,
+                phase=row.phase or "",
+                reason=row.reason or "",
                 overhead_ns=overhead,
                 overhead_is_estimate=is_estimate,
                 saving=saving,
-                lost=lost.get(key, 0),
-                fallback=_fallback(row, fallbacks.get(key, "")),
-                reverted=tuple(sorted(reverted.get(key[:3], ()))),
+                lost=lost.get(owner, 0),
+                fallback=_fallback(row, fallbacks.get(owner, "")),
+                reverted=tuple(sorted(reverted.get(_key(row)[:3], ()))),
                 **counts,
             )
         )
@@ -316,59 +339,60 @@ def processes(connection: sa.Connection, week: Week | None) -> list[JobWeek]:
 
 
 def _key(row: Any) -> ProcessKey:
-    return (row["run_id"], row["cluster"], row["attempt"], row["rank"], row["process"])
+    return (row.run_id, row.cluster, row.attempt, row.rank, row.process)
 
 
-def _key_columns(table: sa.Table) -> list[sa.Column[Any]]:
-    return [table.c[name] for name in PROCESS_KEY]
+def _about(row: Any) -> dict[str, Any]:
+    """What a row of `jobs` says of a JobWeek."""
+    return {
+        "process_id": row.process_id,
+        "key": _key(row),
+        "namespace": row.namespace,
+        "name": row.name,
+        "user": row.user,
+        "model_fingerprint": row.model_fingerprint,
+        "device_kind": row.device_kind,
+        "device_count": row.device_count,
+        "framework": f"{row.framework} {row.framework_version}".strip(),
+        "labels": json.loads(row.labels),
+        "started_ns": row.started_ns,
+    }
+
+
+def _saving(text: str | None) -> Saving | None:
+    return Saving(**json.loads(text)) if text is not None else None
 
 
 @dataclass(frozen=True)
 class _Stored:
-    """What a frozen week says of a process beside its counts."""
+    """What a week whose blocks are gone says of a process beside its counts."""
 
     saving: Saving | None
     overhead_ns: int
 
 
-def _sums(
-    connection: sa.Connection, week: Week | None
-) -> tuple[dict[ProcessKey, dict[str, int]], dict[ProcessKey, _Stored], set[ProcessKey]]:
-    """Counts and times by arm, of the blocks and of the frozen weeks whose blocks are gone; what else those say; who has blocks."""
-    blocks = sa.select(*_key_columns(iteration_blocks), *(_sum(iteration_blocks.c[n]) for n in _COUNTS))
-    if week is not None:
-        blocks = blocks.where(iteration_blocks.c.day >= week.first_day, iteration_blocks.c.day < week.end_day)
-    latest = (
-        sa.select(
-            *_key_columns(weekly_rollups),
-            weekly_rollups.c.week,
-            sa.func.max(weekly_rollups.c.revision).label("revision"),
-        )
-        .group_by(*_key_columns(weekly_rollups), weekly_rollups.c.week)
-        .subquery()
-    )
-    same = [weekly_rollups.c[name] == latest.c[name] for name in (*PROCESS_KEY, "week", "revision")]
-    frozen = sa.select(weekly_rollups).join(latest, sa.and_(*same)).order_by(weekly_rollups.c.week)
+def _sums(connection: sa.Connection, week: Week | None) -> tuple[dict[int, dict[str, int]], dict[int, _Stored]]:
+    """Counts and times by arm, of the blocks and of the frozen weeks whose blocks are gone; what else those say."""
+    sums: dict[int, dict[str, int]] = defaultdict(lambda: dict.fromkeys(COUNTS, 0))
+    stored: dict[int, _Stored] = {}
+    latest = sa.and_(frozen_weeks.c.week == weekly_rollups.c.week, frozen_weeks.c.revision == weekly_rollups.c.revision)
+    frozen = sa.select(weekly_rollups).join(frozen_weeks, latest).where(frozen_weeks.c.blocks_dropped == 1)
     if week is not None:
         frozen = frozen.where(weekly_rollups.c.week == str(week))
-    sums: dict[ProcessKey, dict[str, int]] = defaultdict(lambda: dict.fromkeys(_COUNTS, 0))
-    stored: dict[ProcessKey, _Stored] = {}
-    with_blocks: set[ProcessKey] = set()
-    for statement in (frozen, blocks.group_by(*_key_columns(iteration_blocks))):
-        for row in connection.execute(statement).mappings():
-            target = sums[_key(row)]
-            for name in _COUNTS:
-                target[name] += row[name]
-            if "saving" in row:
-                saving = Saving(**json.loads(row["saving"])) if row["saving"] is not None else None
-                before = stored.get(_key(row))
-                stored[_key(row)] = _Stored(
-                    saving or (before.saving if before else None),
-                    row["overhead_ns"] + (before.overhead_ns if before else 0),
-                )
-            else:
-                with_blocks.add(_key(row))
-    return dict(sums), stored, with_blocks
+    for row in connection.execute(frozen.order_by(weekly_rollups.c.week)):
+        target, before = sums[row.process_id], stored.get(row.process_id)
+        for name in COUNTS:
+            target[name] += getattr(row, name)
+        saving = _saving(row.saving) or (before.saving if before else None)
+        stored[row.process_id] = _Stored(saving, row.overhead_ns + (before.overhead_ns if before else 0))
+    blocks = sa.select(iteration_blocks.c.process_id, *(_sum(iteration_blocks.c[name]) for name in COUNTS))
+    if week is not None:
+        blocks = blocks.where(iteration_blocks.c.day >= week.first_day, iteration_blocks.c.day < week.end_day)
+    for owner, *counts in connection.execute(blocks.group_by(iteration_blocks.c.process_id)):
+        target = sums[owner]
+        for name, count in zip(COUNTS, counts, strict=True):
+            target[name] += count
+    return dict(sums), stored
 
 
 def _sum(column: sa.Column[Any]) -> sa.Label[int]:
@@ -376,47 +400,41 @@ def _sum(column: sa.Column[Any]) -> sa.Label[int]:
     return sa.cast(sa.func.sum(column), sa.BigInteger).label(column.name)
 
 
-def _members(connection: sa.Connection, week: Week | None, with_iterations: set[ProcessKey]) -> list[Any]:
-    same = sa.and_(*(jobs.c[name] == job_ends.c[name] for name in PROCESS_KEY))
+def _members(connection: sa.Connection, week: Week | None, with_iterations: set[int]) -> list[Any]:
     columns = (job_ends.c.ended_ns, job_ends.c.phase, job_ends.c.reason, job_ends.c.overhead_ns)
-    statement = sa.select(jobs, *columns).join(job_ends, same, isouter=True)
+    statement = sa.select(jobs, *columns).join(job_ends, jobs.c.process_id == job_ends.c.process_id, isouter=True)
     if week is not None:
         # nobody runs in a week who began after it
         statement = statement.where(jobs.c.started_ns < week.end_ns)
     return [
         row
-        for row in connection.execute(statement).mappings()
-        if week is None or row["started_ns"] >= week.start_ns or _key(row) in with_iterations
+        for row in connection.execute(statement)
+        if week is None or row.started_ns >= week.start_ns or row.process_id in with_iterations
     ]
 
 
-def _pair_means(connection: sa.Connection, week: Week | None) -> dict[ProcessKey, list[tuple[float, float]]]:
+def _pair_means(connection: sa.Connection, week: Week | None) -> dict[int, list[tuple[float, float]]]:
     """(plain, stitched) mean of each complete pair, by process."""
     plain, stitched = arm_blocks.alias(), arm_blocks.alias()
-    same = [plain.c[name] == stitched.c[name] for name in (*PROCESS_KEY, "pair")]
     statement = (
-        sa.select(*_key_columns_of(plain), plain.c.mean_ns.label("plain"), stitched.c.mean_ns.label("stitched"))
-        .join(stitched, sa.and_(*same))
+        sa.select(plain.c.process_id, plain.c.mean_ns, stitched.c.mean_ns)
+        .join(stitched, sa.and_(plain.c.process_id == stitched.c.process_id, plain.c.pair == stitched.c.pair))
         .where(plain.c.arm == PLAIN, stitched.c.arm == STITCHED)
-        .order_by(*_key_columns_of(plain), plain.c.pair)
+        .order_by(plain.c.process_id, plain.c.pair)
     )
     if week is not None:
         statement = statement.where(plain.c.ended_ns < week.end_ns, stitched.c.ended_ns < week.end_ns)
-    found: dict[ProcessKey, list[tuple[float, float]]] = defaultdict(list)
-    for run_id, cluster, attempt, rank, process, *means in connection.execute(statement):
-        found[run_id, cluster, attempt, rank, process].append((means[0], means[1]))
+    found: dict[int, list[tuple[float, float]]] = defaultdict(list)
+    for owner, *means in connection.execute(statement):
+        found[owner].append((means[0], means[1]))
     return found
 
 
-def _key_columns_of(alias: Any) -> list[sa.Column[Any]]:
-    return [alias.c[name] for name in PROCESS_KEY]
-
-
-def _lost(connection: sa.Connection) -> dict[ProcessKey, int]:
-    found: dict[ProcessKey, int] = {}
-    statement = sa.select(*_key_columns(events), events.c.facts).where(events.c.kind == LOSS_EVENT)
-    for row in connection.execute(statement).mappings():
-        found[_key(row)] = max(found.get(_key(row), 0), int(json.loads(row["facts"]).get("lost", 0)))
+def _lost(connection: sa.Connection) -> dict[int, int]:
+    found: dict[int, int] = {}
+    statement = sa.select(events.c.process_id, events.c.facts).where(events.c.kind == LOSS_EVENT)
+    for owner, facts in connection.execute(statement):
+        found[owner] = max(found.get(owner, 0), int(json.loads(facts).get("lost", 0)))
     return found
 
 
@@ -425,11 +443,16 @@ def _events_of(
 ) -> Iterable[Any]:
     """Events of some kinds up to the week's end, of processes in `members` and maybe others, in order of time."""
     # nothing happened in a process before it began: what is older is of others
-    since = min((row["started_ns"] for row in members), default=0)
-    statement = sa.select(events).where(events.c.kind.in_(kinds), events.c.time_ns >= since).order_by(events.c.time_ns)
+    since = min((row.started_ns for row in members), default=0)
+    statement = (
+        sa.select(events, *(jobs.c[name] for name in PROCESS_KEY))
+        .join(jobs, jobs.c.process_id == events.c.process_id)
+        .where(events.c.kind.in_(kinds), events.c.time_ns >= since)
+        .order_by(events.c.time_ns)
+    )
     if week is not None:
         statement = statement.where(events.c.time_ns < week.end_ns)
-    return connection.execute(statement).mappings()
+    return connection.execute(statement)
 
 
 def _reverted(
@@ -438,25 +461,23 @@ def _reverted(
     """Names of the clusters that the guard took out, by job."""
     found: dict[tuple[str, str, int], set[str]] = defaultdict(set)
     for row in _events_of(connection, REVERT_EVENTS, week, members):
-        found[_key(row)[:3]].add(str(json.loads(row["facts"]).get("cluster", "")) or row["message"])
+        found[_key(row)[:3]].add(str(json.loads(row.facts).get("cluster", "")) or row.message)
     return found
 
 
-def _fallbacks(connection: sa.Connection, week: Week | None, members: Sequence[Any]) -> dict[ProcessKey, str]:
+def _fallbacks(connection: sa.Connection, week: Week | None, members: Sequence[Any]) -> dict[int, str]:
     """What a process last said of going back to plain."""
-    return {_key(row): row["message"] for row in _events_of(connection, FALLBACK_EVENTS, week, members)}
+    return {row.process_id: row.message for row in _events_of(connection, FALLBACK_EVENTS, week, members)}
 
 
 def _fallback(row: Any, said: str) -> str:
     """The phase in which a process ended tells whether it fell back; of one that ended without a word, what it said before."""
-    if row["ended_ns"] is None:
+    if row.ended_ns is None:
         return said
-    return (row["reason"] or said or "no reason was given") if row["phase"] in FALLBACK_PHASES else ""
+    return (row.reason or said or "no reason was given") if row.phase in FALLBACK_PHASES else ""
 
 
-def _estimated_overhead(
-    connection: sa.Connection, key: ProcessKey, counts: dict[str, int], saving: Saving | None
-) -> int:
+def _estimated_overhead(connection: sa.Connection, owner: int, counts: dict[str, int], saving: Saving | None) -> int:
     """For a process that ended without a word: what its uncounted iterations took beyond plain ones, without the warm-up's."""
     typical = (
         saving.plain_ns if saving else counts["plain_ns"] / counts["plain_count"] if counts["plain_count"] else None
@@ -465,7 +486,7 @@ def _estimated_overhead(
         return 0
     first = connection.execute(
         sa.select(iteration_blocks.c.arms, iteration_blocks.c.durations)
-        .where(*(iteration_blocks.c[name] == value for name, value in zip(PROCESS_KEY, key, strict=True)))
+        .where(iteration_blocks.c.process_id == owner)
         .order_by(iteration_blocks.c.day, iteration_blocks.c.sequence)
         .limit(1)
     ).first()
@@ -477,65 +498,3 @@ def _estimated_overhead(
             if arm == UNCOUNTED:
                 count, spent = count - 1, spent - duration * 1e3
     return max(0, round(spent - count * typical))
-
-
-# ---- freezing ---------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Frozen:
-    """What `freeze` did to one week."""
-
-    week: Week
-    revision: int
-    processes: int
-    blocks: int
-
-
-def freeze(connection: sa.Connection, before_day: int) -> list[Frozen]:
-    """Puts the figures of each week that ended by `before_day` into weekly_rollups and drops its iteration blocks.
-
-    In the caller's transaction: either both happen or neither.
-    """
-    partitions.hold_writers(connection)
-    days = connection.scalars(
-        sa.select(iteration_blocks.c.day).where(iteration_blocks.c.day < before_day).distinct()
-    ).all()
-    done = []
-    for week in sorted({Week.of_day(day) for day in days}):
-        if week.end_day > before_day:
-            continue
-        last = connection.scalar(
-            sa.select(sa.func.max(weekly_rollups.c.revision)).where(weekly_rollups.c.week == str(week))
-        )
-        revision = (last or 0) + 1
-        entries = processes(connection, week)
-        if entries:
-            connection.execute(sa.insert(weekly_rollups), [_rollup(entry, week, revision) for entry in entries])
-        done.append(Frozen(week, revision, len(entries), _drop_blocks(connection, week)))
-    empty = [day for day in partitions.existing(connection) if Week.of_day(day).end_day <= before_day]
-    partitions.drop(connection, empty)
-    return done
-
-
-def _drop_blocks(connection: sa.Connection, week: Week) -> int:
-    """Drops a week's blocks; returns how many there were."""
-    of_week = (iteration_blocks.c.day >= week.first_day, iteration_blocks.c.day < week.end_day)
-    if not partitions.is_partitioned(connection):
-        return connection.execute(sa.delete(iteration_blocks).where(*of_week)).rowcount
-    count = connection.scalar(sa.select(sa.func.count()).select_from(iteration_blocks).where(*of_week)) or 0
-    partitions.drop(connection, range(week.first_day, week.end_day))
-    return count
-
-
-def _rollup(entry: JobWeek, week: Week, revision: int) -> dict[str, Any]:
-    row: dict[str, Any] = dict(zip(PROCESS_KEY, entry.key, strict=True))
-    row |= {name: getattr(entry, name) for name in (*_COUNTS, "overhead_ns")}
-    return row | {
-        "week": str(week),
-        "revision": revision,
-        "overhead_is_estimate": int(entry.overhead_is_estimate),
-        "pairs": entry.saving.pairs if entry.saving else 0,
-        "saving": json.dumps(dataclasses.asdict(entry.saving)) if entry.saving else None,
-        "method": savings.METHOD,
-    }

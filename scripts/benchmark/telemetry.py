@@ -22,7 +22,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from stitchfleet.telemetry import database, report, weekly
+from stitchfleet.telemetry import database, freezing, report
 from stitchfleet.telemetry.configuration import Configuration
 from stitchfleet.telemetry.fleet import DEFAULT_TREND_WEEKS, fleet_report
 from stitchfleet.telemetry.recording import DAY_NS, MAX_BLOCK, PLAIN, STITCHED, JobIdentity
@@ -182,7 +182,7 @@ def fleet_week(url: str, folder: pathlib.Path, jobs: int) -> dict[str, Any]:
     try:
         with database.writing(engine) as connection:
             began = time.perf_counter()
-            (frozen,) = weekly.freeze(connection, week.end_day)
+            (frozen,) = freezing.freeze(connection, week.end_day)
             rolled_up = time.perf_counter() - began
         with engine.connect() as connection:
             began = time.perf_counter()

@@ -16,11 +16,11 @@ from collections.abc import Iterator
 import sqlalchemy as sa
 
 from stitchfleet.telemetry import database
+from stitchfleet.telemetry.freezing import freeze
 from stitchfleet.telemetry.recording import DAY_NS, PLAIN, STITCHED, UNCOUNTED
 from stitchfleet.telemetry.rows import rows_of_segment
 from stitchfleet.telemetry.spool import MAGIC, Iterations, Kind, Record, encode
 from stitchfleet.telemetry.store import insert_rows
-from stitchfleet.telemetry.weekly import freeze
 from stitchfleet.telemetry.weeks import Week
 
 from .helpers import identity

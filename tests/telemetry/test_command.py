@@ -310,7 +310,7 @@ def test_a_database_named_explicitly_is_read_as_it_is(
 
 def test_looking_after_the_database(home_and_fleet: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["db", "upgrade"]) == 0
-    assert "schema 2, before none" in capsys.readouterr().out
+    assert "schema 3, before none" in capsys.readouterr().out
     assert main(["db", "check"]) == 0
     record(home_and_fleet, "a" * 32)
     assert main(["report"]) == 0

@@ -6,6 +6,7 @@ import pathlib
 import subprocess
 import sys
 import time
+from array import array
 
 import pytest
 import sqlalchemy as sa
@@ -14,9 +15,11 @@ from alembic.runtime.migration import MigrationContext
 
 from stitchfleet.telemetry import database, models, partitions, places
 from stitchfleet.telemetry.database import DatabaseError
+from stitchfleet.telemetry.freezing import freeze
 from stitchfleet.telemetry.recording import DAY_NS, PLAIN
 from stitchfleet.telemetry.store import TABLES_OF_PROCESSES, delete_namespace, insert_rows
-from stitchfleet.telemetry.weekly import freeze
+from stitchfleet.telemetry.weekly import week_report
+from stitchfleet.telemetry.weeks import Week
 
 from .conftest import query
 from .test_weekly import MONDAY, job
@@ -24,8 +27,8 @@ from .test_weekly import MONDAY, job
 
 def test_the_migrations_make_what_the_models_say(url: str) -> None:
     engine = database.open_engine(url)
-    assert database.upgrade(engine) == (None, 2)
-    assert database.upgrade(engine) == (2, 2)
+    assert database.upgrade(engine) == (None, 3)
+    assert database.upgrade(engine) == (3, 3)
     with engine.connect() as connection:
         name = connection.dialect.name
 
@@ -33,7 +36,8 @@ def test_the_migrations_make_what_the_models_say(url: str) -> None:
             """All but PostgreSQL's partitions and what only the other database has."""
             of = entry if kind == "table" else getattr(entry, "table", None)
             assert isinstance(of, sa.Table)
-            return of.info.get("dialect", name) == name and not of.name.startswith("iteration_blocks_")
+            dialects = {each.info.get("dialect", name) for each in (of, entry) if isinstance(each, sa.Table | sa.Index)}
+            return dialects == {name} and not of.name.startswith("iteration_blocks_")
 
         context = MigrationContext.configure(connection, opts={"include_object": belongs})
         assert compare_metadata(context, models.metadata) == []
@@ -53,7 +57,7 @@ def test_a_migration_that_is_interrupted_leaves_nothing(url: str, monkeypatch: p
         with pytest.raises(KeyboardInterrupt):
             database.upgrade(engine)
     assert sa.inspect(engine).get_table_names() == []
-    assert database.upgrade(engine) == (None, 2)
+    assert database.upgrade(engine) == (None, 3)
 
 
 STALL = """
@@ -80,39 +84,99 @@ def test_a_migration_that_is_killed_leaves_a_database_that_works_as_before(url: 
     process.stdout.close()
     assert query(url, "SELECT version_num FROM alembic_version") == [("0001",)]
     assert everything(url) == before
-    assert database.upgrade(database.open_engine(url)) == (1, 2)
+    assert database.upgrade(database.open_engine(url)) == (1, 3)
 
 
 def populate_the_first_schema(url: str) -> None:
-    """A database as the first version made it, with a job of two blocks in it."""
+    """A database as the first version made it: a job of two blocks on two days, and one of a week that was frozen."""
     engine = database.open_engine(url)
     with database.writing(engine) as connection:
         database.alembic_command.upgrade(database._config(connection), "0001")
-        insert_rows(connection, job(blocks=[(MONDAY + 10**11, PLAIN, 50, 10**8)], pairs=[(5, 4), (6, 5)]))
+        if connection.dialect.name == "postgresql":
+            for day in (MONDAY // DAY_NS, MONDAY // DAY_NS + 1):
+                name = partitions.name_of(day)
+                connection.exec_driver_sql(
+                    f"CREATE TABLE {name} PARTITION OF iteration_blocks FOR VALUES FROM ({day}) TO ({day + 1})"
+                )
+        blocks = [(MONDAY + 10**11, PLAIN, 50, 10**8), (MONDAY + DAY_NS + 10**11, PLAIN, 30, 10**8)]
+        for rows in (
+            job(blocks=blocks, pairs=[(5, 4), (6, 5)]),
+            job("long-ago", started=MONDAY - 20 * DAY_NS, pairs=[(5, 4), (6, 5)], namespace="other"),
+        ):
+            (owner,) = rows.tables["jobs"]
+            for name, entries in rows.tables.items():
+                for entry in entries:
+                    whole = entry | {column: owner[column] for column in models.PROCESS_KEY}
+                    if name == "iteration_blocks" and connection.dialect.name == "postgresql":
+                        whole["durations"] = list(array("f", entry["durations"]))
+                    connection.execute(sa.Table(name, sa.MetaData(), autoload_with=connection).insert(), whole)
+        rollup = {name: owner[name] for name in models.PROCESS_KEY} | {
+            "week": "2026-W44", "plain_count": 7, "plain_ns": 700, "stitched_count": 3, "stitched_ns": 240, "uncounted_count": 0,
+            "uncounted_ns": 0, "overhead_ns": 5, "overhead_is_estimate": 0, "pairs": 2, "saving": None, "method": "m",
+        }  # fmt: skip
+        rollups = sa.Table("weekly_rollups", sa.MetaData(), autoload_with=connection)
+        connection.execute(rollups.insert(), [rollup | {"revision": revision} for revision in (1, 2)])
     engine.dispose()
 
 
 def everything(url: str) -> dict[str, list[tuple[object, ...]]]:
-    names = [table.name for table in TABLES_OF_PROCESSES]
-    return {name: query(url, f"SELECT * FROM {name} ORDER BY 1, 2, 3, 4, 5, 6, 7") for name in [*names, "iterations"]}
+    """All rows by table, each with the process's own key and without the database's number for it; and the view `iterations`."""
+    found = {}
+    engine = database.open_engine(url)
+    with engine.connect() as connection:
+        for table in (*TABLES_OF_PROCESSES, sa.table("iterations")):
+            there = [column["name"] for column in sa.inspect(connection).get_columns(table.name)]
+            mine = [name for name in there if name != "process_id" and name not in models.PROCESS_KEY]
+            joined = "process_id" in there and table.name != "jobs"
+            key = [f"j.{name}" if joined else f"o.{name}" for name in models.PROCESS_KEY if joined or name in there]
+            columns = ", ".join([*key, *(f'o."{name}"' for name in sorted(mine) if name not in ADDED)])
+            source = f"{table.name} AS o" + (" JOIN jobs AS j ON j.process_id = o.process_id" if joined else "")
+            rows = connection.execute(sa.text(f"SELECT {columns} FROM {source}"))
+            found[table.name] = sorted((tuple(row) for row in rows), key=repr)
+    engine.dispose()
+    return found
+
+
+ADDED = ("stands_for_job", "device_hours", "saved_hours", "saved_hours_low", "saved_hours_high", "ended_ns", "phase", "reason",
+         "fallback", "reverted", "lost", "last_sequence")  # fmt: skip
+"""Columns that weekly_rollups has from schema 3 on."""
 
 
 def test_an_upgrade_from_the_first_version_keeps_every_row(url: str) -> None:
     populate_the_first_schema(url)
     before = everything(url)
-    assert len(before["iterations"]) == 50
-    assert database.upgrade(database.open_engine(url)) == (1, 2)
+    assert (len(before["iterations"]), len(before["jobs"]), len(before["weekly_rollups"])) == (80, 2, 2)
+    assert database.upgrade(database.open_engine(url)) == (1, 3)
     assert everything(url) == before
+    with database.writing(database.open_engine(url)) as connection:
+        insert_rows(connection, job(blocks=[(MONDAY + 10**11, PLAIN, 50, 10**8)]))
+    assert everything(url) == before, "what comes again after the upgrade is there already"
 
 
-def test_a_program_one_version_back_goes_on_after_a_rollback(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_frozen_before_the_upgrade_says_the_same_after_it(url: str) -> None:
+    populate_the_first_schema(url)
     engine = database.open_engine(url)
     database.upgrade(engine)
-    monkeypatch.setattr(database, "SCHEMA", 1)
+    week = Week.parse("2026-W44")
+    with engine.connect() as connection:
+        found = week_report(connection, week)
+    assert [(entry.run_id, entry.plain_count, entry.stitched_ns) for entry in found.jobs] == [("long-ago", 7, 240)]
+    assert (found.revision, found.has_late_data) == (2, True)
     with database.writing(engine) as connection:
-        assert database.check(connection) == 2
-        insert_rows(connection, job(blocks=[(MONDAY + 10**11, PLAIN, 50, 10**8)]))
-    assert database.upgrade(engine) == (2, 2)
+        assert [(entry.week, entry.revision) for entry in freeze(connection, week.end_day)] == [(week, 3)]
+    with engine.connect() as connection:
+        again = week_report(connection, week)
+    assert (again.jobs, again.revision, again.has_late_data) == (found.jobs, 3, False)
+
+
+def test_a_program_of_the_schema_before_is_told_that_it_must_be_updated(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = database.open_engine(url)
+    database.upgrade(engine)
+    monkeypatch.setattr(database, "SCHEMA", 2)
+    with engine.connect() as connection, pytest.raises(DatabaseError, match="update it"):
+        database.check(connection)
 
 
 def test_an_older_database_is_refused_with_the_command_to_run(url: str) -> None:
@@ -131,7 +195,7 @@ def test_two_programs_that_make_the_database_at_once_make_it_once(url: str) -> N
         for _ in range(3)
     ]
     outputs = [maker.communicate() for maker in makers]
-    assert sorted(out for out, _ in outputs) == ["(2, 2)\n", "(2, 2)\n", "(None, 2)\n"], outputs
+    assert sorted(out for out, _ in outputs) == ["(3, 3)\n", "(3, 3)\n", "(None, 3)\n"], outputs
 
 
 def test_an_empty_database_is_refused_with_the_command_to_run(url: str) -> None:
@@ -148,7 +212,7 @@ def test_somebody_elses_database_is_left_alone(url: str) -> None:
     assert sa.inspect(engine).get_table_names() == ["theirs"]
 
 
-@pytest.mark.parametrize(("oldest", "served"), [(2, True), (3, False)])
+@pytest.mark.parametrize(("oldest", "served"), [(3, True), (4, False)])
 def test_a_newer_database_is_served_as_far_as_it_says(url: str, oldest: int, served: bool) -> None:
     """After a rollback an older program meets a newer schema."""
     engine = database.open_engine(url)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import pathlib
 from collections.abc import Iterator
 
 import pytest
@@ -12,11 +11,12 @@ import sqlalchemy as sa
 from stitchfleet.telemetry import database, savings
 from stitchfleet.telemetry.configuration import Configuration
 from stitchfleet.telemetry.fleet import Dimension, FleetReport, fleet_report
+from stitchfleet.telemetry.freezing import freeze
 from stitchfleet.telemetry.recording import PLAIN, STITCHED
 from stitchfleet.telemetry.report import why_noteworthy
 from stitchfleet.telemetry.rows import Rows
 from stitchfleet.telemetry.store import insert_rows
-from stitchfleet.telemetry.weekly import JobWeek, freeze, week_report
+from stitchfleet.telemetry.weekly import JobWeek, week_report
 from stitchfleet.telemetry.weeks import Week
 
 from . import synthetic
@@ -27,8 +27,8 @@ STITCHED_BLOCK = [(MONDAY + 10**11, STITCHED, 300, 80 * MS)]
 
 
 @pytest.fixture
-def engine(tmp_path: pathlib.Path) -> Iterator[sa.Engine]:
-    made = database.open_engine(f"sqlite:///{tmp_path}/telemetry.db")
+def engine(url: str) -> Iterator[sa.Engine]:
+    made = database.open_engine(url)
     database.upgrade(made)
     yield made
     made.dispose()
@@ -49,9 +49,8 @@ def good(run_id: str, **changes: object) -> Rows:
 
 
 def event(rows: Rows, kind: str, message: str, *, facts: str = "{}", time_ns: int = MONDAY + 10**11) -> Rows:
-    about = {name: rows.tables["jobs"][0][name] for name in ("run_id", "cluster", "attempt", "rank", "process")}
     known = {"sequence": 100 + len(rows.tables["events"]), "time_ns": time_ns, "kind": kind}
-    rows.tables["events"].append({**about, **known, "message": message, "facts": facts})
+    rows.tables["events"].append({**known, "message": message, "facts": facts})
     return rows
 
 

@@ -6,17 +6,18 @@ import dataclasses
 import datetime
 import json
 from collections.abc import Iterable, Iterator
+from unittest.mock import ANY
 
 import pytest
 import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stitchfleet.telemetry import database, models, partitions, weekly
+from stitchfleet.telemetry import database, freezing, models, partitions, weekly
 from stitchfleet.telemetry.recording import DAY_NS, PLAIN, STITCHED, UNCOUNTED
 from stitchfleet.telemetry.rows import Rows, rows_of_segment
 from stitchfleet.telemetry.spool import MAGIC, Iterations, Kind, Record, encode
-from stitchfleet.telemetry.store import insert_rows
+from stitchfleet.telemetry.store import delete_namespace, insert_rows
 from stitchfleet.telemetry.weekly import HOUR_NS, JobWeek, Status, week_report
 from stitchfleet.telemetry.weeks import Week
 
@@ -199,37 +200,120 @@ def test_freezing_a_week_changes_no_figure_and_late_data_make_a_revision(engine:
     )  # fmt: skip
     before = report(engine, first, killed)
 
-    def freeze() -> list[weekly.Frozen]:
-        with database.writing(engine) as connection:
-            return weekly.freeze(connection, Week(2026, 48).first_day)
-
-    (done,) = freeze()
-    assert (done.week, done.revision, done.blocks) == (Week(2026, 47), 1, 3)
-    with engine.connect() as connection:
-        assert connection.scalar(sa.select(sa.func.count()).select_from(models.iteration_blocks)) == 0
-    after = report(engine)
-    assert (before.revision, after.revision) == (0, 1)
-    assert after.jobs == before.jobs
-    assert freeze() == []
-    late = job("late", blocks=[(MONDAY + 10**11, STITCHED, 100, 80 * MS)], pairs=GOOD_PAIRS)
-    with_late = report(engine, late)
+    assert [entry.processes for entry in freeze(engine)] == [2]
+    frozen = report(engine)
+    assert (before.revision, frozen.revision) == (0, 1)
+    assert frozen.jobs == before.jobs
+    assert freeze(engine) == []
+    (done,) = prune(engine)
+    assert (done.week, done.revision, done.blocks) == (WEEK, 1, 3)
+    assert count_blocks(engine) == 0
+    assert report(engine) == dataclasses.replace(frozen, made_ns=ANY)
+    assert prune(engine) == []
+    with_late = report(engine, job("late", blocks=[(MONDAY + 10**11, STITCHED, 100, 80 * MS)], pairs=GOOD_PAIRS))
     assert {entry.run_id for entry in with_late.jobs} == {"first", "killed", "late"}
-    assert freeze()[0].revision == 2
+    assert (with_late.revision, with_late.has_late_data) == (1, True)
+    assert freeze(engine)[0].revision == 2
+    assert count_blocks(engine) == 0, "those of the first revision are gone: what came since is only kept with them"
     again = report(engine)
-    assert (again.revision, again.jobs) == (2, with_late.jobs)
+    assert (again.revision, again.has_late_data, again.jobs) == (2, False, with_late.jobs)
 
 
-def test_pairs_that_come_after_a_week_was_frozen_change_no_figure_of_it(engine: sa.Engine) -> None:
-    frozen = report(engine, job(blocks=[(MONDAY + 10**11, STITCHED, 300, 80 * MS)], pairs=GOOD_PAIRS))
+def freeze(engine: sa.Engine, before_day: int = WEEK.end_day) -> list[freezing.Frozen]:
     with database.writing(engine) as connection:
-        weekly.freeze(connection, WEEK.end_day)
-    late_pairs = job(pairs=[*GOOD_PAIRS, *[(100 * MS, 60 * MS)] * 4])
-    after = report(engine, late_pairs)
-    assert after.jobs == frozen.jobs, "no revision, no other figure"
-    again = report(engine, job(blocks=[(MONDAY + 2 * 10**11, STITCHED, 100, 80 * MS)]))
-    assert again.jobs[0].stitched_count == 400
-    assert again.jobs[0].saving is not None
-    assert again.jobs[0].saving.pairs == 8
+        return freezing.freeze(connection, before_day)
+
+
+def prune(engine: sa.Engine, before_day: int = WEEK.end_day) -> list[freezing.Pruned]:
+    with database.writing(engine) as connection:
+        return freezing.prune(connection, before_day)
+
+
+def count_blocks(engine: sa.Engine) -> int:
+    with engine.connect() as connection:
+        return connection.scalar(sa.select(sa.func.count()).select_from(models.iteration_blocks)) or 0
+
+
+def rows_of(engine: sa.Engine, statement: str) -> list[tuple[object, ...]]:
+    with engine.connect() as connection:
+        return [tuple(row) for row in connection.execute(sa.text(statement))]
+
+
+FIRST = job("first", blocks=[(MONDAY + 10**11, STITCHED, 300, 80 * MS)], pairs=GOOD_PAIRS, overhead=None)
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        job("first", blocks=[(MONDAY + k * 10**11, STITCHED, 300, 80 * MS) for k in (1, 2)], overhead=None),
+        job("first", pairs=[*GOOD_PAIRS, *[(100 * MS, 60 * MS)] * 4], overhead=None),
+        job("first", overhead=10**9),
+        job("other"),
+    ],
+    ids=["iterations", "pairs", "end", "another job"],
+)
+@pytest.mark.parametrize("pruned", [False, True])
+def test_whatever_comes_late_is_said_and_makes_a_revision(engine: sa.Engine, late: Rows, pruned: bool) -> None:
+    before = report(engine, FIRST)
+    freeze(engine)
+    if pruned:
+        prune(engine)
+    again = report(engine, FIRST)
+    assert (again.jobs, again.has_late_data) == (before.jobs, False), "what was there already is not late"
+    after = report(engine, late)
+    assert (after.revision, after.has_late_data) == (1, True)
+    assert after.jobs != before.jobs
+    (done,) = freeze(engine)
+    assert done.revision == 2
+    frozen = report(engine)
+    assert (frozen.jobs, frozen.revision, frozen.has_late_data) == (after.jobs, 2, False)
+    assert count_blocks(engine) == (0 if pruned else max(1, len(late.tables["iteration_blocks"])))
+
+
+def test_the_totals_that_are_kept_are_the_reports(engine: sa.Engine) -> None:
+    rows = [
+        job("a", blocks=[(MONDAY + 10**11, STITCHED, 300, 80 * MS)], pairs=GOOD_PAIRS, namespace="one"),
+        job("b", blocks=[(MONDAY + 10**11, STITCHED, 200, 80 * MS)], pairs=GOOD_PAIRS, namespace="two", device_kind="T4"),
+        job("c", blocks=[(MONDAY + 10**11, STITCHED, 200, 80 * MS)], pairs=GOOD_PAIRS[:1], namespace="two"),
+    ]  # fmt: skip
+    before = report(engine, *rows)
+    with engine.connect() as connection:
+        assert freezing.stored_totals(connection, WEEK) is None
+    freeze(engine)
+    with engine.connect() as connection:
+        assert freezing.stored_totals(connection, WEEK) == (1, before.totals())
+    found = rows_of(
+        engine, "SELECT unit, dimension, name, jobs, measured FROM weekly_savings ORDER BY unit, dimension, name"
+    )
+    assert found == [
+        ("CPU", "device kind", "cpu", 2, 1),
+        ("CPU", "fleet", "", 2, 1),
+        ("CPU", "namespace", "one", 1, 1),
+        ("CPU", "namespace", "two", 1, 0),
+        ("GPU", "device kind", "T4", 1, 1),
+        ("GPU", "fleet", "", 1, 1),
+        ("GPU", "namespace", "two", 1, 1),
+    ]
+    sums = rows_of(
+        engine, "SELECT unit, sum(saved_hours), count(*) FROM weekly_job_savings GROUP BY unit ORDER BY unit"
+    )
+    assert sums == [(total.unit, pytest.approx(total.saved.value), total.jobs) for total in before.totals()]
+    assert rows_of(engine, "SELECT DISTINCT substr(CAST(week_start AS text), 1, 10) FROM weekly_savings") == [
+        ("2026-11-16",)
+    ]
+
+
+def test_a_namespace_that_is_deleted_is_in_no_frozen_total(engine: sa.Engine) -> None:
+    kept = job("kept", blocks=[(MONDAY + 10**11, STITCHED, 300, 80 * MS)], pairs=GOOD_PAIRS)
+    gone = job("gone", blocks=[(MONDAY + 10**11, STITCHED, 200, 80 * MS)], pairs=GOOD_PAIRS, namespace="secret")
+    alone = report(engine, kept)
+    report(engine, gone)
+    freeze(engine)
+    with database.writing(engine) as connection:
+        delete_namespace(connection, "secret")
+    with engine.connect() as connection:
+        assert freezing.stored_totals(connection, WEEK) == (1, alone.totals())
+    assert rows_of(engine, "SELECT name FROM weekly_totals WHERE dimension = 'namespace'") == [("team",)]
 
 
 def with_one_job(url: str) -> tuple[sa.Engine, list[tuple[int, int, int, int]]]:
@@ -245,19 +329,19 @@ def test_rows_that_come_while_a_week_is_being_frozen_wait_and_are_kept(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, blocks = with_one_job(postgres_url)
-    real = weekly._drop_blocks
+    real = freezing._drop_blocks
 
     def insert_late(connection: sa.Connection, week: Week) -> int:
-        """After the week's figures were read, before its blocks go."""
+        """After the week was found complete, before its blocks go."""
         with database.writing(made) as other:
             other.exec_driver_sql("SET LOCAL lock_timeout = '300ms'")
             with pytest.raises(sa.exc.OperationalError, match="lock timeout"):
                 insert_rows(other, job("late", blocks=blocks))
         return real(connection, week)
 
-    monkeypatch.setattr(weekly, "_drop_blocks", insert_late)
-    with database.writing(made) as connection:
-        weekly.freeze(connection, WEEK.end_day)
+    monkeypatch.setattr(freezing, "_drop_blocks", insert_late)
+    freeze(made)
+    assert [entry.blocks for entry in prune(made)] == [1]
     late = report(made, job("late", blocks=blocks))
     assert {entry.run_id: entry.stitched_count for entry in late.jobs} == {"first": 300, "late": 300}
 
@@ -273,30 +357,28 @@ def test_a_partition_is_not_dropped_under_rows_that_are_on_their_way(
         with database.writing(made) as other:
             other.exec_driver_sql("SET LOCAL lock_timeout = '300ms'")
             with pytest.raises(sa.exc.OperationalError, match="lock timeout"):
-                weekly.freeze(other, WEEK.end_day)
+                freezing.freeze(other, WEEK.end_day)
         return found
 
     with monkeypatch.context() as patched:
         patched.setattr(partitions, "ensure", freeze_meanwhile)
         report(made, job("second", blocks=blocks))
-    with database.writing(made) as connection:
-        (done,) = weekly.freeze(connection, WEEK.end_day)
-    assert done.blocks == 2
+    freeze(made)
+    assert [entry.blocks for entry in prune(made)] == [2]
 
 
 def test_a_week_that_is_not_over_is_not_frozen(engine: sa.Engine) -> None:
     report(engine, job(blocks=[(MONDAY + 10**11, STITCHED, 300, 80 * MS)]))
-    with database.writing(engine) as connection:
-        assert weekly.freeze(connection, Week(2026, 47).end_day - 1) == []
+    assert freeze(engine, WEEK.end_day - 1) == []
+    freeze(engine)
+    assert prune(engine, WEEK.end_day - 1) == []
 
 
 def test_what_was_lost_is_known(engine: sa.Engine) -> None:
     rows = job(blocks=[(MONDAY + 10**11, PLAIN, 3, MS)])
-    key = {name: rows.tables["jobs"][0][name] for name in models.PROCESS_KEY}
     for sequence, lost in ((90, 5), (91, 12)):
         rows.tables["events"].append(
             {
-                **key,
                 "sequence": sequence,
                 "time_ns": 1,
                 "kind": "records-lost",
