@@ -85,11 +85,12 @@ class FleetReport:
         return sorted({total.unit for past in self.trend for total in past.totals})
 
     def members(self, unit: str) -> list[JobWeek]:
-        return [job for job in self.report.jobs if job.unit == unit]
+        return self.report.members(unit)
 
     def whole(self, unit: str) -> Group:
-        """All jobs of the unit."""
-        return self._group(None, unit, self.members(unit))
+        """All jobs of the unit, which has some."""
+        (total,) = (total for total in self.report.totals() if total.unit == unit)
+        return Group(None, total, self.money(self.members(unit)))
 
     def groups(self, dimension: Dimension, unit: str) -> list[Group]:
         """Those that saved most first; jobs that the dimension says nothing about come last."""
@@ -120,7 +121,7 @@ class FleetReport:
             return None
         parts, unpriced = [], set()
         for job in members:
-            part = job.contribution()
+            part = job.contribution
             if part is None:
                 continue
             price = self.configuration.price(job.device_kind)

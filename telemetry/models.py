@@ -142,20 +142,20 @@ iteration_blocks = Table(
         "day", Integer, primary_key=True, autoincrement=False
     ),  # of every iteration's end: no block crosses midnight
     Column("sequence", Integer, primary_key=True, autoincrement=False),
-    Column("started_ns", BigInteger, nullable=False),
     Column("ended_ns", BigInteger, nullable=False),
     Column("first_step", BigInteger, nullable=False),
     # the next and the counts: sums by arm, so that a week's totals need no arrays
     Column("plain_ns", BigInteger, nullable=False),
     Column("stitched_ns", BigInteger, nullable=False),
     Column("uncounted_ns", BigInteger, nullable=False),
+    Column("elapsed_ms", Integer, nullable=False),  # wall clock, from the first one's beginning to the last one's end
     Column("stride", Integer, nullable=False),
     Column("plain_count", Integer, nullable=False),
     Column("stitched_count", Integer, nullable=False),
     Column("uncounted_count", Integer, nullable=False),
     Column("arms", Text, nullable=False),  # JSON: [[first index, count, arm], ...]
     Column("durations", Durations, nullable=False),
-    # PostgreSQL finds a day by its partition
+    # PostgreSQL finds a day by its partition, and has the key there: of process_id and sequence
     Index("iteration_blocks_by_day", "day", info=ONLY_SQLITE).ddl_if(dialect="sqlite"),
     postgresql_partition_by="RANGE (day)",
 )

@@ -54,6 +54,8 @@ def ensure(connection: sa.Connection, days: Iterable[int]) -> list[int]:
     for day in missing:
         # made apart and attached: this lets running inserts go on, which CREATE TABLE ... PARTITION OF does not
         connection.execute(sa.text(f"CREATE TABLE {name_of(day)} (LIKE iteration_blocks INCLUDING ALL)"))
+        # the key of the whole would have to have the day, in whose partition it is always the same
+        connection.execute(sa.text(f"CREATE UNIQUE INDEX {name_of(day)}_key ON {name_of(day)} (process_id, sequence)"))
         connection.execute(
             sa.text(
                 f"ALTER TABLE iteration_blocks ATTACH PARTITION {name_of(day)} FOR VALUES FROM ({day}) TO ({day + 1})"

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import csv
 import datetime
+import functools
 import io
 import json
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from . import savings
 from .fleet import Dimension, FleetReport, Group, Money, PastWeek
 from .savings import Saving
 from .weekly import JobWeek, Status, UnitTotal, WeekReport
 
+_T = TypeVar("_T")
 MAX_LISTED = 20
 """Lines of one table in a terminal; CSV and JSON have all."""
 
@@ -145,19 +147,16 @@ def as_text(fleet: FleetReport) -> str:
         for dimension in fleet.dimensions:
             lines += ["", f"{unit} jobs by {dimension.value}"]
             groups = fleet.groups(dimension, unit)
-            lines += _bounded(
-                group_headings(fleet, dimension), [group_line(fleet, group, dimension) for group in groups]
-            )
+            headings = group_headings(fleet, dimension)
+            lines += _bounded(headings, groups, functools.partial(group_line, fleet, dimension=dimension))
         if top := fleet.top(unit):
             lines += ["", f"{unit} jobs that saved most", *_job_table(top)]
         if noteworthy := fleet.noteworthy(unit):
             lines += ["", f"{unit} jobs that are slower, had clusters reverted, or fell back"]
             lines += _bounded(
                 ("job", "namespace", "run", "device-time saved (95%)", "what happened"),
-                [
-                    (job.name, job.namespace, job.run_id[:12], saved_words(job), why_noteworthy(job))
-                    for job in noteworthy
-                ],
+                noteworthy,
+                lambda job: (job.name, job.namespace, job.run_id[:12], saved_words(job), why_noteworthy(job)),
             )
     listed = [job for job in report.jobs if job.status is not Status.UNMEASURED]
     if listed:
@@ -167,13 +166,11 @@ def as_text(fleet: FleetReport) -> str:
         lines += ["", "Unmeasured: too few pairs of plain and stitched blocks to say what they saved"]
         lines += _bounded(
             ("job", "namespace", "run", "devices", "device-time", "stitched iterations", "known cost"),
-            [
-                (
-                    *(job.name, job.namespace, job.run_id[:12], _devices(job), hours(job.device_hours)),
-                    *(str(job.stitched_count), hours(job.overhead_hours)),
-                )
-                for job in unmeasured
-            ],
+            unmeasured,
+            lambda job: (
+                *(job.name, job.namespace, job.run_id[:12], _devices(job), hours(job.device_hours)),
+                *(str(job.stitched_count), hours(job.overhead_hours)),
+            ),
         )
     if any(job.overhead_is_estimate for job in report.jobs):
         lines += ["", "* ended without a word: what stitching cost is taken from its uncounted iterations"]
@@ -184,10 +181,10 @@ def as_text(fleet: FleetReport) -> str:
     return "\n".join([*lines, f"Method {savings.METHOD}. {savings.DEFINITION}", ""])
 
 
-def _bounded(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:
+def _bounded(headings: Sequence[str], entries: Sequence[_T], line_of: Callable[[_T], Sequence[str]]) -> list[str]:
     """A table of at most MAX_LISTED lines that says how many there are beyond."""
-    more = [f"... and {len(lines) - MAX_LISTED} more; CSV and JSON have all"] if len(lines) > MAX_LISTED else []
-    return table(headings, lines[:MAX_LISTED]) + more
+    more = [f"... and {len(entries) - MAX_LISTED} more; CSV and JSON have all"] if len(entries) > MAX_LISTED else []
+    return table(headings, [line_of(entry) for entry in entries[:MAX_LISTED]]) + more
 
 
 COVERAGE_HEADINGS = (
@@ -275,20 +272,19 @@ def _job_table(entries: Sequence[JobWeek]) -> list[str]:
         "plain ms",
         "stitched ms",
     )
-    rows = []
-    for job in entries:
-        saving = job.saving if job.status is Status.MEASURED else None
-        rows.append(
-            (
-                *(job.name, job.namespace, job.run_id[:12], _devices(job), hours(job.device_hours)),
-                *(str(job.iterations), str(job.stitched_count)),
-                f"{saving.plain_ns / 1e6:.2f}" if saving else "",
-                f"{saving.stitched_ns / 1e6:.2f}" if saving else "",
-                saving_words(saving) if saving else job.status.value,
-                saved_words(job) + ("*" if job.overhead_is_estimate else ""),
-            )
-        )
-    return _bounded((*headings, "saving an iteration (95%)", "device-time saved (95%)"), rows)
+    return _bounded((*headings, "saving an iteration (95%)", "device-time saved (95%)"), entries, _job_line)
+
+
+def _job_line(job: JobWeek) -> tuple[str, ...]:
+    saving = job.saving if job.status is Status.MEASURED else None
+    return (
+        *(job.name, job.namespace, job.run_id[:12], _devices(job), hours(job.device_hours)),
+        *(str(job.iterations), str(job.stitched_count)),
+        f"{saving.plain_ns / 1e6:.2f}" if saving else "",
+        f"{saving.stitched_ns / 1e6:.2f}" if saving else "",
+        saving_words(saving) if saving else job.status.value,
+        saved_words(job) + ("*" if job.overhead_is_estimate else ""),
+    )
 
 
 def job_facts(job: JobWeek) -> dict[str, Any]:
@@ -346,7 +342,7 @@ def _fleet_job_facts(fleet: FleetReport, job: JobWeek) -> dict[str, Any]:
         "team": fleet.team(job),
         "model": fleet.model(job),
         "cost_centre": fleet.cost_centre(job),
-        **_money_facts(fleet, fleet.money([job]) if job.contribution() is not None else None),
+        **_money_facts(fleet, fleet.money([job]) if job.contribution is not None else None),
     }
 
 
@@ -432,9 +428,11 @@ def as_json(fleet: FleetReport) -> str:
         "weeks": _past_weeks(fleet),
         "top_jobs": {unit: _names(fleet.top(unit)) for unit in report.units},
         "noteworthy_jobs": {unit: _names(fleet.noteworthy(unit)) for unit in report.units},
-        "jobs": [_fleet_job_facts(fleet, job) for job in report.jobs],
     }
-    return json.dumps(document, indent=2) + "\n"
+    # one line a job: a fleet has many, and Python's own encoder is ten times slower where it has to indent
+    whole = json.dumps(document, indent=2).removesuffix("\n}")
+    lines = ",\n".join(f"    {json.dumps(_fleet_job_facts(fleet, job))}" for job in report.jobs)
+    return f'{whole},\n  "jobs": [{f"{chr(10)}{lines}{chr(10)}  " if lines else ""}]\n}}\n'
 
 
 CSV_LINES = ("jobs", "groups", "weeks")

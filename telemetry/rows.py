@@ -35,6 +35,8 @@ IRREGULARITIES = (DUPLICATE_SEQUENCE, MISSING_SEQUENCE, CLOCK_BACKWARDS)
 NONSENSE = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError)
 """What reading a record raises that does not hold what its kind should."""
 _MAX_STEP = 1 << 62
+_MAX_ELAPSED = (1 << 31) - 1
+"""Milliseconds; more, or less than nothing, is a clock that was set."""
 
 
 @dataclass
@@ -208,7 +210,7 @@ def _iteration_row(sequence: int, block: Iterations) -> Row:
     row: Row = {
         "day": block.ended_ns // DAY_NS,
         "sequence": sequence,
-        "started_ns": block.started_ns,
+        "elapsed_ms": max(-_MAX_ELAPSED, min((block.ended_ns - block.started_ns) // 10**6, _MAX_ELAPSED)),
         "ended_ns": block.ended_ns,
         "first_step": block.first_step,
         "stride": block.stride,

@@ -21,9 +21,9 @@ Nothing is clipped: a job that got slower saves a negative number.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from .student import two_sided_quantile
 
@@ -41,7 +41,7 @@ DEFINITION = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Saving:
     """The estimate of one job. Durations in nanoseconds per iteration; `low` to `high` is the 95% interval of `relative`."""
 
@@ -137,8 +137,7 @@ def _share(log_ratio: float) -> float:
     return -math.expm1(min(-log_ratio, 700.0))
 
 
-@dataclass(frozen=True)
-class Contribution:
+class Contribution(NamedTuple):
     """One measured job's part of a total: `value` with its standard error, both in the total's unit."""
 
     template: Hashable
@@ -171,24 +170,26 @@ def total(contributions: Iterable[Contribution]) -> Total:
     combine by Welch and Satterthwaite. A job without an error (it ran nothing stitched) moves the total and not its interval.
     """
     values = []
-    templates = set()
-    errors: dict[Hashable, float] = defaultdict(float)
-    uncertainties: dict[Hashable, float] = defaultdict(float)
-    for part in contributions:
-        values.append(part.value)
-        templates.add(part.template)
-        if part.error > 0.0:
-            errors[part.template] += part.error
-            uncertainties[part.template] += part.error / math.sqrt(part.degrees)
+    of_templates: dict[Hashable, list[float]] = {}
+    """Of each: the sum of errors, and that of their own uncertainties."""
+    for template, value, error, degrees in contributions:
+        values.append(value)
+        uncertainty = error / math.sqrt(degrees)
+        sums = of_templates.get(template)
+        if sums is None:
+            of_templates[template] = [error, uncertainty]
+        else:
+            sums[0] += error
+            sums[1] += uncertainty
     value = math.fsum(values)
-    if not errors:
-        return Total(value, value, value, len(values), len(templates))
+    known = [sums for sums in of_templates.values() if sums[0] > 0.0]
+    if not known:
+        return Total(value, value, value, len(values), len(of_templates))
     # in shares of the largest: squares and fourth powers of small hours would underflow
-    unit = max(errors.values())
-    shares = {name: error / unit for name, error in errors.items()}
-    variance = math.fsum(share**2 for share in shares.values())
+    unit = max(error for error, _ in known)
+    variance = math.fsum((error / unit) ** 2 for error, _ in known)
     inverse = math.fsum(
-        (share**2 / variance) ** 2 * (uncertainties[name] / errors[name]) ** 2 for name, share in shares.items()
+        ((error / unit) ** 2 / variance) ** 2 * (uncertainty / error) ** 2 for error, uncertainty in known
     )
     half = two_sided_quantile(CONFIDENCE, round(1.0 / inverse, 3)) * math.sqrt(variance) * unit
-    return Total(value, value - half, value + half, len(values), len(templates))
+    return Total(value, value - half, value + half, len(values), len(of_templates))

@@ -12,15 +12,17 @@ week's figures are then made anew (its blocks gone, from what is kept and what c
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import functools
+import gc
 import json
 import re
 import time
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import sqlalchemy as sa
@@ -57,11 +59,11 @@ class Status(enum.Enum):
     """It saved nothing, and may have paid for the attempt."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class JobWeek:
     """One job in one week (or in all its time). Times in nanoseconds of one process; hours are of all the job's devices.
 
-    What follows from its fields is kept: a report of 70,000 jobs asks each for it once a group.
+    What follows from its fields is worked out once: a report of 70,000 jobs asks each for it once a group.
     """
 
     process_id: int
@@ -96,45 +98,49 @@ class JobWeek:
     reverted: tuple[str, ...] = ()
     """Clusters that the guard took out, on any of the job's ranks."""
 
+    unit: str = field(init=False)
+    """CPU or GPU: hours of the two are never added up."""
+    status: Status = field(init=False)
+    device_hours: float = field(init=False)
+    """Devices allocated times the time that all iterations took."""
+    overhead_hours: float = field(init=False)
+    contribution: Contribution | None = field(init=False)
+    """The job's part of the fleet's total; None while unmeasured."""
+    is_slower: bool = field(init=False)
+    """Measured, and the whole interval of what it saved is below zero."""
+
+    def __post_init__(self) -> None:
+        found = functools.partial(object.__setattr__, self)
+        found("unit", "CPU" if self.device_kind == "cpu" else "GPU")
+        found("device_hours", self.device_count * (self.plain_ns + self.stitched_ns + self.uncounted_ns) / HOUR_NS)
+        found("overhead_hours", self.device_count * self.overhead_ns / HOUR_NS)
+        found("status", self._status())
+        found("contribution", self._contribution())
+        interval = self.saved_hours_interval if self.status is Status.MEASURED else None
+        found("is_slower", interval is not None and interval[1] < 0)
+
+    def _status(self) -> Status:
+        if self.stitched_count == 0:
+            return Status.NOT_STITCHED
+        return Status.UNMEASURED if self.saving is None else Status.MEASURED
+
     @property
     def run_id(self) -> str:
         return self.key[0]
-
-    @functools.cached_property
-    def unit(self) -> str:
-        """CPU or GPU: hours of the two are never added up."""
-        return "CPU" if self.device_kind == "cpu" else "GPU"
 
     @property
     def iterations(self) -> int:
         return self.plain_count + self.stitched_count + self.uncounted_count
 
-    @functools.cached_property
-    def device_hours(self) -> float:
-        """Devices allocated times the time that all iterations took."""
-        return self.device_count * (self.plain_ns + self.stitched_ns + self.uncounted_ns) / HOUR_NS
-
     @property
-    def overhead_hours(self) -> float:
-        return self.device_count * self.overhead_ns / HOUR_NS
-
-    @functools.cached_property
-    def status(self) -> Status:
-        if self.stitched_count == 0:
-            return Status.NOT_STITCHED
-        return Status.UNMEASURED if self.saving is None else Status.MEASURED
-
-    @functools.cached_property
     def saved_hours(self) -> float | None:
         """Of the job in this week, what stitching cost subtracted; negative where it lost. None: unmeasured."""
-        if self.status is Status.UNMEASURED:
-            return None
-        return self._hours(self.saving.saved_ns if self.saving else 0.0)
+        return None if self.contribution is None else self.contribution.value
 
-    @functools.cached_property
+    @property
     def saved_hours_interval(self) -> tuple[float, float] | None:
         """The 95% interval of saved_hours."""
-        if self.status is Status.UNMEASURED:
+        if self.contribution is None:
             return None
         if self.saving is None or self.stitched_count == 0:
             return (-self.overhead_hours, -self.overhead_hours)
@@ -143,34 +149,30 @@ class JobWeek:
     def _hours(self, saved_ns: float) -> float:
         return self.device_count * self.stitched_count * saved_ns / HOUR_NS - self.overhead_hours
 
-    @functools.cached_property
-    def template(self) -> tuple[str, str, str, str]:
+    @property
+    def template(self) -> Template:
         """What this job is a submission of: cluster, namespace, model, and the name without the part that counts runs."""
-        return (self.key[1], self.namespace, self.model_fingerprint, _COUNTING_PART.sub("", self.name))
+        return (self.key[1], self.namespace, self.model_fingerprint, _without_counts(self.name))
 
-    @functools.cached_property
-    def is_slower(self) -> bool:
-        """Measured, and the whole interval of what it saved is below zero."""
-        interval = self.saved_hours_interval
-        return self.status is Status.MEASURED and interval is not None and interval[1] < 0
-
-    def contribution(self) -> Contribution | None:
-        """The job's part of the fleet's total; None while unmeasured."""
-        return self._contribution
-
-    @functools.cached_property
     def _contribution(self) -> Contribution | None:
-        value = self.saved_hours
-        if value is None:
+        if self.status is Status.UNMEASURED:
             return None
         if self.saving is None or self.stitched_count == 0:
-            return Contribution(self.template, value, 0.0, 1.0)
+            return Contribution(self.template, self._hours(0.0), 0.0, 1.0)
         error = self.device_count * self.stitched_count * self.saving.saved_error_ns / HOUR_NS
-        return Contribution(self.template, value, error, float(self.saving.degrees))
+        return Contribution(self.template, self._hours(self.saving.saved_ns), error, float(self.saving.degrees))
 
 
-_COUNTING_PART = re.compile(r"([-_.](?=[a-z0-9]*\d)[a-z0-9]+)+$")
-"""-17, -20261121, -x7k2p at a name's end."""
+Template = tuple[str, str, str, str]
+_COUNT = re.compile(r"[a-z]*\d[a-z0-9]*")
+"""17, 20261121, x7k2p: what tells one submission's name from the next one's."""
+
+
+def _without_counts(name: str) -> str:
+    """Without the parts at the end that count; parts are divided by dashes, underscores and dots."""
+    while (place := max(name.rfind("-"), name.rfind("_"), name.rfind("."))) >= 0 and _COUNT.fullmatch(name, place + 1):
+        name = name[:place]
+    return name
 
 
 @dataclass(frozen=True)
@@ -214,30 +216,62 @@ class WeekReport:
         return self.made_ns >= self.week.end_ns
 
     def totals(self) -> list[UnitTotal]:
-        return [unit_total(unit, [job for job in self.jobs if job.unit == unit]) for unit in self.units]
+        return list(self._totals)
+
+    @functools.cached_property
+    def _totals(self) -> list[UnitTotal]:
+        return [unit_total(unit, self.members(unit)) for unit in self.units]
 
     @property
     def units(self) -> list[str]:
-        return sorted({job.unit for job in self.jobs})
+        return sorted(self._by_unit)
+
+    def members(self, unit: str) -> list[JobWeek]:
+        """The jobs of a unit."""
+        return self._by_unit.get(unit, [])
+
+    @functools.cached_property
+    def _by_unit(self) -> dict[str, list[JobWeek]]:
+        found: dict[str, list[JobWeek]] = defaultdict(list)
+        for job in self.jobs:
+            found[job.unit].append(job)
+        return dict(found)
 
 
 def unit_total(unit: str, members: Sequence[JobWeek]) -> UnitTotal:
     """Adds up jobs that are all of the unit."""
-    unmeasured = [job for job in members if job.status is Status.UNMEASURED]
+    parts: list[Contribution] = []
+    measured = not_stitched = slower = fell_back = reverted = 0
+    device_hours = overhead_hours = unmeasured_device_hours = unmeasured_overhead_hours = 0.0
+    for job in members:  # one pass: this is most of what a large fleet's report takes
+        device_hours += job.device_hours
+        if job.contribution is None:
+            unmeasured_device_hours += job.device_hours
+            unmeasured_overhead_hours += job.overhead_hours
+        else:
+            parts.append(job.contribution)
+            overhead_hours += job.overhead_hours
+            if job.status is Status.MEASURED:
+                measured += 1
+                slower += job.is_slower
+            else:
+                not_stitched += 1
+        fell_back += bool(job.fallback)
+        reverted += bool(job.reverted)
     return UnitTotal(
         unit=unit,
-        saved=savings.total(part for job in members if (part := job.contribution()) is not None),
-        device_hours=sum(job.device_hours for job in members),
+        saved=savings.total(parts),
+        device_hours=device_hours,
         jobs=len(members),
-        measured=sum(job.status is Status.MEASURED for job in members),
-        not_stitched=sum(job.status is Status.NOT_STITCHED for job in members),
-        unmeasured=len(unmeasured),
-        unmeasured_device_hours=sum(job.device_hours for job in unmeasured),
-        unmeasured_overhead_hours=sum(job.overhead_hours for job in unmeasured),
-        overhead_hours=sum(job.overhead_hours for job in members if job.status is not Status.UNMEASURED),
-        slower=sum(job.is_slower for job in members),
-        fell_back=sum(bool(job.fallback) for job in members),
-        reverted=sum(bool(job.reverted) for job in members),
+        measured=measured,
+        not_stitched=not_stitched,
+        unmeasured=len(members) - len(parts),
+        unmeasured_device_hours=unmeasured_device_hours,
+        unmeasured_overhead_hours=unmeasured_overhead_hours,
+        overhead_hours=overhead_hours,
+        slower=slower,
+        fell_back=fell_back,
+        reverted=reverted,
     )
 
 
@@ -256,28 +290,48 @@ def week_report(connection: sa.Connection, week: Week) -> WeekReport:
 def frozen_jobs(connection: sa.Connection, week: Week, revision: int) -> list[JobWeek]:
     """A revision's jobs, each by the process that stands for it. Most device-hours first."""
     statement = (
-        sa.select(jobs, *(column for column in weekly_rollups.columns if column.name not in jobs.columns))
+        sa.select(*_ABOUT, *(weekly_rollups.c[name] for name in _FROZEN))
         .join(weekly_rollups, weekly_rollups.c.process_id == jobs.c.process_id)
         .where(weekly_rollups.c.week == str(week), weekly_rollups.c.revision == revision)
         .where(weekly_rollups.c.stands_for_job == 1)
     )
-    found = [
-        JobWeek(
-            **_about(row),
-            ended_ns=row.ended_ns,
-            phase=row.phase,
-            reason=row.reason,
-            overhead_ns=row.overhead_ns,
-            overhead_is_estimate=bool(row.overhead_is_estimate),
-            saving=_saving(row.saving),
-            lost=row.lost,
-            fallback=row.fallback,
-            reverted=tuple(json.loads(row.reverted)),
-            **{name: getattr(row, name) for name in COUNTS},
-        )
-        for row in connection.execute(statement)
-    ]
+    with _all_that_is_made_stays():
+        found = [_frozen_job(row) for row in connection.execute(statement)]
     return sorted(found, key=_report_order)
+
+
+@contextlib.contextmanager
+def _all_that_is_made_stays() -> Iterator[None]:
+    """Without the search for unreachable cycles, which takes a fourth of the time where a large fleet's jobs are read."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+_FROZEN = (
+    *(*COUNTS, "ended_ns", "phase", "reason", "overhead_ns", "overhead_is_estimate", "saving", "lost", "fallback"),
+    "reverted",
+)
+
+
+def _frozen_job(row: Any) -> JobWeek:
+    return JobWeek(
+        **_about(row),
+        ended_ns=row.ended_ns,
+        phase=row.phase,
+        reason=row.reason,
+        overhead_ns=row.overhead_ns,
+        overhead_is_estimate=bool(row.overhead_is_estimate),
+        saving=_saving(row.saving),
+        lost=row.lost,
+        fallback=row.fallback,
+        reverted=tuple(json.loads(row.reverted)),
+        **{name: getattr(row, name) for name in COUNTS},
+    )
 
 
 def one_process_for_each_job(entries: Iterable[JobWeek]) -> list[JobWeek]:
@@ -342,8 +396,17 @@ def _key(row: Any) -> ProcessKey:
     return (row.run_id, row.cluster, row.attempt, row.rank, row.process)
 
 
+_ABOUT = [
+    jobs.c[name]
+    for name in (
+        *("process_id", *PROCESS_KEY, "namespace", "name", "user", "model_fingerprint", "device_kind", "device_count"),
+        *("framework", "framework_version", "labels", "started_ns"),
+    )
+]
+
+
 def _about(row: Any) -> dict[str, Any]:
-    """What a row of `jobs` says of a JobWeek."""
+    """What the columns _ABOUT say of a JobWeek."""
     return {
         "process_id": row.process_id,
         "key": _key(row),
@@ -402,7 +465,7 @@ def _sum(column: sa.Column[Any]) -> sa.Label[int]:
 
 def _members(connection: sa.Connection, week: Week | None, with_iterations: set[int]) -> list[Any]:
     columns = (job_ends.c.ended_ns, job_ends.c.phase, job_ends.c.reason, job_ends.c.overhead_ns)
-    statement = sa.select(jobs, *columns).join(job_ends, jobs.c.process_id == job_ends.c.process_id, isouter=True)
+    statement = sa.select(*_ABOUT, *columns).join(job_ends, jobs.c.process_id == job_ends.c.process_id, isouter=True)
     if week is not None:
         # nobody runs in a week who began after it
         statement = statement.where(jobs.c.started_ns < week.end_ns)

@@ -124,8 +124,10 @@ def rate(url: str, folder: pathlib.Path, total: int) -> dict[str, Any]:
     return {"iterations": found, "seconds": seconds, "iterations_per_s": found / seconds}
 
 
-def stored_bytes(url: str, folder: pathlib.Path, step_ms: int, hours: int = 1, jobs: int = 8) -> dict[str, Any]:
+def stored_bytes(url: str, folder: pathlib.Path, step_ms: int) -> dict[str, Any]:
     """Bytes an iteration in the database, its blocks sealed every 30 s; whole relations with their indexes."""
+    # some megabytes of them: what an empty relation takes must not show
+    hours, jobs = max(1, step_ms // 100), max(8, step_ms // 8)
     source, now = random.Random(step_ms), time.time_ns()
     count = SEAL_SECONDS * 1000 // step_ms
     start = (now // DAY_NS) * DAY_NS

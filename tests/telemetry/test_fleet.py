@@ -101,7 +101,7 @@ def test_a_groups_interval_is_that_of_a_fleet_of_its_jobs_alone(synthetic_engine
     found = fleet(synthetic_engine)
     for group in found.groups(Dimension.NAMESPACE, "GPU"):
         alone = [entry for entry in found.members("GPU") if entry.namespace == group.name]
-        parts = [part for entry in alone if (part := entry.contribution()) is not None]
+        parts = [part for entry in alone if (part := entry.contribution) is not None]
         assert group.total.saved == savings.total(parts)
         assert group.total.saved.low < group.total.saved.value < group.total.saved.high
 

@@ -126,15 +126,17 @@ def _make_tables(on_postgresql: bool) -> None:
     )
     op.create_table(
         "iteration_blocks",
-        of_process(),
-        sa.Column("day", sa.Integer, primary_key=True, autoincrement=False),
-        sa.Column("sequence", sa.Integer, primary_key=True, autoincrement=False),
-        sa.Column("started_ns", sa.BigInteger, nullable=False),
+        # on PostgreSQL each partition has a unique index on process_id and sequence instead
+        *(
+            sa.Column(name, sa.Integer, primary_key=not on_postgresql, autoincrement=False, nullable=False)
+            for name in ("process_id", "day", "sequence")
+        ),
         sa.Column("ended_ns", sa.BigInteger, nullable=False),
         sa.Column("first_step", sa.BigInteger, nullable=False),
         sa.Column("plain_ns", sa.BigInteger, nullable=False),
         sa.Column("stitched_ns", sa.BigInteger, nullable=False),
         sa.Column("uncounted_ns", sa.BigInteger, nullable=False),
+        sa.Column("elapsed_ms", sa.Integer, nullable=False),
         sa.Column("stride", sa.Integer, nullable=False),
         sa.Column("plain_count", sa.Integer, nullable=False),
         sa.Column("stitched_count", sa.Integer, nullable=False),
@@ -251,16 +253,22 @@ def _copy(on_postgresql: bool, days: list[int]) -> None:
         op.execute(
             f"CREATE TABLE iteration_blocks_{date:%Y%m%d} PARTITION OF iteration_blocks FOR VALUES FROM ({day}) TO ({day + 1})"
         )
+        op.execute(
+            f"CREATE UNIQUE INDEX iteration_blocks_{date:%Y%m%d}_key ON iteration_blocks_{date:%Y%m%d} (process_id, sequence)"
+        )
     inspector = sa.inspect(op.get_bind())
     of_jobs = ", ".join(f'"{column["name"]}"' for column in inspector.get_columns("old_jobs"))
     op.execute(f"INSERT INTO jobs ({of_jobs}) SELECT {of_jobs} FROM old_jobs ORDER BY started_ns")
     same = " AND ".join(f"j.{name} = o.{name}" for name in KEY)
     for table in OF_PROCESSES:
-        columns = [column["name"] for column in inspector.get_columns(f"old_{table}") if column["name"] not in KEY]
+        there = [column["name"] for column in inspector.get_columns(f"old_{table}")]
+        values = {name: f"o.{name}" for name in there if name not in KEY}
+        if table == "iteration_blocks":
+            del values["started_ns"]
+            values["elapsed_ms"] = "(o.ended_ns - o.started_ns) / 1000000"
         op.execute(
-            f"INSERT INTO {table} (process_id, {', '.join(columns)}) "
-            f"SELECT j.process_id, {', '.join(f'o.{name}' for name in columns)} FROM old_{table} AS o JOIN jobs AS j ON {same} "
-            "ORDER BY j.process_id"
+            f"INSERT INTO {table} (process_id, {', '.join(values)}) SELECT j.process_id, {', '.join(values.values())} "
+            f"FROM old_{table} AS o JOIN jobs AS j ON {same} ORDER BY j.process_id"
         )
     _note_frozen_weeks()
 
