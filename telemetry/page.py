@@ -29,6 +29,7 @@ from .report import (
     group_line,
     hours,
     moment,
+    of_devices,
     percent,
     revision_words,
     saved_words,
@@ -173,17 +174,21 @@ def _unit_section(fleet: FleetReport, total: UnitTotal) -> str:
     saved = total.saved
     if total.measured:
         what = _card(
-            f"{total.unit} device-time saved",
+            f"{of_devices(total.unit, 'time')} saved",
             hours(saved.value, sign=True),
             f"95% interval {hours(saved.low, True)} to {hours(saved.high, True)}",
             saved.high < 0,
         )
     else:
         what = _card(
-            f"{total.unit} device-time saved", "unmeasured", f"known cost of trying {hours(max(0.0, -saved.value))}"
+            f"{of_devices(total.unit, 'time')} saved",
+            "unmeasured",
+            f"known cost of trying {hours(max(0.0, -saved.value))}",
         )
     ran = _card(
-        "of device-time that ran", hours(total.device_hours), f"{hours(total.overhead_hours)} spent on stitching itself"
+        f"of {of_devices(total.unit, 'time')} that ran",
+        hours(total.device_hours),
+        f"{hours(total.overhead_hours)} spent on stitching itself",
     )
     which = _card(
         "jobs measured",
@@ -238,7 +243,7 @@ def _trend_section(fleet: FleetReport) -> str:
             )
             for past, total in zip(fleet.trend, totals, strict=True)
         ]
-        chart = trend_chart(points, f"{unit} device-{name}", f"trend-{unit}")
+        chart = trend_chart(points, of_devices(unit, name), f"trend-{unit}")
         lines = html_table(WEEK_HEADINGS, week_lines(fleet, unit), frozenset({1, 2, 3, 4}))
         parts.append(f"<h3>{unit} jobs</h3>{_chart(chart)}{lines}")
     parts.append(
@@ -271,7 +276,7 @@ def _forest(entries: Sequence[tuple[str, Total]], unit: str, salt: str) -> str:
         if len(entries) > MAX_BARS
         else ""
     )
-    return _chart(savings_chart(bars, f"{unit} device-{name}", salt)) + rest
+    return _chart(savings_chart(bars, of_devices(unit, name), salt)) + rest
 
 
 def _jobs_sections(fleet: FleetReport, unit: str) -> str:

@@ -76,15 +76,20 @@ def saved_words(job: JobWeek) -> str:
     return interval_words(value, *interval)
 
 
+def of_devices(unit: str, what: str) -> str:
+    """GPU-hours, or CPU device-hours: the names of what is never added up."""
+    return f"GPU-{what}" if unit == "GPU" else f"{unit} device-{what}"
+
+
 def total_words(total: UnitTotal) -> str:
     """The one sentence."""
     if total.measured == 0:
-        what = f"{total.unit} device-hours saved: none measured"
+        what = f"{of_devices(total.unit, 'hours')} saved: none measured"
         if total.saved.value < 0:
             what += f"; stitching cost {hours(-total.saved.value)}"
     else:
         what = (
-            f"{total.unit} device-hours saved: {hours(total.saved.value, True)} "
+            f"{of_devices(total.unit, 'hours')} saved: {hours(total.saved.value, True)} "
             f"(95% interval {hours(total.saved.low, True)} to {hours(total.saved.high, True)})"
         )
     what += f", of {hours(total.device_hours)} that ran."
