@@ -128,6 +128,8 @@ class Program:
         self.excluded: frozenset[str] = frozenset()
         """What its latest graph leaves out: operators that could not be lowered, clusters whose shapes never settle."""
         self.writes_variables = False
+        self.model = ""
+        """The fingerprint of its first graph."""
         self.steps_by_arm = collections.Counter[Arm]()
         self.steady = False
         """Nothing is decided about its steps: they are booked, and no more (settled for good, or mode idle after the warm-up)."""

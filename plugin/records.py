@@ -70,6 +70,7 @@ class Records:
             self.main = max(programs, key=lambda program: program.total_ns)
         if self.main is None:
             return
+        self._tell_model()
         waiting, self._waiting = self._waiting, []
         for program, step, arm, duration in waiting:
             if program is self.main:
@@ -77,6 +78,15 @@ class Records:
                     self.lost_before_start += 1
                 else:
                     self.recorder.iteration(step, arm, duration)
+
+    def _tell_model(self) -> None:
+        if (
+            self.recorder is not None
+            and self.main is not None
+            and self.main.model
+            and not self.identity.model_fingerprint
+        ):
+            self.recorder.model(self.main.model)
 
     def event(self, kind: str, message: str, **facts: object) -> None:
         if self.recorder is None:
@@ -130,6 +140,7 @@ class Records:
             return
         if self.main is None and self._waiting:
             self.main = job.main_program
+            self._tell_model()
             for program, step, arm, duration in self._waiting:
                 if program is self.main:
                     self.recorder.iteration(step, arm, duration)

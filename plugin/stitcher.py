@@ -14,6 +14,7 @@ from . import nested_calls, random_streams, rewrite, switch
 from .clusters import Cluster, ClusterPlan, find_clusters
 from .containment import contained, say
 from .loops import note_loops, stitch_loops
+from .model_fingerprint import model_fingerprint
 from .placed_graph import OpDefinitions, PlacedGraph
 from .preparation import prepare
 from .program import Program
@@ -93,6 +94,8 @@ class Stitcher:
         graph: Any = graph_pb2.GraphDef()
         graph.ParseFromString(data)
         program.writes_variables |= any(node.op.startswith(_WRITES) for node in graph.node)
+        if not program.model:
+            program.model = model_fingerprint(graph)
         if nested is None:
             changed = self._own_graph(graph, set(preserve), program, arm)
         else:  # the body of a function that the stitched arm calls, on one of TensorFlow's threads

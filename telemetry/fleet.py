@@ -20,6 +20,7 @@ from . import savings
 from .configuration import Configuration
 from .freezing import stored_totals
 from .models import jobs
+from .recording import GRAPH
 from .savings import Contribution, Total
 from .weekly import JobWeek, Status, UnitTotal, WeekReport, unit_total, week_report
 from .weeks import Week
@@ -148,10 +149,14 @@ class FleetReport:
         return job.labels.get(self.configuration.team_label) or None
 
     def model(self, job: JobWeek) -> str | None:
-        """By the configured label; else the fingerprint; else the job's name without the part that counts runs."""
+        """By the configured label; else the name that the job was given for it; else the job's name without the part that counts
+        runs, with the beginning of the graph's fingerprint: two models are often trained by scripts of one name."""
         if self.configuration.model_label:
             return job.labels.get(self.configuration.model_label) or None
-        return job.model_fingerprint or job.template[3] or None
+        if job.model_fingerprint and not job.model_fingerprint.startswith(GRAPH):
+            return job.model_fingerprint
+        graph = job.model_fingerprint.removeprefix(GRAPH)[:6]
+        return f"{job.template[3]} ({graph})" if graph else job.template[3] or None
 
     def cost_centre(self, job: JobWeek) -> str | None:
         return self.configuration.cost_centre(job.labels)

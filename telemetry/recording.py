@@ -50,6 +50,10 @@ MAX_DURATION_NS = 10**16
 """115 days: longer than this no step takes, and float32 still holds it."""
 
 
+GRAPH = "graph:"
+"""Begins a model's fingerprint that the plugin made of its graph, to tell it from a name that somebody chose."""
+
+
 @dataclass(frozen=True)
 class JobIdentity:
     """Who a training process is. Empty strings mean unknown.
@@ -92,7 +96,7 @@ class JobIdentity:
             STITCHFLEET_IMAGE        image, with digest where known
             STITCHFLEET_LABELS       labels as a=b,c=d
             STITCHFLEET_LABELS_FILE  a downward-API file of labels, one a="b" a line
-            STITCHFLEET_MODEL        fingerprint of the model
+            STITCHFLEET_MODEL        name of the model (else a fingerprint of its graph is recorded, once it is seen)
             STITCHFLEET_DEVICE_KIND, STITCHFLEET_DEVICE_COUNT   devices of one process
 
         Rank and world size come from Horovod, Open MPI or PMI. On a laptop the host's name, the script's name, and the login
@@ -286,6 +290,10 @@ class Recorder:
     def event(self, kind: str, message: str, facts: Mapping[str, object] = {}) -> None:
         """Something that a person may want to know later."""
         self._other(Kind.EVENT, {"kind": kind, "message": message, "facts": facts})
+
+    def model(self, fingerprint: str) -> None:
+        """Which model it is, of a job whose environment did not say so."""
+        self._other(Kind.MODEL, {"fingerprint": fingerprint})
 
     def job_end(self, facts: Mapping[str, object]) -> None:
         """The process's last words: overhead_ns, iterations by arm, phase, reason."""

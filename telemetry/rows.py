@@ -101,6 +101,8 @@ def rows_of_segment(data: bytes, fallback_identity: bytes | None = None) -> tupl
             elif record.kind in _MAKERS:
                 table, make = _MAKERS[record.kind]
                 found.tables[table].append(_fitting(table, make(record.sequence, _object(record.body))))
+            elif record.kind == Kind.MODEL:
+                job["model_fingerprint"] = job["model_fingerprint"] or _text(str(_object(record.body)["fingerprint"]))
             elif record.kind != Kind.IDENTITY:
                 found.damaged.append(f"a record of unknown kind {record.kind}")
         except NONSENSE as error:

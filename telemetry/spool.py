@@ -50,6 +50,7 @@ class Kind(enum.IntEnum):
     EVENT = 5
     JOB_END = 6
     LOSS = 7
+    MODEL = 8
 
 
 @dataclass(frozen=True)

@@ -59,19 +59,18 @@ def insert_rows(connection: sa.Connection, *batches: Rows) -> Inserted:
 
 
 def register(connection: sa.Connection, job: Row) -> int:
-    """The process_id of a row of `jobs`, which is inserted where it is not there."""
+    """The process_id of a row of `jobs`, which is inserted where it is not there; and told its model, once that is known."""
+    key = [jobs.c[name] == job[name] for name in PROCESS_KEY]
+    question = sa.select(jobs.c.process_id, jobs.c.model_fingerprint).where(*key)
     # asked first: an insert that does nothing takes a number all the same
-    found = process_id(connection, job)
+    found = connection.execute(question).first()
     if found is None:
         connection.execute(_insert(connection, jobs).on_conflict_do_nothing(), job)
-        found = process_id(connection, job)
-    assert found is not None
-    return found
-
-
-def process_id(connection: sa.Connection, job: Row) -> int | None:
-    """None: the process is not known."""
-    return connection.scalar(sa.select(jobs.c.process_id).where(*(jobs.c[name] == job[name] for name in PROCESS_KEY)))
+        found = connection.execute(question).one()
+    if job["model_fingerprint"] and not found.model_fingerprint:
+        named = sa.update(jobs).where(jobs.c.process_id == found.process_id, jobs.c.model_fingerprint == "")
+        connection.execute(named.values(model_fingerprint=job["model_fingerprint"]))
+    return int(found.process_id)
 
 
 def _insert(connection: sa.Connection, table: sa.Table) -> Any:

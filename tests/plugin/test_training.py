@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -158,6 +159,7 @@ def test_a_report_right_after_the_job_has_all_its_records(run_job: RunJob, tmp_p
     assert listed.returncode == 0, listed.stderr
     (found,) = json.loads(listed.stdout)
     assert found["iterations"] == 20
+    assert re.fullmatch(r"graph:[0-9a-f]{16}", found["model_fingerprint"])
 
 
 def test_op_determinism_keeps_the_job_plain_and_says_so(run_job: RunJob, run_plain: RunJob) -> None:

@@ -135,12 +135,16 @@ def test_a_model_goes_by_its_label_else_its_fingerprint_else_the_jobs_name(engin
     rows = [
         good("a", name="bert-17", model_fingerprint="", labels={"model": "large"}),
         good("b", name="bert-18", model_fingerprint="", labels={}),
-        good("c", name="dien-1", model_fingerprint="beef"),
+        good("c", name="dien-1", model_fingerprint="ranking"),
+        good("d", name="train-1", model_fingerprint="graph:0123456789abcdef"),
+        good("e", name="train-2", model_fingerprint="graph:fedcba9876543210"),
     ]
     found = fleet(engine, *rows)
-    assert {group.name: group.total.jobs for group in found.groups(Dimension.MODEL, "CPU")} == {"bert": 2, "beef": 1}
+    assert {group.name: group.total.jobs for group in found.groups(Dimension.MODEL, "CPU")} == {
+        "bert": 2, "ranking": 1, "train (012345)": 1, "train (fedcba)": 1,
+    }  # fmt: skip
     found = fleet(engine, configuration=Configuration(model_label="model"))
-    assert {group.name: group.total.jobs for group in found.groups(Dimension.MODEL, "CPU")} == {"large": 1, None: 2}
+    assert {group.name: group.total.jobs for group in found.groups(Dimension.MODEL, "CPU")} == {"large": 1, None: 4}
 
 
 def test_money_is_the_hours_avoided_times_the_price_of_each_jobs_devices(engine: sa.Engine) -> None:

@@ -390,6 +390,23 @@ def test_a_segment_whose_identity_is_damaged_is_known_by_its_neighbour() -> None
     assert (len(lost), len(lost.damaged)) == (0, 1)
 
 
+@pytest.mark.parametrize(("known", "kept"), [("", "graph:1"), ("chosen", "chosen")])
+def test_the_model_is_known_once_its_graph_was_seen(tmp_path: pathlib.Path, url: str, known: str, kept: str) -> None:
+    recorder = Recorder(tmp_path / "spool", identity(model_fingerprint=known), seal_seconds=0.0)
+    recorder.event("before", "nothing of the model")
+    recorder.flush(120)
+    engine = database.open_engine(url)
+    database.upgrade(engine)
+    shipper.ship_all(tmp_path, engine)
+    assert query(url, "SELECT model_fingerprint FROM jobs") == [(known,)]
+    recorder.model("graph:1")
+    recorder.event("after", "more")
+    recorder.close(timeout_s=120)
+    shipper.ship_all(tmp_path, engine)
+    assert query(url, "SELECT model_fingerprint FROM jobs") == [(kept,)]
+    assert query(url, "SELECT count(*) FROM events") == [(2,)]
+
+
 def test_every_row_has_every_column_of_its_table(tmp_path: pathlib.Path) -> None:
     record_job(tmp_path)
     found, _ = rows.rows_of_segment(spool.segments(tmp_path, SEALED)[0].read_bytes())

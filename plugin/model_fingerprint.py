@@ -1,0 +1,46 @@
+"""Which model a job trains, as a short text that is the same in all its processes and submissions.
+
+It is made of what a model is known by whatever its batch: the types and shapes of its variables, and the kinds of its operators. A
+graph without variables (a frozen model) is known by its large constants instead.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from stitchfleet.telemetry.recording import GRAPH
+
+_FLOATS = frozenset({1, 2, 14, 19})
+"""DT_FLOAT, DT_DOUBLE, DT_BFLOAT16, DT_HALF (tensorflow/core/framework/types.proto)."""
+
+
+def model_fingerprint(graph: Any) -> str:
+    """Of a GraphDef as TensorFlow offers it for placement: recording.GRAPH and 16 hexadecimal digits."""
+    operators = sorted({node.op for node in graph.node if not node.op.startswith("_")})
+    weights = sorted(text for node in graph.node for text in _variables(node))
+    if not weights:
+        weights = sorted(text for node in graph.node for text in _large_constants(node))
+    return GRAPH + hashlib.sha256("\n".join([*operators, "", *weights]).encode()).hexdigest()[:16]
+
+
+def _variables(node: Any) -> list[str]:
+    """A function has its variables as arguments, a session's graph as operators."""
+    if node.op == "_Arg" and "_handle_shapes" in node.attr and "_handle_dtypes" in node.attr:
+        types, shapes = node.attr["_handle_dtypes"].list.type, node.attr["_handle_shapes"].list.shape
+        return [_words(dtype, shape) for dtype, shape in zip(types, shapes)]
+    if node.op in ("VarHandleOp", "VariableV2", "Variable") and "shape" in node.attr:
+        return [_words(node.attr["dtype"].type, node.attr["shape"].shape)]
+    return []
+
+
+def _large_constants(node: Any) -> list[str]:
+    if node.op != "Const" or "value" not in node.attr:
+        return []
+    value = node.attr["value"].tensor
+    shape = value.tensor_shape
+    return [_words(value.dtype, shape)] if value.dtype in _FLOATS and len(shape.dim) >= 2 else []
+
+
+def _words(dtype: int, shape: Any) -> str:
+    return f"{dtype} {'?' if shape.unknown_rank else 'x'.join(str(dim.size) for dim in shape.dim)}"
