@@ -19,4 +19,5 @@ In processes of their own (SQLAlchemy, Alembic; aiohttp and prometheus-client fo
     fleet       that by groups, with money and the weeks before; configuration names labels, cost centres and prices
     report      that, as text, JSON or CSV; page and charts (matplotlib) as HTML
     command     `stitchfleet jobs | report | db`
+    dashboards/ Prometheus rules and Grafana dashboards for a platform team
 """

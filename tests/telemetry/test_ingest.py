@@ -492,6 +492,19 @@ def test_it_is_ready_when_the_database_is(url: str, monkeypatch: pytest.MonkeyPa
         assert post(served.url, segment(event()))[0] == 200
 
 
+def test_prometheus_learns_of_the_database_where_nobody_asks(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stitchfleet.telemetry.ingest.PROBE_SECONDS", 0.0)
+    monkeypatch.setattr("stitchfleet.telemetry.ingest.WATCH_SECONDS", 0.05)
+    with ingest_server(url, upgrade=False) as served:
+        time.sleep(0.2)
+        assert served.metrics()["stitchfleet_ingest_database_up"] == 0
+        upgraded(url)
+        deadline = time.monotonic() + 60
+        while served.metrics()["stitchfleet_ingest_database_up"] == 0 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert served.metrics()["stitchfleet_ingest_database_up"] == 1
+
+
 def test_the_interface_describes_itself(server: Served) -> None:
     status, _, text = request(server.url, "GET", "/openapi.json")
     assert status == 200
