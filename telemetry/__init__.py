@@ -8,6 +8,7 @@ In the training process (standard library only):
 In a process beside it, the shipper:
     shipper     moves sealed spool segments into the database, or to the ingest server (standard library only)
     sender      posts them; wire says how a batch looks
+    leftovers   what nobody could send for too long, where the writer is dead
 
 In processes of their own (SQLAlchemy, Alembic; aiohttp and prometheus-client for the server):
     rows        spool records to rows; store inserts them

@@ -5,7 +5,6 @@ One transaction a batch; where the database takes some of its rows and not other
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from .database import reason, writing
 from .metrics import TOO_NEW, TOO_OLD, Written
 from .models import PROCESS_KEY, arm_blocks, events, jobs
 from .recording import DAY_NS, PLAIN
-from .rows import LOSS_EVENT, FormatError, Row, Rows, rows_of_segment
+from .rows import LOSS_EVENT, FormatError, Row, Rows, records_lost, rows_of_segment
 from .store import insert_rows, register
 from .wire import Outcome
 
@@ -184,7 +183,7 @@ def _check_owner(connection: sa.Connection, job: Row) -> None:
 def _lost(connection: sa.Connection, owner: int) -> int:
     of_losses = (events.c.process_id == owner, events.c.kind == LOSS_EVENT)
     facts = connection.scalars(sa.select(events.c.facts).where(*of_losses))
-    return max((int(json.loads(text).get("lost", 0)) for text in facts), default=0)
+    return records_lost(facts)
 
 
 def _plain_mean(connection: sa.Connection, owner: int) -> float | None:

@@ -10,7 +10,8 @@ one torn record at a segment's end; one that is damaged is passed over by lookin
 record of each segment is the job's identity: a segment can be read without the others.
 
 A segment's life is in its name: `N.open` is being written, `N.sealed` is complete, `N.shipping` belongs to a shipper. A rename is
-atomic, so the writer (which deletes the oldest sealed segments when the folder is full) and the shipper never both take one.
+atomic, so the writer (which deletes the oldest sealed segments when the folder is full, and those that are too old) and the shipper
+never both take one.
 The writer holds a lock on `owner.lock` as long as it lives, the shipper one on `shipper.lock`; the kernel releases both with the
 process, so that the open segment of a dead process can be told from that of a living one, in containers too.
 
@@ -20,6 +21,7 @@ loses power may lose what the kernel still held. Standard library only: this run
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import errno
 import fcntl
@@ -205,6 +207,8 @@ def little_endian(values: array[float]) -> bytes:
 # ---- the folder -------------------------------------------------------------------------------------------------------------
 
 LOCK_TRIES = 20
+KEEP_DAYS = 30.0
+"""How long a segment may wait to be sent, where nobody says otherwise: less than the ingest server takes (receiving.KEEP_DAYS)."""
 OPEN, SEALED, SHIPPING = ".open", ".sealed", ".shipping"
 
 
@@ -244,6 +248,22 @@ class Lock:
             self._descriptor = None
 
 
+def old_segments(folder: pathlib.Path, days: float, *suffixes: str) -> list[pathlib.Path]:
+    """The segments with one of the suffixes that nobody has written to for so long, oldest first."""
+    begin = time.time() - 86_400 * days
+    found = []
+    for path in segments(folder, *suffixes):
+        with contextlib.suppress(FileNotFoundError):  # shipped meanwhile
+            if path.stat().st_mtime < begin:
+                found.append(path)
+    return found
+
+
+def too_old(days: float) -> str:
+    """Why records were dropped, in words."""
+    return f"they could not be sent for {days:g} days"
+
+
 class SpoolWriter:
     """Appends records to segments. Not thread-safe; only the Recorder's writer thread calls it.
 
@@ -263,7 +283,7 @@ class SpoolWriter:
         else:
             raise BlockingIOError(f"{folder} is the spool of another process")
         self.dropped = 0
-        """The weight of records in old segments that were deleted to stay within max_bytes."""
+        """The weight of records in old segments that were deleted, being too many bytes or too old."""
         self._descriptor: int | None = None
         self._path = folder
         self._last_sealed: pathlib.Path | None = None
@@ -322,6 +342,13 @@ class SpoolWriter:
         self._held += self._written
         self._last_sealed = self._path.with_suffix(SEALED)
         self._path.rename(self._last_sealed)
+
+    def drop_old(self, days: float) -> int:
+        """Deletes the sealed segments that nobody has taken for so long; returns the weight of their records. Raises OSError."""
+        before = self.dropped
+        for path in old_segments(self.folder, days, SEALED):
+            self._drop(path)
+        return self.dropped - before
 
     def close(self) -> None:
         """Seals and lets go of the folder. Raises OSError."""
@@ -382,14 +409,18 @@ class SpoolWriter:
                 break
             if path.suffix != SEALED:
                 continue
-            try:
-                path.unlink()
-            except FileNotFoundError:
-                continue  # a shipper took it, and it still counts until it is gone
-            self._held -= size
-            self.dropped += self._weights.pop(path.name.split(".")[0], 1)
+            if self._drop(path):
+                self._held -= size
         if self._held + self._written + wanted > self.max_bytes:
             raise OSError(errno.ENOSPC, f"the spool holds its {self.max_bytes} bytes and nothing can be dropped")
+
+    def _drop(self, path: pathlib.Path) -> bool:
+        try:
+            path.unlink()
+        except FileNotFoundError:
+            return False  # a shipper took it, and it still counts until it is gone
+        self.dropped += self._weights.pop(path.name.split(".")[0], 1)
+        return True
 
 
 def _size(path: pathlib.Path) -> int:

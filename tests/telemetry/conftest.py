@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import socket
 from collections.abc import Iterator
 
 import pytest
@@ -38,6 +39,13 @@ def url(request: pytest.FixtureRequest) -> str:
     """An empty database: the test runs on both."""
     found: str = request.getfixturevalue(f"{request.param}_url")
     return found
+
+
+@pytest.fixture
+def nobody() -> str:
+    """A URL where nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 
 @pytest.fixture

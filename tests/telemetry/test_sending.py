@@ -32,13 +32,6 @@ pytestmark = pytest.mark.usefixtures("shipper_here")
 
 
 @pytest.fixture
-def nobody() -> str:
-    """A URL where nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return f"http://127.0.0.1:{listener.getsockname()[1]}"
-
-
-@pytest.fixture
 def silent() -> Iterator[str]:
     """A URL where a connection is taken and nothing is ever said."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
