@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
+import decimal
 import itertools
 import json
 import math
@@ -12,12 +14,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
-from stitchfleet.telemetry import dashboards
-from stitchfleet.telemetry.recording import PLAIN, STITCHED
+from scripts.benchmark.postgres import PostgresServer
+from stitchfleet.telemetry import dashboards, database
+from stitchfleet.telemetry.recording import DAY_NS, PLAIN, STITCHED
 from stitchfleet.telemetry.spool import Kind
+from stitchfleet.telemetry.weekly import week_report
+from stitchfleet.telemetry.weeks import Week
 
-from . import grafana
+from . import grafana, synthetic
 from .grafana import PROMETHEUS, Query, View
 from .servers import Prometheus, ingest_server, post, prometheus
 from .test_ingest import event, iterations, segment
@@ -32,7 +38,7 @@ VALUES = {"instance": [".*"], "namespace": ["nlp-prod", "ads", "o'brien"], "job"
 
 def asked(source: str) -> list[tuple[str, Query]]:
     found = [(name, query) for name, queries in QUERIES.items() for query in queries if query.source == source]
-    assert len(found) > 20
+    assert len(found) >= 20
     return found
 
 
@@ -189,3 +195,90 @@ def test_no_panel_of_hours_or_devices_mixes_cpus_and_gpus() -> None:
             assert {"cpu": "GPU", "gpu": "CPU"}[kind] not in unit + panel["title"] + " ".join(texts).upper()
             seen += 1
     assert seen > 20
+
+
+# ---- PostgreSQL --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def fleet(postgres_server: PostgresServer) -> Iterator[sa.Connection]:
+    """Six weeks of a made-up fleet, four of them frozen, as a user who may only read sees them."""
+    url = postgres_server.new_database()
+    engine = database.open_engine(url)
+    database.upgrade(engine)
+    synthetic.fill(engine, Week.at(time.time_ns() - 7 * DAY_NS), 6, 25, 4)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE ROLE grafana")
+        connection.exec_driver_sql("GRANT SELECT ON jobs, iterations, weekly_savings, weekly_job_savings TO grafana")
+    with engine.connect() as connection:
+        connection.exec_driver_sql("SET ROLE grafana")
+        yield connection
+    engine.dispose()
+
+
+def of_fleet(fleet: sa.Connection, text: str, **values: list[str]) -> list[sa.Row[Any]]:
+    """What a query gives of the last twelve weeks, all values of the dashboard's variables chosen."""
+    now = time.time()
+    view = View(now - 12 * 7 * 86_400, now, values)
+    return list(fleet.exec_driver_sql(view.sql(text).replace("%", "%%")))
+
+
+@pytest.fixture(scope="module")
+def chosen(fleet: sa.Connection) -> dict[str, list[str]]:
+    """The values that Grafana finds for the variables, in their order, as one can be part of the next one's query."""
+    found: dict[str, list[str]] = {}
+    for query in QUERIES["fleet_savings"]:
+        if query.where.startswith("variable"):
+            values = [str(row[0]) for row in of_fleet(fleet, query.text, **found)]
+            assert values, query.text
+            found[query.where.removeprefix("variable ")] = values
+    assert "nlp-prod" in found["namespace"]
+    return {**found, "job": found["job"][:1]}
+
+
+@pytest.mark.parametrize(("board", "query"), asked(grafana.POSTGRESQL), ids=lambda each: getattr(each, "where", each))
+def test_each_sql_query_has_rows_of_a_fleet(
+    fleet: sa.Connection, chosen: dict[str, list[str]], board: str, query: Query
+) -> None:
+    rows = of_fleet(fleet, query.text, **chosen)
+    assert rows, query.text
+    assert any(isinstance(value, (int, float, decimal.Decimal)) for value in rows[0]) or "variable" in query.where
+
+
+def test_a_time_series_has_times_in_order(fleet: sa.Connection, chosen: dict[str, list[str]]) -> None:
+    for panel in grafana.panels(BOARDS["fleet_savings"]):
+        for target in panel["targets"]:
+            if target.get("format") == "time_series":
+                times = [row._mapping["time"] for row in of_fleet(fleet, target["rawSql"], **chosen)]
+                assert times == sorted(times), panel["title"]
+                assert all(isinstance(each, datetime.datetime) for each in times), panel["title"]
+
+
+def test_fields_that_a_panel_sets_apart_are_there(fleet: sa.Connection, chosen: dict[str, list[str]]) -> None:
+    seen = 0
+    for panel in grafana.panels(BOARDS["fleet_savings"]):
+        named = {entry["matcher"]["options"] for entry in panel["fieldConfig"]["overrides"]}
+        named |= {panel["options"]["xField"]} if "xField" in panel["options"] else set()
+        if named:
+            (target,) = panel["targets"]
+            (first, *_) = of_fleet(fleet, target["rawSql"], **chosen)
+            assert named <= set(first._mapping), panel["title"]
+            seen += 1
+    assert seen > 2
+
+
+def test_a_week_of_the_dashboard_is_that_of_the_report(fleet: sa.Connection, chosen: dict[str, list[str]]) -> None:
+    (panel,) = (p for p in grafana.panels(BOARDS["fleet_savings"]) if p["title"] == "GPU-hours saved a week")
+    rows = of_fleet(fleet, panel["targets"][0]["rawSql"], **chosen)
+    assert len(rows) == 4, "frozen weeks"
+    week = Week.of_day((rows[-1].time - datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)).days)
+    engine = fleet.engine
+    with engine.connect() as connection:
+        (gpu,) = (total for total in week_report(connection, week).totals() if total.unit == "GPU")
+    assert rows[-1].saved == pytest.approx(gpu.saved.value)
+    assert rows[-1][2:] == pytest.approx((gpu.saved.low, gpu.saved.high))
+
+
+def test_a_namespace_with_a_quote_in_its_name_stays_a_namespace(fleet: sa.Connection) -> None:
+    (panel,) = (p for p in grafana.panels(BOARDS["fleet_savings"]) if p["title"] == "GPU jobs that saved most")
+    assert of_fleet(fleet, panel["targets"][0]["rawSql"], namespace=["x') OR ('1' = '1"]) == []
