@@ -63,3 +63,9 @@ def query(url: str, text: str) -> list[tuple[object, ...]]:
             return [tuple(row) for row in connection.execute(sa.text(text))]
     finally:
         engine.dispose()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--small-file-system", metavar="DIR", help="of full_disk: where to mount one, in a namespace of its own"
+    )
