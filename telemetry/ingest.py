@@ -178,11 +178,11 @@ class Ingest:
             raise RefusalError(400, "malformed", str(error)) from None
         started = time.monotonic()
         work = asyncio.get_running_loop().run_in_executor(
-            self._writers, receive, self.engine, segments, caller, self.now_ns
+            self._writers, receive, self.engine, segments, caller, self.metrics.book, self.now_ns
         )
         try:
             # a sender that goes away does not stop a write half-way: what it began is committed
-            receipts, written = await asyncio.shield(work)
+            receipts = await asyncio.shield(work)
         except ForbiddenError as error:
             raise RefusalError(403, "forbidden", str(error)) from None
         except sa.exc.SQLAlchemyError as error:
@@ -192,7 +192,6 @@ class Ingest:
             raise RefusalError(503, "database", why, retry=True) from None
         self.metrics.database_up.set(1)
         self.metrics.write_seconds.observe(time.monotonic() - started)
-        self.metrics.book(written)
         return web.json_response({"segments": [receipt.to_json() for receipt in receipts]})
 
     # ---- health -----------------------------------------------------------------------------------------------------------------

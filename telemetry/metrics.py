@@ -31,7 +31,7 @@ class DeviceSeconds:
 
 @dataclass
 class Written:
-    """What one batch changed in the database, and what was odd about it."""
+    """What one transaction changed in the database, or what was odd about a batch."""
 
     rows: int = 0
     iterations: int = 0
@@ -123,7 +123,7 @@ class Metrics:
         return Counter(name, text, labels, registry=self.registry)
 
     def book(self, written: Written) -> None:
-        """Adds what a committed batch changed."""
+        """Adds what was committed; any thread may call it."""
         for unit, seconds in written.device_seconds.items():
             self.actual.labels(unit).inc(seconds.actual)
             self.baseline.labels(unit).inc(seconds.baseline_equivalent)
