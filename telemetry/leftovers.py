@@ -24,6 +24,7 @@ from .spool import (
     Record,
     decode,
     encode,
+    identity_of,
     old_segments,
     too_old,
 )
@@ -69,6 +70,8 @@ def _drop(path: pathlib.Path, days: float) -> int:
     records = list(decode(path.read_bytes(), damage))
     lost = weight(records) + damage.records
     identity = next((record for record in records if record.kind == Kind.IDENTITY), None)
+    if identity is None and records and (known := identity_of(path.parent)) is not None:
+        identity = Record(Kind.IDENTITY, max(0, records[0].sequence - 1), known)
     if lost == 0 and records:
         return 0  # only what tells of losses
     if identity is None:

@@ -31,7 +31,20 @@ from typing import TYPE_CHECKING
 
 from .background import step_back
 from .leftovers import drop_old
-from .spool import KEEP_DAYS, OPEN, SEALED, SHIPPING, Damage, Iterations, Kind, Lock, decode, segments
+from .spool import (
+    KEEP_DAYS,
+    OPEN,
+    SEALED,
+    SHIPPING,
+    Damage,
+    Iterations,
+    Kind,
+    Lock,
+    decode,
+    identity_of,
+    segments,
+    with_identity,
+)
 from .wire import Outcome
 
 if TYPE_CHECKING:
@@ -144,7 +157,7 @@ def _ship_to_database(engine: sa.Engine, folder: pathlib.Path, done: Shipped) ->
 
     for path in _complete(folder):
         _claim(path)
-    identity: bytes | None = None
+    identity = identity_of(folder)
     for path in segments(folder, SHIPPING):
         try:
             rows, found = rows_of_segment(path.read_bytes(), identity)
@@ -185,9 +198,10 @@ def _send(sender: Sender, folder: pathlib.Path, done: Shipped) -> None:
     from .sender import SendError
 
     limit, passed_over = BATCH_BYTES, set[pathlib.Path]()
+    identity = identity_of(folder)
     while batch := _claim_batch(folder, limit, passed_over):
         try:
-            answers = sender.post([path.read_bytes() for path in batch])
+            answers = sender.post([with_identity(path.read_bytes(), identity) for path in batch])
         except SendError as error:
             if error.too_large and len(batch) > 1:
                 limit = sum(path.stat().st_size for path in batch) // 2

@@ -5,6 +5,8 @@ A spool is a folder that one process writes. Its segments are files of records:
     segment = MAGIC, then records
     record  = MARK (4 bytes) | length u32 | crc32 u32 | kind u8 | sequence u64 | body (length bytes)      little-endian
 
+The file `identity` holds that of the spool's writer once more, for a segment whose own is damaged: those before it may be gone.
+
 The checksum covers kind, sequence and body. Records are appended by single writes, so a process killed at any point leaves at most
 one torn record at a segment's end; one that is damaged is passed over by looking for the next MARK whose checksum holds. The first
 record of each segment is the job's identity: a segment can be read without the others.
@@ -210,6 +212,7 @@ LOCK_TRIES = 20
 KEEP_DAYS = 30.0
 """How long a segment may wait to be sent, where nobody says otherwise: less than the ingest server takes (receiving.KEEP_DAYS)."""
 OPEN, SEALED, SHIPPING = ".open", ".sealed", ".shipping"
+IDENTITY = "identity"
 
 
 def segments(folder: pathlib.Path, *suffixes: str) -> list[pathlib.Path]:
@@ -219,6 +222,24 @@ def segments(folder: pathlib.Path, *suffixes: str) -> list[pathlib.Path]:
     except (FileNotFoundError, NotADirectoryError):
         return []
     return [folder / name for name in sorted(names) if name.endswith(suffixes) and name.split(".")[0].isdigit()]
+
+
+def identity_of(folder: pathlib.Path) -> bytes | None:
+    """The body of the identity record of a spool's writer; None where it is not there or damaged."""
+    try:
+        record = _record_at((folder / IDENTITY).read_bytes(), 0)
+    except OSError:
+        return None
+    return record.body if record is not None and record.kind == Kind.IDENTITY else None
+
+
+def with_identity(data: bytes, identity: bytes | None) -> bytes:
+    """A segment's bytes, before them the identity record where their own cannot be read."""
+    first = next(decode(data, Damage()), None)
+    if first is None or first.kind == Kind.IDENTITY or identity is None:
+        return data
+    record = Record(Kind.IDENTITY, max(0, first.sequence - 1), identity)
+    return MAGIC + encode(record) + data.removeprefix(MAGIC)
 
 
 class Lock:
@@ -299,6 +320,8 @@ class SpoolWriter:
         self._held = sum(_size(path) for path in existing)
         self.sequence = 0
         self._open()
+        with contextlib.suppress(OSError):  # each segment has it too
+            (folder / IDENTITY).write_bytes(encode(Record(Kind.IDENTITY, 0, identity)))
 
     @property
     def has_records(self) -> bool:

@@ -184,6 +184,18 @@ def test_a_living_writers_spool_is_its_own(tmp_path: pathlib.Path) -> None:
     assert drop_old(tmp_path, 1.0) == 202
 
 
+def test_of_a_segment_whose_identity_is_damaged_it_is_known_whose_count_it_is(tmp_path: pathlib.Path) -> None:
+    record_job(tmp_path)
+    (path,) = spool.segments(tmp_path, SEALED)
+    data = bytearray(path.read_bytes())
+    data[data.find(b'"run_id"') + 3] ^= 1
+    path.write_bytes(data)
+    age(path, 99)
+    assert drop_old(tmp_path, 30.0) == 111, "the identity too"
+    first, second = records(tmp_path)
+    assert (first.kind, b'"run_id"' in first.body, second.kind) == (Kind.IDENTITY, True, Kind.LOSS)
+
+
 def test_a_segment_that_says_nothing_goes(tmp_path: pathlib.Path) -> None:
     path = tmp_path / f"{1:010d}{SEALED}"
     path.write_bytes(b"nothing at all" * 9)
