@@ -39,7 +39,7 @@ class Records:
         self._shipper: subprocess.Popen[bytes] | None = None
         self.identity = recording.JobIdentity.from_environment(run_id, **_known_facts())
         try:
-            self.recorder = recording.Recorder(self.folder, self.identity)
+            self.recorder = recording.Recorder(self.folder, self.identity, keep_days=settings.spool_days)
         except OSError as error:
             say(f"nothing of this job will be recorded: {error}")
 
@@ -168,10 +168,11 @@ class Records:
 
 
 def shipping_words(settings: Settings) -> tuple[str, ...]:
-    """The shipper's arguments that say where to; none where the settings name nothing."""
+    """The shipper's arguments that say where to and how long to try; none where the settings name nothing."""
+    keep = ("--keep-days", f"{settings.spool_days:g}")
     if settings.ingest is not None:
-        return ("--ingest", settings.ingest)
-    return ("--database", settings.database) if settings.database is not None else ()
+        return ("--ingest", settings.ingest, *keep)
+    return ("--database", settings.database, *keep) if settings.database is not None else ()
 
 
 def _own_folder(wanted: pathlib.Path) -> pathlib.Path:

@@ -13,6 +13,8 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from stitchfleet.telemetry.spool import KEEP_DAYS
+
 PREFIX = "STITCHFLEET_"
 
 
@@ -37,6 +39,10 @@ class Settings:
     cache_bytes: int = field(default=2 << 30, metadata={"help": "most bytes the cache may hold"})
     data: pathlib.Path | None = field(
         default=None, metadata={"help": "folder of records; default: the cache's records/"}
+    )
+    spool_days: float = field(
+        default=KEEP_DAYS,
+        metadata={"help": "records that could not be sent for so many days are dropped and counted; ingest takes 35"},
     )
     database: str | None = field(default=None, metadata={"help": "SQLAlchemy URL that the shipper writes to"})
     ingest: str | None = field(

@@ -8,6 +8,7 @@ In the training process (standard library only):
 In a process beside it, the shipper:
     shipper     moves sealed spool segments into the database, or to the ingest server (standard library only)
     sender      posts them; wire says how a batch looks
+    leftovers   what nobody could send for too long, where the writer is dead
 
 In processes of their own (SQLAlchemy, Alembic; aiohttp and prometheus-client for the server):
     rows        spool records to rows; store inserts them
@@ -19,4 +20,5 @@ In processes of their own (SQLAlchemy, Alembic; aiohttp and prometheus-client fo
     fleet       that by groups, with money and the weeks before; configuration names labels, cost centres and prices
     report      that, as text, JSON or CSV; page and charts (matplotlib) as HTML
     command     `stitchfleet jobs | report | db`
+    dashboards/ Prometheus rules and Grafana dashboards for a platform team
 """

@@ -30,9 +30,14 @@ BODY_SECONDS = 60.0
 """How long a body may take: one that never comes would hold its room for ever."""
 PROBE_SECONDS = 2.0
 """How long an answer of /readyz holds."""
+WATCH_SECONDS = 15.0
+"""How often the database is asked where nobody asks /readyz: the metric that says whether it is up must not be older."""
 PARTITION_SECONDS = 3600.0
 SHUTDOWN_SECONDS = 25.0
 """How long batches under way may take after SIGTERM; Kubernetes kills 30 s after it."""
+
+_NEVER = (float("-inf"), "")
+"""When the database was asked last, and why it cannot be used: as nobody has asked yet."""
 
 
 @dataclass(frozen=True)
@@ -66,14 +71,16 @@ class Ingest:
     ) -> None:
         self.engine, self.tokens, self.reviewer, self.limits, self.now_ns = engine, tokens, reviewer, limits, now_ns
         self.metrics = Metrics()
+        self.metrics.pending_limit.set(limits.pending_requests)
+        self.metrics.pending_bytes_limit.set(limits.pending_bytes)
         self.draining = False
         # SQLite has one writer at a time: more threads would only wait for its lock
         writers = 1 if engine.dialect.name == "sqlite" else limits.writers
         self._writers = concurrent.futures.ThreadPoolExecutor(writers, "stitchfleet-ingest")
         self._prober = concurrent.futures.ThreadPoolExecutor(1, "stitchfleet-probe")
         self._pending_requests = self._pending_bytes = 0
-        self._probed: tuple[float, str] = (float("-inf"), "")
-        self._keeper: asyncio.Task[None] | None = None
+        self._probed = _NEVER
+        self._tasks: list[asyncio.Task[None]] = []
 
     def application(self) -> web.Application:
         app = web.Application(client_max_size=self.limits.body_bytes)
@@ -171,20 +178,20 @@ class Ingest:
             raise RefusalError(400, "malformed", str(error)) from None
         started = time.monotonic()
         work = asyncio.get_running_loop().run_in_executor(
-            self._writers, receive, self.engine, segments, caller, self.now_ns
+            self._writers, receive, self.engine, segments, caller, self.metrics.book, self.now_ns
         )
         try:
             # a sender that goes away does not stop a write half-way: what it began is committed
-            receipts, written = await asyncio.shield(work)
+            receipts = await asyncio.shield(work)
         except ForbiddenError as error:
             raise RefusalError(403, "forbidden", str(error)) from None
         except sa.exc.SQLAlchemyError as error:
             self.metrics.database_up.set(0)
+            self._probed = _NEVER  # what it said before does not hold any more
             why = f"the database cannot be written to: {database.reason(error)}"
             raise RefusalError(503, "database", why, retry=True) from None
         self.metrics.database_up.set(1)
         self.metrics.write_seconds.observe(time.monotonic() - started)
-        self.metrics.book(written)
         return web.json_response({"segments": [receipt.to_json() for receipt in receipts]})
 
     # ---- health -----------------------------------------------------------------------------------------------------------------
@@ -233,7 +240,7 @@ class Ingest:
     # ---- life -------------------------------------------------------------------------------------------------------------------
 
     async def _start(self, _app: web.Application) -> None:
-        self._keeper = asyncio.create_task(self._keep_partitions())
+        self._tasks = [asyncio.create_task(self._keep_partitions()), asyncio.create_task(self._watch_database())]
 
     async def _keep_partitions(self) -> None:
         """Makes the next days' partitions, now and then; without it the first rows of a day make its own."""
@@ -241,6 +248,11 @@ class Ingest:
         while True:
             await loop.run_in_executor(self._prober, self._make_partitions)
             await asyncio.sleep(PARTITION_SECONDS)
+
+    async def _watch_database(self) -> None:
+        while True:
+            await self._probe()
+            await asyncio.sleep(WATCH_SECONDS)
 
     def _make_partitions(self) -> None:
         try:
@@ -254,8 +266,8 @@ class Ingest:
         self.draining = True
 
     async def _stop(self, _app: web.Application) -> None:
-        if self._keeper is not None:
-            self._keeper.cancel()
+        for task in self._tasks:
+            task.cancel()
         if self.reviewer is not None:
             await self.reviewer.close()
         await asyncio.get_running_loop().run_in_executor(None, self._writers.shutdown)

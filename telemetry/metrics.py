@@ -16,6 +16,8 @@ REJECTIONS = (
     *("token_missing", "token_refused", "reviewer_unavailable", "forbidden", "too_large", "malformed", "slow"),
     *("busy", "draining", "database"),
 )
+CODES = ("200", "400", "401", "403", "408", "413", "429", "500", "503")
+"""HTTP's codes of an answer to a batch."""
 
 
 @dataclass
@@ -29,7 +31,7 @@ class DeviceSeconds:
 
 @dataclass
 class Written:
-    """What one batch changed in the database, and what was odd about it."""
+    """What one transaction changed in the database, or what was odd about a batch."""
 
     rows: int = 0
     iterations: int = 0
@@ -90,6 +92,12 @@ class Metrics:
         self.pending_bytes = Gauge(
             "stitchfleet_ingest_pending_bytes", "Bytes of these batches.", registry=self.registry
         )
+        self.pending_limit = Gauge(
+            "stitchfleet_ingest_pending_requests_limit", "Most batches that may be pending.", registry=self.registry
+        )
+        self.pending_bytes_limit = Gauge(
+            "stitchfleet_ingest_pending_bytes_limit", "Most bytes that may be pending.", registry=self.registry
+        )
         self.database_up = Gauge(
             "stitchfleet_ingest_database_up",
             "1 where the database took the last write or check.",
@@ -103,6 +111,7 @@ class Metrics:
         # a series that is there from the beginning shows its first increase
         for counter, values in (
             *((counter, UNITS) for counter in (self.actual, self.baseline, self.overhead)),
+            (self.requests, CODES),
             (self.rejections, REJECTIONS),
             (self.irregular, IRREGULARITIES),
             (self.dropped, (TOO_OLD, TOO_NEW)),
@@ -114,7 +123,7 @@ class Metrics:
         return Counter(name, text, labels, registry=self.registry)
 
     def book(self, written: Written) -> None:
-        """Adds what a committed batch changed."""
+        """Adds what was committed; any thread may call it."""
         for unit, seconds in written.device_seconds.items():
             self.actual.labels(unit).inc(seconds.actual)
             self.baseline.labels(unit).inc(seconds.baseline_equivalent)

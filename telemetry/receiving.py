@@ -5,7 +5,6 @@ One transaction a batch; where the database takes some of its rows and not other
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from .database import reason, writing
 from .metrics import TOO_NEW, TOO_OLD, Written
 from .models import PROCESS_KEY, arm_blocks, events, jobs
 from .recording import DAY_NS, PLAIN
-from .rows import LOSS_EVENT, FormatError, Row, Rows, rows_of_segment
+from .rows import LOSS_EVENT, FormatError, Row, Rows, records_lost, rows_of_segment
 from .store import insert_rows, register
 from .wire import Outcome
 
@@ -56,15 +55,19 @@ class Receipt:
         }
 
 
+Book = Callable[[Written], None]
+"""Is told what was committed, on the thread that did so."""
+
+
 def receive(
-    engine: sa.Engine, segments: Sequence[bytes], caller: Caller, now_ns: Callable[[], int] = time.time_ns
-) -> tuple[list[Receipt], Written]:
+    engine: sa.Engine, segments: Sequence[bytes], caller: Caller, book: Book, now_ns: Callable[[], int] = time.time_ns
+) -> list[Receipt]:
     """Commits what is new in the segments of one spool.
 
-    Raises ForbiddenError, then nothing is written; and SQLAlchemy's errors, then nothing is known to be written and the batch may
-    come again.
+    Raises ForbiddenError, then nothing is written; and SQLAlchemy's errors: then the batch may come again, and what was written of it
+    all the same is booked, as it will not be new again.
     """
-    written = Written()
+    beside = Written()
     receipts: list[Receipt] = []
     taken: list[tuple[Receipt, Rows]] = []
     identity: bytes | None = None
@@ -74,23 +77,24 @@ def receive(
             rows, found = rows_of_segment(segment, identity)
         except FormatError as error:
             receipts.append(Receipt(Outcome.FUTURE, reason=str(error)))
-            written.future_segments += 1
+            beside.future_segments += 1
             continue
         identity = found or identity
         for job in rows.tables.get("jobs", ()):
             _authorise(caller, job)
-        receipt = Receipt(Outcome.STORED, damaged=rows.damaged, dropped=_drop_far_days(rows, today, written))
+        receipt = Receipt(Outcome.STORED, damaged=rows.damaged, dropped=_drop_far_days(rows, today, beside))
         receipts.append(receipt)
-        written.damaged += len(rows.damaged)
-        written.irregular += +rows.irregular
+        beside.damaged += len(rows.damaged)
+        beside.irregular += +rows.irregular
         if len(rows):
             receipt.rows = len(rows)
             taken.append((receipt, rows))
         elif rows.damaged:
             receipt.outcome = Outcome.DAMAGED
     if taken:
-        _write(engine, taken, written)
-    return receipts, written
+        beside.damaged += _write(engine, taken, book)
+    book(beside)
+    return receipts
 
 
 def _authorise(caller: Caller, job: Row) -> None:
@@ -117,18 +121,20 @@ def _drop_far_days(rows: Rows, today: int, written: Written) -> int:
     return dropped
 
 
-def _write(engine: sa.Engine, taken: list[tuple[Receipt, Rows]], written: Written) -> None:
+def _write(engine: sa.Engine, taken: list[tuple[Receipt, Rows]], book: Book) -> int:
+    """Returns how many rows the database refuses."""
+    written = Written()
     try:
         with writing(engine) as connection:
             _write_rows(connection, [rows for _, rows in taken], written)
     except (sa.exc.DataError, sa.exc.IntegrityError) as error:
         receipt, rows = taken[0]
         if len(taken) > 1:
-            for entry in taken:
-                _write(engine, [entry], written)
-            return
+            return sum([_write(engine, [entry], book) for entry in taken])
         receipt.outcome, receipt.rows, receipt.reason = Outcome.DAMAGED, 0, reason(error)
-        written.damaged += len(rows)
+        return len(rows)
+    book(written)
+    return 0
 
 
 def _write_rows(connection: sa.Connection, batches: Sequence[Rows], written: Written) -> None:
@@ -150,7 +156,7 @@ def _write_rows(connection: sa.Connection, batches: Sequence[Rows], written: Wri
     inserted = insert_rows(connection, *batches)
     lost = sum(_lost(connection, each) for each in ids) - lost_before
     plain_means = {owner: _plain_mean(connection, owner) for owner in {row["process_id"] for _, row in inserted.blocks}}
-    # from here on nothing can fail but the commit, and then the caller throws `written` away
+    # from here on nothing can fail but the commit, and then `written` is thrown away
     written.rows += sum(map(len, batches))
     written.lost += lost
     written.blocks += len(inserted.blocks)
@@ -184,7 +190,7 @@ def _check_owner(connection: sa.Connection, job: Row) -> None:
 def _lost(connection: sa.Connection, owner: int) -> int:
     of_losses = (events.c.process_id == owner, events.c.kind == LOSS_EVENT)
     facts = connection.scalars(sa.select(events.c.facts).where(*of_losses))
-    return max((int(json.loads(text).get("lost", 0)) for text in facts), default=0)
+    return records_lost(facts)
 
 
 def _plain_mean(connection: sa.Connection, owner: int) -> float | None:

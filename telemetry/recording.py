@@ -27,7 +27,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from .spool import Iterations, Kind, SpoolWriter
+from .spool import KEEP_DAYS, Iterations, Kind, SpoolWriter, too_old
 
 PLAIN, STITCHED, UNCOUNTED = 0, 1, 2
 """Arms of an iteration. UNCOUNTED: warm-up, tracing, compiling beside it, verifying, the first step after a change of arm."""
@@ -41,6 +41,8 @@ MAX_PENDING = 1 << 16
 """Most iterations, and most other records, that wait in memory; a job at 10,000 steps/s fills it in 6 s of a stalled disk."""
 MAX_BLOCK = 4096
 """Most iterations in one record."""
+AGE_SECONDS = 600.0
+"""How often segments that nobody takes are looked at for their age, which is counted in days."""
 LAZY_SEALS = 10
 """While nobody takes sealed segments away, a segment stays open this many times longer: fewer files."""
 DAY_NS = 86_400 * 10**9
@@ -222,12 +224,14 @@ class Recorder:
         identity: JobIdentity,
         *,
         max_bytes: int = 64 << 20,
+        keep_days: float = KEEP_DAYS,
         seal_seconds: float = 30.0,
     ) -> None:
         """Opens the spool in `folder` (made with owner-only permissions where it is missing).
 
-        max_bytes bounds the folder's segments; beyond it the oldest are deleted and counted. A segment is handed to the shipper
-        after seal_seconds, or when it is full. Raises OSError where the folder cannot be written to or belongs to another process.
+        max_bytes and keep_days bound the folder's segments; beyond them the oldest are deleted and counted. A segment is handed to
+        the shipper after seal_seconds, or when it is full. Raises OSError where the folder cannot be written to or belongs to
+        another process.
         """
         self.identity = identity
         self.process = uuid.uuid4().hex[:12]
@@ -244,6 +248,8 @@ class Recorder:
         self._spool = SpoolWriter(folder, _json(about), max_bytes, segment_bytes)
         self._seal_seconds = seal_seconds
         self._sealed_at = time.monotonic()
+        self._keep_days = keep_days
+        self._aged_at = time.monotonic()
         self._iterations: collections.deque[tuple[int, int, int, int]] = collections.deque()
         self._others: collections.deque[tuple[Kind, bytes]] = collections.deque()
         self._flushes: collections.deque[threading.Event] = collections.deque()
@@ -301,7 +307,8 @@ class Recorder:
 
     @property
     def lost(self) -> int:
-        """Iterations and other records that could not be kept: queue or spool full, disk full or read-only, not encodable."""
+        """Iterations and other records that could not be kept: queue or spool full, too old, disk full or not to be
+        written to, not encodable."""
         return self._lost + self._spool.dropped
 
     def flush(self, timeout_s: float) -> bool:
@@ -349,6 +356,7 @@ class Recorder:
             closing = self._closed
             waiting = [self._flushes.popleft() for _ in range(len(self._flushes))]
             try:
+                self._drop_when_due()
                 self._write_pending()
                 self._seal_when_due(closing)
             except Exception as error:  # nothing of this may end the thread
@@ -357,6 +365,13 @@ class Recorder:
                 done.set()
             if closing:
                 return
+
+    def _drop_when_due(self) -> None:
+        if time.monotonic() - self._aged_at < AGE_SECONDS:
+            return
+        self._aged_at = time.monotonic()
+        if self._spool.drop_old(self._keep_days):
+            self.failure = too_old(self._keep_days)
 
     def _write_pending(self) -> None:
         entries = self._iterations

@@ -19,6 +19,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from . import models
+from .leftovers import AFTER_DEATH
 from .recording import DAY_NS, FORMAT, MAX_BLOCK, MAX_DURATION_NS, PLAIN, STITCHED, UNCOUNTED, JobIdentity
 from .spool import Damage, Iterations, Kind, decode, little_endian
 
@@ -292,8 +293,11 @@ def _event(sequence: int, facts: Mapping[str, Any]) -> Row:
 
 def _loss(sequence: int, facts: Mapping[str, Any]) -> Row:
     lost = int(facts["lost"])
-    message = f"{lost} records of this process were lost so far: {facts['reason'] or 'the spool was full'}"
-    return _event(sequence, {**facts, "kind": LOSS_EVENT, "message": message, "facts": {"lost": lost}})
+    after_death = facts.get(AFTER_DEATH) is True
+    when = "after its end" if after_death else "so far"
+    message = f"{lost} records of this process were lost {when}: {facts['reason'] or 'the spool was full'}"
+    said = {"lost": lost, AFTER_DEATH: True} if after_death else {"lost": lost}
+    return _event(sequence, {**facts, "kind": LOSS_EVENT, "message": message, "facts": said})
 
 
 def _job_end(_sequence: int, facts: Mapping[str, Any]) -> Row:
@@ -311,7 +315,20 @@ def _job_end(_sequence: int, facts: Mapping[str, Any]) -> Row:
 
 
 LOSS_EVENT = "records-lost"
-"""Kind of the event whose facts say how many records a process had lost up to then."""
+"""Kind of the event whose facts say how many records a process had lost up to then, or were dropped from its spool after its end."""
+
+
+def records_lost(facts: Iterable[str]) -> int:
+    """How many records a process lost by the facts of all its LOSS_EVENTs: the last count of its own, and all that came after."""
+    own = later = 0
+    for said in map(json.loads, facts):
+        lost = int(said.get("lost", 0))
+        if said.get(AFTER_DEATH):
+            later += lost
+        else:
+            own = max(own, lost)
+    return own + later
+
 
 _MAKERS: dict[int, tuple[str, Callable[[int, Mapping[str, Any]], Row]]] = {
     Kind.ARM_BLOCK: ("arm_blocks", _arm_block),

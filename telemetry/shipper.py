@@ -5,8 +5,9 @@
 A process of its own, at the lowest priority. FOLDER is a spool, or a folder of spools. Without --follow it ships what is complete and
 ends. With --follow it goes on until process PID has ended and its spool is drained, or LAST_TRIES_SECONDS after that. A segment is
 deleted only after its rows are committed; a shipper that dies in between leaves it to the next, whose inserts change nothing where
-the rows are there already. An open segment is taken once its writer is dead (the kernel has released its lock). What a server that
-does not answer leaves behind goes back to the writer, which drops the oldest when the spool is full, and counts them.
+the rows are there already. An open segment is taken once its writer is dead (the kernel has released its lock). What a server or a
+database that does not answer leaves behind goes back to the writer, which drops the oldest when the spool is full or they are too
+old, and counts them; where the writer is dead, what is too old is dropped here, and counted, after a last try to send it.
 
 Exit status: 0 all shipped; 1 something had to stay in the spool (the database cannot be written to, a format of the future);
 2 a wrong argument.
@@ -29,7 +30,21 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from .background import step_back
-from .spool import OPEN, SEALED, SHIPPING, Damage, Iterations, Kind, Lock, decode, segments
+from .leftovers import drop_old
+from .spool import (
+    KEEP_DAYS,
+    OPEN,
+    SEALED,
+    SHIPPING,
+    Damage,
+    Iterations,
+    Kind,
+    Lock,
+    decode,
+    identity_of,
+    segments,
+    with_identity,
+)
 from .wire import Outcome
 
 if TYPE_CHECKING:
@@ -59,6 +74,8 @@ class Shipped:
     """Why something stays in the spool."""
     busy: int = 0
     """Spools that another shipper is at work on."""
+    too_old: int = 0
+    """Records that were dropped because they could not be sent for too long."""
     retry_after_s: float = 0.0
     """When an ingest server that refused wants to be asked again."""
 
@@ -76,17 +93,20 @@ def spools_in(folder: pathlib.Path) -> list[pathlib.Path]:
     return [path for path in (folder, *below) if segments(path, OPEN, SEALED, SHIPPING)]
 
 
-def ship_all(folder: pathlib.Path, engine: sa.Engine, done: Shipped | None = None) -> Shipped:
+def ship_all(
+    folder: pathlib.Path, engine: sa.Engine, done: Shipped | None = None, keep_days: float = KEEP_DAYS
+) -> Shipped:
     """Ships all complete segments of the spools in a folder. A database that fails is an entry of `kept`, not an exception."""
-    return _deliver_all(folder, functools.partial(_ship_to_database, engine), done or Shipped())
+    return _deliver_all(folder, functools.partial(_ship_to_database, engine), done or Shipped(), keep_days)
 
 
-def _deliver_all(folder: pathlib.Path, deliver: Deliver, done: Shipped) -> Shipped:
+def _deliver_all(folder: pathlib.Path, deliver: Deliver, done: Shipped, keep_days: float) -> Shipped:
     for spool in spools_in(folder):
         try:
             with _alone(spool) as alone:
                 if alone:
                     deliver(spool, done)
+                    done.too_old += drop_old(spool, keep_days)
                 else:
                     done.busy += 1
         except OSError as error:
@@ -137,7 +157,7 @@ def _ship_to_database(engine: sa.Engine, folder: pathlib.Path, done: Shipped) ->
 
     for path in _complete(folder):
         _claim(path)
-    identity: bytes | None = None
+    identity = identity_of(folder)
     for path in segments(folder, SHIPPING):
         try:
             rows, found = rows_of_segment(path.read_bytes(), identity)
@@ -166,6 +186,7 @@ def _ship_to_database(engine: sa.Engine, folder: pathlib.Path, done: Shipped) ->
             continue
         except sqlalchemy.exc.SQLAlchemyError as error:
             done.kept.append(f"the database cannot be written to: {reason(error)}")
+            _release(segments(folder, SHIPPING))
             return
         path.unlink()
         done.segments += 1
@@ -177,9 +198,10 @@ def _send(sender: Sender, folder: pathlib.Path, done: Shipped) -> None:
     from .sender import SendError
 
     limit, passed_over = BATCH_BYTES, set[pathlib.Path]()
+    identity = identity_of(folder)
     while batch := _claim_batch(folder, limit, passed_over):
         try:
-            answers = sender.post([path.read_bytes() for path in batch])
+            answers = sender.post([with_identity(path.read_bytes(), identity) for path in batch])
         except SendError as error:
             if error.too_large and len(batch) > 1:
                 limit = sum(path.stat().st_size for path in batch) // 2
@@ -251,18 +273,25 @@ def main(words: list[str] | None = None) -> int:
     where.add_argument("--database", metavar="URL", help="SQLAlchemy URL, or an SQLite file")
     where.add_argument("--ingest", metavar="URL", help="of the ingest server")
     parser.add_argument("--follow", type=int, metavar="PID", help="go on until this process has ended")
+    parser.add_argument(
+        "--keep-days",
+        type=float,
+        default=KEEP_DAYS,
+        metavar="N",
+        help=f"of a dead process, drop what could not be sent for so long; default {KEEP_DAYS:g}",
+    )
     arguments = parser.parse_args(words)
     step_back(19)
     if not arguments.folder.is_dir():
         print(f"shipper: {arguments.folder} is no folder", file=sys.stderr)
         return 2
     if arguments.ingest is None:
-        ship_once: Pass = functools.partial(_pass_to_database, arguments.database)
+        ship_once: Pass = functools.partial(_pass_to_database, arguments.database, arguments.keep_days)
     else:
         from .sender import Sender
 
         try:
-            ship_once = functools.partial(_pass_to_ingest, Sender(arguments.ingest))
+            ship_once = functools.partial(_pass_to_ingest, Sender(arguments.ingest), arguments.keep_days)
         except ValueError as error:
             print(f"shipper: {error}", file=sys.stderr)
             return 2
@@ -275,14 +304,14 @@ Pass = Callable[[pathlib.Path], Shipped]
 """Ships what is complete in a folder."""
 
 
-def _pass_to_ingest(sender: Sender, folder: pathlib.Path) -> Shipped:
+def _pass_to_ingest(sender: Sender, keep_days: float, folder: pathlib.Path) -> Shipped:
     try:
-        return _deliver_all(folder, functools.partial(_send, sender), Shipped())
+        return _deliver_all(folder, functools.partial(_send, sender), Shipped(), keep_days)
     finally:
         sender.close()
 
 
-def _pass_to_database(url: str, folder: pathlib.Path) -> Shipped:
+def _pass_to_database(url: str, keep_days: float, folder: pathlib.Path) -> Shipped:
     done = Shipped()
     if not spools_in(folder):
         return done
@@ -295,19 +324,27 @@ def _pass_to_database(url: str, folder: pathlib.Path) -> Shipped:
         engine = open_engine(database_url(url))
         try:
             prepare(engine)
-            ship_all(folder, engine, done)
+            ship_all(folder, engine, done, keep_days)
         finally:
             engine.dispose()
     except DatabaseError as error:
         done.kept.append(str(error))
+        _deliver_all(folder, _keep, done, keep_days)
     except sqlalchemy.exc.SQLAlchemyError as error:
         done.kept.append(f"the database cannot be written to: {reason(error)}")
+        _deliver_all(folder, _keep, done, keep_days)
     return done
+
+
+def _keep(_spool: pathlib.Path, _done: Shipped) -> None:
+    """Delivers nothing: there is no database to deliver to."""
 
 
 def _report(folder: pathlib.Path, done: Shipped) -> int:
     for why in done.damaged:
         print(f"shipper: passed over: {why}", file=sys.stderr)
+    if done.too_old:
+        print(f"shipper: {done.too_old} records were dropped as too old to wait any longer", file=sys.stderr)
     for why in sorted(set(done.kept)):
         print(f"shipper: stays in the spool: {why}{_unsent(folder)}", file=sys.stderr)
     return 1 if done.kept else 0
@@ -337,8 +374,8 @@ def _follow(folder: pathlib.Path, ship_once: Pass, pid: int) -> int:
         done = ship_once(folder) if ready or ended else Shipped()
         if not done.kept:
             failing_since = time.monotonic()
-        if done.damaged and not ended:
-            _report(folder, Shipped(damaged=done.damaged))
+        if (done.damaged or done.too_old) and not ended:
+            _report(folder, Shipped(damaged=done.damaged, too_old=done.too_old))
         if ended:
             drained = not done.kept and not done.busy and not _left(folder)
             if drained or time.monotonic() - failing_since > LAST_TRIES_SECONDS:

@@ -5,12 +5,15 @@ A spool is a folder that one process writes. Its segments are files of records:
     segment = MAGIC, then records
     record  = MARK (4 bytes) | length u32 | crc32 u32 | kind u8 | sequence u64 | body (length bytes)      little-endian
 
+The file `identity` holds that of the spool's writer once more, for a segment whose own is damaged: those before it may be gone.
+
 The checksum covers kind, sequence and body. Records are appended by single writes, so a process killed at any point leaves at most
 one torn record at a segment's end; one that is damaged is passed over by looking for the next MARK whose checksum holds. The first
 record of each segment is the job's identity: a segment can be read without the others.
 
 A segment's life is in its name: `N.open` is being written, `N.sealed` is complete, `N.shipping` belongs to a shipper. A rename is
-atomic, so the writer (which deletes the oldest sealed segments when the folder is full) and the shipper never both take one.
+atomic, so the writer (which deletes the oldest sealed segments when the folder is full, and those that are too old) and the shipper
+never both take one.
 The writer holds a lock on `owner.lock` as long as it lives, the shipper one on `shipper.lock`; the kernel releases both with the
 process, so that the open segment of a dead process can be told from that of a living one, in containers too.
 
@@ -20,6 +23,7 @@ loses power may lose what the kernel still held. Standard library only: this run
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import errno
 import fcntl
@@ -206,7 +210,10 @@ def little_endian(values: array[float]) -> bytes:
 # ---- the folder -------------------------------------------------------------------------------------------------------------
 
 LOCK_TRIES = 20
+KEEP_DAYS = 30.0
+"""How long a segment may wait to be sent, where nobody says otherwise: less than the ingest server takes (receiving.KEEP_DAYS)."""
 OPEN, SEALED, SHIPPING = ".open", ".sealed", ".shipping"
+IDENTITY = "identity"
 
 
 def segments(folder: pathlib.Path, *suffixes: str) -> list[pathlib.Path]:
@@ -216,6 +223,24 @@ def segments(folder: pathlib.Path, *suffixes: str) -> list[pathlib.Path]:
     except (FileNotFoundError, NotADirectoryError):
         return []
     return [folder / name for name in sorted(names) if name.endswith(suffixes) and name.split(".")[0].isdigit()]
+
+
+def identity_of(folder: pathlib.Path) -> bytes | None:
+    """The body of the identity record of a spool's writer; None where it is not there or damaged."""
+    try:
+        record = _record_at((folder / IDENTITY).read_bytes(), 0)
+    except OSError:
+        return None
+    return record.body if record is not None and record.kind == Kind.IDENTITY else None
+
+
+def with_identity(data: bytes, identity: bytes | None) -> bytes:
+    """A segment's bytes, before them the identity record where their own cannot be read."""
+    first = next(decode(data, Damage()), None)
+    if first is None or first.kind == Kind.IDENTITY or identity is None:
+        return data
+    record = Record(Kind.IDENTITY, max(0, first.sequence - 1), identity)
+    return MAGIC + encode(record) + data.removeprefix(MAGIC)
 
 
 class Lock:
@@ -245,6 +270,22 @@ class Lock:
             self._descriptor = None
 
 
+def old_segments(folder: pathlib.Path, days: float, *suffixes: str) -> list[pathlib.Path]:
+    """The segments with one of the suffixes that nobody has written to for so long, oldest first."""
+    begin = time.time() - 86_400 * days
+    found = []
+    for path in segments(folder, *suffixes):
+        with contextlib.suppress(FileNotFoundError):  # shipped meanwhile
+            if path.stat().st_mtime < begin:
+                found.append(path)
+    return found
+
+
+def too_old(days: float) -> str:
+    """Why records were dropped, in words."""
+    return f"they could not be sent for {days:g} days"
+
+
 class SpoolWriter:
     """Appends records to segments. Not thread-safe; only the Recorder's writer thread calls it.
 
@@ -264,7 +305,7 @@ class SpoolWriter:
         else:
             raise BlockingIOError(f"{folder} is the spool of another process")
         self.dropped = 0
-        """The weight of records in old segments that were deleted to stay within max_bytes."""
+        """The weight of records in old segments that were deleted, being too many bytes or too old."""
         self._descriptor: int | None = None
         self._path = folder
         self._last_sealed: pathlib.Path | None = None
@@ -280,6 +321,8 @@ class SpoolWriter:
         self._held = sum(_size(path) for path in existing)
         self.sequence = 0
         self._open()
+        with contextlib.suppress(OSError):  # each segment has it too
+            (folder / IDENTITY).write_bytes(encode(Record(Kind.IDENTITY, 0, identity)))
 
     @property
     def has_records(self) -> bool:
@@ -323,6 +366,13 @@ class SpoolWriter:
         self._held += self._written
         self._last_sealed = self._path.with_suffix(SEALED)
         self._path.rename(self._last_sealed)
+
+    def drop_old(self, days: float) -> int:
+        """Deletes the sealed segments that nobody has taken for so long; returns the weight of their records. Raises OSError."""
+        before = self.dropped
+        for path in old_segments(self.folder, days, SEALED):
+            self._drop(path)
+        return self.dropped - before
 
     def close(self) -> None:
         """Seals and lets go of the folder. Raises OSError."""
@@ -383,14 +433,18 @@ class SpoolWriter:
                 break
             if path.suffix != SEALED:
                 continue
-            try:
-                path.unlink()
-            except FileNotFoundError:
-                continue  # a shipper took it, and it still counts until it is gone
-            self._held -= size
-            self.dropped += self._weights.pop(path.name.split(".")[0], 1)
+            if self._drop(path):
+                self._held -= size
         if self._held + self._written + wanted > self.max_bytes:
             raise OSError(errno.ENOSPC, f"the spool holds its {self.max_bytes} bytes and nothing can be dropped")
+
+    def _drop(self, path: pathlib.Path) -> bool:
+        try:
+            path.unlink()
+        except FileNotFoundError:
+            return False  # a shipper took it, and it still counts until it is gone
+        self.dropped += self._weights.pop(path.name.split(".")[0], 1)
+        return True
 
 
 def _size(path: pathlib.Path) -> int:

@@ -30,7 +30,7 @@ import sqlalchemy as sa
 from . import savings
 from .models import PROCESS_KEY, arm_blocks, events, frozen_weeks, iteration_blocks, job_ends, jobs, weekly_rollups
 from .recording import PLAIN, STITCHED, UNCOUNTED
-from .rows import LOSS_EVENT
+from .rows import LOSS_EVENT, records_lost
 from .savings import Contribution, Saving, Total
 from .weeks import Week
 
@@ -494,11 +494,11 @@ def _pair_means(connection: sa.Connection, week: Week | None) -> dict[int, list[
 
 
 def _lost(connection: sa.Connection) -> dict[int, int]:
-    found: dict[int, int] = {}
+    found: dict[int, list[str]] = defaultdict(list)
     statement = sa.select(events.c.process_id, events.c.facts).where(events.c.kind == LOSS_EVENT)
     for owner, facts in connection.execute(statement):
-        found[owner] = max(found.get(owner, 0), int(json.loads(facts).get("lost", 0)))
-    return found
+        found[owner].append(facts)
+    return {owner: records_lost(facts) for owner, facts in found.items()}
 
 
 def _events_of(

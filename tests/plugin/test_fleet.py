@@ -40,5 +40,7 @@ def test_the_ingest_server_goes_before_the_database() -> None:
         return shipping_words(read_settings(environment, print))
 
     assert words() == ()
-    assert words(STITCHFLEET_DATABASE="x.db") == ("--database", "x.db")
-    assert words(STITCHFLEET_DATABASE="x.db", STITCHFLEET_INGEST="http://i") == ("--ingest", "http://i")
+    keep = ("--keep-days", "30")
+    assert words(STITCHFLEET_DATABASE="x.db") == ("--database", "x.db", *keep)
+    assert words(STITCHFLEET_DATABASE="x.db", STITCHFLEET_INGEST="http://i") == ("--ingest", "http://i", *keep)
+    assert words(STITCHFLEET_INGEST="http://i", STITCHFLEET_SPOOL_DAYS="0.5")[-1] == "0.5"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import socket
 from collections.abc import Iterator
 
 import pytest
@@ -41,6 +42,13 @@ def url(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
+def nobody() -> str:
+    """A URL where nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+@pytest.fixture
 def shipper_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """A shipper in the test's own process has the static token, and leaves that process's priority alone."""
     monkeypatch.setattr(shipper, "step_back", lambda nice: None)
@@ -55,3 +63,9 @@ def query(url: str, text: str) -> list[tuple[object, ...]]:
             return [tuple(row) for row in connection.execute(sa.text(text))]
     finally:
         engine.dispose()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--small-file-system", metavar="DIR", help="of full_disk: where to mount one, in a namespace of its own"
+    )

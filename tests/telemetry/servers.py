@@ -1,4 +1,5 @@
-"""Servers for tests: the ingest server on a thread of its own, and one that answers TokenReviews as Kubernetes' API server does."""
+"""Servers for tests: the ingest server on a thread of its own, a Prometheus that scrapes it, and one that answers TokenReviews as
+Kubernetes' API server does."""
 
 from __future__ import annotations
 
@@ -7,9 +8,13 @@ import contextlib
 import http.client
 import http.server
 import json
+import pathlib
+import socket
+import subprocess
 import threading
+import time
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -93,6 +98,65 @@ def post(url: str, *segments: bytes, token: str = TOKEN, body: bytes | None = No
     status, found, text = request(url, "POST", wire.PATH, whole, {"Authorization": f"Bearer {token}", **named})
     answer = json.loads(text)
     return status, {**answer, "retry_after": found.get("Retry-After")}
+
+
+@dataclass
+class Prometheus:
+    """A Prometheus that scrapes an ingest server and evaluates rules, once a second each."""
+
+    url: str
+
+    def get(self, path: str, **arguments: str) -> Any:
+        """The `data` of an answer of its HTTP API; its error's text as an AssertionError."""
+        _, _, text = request(self.url, "GET", f"/api/v1/{path}?{urllib.parse.urlencode(arguments)}")
+        answer = json.loads(text)
+        assert answer["status"] == "success", answer.get("error")
+        return answer["data"]
+
+    def ask(self, expression: str) -> list[tuple[dict[str, str], float]]:
+        """Labels and values of an instant query."""
+        found = self.get("query", query=expression)["result"]
+        return [(series["metric"], float(series["value"][1])) for series in found]
+
+    def wait_for(self, expression: str, done: Callable[[list[tuple[dict[str, str], float]]], object]) -> None:
+        """Until the answer is as wanted, at most a minute."""
+        for _ in range(300):
+            if done(found := self.ask(expression)):
+                return
+            time.sleep(0.2)
+        raise AssertionError(f"{expression} is {found}")
+
+
+@contextlib.contextmanager
+def prometheus(folder: pathlib.Path, ingest: str, rules: str = "") -> Iterator[Prometheus]:
+    """`rules` is the text of a file of rules."""
+    folder.mkdir(exist_ok=True)
+    target = urllib.parse.urlsplit(ingest).netloc
+    (folder / "rules.yml").write_text(rules or "groups: []")
+    (folder / "prometheus.yml").write_text(
+        "global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: [rules.yml]\n"
+        f"scrape_configs: [{{job_name: ingest, static_configs: [{{targets: ['{target}']}}]}}]\n"
+    )
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    words = [f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data"]
+    with open(folder / "log", "wb") as log:
+        process = subprocess.Popen(
+            ["prometheus", *words, f"--web.listen-address=127.0.0.1:{port}"], stdout=log, stderr=log, cwd=folder
+        )
+    found = Prometheus(f"http://127.0.0.1:{port}")
+    try:
+        for _ in range(300):
+            assert process.poll() is None, (folder / "log").read_text()
+            with contextlib.suppress(OSError):
+                if request(found.url, "GET", "/-/ready")[0] == 200:
+                    break
+            time.sleep(0.2)
+        found.wait_for("up", lambda up: [value for _, value in up] == [1.0])
+        yield found
+    finally:
+        process.terminate()
+        process.wait()
 
 
 @dataclass

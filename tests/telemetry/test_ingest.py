@@ -403,6 +403,34 @@ def test_a_value_that_the_database_refuses_costs_its_own_segment_only(server: Se
     assert query(str(server.ingest.engine.url), "SELECT message FROM events ORDER BY 1") == [("a",), ("b",)]
 
 
+def test_what_was_written_before_the_database_went_away_is_counted(server: Served) -> None:
+    """A batch with a row that is refused is written segment by segment: the first ones are there when the rest comes again."""
+    engine, begun = server.ingest.engine, list[int]()
+    with engine.begin() as connection:
+        connection.exec_driver_sql(
+            "CREATE TRIGGER t BEFORE INSERT ON events WHEN new.message = 'bad' BEGIN SELECT RAISE(ABORT, 'no'); END"
+        )
+
+    def goes_away(connection: sa.Connection) -> None:
+        if connection.get_execution_options().get("stitchfleet_write"):
+            begun.append(1)
+            if len(begun) == 4:  # the whole batch, the first segment, the bad one, the last one
+                raise sa.exc.OperationalError("BEGIN", {}, Exception("server closed the connection"))
+
+    sa.event.listen(engine, "begin", goes_away)
+    batch = [
+        segment(iterations(step=100 * n), event(text), first=5 * n + 1) for n, text in enumerate(("a", "bad", "b"))
+    ]
+    assert post(server.url, *batch)[0] == 503
+    assert server.metrics()["stitchfleet_ingest_iterations_total"] == 10
+    assert post(server.url, *batch)[0] == 200
+    found = server.metrics()
+    assert found["stitchfleet_ingest_iterations_total"] == 20
+    assert found["stitchfleet_actual_device_seconds_total.cpu"] == pytest.approx(20 * 0.001)
+    assert found["stitchfleet_ingest_damaged_records_total"] == 3, "the bad segment's: its job, a block, an event"
+    assert query(str(engine.url), "SELECT message FROM events ORDER BY 1") == [("a",), ("b",)]
+
+
 # ---- what fails beside it ----------------------------------------------------------------------------------------------------
 
 
@@ -490,6 +518,19 @@ def test_it_is_ready_when_the_database_is(url: str, monkeypatch: pytest.MonkeyPa
         engine.dispose()
         assert request(served.url, "GET", "/readyz")[::2] == (200, b"ok\n")
         assert post(served.url, segment(event()))[0] == 200
+
+
+def test_prometheus_learns_of_the_database_where_nobody_asks(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stitchfleet.telemetry.ingest.PROBE_SECONDS", 0.0)
+    monkeypatch.setattr("stitchfleet.telemetry.ingest.WATCH_SECONDS", 0.05)
+    with ingest_server(url, upgrade=False) as served:
+        time.sleep(0.2)
+        assert served.metrics()["stitchfleet_ingest_database_up"] == 0
+        upgraded(url)
+        deadline = time.monotonic() + 60
+        while served.metrics()["stitchfleet_ingest_database_up"] == 0 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert served.metrics()["stitchfleet_ingest_database_up"] == 1
 
 
 def test_the_interface_describes_itself(server: Served) -> None:

@@ -1,20 +1,22 @@
-"""What ingest tells Prometheus, read by Prometheus' own programs."""
+"""What ingest tells Prometheus, and the rules made of it, read by Prometheus' own programs."""
 
 from __future__ import annotations
 
-import json
 import pathlib
-import socket
 import subprocess
-import time
-import urllib.parse
-import urllib.request
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+import yaml
 
-from .servers import Served, ingest_server, post, request
+from stitchfleet.telemetry import dashboards
+
+from .servers import Served, ingest_server, post, prometheus, request
 from .test_ingest import event, iterations, segment
+
+RULES = pathlib.Path(dashboards.__file__).with_name("rules.yml")
+CASES = pathlib.Path(__file__).with_name("rules.test.yml")
 
 
 @pytest.fixture
@@ -25,48 +27,78 @@ def served(tmp_path: pathlib.Path) -> Iterator[Served]:
         yield found
 
 
+def promtool(*words: object, text: bytes | None = None) -> tuple[int, str]:
+    done = subprocess.run(["promtool", *map(str, words)], input=text, capture_output=True, check=False)
+    return done.returncode, (done.stdout + done.stderr).decode()
+
+
 def test_promtool_finds_nothing_to_complain_of(served: Served) -> None:
-    text = request(served.url, "GET", "/metrics")[2]
-    done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, check=False)
-    assert (done.returncode, done.stdout + done.stderr) == (0, b"")
+    assert promtool("check", "metrics", text=request(served.url, "GET", "/metrics")[2]) == (0, "")
 
 
 def test_a_prometheus_scrapes_it(served: Served, tmp_path: pathlib.Path) -> None:
-    target = urllib.parse.urlsplit(served.url).netloc
-    (tmp_path / "prometheus.yml").write_text(
-        f"scrape_configs: [{{job_name: ingest, scrape_interval: 1s, static_configs: [{{targets: ['{target}']}}]}}]"
-    )
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    words = [f"--config.file={tmp_path}/prometheus.yml", f"--storage.tsdb.path={tmp_path}/data"]
-    with open(tmp_path / "log", "wb") as log:
-        process = subprocess.Popen(
-            ["prometheus", *words, f"--web.listen-address=127.0.0.1:{port}"], stdout=log, stderr=log, cwd=tmp_path
-        )
+    with prometheus(tmp_path / "prometheus", served.url) as found:
+        assert found.ask("sum(stitchfleet_ingest_iterations_total)") == [({}, 10.0)]
+        refused = found.ask("stitchfleet_ingest_rejections_total > 0")
+        assert [(metric["reason"], value) for metric, value in refused] == [("token_refused", 1.0)]
 
-    def ask(expression: str) -> list[tuple[dict[str, str], str]]:
-        url = f"http://127.0.0.1:{port}/api/v1/query?{urllib.parse.urlencode({'query': expression})}"
-        with urllib.request.urlopen(url, timeout=10) as answer:
-            found = json.load(answer)["data"]["result"]
-        return [(series["metric"], series["value"][1]) for series in found]
 
-    try:
-        for _ in range(300):
-            assert process.poll() is None, (tmp_path / "log").read_text()
-            try:
-                if ask("up{job='ingest'} == 1"):
-                    break
-            except OSError:
-                pass
-            time.sleep(0.2)
-        assert ask("sum(stitchfleet_ingest_iterations_total)") == [({}, "10")]
-        refused = ask("stitchfleet_ingest_rejections_total > 0")
-        assert [(metric["reason"], value) for metric, value in refused] == [("token_refused", "1")]
-        saved = (
-            "sum by (unit) (stitchfleet_baseline_equivalent_device_seconds_total"
-            " - stitchfleet_actual_device_seconds_total - stitchfleet_overhead_device_seconds_total)"
-        )
-        assert sorted(metric["unit"] for metric, _ in ask(saved)) == ["cpu", "gpu"]
-    finally:
-        process.terminate()
-        process.wait()
+# ---- rules -------------------------------------------------------------------------------------------------------------------
+
+
+def rules() -> Iterator[dict[str, Any]]:
+    for group in yaml.safe_load(RULES.read_text())["groups"]:
+        yield from group["rules"]
+
+
+def test_promtool_takes_the_rules_and_each_does_what_its_case_says() -> None:
+    assert promtool("check", "rules", "--lint=all", "--lint-fatal", RULES)[0] == 0
+    code, said = promtool("test", "rules", CASES)
+    assert code == 0, said
+
+
+def test_each_alert_fires_in_a_case_and_tells_what_to_do() -> None:
+    alerts = [rule for rule in rules() if "alert" in rule]
+    fired = CASES.read_text()
+    for rule in alerts:
+        name = rule["alert"]
+        assert f'alertname="{name}", alertstate="firing"' in fired or f"alertname: {name}\n" in fired, name
+        assert rule["labels"]["severity"] in ("warning", "critical"), name
+        assert {"summary", "description"} == set(rule["annotations"]), name
+        assert name.startswith("Stitchfleet")
+    assert len(alerts) > 10
+
+
+def test_no_rule_adds_seconds_of_cpus_to_those_of_gpus() -> None:
+    recorded = {rule["record"]: rule["expr"] for rule in rules() if "record" in rule}
+    for name, expression in recorded.items():
+        level, _, operations = name.split(":")
+        assert (level, operations.removeprefix("ratio_")[:4]) == ("unit", "rate")
+        assert "sum" not in expression or "sum by (unit)" in expression
+
+
+def test_the_rules_ask_for_metrics_that_there_are(served: Served) -> None:
+    exposed = {name.split(".")[0] for name in served.metrics()}
+    recorded = {rule["record"] for rule in rules() if "record" in rule}
+    asked = {
+        word
+        for rule in rules()
+        for word in rule["expr"].replace("(", " ").replace("{", " ").replace("[", " ").replace(")", " ").split()
+        if "stitchfleet_" in word
+    }
+    assert asked - exposed - recorded == set()
+
+
+def test_saved_seconds_of_a_real_server_come_out_by_unit(served: Served, tmp_path: pathlib.Path) -> None:
+    with prometheus(tmp_path / "prometheus", served.url, often(RULES.read_text())) as found:
+        name = "unit:stitchfleet_saved_device_seconds:rate5m"
+        found.wait_for(name, lambda rows: {metric["unit"] for metric, _ in rows} == {"cpu", "gpu"})
+        assert found.ask("ALERTS") == []
+
+
+def often(text: str) -> str:
+    """The rules, evaluated each second."""
+    whole = yaml.safe_load(text)
+    for group in whole["groups"]:
+        group.pop("interval", None)
+    return str(yaml.safe_dump(whole, sort_keys=False))

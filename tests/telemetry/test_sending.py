@@ -32,13 +32,6 @@ pytestmark = pytest.mark.usefixtures("shipper_here")
 
 
 @pytest.fixture
-def nobody() -> str:
-    """A URL where nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return f"http://127.0.0.1:{listener.getsockname()[1]}"
-
-
-@pytest.fixture
 def silent() -> Iterator[str]:
     """A URL where a connection is taken and nothing is ever said."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -134,6 +127,34 @@ def test_what_could_not_be_sent_when_the_job_ended_is_counted_and_stays(
     err = capsys.readouterr().err
     assert ("cannot be reached" in err, "(100 iterations, 10 other records)" in err, err.count("\n")) == (True, True, 1)
     assert len(spool.segments(tmp_path / "spool", SEALED)) == 1
+
+
+@pytest.mark.parametrize("way", ["ingest", "database"])
+def test_a_damaged_identity_is_known_when_the_segments_before_are_long_gone(
+    tmp_path: pathlib.Path, url: str, way: str
+) -> None:
+    folder = tmp_path / "spool"
+    recorder = Recorder(folder, identity())
+    with ingest_server(url) as served:
+        words = [str(folder), f"--{way}", served.url if way == "ingest" else url]
+        for number in range(3):
+            recorder.event("k", str(number))
+            recorder.iteration(number, PLAIN, 1_000_000)
+            assert recorder.flush(120)
+            recorder._spool.seal()
+            (path,) = spool.segments(folder, SEALED)
+            data = bytearray(path.read_bytes())
+            if number:
+                data[data.find(b'"run_id"') + 3] ^= 1
+            if number == 2:  # as if the disk had cut off its beginning
+                del data[:40]
+            path.write_bytes(data)
+            assert shipper.main(words) == 0
+    recorder.close(120)
+    assert [path.name for path in folder.glob("*.damaged")] == []
+    assert query(url, "SELECT message FROM events ORDER BY 1") == [("0",), ("1",), ("2",)]
+    assert query(url, "SELECT step FROM iterations ORDER BY 1") == [(0,), (1,), (2,)]
+    assert query(url, "SELECT count(*) FROM jobs") == [(1,)]
 
 
 def test_the_server_says_when_it_wants_to_be_asked_again(tmp_path: pathlib.Path, moody: Moody) -> None:

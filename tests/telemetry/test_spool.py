@@ -146,6 +146,30 @@ def test_what_a_shipper_took_is_not_dropped(tmp_path: pathlib.Path) -> None:
     writer.close()
 
 
+@given(bodies, st.binary(max_size=30), st.booleans())
+def test_a_segment_is_given_an_identity_only_where_it_has_none(parts: list[bytes], who: bytes, damaged: bool) -> None:
+    own = spool.encode(Record(Kind.IDENTITY, 6, b"own"))
+    if damaged:
+        own = own[:-1] + b"?"
+    records = [Record(Kind.EVENT, 7 + number, body) for number, body in enumerate(parts)]
+    data = spool.MAGIC + own + b"".join(map(spool.encode, records))
+    found = list(spool.decode(spool.with_identity(data, who), Damage()))
+    assert found == [Record(Kind.IDENTITY, 6, who if damaged else b"own"), *records]
+    assert spool.with_identity(data, None) == data
+    if not damaged:
+        assert spool.with_identity(data, who) == data
+
+
+def test_the_identity_beside_the_segments_may_be_missing_or_damaged(tmp_path: pathlib.Path) -> None:
+    assert spool.identity_of(tmp_path) is None
+    SpoolWriter(tmp_path, b"who", 1 << 20, 1 << 12).close()
+    assert spool.identity_of(tmp_path) == b"who"
+    path = tmp_path / spool.IDENTITY
+    for bad in (path.read_bytes()[:-1], b"", path.read_bytes()[:-1] + b"x"):
+        path.write_bytes(bad)
+        assert spool.identity_of(tmp_path) is None
+
+
 def test_one_spool_has_one_writer(tmp_path: pathlib.Path) -> None:
     writer = SpoolWriter(tmp_path, b"who", 1 << 20, 1 << 12)
     code = (
