@@ -109,7 +109,8 @@ def _run_on_gpu(args: argparse.Namespace) -> int:
             if args.launch == "tune":
                 entry, launch = cuda_runtime.tune(graph, cache, gpu, args.seed, _progress)
             else:
-                entry, launch = build_for_gpu(graph, cache, gpu.target, told=_progress)
+                search = args.launch != "usual"
+                entry, launch = build_for_gpu(graph, cache, gpu.target, told=_progress, search=search)
             _progress("")
             print(_launch_text(launch.chosen.kernel, gpu.target))
             print("\n".join(f"  {line}" for line in launch.explain().splitlines()))
