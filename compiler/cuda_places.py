@@ -3,9 +3,12 @@ or in one register; and which statements touch what threads share."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from . import loops
 from .cpp_text import Writer, index_text
-from .cuda_survey import Survey, is_row_loop
+from .cuda_survey import Survey, is_interleaved, is_row_loop
+from .cuda_vectors import only_computes, row_widths
 from .graph import DType
 from .loops import Local, Loop, NestCode, Statement
 from .plan_index import Index
@@ -35,16 +38,19 @@ class PlacedWriter(Writer):
         self.together = nest.per_task and groups > 1 and any(map(is_row_loop, nest.body))
         """Whether the groups of a block do one task together."""
         self.survey = Survey(nest.body)
+        self.widths = row_widths(nest.body, threads)
+        self.one_by_one = only_computes(nest.body)
+        """Whether threads may take a row's elements one by one where vectors cannot be."""
         self.shared_bytes = 0
         self.reduces = 0  # values that threads reduce at once
         self.together_bytes = 0
         self._dealt = False
-        self._turn = ""  # of the dealt-out loop that is being written, where it is unrolled
+        self._slot = ""  # of arrays of registers, in the dealt-out loop that is being written, where it is unrolled
         self._shared = {name for name, use in self.survey.locals.items() if use.is_shared}
         self._owned = {name for name in self._shared if self.survey.locals[name].is_owned}
         self._both = self.survey.read & self.survey.written
         self._budget = KEPT_REGISTERS
-        self._in_registers = {name: turns for name in self.survey.locals if (turns := self._registers_of(name))}
+        self._in_registers = {name: slots for name in self.survey.locals if (slots := self._registers_of(name))}
         self._shared -= self._in_registers.keys()
         self._owned -= self._in_registers.keys()
         self.offsets: dict[str, int] = {}
@@ -60,19 +66,48 @@ class PlacedWriter(Writer):
             return 0
         use = self.survey.locals[name]
         ((_, extent, bounds),) = use.places
-        turns = self._turns(extent)
-        if bounds or extent == 1 or not self._take(turns, use.dtype):
+        slots = self._slots(extent)
+        if bounds or extent == 1 or not self._take(slots, use.dtype):
             return 0
-        return turns
+        return slots
 
-    def _turns(self, extent: int) -> int:
-        """Iterations of a dealt-out loop that fall to one thread."""
-        return -(-extent // self.threads)
+    def _width(self, extent: int) -> int:
+        """Neighbours that a thread takes in a turn of a loop over a row of so many elements."""
+        return self.widths.get(extent, 1)
 
-    def _take(self, turns: int, dtype: DType) -> bool:
+    def _turns(self, loop: Loop) -> int:
+        """Iterations of a dealt-out loop, or vectors of them, that fall to one thread."""
+        return -(-loop.extent // (self.threads * (self._width(loop.extent) if is_interleaved(loop) else 1)))
+
+    def _slots(self, extent: int) -> int:
+        """Elements of a row that fall to one thread: what it needs registers for."""
+        width = self._width(extent)
+        return -(-extent // (self.threads * width)) * width
+
+    def _place_of(self, slot: str, extent: int) -> str:
+        """The element of a row that a thread keeps in register `slot` of an array."""
+        width = self._width(extent)
+        if width == 1:
+            return f"{THREAD} + {slot} * {self.threads}"
+        return f"({THREAD} + {slot} / {width} * {self.threads}) * {width} + {slot} % {width}"
+
+    def _own_places(self, name: str) -> Iterator[str]:
+        """Loops over the elements `place` of an array in shared memory that are a thread's own, or, where none is, over a share of
+        them: the lines before the innermost body."""
+        size, width = self.survey.locals[name].size, 1
+        if name in self._owned:
+            ((_, extent, bounds),) = self.survey.locals[name].places
+            width = 1 if bounds else self._width(extent)
+        if width == 1:
+            yield f"for (int place = {THREAD}; place < {size}; place += {self.threads})"
+            return
+        yield f"for (int first = {THREAD} * {width}; first < {size}; first += {self.threads * width})"
+        yield f"  for (int place = first; place < first + {width}; ++place)"
+
+    def _take(self, slots: int, dtype: DType) -> bool:
         """Takes registers for so many elements, if there are enough."""
-        needed = turns * (2 if dtype.size_bytes == 8 else 1)
-        if turns > MOST_TURNS or needed > self._budget:
+        needed = slots * (2 if dtype.size_bytes == 8 else 1)
+        if slots > MOST_TURNS or needed > self._budget:
             return False
         self._budget -= needed
         return True
@@ -106,7 +141,7 @@ class PlacedWriter(Writer):
         if self.survey.locals[name].collapsed or self._is_scalar(name):
             return name
         if name in self._in_registers:
-            return f"{name}[{self._turn}]"
+            return f"{name}[{self._slot}]"
         assert index is not None
         return f"{name}[{index_text(index)}]"
 

@@ -65,8 +65,10 @@ class TogetherWriter(PlacedWriter):
         elif total.name in self._in_registers:
             yield f"{pad}#pragma unroll"
             yield f"{pad}for (int turn = 0; turn < {self._in_registers[total.name]}; ++turn) {{"
-            yield f"{pad}  const int place = {THREAD} + turn * {self.threads};"
+            yield f"{pad}  const int place = {self._place_of('turn', total.size)};"
             yield f"{pad}  if (place < {total.size}) {line}"
             yield f"{pad}}}"
         else:
-            yield f"{pad}for (int place = {THREAD}; place < {total.size}; place += {self.threads}) {line}"
+            *outer, last = self._own_places(total.name)
+            yield from (f"{pad}{each}" for each in outer)
+            yield f"{pad}{last} {line}"

@@ -92,4 +92,5 @@ def _rows_per_group(nest: Nest, partial: bool, target: GpuTarget) -> int:
     least = target.block * target.flat_per_thread if flat else 1
     if not partial:
         return least
-    return max(least, -(-nest.rows // target.partial_tasks))
+    rows = max(least, -(-nest.rows // target.partial_tasks))
+    return -(-rows // LANE_ALIGNMENT) * LANE_ALIGNMENT if flat else rows  # so that a task's elements go in vectors
