@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 
 from . import loops
 from .cpp_text import guard_text, index_text, is_wide_variable
-from .cuda_places import REDUCE_BYTES, THREAD
+from .cuda_places import MOST_TURNS, REDUCE_BYTES, THREAD
 from .cuda_survey import Element, is_dealt, is_interleaved, is_row_loop, place_of
 from .cuda_together import TogetherWriter
 from .cuda_vectors import Vectors, row_vectors, vectors_of
@@ -91,7 +91,7 @@ class CudaWriter(TogetherWriter):
         return (load.buffer, place_of(load.index, loop), loop.extent) if loop.variable in load.index.variables else None
 
     def _is_unrolled(self, loop: Loop) -> bool:
-        """Whether a dealt-out loop's turns must be known one by one, since it works on arrays of registers."""
+        """Whether a dealt-out loop's turns are to be known one by one, since it works on arrays of registers, say."""
 
         def touches(each: Statement) -> bool:
             if isinstance(each, loops.Let):
@@ -100,7 +100,19 @@ class CudaWriter(TogetherWriter):
                 return each.local in self._in_registers
             return isinstance(each, Loop | loops.Blocks | loops.If) and any(map(touches, each.body))
 
-        return any(map(touches, loop.body)) or any(self._element_loaded(each, loop) in self._kept for each in loop.body)
+        kept = any(self._element_loaded(each, loop) in self._kept for each in loop.body)
+        return kept or any(map(touches, loop.body)) or self._is_copied_at_once(loop)
+
+    def _is_copied_at_once(self, loop: Loop) -> bool:
+        """Whether all it does is to bring elements to shared memory, each thread a few: so that it asks for all before it waits for
+        one."""
+        brought = [each for each in loop.body if isinstance(each, loops.Assign)]
+        plain = all(
+            isinstance(each, loops.Assign | loops.LetIndex)
+            or (isinstance(each, loops.Let) and isinstance(each.value, loops.Load | loops.FromIndex))
+            for each in loop.body
+        )
+        return plain and bool(brought) and loop.extent % self.threads == 0 and self._turns(loop) <= MOST_TURNS
 
     def body(self, statements: Sequence[Statement], indent: int) -> Iterator[str]:
         outer = self._kept
