@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from . import loops
 from .cpp_text import Writer, index_text
-from .cuda_survey import Survey, is_interleaved, is_row_loop
+from .cuda_survey import Survey, is_row_loop
 from .cuda_vectors import only_computes, row_widths
 from .graph import DType
 from .loops import Local, Loop, NestCode, Statement
@@ -76,8 +76,8 @@ class PlacedWriter(Writer):
         return self.widths.get(extent, 1)
 
     def _turns(self, loop: Loop) -> int:
-        """Iterations of a dealt-out loop, or vectors of them, that fall to one thread."""
-        return -(-loop.extent // (self.threads * (self._width(loop.extent) if is_interleaved(loop) else 1)))
+        """Iterations of a loop over a row, or vectors of them, that fall to one thread."""
+        return -(-loop.extent // (self.threads * self._width(loop.extent)))
 
     def _slots(self, extent: int) -> int:
         """Elements of a row that fall to one thread: what it needs registers for."""

@@ -25,7 +25,7 @@ from .cpp_text import guard_text, index_text, is_wide_variable
 from .cuda_places import MOST_TURNS, REDUCE_BYTES, THREAD
 from .cuda_survey import Element, is_dealt, is_interleaved, is_row_loop, place_of
 from .cuda_together import TogetherWriter
-from .cuda_vectors import Vectors, row_vectors, vectors_of
+from .cuda_vectors import Vectors, fold_width, row_vectors, vectors_of
 from .graph import DType
 from .loops import Local, Loop, LoopKind, NestCode, Statement
 from .ops import REGISTER_TYPE, STORAGE_TYPE, literal_text, load_text, store_text
@@ -300,9 +300,8 @@ class CudaWriter(TogetherWriter):
         if not deal:
             start, step = first, f"++{name}"
         if deal and loop.kind is LoopKind.FOLD and self.threads > 1:
-            stretch = self._turns(loop)
-            start, step = f"{THREAD} * {stretch}", f"++{name}"
-            last = f"{loop.extent} && {name} < ({THREAD} + 1) * {stretch}"
+            yield from self._by_stretches(loop, indent)
+            return
         if self.together and is_row_loop(loop):
             start, step = f"{first} + group", f"{name} += {self.groups}"
         yield f"{pad}for ({ctype} {name} = {start}; {name} < {last}; {step}) {{"
@@ -310,6 +309,24 @@ class CudaWriter(TogetherWriter):
         yield from self.body(loop.body, indent + 1)
         self._dealt = self._dealt and not deal
         yield pad + "}"
+
+    def _by_stretches(self, loop: Loop, indent: int) -> Iterator[str]:
+        """A variadic reduction's loop, each thread taking one stretch of it, in order."""
+        pad, name, width = "  " * indent, loop.variable.name, fold_width(loop, self.threads)
+        vectors = row_vectors(loop, width)
+        place = vectors.base.name if width > 1 else name
+        stretch = -(-loop.extent // (self.threads * width)) * width
+        start, last = f"{THREAD} * {stretch}", f"{loop.extent} && {place} < ({THREAD} + 1) * {stretch}"
+        step = f"{place} += {width}" if width > 1 else f"++{place}"
+        yield f"{pad}for (int {place} = {start}; {place} < {last}; {step}) {{"
+        self._dealt = True
+        if width > 1:
+            self._must_be_aligned(vectors)
+            yield from self._neighbours(loop, vectors, "int", "aligned", indent + 1)
+        else:
+            yield from self.body(loop.body, indent + 1)
+        self._dealt = False
+        yield f"{pad}}}"
 
     def _in_vectors(self, loop: Loop, vectors: Vectors, ctype: str, indent: int) -> Iterator[str]:
         """A loop over a task's elements by vectors, as far as they go, and the rest by elements. Where a buffer's address is not a

@@ -2,11 +2,12 @@
 
 A thread takes `width` neighbours in a turn: what it reads or writes at neighbouring places of memory is one load or store of up to 16
 bytes; every other statement is done for each. So a warp has 512 bytes on the way with one instruction, and halves and bytes, of
-which it would else ask for 64 and 32 bytes, keep memory as busy as floats do. There are two kinds of such loops:
+which it would else ask for 64 and 32 bytes, keep memory as busy as floats do. There are three kinds of such loops:
 
     over a task's elements  `first_row` to `last_row`, or a block of them: what is left over at the end is taken one by one
     over a row              of so many elements (`row_widths`): every loop of the nest over as many takes them in the same neighbours,
                             so that what a thread has kept in registers, or in a tile, is its own in all of them
+    of a variadic reduction each thread's stretch of it begins and ends with a vector (`fold_width`)
 
 An address is a multiple of the vector's size where the row's length allows it and the buffer's address is one: the kernel looks.
 Where a buffer's is not (a slice of another tensor), a loop that only computes elements takes them one by one; of a nest with rows or
@@ -111,6 +112,11 @@ def _dealt_loops(body: Sequence[Statement]) -> Iterator[Loop]:
             yield statement
         elif isinstance(statement, Loop | loops.Blocks | loops.If):
             yield from _dealt_loops(statement.body)
+
+
+def fold_width(loop: Loop, threads: int) -> int:
+    """How many neighbours a thread takes at once of its stretch of a variadic reduction."""
+    return _width_of(loop.extent, [loop], threads)
 
 
 def _width_of(extent: int, same: Sequence[Loop], threads: int) -> int:

@@ -128,10 +128,10 @@ def test_transposes_agree_with_numpy_to_the_last_bit(target: str) -> None:
 @settings(max_examples=60)
 @given(st.lists(st.integers(1, 40), min_size=2, max_size=4), st.randoms())
 def test_any_transpose_is_read_and_written_side_by_side(shape: list[int], random: st.DataObject) -> None:
-    """But for sides of a few elements, where a line of memory is used up by neighbours."""
+    """But for sides of a few elements, where a line of memory is used up by neighbours; nor is what stays innermost turned."""
     permutation = list(range(len(shape)))
     random.shuffle(permutation)  # type: ignore[attr-defined]
-    if min(shape) >= 4 and math.prod(shape) > 1000:
+    if min(shape) >= 4 and math.prod(shape) > 1000 and permutation[-1] != len(shape) - 1:
         assert strides(transposed(shape, permutation, plain=True), V100) <= {0, 1}
 
 
