@@ -40,7 +40,7 @@ def compile_for_cuda(args: argparse.Namespace) -> int:
     if args.emit == "cubin" and args.output is None:
         raise MistakeError("--emit cubin makes machine code: name a file for it with --output")
     target = GPUS[args.arch or DEFAULT_ARCH]
-    step = stitch_ops_of(read_hlo_file(args.file))
+    step = stitch_ops_of(read_hlo_file(args.file), target)
     launches: dict[str, Launch] = {}
 
     def searched(graph: Graph, device: GpuTarget) -> tuple[Plan, CudaKernel]:

@@ -15,19 +15,23 @@ Of its instructions
 Layouts: what lies between a stitch op and the library is row-major, whatever the module says (before XLA has assigned layouts it
 says no more than that a transpose could be a bitcast). Only the step's own parameters and results have theirs given.
 
+How far merging goes: as far as cycles and `Caps` allow; for a GPU, not where its cost model says that it does not pay (merging.py).
+
 A step is the listing of stitch ops and outside instructions in an order that can be executed (`Split.steps`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 from .graph import Graph
 from .hlo_import import SUPPORTED_OPCODES, UnsupportedHloError, UnsupportedOp, import_module, refusal_of
 from .hlo_module import HloComputation, HloImportError, HloInstruction, HloModule, HloShape
+from .merging import MergeModel, OpWork, Verdict, beside_all
 from .scopes import Caps, Dag, identify
+from .targets import GpuTarget
 
 MOST_OPS: Final = 4096
 """Instructions of one stitch op. Remote stitching would otherwise make one of a whole model's optimizer and more."""
@@ -64,6 +68,8 @@ class Split:
     computation: str
     flat: HloComputation
     steps: tuple[Step, ...]
+    merges: tuple[str, ...] = ()
+    """What a GPU's cost model was asked about merges, in words."""
 
     @property
     def stitch_ops(self) -> tuple[StitchOp, ...]:
@@ -100,6 +106,7 @@ class Partition:
                     )
                 else:
                     lines.append(f"  {step.opcode} {step.name} {step.shape}")
+            lines += [f"  {line}" for line in split.merges]
         counts: dict[tuple[str, str], int] = {}
         for op in self.outside:
             counts[op.opcode, op.reason] = counts.get((op.opcode, op.reason), 0) + 1
@@ -107,8 +114,11 @@ class Partition:
         return "\n".join(lines)
 
 
-def partition(module: HloModule, remote: bool = True, caps: Caps = DEFAULT_CAPS) -> Partition:
-    """Splits all that runs. remote: stitch ops that no path connects become one as well (remote stitching). Raises HloImportError."""
+def partition(
+    module: HloModule, remote: bool = True, caps: Caps = DEFAULT_CAPS, target: GpuTarget | None = None
+) -> Partition:
+    """Splits all that runs. remote: stitch ops that no path connects become one as well (remote stitching). target: the device whose
+    cost model is asked whether merges pay. Raises HloImportError."""
     if module.result_layout is not None and not module.result_layout.is_row_major:
         raise HloImportError(
             f"HLO module {module.name}: given a result layout that is not row-major, expected row-major"
@@ -116,13 +126,14 @@ def partition(module: HloModule, remote: bool = True, caps: Caps = DEFAULT_CAPS)
     splits: list[Split] = []
     outside: list[UnsupportedOp] = []
     waiting, seen = [module.entry], {module.entry}
+    model = None if target is None else MergeModel(target)
     while waiting:
         name = waiting.pop(0)
         flat = _Flattener(module).flatten(_computation(module, name))
         refused: dict[str, UnsupportedOp] = {}
         split = None
         while split is None:
-            split = _Splitter(module, flat, refused, remote, caps).split()
+            split = _Splitter(module, flat, refused, remote, caps, model).split()
         splits.append(split)
         for item in flat.instructions.values():
             if item.opcode in _CONTROL_FLOW:
@@ -135,13 +146,13 @@ def partition(module: HloModule, remote: bool = True, caps: Caps = DEFAULT_CAPS)
     return Partition(module.name, tuple(splits), tuple(outside))
 
 
-def stitch_ops_of(module: HloModule) -> Partition:
+def stitch_ops_of(module: HloModule, target: GpuTarget | None = None) -> Partition:
     """The module as one stitch op where all of it can be stitched (its parameters and results in its own order), else split around
-    what cannot. Raises HloImportError."""
+    what cannot. target: as for `partition`. Raises HloImportError."""
     try:
         graph = import_module(module).graph
     except UnsupportedHloError as error:
-        step = partition(module)
+        step = partition(module, target=target)
         if not step.stitch_ops:
             raise HloImportError(f"nothing to stitch: {error}") from None
         return step
@@ -259,6 +270,7 @@ class _Splitter:
     refused: dict[str, UnsupportedOp]
     remote: bool
     caps: Caps
+    model: MergeModel | None = None
     sources: dict[str, str] = field(default_factory=dict)
     """Of each view and tuple element, the instruction that computes it."""
     ambient: set[str] = field(default_factory=set)
@@ -279,8 +291,17 @@ class _Splitter:
             if producer in place
         )
         member = [name in self.members for name in units]
-        scopes = identify(Dag(len(units), edges), member, caps=self.caps, remote=self.remote)
         readers = self._readers(units)
+        if self.model is None:
+            merges = None
+            scopes = identify(Dag(len(units), edges), member, caps=self.caps, remote=self.remote)
+        else:
+            merges = _Merges(self, self.model, units, edges, readers)
+            alone = identify(Dag(len(units), edges), member, caps=self.caps)
+            parts = merges.cut(alone.clusters)
+            scopes = identify(
+                Dag(len(units), edges), member, caps=self.caps, remote=self.remote, part=parts, pays=merges.pays
+            )
         steps: list[tuple[tuple[int, ...], Step]] = []
         for cluster in scopes.clusters:
             op = self._stitch_op(f"stitch_{len(steps)}", [units[i] for i in cluster], readers)
@@ -290,7 +311,8 @@ class _Splitter:
             if op is not None:
                 steps.append((cluster, op))
         steps += [((i,), items[units[i]]) for i in range(len(units)) if not member[i]]
-        return Split(self.flat.name, self.flat, tuple(_in_order(len(units), edges, steps)))
+        told = () if merges is None else tuple(merges.told(scopes.clusters))
+        return Split(self.flat.name, self.flat, tuple(_in_order(len(units), edges, steps)), told)
 
     def _refuse(self, error: UnsupportedHloError, cluster: set[str]) -> None:
         for op in error.ops:
@@ -401,6 +423,11 @@ class _Splitter:
 
     # -- the graph of one stitch op --
 
+    def graph_of(self, cluster: Sequence[str], readers: Mapping[str, set[str]]) -> Graph | None:
+        """None: nothing reads it, or the importer refuses some of it, which `split` will find."""
+        op = self._stitch_op("asked", cluster, readers)
+        return op.graph if isinstance(op, StitchOp) else None
+
     def _stitch_op(
         self, name: str, cluster: Sequence[str], readers: Mapping[str, set[str]]
     ) -> StitchOp | UnsupportedHloError | None:
@@ -450,6 +477,103 @@ class _Splitter:
         if self.flat.instructions[value].opcode == "get-tuple-element":
             return self.source(value) in inside
         return True
+
+
+@dataclass
+class _Merges:
+    """What one computation's sets of units would take on a GPU, together and apart."""
+
+    splitter: _Splitter
+    model: MergeModel
+    units: Sequence[str]
+    edges: Sequence[tuple[int, int]]
+    readers: Mapping[str, set[str]]
+    works: dict[frozenset[int], OpWork | None] = field(default_factory=dict)
+    verdicts: dict[tuple[frozenset[int], frozenset[int]], Verdict] = field(default_factory=dict)
+    cuts: list[tuple[frozenset[int], frozenset[int], Verdict]] = field(default_factory=list)
+
+    def _work(self, nodes: Iterable[int]) -> OpWork | None:
+        key = frozenset(nodes)
+        if key not in self.works:
+            graph = self.splitter.graph_of([self.units[i] for i in sorted(key)], self.readers)
+            self.works[key] = None if graph is None else self.model.work_of(graph)
+        return self.works[key]
+
+    def pays(self, one: Sequence[int], other: Sequence[int]) -> bool:
+        """Whether two sets that no path connects had better be one: as they are side by side, or else planned as one, which reads
+        what both read only once."""
+        works = [self._work(one), self._work(other)]
+        found = [work for work in works if work is not None]
+        if len(found) < 2:
+            return True
+        key = (frozenset(one), frozenset(other))
+        together = beside_all(found)
+        verdict = self.model.judge(together, found)
+        if not verdict.pays:
+            exact = self._work([*one, *other])
+            verdict = verdict if exact is None else self.model.judge(exact, found)
+        elif key[0] | key[1] not in self.works:
+            self.works[key[0] | key[1]] = together
+        self.verdicts[key] = verdict
+        return verdict.pays
+
+    def cut(self, clusters: Sequence[tuple[int, ...]]) -> list[object]:
+        """The part of each unit: of a set that had better be two kernels, what comes before a reduction and what comes after."""
+        parts: list[object] = [None] * len(self.units)
+        for number, cluster in enumerate(clusters):
+            work = self._work(cluster)
+            if work is None or not self.model.worth_a_cut(work):
+                continue
+            depth = self._reductions_before(cluster)
+            best: tuple[frozenset[int], frozenset[int], Verdict] | None = None
+            for bound in sorted(set(depth.values()) - {0}):
+                before = frozenset(i for i in cluster if depth[i] < bound)
+                after = frozenset(cluster) - before
+                halves = [half for half in map(self._work, (before, after)) if half is not None]
+                if len(halves) == 2:
+                    verdict = self.model.judge(work, halves)
+                    if not verdict.pays and (best is None or verdict.apart_ns < best[2].apart_ns):
+                        best = before, after, verdict
+            if best is not None:
+                self.cuts.append(best)
+                for i in cluster:
+                    parts[i] = (number, i in best[0])
+        return parts
+
+    def _reductions_before(self, cluster: Sequence[int]) -> dict[int, int]:
+        """How many of them lie one after the other before a unit of the set, which is in topological order."""
+        inside, depth = set(cluster), dict.fromkeys(cluster, 0)
+        producers: dict[int, list[int]] = {}
+        for producer, consumer in self.edges:
+            if producer in inside and consumer in inside:
+                producers.setdefault(consumer, []).append(producer)
+        for i in sorted(cluster):
+            for producer in producers.get(i, ()):
+                reduces = self.splitter.flat.instructions[self.units[producer]].opcode.startswith("reduce")
+                depth[i] = max(depth[i], depth[producer] + reduces)
+        return depth
+
+    def told(self, clusters: Sequence[tuple[int, ...]]) -> Iterator[str]:
+        """The model's words on what was merged and what was not."""
+        names = [self._name(cluster) for cluster in clusters]
+        home = {i: number for number, cluster in enumerate(clusters) for i in cluster}
+        for before, after, verdict in self.cuts:
+            yield f"cut: {self._name(before)} from {self._name(after)}: {verdict}"
+        for number, cluster in enumerate(clusters):
+            joined = [v for (one, other), v in self.verdicts.items() if v.pays and (one | other) <= set(cluster)]
+            if joined:
+                saved = sum(verdict.apart_ns - verdict.together_ns for verdict in joined)
+                yield (
+                    f"merged: {names[number]}: {len(joined) + 1} sets side by side, {saved / 1e3:.1f} us less than apart by the "
+                    f"model; the last: {joined[-1]}"
+                )
+        for (one, other), verdict in self.verdicts.items():
+            if not verdict.pays and home[min(one)] != home[min(other)]:
+                yield f"apart: {self._name(one)} and {self._name(other)}: {verdict}"
+
+    def _name(self, nodes: Iterable[int]) -> str:
+        some = [self.units[i] for i in sorted(nodes)]
+        return some[0] if len(some) == 1 else f"{some[0]} to {some[-1]}"
 
 
 def _in_order(
