@@ -154,7 +154,7 @@ def render(plan: Plan, symbol: str, target: GpuTarget) -> CudaKernel:
         nests = []
         for code in phase.nests:
             threads = threads_of(code, target)
-            writer = CudaWriter(code, threads, target.block // threads, target.flat_per_thread)
+            writer = CudaWriter(code, threads, target.block // threads)
             neutral = _nest_text(code, threads, target, writer)
             name = functions.setdefault(neutral, f"{symbol}_nest{len(functions)}")
             nests.append(_Nest(code, threads, name, neutral, _shared_of(writer, threads, target), writer.together))

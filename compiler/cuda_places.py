@@ -3,8 +3,6 @@ or in one register; and which statements touch what threads share."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from . import loops
 from .cpp_text import Writer, index_text
 from .cuda_survey import Survey, is_row_loop
@@ -46,6 +44,7 @@ class PlacedWriter(Writer):
         self.together_bytes = 0
         self._dealt = False
         self._slot = ""  # of arrays of registers, in the dealt-out loop that is being written, where it is unrolled
+        self._own_place = ""  # in arrays that lie by threads
         self._shared = {name for name, use in self.survey.locals.items() if use.is_shared}
         self._owned = {name for name in self._shared if self.survey.locals[name].is_owned}
         self._both = self.survey.read & self.survey.written
@@ -58,7 +57,7 @@ class PlacedWriter(Writer):
             if name not in self._shared:
                 continue
             self.offsets[name] = self.shared_bytes
-            self.shared_bytes += shared_room(use.size, use.dtype)
+            self.shared_bytes += shared_room(self._room(name), use.dtype)
 
     def _registers_of(self, name: str) -> int:
         """Elements of a local that each thread keeps in registers; 0 where it is in shared memory, or no array."""
@@ -84,25 +83,19 @@ class PlacedWriter(Writer):
         width = self._width(extent)
         return -(-extent // (self.threads * width)) * width
 
-    def _place_of(self, slot: str, extent: int) -> str:
-        """The element of a row that a thread keeps in register `slot` of an array."""
-        width = self._width(extent)
-        if width == 1:
-            return f"{THREAD} + {slot} * {self.threads}"
-        return f"({THREAD} + {slot} / {width} * {self.threads}) * {width} + {slot} % {width}"
+    def _room(self, name: str) -> int:
+        """Elements of shared memory for an array. One whose elements threads own may lie there in any order: thread n has n, n + T,
+        n + 2T, ..., so that no two of a warp hit one bank, whichever elements of the row these are."""
+        use = self.survey.locals[name]
+        if name in self._in_registers:
+            return self._in_registers[name] * self.threads
+        return self._slots(use.size) * self.threads if self._lies_by_threads(name) else use.size
 
-    def _own_places(self, name: str) -> Iterator[str]:
-        """Loops over the elements `place` of an array in shared memory that are a thread's own, or, where none is, over a share of
-        them: the lines before the innermost body."""
-        size, width = self.survey.locals[name].size, 1
-        if name in self._owned:
-            ((_, extent, bounds),) = self.survey.locals[name].places
-            width = 1 if bounds else self._width(extent)
-        if width == 1:
-            yield f"for (int place = {THREAD}; place < {size}; place += {self.threads})"
-            return
-        yield f"for (int first = {THREAD} * {width}; first < {size}; first += {self.threads * width})"
-        yield f"  for (int place = first; place < first + {width}; ++place)"
+    def _lies_by_threads(self, name: str) -> bool:
+        if name not in self._owned:
+            return False
+        ((_, extent, bounds),) = self.survey.locals[name].places
+        return not bounds and self._width(extent) > 1
 
     def _take(self, slots: int, dtype: DType) -> bool:
         """Takes registers for so many elements, if there are enough."""
@@ -142,6 +135,8 @@ class PlacedWriter(Writer):
             return name
         if name in self._in_registers:
             return f"{name}[{self._slot}]"
+        if self._lies_by_threads(name):
+            return f"{name}[{self._own_place}]"
         assert index is not None
         return f"{name}[{index_text(index)}]"
 

@@ -47,12 +47,10 @@ def aligned_text(buffers: Mapping[int, int]) -> str:
 
 
 class CudaWriter(TogetherWriter):
-    """Renders one nest's body for groups of `threads` threads; vector: neighbours that a thread of a flat loop takes at
-    most. `shared_bytes`: what its locals take, for one group, after `body`."""
+    """Renders one nest's body for groups of `threads` threads. `shared_bytes`: what its locals take, for one group, after `body`."""
 
-    def __init__(self, nest: NestCode, threads: int, groups: int, vector: int = 1) -> None:
+    def __init__(self, nest: NestCode, threads: int, groups: int) -> None:
         super().__init__(nest, threads, groups)
-        self.vector = vector
         self.aligned: dict[int, int] = {}
         """What buffers' addresses have to be multiples of for the nest's function to be the one with vectors."""
         self._vectors: Vectors | None = None  # of the loop that is being written
@@ -162,7 +160,9 @@ class CudaWriter(TogetherWriter):
             for name, load in self._vectors.loads.items():
                 if load is value:
                     return load_text(dtype, f"{name}_vector.value[element]")
-        if isinstance(value, loops.LoadLocal) and (self._is_scalar(value.local) or value.local in self._in_registers):
+        if isinstance(value, loops.LoadLocal) and (
+            self._is_scalar(value.local) or value.local in self._in_registers or self._lies_by_threads(value.local)
+        ):
             return self._element(value.local, value.index)
         return super().value(dtype, value)
 
@@ -210,11 +210,9 @@ class CudaWriter(TogetherWriter):
         if statement.kind is not None:
             identity = literal_text(statement.dtype, reduce_identity(statement.kind, statement.dtype))
         if name in self._shared:
-            yield f"{pad}STITCH_SHARED({ctype}, {name}, group_shared + {self.offsets[name]}, {statement.size});"
+            yield f"{pad}STITCH_SHARED({ctype}, {name}, group_shared + {self.offsets[name]}, {self._room(name)});"
             if identity:
-                *outer, last = self._own_places(name)
-                yield from (f"{pad}{each}" for each in outer)
-                yield f"{pad}{last} {name}[place] = {identity};"
+                yield f"{pad}for (int i = {THREAD}; i < {self._room(name)}; i += {self.threads}) {name}[i] = {identity};"
         elif name in self._in_registers:
             turns = self._in_registers[name]
             yield f"{pad}{ctype} {name}[{turns}];"
@@ -292,7 +290,7 @@ class CudaWriter(TogetherWriter):
                 return
             vectors = row_vectors(loop, self._width(loop.extent))
         elif deal:
-            vectors = vectors_of(loop, self.nest, self.vector)
+            vectors = vectors_of(loop, self.nest, self.threads)
         if vectors is not None:
             yield from self._in_vectors(loop, vectors, ctype, indent)
             return
@@ -401,6 +399,7 @@ class CudaWriter(TogetherWriter):
             start = f"{THREAD} * {width}"
             yield f"{pad}for (int {place} = {start}; {place} < {loop.extent}; {place} += {self.threads * width}) {{"
         self._dealt, self._loop_of = True, loop
+        self._own_place = f"{place} - {THREAD} * {width - 1} + element * {self.threads}"
         if vectors is None:
             yield from self.body(loop.body, indent + 1 + guarded)
         else:

@@ -61,15 +61,18 @@ class Vectors:
         return index.substitute({loop.variable: Index.of_var(self.base)})
 
 
-def vectors_of(loop: Loop, nest: NestCode, most: int) -> Vectors | None:
-    """How the accesses of a loop over a task's elements go in vectors of at most `most` elements; None where they do not."""
+def vectors_of(loop: Loop, nest: NestCode, threads: int) -> Vectors | None:
+    """How the accesses of a loop over a task's elements go in vectors, if there is one for each thread; None where they do not."""
     if loop.bounds not in (("first_row", "last_row"), ("block_first", "block_last")) or not _is_straight(loop):
         return None
     if any(map(_is_array, loop.body)):
         return None
-    width = most
+    width = VECTOR_BYTES
     while width > 1:
-        whole = nest.rows_per_task % width == 0 and (loop.bounds[0] == "first_row" or loop.extent % width == 0)
+        enough = nest.rows_per_task >= threads * width
+        whole = (
+            enough and nest.rows_per_task % width == 0 and (loop.bounds[0] == "first_row" or loop.extent % width == 0)
+        )
         found = _of_width(loop, width) if whole else None
         if found is not None and not any(isinstance(each, loops.Store) for each in _torn(loop, found)):
             return found

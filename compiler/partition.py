@@ -22,14 +22,14 @@ A step is the listing of stitch ops and outside instructions in an order that ca
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 from .graph import Graph
 from .hlo_import import SUPPORTED_OPCODES, UnsupportedHloError, UnsupportedOp, import_module, refusal_of
 from .hlo_module import HloComputation, HloImportError, HloInstruction, HloModule, HloShape
-from .merging import MergeModel, OpWork, Verdict, beside_all
+from .merging import MergeModel, StepMerges
 from .scopes import Caps, Dag, identify
 from .targets import GpuTarget
 
@@ -296,7 +296,13 @@ class _Splitter:
             merges = None
             scopes = identify(Dag(len(units), edges), member, caps=self.caps, remote=self.remote)
         else:
-            merges = _Merges(self, self.model, units, edges, readers)
+            merges = StepMerges(
+                self.model,
+                units,
+                [items[name].opcode.startswith("reduce") for name in units],
+                edges,
+                lambda some: self._graph_of([units[i] for i in some], readers),
+            )
             alone = identify(Dag(len(units), edges), member, caps=self.caps)
             parts = merges.cut(alone.clusters)
             scopes = identify(
@@ -423,7 +429,7 @@ class _Splitter:
 
     # -- the graph of one stitch op --
 
-    def graph_of(self, cluster: Sequence[str], readers: Mapping[str, set[str]]) -> Graph | None:
+    def _graph_of(self, cluster: Sequence[str], readers: Mapping[str, set[str]]) -> Graph | None:
         """None: nothing reads it, or the importer refuses some of it, which `split` will find."""
         op = self._stitch_op("asked", cluster, readers)
         return op.graph if isinstance(op, StitchOp) else None
@@ -477,103 +483,6 @@ class _Splitter:
         if self.flat.instructions[value].opcode == "get-tuple-element":
             return self.source(value) in inside
         return True
-
-
-@dataclass
-class _Merges:
-    """What one computation's sets of units would take on a GPU, together and apart."""
-
-    splitter: _Splitter
-    model: MergeModel
-    units: Sequence[str]
-    edges: Sequence[tuple[int, int]]
-    readers: Mapping[str, set[str]]
-    works: dict[frozenset[int], OpWork | None] = field(default_factory=dict)
-    verdicts: dict[tuple[frozenset[int], frozenset[int]], Verdict] = field(default_factory=dict)
-    cuts: list[tuple[frozenset[int], frozenset[int], Verdict]] = field(default_factory=list)
-
-    def _work(self, nodes: Iterable[int]) -> OpWork | None:
-        key = frozenset(nodes)
-        if key not in self.works:
-            graph = self.splitter.graph_of([self.units[i] for i in sorted(key)], self.readers)
-            self.works[key] = None if graph is None else self.model.work_of(graph)
-        return self.works[key]
-
-    def pays(self, one: Sequence[int], other: Sequence[int]) -> bool:
-        """Whether two sets that no path connects had better be one: as they are side by side, or else planned as one, which reads
-        what both read only once."""
-        works = [self._work(one), self._work(other)]
-        found = [work for work in works if work is not None]
-        if len(found) < 2:
-            return True
-        key = (frozenset(one), frozenset(other))
-        together = beside_all(found)
-        verdict = self.model.judge(together, found)
-        if not verdict.pays:
-            exact = self._work([*one, *other])
-            verdict = verdict if exact is None else self.model.judge(exact, found)
-        elif key[0] | key[1] not in self.works:
-            self.works[key[0] | key[1]] = together
-        self.verdicts[key] = verdict
-        return verdict.pays
-
-    def cut(self, clusters: Sequence[tuple[int, ...]]) -> list[object]:
-        """The part of each unit: of a set that had better be two kernels, what comes before a reduction and what comes after."""
-        parts: list[object] = [None] * len(self.units)
-        for number, cluster in enumerate(clusters):
-            work = self._work(cluster)
-            if work is None or not self.model.worth_a_cut(work):
-                continue
-            depth = self._reductions_before(cluster)
-            best: tuple[frozenset[int], frozenset[int], Verdict] | None = None
-            for bound in sorted(set(depth.values()) - {0}):
-                before = frozenset(i for i in cluster if depth[i] < bound)
-                after = frozenset(cluster) - before
-                halves = [half for half in map(self._work, (before, after)) if half is not None]
-                if len(halves) == 2:
-                    verdict = self.model.judge(work, halves)
-                    if not verdict.pays and (best is None or verdict.apart_ns < best[2].apart_ns):
-                        best = before, after, verdict
-            if best is not None:
-                self.cuts.append(best)
-                for i in cluster:
-                    parts[i] = (number, i in best[0])
-        return parts
-
-    def _reductions_before(self, cluster: Sequence[int]) -> dict[int, int]:
-        """How many of them lie one after the other before a unit of the set, which is in topological order."""
-        inside, depth = set(cluster), dict.fromkeys(cluster, 0)
-        producers: dict[int, list[int]] = {}
-        for producer, consumer in self.edges:
-            if producer in inside and consumer in inside:
-                producers.setdefault(consumer, []).append(producer)
-        for i in sorted(cluster):
-            for producer in producers.get(i, ()):
-                reduces = self.splitter.flat.instructions[self.units[producer]].opcode.startswith("reduce")
-                depth[i] = max(depth[i], depth[producer] + reduces)
-        return depth
-
-    def told(self, clusters: Sequence[tuple[int, ...]]) -> Iterator[str]:
-        """The model's words on what was merged and what was not."""
-        names = [self._name(cluster) for cluster in clusters]
-        home = {i: number for number, cluster in enumerate(clusters) for i in cluster}
-        for before, after, verdict in self.cuts:
-            yield f"cut: {self._name(before)} from {self._name(after)}: {verdict}"
-        for number, cluster in enumerate(clusters):
-            joined = [v for (one, other), v in self.verdicts.items() if v.pays and (one | other) <= set(cluster)]
-            if joined:
-                saved = sum(verdict.apart_ns - verdict.together_ns for verdict in joined)
-                yield (
-                    f"merged: {names[number]}: {len(joined) + 1} sets side by side, {saved / 1e3:.1f} us less than apart by the "
-                    f"model; the last: {joined[-1]}"
-                )
-        for (one, other), verdict in self.verdicts.items():
-            if not verdict.pays and home[min(one)] != home[min(other)]:
-                yield f"apart: {self._name(one)} and {self._name(other)}: {verdict}"
-
-    def _name(self, nodes: Iterable[int]) -> str:
-        some = [self.units[i] for i in sorted(nodes)]
-        return some[0] if len(some) == 1 else f"{some[0]} to {some[-1]}"
 
 
 def _in_order(

@@ -221,10 +221,26 @@ def test_rows_go_in_vectors_where_lengths_and_addresses_allow_and_sums_keep_thei
         assert found[0] == found[1], "to the last bit"
 
 
-def test_a_threads_own_accumulators_in_shared_memory_are_the_neighbours_that_it_takes() -> None:
+@pytest.mark.parametrize(("dtype", "width"), [(DType.S8, 16), (DType.F16, 8), (DType.F32, 4), (DType.F64, 2)])
+def test_a_thread_moves_16_bytes_whatever_the_elements(dtype: DType, width: int) -> None:
+    for reduced in (False, True):
+        m = library.Maker("flat")
+        x, y = m.parameter(1 << 20, dtype=dtype), m.parameter(1 << 20, dtype=dtype)
+        largest = m.op("maximum", x, y)
+        graph = m.done(m.reduce(largest, 0, kind="max") if reduced else largest)
+        assert _widest(plan_for_gpu(graph, V100)[1].text) == width
+
+
+def test_what_a_thread_owns_in_shared_memory_lies_by_threads() -> None:
+    """Neighbours that one thread takes would else all be four banks from the next one's."""
     text = plan_for_gpu(_column_sums(40, 4096), TARGETS["h200"])[1].text
-    assert "for (int place = first; place < first + 4; ++place) task" in text
+    assert "for (int i = thread; i < 4096; i += 256) task5[i] = 0x0.0p+0f;" in text
+    assert "task5[k4096_1_first - thread * 3 + element * 256] = " in text
     assert "stitch_group_sync" not in text
+    wide = plan_for_gpu(library.softmax(5, 4100), TARGETS["h200"])[1].text
+    assert (
+        "STITCH_SHARED(float, tile1, group_shared + 0, 5120);" in wide
+    )  # as for 5 x 4 elements of each of 256 threads
 
 
 def test_an_embeddings_rows_are_loaded_by_vectors() -> None:

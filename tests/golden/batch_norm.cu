@@ -53,16 +53,16 @@ static __device__ __forceinline__ void stitch_kernel_nest0_vectors(void* p0, voi
     if (group >= distance && group < 2 * distance) {
       #pragma unroll
       for (int turn = 0; turn < 2; ++turn) {
-        const int place = (thread + turn / 2 * 32) * 2 + turn % 2;
-        if (place < 64) task1_all[(group - distance) * 64 + place] = task1[turn];
+        const int place = thread + turn * 32;
+        task1_all[(group - distance) * 64 + place] = task1[turn];
       }
     }
     __syncthreads();
     if (group < distance) {
       #pragma unroll
       for (int turn = 0; turn < 2; ++turn) {
-        const int place = (thread + turn / 2 * 32) * 2 + turn % 2;
-        if (place < 64) task1[turn] = ((float)task1[turn] + (float)task1_all[group * 64 + place]);
+        const int place = thread + turn * 32;
+        task1[turn] = ((float)task1[turn] + (float)task1_all[group * 64 + place]);
       }
     }
     __syncthreads();
@@ -168,16 +168,16 @@ static __device__ __forceinline__ void stitch_kernel_nest3_vectors(void* p0, voi
     if (group >= distance && group < 2 * distance) {
       #pragma unroll
       for (int turn = 0; turn < 2; ++turn) {
-        const int place = (thread + turn / 2 * 32) * 2 + turn % 2;
-        if (place < 64) task1_all[(group - distance) * 64 + place] = task1[turn];
+        const int place = thread + turn * 32;
+        task1_all[(group - distance) * 64 + place] = task1[turn];
       }
     }
     __syncthreads();
     if (group < distance) {
       #pragma unroll
       for (int turn = 0; turn < 2; ++turn) {
-        const int place = (thread + turn / 2 * 32) * 2 + turn % 2;
-        if (place < 64) task1[turn] = ((float)task1[turn] + (float)task1_all[group * 64 + place]);
+        const int place = thread + turn * 32;
+        task1[turn] = ((float)task1[turn] + (float)task1_all[group * 64 + place]);
       }
     }
     __syncthreads();

@@ -120,26 +120,26 @@ static __device__ __forceinline__ void stitch_kernel_nest0_vectors(void* p0, voi
     if (group >= distance && group < 2 * distance) {
       #pragma unroll
       for (int turn = 0; turn < 8; ++turn) {
-        const int place = (thread + turn / 4 * 32) * 4 + turn % 4;
-        if (place < 256) task1_all[(group - distance) * 256 + place] = task1[turn];
+        const int place = thread + turn * 32;
+        task1_all[(group - distance) * 256 + place] = task1[turn];
       }
       #pragma unroll
       for (int turn = 0; turn < 8; ++turn) {
-        const int place = (thread + turn / 4 * 32) * 4 + turn % 4;
-        if (place < 256) task2_all[(group - distance) * 256 + place] = task2[turn];
+        const int place = thread + turn * 32;
+        task2_all[(group - distance) * 256 + place] = task2[turn];
       }
     }
     __syncthreads();
     if (group < distance) {
       #pragma unroll
       for (int turn = 0; turn < 8; ++turn) {
-        const int place = (thread + turn / 4 * 32) * 4 + turn % 4;
-        if (place < 256) task1[turn] = ((float)task1[turn] + (float)task1_all[group * 256 + place]);
+        const int place = thread + turn * 32;
+        task1[turn] = ((float)task1[turn] + (float)task1_all[group * 256 + place]);
       }
       #pragma unroll
       for (int turn = 0; turn < 8; ++turn) {
-        const int place = (thread + turn / 4 * 32) * 4 + turn % 4;
-        if (place < 256) task2[turn] = ((float)task2[turn] + (float)task2_all[group * 256 + place]);
+        const int place = thread + turn * 32;
+        task2[turn] = ((float)task2[turn] + (float)task2_all[group * 256 + place]);
       }
     }
     __syncthreads();
