@@ -36,6 +36,7 @@ KERNELS: dict[str, Callable[[], Graph]] = {
     "gelu": lambda: library.gelu(9, 50),
     "embedding_gradient": lambda: library.embedding_gradient(12, 130, 7),
     "crossed_rows": library.crossed_rows,
+    "argmax": lambda: library.argmax(9, 300, 1, below_zero=True),
     "matrix_transpose": lambda: library.matrix_transpose(40, 23),
 }
 
