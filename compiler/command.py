@@ -197,7 +197,7 @@ class ExplainCommand:
                 return 0
             if args.html is not None:
                 raise MistakeError(f"--html is for a job's summary; {args.path} is none (--svg draws HLO)")
-            step = stitch_ops_of(read_hlo_file(args.path))
+            step = stitch_ops_of(read_hlo_file(args.path), GPUS[args.arch] if args.arch else None)
             if args.svg is not None and not step.is_one_op:
                 raise MistakeError(f"--svg draws one stitch op; {args.path} is split into {len(step.stitch_ops)}")
             if not step.is_one_op:

@@ -40,7 +40,7 @@ def compile_for_cuda(args: argparse.Namespace) -> int:
     if args.emit == "cubin" and args.output is None:
         raise MistakeError("--emit cubin makes machine code: name a file for it with --output")
     target = GPUS[args.arch or DEFAULT_ARCH]
-    step = stitch_ops_of(read_hlo_file(args.file))
+    step = stitch_ops_of(read_hlo_file(args.file), target)
     launches: dict[str, Launch] = {}
 
     def searched(graph: Graph, device: GpuTarget) -> tuple[Plan, CudaKernel]:
@@ -109,7 +109,8 @@ def _run_on_gpu(args: argparse.Namespace) -> int:
             if args.launch == "tune":
                 entry, launch = cuda_runtime.tune(graph, cache, gpu, args.seed, _progress)
             else:
-                entry, launch = build_for_gpu(graph, cache, gpu.target, told=_progress)
+                search = args.launch != "usual"
+                entry, launch = build_for_gpu(graph, cache, gpu.target, told=_progress, search=search)
             _progress("")
             print(_launch_text(launch.chosen.kernel, gpu.target))
             print("\n".join(f"  {line}" for line in launch.explain().splitlines()))

@@ -20,7 +20,7 @@ from . import loops
 from .cpp import constant_text, written_buffers
 from .cuda_places import REDUCE_BYTES, THREAD
 from .cuda_survey import is_dealt
-from .cuda_text import CudaWriter
+from .cuda_text import CudaWriter, aligned_text
 from .gpu_cost import KernelCost, PhaseWork, kernel_cost, phase_works
 from .graph import Graph
 from .loops import Buffer, BufferKind, Loop, Loops, NestCode, Statement
@@ -154,7 +154,7 @@ def render(plan: Plan, symbol: str, target: GpuTarget) -> CudaKernel:
         nests = []
         for code in phase.nests:
             threads = threads_of(code, target)
-            writer = CudaWriter(code, threads, target.block // threads, target.flat_per_thread)
+            writer = CudaWriter(code, threads, target.block // threads)
             neutral = _nest_text(code, threads, target, writer)
             name = functions.setdefault(neutral, f"{symbol}_nest{len(functions)}")
             nests.append(_Nest(code, threads, name, neutral, _shared_of(writer, threads, target), writer.together))
@@ -166,7 +166,7 @@ def render(plan: Plan, symbol: str, target: GpuTarget) -> CudaKernel:
     by_table = len(tensors) > MOST_PARAMETERS
     held = "void* const* p" if by_table else f"void* p[{max(1, len(tensors))}]"
     lines.append(f"struct {symbol}_Tensors {{ {held}; }};")
-    lines.extend(text.replace("NEST(", f"{name}(", 1) for text, name in functions.items())
+    lines.extend(text.replace("NEST", name) for text, name in functions.items())
     tables: dict[int, str] = {}
     for nest in (nest for nests in phases for nest in nests if nest.code.instances):
         table = f"{symbol}_table{len(tables)}"
@@ -211,10 +211,8 @@ def _shared_of(writer: CudaWriter, threads: int, target: GpuTarget) -> int:
 def _nest_text(nest: NestCode, threads: int, target: GpuTarget, writer: CudaWriter) -> str:
     """The function of one nest: one block's worth of its tasks, in terms of its own buffers."""
     written = written_buffers(nest)
-    parameters = ", ".join(f"void* p{number}" for number in range(len(nest.buffers)))
     many = bool(nest.instances)
-    extent = "const long long first_row, const long long last_row" if many else "const long long work"
-    lines = [f"static __device__ __forceinline__ void NEST({parameters}, {extent}) {{"]
+    lines = []
     for number, buffer in enumerate(nest.buffers):
         elements = buffer.elements if not many or buffer.elements == 1 else "last_row"
         fixed = number not in written and number not in nest.may_alias and buffer.kind is BufferKind.INPUT
@@ -232,7 +230,7 @@ def _nest_text(nest: NestCode, threads: int, target: GpuTarget, writer: CudaWrit
     if writer.reduces:
         lines.append(f"  const int reduce_shared = {groups * writer.shared_bytes};")
     if many:
-        return "\n".join([*lines, *body, "}"])
+        return _function_text(nest, writer.aligned, [*lines, *body])
     apart = groups > 1 and not writer.together
     lines.append(f"  const long long task = work{f' * {groups} + group' if apart else ''};")
     if apart:
@@ -240,7 +238,28 @@ def _nest_text(nest: NestCode, threads: int, target: GpuTarget, writer: CudaWrit
     lines.append(f"  const long long first_row = task * {nest.rows_per_task};")
     clip = f"first_row + {nest.rows_per_task} < {nest.rows} ? first_row + {nest.rows_per_task} : {nest.rows}"
     lines.append(f"  const long long last_row = {clip};")
-    return "\n".join([*lines, *body, "}"])
+    return _function_text(nest, writer.aligned, [*lines, *body])
+
+
+def _function_text(nest: NestCode, aligned: Mapping[int, int], lines: Sequence[str]) -> str:
+    """The function around a nest's text; where it has vectors (aligned: what a buffer's address has to be a multiple of for them), it
+    is one of two."""
+    names = [f"p{number}" for number in range(len(nest.buffers))] + (
+        ["first_row", "last_row"] if nest.instances else ["work"]
+    )
+    types = ["void*"] * len(nest.buffers) + ["const long long"] * (2 if nest.instances else 1)
+    parameters = ", ".join(f"{ctype} {name}" for ctype, name in zip(types, names, strict=True))
+    head = "static __device__ __forceinline__ void"
+    if not aligned:
+        return "\n".join([f"{head} NEST({parameters}) {{", *lines, "}"])
+    either = [
+        f"{head} NEST({parameters}) {{",
+        f"  const bool aligned = {aligned_text(aligned)};",
+        f"  if (aligned) NEST_vectors<true>({', '.join(names)});",
+        f"  else NEST_vectors<false>({', '.join(names)});",
+        "}",
+    ]
+    return "\n".join(["template <bool aligned>", f"{head} NEST_vectors({parameters}) {{", *lines, "}", "", *either])
 
 
 def _entry_text(

@@ -6,6 +6,7 @@ from __future__ import annotations
 from . import loops
 from .cpp_text import Writer, index_text
 from .cuda_survey import Survey, is_row_loop
+from .cuda_vectors import only_computes, row_widths
 from .graph import DType
 from .loops import Local, Loop, NestCode, Statement
 from .plan_index import Index
@@ -35,16 +36,20 @@ class PlacedWriter(Writer):
         self.together = nest.per_task and groups > 1 and any(map(is_row_loop, nest.body))
         """Whether the groups of a block do one task together."""
         self.survey = Survey(nest.body)
+        self.widths = row_widths(nest.body, threads)
+        self.one_by_one = only_computes(nest.body)
+        """Whether threads may take a row's elements one by one where vectors cannot be."""
         self.shared_bytes = 0
         self.reduces = 0  # values that threads reduce at once
         self.together_bytes = 0
         self._dealt = False
-        self._turn = ""  # of the dealt-out loop that is being written, where it is unrolled
+        self._slot = ""  # of arrays of registers, in the dealt-out loop that is being written, where it is unrolled
+        self._own_place = ""  # in arrays that lie by threads
         self._shared = {name for name, use in self.survey.locals.items() if use.is_shared}
         self._owned = {name for name in self._shared if self.survey.locals[name].is_owned}
         self._both = self.survey.read & self.survey.written
         self._budget = KEPT_REGISTERS
-        self._in_registers = {name: turns for name in self.survey.locals if (turns := self._registers_of(name))}
+        self._in_registers = {name: slots for name in self.survey.locals if (slots := self._registers_of(name))}
         self._shared -= self._in_registers.keys()
         self._owned -= self._in_registers.keys()
         self.offsets: dict[str, int] = {}
@@ -52,7 +57,7 @@ class PlacedWriter(Writer):
             if name not in self._shared:
                 continue
             self.offsets[name] = self.shared_bytes
-            self.shared_bytes += shared_room(use.size, use.dtype)
+            self.shared_bytes += shared_room(self._room(name), use.dtype)
 
     def _registers_of(self, name: str) -> int:
         """Elements of a local that each thread keeps in registers; 0 where it is in shared memory, or no array."""
@@ -60,19 +65,42 @@ class PlacedWriter(Writer):
             return 0
         use = self.survey.locals[name]
         ((_, extent, bounds),) = use.places
-        turns = self._turns(extent)
-        if bounds or extent == 1 or not self._take(turns, use.dtype):
+        slots = self._slots(extent)
+        if bounds or extent == 1 or not self._take(slots, use.dtype):
             return 0
-        return turns
+        return slots
 
-    def _turns(self, extent: int) -> int:
-        """Iterations of a dealt-out loop that fall to one thread."""
-        return -(-extent // self.threads)
+    def _width(self, extent: int) -> int:
+        """Neighbours that a thread takes in a turn of a loop over a row of so many elements."""
+        return self.widths.get(extent, 1)
 
-    def _take(self, turns: int, dtype: DType) -> bool:
+    def _turns(self, loop: Loop) -> int:
+        """Iterations of a loop over a row, or vectors of them, that fall to one thread."""
+        return -(-loop.extent // (self.threads * self._width(loop.extent)))
+
+    def _slots(self, extent: int) -> int:
+        """Elements of a row that fall to one thread: what it needs registers for."""
+        width = self._width(extent)
+        return -(-extent // (self.threads * width)) * width
+
+    def _room(self, name: str) -> int:
+        """Elements of shared memory for an array. One whose elements threads own may lie there in any order: thread n has n, n + T,
+        n + 2T, ..., so that no two of a warp hit one bank, whichever elements of the row these are."""
+        use = self.survey.locals[name]
+        if name in self._in_registers:
+            return self._in_registers[name] * self.threads
+        return self._slots(use.size) * self.threads if self._lies_by_threads(name) else use.size
+
+    def _lies_by_threads(self, name: str) -> bool:
+        if name not in self._owned:
+            return False
+        ((_, extent, bounds),) = self.survey.locals[name].places
+        return not bounds and self._width(extent) > 1
+
+    def _take(self, slots: int, dtype: DType) -> bool:
         """Takes registers for so many elements, if there are enough."""
-        needed = turns * (2 if dtype.size_bytes == 8 else 1)
-        if turns > MOST_TURNS or needed > self._budget:
+        needed = slots * (2 if dtype.size_bytes == 8 else 1)
+        if slots > MOST_TURNS or needed > self._budget:
             return False
         self._budget -= needed
         return True
@@ -106,7 +134,9 @@ class PlacedWriter(Writer):
         if self.survey.locals[name].collapsed or self._is_scalar(name):
             return name
         if name in self._in_registers:
-            return f"{name}[{self._turn}]"
+            return f"{name}[{self._slot}]"
+        if self._lies_by_threads(name):
+            return f"{name}[{self._own_place}]"
         assert index is not None
         return f"{name}[{index_text(index)}]"
 

@@ -15,7 +15,14 @@ template <class T, int N> struct alignas(sizeof(T) * N) StitchVector { T value[N
 #ifndef STITCH_EMULATOR
 #define STITCH_LOAD_VECTOR(T, N, name, buffer, index) \
   const StitchVector<T, N> name = *(const StitchVector<T, N>*)((buffer) + (index))
-#define STITCH_STORE_VECTOR(T, N, buffer, index, vector) *(StitchVector<T, N>*)((buffer) + (index)) = vector
+/* The compiler must not see how one turn's address follows from the last one's: it would count from the middle of a vector, and then
+ * no longer see that the four stores are one. */
+#define STITCH_STORE_VECTOR(T, N, buffer, index, vector)  \
+  {                                                       \
+    long long place = (index);                            \
+    asm("" : "+l"(place));                                \
+    *(StitchVector<T, N>*)((buffer) + place) = vector;    \
+  }
 #define STITCH_GLOBAL(T, name, pointer, elements) T* const name = (T*)(pointer)
 #define STITCH_GLOBAL_CONST(T, name, pointer, elements) const T* const __restrict__ name = (const T*)(pointer)
 #define STITCH_SHARED(T, name, offset, elements) T* const name = (T*)(stitch_shared + (offset))
@@ -46,6 +53,22 @@ extern __shared__ __align__(16) unsigned char stitch_shared[];
 #define __builtin_nan(text) __longlong_as_double(0x7ff8000000000000ll)
 #define __builtin_nanf(text) __int_as_float(0x7fc00000)
 #endif
+
+/* The same where the buffer's address may not be a vector's, which `aligned` says: the very elements one by one. */
+#define STITCH_LOAD_NEIGHBOURS(T, N, name, buffer, index, aligned)                               \
+  StitchVector<T, N> name;                                                                       \
+  if (aligned) {                                                                                 \
+    STITCH_LOAD_VECTOR(T, N, whole, buffer, index);                                              \
+    name = whole;                                                                                \
+  } else {                                                                                       \
+    _Pragma("unroll") for (int one = 0; one < N; ++one) name.value[one] = (buffer)[(index) + one]; \
+  }
+#define STITCH_STORE_NEIGHBOURS(T, N, buffer, index, vector, aligned)                              \
+  if (aligned) {                                                                                   \
+    STITCH_STORE_VECTOR(T, N, buffer, index, vector);                                              \
+  } else {                                                                                         \
+    _Pragma("unroll") for (int one = 0; one < N; ++one) (buffer)[(index) + one] = (vector).value[one]; \
+  }
 
 /* Which threads of the warp are in this thread's group of T. */
 template <int T> STITCH_INLINE unsigned stitch_group_mask() {

@@ -1,6 +1,6 @@
 """CUDA text of a nest's body: the same loops as for the CPU, done by a group of threads.
 
-    Loop SIMD, LANES        its iterations are dealt out to the group's threads: thread n takes n, n + T, n + 2T, ...
+    Loop SIMD, LANES        its iterations are dealt out to the group's threads: thread n takes n, n + T, n + 2T, ...; or neighbours
     Loop FOLD               each thread takes one stretch of them
     every other statement   all threads of the group do it alike, on registers of their own
     a write there           thread 0 does it
@@ -17,15 +17,15 @@ others, and nothing is overwritten that another has yet to read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from . import loops
 from .cpp_text import guard_text, index_text, is_wide_variable
-from .cuda_places import REDUCE_BYTES, THREAD
+from .cuda_places import MOST_TURNS, REDUCE_BYTES, THREAD
 from .cuda_survey import Element, is_dealt, is_interleaved, is_row_loop, place_of
 from .cuda_together import TogetherWriter
-from .cuda_vectors import Vectors, vectors_of
+from .cuda_vectors import Vectors, fold_width, row_vectors, vectors_of
 from .graph import DType
 from .loops import Local, Loop, LoopKind, NestCode, Statement
 from .ops import REGISTER_TYPE, STORAGE_TYPE, literal_text, load_text, store_text
@@ -41,13 +41,18 @@ class _Kept:
     is_filled: bool = False
 
 
-class CudaWriter(TogetherWriter):
-    """Renders one nest's body for groups of `threads` threads; vector: neighbours that a thread of a flat loop takes at
-    most. `shared_bytes`: what its locals take, for one group, after `body`."""
+def aligned_text(buffers: Mapping[int, int]) -> str:
+    """Whether the buffers' addresses are multiples of so many bytes."""
+    return " & ".join(f"((unsigned long long)p{buffer} % {size} == 0)" for buffer, size in sorted(buffers.items()))
 
-    def __init__(self, nest: NestCode, threads: int, groups: int, vector: int = 1) -> None:
+
+class CudaWriter(TogetherWriter):
+    """Renders one nest's body for groups of `threads` threads. `shared_bytes`: what its locals take, for one group, after `body`."""
+
+    def __init__(self, nest: NestCode, threads: int, groups: int) -> None:
         super().__init__(nest, threads, groups)
-        self.vector = vector
+        self.aligned: dict[int, int] = {}
+        """What buffers' addresses have to be multiples of for the nest's function to be the one with vectors."""
         self._vectors: Vectors | None = None  # of the loop that is being written
         self._loop_of: Loop | None = None
         self._kept: dict[Element, _Kept] = {}
@@ -68,7 +73,7 @@ class CudaWriter(TogetherWriter):
                         dtypes[element] = statement.dtype
         found = {}
         for element, where in readers.items():
-            if len(where) > 1 and self._take(self._turns(element[2]), dtypes[element]):
+            if len(where) > 1 and self._take(self._slots(element[2]), dtypes[element]):
                 self._kept_count += 1
                 found[element] = _Kept(f"kept{self._kept_count}")
         return found
@@ -84,7 +89,7 @@ class CudaWriter(TogetherWriter):
         return (load.buffer, place_of(load.index, loop), loop.extent) if loop.variable in load.index.variables else None
 
     def _is_unrolled(self, loop: Loop) -> bool:
-        """Whether a dealt-out loop's turns must be known one by one, since it works on arrays of registers."""
+        """Whether a dealt-out loop's turns are to be known one by one, since it works on arrays of registers, say."""
 
         def touches(each: Statement) -> bool:
             if isinstance(each, loops.Let):
@@ -93,7 +98,19 @@ class CudaWriter(TogetherWriter):
                 return each.local in self._in_registers
             return isinstance(each, Loop | loops.Blocks | loops.If) and any(map(touches, each.body))
 
-        return any(map(touches, loop.body)) or any(self._element_loaded(each, loop) in self._kept for each in loop.body)
+        kept = any(self._element_loaded(each, loop) in self._kept for each in loop.body)
+        return kept or any(map(touches, loop.body)) or self._is_copied_at_once(loop)
+
+    def _is_copied_at_once(self, loop: Loop) -> bool:
+        """Whether all it does is to bring elements to shared memory, each thread a few: so that it asks for all before it waits for
+        one."""
+        brought = [each for each in loop.body if isinstance(each, loops.Assign)]
+        plain = all(
+            isinstance(each, loops.Assign | loops.LetIndex)
+            or (isinstance(each, loops.Let) and isinstance(each.value, loops.Load | loops.FromIndex))
+            for each in loop.body
+        )
+        return plain and bool(brought) and loop.extent % self.threads == 0 and self._turns(loop) <= MOST_TURNS
 
     def body(self, statements: Sequence[Statement], indent: int) -> Iterator[str]:
         outer = self._kept
@@ -116,23 +133,23 @@ class CudaWriter(TogetherWriter):
         for each in statement.body:
             element = self._element_loaded(each, statement)
             if element in self._kept and not self._kept[element].is_filled and isinstance(each, loops.Let):
-                turns = self._turns(statement.extent)
-                yield f"{'  ' * indent}{REGISTER_TYPE[each.dtype]} {self._kept[element].name}[{turns}];"
+                slots = self._slots(statement.extent)
+                yield f"{'  ' * indent}{REGISTER_TYPE[each.dtype]} {self._kept[element].name}[{slots}];"
 
     def _kept_load(self, statement: loops.Let, pad: str) -> Iterator[str] | None:
         """A load that an earlier loop has made, or that later ones will want; None for any other statement."""
-        if self._loop_of is None or not self._turn:
+        if self._loop_of is None or not self._slot:
             return None
         element = self._element_loaded(statement, self._loop_of)
         if element is None or element not in self._kept:
             return None
         kept, ctype = self._kept[element], REGISTER_TYPE[statement.dtype]
         if kept.is_filled:
-            return iter([f"{pad}const {ctype} {statement.name} = {kept.name}[{self._turn}];"])
+            return iter([f"{pad}const {ctype} {statement.name} = {kept.name}[{self._slot}];"])
         value = self.value(statement.dtype, statement.value)
         lines = [
             f"{pad}const {ctype} {statement.name} = {value};",
-            f"{pad}{kept.name}[{self._turn}] = {statement.name};",
+            f"{pad}{kept.name}[{self._slot}] = {statement.name};",
         ]
         return iter(lines)
 
@@ -143,7 +160,9 @@ class CudaWriter(TogetherWriter):
             for name, load in self._vectors.loads.items():
                 if load is value:
                     return load_text(dtype, f"{name}_vector.value[element]")
-        if isinstance(value, loops.LoadLocal) and (self._is_scalar(value.local) or value.local in self._in_registers):
+        if isinstance(value, loops.LoadLocal) and (
+            self._is_scalar(value.local) or value.local in self._in_registers or self._lies_by_threads(value.local)
+        ):
             return self._element(value.local, value.index)
         return super().value(dtype, value)
 
@@ -191,9 +210,9 @@ class CudaWriter(TogetherWriter):
         if statement.kind is not None:
             identity = literal_text(statement.dtype, reduce_identity(statement.kind, statement.dtype))
         if name in self._shared:
-            yield f"{pad}STITCH_SHARED({ctype}, {name}, group_shared + {self.offsets[name]}, {statement.size});"
+            yield f"{pad}STITCH_SHARED({ctype}, {name}, group_shared + {self.offsets[name]}, {self._room(name)});"
             if identity:
-                yield f"{pad}for (int i = {THREAD}; i < {statement.size}; i += {self.threads}) {name}[i] = {identity};"
+                yield f"{pad}for (int i = {THREAD}; i < {self._room(name)}; i += {self.threads}) {name}[i] = {identity};"
         elif name in self._in_registers:
             turns = self._in_registers[name]
             yield f"{pad}{ctype} {name}[{turns}];"
@@ -264,12 +283,14 @@ class CudaWriter(TogetherWriter):
         ctype = "long long" if is_wide_variable(loop.variable) else "int"
         first, last = loop.bounds if loop.bounds else ("0", str(loop.extent))
         deal = is_dealt(loop) and not self._dealt
-        if deal and is_interleaved(loop) and self._is_unrolled(loop):
-            yield from self._unrolled(loop, indent)
-            return
-        vectors = (
-            vectors_of(loop, self.nest, self.vector, self.threads) if deal and not self._reads_arrays(loop) else None
-        )
+        vectors = None
+        if deal and is_interleaved(loop) and (self._is_unrolled(loop) or self._width(loop.extent) > 1):
+            if not self.one_by_one:
+                yield from self._over_row(loop, indent)
+                return
+            vectors = row_vectors(loop, self._width(loop.extent))
+        elif deal:
+            vectors = vectors_of(loop, self.nest, self.threads)
         if vectors is not None:
             yield from self._in_vectors(loop, vectors, ctype, indent)
             return
@@ -277,9 +298,8 @@ class CudaWriter(TogetherWriter):
         if not deal:
             start, step = first, f"++{name}"
         if deal and loop.kind is LoopKind.FOLD and self.threads > 1:
-            stretch = self._turns(loop.extent)
-            start, step = f"{THREAD} * {stretch}", f"++{name}"
-            last = f"{loop.extent} && {name} < ({THREAD} + 1) * {stretch}"
+            yield from self._by_stretches(loop, indent)
+            return
         if self.together and is_row_loop(loop):
             start, step = f"{first} + group", f"{name} += {self.groups}"
         yield f"{pad}for ({ctype} {name} = {start}; {name} < {last}; {step}) {{"
@@ -288,62 +308,118 @@ class CudaWriter(TogetherWriter):
         self._dealt = self._dealt and not deal
         yield pad + "}"
 
-    def _reads_arrays(self, loop: Loop) -> bool:
-        """Whether the loop reads arrays of the nest, whose elements threads own by the way that loops are dealt out."""
-        loads = [each.value for each in loop.body if isinstance(each, loops.Let)]
-        return any(isinstance(value, loops.LoadLocal) and not self._is_scalar(value.local) for value in loads)
+    def _by_stretches(self, loop: Loop, indent: int) -> Iterator[str]:
+        """A variadic reduction's loop, each thread taking one stretch of it, in order."""
+        pad, name, width = "  " * indent, loop.variable.name, fold_width(loop, self.threads)
+        vectors = row_vectors(loop, width)
+        place = vectors.base.name if width > 1 else name
+        stretch = -(-loop.extent // (self.threads * width)) * width
+        start, last = f"{THREAD} * {stretch}", f"{loop.extent} && {place} < ({THREAD} + 1) * {stretch}"
+        step = f"{place} += {width}" if width > 1 else f"++{place}"
+        yield f"{pad}for (int {place} = {start}; {place} < {last}; {step}) {{"
+        self._dealt = True
+        if width > 1:
+            self._must_be_aligned(vectors)
+            yield from self._neighbours(loop, vectors, "int", "aligned", indent + 1)
+        else:
+            yield from self.body(loop.body, indent + 1)
+        self._dealt = False
+        yield f"{pad}}}"
 
     def _in_vectors(self, loop: Loop, vectors: Vectors, ctype: str, indent: int) -> Iterator[str]:
-        """An element-wise loop by vectors, as far as they go, and by elements: all where a buffer's address is not a vector's."""
+        """A loop over a task's elements by vectors, as far as they go, and the rest by elements. Where a buffer's address is not a
+        vector's, one that only computes elements goes by elements altogether, which is faster; a sum keeps its order."""
         pad, name, base, width = "  " * indent, loop.variable.name, vectors.base.name, vectors.width
-        tests = [f"((unsigned long long)p{buffer} % {size} == 0)" for buffer, size in sorted(vectors.buffers.items())]
-        self._dealt = True
-        yield f"{pad}{{"
-        yield f"{pad}  const bool aligned = {' & '.join(tests)};"
         first, last = loop.bounds or ("0", str(loop.extent))
-        end = f"{first} + ({last} - {first}) / {width} * {width}" if loop.bounds else last
-        start = f"{first} + {THREAD} * {width}" if loop.bounds else f"{THREAD} * {width}"
-        yield f"{pad}  const {ctype} whole = aligned ? {end} : {first};"
-        yield f"{pad}  for ({ctype} {base} = {start}; {base} < whole; {base} += {self.threads * width}) {{"
-        for let, load in vectors.loads.items():
-            place = index_text(vectors.first_place(loop, load.index))
-            yield f"{pad}    STITCH_LOAD_VECTOR({STORAGE_TYPE[load.dtype]}, {width}, {let}_vector, b{load.buffer}, {place});"
-        for number, store in enumerate(vectors.stores):
-            yield f"{pad}    StitchVector<{STORAGE_TYPE[store.dtype]}, {width}> stored{number};"
-        yield f"{pad}    #pragma unroll"
-        yield f"{pad}    for (int element = 0; element < {width}; ++element) {{"
-        yield f"{pad}      const {ctype} {name} = {base} + element;"
-        self._vectors = vectors
-        yield from self.body(loop.body, indent + 3)
-        self._vectors = None
-        yield f"{pad}    }}"
-        for number, store in enumerate(vectors.stores):
-            place = index_text(vectors.first_place(loop, store.index))
-            yield f"{pad}    STITCH_STORE_VECTOR({STORAGE_TYPE[store.dtype]}, {width}, b{store.buffer}, {place}, stored{number});"
-        yield f"{pad}  }}"
-        yield f"{pad}  for ({ctype} {name} = whole + {THREAD}; {name} < {last}; {name} += {self.threads}) {{"
-        yield from self.body(loop.body, indent + 2)
-        yield f"{pad}  }}"
+        end, aligned = f"{first} + ({last} - {first}) / {width} * {width}" if loop.bounds else last, "aligned"
+        if loop.kind is LoopKind.SIMD:
+            end, aligned = f"{aligned_text(vectors.buffers)} ? {end} : {first}", "true"
+        else:
+            self._must_be_aligned(vectors)
+        self._dealt = True
+        yield f"{pad}const {ctype} whole = {end};"
+        start = f"{f'{first} + ' if loop.bounds else ''}{THREAD} * {width}"
+        step = f"{base} += {self.threads * width}"
+        yield f"{pad}for ({ctype} {base} = {start}; {base} < whole; {step}) {{"
+        yield from self._neighbours(loop, vectors, ctype, aligned, indent + 1)
+        yield f"{pad}}}"
+        yield f"{pad}for ({ctype} {name} = whole + {THREAD}; {name} < {last}; {name} += {self.threads}) {{"
+        yield from self.body(loop.body, indent + 1)
         yield f"{pad}}}"
         self._dealt = False
 
-    def _unrolled(self, loop: Loop, indent: int) -> Iterator[str]:
-        """A dealt-out loop as turns that the compiler can tell apart: arrays indexed by a turn are then registers."""
-        pad, name = "  " * indent, loop.variable.name
-        turns, self._turn = self._turns(loop.extent), f"{name}_turn"
+    def _must_be_aligned(self, vectors: Vectors) -> None:
+        for buffer, size in vectors.buffers.items():
+            self.aligned[buffer] = max(size, self.aligned.get(buffer, 1))
+
+    def _neighbours(self, loop: Loop, vectors: Vectors, ctype: str, aligned: str, indent: int) -> Iterator[str]:
+        """The body for a vector's elements, from the one on that the vectors' variable names. aligned: whether all addresses are a
+        vector's."""
+        pad, name, width = "  " * indent, loop.variable.name, vectors.width
+        for let, load in vectors.loads.items():
+            ctype_of, place = STORAGE_TYPE[load.dtype], index_text(vectors.first_place(loop, load.index))
+            yield f"{pad}STITCH_LOAD_NEIGHBOURS({ctype_of}, {width}, {let}_vector, b{load.buffer}, {place}, {aligned});"
+        for number, store in enumerate(vectors.stores):
+            yield f"{pad}StitchVector<{STORAGE_TYPE[store.dtype]}, {width}> stored{number};"
         yield f"{pad}#pragma unroll"
-        yield f"{pad}for (int {self._turn} = 0; {self._turn} < {turns}; ++{self._turn}) {{"
-        yield f"{pad}  const int {name} = {THREAD} + {self._turn} * {self.threads};"
-        if loop.extent % self.threads:
-            yield f"{pad}  if ({name} < {loop.extent}) {{"
+        yield f"{pad}for (int element = 0; element < {width}; ++element) {{"
+        yield f"{pad}  const {ctype} {name} = {vectors.base.name} + element;"
+        self._vectors = vectors
+        yield from self.body(loop.body, indent + 1)
+        self._vectors = None
+        yield f"{pad}}}"
+        for number, store in enumerate(vectors.stores):
+            ctype_of, place = STORAGE_TYPE[store.dtype], index_text(vectors.first_place(loop, store.index))
+            yield f"{pad}STITCH_STORE_NEIGHBOURS({ctype_of}, {width}, b{store.buffer}, {place}, stored{number}, {aligned});"
+
+    def _over_row(self, loop: Loop, indent: int) -> Iterator[str]:
+        """A dealt-out loop over a row. Where it works on arrays of registers, its turns are such that the compiler can tell them
+        apart: indexed by a turn they are registers."""
+        pad, name, width = "  " * indent, loop.variable.name, self._width(loop.extent)
+        vectors = self._not_kept(row_vectors(loop, width), loop) if width > 1 else None
+        place = name if vectors is None else vectors.base.name
+        unrolled, turns, guarded = self._is_unrolled(loop), self._turns(loop), False
+        if unrolled:
+            turn = f"{name}_turn"
+            first = f"{THREAD} + {turn} * {self.threads}"
+            self._slot = turn if width == 1 else f"{turn} * {width} + element"
+            guarded = loop.extent != turns * self.threads * width
+            if turns == 1:
+                first, self._slot = THREAD, "0" if width == 1 else "element"
+                yield f"{pad}{{"
+            else:
+                yield f"{pad}#pragma unroll"
+                yield f"{pad}for (int {turn} = 0; {turn} < {turns}; ++{turn}) {{"
+            if width > 1:
+                first = f"{THREAD if turns == 1 else f'({first})'} * {width}"
+            yield f"{pad}  const int {place} = {first};"
+            if guarded:
+                yield f"{pad}  if ({place} < {loop.extent}) {{"
+        else:
+            start = f"{THREAD} * {width}"
+            yield f"{pad}for (int {place} = {start}; {place} < {loop.extent}; {place} += {self.threads * width}) {{"
         self._dealt, self._loop_of = True, loop
-        yield from self.body(loop.body, indent + (2 if loop.extent % self.threads else 1))
-        self._dealt, self._turn = False, ""
+        self._own_place = f"{place} - {THREAD} * {width - 1} + element * {self.threads}"
+        if vectors is None:
+            yield from self.body(loop.body, indent + 1 + guarded)
+        else:
+            self._must_be_aligned(vectors)
+            yield from self._neighbours(loop, vectors, "int", "aligned", indent + 1 + guarded)
+        self._dealt, self._slot, self._loop_of = False, "", None
         for each in loop.body:
             element = self._element_loaded(each, loop)
-            if element in self._kept:
+            if unrolled and element in self._kept:
                 self._kept[element].is_filled = True
-        self._loop_of = None
-        if loop.extent % self.threads:
+        if guarded:
             yield f"{pad}  }}"
         yield f"{pad}}}"
+
+    def _not_kept(self, vectors: Vectors, loop: Loop) -> Vectors:
+        """Those of the vectors that are not in registers already."""
+        filled = {element for element, kept in self._kept.items() if kept.is_filled}
+        there = {
+            each.name
+            for each in loop.body
+            if isinstance(each, loops.Let) and self._element_loaded(each, loop) in filled
+        }
+        return replace(vectors, loads={name: load for name, load in vectors.loads.items() if name not in there})

@@ -23,7 +23,10 @@ class TogetherWriter(PlacedWriter):
         totals = [each for each in statements[:rows] if isinstance(each, Local) and each.kind is not None]
         yield from self.body(statements[: rows + 1], indent)
         for total in totals:
-            offset, room = self.groups * self.shared_bytes + self.together_bytes, self.groups // 2 * total.size
+            offset, room = (
+                self.groups * self.shared_bytes + self.together_bytes,
+                self.groups // 2 * self._room_of(total),
+            )
             self.together_bytes += shared_room(room, total.dtype)
             yield f"{pad}STITCH_SHARED({REGISTER_TYPE[total.dtype]}, {total.name}_all, {offset}, {room});"
         yield f"{pad}for (int distance = {self.groups // 2}; distance > 0; distance /= 2) {{"
@@ -44,7 +47,7 @@ class TogetherWriter(PlacedWriter):
 
     def _lay_down(self, total: Local, pad: str) -> Iterator[str]:
         """Puts a group's accumulators where the group `distance` before it finds them."""
-        name, place = total.name, f"(group - distance) * {total.size} + place"
+        name, place = total.name, f"(group - distance) * {self._room_of(total)} + place"
         if self._is_scalar(name):
             yield f"{pad}if ({THREAD} == 0) {name}_all[group - distance] = {name};"
         else:
@@ -54,19 +57,23 @@ class TogetherWriter(PlacedWriter):
         name, ctype = total.name, REGISTER_TYPE[total.dtype]
         here = self._at_place(name)
         assert total.kind is not None
-        other = f"({ctype}){name}_all[group * {total.size} + place]"
+        other = f"({ctype}){name}_all[group * {self._room_of(total)} + place]"
         combined = cpp_combine(total.kind, total.dtype, f"({ctype}){here}", other)
         yield from self._for_each(total, f"{here} = {combined};", pad)
 
+    def _room_of(self, total: Local) -> int:
+        return 1 if self._is_scalar(total.name) else self._room(total.name)
+
     def _for_each(self, total: Local, line: str, pad: str) -> Iterator[str]:
-        """Does `line` for each element `place` of an array, by the thread that has it; of a single value, by all."""
+        """Does `line` for each element of an array, by the thread that has it, `place` being where it lies among all threads'; of a
+        single value, by all."""
         if self._is_scalar(total.name):
             yield f"{pad}{{ const int place = 0; {line} }}"
         elif total.name in self._in_registers:
             yield f"{pad}#pragma unroll"
             yield f"{pad}for (int turn = 0; turn < {self._in_registers[total.name]}; ++turn) {{"
             yield f"{pad}  const int place = {THREAD} + turn * {self.threads};"
-            yield f"{pad}  if (place < {total.size}) {line}"
+            yield f"{pad}  {line}"
             yield f"{pad}}}"
         else:
-            yield f"{pad}for (int place = {THREAD}; place < {total.size}; place += {self.threads}) {line}"
+            yield f"{pad}for (int place = {THREAD}; place < {self._room(total.name)}; place += {self.threads}) {line}"

@@ -3,12 +3,12 @@ computes, and says why.
 
     a phase   the longer of moving its bytes and of computing, each
               - slower where too few threads are at work to keep memory or the lanes busy (Little's law)
-              - longer where the last wave of blocks is not full
+              - so too in the last wave of blocks, where that is not full
               and never shorter than one block's worth of any of its nests by that block alone
     a kernel  a launch, its phases, a grid barrier between two, and the registers that spilled, written and read once a wave
 
-Bytes that an earlier phase of the same kernel has touched come from the L2 cache where all that it touches fits there. The numbers
-are a device's (targets.py); none was fitted to a measurement of these kernels.
+Bytes that an earlier phase of the same kernel has touched come from the L2 cache; where not all that it touches fits there, the share
+of them that does of all. The numbers are a device's (targets.py); none was fitted to a measurement of these kernels.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def kernel_cost(
     works: Sequence[PhaseWork], target: GpuTarget, resident: int, barriers: int, spill_bytes: int = 0
 ) -> KernelCost:
     """The cost of a kernel on `resident` blocks of `target.block` threads at once. spill_bytes: of a thread, of the whole kernel."""
-    cached = sum(work.bytes_moved - work.bytes_again for work in works) <= target.l2_bytes
+    cached = min(1.0, target.l2_bytes / max(1, sum(work.bytes_moved - work.bytes_again for work in works)))
     phases = tuple(_phase_cost(work, target, resident, cached) for work in works)
     grid = min(resident, max((work.blocks for work in works), default=1))
     spilled = 2 * spill_bytes * target.block * sum(min(resident, phase.work.blocks) * phase.waves for phase in phases)
@@ -158,20 +158,38 @@ def kernel_cost(
     )
 
 
-def _phase_cost(work: PhaseWork, target: GpuTarget, resident: int, cached: bool) -> PhaseCost:
+def _phase_cost(work: PhaseWork, target: GpuTarget, resident: int, cached: float) -> PhaseCost:
     waves = max(1, -(-work.blocks // resident))
-    busy = max(1, min(resident, work.blocks))
-    stretched = waves * busy / max(1, work.blocks)  # the last wave takes as long as a full one
-    again = work.bytes_again if cached else 0
-    memory = _memory_ns(work.bytes_moved - again, again, busy * target.block, target)
-    compute = sum(nest.compute_ns for nest in work.nests) / _lanes(busy * target.block, target)
-    alone = 0.0
+    memory = compute = alone = 0.0
+    for share, blocks in _waves(work, resident):
+        threads = blocks * target.block
+        again = sum(round(nest.bytes_again * cached * part) for nest, part in zip(work.nests, share, strict=True))
+        moved = sum(round(nest.bytes_moved * part) for nest, part in zip(work.nests, share, strict=True))
+        memory += _memory_ns(moved - again, again, threads, target)
+        lanes = _lanes(threads, target)
+        compute += sum(nest.compute_ns * part for nest, part in zip(work.nests, share, strict=True)) / lanes
     for nest in work.nests:
-        again = nest.bytes_again if cached else 0
+        again = round(nest.bytes_again * cached)
         nest_memory = _memory_ns(nest.bytes_moved - again, again, target.block, target)
         nest_compute = nest.compute_ns / _lanes(target.block, target)
         alone = max(alone, max(nest_memory, nest_compute) / max(1, nest.blocks))
-    return PhaseCost(work, waves, busy * target.block, memory * stretched, compute * stretched, alone)
+    busy = max(1, min(resident, work.blocks))
+    return PhaseCost(work, waves, busy * target.block, memory, compute, alone)
+
+
+def _waves(work: PhaseWork, resident: int) -> Iterator[tuple[list[float], int]]:
+    """The full waves of blocks as one, then the last: which share of each nest it does, and how many blocks are at work. The nests'
+    worths lie end to end, so the last wave does those of the last nests."""
+    last = (work.blocks - 1) // resident * resident if work.blocks else 0
+    start, full, rest = 0, [], []
+    for nest in work.nests:
+        early = min(max(last - start, 0), nest.blocks) / max(1, nest.blocks)
+        full.append(early)
+        rest.append(1 - early)
+        start += nest.blocks
+    if last:
+        yield full, resident
+    yield rest, max(1, work.blocks - last)
 
 
 def _memory_ns(from_memory: int, from_cache: int, threads: int, target: GpuTarget) -> float:

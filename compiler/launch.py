@@ -88,13 +88,15 @@ def choose_launch(
     build: Build = nvrtc.build,
     told: Callable[[str], None] = lambda line: None,
     measured: Callable[[Candidate], float | None] | None = None,
+    search: bool = True,
 ) -> Launch:
     """The best launch of `graph`'s kernel on `target`, whose own block and registers are the usual one: by the model, or by
-    `measured`, which runs a built candidate and returns its nanoseconds, None where it is out. told: is given a line of progress.
+    `measured`, which runs a built candidate and returns its nanoseconds, None where it is out; without `search`, the usual one. told:
+    is given a line of progress.
     Raises CudaError where no candidate can be one of CUDA or all are out, NvrtcError where the compiler refuses."""
     found: list[Candidate] = []
     failure: CudaError | None = None
-    for changed in _targets(target):
+    for changed in _targets(target) if search else (target,):
         told(f"{graph.name}: planning for blocks of {changed.block} threads")
         try:
             found.append(Candidate(changed, *plan_for_gpu(graph, changed, symbol, rules)))

@@ -32,6 +32,7 @@ from .lowering_context import Context, kind_of, partial_dtype
 from .lowering_lanes import LaneLowering
 from .lowering_rows import RowLowering
 from .lowering_scatter import lower_scatter
+from .lowering_transpose import transpose_body, turn_of
 from .mapping import RowMap, Segment, SegmentKind, spans_rows
 from .memory import lifetimes, plan_memory
 from .plan import Plan
@@ -95,7 +96,11 @@ def _lower_nest(plan: Plan, nest: Nest, aliases: dict[Buffer, set[Buffer]]) -> N
     cost = plan.costs[nest.number]
     if nest.placed[0][0].kind is SegmentKind.SCATTER:
         return lower_scatter(context, nest.placed[0][0])
-    body = LaneLowering(context).body() if is_lane_wise(plan, nest) else RowLowering(context).body()
+    turn = turn_of(plan, nest)
+    if turn is not None:
+        body = transpose_body(context, turn)
+    else:
+        body = LaneLowering(context).body() if is_lane_wise(plan, nest) else RowLowering(context).body()
     partial = any(spans_rows(segment, mapping) for segment, mapping in nest.placed)
     here = set(context.buffers)
     shared = frozenset(number for number, buffer in enumerate(context.buffers) if aliases.get(buffer, set()) & here)
@@ -103,8 +108,8 @@ def _lower_nest(plan: Plan, nest: Nest, aliases: dict[Buffer, set[Buffer]]) -> N
         nest.number,
         tuple(context.buffers),
         body if context.buffers else (),
-        nest.rows,
-        plan.rows_per_task(nest),
+        nest.rows if turn is None else turn.count,
+        plan.rows_per_task(nest) if turn is None else 1,
         cost.one_core_ns,
         partial,
         shared,

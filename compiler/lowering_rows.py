@@ -52,6 +52,7 @@ from .mapping import (
 from .plan_access import Load, Request, Trace, trace
 from .plan_index import ZERO, Index, Var, linear
 from .schemes import within
+from .targets import GpuTarget
 
 LONG_SUM = 16384  # elements of a row above which a sum is cut into blocks: a lane adds up at most 512 numbers in a row
 BLOCK = 4096
@@ -144,12 +145,22 @@ class RowLowering:
                 split = split_row(size, wanted | {cut}, required | {cut}, self.context.target.unroll_row - 1)
         return split
 
+    def _split_of(self, member: Member) -> Split:
+        """The loops over the member's row. On a GPU a variadic reduction to one result has a single one, which workers share, however
+        its row is made up; of one to several each worker has some."""
+        size, node = member.mapping.inner, self.graph.nodes[member.segment.node]
+        if not isinstance(self.context.target, GpuTarget) or node.op != "reduce_general":
+            return self.splits[size]
+        pieces = inner_pieces(member.segment, member.mapping)
+        several = any(not reduced for _, _, reduced in pieces)
+        return split_row(size, set(), {stride for stride, _, _ in pieces} - {1} if several else set(), 0)
+
     def _plan_tiles(self, passes: list[list[Member]]) -> None:
         """Finds the elements that a pass had better keep for a later one, and declares tiles of the row for them."""
         visits: list[Visit] = []
         for number, members in enumerate(passes):
             for member in members:
-                split = self.splits[member.mapping.inner]
+                split = self._split_of(member)
                 node = member.segment.node
                 value = member.segment.kind is SegmentKind.VALUE and needs_store(self.context, member.segment)
                 for unrolled in range(split.unrolled if split.variables else 0):
@@ -157,7 +168,8 @@ class RowLowering:
                     roots = self._roots(member, inner)
                     buffer = self.context.stores_of(node)[0] if value else None
                     visits.append(Visit(number, roots, self._tracer(roots), inner, split.size, buffer))
-        variables = frozenset(variable for split in self.splits.values() for variable, _ in split.variables)
+        splits = [self._split_of(member) for members in passes for member in members]
+        variables = frozenset(variable for split in splits for variable, _ in split.variables)
         plan_tiles(self.emitter.tiles, visits, variables, self.context.target, self._declare_tile)
 
     def _tracer(self, roots: tuple[Request, ...]) -> Callable[[Tiles], Trace]:
@@ -174,7 +186,7 @@ class RowLowering:
     def _pass(self, members: list[Member]) -> None:
         """One loop over the row for `members`, which have rows of one size."""
         general = self.graph.nodes[members[0].segment.node].op == "reduce_general"
-        split = self.splits[members[0].mapping.inner]
+        split = self._split_of(members[0])
         reductions = [member for member in members if member.segment.kind is SegmentKind.REDUCE]
         for member in reductions:
             self._prepare(member, split)
@@ -203,6 +215,8 @@ class RowLowering:
                     kind = LoopKind.LANES if lanes else LoopKind.SIMD
                 elif alone:
                     kind = LoopKind.FOLD
+                elif not members[0].lane_reduced:
+                    kind = LoopKind.SIMD  # each iteration has an accumulator of its own
             variable = split.variables[depth][0]
             body = emitter.pop()
             emitter.put(Loop(variable, variable.extent, kind, body, width if kind is LoopKind.LANES else 0))
@@ -286,7 +300,7 @@ class RowLowering:
             self.emitter.put(Local(name, self.graph.nodes[request.node].dtype, count, None), 1)
             variable = Var(f"i{name}", count)
             fill = Assign(name, Index.of_var(variable), self.emitter.name_of(request))
-            self.emitter.put(Loop(variable, count, LoopKind.SERIAL, (fill,)), 1)
+            self.emitter.put(Loop(variable, count, LoopKind.SIMD if count > 1 else LoopKind.SERIAL, (fill,)), 1)
             member.lanes.append(name)
 
     def _innermost(self, members: list[Member], split: Split, general: bool) -> None:

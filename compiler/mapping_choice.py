@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from .graph import Graph
 from .mapping import Part, RowMap, Segment, SegmentKind, boundaries, divisor_near, row_map, side_by_side, top_rows
 from .plan_index import Index
-from .targets import Target
+from .targets import GpuTarget, Target
 
 MIN_ROW: int = 64  # elements of a row below which starting it costs more than its work
 MIN_ROWS: int = 8  # rows below which a nest cannot keep a machine's cores busy
@@ -31,6 +31,8 @@ def choose(
     cuts = boundaries(flats, segment.variable)
     if node.op == "reduce" and segment.flags() and all(reduced for _, reduced in segment.flags()):
         return _choose_elementwise(size, cuts)  # a full reduction: every task leaves a partial result
+    if node.op == "reduce_general" and isinstance(target, GpuTarget):
+        return _variadic_map(segment)
     together = side_by_side(graph, segment.node) if node.op == "reduce_window" else None
     for candidate in _reduction_maps(segment, node.op == "reduce", together, target):
         if candidate is not None:
@@ -48,6 +50,21 @@ def _choose_elementwise(size: int, cuts: set[int]) -> RowMap:
         cut = divisor_near(inner, wanted)
         inner = cut if cut >= MIN_ROW else inner
     return top_rows(size, inner)
+
+
+def _variadic_map(segment: Segment) -> RowMap:
+    """On a GPU, of a reduction that keeps its order: each result by a group of threads, each of which folds a stretch; or, where
+    neighbouring results read neighbouring elements, some of them by a group, each thread folding its own."""
+    flags = segment.flags()
+    strides = [math.prod(extent for extent, _ in flags[:i]) for i in range(len(flags))]
+    kept = [Part(stride, extent) for stride, (extent, reduced) in zip(strides, flags, strict=True) if not reduced]
+    if flags and not flags[0][1]:
+        run = divisor_near(flags[0][0], MIN_ROW)
+        if run >= MIN_TOGETHER or run == flags[0][0]:
+            kept[0] = Part(run, flags[0][0] // run)
+    found = _one_row_each(segment.size, kept)
+    assert found is not None
+    return found
 
 
 def _reduction_maps(

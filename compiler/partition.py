@@ -15,6 +15,8 @@ Of its instructions
 Layouts: what lies between a stitch op and the library is row-major, whatever the module says (before XLA has assigned layouts it
 says no more than that a transpose could be a bitcast). Only the step's own parameters and results have theirs given.
 
+How far merging goes: as far as cycles and `Caps` allow; for a GPU, not where its cost model says that it does not pay (merging.py).
+
 A step is the listing of stitch ops and outside instructions in an order that can be executed (`Split.steps`).
 """
 
@@ -27,7 +29,9 @@ from typing import Final, TypeAlias
 from .graph import Graph
 from .hlo_import import SUPPORTED_OPCODES, UnsupportedHloError, UnsupportedOp, import_module, refusal_of
 from .hlo_module import HloComputation, HloImportError, HloInstruction, HloModule, HloShape
+from .merging import MergeModel, StepMerges
 from .scopes import Caps, Dag, identify
+from .targets import GpuTarget
 
 MOST_OPS: Final = 4096
 """Instructions of one stitch op. Remote stitching would otherwise make one of a whole model's optimizer and more."""
@@ -64,6 +68,8 @@ class Split:
     computation: str
     flat: HloComputation
     steps: tuple[Step, ...]
+    merges: tuple[str, ...] = ()
+    """What a GPU's cost model was asked about merges, in words."""
 
     @property
     def stitch_ops(self) -> tuple[StitchOp, ...]:
@@ -100,6 +106,7 @@ class Partition:
                     )
                 else:
                     lines.append(f"  {step.opcode} {step.name} {step.shape}")
+            lines += [f"  {line}" for line in split.merges]
         counts: dict[tuple[str, str], int] = {}
         for op in self.outside:
             counts[op.opcode, op.reason] = counts.get((op.opcode, op.reason), 0) + 1
@@ -107,8 +114,11 @@ class Partition:
         return "\n".join(lines)
 
 
-def partition(module: HloModule, remote: bool = True, caps: Caps = DEFAULT_CAPS) -> Partition:
-    """Splits all that runs. remote: stitch ops that no path connects become one as well (remote stitching). Raises HloImportError."""
+def partition(
+    module: HloModule, remote: bool = True, caps: Caps = DEFAULT_CAPS, target: GpuTarget | None = None
+) -> Partition:
+    """Splits all that runs. remote: stitch ops that no path connects become one as well (remote stitching). target: the device whose
+    cost model is asked whether merges pay. Raises HloImportError."""
     if module.result_layout is not None and not module.result_layout.is_row_major:
         raise HloImportError(
             f"HLO module {module.name}: given a result layout that is not row-major, expected row-major"
@@ -116,13 +126,14 @@ def partition(module: HloModule, remote: bool = True, caps: Caps = DEFAULT_CAPS)
     splits: list[Split] = []
     outside: list[UnsupportedOp] = []
     waiting, seen = [module.entry], {module.entry}
+    model = None if target is None else MergeModel(target)
     while waiting:
         name = waiting.pop(0)
         flat = _Flattener(module).flatten(_computation(module, name))
         refused: dict[str, UnsupportedOp] = {}
         split = None
         while split is None:
-            split = _Splitter(module, flat, refused, remote, caps).split()
+            split = _Splitter(module, flat, refused, remote, caps, model).split()
         splits.append(split)
         for item in flat.instructions.values():
             if item.opcode in _CONTROL_FLOW:
@@ -135,13 +146,13 @@ def partition(module: HloModule, remote: bool = True, caps: Caps = DEFAULT_CAPS)
     return Partition(module.name, tuple(splits), tuple(outside))
 
 
-def stitch_ops_of(module: HloModule) -> Partition:
+def stitch_ops_of(module: HloModule, target: GpuTarget | None = None) -> Partition:
     """The module as one stitch op where all of it can be stitched (its parameters and results in its own order), else split around
-    what cannot. Raises HloImportError."""
+    what cannot. target: as for `partition`. Raises HloImportError."""
     try:
         graph = import_module(module).graph
     except UnsupportedHloError as error:
-        step = partition(module)
+        step = partition(module, target=target)
         if not step.stitch_ops:
             raise HloImportError(f"nothing to stitch: {error}") from None
         return step
@@ -259,6 +270,7 @@ class _Splitter:
     refused: dict[str, UnsupportedOp]
     remote: bool
     caps: Caps
+    model: MergeModel | None = None
     sources: dict[str, str] = field(default_factory=dict)
     """Of each view and tuple element, the instruction that computes it."""
     ambient: set[str] = field(default_factory=set)
@@ -279,8 +291,23 @@ class _Splitter:
             if producer in place
         )
         member = [name in self.members for name in units]
-        scopes = identify(Dag(len(units), edges), member, caps=self.caps, remote=self.remote)
         readers = self._readers(units)
+        if self.model is None:
+            merges = None
+            scopes = identify(Dag(len(units), edges), member, caps=self.caps, remote=self.remote)
+        else:
+            merges = StepMerges(
+                self.model,
+                units,
+                [items[name].opcode.startswith("reduce") for name in units],
+                edges,
+                lambda some: self._graph_of([units[i] for i in some], readers),
+            )
+            alone = identify(Dag(len(units), edges), member, caps=self.caps)
+            parts = merges.cut(alone.clusters)
+            scopes = identify(
+                Dag(len(units), edges), member, caps=self.caps, remote=self.remote, part=parts, pays=merges.pays
+            )
         steps: list[tuple[tuple[int, ...], Step]] = []
         for cluster in scopes.clusters:
             op = self._stitch_op(f"stitch_{len(steps)}", [units[i] for i in cluster], readers)
@@ -290,7 +317,8 @@ class _Splitter:
             if op is not None:
                 steps.append((cluster, op))
         steps += [((i,), items[units[i]]) for i in range(len(units)) if not member[i]]
-        return Split(self.flat.name, self.flat, tuple(_in_order(len(units), edges, steps)))
+        told = () if merges is None else tuple(merges.told(scopes.clusters))
+        return Split(self.flat.name, self.flat, tuple(_in_order(len(units), edges, steps)), told)
 
     def _refuse(self, error: UnsupportedHloError, cluster: set[str]) -> None:
         for op in error.ops:
@@ -400,6 +428,11 @@ class _Splitter:
         return readers
 
     # -- the graph of one stitch op --
+
+    def _graph_of(self, cluster: Sequence[str], readers: Mapping[str, set[str]]) -> Graph | None:
+        """None: nothing reads it, or the importer refuses some of it, which `split` will find."""
+        op = self._stitch_op("asked", cluster, readers)
+        return op.graph if isinstance(op, StitchOp) else None
 
     def _stitch_op(
         self, name: str, cluster: Sequence[str], readers: Mapping[str, set[str]]

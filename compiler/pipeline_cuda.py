@@ -39,9 +39,10 @@ def comparison() -> str:
     return (resources.files(__package__) / "cuda_compare.h").read_text()
 
 
-def entry_key(graph: Graph, target: GpuTarget) -> str:
-    """The cache key of a graph's kernel for a device."""
-    parts = (generator_version(), nvrtc.version(), repr(target), graph.digest)
+def entry_key(graph: Graph, target: GpuTarget, search: bool = True) -> str:
+    """The cache key of a graph's kernel for a device. Without `search` it is another one, which no job asks for: the usual launch is
+    somebody's comparison."""
+    parts = (generator_version(), nvrtc.version(), repr(target), graph.digest, *(() if search else ("usual",)))
     return hashlib.sha256("|".join(parts).encode()).hexdigest()
 
 
@@ -76,10 +77,12 @@ def build_for_gpu(
     build: Build = nvrtc.build,
     told: Callable[[str], None] = lambda line: None,
     measured: Callable[[CacheEntry], float | None] | None = None,
+    search: bool = True,
 ) -> tuple[CacheEntry, Launch]:
-    """Plans and builds `graph`'s kernel and puts it into the cache. measured: as choose_launch has it, on an entry of a cache that is
-    gone afterwards; the kernel then takes the place of one that was not measured. Raises CudaError and NvrtcError."""
-    key = entry_key(graph, target)
+    """Plans and builds `graph`'s kernel and puts it into the cache. search, measured: as choose_launch has them, the latter on an
+    entry of a cache that is gone afterwards; the kernel then takes the place of one that was not measured. Raises CudaError and
+    NvrtcError."""
+    key = entry_key(graph, target, search)
     symbol = f"stitch_{key[:20]}"
     with tempfile.TemporaryDirectory(prefix="stitchfleet-cuda-") as folder:
         image = Path(folder) / "kernel.cubin"
@@ -102,6 +105,7 @@ def build_for_gpu(
             build=lambda text, arch: build(f"{text}\n{comparison()}", arch, COMPARISON),
             told=told,
             measured=None if measured is None else timed,
+            search=search,
         )
         return put(cache, key, launch.chosen), launch
 

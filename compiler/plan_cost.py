@@ -65,15 +65,18 @@ def nest_cost(graph: Graph, placement: Placement, nest: Nest, target: Target) ->
         + (nest.rows * target.row_ns if any(mapping.inner > target.unroll_row for _, mapping in nest.placed) else 0)
     )
     partial = any(spans_rows(segment, mapping) for segment, mapping in nest.placed)
-    rows_per_task = _rows_per_task(nest, time, partial, target)
+    accessed = [graph.nodes[node] for node in {*read, *nest.computes()}]
+    widest = max((node.dtype.size_bytes for node in accessed if node.element_count > 1), default=4)
+    rows_per_task = _rows_per_task(nest, time, partial, target, widest)
     return NestCost(sum(read.values()), written, light, expensive, time, rows_per_task)
 
 
-def _rows_per_task(nest: Nest, time_ns: float, partial: bool, target: Target) -> int:
+def _rows_per_task(nest: Nest, time_ns: float, partial: bool, target: Target, widest: int) -> int:
+    """widest: bytes of an element of the widest tensor."""
     if any(segment.kind is SegmentKind.SCATTER for segment, _ in nest.placed):
         return max(nest.rows, 1)
     if isinstance(target, GpuTarget):
-        return _rows_per_group(nest, partial, target)
+        return _rows_per_group(nest, partial, target, widest)
     wanted = MIN_PARTIAL_NS if partial else target.task_ns
     tasks = max(1, min(nest.rows, int(time_ns / wanted)))
     if partial:
@@ -84,12 +87,13 @@ def _rows_per_task(nest: Nest, time_ns: float, partial: bool, target: Target) ->
     return max(rows, 1)
 
 
-def _rows_per_group(nest: Nest, partial: bool, target: GpuTarget) -> int:
+def _rows_per_group(nest: Nest, partial: bool, target: GpuTarget, widest: int) -> int:
     """On a GPU a task is one group of threads at work: as many as the device holds, where each leaves partial results (AStitch's
-    vertical packing); else one row, or one flat stretch of a block's threads."""
+    vertical packing); else one row, or one flat stretch of a block's threads, of as many bytes whatever the elements."""
     longest = max(mapping.inner for _, mapping in nest.placed)
     flat = longest == 1 or (longest <= target.unroll_row and nest.rows >= 4 * target.lanes)
-    least = target.block * target.flat_per_thread if flat else 1
+    least = target.block * target.flat_per_thread * max(1, 4 // widest) if flat else 1
     if not partial:
         return least
-    return max(least, -(-nest.rows // target.partial_tasks))
+    rows = max(least, -(-nest.rows // target.partial_tasks))
+    return -(-rows // LANE_ALIGNMENT) * LANE_ALIGNMENT if flat else rows  # so that a task's elements go in vectors

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from .families import Family
 from .graph import Graph
 from .loops import Buffer, BufferKind
+from .lowering_transpose import turn_of
 from .mapping import RowMap, Segment, SegmentKind, spans_rows
 from .ops import OPS, Cost
 from .plan import Plan
@@ -121,6 +122,9 @@ def _nest_lines(plan: Plan, nest: Nest) -> Iterator[str]:
         f"  nest {nest.number}: {nest.rows} rows in {plan.tasks_of(nest)} tasks of {cost.rows_per_task}; "
         f"reads {cost.bytes_read} bytes, writes {cost.bytes_written}; about {cost.one_core_ns / 1000:.1f} us on {_place(plan)}"
     )
+    turn = turn_of(plan, nest)
+    if turn is not None:
+        yield f"    in {turn}: what is read and what is written lie side by side"
     for segment, mapping in nest.placed:
         yield f"    {_segment_text(plan, nest, segment, mapping)}"
 

@@ -215,6 +215,11 @@ def normal(constant: int, terms: Iterable[Term]) -> Index:
         total[atom] = total.get(atom, 0) + coefficient
     total = {atom: coefficient for atom, coefficient in total.items() if coefficient}
     _join_digits(total)
+    wholes = [
+        a for a in total if isinstance(a, Quotient) and total.get(Remainder(a.index, a.divisor)) == total[a] / a.divisor
+    ]
+    if wholes:
+        return _join_division(constant, total, wholes[0])
     return Index(constant, tuple(sorted(((c, a) for a, c in total.items()), key=_sort_key)))
 
 
@@ -232,10 +237,18 @@ def _join_digits(total: dict[Atom, int]) -> None:
                 continue
             coefficient = total.pop(lower)
             del total[upper]
-            whole = Digit(lower.variable, lower.stride, lower.extent * upper.extent)
+            extent = min(lower.extent * upper.extent, -(-lower.variable.extent // lower.stride))
+            whole = Digit(lower.variable, lower.stride, extent)
             total[whole] = total.get(whole, 0) + coefficient
             joined = True
             break
+
+
+def _join_division(constant: int, total: dict[Atom, int], quotient: Quotient) -> Index:
+    """`c*d*(i / d) + c*(i mod d)` becomes `c*i`."""
+    del total[quotient]
+    coefficient = total.pop(Remainder(quotient.index, quotient.divisor))
+    return normal(constant, [(c, a) for a, c in total.items()]) + quotient.index * coefficient
 
 
 def _substitute_atom(atom: Atom, values: Mapping[Var, Index]) -> Index:
@@ -269,7 +282,7 @@ def _divide_rest(rest: Index, divisor: int) -> tuple[Index, Index]:
         # rest = g * big + small with g | divisor and 0 <= small < g: then only `big` is divided, by divisor / g.
         small, big = normal(rest.constant, by_size[:count]), by_size[count:]
         g = math.gcd(divisor, *(c for c, _ in big))
-        if g == 1 and (count or rest.constant):
+        if g == 1 and (count or rest.constant or len(big) > 1):
             continue
         if not (small.low >= 0 and small.high < g):
             continue

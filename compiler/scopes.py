@@ -37,7 +37,7 @@ class Caps:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why two adjacent members ended in different sets: "cycle", "key" or "cap"."""
+    """Why two adjacent members ended in different sets: "cycle", "key", "cap" or "part"."""
 
     producer: int
     consumer: int
@@ -65,11 +65,14 @@ def identify(
     key: Sequence[Hashable] | None = None,
     caps: Caps = Caps(),
     remote: bool = False,
+    part: Sequence[Hashable] | None = None,
+    pays: Callable[[Sequence[int], Sequence[int]], bool] = lambda one, other: True,
 ) -> Scopes:
     """The sets of members that become one stitch op each.
 
     member[i]: whether node i may be in a set. key[i]: only nodes with equal keys share one (device, control-flow frame, deadness
-    predicate). remote: also merge sets that no path connects. Raises ValueError when the graph is not acyclic.
+    predicate). remote: also merge sets that no path connects. part[i]: connected nodes of different parts stay in different sets.
+    pays: whether two sets that no path connects had better be one. Raises ValueError when the graph is not acyclic.
     """
     graph = _ContractedGraph(dag)
     keys: Sequence[Hashable] = key if key is not None else [None] * dag.size
@@ -94,6 +97,8 @@ def identify(
             ]:
                 if not member[neighbour] or keys[neighbour] != keys[node]:
                     continue
+                if part is not None and part[neighbour] != part[node]:
+                    continue
                 producer, consumer = (neighbour, node) if is_producer else (node, neighbour)
                 a, b = graph.find(producer), graph.find(consumer)
                 if a != b:
@@ -106,17 +111,24 @@ def identify(
                     visited[neighbour] = True
                     queue.append(neighbour)
     if remote:
-        _stitch_remotely(graph, member, keys, size, caps)
+        _stitch_remotely(graph, member, keys, size, caps, pays)
     groups: dict[int, list[int]] = {}
     for i in range(dag.size):
         if member[i]:
             groups.setdefault(graph.find(i), []).append(i)
     ordered = sorted(groups.items(), key=lambda item: graph.rank[item[0]])
-    return Scopes([tuple(nodes) for _, nodes in ordered], _refusals(dag, member, keys, size, caps, graph))
+    parts = part if part is not None else [None] * dag.size
+    return Scopes([tuple(nodes) for _, nodes in ordered], _refusals(dag, member, keys, parts, size, caps, graph))
 
 
 def _refusals(
-    dag: Dag, member: Sequence[bool], keys: Sequence[Hashable], size: list[int], caps: Caps, graph: _ContractedGraph
+    dag: Dag,
+    member: Sequence[bool],
+    keys: Sequence[Hashable],
+    parts: Sequence[Hashable],
+    size: list[int],
+    caps: Caps,
+    graph: _ContractedGraph,
 ) -> list[Refusal]:
     found = []
     for producer, consumer in dict.fromkeys(dag.edges):
@@ -127,6 +139,8 @@ def _refusals(
             continue
         if keys[producer] != keys[consumer]:
             reason = "key"
+        elif parts[producer] != parts[consumer]:
+            reason = "part"
         elif caps.nodes is not None and size[a] + size[b] > caps.nodes:
             reason = "cap"
         else:
@@ -136,14 +150,23 @@ def _refusals(
 
 
 def _stitch_remotely(
-    graph: _ContractedGraph, member: Sequence[bool], keys: Sequence[Hashable], size: list[int], caps: Caps
+    graph: _ContractedGraph,
+    member: Sequence[bool],
+    keys: Sequence[Hashable],
+    size: list[int],
+    caps: Caps,
+    pays: Callable[[Sequence[int], Sequence[int]], bool],
 ) -> None:
-    """Merges sets that no path connects, in topological order: each into the first compatible set before it.
+    """Merges sets that no path connects, in topological order: each into the first compatible set before it with which it pays.
 
     Such a merge cannot make a cycle; reachability is kept as bit sets and renewed after each.
     """
     below = graph.descendants()
     roots = sorted({graph.find(i) for i in range(len(member)) if member[i]}, key=lambda root: graph.rank[root])
+    nodes: dict[int, list[int]] = {}
+    for i in range(len(member)):
+        if member[i]:
+            nodes.setdefault(graph.find(i), []).append(i)
     merged: list[int] = []
     bound = caps.remote_nodes if caps.remote_nodes is not None else caps.nodes
     depth = graph.depths()
@@ -156,6 +179,8 @@ def _stitch_remotely(
                 continue
             if below[host] >> root & 1 or below[root] >> host & 1:
                 continue
+            if not pays(nodes[host], nodes[root]):
+                continue
             joined = below[host] | below[root]
             mask = 1 << host | 1 << root
             for node in graph.roots():
@@ -165,6 +190,7 @@ def _stitch_remotely(
             size[host] = size[root] = size[host] + size[root]
             later = max(depth[host], depth[root])
             merged[place] = graph.merge(host, root)
+            nodes[merged[place]] = nodes[host] + nodes[root]
             depth[merged[place]] = later
             break
         else:

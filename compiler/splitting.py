@@ -7,7 +7,7 @@ A reduction over rows of `length` elements becomes one over `rows x parts` chunk
 Few parts are combined element by element, by every reader for itself: no further phase. Many are reduced once more. The parts
 depend on shapes and the device alone, so a result is the same at every run; no atomics. The paper splits where rows are fewer than
 the blocks that are at work at once and longer than 1024; we ask in addition whether it saves more than the phase that it adds
-costs.
+costs. Of variadic reductions long columns are split as well: a group of threads goes down some of them, in order.
 """
 
 from __future__ import annotations
@@ -29,6 +29,10 @@ CHUNK_ALIGNMENT: Final = 32
 """A chunk of a row that has to be padded is so many elements long, or a multiple: the threads of a warp."""
 MOST_COMBINED: Final = 8
 """Parts that readers combine for themselves: as many loads a task."""
+COLUMNS_OF_GROUP: Final = 64
+"""Neighbouring columns of a variadic reduction that a group of threads takes: two for each of a warp."""
+GROUPS_OF_BLOCK: Final = 8
+"""Warps of a usual block."""
 COMBINE: Final = {"sum": "add", "product": "multiply", "max": "maximum", "min": "minimum", "and": "and", "or": "or"}
 
 
@@ -47,9 +51,12 @@ def split_long_rows(graph: Graph, target: Target) -> tuple[Graph, tuple[SplitDec
     if not target.row_slots:
         return graph, ()
     for i, node in enumerate(graph.nodes):
-        shape = _rows(graph, node)
-        if shape is not None:
-            decisions[i] = _decide(f"%{i} {node.op} {node.type_text}", *shape, graph.nodes[node.operands[0]], target)
+        name, operand = f"%{i} {node.op} {node.type_text}", graph.nodes[node.operands[0]] if node.operands else node
+        rows, columns = _rows(graph, node), _columns(graph, node)
+        if rows is not None:
+            decisions[i] = _decide(name, *rows, operand, target)
+        elif columns is not None:
+            decisions[i] = _decide_columns(name, *columns, operand, target)
     if not any(decision.parts > 1 for decision in decisions.values()):
         return graph, tuple(decisions.values())
     builder = GraphBuilder(graph.name)
@@ -80,6 +87,36 @@ def _rows(graph: Graph, node: Node) -> tuple[int, int] | None:
     return (rows, length) if length > LONG_ROW and rows and not alone else None
 
 
+def _columns(graph: Graph, node: Node) -> tuple[int, int] | None:
+    """(length, columns) of a variadic reduction of neighbouring columns; one by a word is one over tasks anyway."""
+    if node.op != "reduce_general":
+        return None
+    dimensions = node.attributes["dimensions"]
+    assert isinstance(dimensions, tuple)
+    shape, first = graph.nodes[node.operands[0]].shape, len(dimensions)
+    if set(dimensions) != set(range(first)) or first == len(shape):
+        return None
+    length, columns = math.prod(shape[:first]), math.prod(shape[first:])
+    return (length, columns) if length > 1 and columns else None
+
+
+def _decide_columns(name: str, length: int, columns: int, operand: Node, target: Target) -> SplitDecision:
+    """A group of threads goes down some columns: first down a part of them, then down the parts' results. Parts are even ones: what
+    a variadic reduction starts from need not leave other values as they are."""
+    groups, slots = -(-columns // COLUMNS_OF_GROUP), target.row_slots * GROUPS_OF_BLOCK
+    numbers = f"{columns} columns of {length} on {slots} groups of threads"
+    most = min(slots // groups, math.isqrt(length))
+    parts = next((count for count in range(most, most // 4, -1) if count > 1 and length % count == 0), 1)
+    if parts == 1:
+        return SplitDecision(name, 1, f"{numbers}: no number of parts up to {most} divides them")
+    alone_ns = length * COLUMNS_OF_GROUP * operand.dtype.size_bytes / (target.block_bytes_per_ns / GROUPS_OF_BLOCK)
+    saved, cost = alone_ns * (1 - 1 / parts - parts / length), target.barrier_ns
+    numbers = f"{numbers}: {parts} parts would save {saved / 1e3:.1f} us"
+    if saved <= cost:
+        return SplitDecision(name, 1, f"{numbers}, less than a phase's {cost / 1e3:.1f} us")
+    return SplitDecision(name, parts, f"{numbers}, a phase costs {cost / 1e3:.1f} us")
+
+
 def _decide(name: str, rows: int, length: int, operand: Node, target: Target) -> SplitDecision:
     slots = target.row_slots
     if rows >= slots:
@@ -104,6 +141,9 @@ class _Splitter:
         count = len(operands) // 2 if node.op == "reduce_general" else 1
         self.inputs, self.inits = operands[:count], operands[count:]
         shape = builder.nodes[operands[0]].shape
+        dimensions = node.attributes["dimensions"]
+        assert isinstance(dimensions, tuple)
+        self.of_columns = 0 in dimensions and len(dimensions) < len(shape) and len(shape) - 1 not in dimensions
         self.rows = math.prod(node.shape)
         self.length = math.prod(shape) // self.rows
         self.chunk = -(-self.length // parts)
@@ -134,11 +174,22 @@ class _Splitter:
 
     def _general(self) -> int:
         body, number = self.node.attributes["body"], self.node.attributes["result"]
+        if self.of_columns:
+            return self._general_of_columns(body, number)
         x = [self._chunks(each, init) for each, init in zip(self.inputs, self.inits, strict=True)]
         partial = [
             self.build("reduce_general", *x, *self.inits, dimensions=(2,), body=body, result=k) for k in range(len(x))
         ]
         total = self.build("reduce_general", *partial, *self.inits, dimensions=(1,), body=body, result=number)
+        return self.build("reshape", total, shape=self.node.shape)
+
+    def _general_of_columns(self, body: object, number: object) -> int:
+        shape = (self.parts, self.chunk, self.rows)
+        x = [self.build("reshape", each, shape=shape) for each in self.inputs]
+        partial = [
+            self.build("reduce_general", *x, *self.inits, dimensions=(1,), body=body, result=k) for k in range(len(x))
+        ]
+        total = self.build("reduce_general", *partial, *self.inits, dimensions=(0,), body=body, result=number)
         return self.build("reshape", total, shape=self.node.shape)
 
     def _chunks(self, x: int, fill: int) -> int:

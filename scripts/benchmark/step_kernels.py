@@ -71,14 +71,14 @@ def count(path: pathlib.Path, known: dict[str, Any], target: GpuTarget) -> StepK
     """Splits, plans and writes the kernels of one module."""
     started = time.monotonic()
     module = read_hlo_file(path)
-    step = partition(module)
+    step = partition(module, target=target)
     kernels = compile_for_gpu(step, target)
     seconds = time.monotonic() - started
     return StepKernels(
         path.stem,
         sum(len(op.instructions) for op in step.stitch_ops),
         len(step.stitch_ops),
-        len(partition(module, remote=False).stitch_ops),
+        len(partition(module, remote=False, target=target).stitch_ops),
         len({each.op.graph.digest for each in kernels}),
         sum(each.kernel is not None and each.kernel.cooperative for each in kernels),
         tuple(f"{each.op.name}: {each.failure}" for each in kernels if each.failure),
@@ -103,7 +103,7 @@ class Ablated:
 
 def ablate(path: pathlib.Path, target: GpuTarget) -> list[Ablated]:
     """The step under each set of rules, in the order of AStitch's table 4."""
-    step = partition(read_hlo_file(path))
+    step = partition(read_hlo_file(path), target=target)
     graphs = {op.graph.digest: op.graph for op in step.stitch_ops}
     times = Counter(op.graph.digest for op in step.stitch_ops)
     found = []

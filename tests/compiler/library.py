@@ -307,10 +307,12 @@ def argmax_body() -> Graph:
     return m.done(m.op("select", keep, best, value), m.op("select", tie, m.op("minimum", where, index), chosen))
 
 
-def argmax(rows: int, length: int, dimension: int) -> Graph:
-    """A variadic reduction: greatest value and where it is."""
+def argmax(rows: int, length: int, dimension: int, below_zero: bool = False) -> Graph:
+    """A variadic reduction: greatest value and where it is. below_zero: of values that are."""
     m, shape = Maker("argmax"), (rows, length)
     x = m.parameter(*shape)
+    if below_zero:
+        x = m.op("negate", m.op("abs", x))
     index = m.iota(dimension, shape)
     low, zero = m.constant(-np.inf), m.constant(0, dtype=DType.S32)
     both = [

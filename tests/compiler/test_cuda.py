@@ -140,7 +140,7 @@ def test_neighbours_go_in_vectors_where_addresses_allow_and_one_by_one_elsewhere
     seen: dict[DType, bool] = {}
     for number, one in enumerate(build_all(graphs, TARGETS[target])):
         dtype = dtypes[number // len(shapes)]
-        seen[dtype] = seen.get(dtype, False) or "STITCH_LOAD_VECTOR" in one.kernel.text
+        seen[dtype] = seen.get(dtype, False) or "STITCH_LOAD_NEIGHBOURS" in one.kernel.text
         inputs = random_inputs(one.graph, np.random.default_rng(number), Regime.NORMAL)
         found = []
         for seed in (2, 3):  # at a multiple of 64 bytes, and one element behind
@@ -152,11 +152,114 @@ def test_neighbours_go_in_vectors_where_addresses_allow_and_one_by_one_elsewhere
     assert seen == dict.fromkeys(dtypes, True)
 
 
-def test_nvrtc_makes_one_instruction_of_a_vector() -> None:
-    _, kernel = plan_for_gpu(library.gelu(1024, 1024), V100)
-    built = nvrtc.build(translation_unit(kernel), "sm_70")
-    assert re.search(rb"ld\.global[.\w]*\.v4\.[fbu]32", built.ptx)
-    assert re.search(rb"st\.global[.\w]*\.v4\.[fbu]32", built.ptx)
+def _beside_its_mean(rows: int, length: int, skipped: int, dtype: DType) -> Graph:
+    """Each row without its first elements, beside its mean and the sum of its squares: of a row, or of a part of a longer one."""
+    m = library.Maker(f"means_{rows}_{length}_{skipped}_{dtype.value}")
+    x = m.parameter(rows, length, dtype=dtype)
+    part = m.op("slice", x, start=(0, skipped), limit=(rows, length), strides=(1, 1)) if skipped else x
+    shape = (rows, length - skipped)
+    mean = m.op("broadcast", m.reduce(part, 1), shape=shape, dimensions=(0,))
+    total = m.reduce(m.op("multiply", part, part), 1)
+    return m.done(m.op("subtract", part, mean), total)
+
+
+def _column_sums(rows: int, columns: int) -> Graph:
+    """More accumulators of a row than registers: some are in shared memory."""
+    m = library.Maker("column_sums")
+    x = m.parameter(rows, columns)
+    return m.done(*(m.reduce(m.op(op, x), 0) for op in ("abs", "negate", "floor", "ceil", "sign")))
+
+
+def _widest(text: str) -> int:
+    return max((int(width) for width in re.findall(r"STITCH_LOAD_NEIGHBOURS\([\w ]+, (\d+)", text)), default=1)
+
+
+ROWS = {
+    # target, length, elements that are skipped, dtype: neighbours that a thread takes
+    ("h200", 1024, 0, DType.F32): 4,
+    ("h200", 1024, 0, DType.F16): 4,  # eight would leave half of the threads without any
+    ("h200", 2048, 0, DType.F16): 8,
+    ("h200", 2048, 0, DType.BF16): 8,
+    ("h200", 1024, 0, DType.F64): 2,
+    ("h200", 768, 0, DType.F32): 4,  # 192 of 256 threads have four, instead of all three
+    ("h200", 1022, 0, DType.F32): 2,
+    ("h200", 1021, 0, DType.F32): 1,
+    ("h200", 1028, 4, DType.F32): 4,
+    ("h200", 1026, 2, DType.F32): 2,
+    ("h200", 1025, 1, DType.F32): 1,
+    ("h200", 6000, 0, DType.F32): 4,  # too long to be kept
+    ("h200", 30_000, 0, DType.F32): 4,
+    ("small", 12, 0, DType.F32): 1,  # hardly one for each thread
+    ("small", 40, 0, DType.F16): 2,
+    ("small", 256, 0, DType.F16): 4,
+    ("small", 300, 0, DType.F32): 2,
+    ("small", 2_000, 0, DType.S8): 16,
+}
+
+
+@pytest.mark.parametrize("target", ["small", "h200"])
+def test_rows_go_in_vectors_where_lengths_and_addresses_allow_and_sums_keep_their_order(target: str) -> None:
+    """Rows that are kept in registers, that are not, and whose tile is in shared memory."""
+    cases = {key[1:]: width for key, width in ROWS.items() if key[0] == target}
+    graphs = [_beside_its_mean(5, *case) for case in cases]
+    graphs += [library.softmax(6, 4096), library.softmax(5, 5120), library.cross_entropy(5, 6000)]
+    graphs += [library.layer_norm(9, 256), library.layer_norm_gradient(40, 768), library.full_sum(50_003)]
+    if target == "h200":
+        graphs.append(_column_sums(40, 4096))
+    for number, one in enumerate(build_all(graphs, TARGETS[target])):
+        if number < len(cases):
+            assert _widest(one.kernel.text) == list(cases.values())[number], one.graph.name
+        else:
+            assert _widest(one.kernel.text) > 1, one.graph.name
+        inputs = random_inputs(one.graph, np.random.default_rng(number), Regime.NORMAL)
+        found = []
+        for seed in (2, 3):  # at a multiple of 64 bytes, and one element behind
+            outputs, messages = one.run([np.require(each, requirements="C") for each in inputs], seed)
+            assert messages == []
+            assert judge(one.graph, inputs, outputs).ok
+            found.append(b"".join(output.tobytes() for output in outputs))
+        assert found[0] == found[1], "to the last bit"
+
+
+@pytest.mark.parametrize(("dtype", "width"), [(DType.S8, 16), (DType.F16, 8), (DType.F32, 4), (DType.F64, 2)])
+def test_a_thread_moves_16_bytes_whatever_the_elements(dtype: DType, width: int) -> None:
+    for reduced in (False, True):
+        m = library.Maker("flat")
+        x, y = m.parameter(1 << 20, dtype=dtype), m.parameter(1 << 20, dtype=dtype)
+        largest = m.op("maximum", x, y)
+        graph = m.done(m.reduce(largest, 0, kind="max") if reduced else largest)
+        assert _widest(plan_for_gpu(graph, V100)[1].text) == width
+
+
+def test_what_a_thread_owns_in_shared_memory_lies_by_threads() -> None:
+    """Neighbours that one thread takes would else all be four banks from the next one's."""
+    text = plan_for_gpu(_column_sums(40, 4096), TARGETS["h200"])[1].text
+    assert "for (int i = thread; i < 4096; i += 256) task5[i] = 0x0.0p+0f;" in text
+    assert "task5[k4096_1_first - thread * 3 + element * 256] = " in text
+    assert "stitch_group_sync" not in text
+    wide = plan_for_gpu(library.softmax(5, 4100), TARGETS["h200"])[1].text
+    assert (
+        "STITCH_SHARED(float, tile1, group_shared + 0, 5120);" in wide
+    )  # as for 5 x 4 elements of each of 256 threads
+
+
+def test_an_embeddings_rows_are_loaded_by_vectors() -> None:
+    (one,) = build_all([library.embedding(64, 256, 50)], TARGETS["h200"])
+    assert re.search(r"STITCH_LOAD_NEIGHBOURS\(float, 4, \w+, b\d+, \w+ \* 256", one.kernel.text)
+    for seed in (2, 3):
+        assert one.complaint(Regime.NORMAL, seed) is None
+
+
+@pytest.mark.parametrize("arch", sorted(GPUS))
+def test_nvrtc_makes_one_instruction_of_a_vector_and_spills_no_row(arch: str) -> None:
+    kernels = [library.gelu(1024, 1024), library.softmax(4096, 4096), library.layer_norm(4096, 1024)]
+    kernels += [library.layer_norm_gradient(4096, 1024), library.cross_entropy(512, 8000)]
+    for graph in kernels:
+        _, kernel = plan_for_gpu(graph, GPUS[arch])
+        built = nvrtc.build(translation_unit(kernel), arch)
+        assert re.search(rb"ld\.global[.\w]*\.v4\.[fbu]32", built.ptx), graph.name
+        assert re.search(rb"st\.global[.\w]*\.v4\.[fbu]32", built.ptx), graph.name
+        assert built.spill_bytes == 0, graph.name
 
 
 SCATTERS = list(itertools.product(["sum", "max", "replace"], [(5,), (40,), (3, 600)]))

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stitchfleet.compiler.kernel import aligned
 from tests.compiler.cuda_emulator import CudaCompileError, Emulated, build, trampoline
 
 SEEDS = range(12)
@@ -209,6 +210,23 @@ FAR_OUT = in_one_warp(
     "far_out", "STITCH_SHARED(unsigned, tile, 0, 1); tile[1 + lane] = lane; out[32 + lane] = tile[64];"
 )
 
+# Four floats at once; StitchVector as generated kernels have it.
+VECTORS = Kernel(
+    "vectors",
+    """
+    template <class T, int N> struct alignas(sizeof(T) * N) StitchVector { T value[N]; };
+    __global__ void kernel(void** tensors, unsigned*) {
+      STITCH_GLOBAL_CONST(float, x, tensors[0], 128);
+      STITCH_GLOBAL(float, y, tensors[1], 128);
+      STITCH_LOAD_VECTOR(float, 4, four, x, threadIdx.x * 4);
+      STITCH_STORE_VECTOR(float, 4, y, threadIdx.x * 4, four);
+    }
+    """,
+)
+VECTORS_BETWEEN = VECTORS.but("vectors_between", "four, x, threadIdx.x * 4", "four, x, threadIdx.x * 3")
+VECTORS_STORED_BETWEEN = VECTORS.but("vectors_stored_between", "y, threadIdx.x * 4", "y, threadIdx.x * 3")
+VECTORS_TOO_FAR = VECTORS.but("vectors_too_far", "four, x, threadIdx.x * 4", "four, x, threadIdx.x * 4 + 4")
+
 KERNELS = [value for value in globals().values() if isinstance(value, Kernel)]
 
 
@@ -390,6 +408,27 @@ def test_shared_memory_ends_where_the_launch_says(emulated: Emulated) -> None:
 def test_a_misaligned_buffer_is_reported(emulated: Emulated) -> None:
     messages, _ = row_sums(emulated, ROW_SUMS_MISALIGNED, 0)
     assert only(messages, "misaligned", "partial")
+
+
+def vectors(emulated: Emulated, kernel: Kernel, x: np.typing.NDArray[np.float32]) -> tuple[list[str], bool]:
+    y = aligned((128,), np.dtype(np.float32))
+    messages = emulated.launch([x, y], [True, False], 1, 32, 0, entry=kernel.name)
+    return messages, bool((y == x).all())
+
+
+def test_a_vector_that_is_not_at_a_multiple_of_its_size_is_reported(emulated: Emulated) -> None:
+    x = aligned((132,), np.dtype(np.float32))
+    x[:] = np.arange(132)
+    assert vectors(emulated, VECTORS, x[:128]) == ([], True)
+    assert vectors(emulated, VECTORS, x[4:]) == ([], True)
+    messages, _ = vectors(emulated, VECTORS, x[1:129])
+    assert only(messages, "misaligned", "x[")
+    assert all("not at a multiple of the 16 bytes that are moved at once" in message for message in messages)
+    assert only(vectors(emulated, VECTORS_BETWEEN, x[:128])[0], "misaligned", "x[")
+    stored = vectors(emulated, VECTORS_STORED_BETWEEN, x[:128])[0]
+    assert any(message.startswith("misaligned: y[") for message in stored)
+    too_far = vectors(emulated, VECTORS_TOO_FAR, x[:128])[0]
+    assert any(message.startswith("out of bounds: x[128]") for message in too_far)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

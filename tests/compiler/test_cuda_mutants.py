@@ -28,7 +28,7 @@ PLACES = 4
 KERNELS: dict[str, Callable[[], Graph]] = {
     "softmax": lambda: library.softmax(9, 300),
     "layer_norm_gradient": lambda: library.layer_norm_gradient(24, 300),
-    "clip_by_global_norm": lambda: library.clip_by_global_norm([(30, 20), (100,)]),
+    "clip_by_global_norm": lambda: library.clip_by_global_norm([(31, 21), (101,)]),
     "column_sum": lambda: library.column_sum(40, 130),
     "layer_norm_gradient_short": lambda: library.layer_norm_gradient(24, 40),
     "cross_entropy": lambda: library.cross_entropy(6, 200),
@@ -36,6 +36,8 @@ KERNELS: dict[str, Callable[[], Graph]] = {
     "gelu": lambda: library.gelu(9, 50),
     "embedding_gradient": lambda: library.embedding_gradient(12, 130, 7),
     "crossed_rows": library.crossed_rows,
+    "argmax": lambda: library.argmax(9, 300, 1, below_zero=True),
+    "matrix_transpose": lambda: library.matrix_transpose(40, 23),
 }
 
 
@@ -63,8 +65,17 @@ def _all(pattern: str, by: str) -> Callable[[str], Iterator[str]]:
     return mutants
 
 
-LONG_LOOP = r"(< )(\d\d\d+)(; \w+ \+= )(32|64)\) \{"
+LONG_LOOP = r"(< )(\d\d\d+)(; \w+ \+= )(32|64|128|256)\) \{"
 """A dealt-out loop that takes every thread more than once."""
+
+LOOP = r"(< )(\d+)(; \w+ \+= \d+\) \{)"
+ROW_END = r"if \((k\w+) < (\d+)\) \{"
+
+
+def _neighbours(variable: str) -> int:
+    """Elements that a thread takes at once where the variable counts their firsts: with SMALL's rows of floats four at most."""
+    return 4 if "_first" in variable else 1
+
 
 KINDS: dict[str, Callable[[str], Iterator[str]]] = {
     "no grid barrier": _each(r"  stitch_grid_barrier\(semaphore\);\n", lambda m: ""),
@@ -74,17 +85,25 @@ KINDS: dict[str, Callable[[str], Iterator[str]]] = {
         r"distance = (\d+); distance > 0", lambda m: f"distance = {int(m[1]) // 2}; distance > 0"
     ),
     "a load one further": _each(r"(= b\d+)\[([^\]]+)\];", lambda m: f"{m[1]}[{m[2]} + 1];"),
-    "a vector one further": _each(r"(VECTOR\([^;]*b\d+, \w+)(\)|, stored)", lambda m: f"{m[1]} + 1{m[2]}"),
+    "a vector one further": _each(
+        r"(NEIGHBOURS\([^;]*b\d+, [^,;]+)(, stored\d+)?(, \w+\);)", lambda m: f"{m[1]} + 1{m[2] or ''}{m[3]}"
+    ),
     "a vector's last element left out": _each(r"element < (\d+);", lambda m: f"element < {int(m[1]) - 1};"),
-    "vectors at any address": _each(r"const bool aligned = [^;]*;", lambda m: "const bool aligned = true;"),
+    "vectors at any address": _each(
+        r"(const (?:bool aligned|long long whole) = )\(\(unsigned[^;?]*", lambda m: f"{m[1]}true"
+    ),
     "a store one further": _each(r"(\n\s+b\d+)\[([^\]]+)\] = ", lambda m: f"{m[1]}[{m[2]} + 1] = "),
-    "one iteration too many": _each(r"(< )(\d+)(; \w+ \+= \d+\) \{)", lambda m: f"{m[1]}{int(m[2]) + 1}{m[3]}"),
-    "one iteration too few": _each(r"(< )(\d+)(; \w+ \+= \d+\) \{)", lambda m: f"{m[1]}{int(m[2]) - 1}{m[3]}"),
+    "one iteration too many": _each(LOOP, lambda m: f"{m[1]}{int(m[2]) + _neighbours(m[3])}{m[3]}"),
+    "one iteration too few": _each(LOOP, lambda m: f"{m[1]}{int(m[2]) - _neighbours(m[3])}{m[3]}"),
     "a stride too long": _each(LONG_LOOP, lambda m: f"{m[1]}{m[2]}{m[3]}{int(m[4]) * 2}) {{"),
     "a turn left out": _each(r"(_turn < )(\d+); ", lambda m: f"{m[1]}{int(m[2]) - 1}; "),
-    "a row's end one too far": _each(r"if \((k\w+) < (\d+)\) \{", lambda m: f"if ({m[1]} < {int(m[2]) + 1}) {{"),
-    "a row's end one too near": _each(r"if \((k\w+) < (\d+)\) \{", lambda m: f"if ({m[1]} < {int(m[2]) - 1}) {{"),
-    "turns that overlap": _each(r"(= thread \+ \w+_turn \* )(\d+);", lambda m: f"{m[1]}{int(m[2]) // 2};"),
+    "a row's end one too far": _each(ROW_END, lambda m: f"if ({m[1]} < {int(m[2]) + _neighbours(m[1])}) {{"),
+    "a row's end one too near": _each(ROW_END, lambda m: f"if ({m[1]} < {int(m[2]) - _neighbours(m[1])}) {{"),
+    "turns that overlap": _each(r"(= \(?thread \+ \w+_turn \* )(\d+)(\)|;)", lambda m: f"{m[1]}{int(m[2]) // 2}{m[3]}"),
+    "neighbours that overlap": _each(
+        r"(_first = (?:thread|\([^)]*\)) \* )(\d+);", lambda m: f"{m[1]}{int(m[2]) // 2};"
+    ),
+    "a register for two": _each(r"(_turn \* )(\d+)( \+ element\])", lambda m: f"{m[1]}{int(m[2]) - 1}{m[3]}"),
     "the last rows left out": _each(r"(const long long first_row = task \* \d+);", lambda m: f"{m[1]} + 1;"),
     "a scheme's combine swapped": _each(r"return \(float\)\(\(a \+ b\)\);", lambda m: "return (float)((a - b));"),
     "a group's lanes apart": _each(r"stitch_group_reduce<(\d+)>", lambda m: f"stitch_group_reduce<{int(m[1]) // 2}>"),

@@ -131,6 +131,22 @@ def test_the_fastest_candidate_is_kept_for_jobs(run: Run, tmp_path: Path) -> Non
     assert not list((tmp_path / "scratch").iterdir())
 
 
+def test_the_usual_launch_is_not_searched_for_and_is_no_jobs(run: Run, tmp_path: Path) -> None:
+    file, cache = written(CENTRED, tmp_path), tmp_path / "cache"
+    gpu = ("--target", "cuda", "--run", "--cache", cache)
+    usual = run(file, *gpu, "--launch", "usual")
+    assert usual.returncode == 0, usual.stderr
+    considered = re.compile(r"^ +(\*?) +(\d+) threads, +\d+ registers", re.MULTILINE)
+    assert considered.findall(usual.stdout) == [("*", "256")]
+    assert "cuLaunchCooperativeKernel" in (tmp_path / "log").read_text()
+    (kept,) = (json.loads(path.read_text()) for path in cache.rglob("entry.json"))
+    assert kept["metadata"]["launch"]["block"] == 256
+    searched = run(file, *gpu)
+    assert searched.returncode == 0, searched.stderr
+    assert len(considered.findall(searched.stdout)) > 2
+    assert len(list(cache.rglob("entry.json"))) == 2
+
+
 def test_a_candidate_that_the_driver_refuses_is_out(run: Run, tmp_path: Path) -> None:
     """The fourth image that is loaded, and all behind it."""
     file = written(CENTRED, tmp_path)

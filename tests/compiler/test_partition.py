@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from random import Random
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,8 +14,10 @@ from stitchfleet.compiler.graph import Array
 from stitchfleet.compiler.hlo_module import HloImportError, HloInstruction
 from stitchfleet.compiler.hlo_text import read_hlo_text
 from stitchfleet.compiler.interpreter import evaluate
+from stitchfleet.compiler.merging import MergeModel, OpWork, Verdict
 from stitchfleet.compiler.partition import Split, StitchOp, partition
 from stitchfleet.compiler.scopes import Caps
+from stitchfleet.compiler.targets import V100
 
 ADD = "add { a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT s = f32[] add(a, b) }\n"
 DOT = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
@@ -296,3 +301,24 @@ def test_however_a_step_is_split_it_computes_the_same(
             assert np.allclose(found, wanted, rtol=1e-3, atol=1e-4 * float(abs(wanted).max(initial=1)))
         counts.append(len(split.stitch_ops))
     assert counts[2] <= counts[1] <= counts[0]
+
+
+@settings(max_examples=100, deadline=None)
+@given(modules(), st.randoms(use_true_random=False))
+def test_whatever_a_cost_model_says_of_merges_the_step_computes_the_same(
+    case: tuple[str, list[tuple[str, str, list[str]]], list[str]], random: Random
+) -> None:
+    """Sets are cut and kept apart at random."""
+    text, instructions, results = case
+    arguments = list(np.random.default_rng(1).uniform(-1, 1, (2, 4, 4)).astype(np.float32))
+    values = computed(instructions, arguments)
+
+    def judge(self: MergeModel, together: OpWork, apart: list[OpWork]) -> Verdict:
+        return Verdict(1.0, 1.0, random.random() < 0.5, "by chance")
+
+    with patch.object(MergeModel, "judge", judge), patch.object(MergeModel, "worth_a_cut", lambda self, work: True):
+        (split,) = partition(read_hlo_text(text), target=V100).splits
+    for found, result in zip(execute(split, arguments), results, strict=True):
+        wanted = values[result]
+        assert np.allclose(found, wanted, rtol=1e-3, atol=1e-4 * float(abs(wanted).max(initial=1)))
+    assert len(split.stitch_ops) >= len(partition(read_hlo_text(text)).stitch_ops)

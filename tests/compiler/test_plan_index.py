@@ -51,6 +51,27 @@ def test_division_is_floor_division(drawn: tuple[Index, list[Var]], divisor: int
         assert divmod(value_of(index, values), divisor) == (value_of(quotient, values), value_of(remainder, values))
 
 
+@given(indices(), st.integers(1, 24))
+def test_quotient_and_remainder_make_the_whole_again(drawn: tuple[Index, list[Var]], divisor: int) -> None:
+    index, variables = drawn
+    quotient, remainder = index.divide(divisor)
+    whole = quotient * divisor + remainder
+    assert whole.is_affine or not index.is_affine
+    for values in everywhere(*variables):
+        assert value_of(whole, values) == value_of(index, values)
+
+
+@given(st.integers(1, 6), st.integers(1, 6), st.integers(1, 6))
+def test_what_a_row_is_cut_into_needs_no_division(rows: int, parts: int, chunk: int) -> None:
+    """Chunk by chunk, in terms of chunks that are numbered through, a row is the chunk's number over a row's chunks."""
+    chunks, place = Var("r", rows * parts), Var("k", chunk)
+    flat = Index.of_var(chunks) * chunk + Index.of_var(place)
+    row, within = flat.divide(parts * chunk)
+    assert row.is_affine
+    assert within.is_affine
+    assert linear((row, within), (rows, parts * chunk)) == flat
+
+
 @given(indices())
 def test_bounds_hold(drawn: tuple[Index, list[Var]]) -> None:
     index, variables = drawn

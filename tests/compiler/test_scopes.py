@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -77,6 +79,37 @@ def test_caps_hold(case: tuple[Dag, list[bool], list[int]], bound: int) -> None:
     for remote in (False, True):
         scopes = identify(dag, member, key, Caps(nodes=bound), remote=remote)
         assert all(len(cluster) <= bound for cluster in scopes.clusters)
+
+
+@settings(max_examples=200, deadline=None)
+@given(dags(), st.integers(0, 7), st.integers(0, 3))
+def test_parts_stay_apart_and_so_does_what_does_not_pay(
+    case: tuple[Dag, list[bool], list[int]], cut: int, seed: int
+) -> None:
+    """Parts are such that edges lead from the first to the second, as a cut makes them."""
+    dag, member, key = case
+    depth = [0] * dag.size
+    for _ in range(dag.size):
+        for producer, consumer in dag.edges:
+            depth[consumer] = max(depth[consumer], depth[producer] + 1)
+    part = [place >= cut for place in depth]
+    asked: list[tuple[list[int], list[int]]] = []
+
+    def pays(one: Sequence[int], other: Sequence[int]) -> bool:
+        asked.append((list(one), list(other)))
+        return (sum(one) + sum(other) + seed) % 2 == 0
+
+    scopes = identify(dag, member, key, remote=True, part=part, pays=pays)
+    owner = owners(dag, scopes)
+    assert is_acyclic(dag, owner)
+    assert sorted(i for cluster in scopes.clusters for i in cluster) == [i for i in range(dag.size) if member[i]]
+    for producer, consumer in dag.edges:
+        if member[producer] and member[consumer] and part[producer] != part[consumer]:
+            assert owner[producer] != owner[consumer]
+    for one, other in asked:
+        assert len({owner[i] for i in one}) == len({owner[i] for i in other}) == 1
+    refusing = identify(dag, member, key, remote=True, pays=lambda one, other: False)
+    assert sorted(refusing.clusters) == sorted(identify(dag, member, key).clusters)
 
 
 def test_a_path_through_a_non_member_keeps_two_members_apart() -> None:

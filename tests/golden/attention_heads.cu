@@ -22,29 +22,26 @@ static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, v
   const long long first_row = task * 1;
   const long long last_row = first_row + 1 < 4096 ? first_row + 1 : 4096;
   for (long long r = first_row; r < last_row; ++r) {
-    {
-      const bool aligned = ((unsigned long long)p0 % 8 == 0) & ((unsigned long long)p1 % 8 == 0) & ((unsigned long long)p2 % 8 == 0);
-      const int whole = aligned ? 64 : 0;
-      for (int k64_1_first = thread * 2; k64_1_first < whole; k64_1_first += 64) {
-        STITCH_LOAD_VECTOR(float, 2, t1_vector, b1, (r / 512) * 32768 + (r % 128) * 256 + (r / 128 % 4) * 64 + k64_1_first);
-        STITCH_LOAD_VECTOR(float, 2, t2_vector, b2, (r / 128 % 4) * 64 + k64_1_first);
-        StitchVector<float, 2> stored0;
-        #pragma unroll
-        for (int element = 0; element < 2; ++element) {
-          const int k64_1 = k64_1_first + element;
-          const float t1 = t1_vector.value[element];
-          const float t2 = t2_vector.value[element];
-          const float t3 = (t1 + t2);
-          stored0.value[element] = t3;
-        }
-        STITCH_STORE_VECTOR(float, 2, b0, r * 64 + k64_1_first, stored0);
-      }
-      for (int k64_1 = whole + thread; k64_1 < 64; k64_1 += 32) {
-        const float t1 = b1[(r / 512) * 32768 + (r % 128) * 256 + (r / 128 % 4) * 64 + k64_1];
-        const float t2 = b2[(r / 128 % 4) * 64 + k64_1];
+    const int whole = ((unsigned long long)p0 % 8 == 0) & ((unsigned long long)p1 % 8 == 0) & ((unsigned long long)p2 % 8 == 0) ? 64 : 0;
+    for (int k64_1_first = thread * 2; k64_1_first < whole; k64_1_first += 64) {
+      STITCH_LOAD_NEIGHBOURS(float, 2, t1_vector, b1, (r / 512) * 32768 + (r % 128) * 256 + (r / 128 % 4) * 64 + k64_1_first, true);
+      STITCH_LOAD_NEIGHBOURS(float, 2, t2_vector, b2, (r / 128 % 4) * 64 + k64_1_first, true);
+      StitchVector<float, 2> stored0;
+      #pragma unroll
+      for (int element = 0; element < 2; ++element) {
+        const int k64_1 = k64_1_first + element;
+        const float t1 = t1_vector.value[element];
+        const float t2 = t2_vector.value[element];
         const float t3 = (t1 + t2);
-        b0[r * 64 + k64_1] = t3;
+        stored0.value[element] = t3;
       }
+      STITCH_STORE_NEIGHBOURS(float, 2, b0, r * 64 + k64_1_first, stored0, true);
+    }
+    for (int k64_1 = whole + thread; k64_1 < 64; k64_1 += 32) {
+      const float t1 = b1[(r / 512) * 32768 + (r % 128) * 256 + (r / 128 % 4) * 64 + k64_1];
+      const float t2 = b2[(r / 128 % 4) * 64 + k64_1];
+      const float t3 = (t1 + t2);
+      b0[r * 64 + k64_1] = t3;
     }
   }
 }

@@ -26,7 +26,8 @@
 
 struct stitch_kernel_Tensors { void* p[6]; };
 
-static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, const long long work) {
+template <bool aligned>
+static __device__ __forceinline__ void stitch_kernel_nest0_vectors(void* p0, void* p1, const long long work) {
   STITCH_GLOBAL_CONST(float, b0, p0, 401408);
   STITCH_GLOBAL(float, b1, p1, 10048);
   const int thread = threadIdx.x % 32, group = threadIdx.x / 32;
@@ -36,11 +37,15 @@ static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, c
   float task1[2];
   for (int i = 0; i < 2; ++i) task1[i] = 0x0.0p+0f;
   for (long long r = first_row + group; r < last_row; r += 8) {
-    #pragma unroll
-    for (int k64_1_turn = 0; k64_1_turn < 2; ++k64_1_turn) {
-      const int k64_1 = thread + k64_1_turn * 32;
-      const float t2 = b0[r * 64 + k64_1];
-      task1[k64_1_turn] = ((float)task1[k64_1_turn] + t2);
+    {
+      const int k64_1_first = thread * 2;
+      STITCH_LOAD_NEIGHBOURS(float, 2, t2_vector, b0, r * 64 + k64_1_first, aligned);
+      #pragma unroll
+      for (int element = 0; element < 2; ++element) {
+        const int k64_1 = k64_1_first + element;
+        const float t2 = t2_vector.value[element];
+        task1[element] = ((float)task1[element] + t2);
+      }
     }
   }
   STITCH_SHARED(float, task1_all, 0, 256);
@@ -49,7 +54,7 @@ static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, c
       #pragma unroll
       for (int turn = 0; turn < 2; ++turn) {
         const int place = thread + turn * 32;
-        if (place < 64) task1_all[(group - distance) * 64 + place] = task1[turn];
+        task1_all[(group - distance) * 64 + place] = task1[turn];
       }
     }
     __syncthreads();
@@ -57,19 +62,30 @@ static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, c
       #pragma unroll
       for (int turn = 0; turn < 2; ++turn) {
         const int place = thread + turn * 32;
-        if (place < 64) task1[turn] = ((float)task1[turn] + (float)task1_all[group * 64 + place]);
+        task1[turn] = ((float)task1[turn] + (float)task1_all[group * 64 + place]);
       }
     }
     __syncthreads();
   }
   if (group == 0) {
-    #pragma unroll
-    for (int it3_turn = 0; it3_turn < 2; ++it3_turn) {
-      const int it3 = thread + it3_turn * 32;
-      const float t4 = task1[it3_turn];
-      b1[task * 64 + it3] = t4;
+    {
+      const int it3_first = thread * 2;
+      StitchVector<float, 2> stored0;
+      #pragma unroll
+      for (int element = 0; element < 2; ++element) {
+        const int it3 = it3_first + element;
+        const float t4 = task1[element];
+        stored0.value[element] = t4;
+      }
+      STITCH_STORE_NEIGHBOURS(float, 2, b1, task * 64 + it3_first, stored0, aligned);
     }
   }
+}
+
+static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, const long long work) {
+  const bool aligned = ((unsigned long long)p0 % 8 == 0) & ((unsigned long long)p1 % 8 == 0);
+  if (aligned) stitch_kernel_nest0_vectors<true>(p0, p1, work);
+  else stitch_kernel_nest0_vectors<false>(p0, p1, work);
 }
 
 static __device__ __forceinline__ void stitch_kernel_nest1(void* p0, void* p1, const long long work) {
@@ -99,30 +115,28 @@ static __device__ __forceinline__ void stitch_kernel_nest2(void* p0, void* p1, c
   const long long task = work;
   const long long first_row = task * 1024;
   const long long last_row = first_row + 1024 < 64 ? first_row + 1024 : 64;
-  {
-    const bool aligned = ((unsigned long long)p0 % 16 == 0) & ((unsigned long long)p1 % 16 == 0);
-    const long long whole = aligned ? first_row + (last_row - first_row) / 4 * 4 : first_row;
-    for (long long r_first = first_row + thread * 4; r_first < whole; r_first += 1024) {
-      STITCH_LOAD_VECTOR(float, 4, t1_vector, b0, r_first);
-      StitchVector<float, 4> stored0;
-      #pragma unroll
-      for (int element = 0; element < 4; ++element) {
-        const long long r = r_first + element;
-        const float t1 = t1_vector.value[element];
-        const float t2 = (t1 * 0x1.4e5e0a0000000p-13f);
-        stored0.value[element] = t2;
-      }
-      STITCH_STORE_VECTOR(float, 4, b1, r_first, stored0);
-    }
-    for (long long r = whole + thread; r < last_row; r += 256) {
-      const float t1 = b0[r];
+  const long long whole = ((unsigned long long)p0 % 16 == 0) & ((unsigned long long)p1 % 16 == 0) ? first_row + (last_row - first_row) / 4 * 4 : first_row;
+  for (long long r_first = first_row + thread * 4; r_first < whole; r_first += 1024) {
+    STITCH_LOAD_NEIGHBOURS(float, 4, t1_vector, b0, r_first, true);
+    StitchVector<float, 4> stored0;
+    #pragma unroll
+    for (int element = 0; element < 4; ++element) {
+      const long long r = r_first + element;
+      const float t1 = t1_vector.value[element];
       const float t2 = (t1 * 0x1.4e5e0a0000000p-13f);
-      b1[r] = t2;
+      stored0.value[element] = t2;
     }
+    STITCH_STORE_NEIGHBOURS(float, 4, b1, r_first, stored0, true);
+  }
+  for (long long r = whole + thread; r < last_row; r += 256) {
+    const float t1 = b0[r];
+    const float t2 = (t1 * 0x1.4e5e0a0000000p-13f);
+    b1[r] = t2;
   }
 }
 
-static __device__ __forceinline__ void stitch_kernel_nest3(void* p0, void* p1, void* p2, const long long work) {
+template <bool aligned>
+static __device__ __forceinline__ void stitch_kernel_nest3_vectors(void* p0, void* p1, void* p2, const long long work) {
   STITCH_GLOBAL_CONST(float, b0, p0, 401408);
   STITCH_GLOBAL(float, b1, p1, 64);
   STITCH_GLOBAL(float, b2, p2, 10048);
@@ -133,15 +147,20 @@ static __device__ __forceinline__ void stitch_kernel_nest3(void* p0, void* p1, v
   float task1[2];
   for (int i = 0; i < 2; ++i) task1[i] = 0x0.0p+0f;
   for (long long r = first_row + group; r < last_row; r += 8) {
-    #pragma unroll
-    for (int k64_1_turn = 0; k64_1_turn < 2; ++k64_1_turn) {
-      const int k64_1 = thread + k64_1_turn * 32;
-      const float t2 = b0[r * 64 + k64_1];
-      const float t3 = b1[k64_1];
-      const float t4 = (t3 * 0x1.4e5e0a0000000p-13f);
-      const float t5 = (t2 - t4);
-      const float t6 = (t5 * t5);
-      task1[k64_1_turn] = ((float)task1[k64_1_turn] + t6);
+    {
+      const int k64_1_first = thread * 2;
+      STITCH_LOAD_NEIGHBOURS(float, 2, t2_vector, b0, r * 64 + k64_1_first, aligned);
+      STITCH_LOAD_NEIGHBOURS(float, 2, t3_vector, b1, k64_1_first, aligned);
+      #pragma unroll
+      for (int element = 0; element < 2; ++element) {
+        const int k64_1 = k64_1_first + element;
+        const float t2 = t2_vector.value[element];
+        const float t3 = t3_vector.value[element];
+        const float t4 = (t3 * 0x1.4e5e0a0000000p-13f);
+        const float t5 = (t2 - t4);
+        const float t6 = (t5 * t5);
+        task1[element] = ((float)task1[element] + t6);
+      }
     }
   }
   STITCH_SHARED(float, task1_all, 0, 256);
@@ -150,7 +169,7 @@ static __device__ __forceinline__ void stitch_kernel_nest3(void* p0, void* p1, v
       #pragma unroll
       for (int turn = 0; turn < 2; ++turn) {
         const int place = thread + turn * 32;
-        if (place < 64) task1_all[(group - distance) * 64 + place] = task1[turn];
+        task1_all[(group - distance) * 64 + place] = task1[turn];
       }
     }
     __syncthreads();
@@ -158,19 +177,30 @@ static __device__ __forceinline__ void stitch_kernel_nest3(void* p0, void* p1, v
       #pragma unroll
       for (int turn = 0; turn < 2; ++turn) {
         const int place = thread + turn * 32;
-        if (place < 64) task1[turn] = ((float)task1[turn] + (float)task1_all[group * 64 + place]);
+        task1[turn] = ((float)task1[turn] + (float)task1_all[group * 64 + place]);
       }
     }
     __syncthreads();
   }
   if (group == 0) {
-    #pragma unroll
-    for (int it7_turn = 0; it7_turn < 2; ++it7_turn) {
-      const int it7 = thread + it7_turn * 32;
-      const float t8 = task1[it7_turn];
-      b2[task * 64 + it7] = t8;
+    {
+      const int it7_first = thread * 2;
+      StitchVector<float, 2> stored0;
+      #pragma unroll
+      for (int element = 0; element < 2; ++element) {
+        const int it7 = it7_first + element;
+        const float t8 = task1[element];
+        stored0.value[element] = t8;
+      }
+      STITCH_STORE_NEIGHBOURS(float, 2, b2, task * 64 + it7_first, stored0, aligned);
     }
   }
+}
+
+static __device__ __forceinline__ void stitch_kernel_nest3(void* p0, void* p1, void* p2, const long long work) {
+  const bool aligned = ((unsigned long long)p0 % 8 == 0) & ((unsigned long long)p1 % 8 == 0) & ((unsigned long long)p2 % 8 == 0);
+  if (aligned) stitch_kernel_nest3_vectors<true>(p0, p1, p2, work);
+  else stitch_kernel_nest3_vectors<false>(p0, p1, p2, work);
 }
 
 static __device__ __forceinline__ void stitch_kernel_nest4(void* p0, void* p1, void* p2, void* p3, void* p4, const long long work) {
@@ -185,47 +215,44 @@ static __device__ __forceinline__ void stitch_kernel_nest4(void* p0, void* p1, v
   const long long first_row = task * 1;
   const long long last_row = first_row + 1 < 6272 ? first_row + 1 : 6272;
   for (long long r = first_row; r < last_row; ++r) {
-    {
-      const bool aligned = ((unsigned long long)p0 % 8 == 0) & ((unsigned long long)p1 % 8 == 0) & ((unsigned long long)p2 % 8 == 0) & ((unsigned long long)p3 % 8 == 0) & ((unsigned long long)p4 % 8 == 0);
-      const int whole = aligned ? 64 : 0;
-      for (int k64_1_first = thread * 2; k64_1_first < whole; k64_1_first += 64) {
-        STITCH_LOAD_VECTOR(float, 2, t1_vector, b1, r * 64 + k64_1_first);
-        STITCH_LOAD_VECTOR(float, 2, t2_vector, b2, k64_1_first);
-        STITCH_LOAD_VECTOR(float, 2, t5_vector, b3, k64_1_first);
-        STITCH_LOAD_VECTOR(float, 2, t9_vector, b4, k64_1_first);
-        StitchVector<float, 2> stored0;
-        #pragma unroll
-        for (int element = 0; element < 2; ++element) {
-          const int k64_1 = k64_1_first + element;
-          const float t1 = t1_vector.value[element];
-          const float t2 = t2_vector.value[element];
-          const float t3 = (t2 * 0x1.4e5e0a0000000p-13f);
-          const float t4 = (t1 - t3);
-          const float t5 = t5_vector.value[element];
-          const float t6 = (t5 * 0x1.4e5e0a0000000p-13f);
-          const float t7 = (t6 + 0x1.0624de0000000p-10f);
-          const float t8 = (1 / __builtin_sqrtf(t7));
-          const float t9 = t9_vector.value[element];
-          const float t10 = (t8 * t9);
-          const float t11 = (t4 * t10);
-          stored0.value[element] = t11;
-        }
-        STITCH_STORE_VECTOR(float, 2, b0, r * 64 + k64_1_first, stored0);
-      }
-      for (int k64_1 = whole + thread; k64_1 < 64; k64_1 += 32) {
-        const float t1 = b1[r * 64 + k64_1];
-        const float t2 = b2[k64_1];
+    const int whole = ((unsigned long long)p0 % 8 == 0) & ((unsigned long long)p1 % 8 == 0) & ((unsigned long long)p2 % 8 == 0) & ((unsigned long long)p3 % 8 == 0) & ((unsigned long long)p4 % 8 == 0) ? 64 : 0;
+    for (int k64_1_first = thread * 2; k64_1_first < whole; k64_1_first += 64) {
+      STITCH_LOAD_NEIGHBOURS(float, 2, t1_vector, b1, r * 64 + k64_1_first, true);
+      STITCH_LOAD_NEIGHBOURS(float, 2, t2_vector, b2, k64_1_first, true);
+      STITCH_LOAD_NEIGHBOURS(float, 2, t5_vector, b3, k64_1_first, true);
+      STITCH_LOAD_NEIGHBOURS(float, 2, t9_vector, b4, k64_1_first, true);
+      StitchVector<float, 2> stored0;
+      #pragma unroll
+      for (int element = 0; element < 2; ++element) {
+        const int k64_1 = k64_1_first + element;
+        const float t1 = t1_vector.value[element];
+        const float t2 = t2_vector.value[element];
         const float t3 = (t2 * 0x1.4e5e0a0000000p-13f);
         const float t4 = (t1 - t3);
-        const float t5 = b3[k64_1];
+        const float t5 = t5_vector.value[element];
         const float t6 = (t5 * 0x1.4e5e0a0000000p-13f);
         const float t7 = (t6 + 0x1.0624de0000000p-10f);
         const float t8 = (1 / __builtin_sqrtf(t7));
-        const float t9 = b4[k64_1];
+        const float t9 = t9_vector.value[element];
         const float t10 = (t8 * t9);
         const float t11 = (t4 * t10);
-        b0[r * 64 + k64_1] = t11;
+        stored0.value[element] = t11;
       }
+      STITCH_STORE_NEIGHBOURS(float, 2, b0, r * 64 + k64_1_first, stored0, true);
+    }
+    for (int k64_1 = whole + thread; k64_1 < 64; k64_1 += 32) {
+      const float t1 = b1[r * 64 + k64_1];
+      const float t2 = b2[k64_1];
+      const float t3 = (t2 * 0x1.4e5e0a0000000p-13f);
+      const float t4 = (t1 - t3);
+      const float t5 = b3[k64_1];
+      const float t6 = (t5 * 0x1.4e5e0a0000000p-13f);
+      const float t7 = (t6 + 0x1.0624de0000000p-10f);
+      const float t8 = (1 / __builtin_sqrtf(t7));
+      const float t9 = b4[k64_1];
+      const float t10 = (t8 * t9);
+      const float t11 = (t4 * t10);
+      b0[r * 64 + k64_1] = t11;
     }
   }
 }

@@ -22,7 +22,8 @@
 
 struct stitch_kernel_Tensors { void* p[5]; };
 
-static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, const long long work) {
+template <bool aligned>
+static __device__ __forceinline__ void stitch_kernel_nest0_vectors(void* p0, void* p1, const long long work) {
   STITCH_GLOBAL_CONST(float, b0, p0, 90000);
   STITCH_GLOBAL(double, b1, p1, 88);
   const int thread = threadIdx.x;
@@ -34,7 +35,18 @@ static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, c
   for (long long block_first = first_row; block_first < last_row; block_first += 8192) {
     const long long block_last = block_first + 8192 < last_row ? block_first + 8192 : last_row;
     float lane2 = 0x0.0p+0f;
-    for (long long r = block_first + thread; r < block_last; r += 256) {
+    const long long whole = block_first + (block_last - block_first) / 4 * 4;
+    for (long long r_first = block_first + thread * 4; r_first < whole; r_first += 1024) {
+      STITCH_LOAD_NEIGHBOURS(float, 4, t3_vector, b0, r_first, aligned);
+      #pragma unroll
+      for (int element = 0; element < 4; ++element) {
+        const long long r = r_first + element;
+        const float t3 = t3_vector.value[element];
+        const float t4 = (t3 * t3);
+        lane2 = ((float)lane2 + t4);
+      }
+    }
+    for (long long r = whole + thread; r < block_last; r += 256) {
       const float t3 = b0[r];
       const float t4 = (t3 * t3);
       lane2 = ((float)lane2 + t4);
@@ -48,7 +60,14 @@ static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, c
   }
 }
 
-static __device__ __forceinline__ void stitch_kernel_nest1(void* p0, void* p1, const long long work) {
+static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, const long long work) {
+  const bool aligned = ((unsigned long long)p0 % 16 == 0);
+  if (aligned) stitch_kernel_nest0_vectors<true>(p0, p1, work);
+  else stitch_kernel_nest0_vectors<false>(p0, p1, work);
+}
+
+template <bool aligned>
+static __device__ __forceinline__ void stitch_kernel_nest1_vectors(void* p0, void* p1, const long long work) {
   STITCH_GLOBAL_CONST(float, b0, p0, 1000);
   STITCH_GLOBAL(double, b1, p1, 1);
   const int thread = threadIdx.x;
@@ -60,7 +79,18 @@ static __device__ __forceinline__ void stitch_kernel_nest1(void* p0, void* p1, c
   for (long long block_first = first_row; block_first < last_row; block_first += 8192) {
     const long long block_last = block_first + 8192 < last_row ? block_first + 8192 : last_row;
     float lane2 = 0x0.0p+0f;
-    for (long long r = block_first + thread; r < block_last; r += 256) {
+    const long long whole = block_first + (block_last - block_first) / 4 * 4;
+    for (long long r_first = block_first + thread * 4; r_first < whole; r_first += 1024) {
+      STITCH_LOAD_NEIGHBOURS(float, 4, t3_vector, b0, r_first, aligned);
+      #pragma unroll
+      for (int element = 0; element < 4; ++element) {
+        const long long r = r_first + element;
+        const float t3 = t3_vector.value[element];
+        const float t4 = (t3 * t3);
+        lane2 = ((float)lane2 + t4);
+      }
+    }
+    for (long long r = whole + thread; r < block_last; r += 256) {
       const float t3 = b0[r];
       const float t4 = (t3 * t3);
       lane2 = ((float)lane2 + t4);
@@ -74,7 +104,14 @@ static __device__ __forceinline__ void stitch_kernel_nest1(void* p0, void* p1, c
   }
 }
 
-static __device__ __forceinline__ void stitch_kernel_nest2(void* p0, void* p1, const long long work) {
+static __device__ __forceinline__ void stitch_kernel_nest1(void* p0, void* p1, const long long work) {
+  const bool aligned = ((unsigned long long)p0 % 16 == 0);
+  if (aligned) stitch_kernel_nest1_vectors<true>(p0, p1, work);
+  else stitch_kernel_nest1_vectors<false>(p0, p1, work);
+}
+
+template <bool aligned>
+static __device__ __forceinline__ void stitch_kernel_nest2_vectors(void* p0, void* p1, const long long work) {
   STITCH_GLOBAL(double, b0, p0, 88);
   STITCH_GLOBAL(float, b1, p1, 1);
   const int thread = threadIdx.x % 32, group = threadIdx.x / 32;
@@ -85,14 +122,25 @@ static __device__ __forceinline__ void stitch_kernel_nest2(void* p0, void* p1, c
   const long long last_row = first_row + 1 < 1 ? first_row + 1 : 1;
   for (long long r = first_row; r < last_row; ++r) {
     double total = 0x0.0p+0;
-    for (int t = thread; t < 88; t += 32) {
-      const double part = b0[t];
-      total = ((double)total + part);
+    for (int t_first = thread * 2; t_first < 88; t_first += 64) {
+      STITCH_LOAD_NEIGHBOURS(double, 2, part_vector, b0, t_first, aligned);
+      #pragma unroll
+      for (int element = 0; element < 2; ++element) {
+        const int t = t_first + element;
+        const double part = part_vector.value[element];
+        total = ((double)total + part);
+      }
     }
     const double sum = stitch_group_reduce<32>(total, [](const double a, const double b) { return (double)((a + b)); }, reduce_shared);
     const float rounded = (float)sum;
     if (thread == 0) b1[0] = rounded;
   }
+}
+
+static __device__ __forceinline__ void stitch_kernel_nest2(void* p0, void* p1, const long long work) {
+  const bool aligned = ((unsigned long long)p0 % 16 == 0);
+  if (aligned) stitch_kernel_nest2_vectors<true>(p0, p1, work);
+  else stitch_kernel_nest2_vectors<false>(p0, p1, work);
 }
 
 static __device__ __forceinline__ void stitch_kernel_nest3(void* p0, void* p1, const long long work) {
@@ -127,26 +175,23 @@ static __device__ __forceinline__ void stitch_kernel_nest4(void* p0, void* p1, v
   const float t5 = (t4 + 0x1.0000000000000p+0f);
   const float t6 = (1 / __builtin_sqrtf(t5));
   const float t7 = stitch_min(t6, 0x1.0000000000000p+0f);
-  {
-    const bool aligned = ((unsigned long long)p0 % 16 == 0) & ((unsigned long long)p3 % 16 == 0);
-    const long long whole = aligned ? first_row + (last_row - first_row) / 4 * 4 : first_row;
-    for (long long r_first = first_row + thread * 4; r_first < whole; r_first += 1024) {
-      STITCH_LOAD_VECTOR(float, 4, t1_vector, b0, r_first);
-      StitchVector<float, 4> stored0;
-      #pragma unroll
-      for (int element = 0; element < 4; ++element) {
-        const long long r = r_first + element;
-        const float t1 = t1_vector.value[element];
-        const float t8 = (t1 * t7);
-        stored0.value[element] = t8;
-      }
-      STITCH_STORE_VECTOR(float, 4, b3, r_first, stored0);
-    }
-    for (long long r = whole + thread; r < last_row; r += 256) {
-      const float t1 = b0[r];
+  const long long whole = ((unsigned long long)p0 % 16 == 0) & ((unsigned long long)p3 % 16 == 0) ? first_row + (last_row - first_row) / 4 * 4 : first_row;
+  for (long long r_first = first_row + thread * 4; r_first < whole; r_first += 1024) {
+    STITCH_LOAD_NEIGHBOURS(float, 4, t1_vector, b0, r_first, true);
+    StitchVector<float, 4> stored0;
+    #pragma unroll
+    for (int element = 0; element < 4; ++element) {
+      const long long r = r_first + element;
+      const float t1 = t1_vector.value[element];
       const float t8 = (t1 * t7);
-      b3[r] = t8;
+      stored0.value[element] = t8;
     }
+    STITCH_STORE_NEIGHBOURS(float, 4, b3, r_first, stored0, true);
+  }
+  for (long long r = whole + thread; r < last_row; r += 256) {
+    const float t1 = b0[r];
+    const float t8 = (t1 * t7);
+    b3[r] = t8;
   }
 }
 

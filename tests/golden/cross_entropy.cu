@@ -34,7 +34,8 @@
 
 struct stitch_kernel_Tensors { void* p[6]; };
 
-static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, void* p2, void* p3, void* p4, const long long work) {
+template <bool aligned>
+static __device__ __forceinline__ void stitch_kernel_nest0_vectors(void* p0, void* p1, void* p2, void* p3, void* p4, const long long work) {
   STITCH_GLOBAL(float, b0, p0, 1280000);
   STITCH_GLOBAL_CONST(float, b1, p1, 1280000);
   STITCH_GLOBAL_CONST(int, b2, p2, 160);
@@ -48,34 +49,51 @@ static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, v
   double task22 = 0x0.0p+0;
   for (long long r = first_row; r < last_row; ++r) {
     float lane1 = -__builtin_inff();
-    for (int k8000_1 = thread; k8000_1 < 8000; k8000_1 += 256) {
-      const float t2 = b1[r * 8000 + k8000_1];
-      lane1 = stitch_max((float)lane1, t2);
+    for (int k8000_1_first = thread * 4; k8000_1_first < 8000; k8000_1_first += 1024) {
+      STITCH_LOAD_NEIGHBOURS(float, 4, t2_vector, b1, r * 8000 + k8000_1_first, aligned);
+      #pragma unroll
+      for (int element = 0; element < 4; ++element) {
+        const int k8000_1 = k8000_1_first + element;
+        const float t2 = t2_vector.value[element];
+        lane1 = stitch_max((float)lane1, t2);
+      }
     }
     const float sum3 = stitch_group_reduce<256>(lane1, [](const float a, const float b) { return (float)(stitch_max(a, b)); }, reduce_shared);
     float lane4 = 0x0.0p+0f;
-    for (int k8000_1 = thread; k8000_1 < 8000; k8000_1 += 256) {
-      const float t5 = b1[r * 8000 + k8000_1];
-      const float t6 = (t5 - sum3);
-      const float t7 = stitch_expf(t6);
-      lane4 = ((float)lane4 + t7);
+    for (int k8000_1_first = thread * 4; k8000_1_first < 8000; k8000_1_first += 1024) {
+      STITCH_LOAD_NEIGHBOURS(float, 4, t5_vector, b1, r * 8000 + k8000_1_first, aligned);
+      #pragma unroll
+      for (int element = 0; element < 4; ++element) {
+        const int k8000_1 = k8000_1_first + element;
+        const float t5 = t5_vector.value[element];
+        const float t6 = (t5 - sum3);
+        const float t7 = stitch_expf(t6);
+        lane4 = ((float)lane4 + t7);
+      }
     }
     const float sum8 = stitch_group_reduce<256>(lane4, [](const float a, const float b) { return (float)((a + b)); }, reduce_shared);
     float lane9 = 0x0.0p+0f;
     const int t10 = b2[r];
     const float t15 = logf(sum8);
-    for (int k8000_1 = thread; k8000_1 < 8000; k8000_1 += 256) {
-      const int t11 = (int)(k8000_1);
-      const bool t12 = (t10 == t11);
-      const float t13 = b1[r * 8000 + k8000_1];
-      const float t14 = (t13 - sum3);
-      const float t16 = (t14 - t15);
-      const float t17 = (t12 ? t16 : 0x0.0p+0f);
-      const float t18 = stitch_expf(t16);
-      const float t19 = (t12 ? 0x1.0000000000000p+0f : 0x0.0p+0f);
-      const float t20 = (t18 - t19);
-      b0[r * 8000 + k8000_1] = t20;
-      lane9 = ((float)lane9 + t17);
+    for (int k8000_1_first = thread * 4; k8000_1_first < 8000; k8000_1_first += 1024) {
+      STITCH_LOAD_NEIGHBOURS(float, 4, t13_vector, b1, r * 8000 + k8000_1_first, aligned);
+      StitchVector<float, 4> stored0;
+      #pragma unroll
+      for (int element = 0; element < 4; ++element) {
+        const int k8000_1 = k8000_1_first + element;
+        const int t11 = (int)(k8000_1);
+        const bool t12 = (t10 == t11);
+        const float t13 = t13_vector.value[element];
+        const float t14 = (t13 - sum3);
+        const float t16 = (t14 - t15);
+        const float t17 = (t12 ? t16 : 0x0.0p+0f);
+        const float t18 = stitch_expf(t16);
+        const float t19 = (t12 ? 0x1.0000000000000p+0f : 0x0.0p+0f);
+        const float t20 = (t18 - t19);
+        stored0.value[element] = t20;
+        lane9 = ((float)lane9 + t17);
+      }
+      STITCH_STORE_NEIGHBOURS(float, 4, b0, r * 8000 + k8000_1_first, stored0, aligned);
     }
     const float sum21 = stitch_group_reduce<256>(lane9, [](const float a, const float b) { return (float)((a + b)); }, reduce_shared);
     float lane23 = 0x0.0p+0f;
@@ -91,7 +109,14 @@ static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, v
   }
 }
 
-static __device__ __forceinline__ void stitch_kernel_nest1(void* p0, void* p1, const long long work) {
+static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, void* p2, void* p3, void* p4, const long long work) {
+  const bool aligned = ((unsigned long long)p0 % 16 == 0) & ((unsigned long long)p1 % 16 == 0);
+  if (aligned) stitch_kernel_nest0_vectors<true>(p0, p1, p2, p3, p4, work);
+  else stitch_kernel_nest0_vectors<false>(p0, p1, p2, p3, p4, work);
+}
+
+template <bool aligned>
+static __device__ __forceinline__ void stitch_kernel_nest1_vectors(void* p0, void* p1, const long long work) {
   STITCH_GLOBAL(double, b0, p0, 160);
   STITCH_GLOBAL(float, b1, p1, 1);
   const int thread = threadIdx.x % 32, group = threadIdx.x / 32;
@@ -102,14 +127,25 @@ static __device__ __forceinline__ void stitch_kernel_nest1(void* p0, void* p1, c
   const long long last_row = first_row + 1 < 1 ? first_row + 1 : 1;
   for (long long r = first_row; r < last_row; ++r) {
     double total = 0x0.0p+0;
-    for (int t = thread; t < 160; t += 32) {
-      const double part = b0[t];
-      total = ((double)total + part);
+    for (int t_first = thread * 2; t_first < 160; t_first += 64) {
+      STITCH_LOAD_NEIGHBOURS(double, 2, part_vector, b0, t_first, aligned);
+      #pragma unroll
+      for (int element = 0; element < 2; ++element) {
+        const int t = t_first + element;
+        const double part = part_vector.value[element];
+        total = ((double)total + part);
+      }
     }
     const double sum = stitch_group_reduce<32>(total, [](const double a, const double b) { return (double)((a + b)); }, reduce_shared);
     const float rounded = (float)sum;
     if (thread == 0) b1[0] = rounded;
   }
+}
+
+static __device__ __forceinline__ void stitch_kernel_nest1(void* p0, void* p1, const long long work) {
+  const bool aligned = ((unsigned long long)p0 % 16 == 0);
+  if (aligned) stitch_kernel_nest1_vectors<true>(p0, p1, work);
+  else stitch_kernel_nest1_vectors<false>(p0, p1, work);
 }
 
 static __device__ __forceinline__ void stitch_kernel_nest2(void* p0, void* p1, const long long work) {

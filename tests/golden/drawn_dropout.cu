@@ -57,54 +57,51 @@ static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, v
   const unsigned long long t2 = b2[1];
   const unsigned long long t3 = b2[2];
   for (long long r = first_row; r < last_row; ++r) {
-    {
-      const bool aligned = ((unsigned long long)p0 % 2 == 0) & ((unsigned long long)p1 % 8 == 0) & ((unsigned long long)p3 % 8 == 0) & ((unsigned long long)p4 % 8 == 0) & ((unsigned long long)p5 % 8 == 0);
-      const int whole = aligned ? 256 : 0;
-      for (int k256_1_first = thread * 2; k256_1_first < whole; k256_1_first += 64) {
-        STITCH_LOAD_VECTOR(float, 2, t10_vector, b3, r * 256 + k256_1_first);
-        STITCH_LOAD_VECTOR(float, 2, t11_vector, b4, k256_1_first);
-        STITCH_LOAD_VECTOR(float, 2, t15_vector, b5, r * 256 + k256_1_first);
-        StitchVector<unsigned char, 2> stored0;
-        StitchVector<float, 2> stored1;
-        #pragma unroll
-        for (int element = 0; element < 2; ++element) {
-          const int k256_1 = k256_1_first + element;
-          const unsigned long long t4 = (unsigned long long)(r * 256 + k256_1);
-          const unsigned int t5 = stitch_philox(t1, t2, t3, t4);
-          const unsigned int t6 = (unsigned int)(t5 & (unsigned int)8388607ll);
-          const float t7 = (float)t6;
-          const float t8 = (t7 * 0x1.0000000000000p-23f);
-          const bool t9 = (t8 >= 0x1.99999a0000000p-4f);
-          const float t10 = t10_vector.value[element];
-          const float t11 = t11_vector.value[element];
-          const float t12 = (t10 + t11);
-          const float t13 = (t12 * 0x1.1c71c80000000p+0f);
-          const float t14 = (t9 ? t13 : 0x0.0p+0f);
-          const float t15 = t15_vector.value[element];
-          const float t16 = (t14 + t15);
-          stored0.value[element] = (unsigned char)(t9);
-          stored1.value[element] = t16;
-        }
-        STITCH_STORE_VECTOR(unsigned char, 2, b0, r * 256 + k256_1_first, stored0);
-        STITCH_STORE_VECTOR(float, 2, b1, r * 256 + k256_1_first, stored1);
-      }
-      for (int k256_1 = whole + thread; k256_1 < 256; k256_1 += 32) {
+    const int whole = ((unsigned long long)p0 % 2 == 0) & ((unsigned long long)p1 % 8 == 0) & ((unsigned long long)p3 % 8 == 0) & ((unsigned long long)p4 % 8 == 0) & ((unsigned long long)p5 % 8 == 0) ? 256 : 0;
+    for (int k256_1_first = thread * 2; k256_1_first < whole; k256_1_first += 64) {
+      STITCH_LOAD_NEIGHBOURS(float, 2, t10_vector, b3, r * 256 + k256_1_first, true);
+      STITCH_LOAD_NEIGHBOURS(float, 2, t11_vector, b4, k256_1_first, true);
+      STITCH_LOAD_NEIGHBOURS(float, 2, t15_vector, b5, r * 256 + k256_1_first, true);
+      StitchVector<unsigned char, 2> stored0;
+      StitchVector<float, 2> stored1;
+      #pragma unroll
+      for (int element = 0; element < 2; ++element) {
+        const int k256_1 = k256_1_first + element;
         const unsigned long long t4 = (unsigned long long)(r * 256 + k256_1);
         const unsigned int t5 = stitch_philox(t1, t2, t3, t4);
         const unsigned int t6 = (unsigned int)(t5 & (unsigned int)8388607ll);
         const float t7 = (float)t6;
         const float t8 = (t7 * 0x1.0000000000000p-23f);
         const bool t9 = (t8 >= 0x1.99999a0000000p-4f);
-        const float t10 = b3[r * 256 + k256_1];
-        const float t11 = b4[k256_1];
+        const float t10 = t10_vector.value[element];
+        const float t11 = t11_vector.value[element];
         const float t12 = (t10 + t11);
         const float t13 = (t12 * 0x1.1c71c80000000p+0f);
         const float t14 = (t9 ? t13 : 0x0.0p+0f);
-        const float t15 = b5[r * 256 + k256_1];
+        const float t15 = t15_vector.value[element];
         const float t16 = (t14 + t15);
-        b0[r * 256 + k256_1] = (unsigned char)(t9);
-        b1[r * 256 + k256_1] = t16;
+        stored0.value[element] = (unsigned char)(t9);
+        stored1.value[element] = t16;
       }
+      STITCH_STORE_NEIGHBOURS(unsigned char, 2, b0, r * 256 + k256_1_first, stored0, true);
+      STITCH_STORE_NEIGHBOURS(float, 2, b1, r * 256 + k256_1_first, stored1, true);
+    }
+    for (int k256_1 = whole + thread; k256_1 < 256; k256_1 += 32) {
+      const unsigned long long t4 = (unsigned long long)(r * 256 + k256_1);
+      const unsigned int t5 = stitch_philox(t1, t2, t3, t4);
+      const unsigned int t6 = (unsigned int)(t5 & (unsigned int)8388607ll);
+      const float t7 = (float)t6;
+      const float t8 = (t7 * 0x1.0000000000000p-23f);
+      const bool t9 = (t8 >= 0x1.99999a0000000p-4f);
+      const float t10 = b3[r * 256 + k256_1];
+      const float t11 = b4[k256_1];
+      const float t12 = (t10 + t11);
+      const float t13 = (t12 * 0x1.1c71c80000000p+0f);
+      const float t14 = (t9 ? t13 : 0x0.0p+0f);
+      const float t15 = b5[r * 256 + k256_1];
+      const float t16 = (t14 + t15);
+      b0[r * 256 + k256_1] = (unsigned char)(t9);
+      b1[r * 256 + k256_1] = t16;
     }
   }
 }

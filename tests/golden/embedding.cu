@@ -24,28 +24,26 @@ static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, v
   for (long long r = first_row; r < last_row; ++r) {
     const int t1 = b1[r];
     const long long start_7841cb0fd6dc = stitch_clamp_index(t1, 7999ll);
-    {
-      const bool aligned = ((unsigned long long)p0 % 16 == 0) & ((unsigned long long)p3 % 16 == 0);
-      const int whole = aligned ? 256 : 0;
-      for (int k256_1_first = thread * 4; k256_1_first < whole; k256_1_first += 128) {
-        STITCH_LOAD_VECTOR(float, 4, t3_vector, b3, r * 256 + k256_1_first);
-        StitchVector<float, 4> stored0;
-        #pragma unroll
-        for (int element = 0; element < 4; ++element) {
-          const int k256_1 = k256_1_first + element;
-          const float t2 = b2[start_7841cb0fd6dc * 256 + k256_1];
-          const float t3 = t3_vector.value[element];
-          const float t4 = (t2 + t3);
-          stored0.value[element] = t4;
-        }
-        STITCH_STORE_VECTOR(float, 4, b0, r * 256 + k256_1_first, stored0);
-      }
-      for (int k256_1 = whole + thread; k256_1 < 256; k256_1 += 32) {
-        const float t2 = b2[start_7841cb0fd6dc * 256 + k256_1];
-        const float t3 = b3[r * 256 + k256_1];
+    const int whole = ((unsigned long long)p0 % 16 == 0) & ((unsigned long long)p2 % 16 == 0) & ((unsigned long long)p3 % 16 == 0) ? 256 : 0;
+    for (int k256_1_first = thread * 4; k256_1_first < whole; k256_1_first += 128) {
+      STITCH_LOAD_NEIGHBOURS(float, 4, t2_vector, b2, start_7841cb0fd6dc * 256 + k256_1_first, true);
+      STITCH_LOAD_NEIGHBOURS(float, 4, t3_vector, b3, r * 256 + k256_1_first, true);
+      StitchVector<float, 4> stored0;
+      #pragma unroll
+      for (int element = 0; element < 4; ++element) {
+        const int k256_1 = k256_1_first + element;
+        const float t2 = t2_vector.value[element];
+        const float t3 = t3_vector.value[element];
         const float t4 = (t2 + t3);
-        b0[r * 256 + k256_1] = t4;
+        stored0.value[element] = t4;
       }
+      STITCH_STORE_NEIGHBOURS(float, 4, b0, r * 256 + k256_1_first, stored0, true);
+    }
+    for (int k256_1 = whole + thread; k256_1 < 256; k256_1 += 32) {
+      const float t2 = b2[start_7841cb0fd6dc * 256 + k256_1];
+      const float t3 = b3[r * 256 + k256_1];
+      const float t4 = (t2 + t3);
+      b0[r * 256 + k256_1] = t4;
     }
   }
 }

@@ -20,25 +20,23 @@ static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, const long 
   const long long task = work;
   const long long first_row = task * 1024;
   const long long last_row = first_row + 1024 < 256000 ? first_row + 1024 : 256000;
-  {
-    const bool aligned = ((unsigned long long)p0 % 16 == 0);
-    const long long whole = aligned ? first_row + (last_row - first_row) / 4 * 4 : first_row;
-    for (long long r_first = first_row + thread * 4; r_first < whole; r_first += 1024) {
-      StitchVector<float, 4> stored0;
-      #pragma unroll
-      for (int element = 0; element < 4; ++element) {
-        const long long r = r_first + element;
-        stored0.value[element] = 0x0.0p+0f;
-      }
-      STITCH_STORE_VECTOR(float, 4, b0, r_first, stored0);
+  const long long whole = ((unsigned long long)p0 % 16 == 0) ? first_row + (last_row - first_row) / 4 * 4 : first_row;
+  for (long long r_first = first_row + thread * 4; r_first < whole; r_first += 1024) {
+    StitchVector<float, 4> stored0;
+    #pragma unroll
+    for (int element = 0; element < 4; ++element) {
+      const long long r = r_first + element;
+      stored0.value[element] = 0x0.0p+0f;
     }
-    for (long long r = whole + thread; r < last_row; r += 256) {
-      b0[r] = 0x0.0p+0f;
-    }
+    STITCH_STORE_NEIGHBOURS(float, 4, b0, r_first, stored0, true);
+  }
+  for (long long r = whole + thread; r < last_row; r += 256) {
+    b0[r] = 0x0.0p+0f;
   }
 }
 
-static __device__ __forceinline__ void stitch_kernel_nest1(void* p0, void* p1, void* p2, const long long work) {
+template <bool aligned>
+static __device__ __forceinline__ void stitch_kernel_nest1_vectors(void* p0, void* p1, void* p2, const long long work) {
   STITCH_GLOBAL_CONST(int, b0, p0, 64);
   STITCH_GLOBAL_CONST(float, b1, p1, 16384);
   STITCH_GLOBAL(float, b2, p2, 256000);
@@ -53,14 +51,19 @@ static __device__ __forceinline__ void stitch_kernel_nest1(void* p0, void* p1, v
     const long long start_e80bf0c1765b = stitch_index(t1);
     int firsts = (int)2147483647ll;
     int sames = (int)0ll;
-    for (int o = thread; o < 64; o += 32) {
-      const int t2 = b0[o];
-      const long long start_ab368b4d5e38 = stitch_index(t2);
-      const int t3 = (int)(o);
-      const int t4 = ((((start_ab368b4d5e38 - start_e80bf0c1765b) >= 0) & ((start_ab368b4d5e38 - start_e80bf0c1765b) < 1)) ? t3 : 64);
-      firsts = ((int)firsts < t4 ? (int)firsts : t4);
-      const int t5 = ((((start_ab368b4d5e38 - start_e80bf0c1765b) >= 0) & ((start_ab368b4d5e38 - start_e80bf0c1765b) < 1)) ? 1 : 0);
-      sames = (int)((unsigned int)(int)sames + (unsigned int)t5);
+    for (int o_first = thread * 2; o_first < 64; o_first += 64) {
+      STITCH_LOAD_NEIGHBOURS(int, 2, t2_vector, b0, o_first, aligned);
+      #pragma unroll
+      for (int element = 0; element < 2; ++element) {
+        const int o = o_first + element;
+        const int t2 = t2_vector.value[element];
+        const long long start_ab368b4d5e38 = stitch_index(t2);
+        const int t3 = (int)(o);
+        const int t4 = ((((start_ab368b4d5e38 - start_e80bf0c1765b) >= 0) & ((start_ab368b4d5e38 - start_e80bf0c1765b) < 1)) ? t3 : 64);
+        firsts = ((int)firsts < t4 ? (int)firsts : t4);
+        const int t5 = ((((start_ab368b4d5e38 - start_e80bf0c1765b) >= 0) & ((start_ab368b4d5e38 - start_e80bf0c1765b) < 1)) ? 1 : 0);
+        sames = (int)((unsigned int)(int)sames + (unsigned int)t5);
+      }
     }
     const int firsts_all = stitch_group_reduce<32>(firsts, [](const int a, const int b) { return (int)((a < b ? a : b)); }, reduce_shared);
     const long long firsts_found = stitch_index(firsts_all);
@@ -91,6 +94,12 @@ static __device__ __forceinline__ void stitch_kernel_nest1(void* p0, void* p1, v
       }
     }
   }
+}
+
+static __device__ __forceinline__ void stitch_kernel_nest1(void* p0, void* p1, void* p2, const long long work) {
+  const bool aligned = ((unsigned long long)p0 % 8 == 0);
+  if (aligned) stitch_kernel_nest1_vectors<true>(p0, p1, p2, work);
+  else stitch_kernel_nest1_vectors<false>(p0, p1, p2, work);
 }
 
 extern "C" __global__ void __launch_bounds__(256, 4)

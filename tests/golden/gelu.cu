@@ -31,31 +31,14 @@ static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, c
   const long long task = work;
   const long long first_row = task * 1024;
   const long long last_row = first_row + 1024 < 1048576 ? first_row + 1024 : 1048576;
-  {
-    const bool aligned = ((unsigned long long)p0 % 16 == 0) & ((unsigned long long)p1 % 16 == 0);
-    const long long whole = aligned ? first_row + (last_row - first_row) / 4 * 4 : first_row;
-    for (long long r_first = first_row + thread * 4; r_first < whole; r_first += 1024) {
-      STITCH_LOAD_VECTOR(float, 4, t1_vector, b0, r_first);
-      StitchVector<float, 4> stored0;
-      #pragma unroll
-      for (int element = 0; element < 4; ++element) {
-        const long long r = r_first + element;
-        const float t1 = t1_vector.value[element];
-        const float t2 = (t1 * 0x1.0000000000000p-1f);
-        const float t3 = (t1 * t1);
-        const float t4 = (t3 * t1);
-        const float t5 = (t4 * 0x1.6e4e260000000p-5f);
-        const float t6 = (t1 + t5);
-        const float t7 = (t6 * 0x1.9884540000000p-1f);
-        const float t8 = stitch_tanhf(t7);
-        const float t9 = (t8 + 0x1.0000000000000p+0f);
-        const float t10 = (t2 * t9);
-        stored0.value[element] = t10;
-      }
-      STITCH_STORE_VECTOR(float, 4, b1, r_first, stored0);
-    }
-    for (long long r = whole + thread; r < last_row; r += 256) {
-      const float t1 = b0[r];
+  const long long whole = ((unsigned long long)p0 % 16 == 0) & ((unsigned long long)p1 % 16 == 0) ? first_row + (last_row - first_row) / 4 * 4 : first_row;
+  for (long long r_first = first_row + thread * 4; r_first < whole; r_first += 1024) {
+    STITCH_LOAD_NEIGHBOURS(float, 4, t1_vector, b0, r_first, true);
+    StitchVector<float, 4> stored0;
+    #pragma unroll
+    for (int element = 0; element < 4; ++element) {
+      const long long r = r_first + element;
+      const float t1 = t1_vector.value[element];
       const float t2 = (t1 * 0x1.0000000000000p-1f);
       const float t3 = (t1 * t1);
       const float t4 = (t3 * t1);
@@ -65,8 +48,22 @@ static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, c
       const float t8 = stitch_tanhf(t7);
       const float t9 = (t8 + 0x1.0000000000000p+0f);
       const float t10 = (t2 * t9);
-      b1[r] = t10;
+      stored0.value[element] = t10;
     }
+    STITCH_STORE_NEIGHBOURS(float, 4, b1, r_first, stored0, true);
+  }
+  for (long long r = whole + thread; r < last_row; r += 256) {
+    const float t1 = b0[r];
+    const float t2 = (t1 * 0x1.0000000000000p-1f);
+    const float t3 = (t1 * t1);
+    const float t4 = (t3 * t1);
+    const float t5 = (t4 * 0x1.6e4e260000000p-5f);
+    const float t6 = (t1 + t5);
+    const float t7 = (t6 * 0x1.9884540000000p-1f);
+    const float t8 = stitch_tanhf(t7);
+    const float t9 = (t8 + 0x1.0000000000000p+0f);
+    const float t10 = (t2 * t9);
+    b1[r] = t10;
   }
 }
 

@@ -30,7 +30,8 @@
 
 struct stitch_kernel_Tensors { void* p[6]; };
 
-static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, void* p2, void* p3, void* p4, void* p5, const long long work) {
+template <bool aligned>
+static __device__ __forceinline__ void stitch_kernel_nest0_vectors(void* p0, void* p1, void* p2, void* p3, void* p4, void* p5, const long long work) {
   STITCH_GLOBAL(float, b0, p0, 262144);
   STITCH_GLOBAL_CONST(float, b1, p1, 262144);
   STITCH_GLOBAL(float, b2, p2, 1024);
@@ -47,23 +48,32 @@ static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, v
     float lane1 = 0x0.0p+0f;
     float kept1[8];
     #pragma unroll
-    for (int k256_1_turn = 0; k256_1_turn < 8; ++k256_1_turn) {
-      const int k256_1 = thread + k256_1_turn * 32;
-      const float t2 = b1[r * 256 + k256_1];
-      kept1[k256_1_turn] = t2;
-      lane1 = ((float)lane1 + t2);
+    for (int k256_1_turn = 0; k256_1_turn < 2; ++k256_1_turn) {
+      const int k256_1_first = (thread + k256_1_turn * 32) * 4;
+      STITCH_LOAD_NEIGHBOURS(float, 4, t2_vector, b1, r * 256 + k256_1_first, aligned);
+      #pragma unroll
+      for (int element = 0; element < 4; ++element) {
+        const int k256_1 = k256_1_first + element;
+        const float t2 = t2_vector.value[element];
+        kept1[k256_1_turn * 4 + element] = t2;
+        lane1 = ((float)lane1 + t2);
+      }
     }
     const float sum3 = stitch_group_reduce<32>(lane1, [](const float a, const float b) { return (float)((a + b)); }, reduce_shared);
     const float t4 = (sum3 * 0x1.0000000000000p-8f);
     if (thread == 0) b2[r] = t4;
     float lane5 = 0x0.0p+0f;
     #pragma unroll
-    for (int k256_1_turn = 0; k256_1_turn < 8; ++k256_1_turn) {
-      const int k256_1 = thread + k256_1_turn * 32;
-      const float t6 = kept1[k256_1_turn];
-      const float t7 = (t6 - t4);
-      const float t8 = (t7 * t7);
-      lane5 = ((float)lane5 + t8);
+    for (int k256_1_turn = 0; k256_1_turn < 2; ++k256_1_turn) {
+      const int k256_1_first = (thread + k256_1_turn * 32) * 4;
+      #pragma unroll
+      for (int element = 0; element < 4; ++element) {
+        const int k256_1 = k256_1_first + element;
+        const float t6 = kept1[k256_1_turn * 4 + element];
+        const float t7 = (t6 - t4);
+        const float t8 = (t7 * t7);
+        lane5 = ((float)lane5 + t8);
+      }
     }
     const float sum9 = stitch_group_reduce<32>(lane5, [](const float a, const float b) { return (float)((a + b)); }, reduce_shared);
     const float t10 = (sum9 * 0x1.0000000000000p-8f);
@@ -71,18 +81,32 @@ static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, v
     const float t12 = (1 / __builtin_sqrtf(t11));
     if (thread == 0) b3[r] = t12;
     #pragma unroll
-    for (int k256_1_turn = 0; k256_1_turn < 8; ++k256_1_turn) {
-      const int k256_1 = thread + k256_1_turn * 32;
-      const float t13 = kept1[k256_1_turn];
-      const float t14 = (t13 - t4);
-      const float t15 = (t14 * t12);
-      const float t16 = b4[k256_1];
-      const float t17 = (t15 * t16);
-      const float t18 = b5[k256_1];
-      const float t19 = (t17 + t18);
-      b0[r * 256 + k256_1] = t19;
+    for (int k256_1_turn = 0; k256_1_turn < 2; ++k256_1_turn) {
+      const int k256_1_first = (thread + k256_1_turn * 32) * 4;
+      STITCH_LOAD_NEIGHBOURS(float, 4, t16_vector, b4, k256_1_first, aligned);
+      STITCH_LOAD_NEIGHBOURS(float, 4, t18_vector, b5, k256_1_first, aligned);
+      StitchVector<float, 4> stored0;
+      #pragma unroll
+      for (int element = 0; element < 4; ++element) {
+        const int k256_1 = k256_1_first + element;
+        const float t13 = kept1[k256_1_turn * 4 + element];
+        const float t14 = (t13 - t4);
+        const float t15 = (t14 * t12);
+        const float t16 = t16_vector.value[element];
+        const float t17 = (t15 * t16);
+        const float t18 = t18_vector.value[element];
+        const float t19 = (t17 + t18);
+        stored0.value[element] = t19;
+      }
+      STITCH_STORE_NEIGHBOURS(float, 4, b0, r * 256 + k256_1_first, stored0, aligned);
     }
   }
+}
+
+static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, void* p2, void* p3, void* p4, void* p5, const long long work) {
+  const bool aligned = ((unsigned long long)p0 % 16 == 0) & ((unsigned long long)p1 % 16 == 0) & ((unsigned long long)p4 % 16 == 0) & ((unsigned long long)p5 % 16 == 0);
+  if (aligned) stitch_kernel_nest0_vectors<true>(p0, p1, p2, p3, p4, p5, work);
+  else stitch_kernel_nest0_vectors<false>(p0, p1, p2, p3, p4, p5, work);
 }
 
 extern "C" __global__ void __launch_bounds__(256, 4)

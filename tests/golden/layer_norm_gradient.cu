@@ -35,7 +35,8 @@
 
 struct stitch_kernel_Tensors { void* p[9]; };
 
-static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, void* p2, void* p3, void* p4, void* p5, void* p6, void* p7, const long long work) {
+template <bool aligned>
+static __device__ __forceinline__ void stitch_kernel_nest0_vectors(void* p0, void* p1, void* p2, void* p3, void* p4, void* p5, void* p6, void* p7, const long long work) {
   STITCH_GLOBAL(float, b0, p0, 262144);
   STITCH_GLOBAL_CONST(float, b1, p1, 262144);
   STITCH_GLOBAL_CONST(float, b2, p2, 262144);
@@ -62,42 +63,55 @@ static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, v
     float kept2[8];
     float kept3[8];
     #pragma unroll
-    for (int k256_1_turn = 0; k256_1_turn < 8; ++k256_1_turn) {
-      const int k256_1 = thread + k256_1_turn * 32;
-      const float t5 = b1[r * 256 + k256_1];
-      kept1[k256_1_turn] = t5;
-      const float t6 = b2[r * 256 + k256_1];
-      kept2[k256_1_turn] = t6;
-      const float t8 = (t6 - t7);
-      const float t10 = (t8 * t9);
-      const float t11 = (t5 * t10);
-      const float t12 = b5[k256_1];
-      kept3[k256_1_turn] = t12;
-      const float t13 = (t5 * t12);
-      const float t14 = (t13 * t10);
-      task1[k256_1_turn] = ((float)task1[k256_1_turn] + t11);
-      task2[k256_1_turn] = ((float)task2[k256_1_turn] + t5);
-      lane3 = ((float)lane3 + t13);
-      lane4 = ((float)lane4 + t14);
+    for (int k256_1_turn = 0; k256_1_turn < 2; ++k256_1_turn) {
+      const int k256_1_first = (thread + k256_1_turn * 32) * 4;
+      STITCH_LOAD_NEIGHBOURS(float, 4, t5_vector, b1, r * 256 + k256_1_first, aligned);
+      STITCH_LOAD_NEIGHBOURS(float, 4, t6_vector, b2, r * 256 + k256_1_first, aligned);
+      STITCH_LOAD_NEIGHBOURS(float, 4, t12_vector, b5, k256_1_first, aligned);
+      #pragma unroll
+      for (int element = 0; element < 4; ++element) {
+        const int k256_1 = k256_1_first + element;
+        const float t5 = t5_vector.value[element];
+        kept1[k256_1_turn * 4 + element] = t5;
+        const float t6 = t6_vector.value[element];
+        kept2[k256_1_turn * 4 + element] = t6;
+        const float t8 = (t6 - t7);
+        const float t10 = (t8 * t9);
+        const float t11 = (t5 * t10);
+        const float t12 = t12_vector.value[element];
+        kept3[k256_1_turn * 4 + element] = t12;
+        const float t13 = (t5 * t12);
+        const float t14 = (t13 * t10);
+        task1[k256_1_turn * 4 + element] = ((float)task1[k256_1_turn * 4 + element] + t11);
+        task2[k256_1_turn * 4 + element] = ((float)task2[k256_1_turn * 4 + element] + t5);
+        lane3 = ((float)lane3 + t13);
+        lane4 = ((float)lane4 + t14);
+      }
     }
     const float sum15 = stitch_group_reduce<32>(lane3, [](const float a, const float b) { return (float)((a + b)); }, reduce_shared);
     const float sum16 = stitch_group_reduce<32>(lane4, [](const float a, const float b) { return (float)((a + b)); }, reduce_shared);
     const float t20 = (sum15 * 0x1.0000000000000p-8f);
     const float t25 = (sum16 * 0x1.0000000000000p-8f);
     #pragma unroll
-    for (int k256_1_turn = 0; k256_1_turn < 8; ++k256_1_turn) {
-      const int k256_1 = thread + k256_1_turn * 32;
-      const float t17 = kept1[k256_1_turn];
-      const float t18 = kept3[k256_1_turn];
-      const float t19 = (t17 * t18);
-      const float t21 = (t19 - t20);
-      const float t22 = kept2[k256_1_turn];
-      const float t23 = (t22 - t7);
-      const float t24 = (t23 * t9);
-      const float t26 = (t24 * t25);
-      const float t27 = (t21 - t26);
-      const float t28 = (t27 * t9);
-      b0[r * 256 + k256_1] = t28;
+    for (int k256_1_turn = 0; k256_1_turn < 2; ++k256_1_turn) {
+      const int k256_1_first = (thread + k256_1_turn * 32) * 4;
+      StitchVector<float, 4> stored0;
+      #pragma unroll
+      for (int element = 0; element < 4; ++element) {
+        const int k256_1 = k256_1_first + element;
+        const float t17 = kept1[k256_1_turn * 4 + element];
+        const float t18 = kept3[k256_1_turn * 4 + element];
+        const float t19 = (t17 * t18);
+        const float t21 = (t19 - t20);
+        const float t22 = kept2[k256_1_turn * 4 + element];
+        const float t23 = (t22 - t7);
+        const float t24 = (t23 * t9);
+        const float t26 = (t24 * t25);
+        const float t27 = (t21 - t26);
+        const float t28 = (t27 * t9);
+        stored0.value[element] = t28;
+      }
+      STITCH_STORE_NEIGHBOURS(float, 4, b0, r * 256 + k256_1_first, stored0, aligned);
     }
   }
   STITCH_SHARED(float, task1_all, 0, 1024);
@@ -107,12 +121,12 @@ static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, v
       #pragma unroll
       for (int turn = 0; turn < 8; ++turn) {
         const int place = thread + turn * 32;
-        if (place < 256) task1_all[(group - distance) * 256 + place] = task1[turn];
+        task1_all[(group - distance) * 256 + place] = task1[turn];
       }
       #pragma unroll
       for (int turn = 0; turn < 8; ++turn) {
         const int place = thread + turn * 32;
-        if (place < 256) task2_all[(group - distance) * 256 + place] = task2[turn];
+        task2_all[(group - distance) * 256 + place] = task2[turn];
       }
     }
     __syncthreads();
@@ -120,30 +134,48 @@ static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, v
       #pragma unroll
       for (int turn = 0; turn < 8; ++turn) {
         const int place = thread + turn * 32;
-        if (place < 256) task1[turn] = ((float)task1[turn] + (float)task1_all[group * 256 + place]);
+        task1[turn] = ((float)task1[turn] + (float)task1_all[group * 256 + place]);
       }
       #pragma unroll
       for (int turn = 0; turn < 8; ++turn) {
         const int place = thread + turn * 32;
-        if (place < 256) task2[turn] = ((float)task2[turn] + (float)task2_all[group * 256 + place]);
+        task2[turn] = ((float)task2[turn] + (float)task2_all[group * 256 + place]);
       }
     }
     __syncthreads();
   }
   if (group == 0) {
     #pragma unroll
-    for (int it29_turn = 0; it29_turn < 8; ++it29_turn) {
-      const int it29 = thread + it29_turn * 32;
-      const float t30 = task1[it29_turn];
-      b6[task * 256 + it29] = t30;
+    for (int it29_turn = 0; it29_turn < 2; ++it29_turn) {
+      const int it29_first = (thread + it29_turn * 32) * 4;
+      StitchVector<float, 4> stored0;
+      #pragma unroll
+      for (int element = 0; element < 4; ++element) {
+        const int it29 = it29_first + element;
+        const float t30 = task1[it29_turn * 4 + element];
+        stored0.value[element] = t30;
+      }
+      STITCH_STORE_NEIGHBOURS(float, 4, b6, task * 256 + it29_first, stored0, aligned);
     }
     #pragma unroll
-    for (int it31_turn = 0; it31_turn < 8; ++it31_turn) {
-      const int it31 = thread + it31_turn * 32;
-      const float t32 = task2[it31_turn];
-      b7[task * 256 + it31] = t32;
+    for (int it31_turn = 0; it31_turn < 2; ++it31_turn) {
+      const int it31_first = (thread + it31_turn * 32) * 4;
+      StitchVector<float, 4> stored0;
+      #pragma unroll
+      for (int element = 0; element < 4; ++element) {
+        const int it31 = it31_first + element;
+        const float t32 = task2[it31_turn * 4 + element];
+        stored0.value[element] = t32;
+      }
+      STITCH_STORE_NEIGHBOURS(float, 4, b7, task * 256 + it31_first, stored0, aligned);
     }
   }
+}
+
+static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, void* p2, void* p3, void* p4, void* p5, void* p6, void* p7, const long long work) {
+  const bool aligned = ((unsigned long long)p0 % 16 == 0) & ((unsigned long long)p1 % 16 == 0) & ((unsigned long long)p2 % 16 == 0) & ((unsigned long long)p5 % 16 == 0) & ((unsigned long long)p6 % 16 == 0) & ((unsigned long long)p7 % 16 == 0);
+  if (aligned) stitch_kernel_nest0_vectors<true>(p0, p1, p2, p3, p4, p5, p6, p7, work);
+  else stitch_kernel_nest0_vectors<false>(p0, p1, p2, p3, p4, p5, p6, p7, work);
 }
 
 static __device__ __forceinline__ void stitch_kernel_nest1(void* p0, void* p1, const long long work) {

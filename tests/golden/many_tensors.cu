@@ -56,42 +56,39 @@ static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, v
   STITCH_GLOBAL(float, b5, p5, last_row);
   const int thread = threadIdx.x;
   const float t6 = b4[0];
-  {
-    const bool aligned = ((unsigned long long)p0 % 8 == 0) & ((unsigned long long)p1 % 8 == 0) & ((unsigned long long)p2 % 8 == 0) & ((unsigned long long)p3 % 8 == 0) & ((unsigned long long)p5 % 8 == 0);
-    const long long whole = aligned ? first_row + (last_row - first_row) / 2 * 2 : first_row;
-    for (long long r_first = first_row + thread * 2; r_first < whole; r_first += 512) {
-      STITCH_LOAD_VECTOR(float, 2, t1_vector, b0, r_first);
-      STITCH_LOAD_VECTOR(float, 2, t3_vector, b1, r_first);
-      STITCH_LOAD_VECTOR(float, 2, t5_vector, b3, r_first);
-      StitchVector<float, 2> stored0;
-      StitchVector<float, 2> stored1;
-      #pragma unroll
-      for (int element = 0; element < 2; ++element) {
-        const long long r = r_first + element;
-        const float t1 = t1_vector.value[element];
-        const float t2 = (t1 * 0x1.cccccc0000000p-1f);
-        const float t3 = t3_vector.value[element];
-        const float t4 = (t2 + t3);
-        const float t5 = t5_vector.value[element];
-        const float t7 = (t4 * t6);
-        const float t8 = (t5 - t7);
-        stored0.value[element] = t4;
-        stored1.value[element] = t8;
-      }
-      STITCH_STORE_VECTOR(float, 2, b2, r_first, stored0);
-      STITCH_STORE_VECTOR(float, 2, b5, r_first, stored1);
-    }
-    for (long long r = whole + thread; r < last_row; r += 256) {
-      const float t1 = b0[r];
+  const long long whole = ((unsigned long long)p0 % 8 == 0) & ((unsigned long long)p1 % 8 == 0) & ((unsigned long long)p2 % 8 == 0) & ((unsigned long long)p3 % 8 == 0) & ((unsigned long long)p5 % 8 == 0) ? first_row + (last_row - first_row) / 2 * 2 : first_row;
+  for (long long r_first = first_row + thread * 2; r_first < whole; r_first += 512) {
+    STITCH_LOAD_NEIGHBOURS(float, 2, t1_vector, b0, r_first, true);
+    STITCH_LOAD_NEIGHBOURS(float, 2, t3_vector, b1, r_first, true);
+    STITCH_LOAD_NEIGHBOURS(float, 2, t5_vector, b3, r_first, true);
+    StitchVector<float, 2> stored0;
+    StitchVector<float, 2> stored1;
+    #pragma unroll
+    for (int element = 0; element < 2; ++element) {
+      const long long r = r_first + element;
+      const float t1 = t1_vector.value[element];
       const float t2 = (t1 * 0x1.cccccc0000000p-1f);
-      const float t3 = b1[r];
+      const float t3 = t3_vector.value[element];
       const float t4 = (t2 + t3);
-      const float t5 = b3[r];
+      const float t5 = t5_vector.value[element];
       const float t7 = (t4 * t6);
       const float t8 = (t5 - t7);
-      b2[r] = t4;
-      b5[r] = t8;
+      stored0.value[element] = t4;
+      stored1.value[element] = t8;
     }
+    STITCH_STORE_NEIGHBOURS(float, 2, b2, r_first, stored0, true);
+    STITCH_STORE_NEIGHBOURS(float, 2, b5, r_first, stored1, true);
+  }
+  for (long long r = whole + thread; r < last_row; r += 256) {
+    const float t1 = b0[r];
+    const float t2 = (t1 * 0x1.cccccc0000000p-1f);
+    const float t3 = b1[r];
+    const float t4 = (t2 + t3);
+    const float t5 = b3[r];
+    const float t7 = (t4 * t6);
+    const float t8 = (t5 - t7);
+    b2[r] = t4;
+    b5[r] = t8;
   }
 }
 
@@ -101,26 +98,23 @@ static __device__ __forceinline__ void stitch_kernel_nest1(void* p0, void* p1, v
   STITCH_GLOBAL(float, b2, p2, last_row);
   const int thread = threadIdx.x;
   const float t2 = b1[0];
-  {
-    const bool aligned = ((unsigned long long)p0 % 16 == 0) & ((unsigned long long)p2 % 16 == 0);
-    const long long whole = aligned ? first_row + (last_row - first_row) / 4 * 4 : first_row;
-    for (long long r_first = first_row + thread * 4; r_first < whole; r_first += 1024) {
-      STITCH_LOAD_VECTOR(float, 4, t1_vector, b0, r_first);
-      StitchVector<float, 4> stored0;
-      #pragma unroll
-      for (int element = 0; element < 4; ++element) {
-        const long long r = r_first + element;
-        const float t1 = t1_vector.value[element];
-        const float t3 = (t1 * t2);
-        stored0.value[element] = t3;
-      }
-      STITCH_STORE_VECTOR(float, 4, b2, r_first, stored0);
-    }
-    for (long long r = whole + thread; r < last_row; r += 256) {
-      const float t1 = b0[r];
+  const long long whole = ((unsigned long long)p0 % 16 == 0) & ((unsigned long long)p2 % 16 == 0) ? first_row + (last_row - first_row) / 4 * 4 : first_row;
+  for (long long r_first = first_row + thread * 4; r_first < whole; r_first += 1024) {
+    STITCH_LOAD_NEIGHBOURS(float, 4, t1_vector, b0, r_first, true);
+    StitchVector<float, 4> stored0;
+    #pragma unroll
+    for (int element = 0; element < 4; ++element) {
+      const long long r = r_first + element;
+      const float t1 = t1_vector.value[element];
       const float t3 = (t1 * t2);
-      b2[r] = t3;
+      stored0.value[element] = t3;
     }
+    STITCH_STORE_NEIGHBOURS(float, 4, b2, r_first, stored0, true);
+  }
+  for (long long r = whole + thread; r < last_row; r += 256) {
+    const float t1 = b0[r];
+    const float t3 = (t1 * t2);
+    b2[r] = t3;
   }
 }
 
@@ -131,26 +125,23 @@ static __device__ __forceinline__ void stitch_kernel_nest2(void* p0, void* p1, c
   const long long task = work;
   const long long first_row = task * 1024;
   const long long last_row = first_row + 1024 < 33 ? first_row + 1024 : 33;
-  {
-    const bool aligned = ((unsigned long long)p0 % 16 == 0) & ((unsigned long long)p1 % 16 == 0);
-    const long long whole = aligned ? first_row + (last_row - first_row) / 4 * 4 : first_row;
-    for (long long r_first = first_row + thread * 4; r_first < whole; r_first += 1024) {
-      STITCH_LOAD_VECTOR(float, 4, t1_vector, b0, r_first);
-      StitchVector<float, 4> stored0;
-      #pragma unroll
-      for (int element = 0; element < 4; ++element) {
-        const long long r = r_first + element;
-        const float t1 = t1_vector.value[element];
-        const float t2 = (-(t1));
-        stored0.value[element] = t2;
-      }
-      STITCH_STORE_VECTOR(float, 4, b1, r_first, stored0);
-    }
-    for (long long r = whole + thread; r < last_row; r += 256) {
-      const float t1 = b0[r];
+  const long long whole = ((unsigned long long)p0 % 16 == 0) & ((unsigned long long)p1 % 16 == 0) ? first_row + (last_row - first_row) / 4 * 4 : first_row;
+  for (long long r_first = first_row + thread * 4; r_first < whole; r_first += 1024) {
+    STITCH_LOAD_NEIGHBOURS(float, 4, t1_vector, b0, r_first, true);
+    StitchVector<float, 4> stored0;
+    #pragma unroll
+    for (int element = 0; element < 4; ++element) {
+      const long long r = r_first + element;
+      const float t1 = t1_vector.value[element];
       const float t2 = (-(t1));
-      b1[r] = t2;
+      stored0.value[element] = t2;
     }
+    STITCH_STORE_NEIGHBOURS(float, 4, b1, r_first, stored0, true);
+  }
+  for (long long r = whole + thread; r < last_row; r += 256) {
+    const float t1 = b0[r];
+    const float t2 = (-(t1));
+    b1[r] = t2;
   }
 }
 

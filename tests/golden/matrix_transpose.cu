@@ -10,7 +10,7 @@
 //   return %7
 // }
 
-// 16 blocks of 256 threads, 0 bytes of shared memory
+// 256 blocks of 256 threads, 4224 bytes of shared memory
 
 struct stitch_kernel_Tensors { void* p[4]; };
 
@@ -19,33 +19,46 @@ static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, v
   STITCH_GLOBAL_CONST(float, b1, p1, 256);
   STITCH_GLOBAL_CONST(float, b2, p2, 1024);
   STITCH_GLOBAL(float, b3, p3, 262144);
-  const int thread = threadIdx.x % 16, group = threadIdx.x / 16;
-  const long long task = work * 16 + group;
-  if (task >= 256) return;
+  const int thread = threadIdx.x;
+  const int group_shared = 0;
+  const long long task = work;
   const long long first_row = task * 1;
   const long long last_row = first_row + 1 < 256 ? first_row + 1 : 256;
-  for (long long block_first = first_row; block_first < last_row; block_first += 16) {
-    const long long block_last = block_first + 16 < last_row ? block_first + 16 : last_row;
-    for (int k1024_16 = 0; k1024_16 < 64; ++k1024_16) {
-      for (long long r = block_first; r < block_last; ++r) {
-        const float t2 = b1[r];
-        for (int k1024_1 = thread; k1024_1 < 16; k1024_1 += 16) {
-          const float t1 = b0[k1024_16 * 4096 + k1024_1 * 256 + r];
-          const float t3 = (t1 + t2);
-          const float t4 = b2[k1024_16 * 16 + k1024_1];
-          const float t5 = (t3 * t4);
-          b3[r * 1024 + k1024_16 * 16 + k1024_1] = t5;
-        }
-      }
+  for (long long r = first_row; r < last_row; ++r) {
+    STITCH_SHARED(float, square1, group_shared + 0, 1056);
+    #pragma unroll
+    for (int x_turn = 0; x_turn < 4; ++x_turn) {
+      const int x = thread + x_turn * 256;
+      const int t2 = (int)((r / 32) * 32 + (x % 32));
+      const long long down = stitch_index(t2);
+      const int t3 = (int)((r % 32) * 32 + (x / 32));
+      const long long along = stitch_index(t3);
+      const float t4 = b0[along * 256 + down];
+      square1[(x / 32) * 33 + (x % 32)] = t4;
     }
+    stitch_group_sync<256>();
+    for (int y = thread; y < 1024; y += 256) {
+      const int t5 = (int)((r / 32) * 32 + (y / 32));
+      const long long down = stitch_index(t5);
+      const int t6 = (int)((r % 32) * 32 + (y % 32));
+      const long long along = stitch_index(t6);
+      const float t7 = square1[(y % 32) * 33 + (y / 32)];
+      const float t8 = b1[down];
+      const float t9 = (t7 + t8);
+      const float t10 = b2[along];
+      const float t11 = (t9 * t10);
+      b3[down * 1024 + along] = t11;
+    }
+    stitch_group_sync<256>();
   }
 }
 
 extern "C" __global__ void __launch_bounds__(256, 4)
 stitch_kernel(const __grid_constant__ stitch_kernel_Tensors tensors, unsigned* semaphore) {
-  for (long long work = blockIdx.x; work < 16; work += gridDim.x) {
+  for (long long work = blockIdx.x; work < 256; work += gridDim.x) {
     {
       stitch_kernel_nest0(tensors.p[0], tensors.p[1], tensors.p[2], tensors.p[3], work);
     }
+    __syncthreads();
   }
 }

@@ -14,7 +14,8 @@
 
 struct stitch_kernel_Tensors { void* p[2]; };
 
-static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, const long long work) {
+template <bool aligned>
+static __device__ __forceinline__ void stitch_kernel_nest0_vectors(void* p0, void* p1, const long long work) {
   STITCH_GLOBAL(float, b0, p0, 8388608);
   STITCH_GLOBAL_CONST(float, b1, p1, 8388608);
   const int thread = threadIdx.x % 32, group = threadIdx.x / 32;
@@ -27,33 +28,51 @@ static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, c
     float tile1[4];
     float lane2 = -__builtin_inff();
     float kept1[4];
-    #pragma unroll
-    for (int k128_1_turn = 0; k128_1_turn < 4; ++k128_1_turn) {
-      const int k128_1 = thread + k128_1_turn * 32;
-      const float t3 = b1[r * 128 + k128_1];
-      kept1[k128_1_turn] = t3;
-      lane2 = stitch_max((float)lane2, t3);
+    {
+      const int k128_1_first = thread * 4;
+      STITCH_LOAD_NEIGHBOURS(float, 4, t3_vector, b1, r * 128 + k128_1_first, aligned);
+      #pragma unroll
+      for (int element = 0; element < 4; ++element) {
+        const int k128_1 = k128_1_first + element;
+        const float t3 = t3_vector.value[element];
+        kept1[element] = t3;
+        lane2 = stitch_max((float)lane2, t3);
+      }
     }
     const float sum4 = stitch_group_reduce<32>(lane2, [](const float a, const float b) { return (float)(stitch_max(a, b)); }, reduce_shared);
     float lane5 = 0x0.0p+0f;
-    #pragma unroll
-    for (int k128_1_turn = 0; k128_1_turn < 4; ++k128_1_turn) {
-      const int k128_1 = thread + k128_1_turn * 32;
-      const float t6 = kept1[k128_1_turn];
-      const float t7 = (t6 - sum4);
-      const float t8 = stitch_expf(t7);
-      tile1[k128_1_turn] = t8;
-      lane5 = ((float)lane5 + t8);
+    {
+      const int k128_1_first = thread * 4;
+      #pragma unroll
+      for (int element = 0; element < 4; ++element) {
+        const int k128_1 = k128_1_first + element;
+        const float t6 = kept1[element];
+        const float t7 = (t6 - sum4);
+        const float t8 = stitch_expf(t7);
+        tile1[element] = t8;
+        lane5 = ((float)lane5 + t8);
+      }
     }
     const float sum9 = stitch_group_reduce<32>(lane5, [](const float a, const float b) { return (float)((a + b)); }, reduce_shared);
-    #pragma unroll
-    for (int k128_1_turn = 0; k128_1_turn < 4; ++k128_1_turn) {
-      const int k128_1 = thread + k128_1_turn * 32;
-      const float t10 = tile1[k128_1_turn];
-      const float t11 = (t10 / sum9);
-      b0[r * 128 + k128_1] = t11;
+    {
+      const int k128_1_first = thread * 4;
+      StitchVector<float, 4> stored0;
+      #pragma unroll
+      for (int element = 0; element < 4; ++element) {
+        const int k128_1 = k128_1_first + element;
+        const float t10 = tile1[element];
+        const float t11 = (t10 / sum9);
+        stored0.value[element] = t11;
+      }
+      STITCH_STORE_NEIGHBOURS(float, 4, b0, r * 128 + k128_1_first, stored0, aligned);
     }
   }
+}
+
+static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, const long long work) {
+  const bool aligned = ((unsigned long long)p0 % 16 == 0) & ((unsigned long long)p1 % 16 == 0);
+  if (aligned) stitch_kernel_nest0_vectors<true>(p0, p1, work);
+  else stitch_kernel_nest0_vectors<false>(p0, p1, work);
 }
 
 extern "C" __global__ void __launch_bounds__(256, 4)
