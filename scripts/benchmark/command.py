@@ -96,6 +96,7 @@ examples:
   scripts/bench --kernels-cpu                            single kernels of many sizes, beside TensorFlow, XLA and a copy
   scripts/bench --idle                                   what a step costs more with the plugin active and nothing switched on
   scripts/bench --telemetry                              the fleet's side: ingest, storage, a week of 70,000 jobs
+  scripts/bench --telemetry --recording                  what recording and sending cost a training step
   scripts/bench --kernels                                CUDA kernels of whole steps by our plan, beside XLA's
 
 what the columns are:

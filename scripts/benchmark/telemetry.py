@@ -29,7 +29,7 @@ from stitchfleet.telemetry.sender import Sender
 from stitchfleet.telemetry.spool import MAGIC, Iterations, Kind, Record, encode
 from stitchfleet.telemetry.weeks import Week
 
-from . import machine
+from . import machine, recording
 from .postgres import postgres_server
 
 TOKEN = "benchmark"
@@ -46,6 +46,14 @@ STEP_MS = (10, 50, 300)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--iterations", type=int, default=40_000_000, metavar="N", help="for the rate of ingest")
     parser.add_argument("--jobs", type=int, default=70_000, metavar="N", help="of the synthetic week; 0: leave it out")
+    parser.add_argument(
+        "--recording",
+        action="store_true",
+        help="only what recording costs a job: the call, and a step with the shipper",
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=recording.MINUTES, metavar="N", help="for the steps (default %(default)g)"
+    )
 
 
 def segment(number: int, first_sequence: int, records: Sequence[tuple[int, bytes]], started_ns: int) -> bytes:
@@ -216,6 +224,11 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     facts: dict[str, Any] = {"cpu": machine.cpu_name(), "cores": machine.cores()}
     with tempfile.TemporaryDirectory(prefix="stitchfleet-bench-") as name, postgres_server(durable=True) as server:
         folder = pathlib.Path(name)
+        if arguments.recording:
+            url = server.new_database()
+            with ingest(url, folder) as at:
+                facts["recording"] = recording.run(url, at, TOKEN, folder, arguments.minutes)
+            return facts
         for kind in ("postgresql", "sqlite"):
             url = server.new_database() if kind == "postgresql" else f"sqlite:///{folder}/rate.db"
             facts[f"ingest_{kind}"] = rate(url, folder, arguments.iterations)
