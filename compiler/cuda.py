@@ -290,15 +290,17 @@ def _entry_text(
             lines.append("  __syncthreads();" if alone else "  stitch_grid_barrier(semaphore);")
         lines.append(f"  for (long long work = blockIdx.x; work < {total}; work += gridDim.x) {{")
         start = 0
-        for nest in nests:
-            end = start + nest.blocks(target.block)
+        for same in _by_function(nests):
+            end = start + sum(nest.blocks(target.block) for nest in same)
             test = f"if (work < {end}) " if end < total else ""
             lines.append(f"    {'else ' if start else ''}{test}{{")
-            if nest.code.instances:
-                lines.extend(_instances_text(nest, start, pointer, tables[id(nest.code)]))
+            if same[0].code.instances:
+                lines.extend(_instances_text(same[0], start, pointer, tables[id(same[0].code)]))
+            elif len(same) > 1:
+                lines.extend(_calls_text(same, start, target.block, pointer))
             else:
-                arguments = ", ".join(pointer(buffer) for buffer in nest.code.buffers)
-                lines.append(f"      {nest.name}({arguments}, work{f' - {start}' if start else ''});")
+                arguments = ", ".join(map(pointer, same[0].code.buffers))
+                lines.append(f"      {same[0].name}({arguments}, work{f' - {start}' if start else ''});")
             lines.append("    }")
             start = end
         if any(nest.shared_bytes for nest in nests):
@@ -306,6 +308,29 @@ def _entry_text(
         lines.append("  }")
     lines.append("}")
     return "\n".join(lines)
+
+
+def _by_function(nests: Sequence[_Nest]) -> Iterator[list[_Nest]]:
+    """A phase's nests, those of one function together; families by themselves."""
+    groups: dict[object, list[_Nest]] = {}
+    for nest in nests:
+        groups.setdefault(id(nest) if nest.code.instances else nest.name, []).append(nest)
+    yield from groups.values()
+
+
+def _calls_text(same: Sequence[_Nest], start: int, threads: int, pointer: Callable[[Buffer], str]) -> Iterator[str]:
+    """One call for all nests of a function, whose tensors are chosen before: the compiler writes the function out at each call, and a
+    step may have hundreds of small sums."""
+    names = [f"tensor{number}" for number in range(len(same[0].code.buffers))]
+    yield f"      void *{', *'.join(names)};"
+    yield "      long long before;"
+    for number, nest in enumerate(same):
+        end = start + nest.blocks(threads)
+        test = "" if number == len(same) - 1 else f"if (work < {end}) "
+        chosen = " ".join(f"{name} = {pointer(buffer)};" for name, buffer in zip(names, nest.code.buffers, strict=True))
+        yield f"      {'else ' if number else ''}{test}{{ {chosen} before = {start}; }}"
+        start = end
+    yield f"      {same[0].name}({', '.join(names)}, work - before);"
 
 
 def _instances_text(nest: _Nest, start: int, pointer: Callable[[Buffer], str], table: str) -> Iterator[str]:

@@ -67,9 +67,10 @@ def vectors_of(loop: Loop, nest: NestCode, threads: int) -> Vectors | None:
         return None
     if any(map(_is_array, loop.body)):
         return None
+    most = nest.rows_per_task if nest.instances else min(nest.rows_per_task, nest.rows)
     width = VECTOR_BYTES
     while width > 1:
-        enough = nest.rows_per_task >= threads * width
+        enough = most >= threads * width
         whole = (
             enough and nest.rows_per_task % width == 0 and (loop.bounds[0] == "first_row" or loop.extent % width == 0)
         )

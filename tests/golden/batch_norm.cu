@@ -115,20 +115,7 @@ static __device__ __forceinline__ void stitch_kernel_nest2(void* p0, void* p1, c
   const long long task = work;
   const long long first_row = task * 1024;
   const long long last_row = first_row + 1024 < 64 ? first_row + 1024 : 64;
-  const long long whole = ((unsigned long long)p0 % 16 == 0) & ((unsigned long long)p1 % 16 == 0) ? first_row + (last_row - first_row) / 4 * 4 : first_row;
-  for (long long r_first = first_row + thread * 4; r_first < whole; r_first += 1024) {
-    STITCH_LOAD_NEIGHBOURS(float, 4, t1_vector, b0, r_first, true);
-    StitchVector<float, 4> stored0;
-    #pragma unroll
-    for (int element = 0; element < 4; ++element) {
-      const long long r = r_first + element;
-      const float t1 = t1_vector.value[element];
-      const float t2 = (t1 * 0x1.4e5e0a0000000p-13f);
-      stored0.value[element] = t2;
-    }
-    STITCH_STORE_NEIGHBOURS(float, 4, b1, r_first, stored0, true);
-  }
-  for (long long r = whole + thread; r < last_row; r += 256) {
+  for (long long r = first_row + thread; r < last_row; r += 256) {
     const float t1 = b0[r];
     const float t2 = (t1 * 0x1.4e5e0a0000000p-13f);
     b1[r] = t2;

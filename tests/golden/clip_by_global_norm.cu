@@ -79,11 +79,11 @@ static __device__ __forceinline__ void stitch_kernel_nest1_vectors(void* p0, voi
   for (long long block_first = first_row; block_first < last_row; block_first += 8192) {
     const long long block_last = block_first + 8192 < last_row ? block_first + 8192 : last_row;
     float lane2 = 0x0.0p+0f;
-    const long long whole = block_first + (block_last - block_first) / 4 * 4;
-    for (long long r_first = block_first + thread * 4; r_first < whole; r_first += 1024) {
-      STITCH_LOAD_NEIGHBOURS(float, 4, t3_vector, b0, r_first, aligned);
+    const long long whole = block_first + (block_last - block_first) / 2 * 2;
+    for (long long r_first = block_first + thread * 2; r_first < whole; r_first += 512) {
+      STITCH_LOAD_NEIGHBOURS(float, 2, t3_vector, b0, r_first, aligned);
       #pragma unroll
-      for (int element = 0; element < 4; ++element) {
+      for (int element = 0; element < 2; ++element) {
         const long long r = r_first + element;
         const float t3 = t3_vector.value[element];
         const float t4 = (t3 * t3);
@@ -105,7 +105,7 @@ static __device__ __forceinline__ void stitch_kernel_nest1_vectors(void* p0, voi
 }
 
 static __device__ __forceinline__ void stitch_kernel_nest1(void* p0, void* p1, const long long work) {
-  const bool aligned = ((unsigned long long)p0 % 16 == 0);
+  const bool aligned = ((unsigned long long)p0 % 8 == 0);
   if (aligned) stitch_kernel_nest1_vectors<true>(p0, p1, work);
   else stitch_kernel_nest1_vectors<false>(p0, p1, work);
 }

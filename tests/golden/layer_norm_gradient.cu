@@ -208,11 +208,12 @@ stitch_kernel(const __grid_constant__ stitch_kernel_Tensors tensors, unsigned* s
   }
   stitch_grid_barrier(semaphore);
   for (long long work = blockIdx.x; work < 64; work += gridDim.x) {
-    if (work < 32) {
-      stitch_kernel_nest1((char*)tensors.p[8] + 0, tensors.p[6], work);
-    }
-    else {
-      stitch_kernel_nest1((char*)tensors.p[8] + 150528, tensors.p[7], work - 32);
+    {
+      void *tensor0, *tensor1;
+      long long before;
+      if (work < 32) { tensor0 = (char*)tensors.p[8] + 0; tensor1 = tensors.p[6]; before = 0; }
+      else { tensor0 = (char*)tensors.p[8] + 150528; tensor1 = tensors.p[7]; before = 32; }
+      stitch_kernel_nest1(tensor0, tensor1, work - before);
     }
   }
 }
