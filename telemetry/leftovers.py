@@ -13,6 +13,7 @@ import pathlib
 import time
 
 from .spool import (
+    AFTER_DEATH,
     MAGIC,
     OPEN,
     SEALED,
@@ -28,9 +29,6 @@ from .spool import (
     old_segments,
     too_old,
 )
-
-AFTER_DEATH = "after_death"
-"""In a LOSS record: what it counts is on top of what the process itself counted, which is a sum over its life."""
 
 
 def drop_old(folder: pathlib.Path, days: float) -> int:

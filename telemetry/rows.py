@@ -19,9 +19,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from . import models
-from .leftovers import AFTER_DEATH
 from .recording import DAY_NS, FORMAT, MAX_BLOCK, MAX_DURATION_NS, PLAIN, STITCHED, UNCOUNTED, JobIdentity
-from .spool import Damage, Iterations, Kind, decode, little_endian
+from .spool import AFTER_DEATH, Damage, Iterations, Kind, decode, little_endian
 
 Row = dict[str, Any]
 

@@ -57,6 +57,10 @@ class Kind(enum.IntEnum):
     MODEL = 8
 
 
+AFTER_DEATH = "after_death"
+"""In a LOSS record: what it counts is on top of what the process itself counted, which is a sum over its life."""
+
+
 @dataclass(frozen=True)
 class Record:
     """One record as read. `sequence` counts up over the whole spool, so that a missing one can be noticed."""

@@ -94,8 +94,11 @@ def _new_blocks(connection: sa.Connection, entries: list[Row]) -> list[Row]:
         )
         known = {(row.day, row.sequence) for row in there}
         found += [row for place, row in mine.items() if place not in known]
-    last = freezing.last_dropped_sequences(connection, {(row["process_id"], Week.of_day(row["day"])) for row in found})
-    return [row for row in found if row["sequence"] > last.get((row["process_id"], Week.of_day(row["day"])), -1)]
+    if not found:
+        return found
+    weeks = {day: Week.of_day(day) for day in {row["day"] for row in found}}
+    last = freezing.last_dropped_sequences(connection, {(row["process_id"], weeks[row["day"]]) for row in found})
+    return [row for row in found if row["sequence"] > last.get((row["process_id"], weeks[row["day"]]), -1)]
 
 
 def _has_end(connection: sa.Connection, owner: int) -> bool:
