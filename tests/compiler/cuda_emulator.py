@@ -9,7 +9,6 @@ What is checked, and what a message says, stands at the head of cuda_emulator.h.
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import shutil
 import subprocess
 import tempfile
@@ -21,6 +20,8 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+
+from ..kept import kept
 
 HEADER = Path(__file__).with_name("cuda_emulator.h")
 
@@ -124,14 +125,23 @@ def build(source: str, trampoline: str, folder: Path, unset: Literal["pattern", 
     Raises CudaCompileError with the compiler's words.
     """
     text = f"// unset: {unset}\n{source}\n{trampoline}"
-    # Named by its text: a path that was loaded once stands for the first library, whatever has been written to it since.
-    stem = folder / f"emulated-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-    library = stem.with_suffix(".so")
-    if not library.exists():
-        stem.with_suffix(".cu").write_text(text)
-        options = ("-shared", f"-ftrivial-auto-var-init={unset}")
-        _compile(*options, "-x", "c++", "-include", _precompiled_header(), stem.with_suffix(".cu"), "-o", library)
-    return Emulated(ctypes.CDLL(str(library)))
+    options = ("-shared", f"-ftrivial-auto-var-init={unset}")
+
+    def compile_to(library: Path) -> None:
+        written = library.with_suffix(".cu")
+        written.write_text(text)
+        _compile(*options, "-x", "c++", "-include", _precompiled_header(), written, "-o", library)
+        written.unlink()
+
+    made_of = "\n".join((_identity(), *options, text))
+    return Emulated(ctypes.CDLL(str(kept(made_of, "emulated.so", compile_to, folder))))
+
+
+@lru_cache(maxsize=1)
+def _identity() -> str:
+    """What a library is made of beside its own text."""
+    version = subprocess.run(["g++", "--version"], capture_output=True, text=True, check=True).stdout
+    return "\n".join((version, *_COMPILE, HEADER.read_text()))
 
 
 @lru_cache(maxsize=1)

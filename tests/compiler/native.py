@@ -21,6 +21,8 @@ from stitchfleet.compiler.selfcheck import run_apart, same_bits
 from stitchfleet.compiler.targets import CPU, Target
 from stitchfleet.compiler.toolchain import Toolchain, find_toolchain
 
+from ..kept import kept
+
 # Everything parallel that can be, tiny tiles and tasks: small graphs then take the paths of large ones.
 STRESS = Target(
     name="stress", serial_below_ns=0, task_ns=1, row_ns=1.0, tile_bytes=1024, lanes=8, unroll_row=4, partial_tasks=5
@@ -58,9 +60,15 @@ def build_all(graphs: Sequence[Graph], target: Target = CPU, unit: int = 32) -> 
             loops = lower(plan)
             texts.append(render(loops, symbol))
             described.append((graph, describe(graph, plan, loops, symbol, "test")))
-        source, library = folder / f"unit{start}.cc", folder / f"unit{start}.so"
-        source.write_text(translation_unit(texts, toolchain().vectorised(libm_names())))
-        toolchain().build(source, library)
+        text = translation_unit(texts, toolchain().vectorised(libm_names()))
+
+        def compile_to(library: Path, text: str = text) -> None:
+            source = library.with_suffix(".cc")
+            source.write_text(text)
+            toolchain().build(source, library)
+            source.unlink()
+
+        library = kept(toolchain().identity + text, "unit.so", compile_to, folder)
         yield from (Built(graph, library, metadata) for graph, metadata in described)
 
 

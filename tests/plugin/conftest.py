@@ -36,7 +36,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     named = os.environ.get("STITCHFLEET_TEST_CACHE")
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base
-    folder = pathlib.Path(named) if named else shared / "stitchfleet-cache"
+    folder = pathlib.Path(named) / "kernels" if named else shared / "stitchfleet-cache"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     build_library(folder, find_tensorflow(), print)
     return folder

@@ -30,7 +30,7 @@ DRIFT = 1e-3
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One kernel cache for all; STITCHFLEET_TEST_CACHE keeps it over sessions."""
     named = os.environ.get("STITCHFLEET_TEST_CACHE")
-    return Path(named) if named else tmp_path_factory.mktemp("cache")
+    return Path(named) / "kernels" if named else tmp_path_factory.mktemp("cache")
 
 
 @pytest.fixture
