@@ -21,7 +21,7 @@ import sqlalchemy as sa
 from . import partitions, savings
 from .models import frozen_weeks, iteration_blocks, weekly_rollups, weekly_totals
 from .savings import Total
-from .weekly import COUNTS, JobWeek, UnitTotal, frozen_jobs, one_process_for_each_job, processes, unit_total
+from .weekly import STORED, JobWeek, UnitTotal, frozen_jobs, one_process_for_each_job, processes, unit_total
 from .weeks import Week
 
 FLEET = "fleet"
@@ -172,18 +172,7 @@ def _drop_blocks(connection: sa.Connection, week: Week) -> int:
 
 def _rollup(entry: JobWeek, week: Week, revision: int) -> dict[str, Any]:
     interval = entry.saved_hours_interval
-    same = (
-        *COUNTS,
-        "process_id",
-        "overhead_ns",
-        "device_hours",
-        "saved_hours",
-        "ended_ns",
-        "phase",
-        "reason",
-        "fallback",
-        "lost",
-    )
+    same = ("process_id", *STORED, "device_hours", "saved_hours")
     return {name: getattr(entry, name) for name in same} | {
         "week": str(week),
         "revision": revision,

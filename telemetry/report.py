@@ -303,7 +303,7 @@ def job_facts(job: JobWeek) -> dict[str, Any]:
         "user": job.user,
         "model_fingerprint": job.model_fingerprint,
         "framework": job.framework,
-        "labels": job.labels,
+        "labels": dict(job.labels),
         "unit": job.unit,
         "device_kind": job.device_kind,
         "device_count": job.device_count,

@@ -21,8 +21,9 @@ import re
 import time
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import sqlalchemy as sa
@@ -76,7 +77,7 @@ class JobWeek:
     device_kind: str
     device_count: int
     framework: str
-    labels: dict[str, str]
+    labels: Mapping[str, str]
     started_ns: int
     ended_ns: int | None
     """None: still running, or killed."""
@@ -152,7 +153,7 @@ class JobWeek:
     @property
     def template(self) -> Template:
         """What this job is a submission of: cluster, namespace, model, and the name without the part that counts runs."""
-        return (self.key[1], self.namespace, self.model_fingerprint, _without_counts(self.name))
+        return (self.key[1], self.namespace, self.model_fingerprint, _COUNTS.sub("", self.name))
 
     def _contribution(self) -> Contribution | None:
         if self.status is Status.UNMEASURED:
@@ -164,15 +165,8 @@ class JobWeek:
 
 
 Template = tuple[str, str, str, str]
-_COUNT = re.compile(r"[a-z]*\d[a-z0-9]*")
-"""17, 20261121, x7k2p: what tells one submission's name from the next one's."""
-
-
-def _without_counts(name: str) -> str:
-    """Without the parts at the end that count; parts are divided by dashes, underscores and dots."""
-    while (place := max(name.rfind("-"), name.rfind("_"), name.rfind("."))) >= 0 and _COUNT.fullmatch(name, place + 1):
-        name = name[:place]
-    return name
+_COUNTS = re.compile(r"(?:[-_.][a-z]*\d[a-z0-9]*)+\Z")
+"""-17, _20261121, .x7k2p at a name's end: what tells one submission's name from the next one's."""
 
 
 @dataclass(frozen=True)
@@ -290,7 +284,9 @@ def week_report(connection: sa.Connection, week: Week) -> WeekReport:
 def frozen_jobs(connection: sa.Connection, week: Week, revision: int) -> list[JobWeek]:
     """A revision's jobs, each by the process that stands for it. Most device-hours first."""
     statement = (
-        sa.select(*_ABOUT, *(weekly_rollups.c[name] for name in _FROZEN))
+        sa.select(
+            *_ABOUT, *(weekly_rollups.c[name] for name in (*STORED, "overhead_is_estimate", "saving", "reverted"))
+        )
         .join(weekly_rollups, weekly_rollups.c.process_id == jobs.c.process_id)
         .where(weekly_rollups.c.week == str(week), weekly_rollups.c.revision == revision)
         .where(weekly_rollups.c.stands_for_job == 1)
@@ -312,25 +308,19 @@ def _all_that_is_made_stays() -> Iterator[None]:
             gc.enable()
 
 
-_FROZEN = (
-    *(*COUNTS, "ended_ns", "phase", "reason", "overhead_ns", "overhead_is_estimate", "saving", "lost", "fallback"),
-    "reverted",
-)
+STORED = (*COUNTS, "overhead_ns", "ended_ns", "phase", "reason", "fallback", "lost")
+"""Fields of a JobWeek that are columns of weekly_rollups as they are."""
 
 
 def _frozen_job(row: Any) -> JobWeek:
+    # by position: a fleet has many jobs, and to look each value up by its name takes longer than all else
+    is_estimate, saving, reverted = row[-3:]
     return JobWeek(
         **_about(row),
-        ended_ns=row.ended_ns,
-        phase=row.phase,
-        reason=row.reason,
-        overhead_ns=row.overhead_ns,
-        overhead_is_estimate=bool(row.overhead_is_estimate),
-        saving=_saving(row.saving),
-        lost=row.lost,
-        fallback=row.fallback,
-        reverted=tuple(json.loads(row.reverted)),
-        **{name: getattr(row, name) for name in COUNTS},
+        **dict(zip(STORED, row[len(_ABOUT) : -3], strict=True)),
+        overhead_is_estimate=bool(is_estimate),
+        saving=_saving(saving),
+        reverted=_names(reverted),
     )
 
 
@@ -396,30 +386,26 @@ def _key(row: Any) -> ProcessKey:
     return (row.run_id, row.cluster, row.attempt, row.rank, row.process)
 
 
-_ABOUT = [
-    jobs.c[name]
-    for name in (
-        *("process_id", *PROCESS_KEY, "namespace", "name", "user", "model_fingerprint", "device_kind", "device_count"),
-        *("framework", "framework_version", "labels", "started_ns"),
-    )
-]
+_SAME = ("process_id", "namespace", "name", "user", "model_fingerprint", "device_kind", "device_count", "started_ns")
+"""Fields of a JobWeek that are columns of jobs as they are."""
+_ABOUT = [jobs.c[name] for name in (*_SAME, "framework", "framework_version", "labels", *PROCESS_KEY)]
 
 
 def _about(row: Any) -> dict[str, Any]:
-    """What the columns _ABOUT say of a JobWeek."""
-    return {
-        "process_id": row.process_id,
-        "key": _key(row),
-        "namespace": row.namespace,
-        "name": row.name,
-        "user": row.user,
-        "model_fingerprint": row.model_fingerprint,
-        "device_kind": row.device_kind,
-        "device_count": row.device_count,
-        "framework": f"{row.framework} {row.framework_version}".strip(),
-        "labels": json.loads(row.labels),
-        "started_ns": row.started_ns,
-    }
+    """What the columns _ABOUT, with which a row begins, say of a JobWeek."""
+    framework, version, labels, *key = row[len(_SAME) : len(_ABOUT)]
+    facts = dict(zip(_SAME, row[: len(_SAME)], strict=True))
+    return facts | {"key": tuple(key), "framework": f"{framework} {version}".strip(), "labels": _labels(labels)}
+
+
+@functools.lru_cache(maxsize=1024)
+def _labels(text: str) -> Mapping[str, str]:
+    return MappingProxyType(json.loads(text))
+
+
+@functools.lru_cache(maxsize=1024)
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(json.loads(text))
 
 
 def _saving(text: str | None) -> Saving | None:
