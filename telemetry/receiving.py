@@ -8,17 +8,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import sqlalchemy as sa
 
 from .authentication import Caller
 from .database import reason, writing
 from .metrics import TOO_NEW, TOO_OLD, Written
-from .models import PROCESS_KEY, arm_blocks, events, jobs
+from .models import arm_blocks, events, jobs
 from .recording import DAY_NS, PLAIN
 from .rows import LOSS_EVENT, FormatError, Row, Rows, records_lost, rows_of_segment
-from .store import insert_rows, register
+from .store import Key, insert_rows, key_of, register
 from .wire import Outcome
 
 KEEP_DAYS = 35
@@ -26,8 +25,6 @@ KEEP_DAYS = 35
 AHEAD_DAYS = 1
 SAID_REASONS = 5
 """Of one segment's damaged records, so many reasons are told."""
-
-_Key = tuple[Any, ...]
 
 
 class ForbiddenError(Exception):
@@ -138,23 +135,24 @@ def _write(engine: sa.Engine, taken: list[tuple[Receipt, Rows]], book: Book) -> 
 
 
 def _write_rows(connection: sa.Connection, batches: Sequence[Rows], written: Written) -> None:
-    processes = {_key(job): job for rows in batches for job in rows.tables["jobs"]}
+    processes: dict[Key, Row] = {}
+    for job in (job for rows in batches for job in rows.tables["jobs"]):
+        if job["model_fingerprint"] or key_of(job) not in processes:  # only the segment in which it was found has it
+            processes[key_of(job)] = job
     if connection.dialect.name == "postgresql":
         # one writer a process: what is new is asked before it is inserted
         for key in sorted(processes):
             name = "/".join(map(str, key))
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtextextended(name, 0))))
-    for job in processes.values():
-        _check_owner(connection, job)
+    known = {key: _registered(connection, job) for key, job in processes.items()}
     of_losses = {
-        _key(rows.tables["jobs"][0])
+        known[key_of(rows.tables["jobs"][0])]
         for rows in batches
         if any(row["kind"] == LOSS_EVENT for row in rows.tables.get("events", ()))
     }
-    ids = [register(connection, processes[key]) for key in of_losses]
-    lost_before = sum(_lost(connection, each) for each in ids)
-    inserted = insert_rows(connection, *batches)
-    lost = sum(_lost(connection, each) for each in ids) - lost_before
+    lost_before = sum(_lost(connection, each) for each in of_losses)
+    inserted = insert_rows(connection, *batches, known=known)
+    lost = sum(_lost(connection, each) for each in of_losses) - lost_before
     plain_means = {owner: _plain_mean(connection, owner) for owner in {row["process_id"] for _, row in inserted.blocks}}
     # from here on nothing can fail but the commit, and then `written` is thrown away
     written.rows += sum(map(len, batches))
@@ -170,21 +168,18 @@ def _write_rows(connection: sa.Connection, batches: Sequence[Rows], written: Wri
             written.device_seconds[_unit(job)].overhead += job["device_count"] * row["overhead_ns"] / 1e9
 
 
-def _key(job: Row) -> _Key:
-    return tuple(job[name] for name in PROCESS_KEY)
-
-
-def _check_owner(connection: sa.Connection, job: Row) -> None:
-    """A run belongs to the namespace that wrote of it first, a process to its pod."""
+def _registered(connection: sa.Connection, job: Row) -> int:
+    """The process_id. A run belongs to the namespace that wrote of it first, a process to its pod: else ForbiddenError."""
     of_run = (jobs.c.run_id == job["run_id"], jobs.c.cluster == job["cluster"])
     foreign = sa.select(jobs.c.run_id).where(*of_run, jobs.c.namespace != job["namespace"])
     if connection.execute(foreign.limit(1)).first() is not None:
         raise ForbiddenError(f"run {job['run_id']!r} belongs to another namespace than {job['namespace']!r}")
-    uid = connection.scalar(sa.select(jobs.c.uid).where(*(jobs.c[name] == job[name] for name in PROCESS_KEY)))
-    if uid is not None and uid != job["uid"]:
+    found = register(connection, job)
+    if found.uid != job["uid"]:
         raise ForbiddenError(
             f"process {job['process']!r} of run {job['run_id']!r} is of another pod than {job['uid']!r}"
         )
+    return found.process_id
 
 
 def _lost(connection: sa.Connection, owner: int) -> int:

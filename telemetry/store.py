@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
@@ -19,6 +21,10 @@ TABLES_OF_PROCESSES = tuple(table for table in metadata.sorted_tables if "proces
 """Those whose rows are of a process."""
 
 
+Key = tuple[Any, ...]
+"""Of a process: the values of PROCESS_KEY."""
+
+
 @dataclass(frozen=True)
 class Inserted:
     """Rows that were not there before, each with the row of `jobs` whose it is; both have their process_id."""
@@ -27,13 +33,16 @@ class Inserted:
     ends: list[tuple[Row, Row]]
 
 
-def insert_rows(connection: sa.Connection, *batches: Rows) -> Inserted:
-    """Inserts what is not there yet; makes the day partitions that are missing. The transaction is the caller's."""
+def insert_rows(connection: sa.Connection, *batches: Rows, known: Mapping[Key, int] = MappingProxyType({})) -> Inserted:
+    """Inserts what is not there yet; makes the day partitions that are missing. The transaction is the caller's.
+
+    known: the process_id of those that are registered already.
+    """
     processes: dict[int, Row] = {}
     entries: dict[str, list[Row]] = defaultdict(list)
     for rows in batches:
         for job in rows.tables["jobs"]:
-            owner = register(connection, job)
+            owner = known.get(key_of(job)) or register(connection, job).process_id
             processes[owner] = {"process_id": owner, **job}
             for name, mine in rows.tables.items():
                 if name != "jobs":
@@ -58,10 +67,22 @@ def insert_rows(connection: sa.Connection, *batches: Rows) -> Inserted:
     )
 
 
-def register(connection: sa.Connection, job: Row) -> int:
-    """The process_id of a row of `jobs`, which is inserted where it is not there; and told its model, once that is known."""
+class Registered(NamedTuple):
+    """What `jobs` has of a process."""
+
+    process_id: int
+    uid: str
+
+
+def key_of(job: Row) -> Key:
+    """That of a row of `jobs`."""
+    return tuple(job[name] for name in PROCESS_KEY)
+
+
+def register(connection: sa.Connection, job: Row) -> Registered:
+    """Inserts a row of `jobs` where it is not there; tells the one that is there its model, once that is known."""
     key = [jobs.c[name] == job[name] for name in PROCESS_KEY]
-    question = sa.select(jobs.c.process_id, jobs.c.model_fingerprint).where(*key)
+    question = sa.select(jobs.c.process_id, jobs.c.uid, jobs.c.model_fingerprint).where(*key)
     # asked first: an insert that does nothing takes a number all the same
     found = connection.execute(question).first()
     if found is None:
@@ -70,7 +91,7 @@ def register(connection: sa.Connection, job: Row) -> int:
     if job["model_fingerprint"] and not found.model_fingerprint:
         named = sa.update(jobs).where(jobs.c.process_id == found.process_id, jobs.c.model_fingerprint == "")
         connection.execute(named.values(model_fingerprint=job["model_fingerprint"]))
-    return int(found.process_id)
+    return Registered(found.process_id, found.uid)
 
 
 def _insert(connection: sa.Connection, table: sa.Table) -> Any:

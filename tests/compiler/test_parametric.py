@@ -25,6 +25,7 @@ from stitchfleet.compiler.plan import plan_graph
 from stitchfleet.compiler.selfcheck import CheckOptions
 from stitchfleet.compiler.toolchain import Toolchain, ToolchainError
 
+from ..marks import slow
 from . import library
 from .library import Maker
 from .native import Built, complaint, toolchain
@@ -64,6 +65,15 @@ FAMILIES: dict[str, Callable[[int], Graph]] = {
     "a column sum": lambda n: library.column_sum(16 * n, 32),
     "divided by its shape": lambda n: divided_by_its_shape(4 * n),
 }
+AT_ALL_TIMES = (
+    "rows of layer norm",
+    "its gradient",
+    "softmax as long as n",
+    "cross-entropy",
+    "embedding's gradient",
+    "a column sum",
+)
+"""The others take `scripts/test --all`."""
 
 
 def shaped(graph: Graph) -> ShapedText:
@@ -110,7 +120,7 @@ def builds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", [name if name in AT_ALL_TIMES else slow(name) for name in FAMILIES])
 def test_shapes_share_a_binary_and_each_agrees_with_the_oracle(
     name: str, cache: KernelCache, builds: list[str]
 ) -> None:
@@ -236,7 +246,7 @@ def test_a_text_that_does_not_compile_for_many_shapes_costs_only_that(
     assert "no, thank you" in json.loads(family.read_text())["refused"]
 
 
-@pytest.mark.parametrize("name", ["softmax as long as n", "mean and centre"])
+@pytest.mark.parametrize("name", ["softmax as long as n", slow("mean and centre")])
 def test_rows_of_all_widths_share_binaries_that_compile(name: str, cache: KernelCache) -> None:
     """As many lanes are folded as a row is long enough for: 4, 8, 16 and 32 of them here."""
     for length in (5, 6, 7, 9, 10, 11, 13, 18, 20, 21, 22, 23, 37, 38, 39, 41, 70, 71, 73, 74, 141, 142, 143, 145):

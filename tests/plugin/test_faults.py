@@ -13,6 +13,7 @@ import time
 
 import pytest
 
+from ..marks import slow
 from .conftest import ROOT, SCRIPTS, Finished, RunJob
 
 # Small steps: many of them, so that kernels arrive within the job; phases short. So many pairs that no job of the tests is judged by
@@ -55,7 +56,7 @@ def test_a_job_is_stitched_and_its_losses_agree(run_job: RunJob, run_plain: RunJ
     assert relative_difference(job.result[:200], plain.result[:200]) < 1e-3
 
 
-@pytest.mark.parametrize("compiler", ["missing", "failing"])
+@pytest.mark.parametrize("compiler", ["failing", slow("missing")])
 def test_without_a_working_compiler_the_job_runs_plain_and_one_line_says_why(
     run_job: RunJob, run_plain: RunJob, tmp_path: pathlib.Path, cache: pathlib.Path, compiler: str
 ) -> None:
@@ -116,7 +117,7 @@ def test_a_cluster_without_a_kernel_goes_back_into_the_graph(run_job: RunJob, ru
     assert job.result == run_plain("integers_too.py", "400").result
 
 
-@pytest.mark.parametrize("script", ["integers_too.py", "loop.py"])
+@pytest.mark.parametrize("script", ["integers_too.py", slow("loop.py")])
 def test_a_kernel_slower_than_tensorflows_operators_is_left_out(
     run_job: RunJob, run_plain: RunJob, script: str
 ) -> None:

@@ -321,6 +321,7 @@ def test_a_loop_that_tensorflow_would_not_make_stays(plugin: Plugin) -> None:
     assert refusal(b"\xff\xff") != ""
 
 
+@pytest.mark.slow
 def test_a_job_says_what_became_of_its_loops(run_job: RunJob, tmp_path: pathlib.Path) -> None:
     job = run_job("recurrent.py", "100", COLD, environment=QUICK)
     assert main_program(job)["phase"] == "stitched", job.err

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from .conftest import RunJob
 
 IN_TURN = {"STITCHFLEET_BLOCK_STEPS": "10", "STITCHFLEET_PAIRS": "50"}
@@ -34,6 +36,7 @@ def test_keras_fit_taken_in_turn_equals_the_plain_run_bit_for_bit(run_job: RunJo
     assert in_turn.result == plain.result
 
 
+@pytest.mark.slow
 def test_a_monitored_session_taken_in_turn_equals_the_plain_run_bit_for_bit(run_job: RunJob, run_plain: RunJob) -> None:
     plain = run_plain("monitored.py", "80")
     in_turn = run_job("monitored.py", "80", mode="alternate", environment=IN_TURN)
@@ -51,6 +54,7 @@ def test_a_plain_session_taken_in_turn_equals_the_plain_run_bit_for_bit(run_job:
     assert in_turn.result == plain.result
 
 
+@pytest.mark.slow
 def test_a_seeded_random_operator_in_a_nested_function_keeps_its_stream(run_job: RunJob, run_plain: RunJob) -> None:
     """Its body has an executor in each arm; until those share a stream too, such a job stays plain and says why."""
     plain = run_plain("nested_random.py", "60")
@@ -60,6 +64,7 @@ def test_a_seeded_random_operator_in_a_nested_function_keeps_its_stream(run_job:
     assert "seeded random operator" in in_turn.summary["programs"][0]["reason"]
 
 
+@pytest.mark.slow
 def test_graphs_of_the_same_names_one_after_another_are_programs_of_their_own(
     run_job: RunJob, run_plain: RunJob
 ) -> None:

@@ -34,6 +34,7 @@ def test_keras_fit_with_a_smaller_last_batch_is_stitched_at_both_sizes(run_job: 
     assert relative_difference(job.result, plain.result) < 1e-3
 
 
+@pytest.mark.slow
 def test_programs_with_equal_clusters_share_kernels_and_one_that_never_comes_again_holds_up_none(
     run_job: RunJob, run_plain: RunJob
 ) -> None:

@@ -14,8 +14,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from ..marks import slow
+
 INSIDE = pathlib.Path(__file__).with_name("full_disk.py")
 NAMES = [node.name for node in ast.parse(INSIDE.read_text()).body if getattr(node, "name", "").startswith("test_")]
+QUICK = ("test_a_tablespace_that_is_full", "test_sqlite_that_a_shipper_writes_to")
 NAMESPACE = ("unshare", "--mount", "--propagation", "private")
 
 
@@ -40,7 +43,7 @@ def _try_to_mount(folder: pathlib.Path) -> None:
         pytest.skip(f"nothing can be mounted here: {tried.stderr.strip()}")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name if name in QUICK else slow(name) for name in NAMES])
 def test_on_a_small_file_system(name: str, small: pathlib.Path, tmp_path: pathlib.Path) -> None:
     command = [*NAMESPACE, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"{INSIDE}::{name}"]
     done = subprocess.run(

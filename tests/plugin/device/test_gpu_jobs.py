@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ...marks import slow
 from ..conftest import Finished, RunJob
 
 STEPS, PAUSE = "60", "120"
@@ -31,7 +32,7 @@ def executables(job: Finished) -> list[dict[str, Any]]:
     return [one for cluster in job.summary["clusters"] for one in cluster["executables"]]
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "sgd", "many", "shaped", "language"])
+@pytest.mark.parametrize("optimizer", ["adam", "shaped", slow("sgd"), slow("many"), slow("language")])
 def test_a_job_on_a_gpu_is_stitched(
     run_job: RunJob, run_plain: RunJob, gpu: dict[str, str], tmp_path: pathlib.Path, optimizer: str
 ) -> None:
@@ -80,11 +81,11 @@ def test_two_gpus_have_kernels_of_their_own(run_job: RunJob, run_plain: RunJob, 
     "fault",
     [
         "cuModuleLoadData 1 200",
-        "cuLaunchKernel 1 701",
         "cuLaunchKernel 60 719",
-        "cuLaunchCooperativeKernel 1 720",
-        "cuMemcpyDtoHAsync_v2 1 1",
-        "cuStreamSynchronize 5 719",
+        slow("cuLaunchKernel 1 701"),
+        slow("cuLaunchCooperativeKernel 1 720"),
+        slow("cuMemcpyDtoHAsync_v2 1 1"),
+        slow("cuStreamSynchronize 5 719"),
     ],
 )
 def test_a_driver_that_refuses_costs_the_stitching_alone(
@@ -98,7 +99,11 @@ def test_a_driver_that_refuses_costs_the_stitching_alone(
 
 @pytest.mark.parametrize(
     ("broken", "word"),
-    [("wrong", "reverted"), ("unwritten", "reverted"), ("beside", "the kernel writes beside its outputs")],
+    [
+        ("wrong", "reverted"),
+        slow("unwritten", "reverted"),
+        slow("beside", "the kernel writes beside its outputs"),
+    ],
 )
 def test_a_kernel_that_goes_wrong_is_found_on_the_device(
     run_job: RunJob, run_plain: RunJob, gpu: dict[str, str], tmp_path: pathlib.Path, broken: str, word: str
