@@ -98,6 +98,16 @@ def test_a_batch_sent_twice_or_out_of_order_changes_nothing(url: str) -> None:
     assert found["stitchfleet_overhead_device_seconds_total.cpu"] == 3
 
 
+@pytest.mark.parametrize("known_in", [0, 1])
+def test_a_model_named_in_one_segment_of_a_batch_is_the_jobs(server: Served, sqlite_url: str, known_in: int) -> None:
+    named = (Kind.MODEL, b'{"fingerprint": "graph:1"}')
+    records = [[event("a")], [event("b")]]
+    records[known_in].append(named)
+    both = [segment(*part, first=1 + 10 * k, model_fingerprint="") for k, part in enumerate(records)]
+    assert post(server.url, *both)[0] == 200
+    assert query(sqlite_url, "SELECT model_fingerprint FROM jobs") == [("graph:1",)]
+
+
 def test_senders_of_the_same_batch_at_once_make_it_once(url: str) -> None:
     batch = [segment(iterations(step=20 * n), event(str(n)), first=10 * n + 1) for n in range(8)]
     with ingest_server(url) as served, concurrent.futures.ThreadPoolExecutor(8) as pool:
