@@ -27,7 +27,9 @@ def hours(value: float, sign: bool = False, like: float | None = None) -> str:
         return "0 s"
     for unit, factor in (("h", 1.0), ("min", 60.0), ("s", 3600.0)):
         if size * factor >= 1.0 or unit == "s":
-            return f"{value * factor:{'+' if sign else ''}.{2 if abs(value) * factor < 10 else 1}f} {unit}"
+            digits = 2 if abs(value) * factor < 10 else 1
+            shown = round(value * factor, digits) or 0.0  # nothing has no minus sign
+            return f"{shown:{'+' if sign else ''}.{digits}f} {unit}"
     raise AssertionError("unreachable")
 
 
@@ -207,7 +209,7 @@ COVERAGE_HEADINGS = (
 def coverage_line(total: UnitTotal) -> tuple[str, ...]:
     """How many jobs, under COVERAGE_HEADINGS: the first three parts add up to the enabled ones; the others overlap with them."""
     counts = (total.jobs, total.measured, total.unmeasured, total.not_stitched, total.fell_back, total.slower)
-    return (f"{total.unit} jobs", *map(str, (*counts, total.reverted)))
+    return (f"{total.unit} jobs", *(f"{count:,}" for count in (*counts, total.reverted)))
 
 
 def _coverage_text(totals: Sequence[UnitTotal]) -> list[str]:

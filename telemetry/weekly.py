@@ -292,7 +292,7 @@ def frozen_jobs(connection: sa.Connection, week: Week, revision: int) -> list[Jo
         .where(weekly_rollups.c.stands_for_job == 1)
     )
     with _all_that_is_made_stays():
-        found = [_frozen_job(row) for row in connection.execute(statement)]
+        found = [_frozen_job(row) for row in connection.execute(statement).all()]
     return sorted(found, key=_report_order)
 
 

@@ -106,8 +106,16 @@ def test_a_driver_that_refuses_costs_the_stitching_alone(
     ],
 )
 def test_a_kernel_that_goes_wrong_is_found_on_the_device(
-    run_job: RunJob, run_plain: RunJob, gpu: dict[str, str], tmp_path: pathlib.Path, broken: str, word: str
+    run_job: RunJob,
+    run_plain: RunJob,
+    gpu: dict[str, str],
+    cache: pathlib.Path,
+    tmp_path: pathlib.Path,
+    broken: str,
+    word: str,
 ) -> None:
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "native").symlink_to(cache / "native")
     plain = run_plain("gpu_train.py", STEPS, "0", "sgd", environment=gpu)
     settings = {**gpu, **SHORT, "TEST_GPU_BREAK": broken}
     job = run_job("gpu_train.py", STEPS, PAUSE, "sgd", environment=settings, with_cache=tmp_path / "c")
