@@ -114,11 +114,13 @@ def test_a_kernel_that_goes_wrong_is_found_on_the_device(
     broken: str,
     word: str,
 ) -> None:
-    (tmp_path / "c").mkdir()
-    (tmp_path / "c" / "native").symlink_to(cache / "native")
+    own = tmp_path / "c"
+    own.mkdir()
+    (own / "native").symlink_to(cache / "native")
     plain = run_plain("gpu_train.py", STEPS, "0", "sgd", environment=gpu)
-    settings = {**gpu, **SHORT, "TEST_GPU_BREAK": broken}
-    job = run_job("gpu_train.py", STEPS, PAUSE, "sgd", environment=settings, with_cache=tmp_path / "c")
+    builder = gpu["TEST_GPU_BUILDER"].replace(str(cache), str(own))  # the driver finds its kernels there
+    settings = {**gpu, **SHORT, "TEST_GPU_BREAK": broken, "TEST_GPU_BUILDER": builder}
+    job = run_job("gpu_train.py", STEPS, PAUSE, "sgd", environment=settings, with_cache=own)
     same(job, plain)
     assert word in job.err
     assert job.summary["calls"]["stitched"] == 0
