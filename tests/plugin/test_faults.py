@@ -135,6 +135,7 @@ def test_a_kernel_slower_than_tensorflows_operators_is_left_out(
     assert job.result == run_plain(script, "400").result
 
 
+@pytest.mark.slow
 def test_a_kernel_wrong_on_rare_data_only_is_found_by_sampled_verification(run_job: RunJob) -> None:
     rare = {**QUICK, "STITCHFLEET_TEST_BREAK": "rare", "STITCHFLEET_TEST_SKIP_CHECK": "1"}
     job = run_job("rare.py", "700", "600", COLD, environment=rare)
@@ -341,6 +342,7 @@ def test_a_users_mistake_gives_one_clear_line_and_a_non_zero_exit(words: list[st
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_the_users_optimizer_options_are_the_same_before_during_and_after(run_job: RunJob, run_plain: RunJob) -> None:
     job = run_job("options.py", mode="alternate")
     assert job.result == run_plain("options.py").result

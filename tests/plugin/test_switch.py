@@ -29,6 +29,7 @@ def test_every_seeded_random_operator_continues_its_stream_in_the_other_arm(run_
     assert in_turn.result == plain.result
 
 
+@pytest.mark.slow
 def test_keras_fit_taken_in_turn_equals_the_plain_run_bit_for_bit(run_job: RunJob, run_plain: RunJob) -> None:
     plain = run_plain("keras_fit.py", "5")
     in_turn = run_job("keras_fit.py", "5", mode="alternate", environment=IN_TURN)

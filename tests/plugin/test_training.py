@@ -93,6 +93,7 @@ def test_a_job_whose_shapes_never_settle_is_left_plain_and_says_so(run_job: RunJ
     assert relative_difference(job.result, run_plain("lengths.py", "400", "never", "0").result) < 1e-3
 
 
+@pytest.mark.slow
 def test_a_monitored_session_with_its_default_hooks_is_stitched(run_job: RunJob, run_plain: RunJob) -> None:
     job = run_job("monitored.py", "400", "", COLD, environment=QUICK)
     assert job.code == 0, job.err

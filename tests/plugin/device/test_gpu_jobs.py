@@ -32,7 +32,7 @@ def executables(job: Finished) -> list[dict[str, Any]]:
     return [one for cluster in job.summary["clusters"] for one in cluster["executables"]]
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "shaped", slow("sgd"), slow("many"), slow("language")])
+@pytest.mark.parametrize("optimizer", ["adam", slow("shaped"), slow("sgd"), slow("many"), slow("language")])
 def test_a_job_on_a_gpu_is_stitched(
     run_job: RunJob, run_plain: RunJob, gpu: dict[str, str], tmp_path: pathlib.Path, optimizer: str
 ) -> None:
