@@ -138,11 +138,11 @@ def trend_chart(points: Sequence[TrendPoint], unit: str, salt: str) -> str:
     with mpl.rc_context(_SETTINGS):
         figure, axes = _figure(2.1)
         shown = [(place, point) for place, point in enumerate(points) if point.value is not None]
-        axes.plot([place for place, _ in shown], [p.value or 0.0 for _, p in shown], color=STITCHED_COLOUR, linewidth=1)
-        edges = ([p.low for _, p in shown], [p.high for _, p in shown])
-        axes.vlines([place for place, _ in shown], *edges, colors=STITCHED_COLOUR, linewidth=2)
-        faces = ["white" if point.is_open else STITCHED_COLOUR for _, point in shown]
         dots = ([place for place, _ in shown], [p.value or 0.0 for _, p in shown])
+        axes.plot(*dots, color=STITCHED_COLOUR, linewidth=1)
+        edges = ([p.low for _, p in shown], [p.high for _, p in shown])
+        axes.vlines(dots[0], *edges, colors=STITCHED_COLOUR, linewidth=2)
+        faces = ["white" if point.is_open else STITCHED_COLOUR for _, point in shown]
         axes.scatter(*dots, s=36, c=faces, edgecolors=STITCHED_COLOUR, zorder=2)
         axes.axhline(0.0, color=QUIET, linewidth=0.9, zorder=1)
         every = -(-len(points) // 6)
