@@ -3,47 +3,34 @@ laid out."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import numpy as np
 
-from . import loops
 from .families import Family
 from .graph import Graph, Literal
 from .loops import (
     Assign,
-    Blocks,
     Buffer,
     BufferKind,
-    Collapse,
-    Combine,
     Instance,
-    Let,
-    Local,
-    Loop,
-    LoopKind,
     Loops,
     NestCode,
     Phase,
-    Store,
 )
-from .lowering_context import Context, kind_of, partial_dtype
+from .lowering_combine import lower_combine
+from .lowering_context import Context
 from .lowering_lanes import LaneLowering
 from .lowering_rows import RowLowering
 from .lowering_scatter import lower_scatter
 from .lowering_transpose import transpose_body, turn_of
-from .mapping import RowMap, Segment, SegmentKind, spans_rows
+from .mapping import SegmentKind, spans_rows
 from .memory import lifetimes, plan_memory
 from .plan import Plan
 from .plan_access import attribute
 from .plan_alias import alias_pairs
 from .plan_cost import LANE_ALIGNMENT
-from .plan_index import Index, Var
 from .schemes import Nest
-from .targets import GpuTarget
-
-COMBINE_BLOCK = 1024
 
 
 def lower(plan: Plan) -> Loops:
@@ -55,7 +42,7 @@ def lower(plan: Plan) -> Loops:
             phases[level].append(_lower_nest(plan, nest, aliases))
             for segment, mapping in nest.placed:
                 if segment.kind is SegmentKind.REDUCE and spans_rows(segment, mapping):
-                    phases[level + 1].append(_lower_combine(plan, nest, segment, mapping))
+                    phases[level + 1].append(lower_combine(plan, nest, segment, mapping))
     phases = [[nest for nest in phase if nest.body] for phase in phases]
     phases = [phase for phase in phases if phase]
     memory = plan_memory(lifetimes(phases))
@@ -134,66 +121,6 @@ def _with_instances(code: NestCode, family: Family) -> NestCode:
         start += -(-component.size // LANE_ALIGNMENT) * LANE_ALIGNMENT
     cost = code.cost_ns / code.rows * sum(instance.rows for instance in found)
     return replace(code, instances=tuple(found), rows=start, cost_ns=cost)
-
-
-def _lower_combine(plan: Plan, nest: Nest, segment: Segment, mapping: RowMap) -> NestCode:
-    """The tasks' partial results of a reduction over rows combined, in an order that shapes and the device decide: the same on any
-    number of threads."""
-    context = Context(plan, nest, [])
-    graph = plan.graph
-    node = graph.nodes[segment.node]
-    tasks, count = plan.tasks_of(nest), node.element_count
-    partial = plan.partial_buffer(segment, mapping)
-    dtype = partial_dtype(graph, segment, mapping)
-    kind = kind_of(graph, segment)
-    source = context.number_of(partial)
-    row, task = Var("r", count), Var("t", tasks)
-    load = Let("part", dtype, loops.Load(source, dtype, Index.of_var(task) * count + Index.of_var(row)))
-    finish: list[loops.Statement] = []
-    name = "sum"
-    if dtype is not node.dtype:
-        finish.append(Let("rounded", node.dtype, loops.Convert(dtype, "sum")))
-        name = "rounded"
-    finish.extend(Store(buffer, node.dtype, Index.of_var(row), name) for buffer in context.stores_of(segment.node))
-    cost = tasks * count * (plan.target.light_ns + dtype.size_bytes / plan.target.bytes_per_ns)
-    if isinstance(plan.target, GpuTarget) and count < plan.target.multiprocessors * plan.target.busy_threads:
-        # Too few results to keep the device busy with a thread each: a group of threads shares the parts of one.
-        lanes = plan.target.lanes
-        result = (
-            Local("total", dtype, lanes, kind),
-            Loop(task, tasks, LoopKind.LANES, (load, Combine("total", dtype, None, kind, "part")), width=lanes),
-            Collapse("sum", "total", dtype, lanes, kind),
-            *finish,
-        )
-        body: loops.Statement = Loop(row, count, LoopKind.SERIAL, result, bounds=("first_row", "last_row"))
-        return NestCode(-1, tuple(context.buffers), (body,), count, 1, cost, False)
-    block = min(count, COMBINE_BLOCK)
-    place = Index.of_var(row) - Index.of_var(Var("block_first", count))
-    bounds = ("block_first", "block_last")
-    body = Blocks(
-        block,
-        (
-            Local("total", dtype, block, kind),
-            Loop(
-                task,
-                tasks,
-                LoopKind.SERIAL,
-                (Loop(row, block, LoopKind.SIMD, (load, Combine("total", dtype, place, kind, "part")), bounds=bounds),),
-            ),
-            Loop(
-                row,
-                block,
-                LoopKind.SIMD,
-                (Let("sum", dtype, loops.LoadLocal("total", place)), *finish),
-                bounds=bounds,
-            ),
-        ),
-    )
-    if isinstance(plan.target, GpuTarget):
-        return NestCode(-1, tuple(context.buffers), (body,), count, min(count, plan.target.block), cost, False)
-    per_task = max(1, math.ceil(count * plan.target.task_ns / max(cost, 1)))
-    per_task = min(count, -(-per_task // LANE_ALIGNMENT) * LANE_ALIGNMENT)
-    return NestCode(-1, tuple(context.buffers), (body,), count, per_task, cost, False)
 
 
 __all__ = ["Assign", "lower"]

@@ -6,17 +6,21 @@ from __future__ import annotations
 import itertools
 import os
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from stitchfleet.compiler import nvrtc
+from stitchfleet.compiler import loops, nvrtc
 from stitchfleet.compiler.cuda import CudaError, plan_for_gpu, translation_unit
+from stitchfleet.compiler.cuda_survey import is_dealt
 from stitchfleet.compiler.graph import DType, GatherDimensions, Graph
 from stitchfleet.compiler.interpreter import evaluate
 from stitchfleet.compiler.judge import Regime, judge, random_inputs
-from stitchfleet.compiler.targets import A100, GPUS, H200, T4, V100
+from stitchfleet.compiler.lowering import lower
+from stitchfleet.compiler.plan_index import Index
+from stitchfleet.compiler.targets import A100, GPUS, H200, T4, V100, GpuTarget
 
 from . import library
 from .emulated import TARGETS, BuiltForGpu, build_all
@@ -64,6 +68,41 @@ def test_what_a_blocks_groups_add_up_is_combined(columns: int) -> None:
         assert ("_all[" in one.kernel.text) == (columns < 600)
         for seed in range(4):
             assert one.complaint(Regime.NORMAL, seed) is None
+
+
+def _combined(columns: int, dtype: DType, kind: str) -> Graph:
+    m = library.Maker(f"combined_{columns}_{dtype.value}_{kind}")
+    return m.done(m.reduce(m.parameter(20_000 if columns < 3 else 700, columns, dtype=dtype), 0, kind=kind))
+
+
+def _steps_of_loads(body: Sequence[loops.Statement], dealt: loops.Loop | None) -> Iterator[Index]:
+    """How far from each other neighbouring threads read, of each load."""
+    for statement in body:
+        if isinstance(statement, loops.Let) and isinstance(statement.value, loops.Load) and dealt is not None:
+            first, second = (statement.value.index.substitute({dealt.variable: Index(place)}) for place in (0, 1))
+            yield second - first
+        elif isinstance(statement, loops.Loop) and is_dealt(statement):
+            yield from _steps_of_loads(statement.body, statement)
+        elif isinstance(statement, loops.Loop | loops.Blocks | loops.If):
+            yield from _steps_of_loads(statement.body, dealt)
+
+
+@pytest.mark.parametrize(
+    ("device", "most"),
+    [(TARGETS["small"], 100), (H200, 1000), (replace(H200, multiprocessors=1, partial_tasks=5), 1000)],
+)
+def test_partial_results_are_read_by_whole_sectors(device: GpuTarget, most: int) -> None:
+    """Neighbouring threads read neighbouring parts, whatever the number of results: fewer than a sector holds, fewer in the last
+    block than in the others, one for each thread."""
+    kinds = [(DType.F32, "sum"), (DType.BF16, "sum"), (DType.S64, "sum"), (DType.F32, "max"), (DType.F64, "min")]
+    cases = [(columns, *kinds[0]) for columns in (1, 2, 9, 31, 100, 1000) if columns <= most]
+    cases += [(columns, *kind) for columns in (3, 21) for kind in kinds[1:]]
+    for case in cases:
+        nests = lower(plan_for_gpu(_combined(*case), device)[0]).phases[-1].nests
+        assert [str(step) for nest in nests for step in _steps_of_loads(nest.body, None)] == ["1"], case
+    for one in build_all([_combined(*case) for case in cases], device):
+        for seed in range(3):
+            assert one.complaint(Regime.NORMAL, seed) is None, one.graph.name
 
 
 @pytest.mark.parametrize("length", [5, 33, 64, 300])

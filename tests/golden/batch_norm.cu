@@ -91,20 +91,44 @@ static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, c
 static __device__ __forceinline__ void stitch_kernel_nest1(void* p0, void* p1, const long long work) {
   STITCH_GLOBAL(float, b0, p0, 10048);
   STITCH_GLOBAL(float, b1, p1, 64);
-  const int thread = threadIdx.x % 32, group = threadIdx.x / 32;
-  const int reduce_shared = 0;
-  const long long task = work * 8 + group;
-  if (task >= 64) return;
-  const long long first_row = task * 1;
-  const long long last_row = first_row + 1 < 64 ? first_row + 1 : 64;
-  for (long long r = first_row; r < last_row; ++r) {
-    float total = 0x0.0p+0f;
-    for (int t = thread; t < 157; t += 32) {
-      const float part = b0[t * 64 + r];
-      total = ((float)total + part);
+  const int thread = threadIdx.x % 8, group = threadIdx.x / 8;
+  const long long task = work;
+  const long long first_row = task * 157;
+  const long long last_row = first_row + 157 < 1256 ? first_row + 157 : 1256;
+  float total[1];
+  for (int i = 0; i < 1; ++i) total[i] = 0x0.0p+0f;
+  for (long long r = first_row + group; r < last_row; r += 32) {
+    {
+      const int c = thread;
+      const float part = b0[r * 64 + c - task * 10040];
+      total[0] = ((float)total[0] + part);
     }
-    const float sum = stitch_group_reduce<32>(total, [](const float a, const float b) { return (float)((a + b)); }, reduce_shared);
-    if (thread == 0) b1[r] = sum;
+  }
+  STITCH_SHARED(float, total_all, 0, 128);
+  for (int distance = 16; distance > 0; distance /= 2) {
+    if (group >= distance && group < 2 * distance) {
+      #pragma unroll
+      for (int turn = 0; turn < 1; ++turn) {
+        const int place = thread + turn * 8;
+        total_all[(group - distance) * 8 + place] = total[turn];
+      }
+    }
+    __syncthreads();
+    if (group < distance) {
+      #pragma unroll
+      for (int turn = 0; turn < 1; ++turn) {
+        const int place = thread + turn * 8;
+        total[turn] = ((float)total[turn] + (float)total_all[group * 8 + place]);
+      }
+    }
+    __syncthreads();
+  }
+  if (group == 0) {
+    {
+      const int c = thread;
+      const float sum = total[0];
+      b1[task * 8 + c] = sum;
+    }
   }
 }
 
@@ -257,6 +281,7 @@ stitch_kernel(const __grid_constant__ stitch_kernel_Tensors tensors, unsigned* s
     {
       stitch_kernel_nest1((char*)tensors.p[5] + 0, (char*)tensors.p[5] + 40192, work);
     }
+    __syncthreads();
   }
   stitch_grid_barrier(semaphore);
   for (long long work = blockIdx.x; work < 158; work += gridDim.x) {
@@ -273,6 +298,7 @@ stitch_kernel(const __grid_constant__ stitch_kernel_Tensors tensors, unsigned* s
     {
       stitch_kernel_nest1((char*)tensors.p[5] + 0, (char*)tensors.p[5] + 40448, work);
     }
+    __syncthreads();
   }
   stitch_grid_barrier(semaphore);
   for (long long work = blockIdx.x; work < 785; work += gridDim.x) {
