@@ -1,4 +1,4 @@
-"""Compiled kernels that tests keep from run to run, named by all that they are made of.
+"""Libraries that tests compile, kept from run to run, named by all that they are made of.
 
 STITCHFLEET_TEST_CACHE names the folder (`scripts/test` takes one in ~/.cache); without it every run compiles its own.
 """
@@ -7,25 +7,51 @@ from __future__ import annotations
 
 import hashlib
 import os
+import tempfile
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 
 
-def kept(made_of: str, name: str, make: Callable[[Path], None], otherwise: Path) -> Path:
-    """The file `name` made of a text, which holds all that it depends on: the one that is there, or what `make` writes to the path
-    it is given. The path has the text's digest in it: one that was loaded stands for the first library, whatever is written to it.
+def kept(
+    text: str, identity: str, name: str, compile_to: Callable[[Path, Path], None], otherwise: Path | None = None
+) -> Path:
+    """The library of a source text: the one that is there, or what `compile_to` makes of the source's path at the library's.
 
-    otherwise: the folder where nothing is kept.
+    The library's path has the digest of all that it is made of in it: one that was loaded stands for the first, whatever is written
+    there. identity: what it is made of beside the text. name: of the source. otherwise: where it is where nothing is kept; None: for
+    as long as this process's tests run.
     """
     root = os.environ.get("STITCHFLEET_TEST_CACHE")
-    digest = hashlib.sha256(made_of.encode()).hexdigest()[:20]
-    folder = Path(root) / "compiled" / digest[:2] if root else otherwise
-    path = folder / f"{digest}-{name}"
+    digest = hashlib.sha256(f"{identity}\n{text}".encode()).hexdigest()[:20]
+    folder = Path(root) / "compiled" / digest[:2] if root else otherwise or session_folder()
+    path = folder / f"{digest}-{Path(name).stem}.so"
     if path.exists():
         os.utime(path)  # `scripts/test` removes what no run asked for in a long time
         return path
     folder.mkdir(parents=True, exist_ok=True)
-    unfinished = folder / f"{os.getpid()}-{path.name}"
-    make(unfinished)
-    unfinished.replace(path)
+    source = folder / f"{os.getpid()}-{digest}-{name}"
+    library = source.with_suffix(".so")
+    source.write_text(text)
+    try:
+        compile_to(source, library)
+    finally:
+        source.unlink()
+    library.replace(path)
     return path
+
+
+@lru_cache(maxsize=1)
+def _temporary() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="stitchfleet-test-")
+
+
+def session_folder() -> Path:
+    """A folder for as long as this process's tests run."""
+    return Path(_temporary().name)
+
+
+def remove_session_folder() -> None:
+    """For a process that ends without what Python does when it ends."""
+    if _temporary.cache_info().currsize:
+        _temporary().cleanup()

@@ -11,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,7 +20,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from ..kept import kept
+from ..kept import kept, session_folder
 
 HEADER = Path(__file__).with_name("cuda_emulator.h")
 
@@ -117,24 +116,24 @@ def trampoline(name: str, call: str) -> str:
     )
 
 
-def build(source: str, trampoline: str, folder: Path, unset: Literal["pattern", "zero"] = "pattern") -> Emulated:
-    """The library of a CUDA C++ source and its trampolines (one or more); of an equal text in the folder, the one that is there.
+def build(
+    source: str, trampoline: str, unset: Literal["pattern", "zero"] = "pattern", folder: Path | None = None
+) -> Emulated:
+    """The library of a CUDA C++ source and its trampolines (one or more).
 
-    A register that a kernel reads before it writes it holds bits set by `unset`, so that it is not right by chance.
+    unset: the bits of a register that a kernel reads before it writes it, so that it is not right by chance. folder: where the
+    library is where none is kept from run to run; None: where it goes when the tests end.
 
     Raises CudaCompileError with the compiler's words.
     """
     text = f"// unset: {unset}\n{source}\n{trampoline}"
     options = ("-shared", f"-ftrivial-auto-var-init={unset}")
 
-    def compile_to(library: Path) -> None:
-        written = library.with_suffix(".cu")
-        written.write_text(text)
+    def compile_to(written: Path, library: Path) -> None:
         _compile(*options, "-x", "c++", "-include", _precompiled_header(), written, "-o", library)
-        written.unlink()
 
-    made_of = "\n".join((_identity(), *options, text))
-    return Emulated(ctypes.CDLL(str(kept(made_of, "emulated.so", compile_to, folder))))
+    library = kept(text, "\n".join((_identity(), *options)), "emulated.cu", compile_to, folder)
+    return Emulated(ctypes.CDLL(str(library)))
 
 
 @lru_cache(maxsize=1)
@@ -145,14 +144,9 @@ def _identity() -> str:
 
 
 @lru_cache(maxsize=1)
-def _header_folder() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="stitchfleet-emulator-")
-
-
-@lru_cache(maxsize=1)
 def _precompiled_header() -> Path:
     """The header beside its precompiled form, which g++ then takes: that halves the time of a small source."""
-    header = Path(_header_folder().name) / HEADER.name
+    header = session_folder() / HEADER.name
     shutil.copyfile(HEADER, header)
     _compile("-x", "c++-header", header, "-o", header.with_name(f"{header.name}.gch"))
     return header

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -102,11 +99,6 @@ class BuiltForGpu:
         return None if verdict.ok else str(verdict)
 
 
-@lru_cache(maxsize=1)
-def _folder() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="stitchfleet-test-")
-
-
 def build_all(graphs: Sequence[Graph], target: GpuTarget, unit: int = 32, rules: Rules = ALL) -> Iterator[BuiltForGpu]:
     """All graphs as CUDA kernels, `unit` of them to a translation unit."""
     for start in range(0, len(graphs), unit):
@@ -114,7 +106,7 @@ def build_all(graphs: Sequence[Graph], target: GpuTarget, unit: int = 32, rules:
         kernels = [plan_for_gpu(graph, target, f"kernel{number}", rules)[1] for number, graph in enumerate(some)]
         trampolines = "\n".join(run_by(kernel) for kernel in kernels)
         source = "\n".join([head(), *(kernel.text for kernel in kernels)])
-        emulated = build(source, trampolines, Path(tempfile.mkdtemp(dir=_folder().name)))
+        emulated = build(source, trampolines)
         yield from (
             BuiltForGpu(graph, kernel, emulated, f"run_{kernel.symbol}")
             for graph, kernel in zip(some, kernels, strict=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -44,14 +43,8 @@ def toolchain() -> Toolchain:
     return find_toolchain()
 
 
-@lru_cache(maxsize=1)
-def _folder() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="stitchfleet-test-")
-
-
 def build_all(graphs: Sequence[Graph], target: Target = CPU, unit: int = 32) -> Iterator[Built]:
     """All graphs as kernels, `unit` of them to a translation unit."""
-    folder = Path(tempfile.mkdtemp(dir=_folder().name))
     for start in range(0, len(graphs), unit):
         texts, described = [], []
         for number, graph in enumerate(graphs[start : start + unit]):
@@ -61,14 +54,7 @@ def build_all(graphs: Sequence[Graph], target: Target = CPU, unit: int = 32) -> 
             texts.append(render(loops, symbol))
             described.append((graph, describe(graph, plan, loops, symbol, "test")))
         text = translation_unit(texts, toolchain().vectorised(libm_names()))
-
-        def compile_to(library: Path, text: str = text) -> None:
-            source = library.with_suffix(".cc")
-            source.write_text(text)
-            toolchain().build(source, library)
-            source.unlink()
-
-        library = kept(toolchain().identity + text, "unit.so", compile_to, folder)
+        library = kept(text, toolchain().identity, "unit.cc", toolchain().build)
         yield from (Built(graph, library, metadata) for graph, metadata in described)
 
 

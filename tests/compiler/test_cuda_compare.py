@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import tempfile
 from functools import lru_cache
-from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -26,14 +24,13 @@ GRID, BLOCK = 3, 64
 @lru_cache(maxsize=1)
 def emulated() -> Emulated:
     """Its scalars come as tensors of one element."""
-    folder = Path(tempfile.mkdtemp(prefix="stitchfleet-compare-"))
     scalars = "*(long long*)tensors[2], *(int*)tensors[3]"
     calls = {
         "largest": f"stitch_largest(tensors[0], {scalars}, (StitchCompared*)tensors[5])",
         "compare": f"stitch_compare(tensors[0], tensors[1], {scalars}, ((double*)tensors[4])[0], ((double*)tensors[4])[1], "
         "(StitchCompared*)tensors[5])",
     }
-    return build(f"{head()}\n{comparison()}", "".join(trampoline(name, call) for name, call in calls.items()), folder)
+    return build(f"{head()}\n{comparison()}", "".join(trampoline(name, call) for name, call in calls.items()))
 
 
 def run(entry: str, expected: Array, actual: Array, kind: int, tolerance: tuple[float, float]) -> npt.NDArray[np.void]:

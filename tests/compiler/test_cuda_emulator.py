@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -231,9 +230,9 @@ KERNELS = [value for value in globals().values() if isinstance(value, Kernel)]
 
 
 @pytest.fixture(scope="module")
-def emulated(tmp_path_factory: pytest.TempPathFactory) -> Emulated:
+def emulated() -> Emulated:
     source = "\n".join(kernel.source for kernel in KERNELS)
-    return build(source, "\n".join(kernel.entry for kernel in KERNELS), tmp_path_factory.mktemp("emulated"))
+    return build(source, "\n".join(kernel.entry for kernel in KERNELS))
 
 
 def add(emulated: Emulated, kernel: Kernel, seed: int, spare: int = 0) -> tuple[list[str], bool]:
@@ -486,7 +485,7 @@ def test_a_launch_that_no_gpu_would_take_is_refused(emulated: Emulated) -> None:
         assert only(emulated.launch([np.zeros(32)], [True], grid, block, 0, entry=ARRIVALS.name), "launch")
 
 
-def test_a_read_only_buffer_cannot_be_written(tmp_path: Path) -> None:
+def test_a_read_only_buffer_cannot_be_written() -> None:
     writing = ADD.but("writing", "STITCH_GLOBAL(float, sum", "STITCH_GLOBAL_CONST(float, sum")
     with pytest.raises(CudaCompileError, match="operator="):
-        build(writing.source, writing.entry, tmp_path)
+        build(writing.source, writing.entry)

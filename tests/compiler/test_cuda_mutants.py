@@ -7,10 +7,8 @@ are gone, since one often makes another superfluous.
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -144,7 +142,6 @@ def _built(
         replace(kernel, symbol=f"mutant{number}", text=re.sub(r"\bkernel", f"mutant{number}", text))
         for number, (_, text) in enumerate(mutants)
     ]
-    with tempfile.TemporaryDirectory(prefix="stitchfleet-test-") as folder:
-        source = "\n".join([head(), *(one.text for one in named)])
-        emulated = build(source, "\n".join(run_by(one) for one in named), Path(folder), unset)
+    source = "\n".join([head(), *(one.text for one in named)])
+    emulated = build(source, "\n".join(run_by(one) for one in named), unset)
     return [BuiltForGpu(graph, one, emulated, f"run_{one.symbol}") for one in named]
