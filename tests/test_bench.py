@@ -541,6 +541,7 @@ def test_nothing_is_left_when_the_benchmark_is_ended(number: signal.Signals, tmp
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        env=os.environ | {"TMPDIR": str(tmp_path)},  # a killed one's folder stays
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert bench.stderr is not None
