@@ -119,11 +119,10 @@ def _can_store() -> bool:
 
 
 def job_environment(settings: Settings) -> dict[str, str]:
-    """The environment of a job: settings, a run id, and our bootstrap folder first on PYTHONPATH."""
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(PREFIX)}
-    environment.update(
-        {key: value for key, value in os.environ.items() if key in ("STITCHFLEET_DEBUG",) or "_TEST_" in key}
-    )
+    """The environment of a job: settings, a run id, and our bootstrap folder first on PYTHONPATH. What says who the job is and how
+    its records are sent (STITCHFLEET_LABELS, _INGEST_TOKEN and so on) stays as it was given."""
+    given_by_settings = {PREFIX + spec.name.upper() for spec in dataclasses.fields(Settings)}
+    environment = {key: value for key, value in os.environ.items() if key not in given_by_settings}
     environment.update(settings.environment())
     environment[PREFIX + "ENABLED"] = "1"
     environment.setdefault(PREFIX + "RUN_ID", uuid.uuid4().hex)
@@ -153,7 +152,8 @@ def run_job(command: list[str], settings: Settings) -> int:
 
 
 def hand_over_records(summary: pathlib.Path, settings: Settings) -> None:
-    """Waits until the job's last records are in the database or with the ingest server: a report made right after has them all.
+    """Waits until the job's last records are in the database or with the ingest server: a report made right after has them all. Where
+    they cannot be, says why.
 
     The job's own shipper may be at it still; shipping twice changes nothing.
     """
@@ -163,16 +163,24 @@ def hand_over_records(summary: pathlib.Path, settings: Settings) -> None:
     try:
         folder = json.loads(summary.read_text())["records"]["folder"]
         command = [sys.executable, "-m", "stitchfleet.telemetry.shipper", folder, *where]
-        subprocess.run(
+        done = subprocess.run(
             command,
             env=clean_environment(),
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
             timeout=SHIPPING_SECONDS,
             check=False,
         )
-    except (OSError, ValueError, KeyError, subprocess.TimeoutExpired):
+    except subprocess.TimeoutExpired:
+        say(f"what was recorded stays in the spool {folder}: handing it over took more than {SHIPPING_SECONDS:g} s")
+    except (OSError, ValueError, KeyError):
         pass  # the records stay in the spool, and `stitchfleet report` takes them from there
+    else:
+        for line in done.stderr.splitlines():
+            if line.startswith("shipper: "):
+                say(line)
 
 
 class DoctorCommand:

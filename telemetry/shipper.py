@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     from .sender import Sender
 
 LOOK_SECONDS = 2.0
+LAST_LOOK_SECONDS = 0.5
+"""Between passes: while the job runs, and after."""
 LAST_TRIES_SECONDS = 20.0
 """How long a database that refuses is asked again after the job has ended."""
 MAX_WAIT_SECONDS = 60.0
@@ -366,32 +368,32 @@ def _unsent(folder: pathlib.Path) -> str:
 
 def _follow(folder: pathlib.Path, ship_once: Pass, pid: int) -> int:
     born = _birth(pid)
-    wait, failing_since = LOOK_SECONDS, time.monotonic()
+    failures, failing_since = 0, time.monotonic()
     while True:
         # asked first: whatever the process wrote before it ended is there when the pass begins
         ended = _birth(pid) != born or born is None
         ready = any(segments(spool, SEALED, SHIPPING) for spool in spools_in(folder))
         done = ship_once(folder) if ready or ended else Shipped()
+        failures += 1
         if not done.kept:
-            failing_since = time.monotonic()
+            failures, failing_since = 0, time.monotonic()
         if (done.damaged or done.too_old) and not ended:
             _report(folder, Shipped(damaged=done.damaged, too_old=done.too_old))
         if ended:
             drained = not done.kept and not done.busy and not _left(folder)
             if drained or time.monotonic() - failing_since > LAST_TRIES_SECONDS:
                 return _report(folder, done)
-        # an ended process' spool is waited for a little, a database that refuses longer each time
-        wait = min(2 * wait, MAX_WAIT_SECONDS) if done.kept and not ended else LOOK_SECONDS
-        time.sleep(_pause(wait, done, ended))
+        time.sleep(_pause(failures, done.retry_after_s, ended))
 
 
-def _pause(wait: float, done: Shipped, ended: bool) -> float:
-    """Seconds to the next pass. Those that failed are scattered, or a fleet's shippers would all come back at once."""
-    if ended:
-        return max(0.5, min(done.retry_after_s, LAST_TRIES_SECONDS / 4))
-    if not done.kept:
-        return wait
-    return max(done.retry_after_s, wait / 2) * random.uniform(1.0, 1.5)
+def _pause(failures: int, retry_after_s: float, ended: bool) -> float:
+    """Seconds to the next pass, after so many that failed in a row: longer each time, not before the server wants, and scattered, or
+    a fleet's shippers would all come back at once. Where the process has ended there is little time for it."""
+    look, most = (LAST_LOOK_SECONDS, LAST_TRIES_SECONDS / 4) if ended else (LOOK_SECONDS, MAX_WAIT_SECONDS)
+    if not failures:
+        return look
+    wait = min(look * 2.0 ** min(failures - 1, 10), most / 1.5)
+    return max(wait, min(retry_after_s, most) if ended else retry_after_s) * random.uniform(1.0, 1.5)
 
 
 def _left(folder: pathlib.Path) -> bool:

@@ -19,7 +19,6 @@ from scripts.benchmark.postgres import PostgresServer
 from stitchfleet.telemetry import sender, shipper, spool, wire
 from stitchfleet.telemetry.recording import PLAIN, Recorder
 from stitchfleet.telemetry.sender import Sender, SendError
-from stitchfleet.telemetry.shipper import Shipped
 from stitchfleet.telemetry.spool import OPEN, SEALED, SHIPPING
 
 from .conftest import query
@@ -177,14 +176,20 @@ def test_the_server_says_when_it_wants_to_be_asked_again(tmp_path: pathlib.Path,
 
 
 def test_tries_that_failed_are_scattered_and_never_earlier_than_the_server_wants() -> None:
-    refused = Shipped(kept=["no"], retry_after_s=30.0)
-    pauses = [shipper._pause(4.0, refused, ended=False) for _ in range(200)]
-    assert min(pauses) >= 30.0
-    assert max(pauses) - min(pauses) > 5.0
-    dead = [shipper._pause(60.0, Shipped(kept=["no"]), ended=False) for _ in range(200)]
-    assert (min(dead) >= 30.0, max(dead) <= 60.0, max(dead) - min(dead) > 5.0) == (True, True, True)
-    assert shipper._pause(2.0, Shipped(), ended=False) == 2.0
-    assert shipper._pause(60.0, refused, ended=True) <= shipper.LAST_TRIES_SECONDS, "a job's end is not waited with"
+    def pauses(failures: int, retry_after_s: float, ended: bool) -> tuple[float, float]:
+        found = [shipper._pause(failures, retry_after_s, ended) for _ in range(200)]
+        return min(found), max(found)
+
+    low, high = pauses(1, 30.0, ended=False)
+    assert low >= 30.0
+    assert high - low > 5.0
+    low, high = pauses(50, 0.0, ended=False)
+    assert (low >= 30.0, high <= 60.0, high - low > 5.0) == (True, True, True)
+    assert pauses(0, 0.0, ended=False) == (2.0, 2.0)
+    low, high = pauses(50, 30.0, ended=True)
+    assert (high <= shipper.LAST_TRIES_SECONDS / 2, high - low > 1.0) == (True, True), "a job's end is not waited with"
+    last_tries = [shipper._pause(failures, 0.0, ended=True) for failures in range(1, 9)]
+    assert sum(last_tries) > shipper.LAST_TRIES_SECONDS, "a server that refuses is not asked forty times"
 
 
 def test_the_token_is_read_anew_for_each_post(tmp_path: pathlib.Path, moody: Moody) -> None:
