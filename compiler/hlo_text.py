@@ -263,6 +263,9 @@ class _Parser:
 
         def extent() -> int:
             nonlocal dynamic
+            if self.accept("?"):  # an unbounded dynamic extent
+                dynamic = True
+                return 0
             if self.accept("<="):
                 dynamic = True
             return self.integer("an extent")
@@ -271,8 +274,7 @@ class _Parser:
         while not self.accept("]"):
             if extents:
                 self.expect(",")
-            # "4x5" cannot stand here, but "?" may: an unbounded dynamic extent.
-            extents.append(0 if self.accept("?") else extent())
+            extents.append(extent())
         layout: tuple[int, ...] | None = None
         if self.peek.text == "{" and self.is_layout():
             self.expect("{")

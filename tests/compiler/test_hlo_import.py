@@ -373,6 +373,7 @@ def test_unsupported_ops_are_all_listed_with_their_origin_and_reason() -> None:
         ('  ROOT y = f32[2,3] custom-call(x), custom_call_target="foo"', "custom call 'foo'"),
         ("  ROOT y = c64[2,3] convert(x)", "element type c64"),
         ("  ROOT y = f32[<=2,3] negate(x)", "a dynamic dimension"),
+        ("  ROOT y = f32[?,3] negate(x)", "a dynamic dimension"),
         ("  ROOT y = f32[6] bitcast-convert(x)", "expected a dtype"),
         ("  z = c64[] constant((1, 2))\n  ROOT y = f32[2,3] real(z)", "element type c64"),
         ("  ROOT y = f32[2,3] while(x), body=sum, condition=sum", "control flow"),
