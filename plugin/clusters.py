@@ -121,13 +121,13 @@ def find_clusters(
     preserve: Collection[str],
     min_ops: int = 2,
     excluded_ops: Collection[str] = (),
-    remote: bool = False,
+    remote: bool | None = None,
     is_excluded: Callable[[str], bool] = lambda name: False,
 ) -> ClusterPlan:
     """The clusters of a placed graph.
 
     preserve: names of nodes that must stay. excluded_ops: operators that could not be lowered before. remote: also merge
-    clusters that no path connects. is_excluded: whether a cluster of a name will be left out.
+    clusters that no path connects; None: those on a GPU. is_excluded: whether a cluster of a name will be left out.
     """
     plan = ClusterPlan()
     liveness = control_flow.analyse(graph)
@@ -167,7 +167,8 @@ def find_clusters(
         member=candidate,
         key=key,
         caps=scopes.Caps(remote_distance=REMOTE_DISTANCE),
-        remote=remote,
+        remote=remote if remote is not None else any(node.device_type == "GPU" for node in graph.nodes),
+        pays=lambda one, other: remote or graph.nodes[one[0]].device_type == "GPU",
     )
     made = [_make_cluster(graph, definitions, group, min_ops, plan) for group in found.clusters]
     clusters = [cluster for cluster in made if cluster is not None]

@@ -87,13 +87,17 @@ class Settings:
         default=0, metadata={"help": "what the job may use where neither control group nor machine tells; 0: they tell"}
     )
     min_cluster_ops: int = field(default=2, metadata={"help": "smallest number of computing operators worth a kernel"})
-    remote: bool = field(
-        default=False,
-        metadata={"help": "1: clusters that no path connects become one as well (remote stitching): fewer launches"},
+    remote: bool | None = field(
+        default=None,
+        metadata={
+            "help": "1 or 0: whether clusters that no path connects become one as well (remote stitching): fewer launches; "
+            "default: those on a GPU"
+        },
     )
-    """Measured on a CPU, where a launch is 0.8 us, in one run with and without (scripts/bench --contestants stitched,stitched-remote,
-    23 November 2026): 6 to 22% fewer launches, BERT's step as fast, the Transformer's 4% slower. What waits for others finds
-    its operands no longer in the caches."""
+    """On a GPU a launch takes some 3 us, and what is launched runs one after the other anyway: AStitch merges there (section 3.1);
+    no GPU was at hand to measure it. Measured on a CPU, where a launch is 0.8 us, in one run with and without (scripts/bench
+    --contestants stitched,stitched-remote, 23 November 2026): 6 to 22% fewer launches, BERT's step as fast, the Transformer's 4%
+    slower. What waits for others finds its operands no longer in the caches."""
 
     @property
     def records(self) -> pathlib.Path:
@@ -129,6 +133,7 @@ def _boolean(text: str) -> bool:
 
 _PARSERS: dict[str, Callable[[str], object]] = {
     "bool": _boolean,
+    "bool | None": _boolean,
     "int": int,
     "float": float,
     "str": str,

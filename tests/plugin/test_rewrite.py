@@ -8,8 +8,32 @@ import numpy as np
 import pytest
 
 from stitchfleet.plugin import rewrite
+from stitchfleet.plugin.clusters import find_clusters
+from stitchfleet.plugin.placed_graph import OpDefinitions, PlacedGraph
+from stitchfleet.plugin.settings import read_settings
 
 from .conftest import Plugin
+
+
+@pytest.mark.parametrize(
+    ("given", "on_cpu", "on_gpu"),
+    [({}, 2, 1), ({"STITCHFLEET_REMOTE": "1"}, 1, 1), ({"STITCHFLEET_REMOTE": "0"}, 2, 2)],
+)
+def test_clusters_that_no_path_connects_become_one_on_a_gpu(given: dict[str, str], on_cpu: int, on_gpu: int) -> None:
+    import tensorflow as tf
+
+    settings = read_settings(given, pytest.fail)
+    assert read_settings(settings.environment(), pytest.fail).remote == settings.remote, "a job inherits it"
+    with tf.Graph().as_default() as graph:
+        x, y = (tf.compat.v1.placeholder(tf.float32, [4, 4], name=name) for name in "xy")
+        for z in (x, y):
+            tf.exp(tf.tanh(z)) * tf.sigmoid(z) + 1.0
+    for kind, count in (("CPU", on_cpu), ("GPU", on_gpu)):
+        definition = graph.as_graph_def()
+        for node in definition.node:
+            node.device = f"/job:localhost/replica:0/task:0/device:{kind}:0"
+        plan = find_clusters(PlacedGraph(definition), OpDefinitions(), (), remote=settings.remote)
+        assert len(plan.clusters) == count, kind
 
 
 def test_the_scratch_of_a_batch_normalization_is_handed_to_nobody(plugin: Plugin) -> None:
