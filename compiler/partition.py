@@ -30,7 +30,7 @@ from .graph import Graph
 from .hlo_import import SUPPORTED_OPCODES, UnsupportedHloError, UnsupportedOp, import_module, refusal_of
 from .hlo_module import HloComputation, HloImportError, HloInstruction, HloModule, HloShape
 from .merging import MergeModel, StepMerges
-from .scopes import Caps, Dag, identify
+from .scopes import Caps, Dag, fewest_sets, identify
 from .targets import GpuTarget
 
 MOST_OPS: Final = 4096
@@ -70,6 +70,8 @@ class Split:
     steps: tuple[Step, ...]
     merges: tuple[str, ...] = ()
     """What a GPU's cost model was asked about merges, in words."""
+    fewest: int = 1
+    """Stitch ops that it cannot do without while the same instructions stay outside, whatever is merged."""
 
     @property
     def stitch_ops(self) -> tuple[StitchOp, ...]:
@@ -318,7 +320,8 @@ class _Splitter:
                 steps.append((cluster, op))
         steps += [((i,), items[units[i]]) for i in range(len(units)) if not member[i]]
         told = () if merges is None else tuple(merges.told(scopes.clusters))
-        return Split(self.flat.name, self.flat, tuple(_in_order(len(units), edges, steps)), told)
+        fewest = fewest_sets(Dag(len(units), edges), member)
+        return Split(self.flat.name, self.flat, tuple(_in_order(len(units), edges, steps)), told, fewest)
 
     def _refuse(self, error: UnsupportedHloError, cluster: set[str]) -> None:
         for op in error.ops:

@@ -121,6 +121,22 @@ def identify(
     return Scopes([tuple(nodes) for _, nodes in ordered], _refusals(dag, member, keys, parts, size, caps, graph))
 
 
+def fewest_sets(dag: Dag, member: Sequence[bool]) -> int:
+    """The least number of sets, without a cycle between them, that all members can be put into: no keys, no caps, whatever pays.
+
+    A path from a member through a node that is none to another member keeps these two apart, the first one's set before the other's.
+    So along a path each return to members needs a further set; and as many as the path with the most returns has are enough: of each
+    member, by how many times the paths to it come to members. Raises ValueError when the graph is not acyclic.
+    """
+    graph = _ContractedGraph(dag)
+    sets = [0] * dag.size
+    """Of a member the number of its set, from one; of any other node that of the last set which it waits for."""
+    for node in sorted(range(dag.size), key=graph.rank.__getitem__):
+        arrived = (sets[p] + (member[node] and not member[p]) for p in graph.producers[node])
+        sets[node] = max(arrived, default=int(member[node]))
+    return max(sets, default=0)
+
+
 def _refusals(
     dag: Dag,
     member: Sequence[bool],

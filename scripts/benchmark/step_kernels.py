@@ -40,11 +40,13 @@ PAPER_FEWER = 0.657
 
 @dataclass(frozen=True)
 class StepKernels:
-    """One step. ops: memory-intensive ones that lie in stitch ops; kernels: those of our plan; alone: without remote stitching."""
+    """One step. ops: memory-intensive ones that lie in stitch ops; kernels: those of our plan; least: fewer are not possible, each
+    product and loop being where it is; alone: without remote stitching."""
 
     workload: str
     ops: int
     kernels: int
+    least: int
     alone: int
     distinct: int
     cooperative: int
@@ -78,6 +80,7 @@ def count(path: pathlib.Path, known: dict[str, Any], target: GpuTarget) -> StepK
         path.stem,
         sum(len(op.instructions) for op in step.stitch_ops),
         len(step.stitch_ops),
+        sum(split.fewest for split in step.splits),
         len(partition(module, remote=False, target=target).stitch_ops),
         len({each.op.graph.digest for each in kernels}),
         sum(each.kernel is not None and each.kernel.cooperative for each in kernels),
@@ -144,13 +147,13 @@ def table(found: Sequence[StepKernels], target: GpuTarget) -> list[str]:
 
     lines = [
         f"kernels for a step's memory-intensive work; ours for {target.name} ({target.arch}), XLA's from its optimized HLO",
-        f"{'':<20}{'ops':>6}{'ours':>6}{'not remote':>12}{'XLA V100':>10}{'fewer':>8}{'XLA A100':>10}{'XLA CPU':>9}"
+        f"{'':<20}{'ops':>6}{'ours':>6}{'least':>7}{'not remote':>12}{'XLA V100':>10}{'fewer':>8}{'XLA A100':>10}{'XLA CPU':>9}"
         f"{'distinct':>10}{'barriers':>10}",
     ]
     for row in found:
         fewer = "-" if row.fewer is None else f"{row.fewer:.1%}"
         lines.append(
-            f"{row.workload:<20}{row.ops:>6}{row.kernels:>6}{row.alone:>12}{number(row.xla_gpu):>10}{fewer:>8}"
+            f"{row.workload:<20}{row.ops:>6}{row.kernels:>6}{row.least:>7}{row.alone:>12}{number(row.xla_gpu):>10}{fewer:>8}"
             f"{number(row.xla_gpu_a100):>10}{number(row.xla_cpu):>9}{row.distinct:>10}{row.cooperative:>10}"
         )
         lines += [f"  no kernel for {failure}" for failure in row.failures]
@@ -161,6 +164,9 @@ def table(found: Sequence[StepKernels], target: GpuTarget) -> list[str]:
             f"fewer than XLA on a V100: {sum(shares) / len(shares):.1%} on average, {1 - left:.1%} by geometric mean "
             f"(the AStitch paper's average: {PAPER_FEWER:.1%})"
         )
+    lines.append(
+        "least: what stays outside (matrix products, convolutions, loops, random numbers) cuts the rest into no fewer parts"
+    )
     lines.append(
         "distinct: texts among them, equal layers share one; barriers: kernels of several phases, launched cooperatively"
     )

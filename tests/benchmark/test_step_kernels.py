@@ -26,6 +26,7 @@ def test_a_workloads_step_takes_fewer_kernels_than_xlas(name: str) -> None:
     found = count(FIXTURES / f"{name}.hlo", known, V100)
     assert found.failures == ()
     assert 0 < found.kernels < found.alone
+    assert found.kernels == found.least  # no plan has fewer
     assert found.fewer is not None
     assert found.fewer > 0.4
     assert found.xla_gpu == known["gpu"]["fusions"] + known["gpu"]["others"] - known["gpu"]["written_out_products"]

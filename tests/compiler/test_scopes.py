@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stitchfleet.compiler.scopes import Caps, Dag, Scopes, identify
+from stitchfleet.compiler.scopes import Caps, Dag, Scopes, fewest_sets, identify
 
 
 @st.composite
-def dags(draw: st.DrawFn) -> tuple[Dag, list[bool], list[int]]:
-    size = draw(st.integers(1, 24))
+def dags(draw: st.DrawFn, largest: int = 24) -> tuple[Dag, list[bool], list[int]]:
+    size = draw(st.integers(1, largest))
     edges = draw(
         st.lists(
             st.tuples(st.integers(0, size - 1), st.integers(0, size - 1)).filter(lambda e: e[0] != e[1]), max_size=60
@@ -132,6 +132,33 @@ def test_remote_stitching_joins_what_begins_at_about_the_same_time(distance: int
     member = [False, False, False, True, True]
     found = identify(dag, member, caps=Caps(remote_distance=distance), remote=True).clusters
     assert sorted(found) == ([(3, 4)] if joined else [(3,), (4,)])
+
+
+def _ways_to_part(items: Sequence[int]) -> Iterator[list[list[int]]]:
+    """All ways to put the items into sets."""
+    if not items:
+        yield []
+        return
+    first, *others = items
+    for parts in _ways_to_part(others):
+        yield [[first], *parts]
+        for k, part in enumerate(parts):
+            yield [*parts[:k], [first, *part], *parts[k + 1 :]]
+
+
+@settings(max_examples=100, deadline=None)
+@given(dags(largest=7))
+def test_no_way_to_part_the_members_has_fewer_sets_than_the_fewest(case: tuple[Dag, list[bool], list[int]]) -> None:
+    dag, member, _ = case
+    ways = _ways_to_part([i for i in range(dag.size) if member[i]])
+    assert fewest_sets(dag, member) == min(len(way) for way in ways if is_acyclic(dag, owners(dag, Scopes(way))))
+
+
+@settings(max_examples=200, deadline=None)
+@given(dags())
+def test_remote_stitching_never_comes_below_the_fewest(case: tuple[Dag, list[bool], list[int]]) -> None:
+    dag, member, _ = case
+    assert fewest_sets(dag, member) <= len(identify(dag, member, remote=True).clusters)
 
 
 def test_a_cycle_is_an_error() -> None:
