@@ -1,8 +1,8 @@
 """The native half of the plugin: built once for a TensorFlow version and cached, loaded into TensorFlow, spoken to by ctypes.
 
 The library holds the Stitch op and the graph-optimizer plugin. Its C++ is bound to one TensorFlow build, so the cache key holds
-TensorFlow's version and compile flags, our sources and the compiler's own version. Building takes some 20 s; `stitchfleet run`
-does it before the job starts, a pod's payload brings it ready-made.
+TensorFlow's version and compile flags and our sources. Building takes some 30 s; `stitchfleet run` does it before the job starts and
+says how far it is, a pod's payload brings it ready-made.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -38,6 +39,8 @@ UNITS = tuple(
 GPU_UNIT, GPU_LIBRARY = "gpu_optimizer.cc", "libstitchfleet_tf_gpu.so"
 """TensorFlow takes one graph optimizer of a library: that for graphs with a GPU has one of its own."""
 BUILD_SECONDS = 600
+"""The longest that the C++ compiler may take for one file."""
+PROGRESS_SECONDS = 20
 
 Rewrite = Callable[[bytes, list[str]], bytes | None]
 
@@ -144,23 +147,28 @@ def build_library(cache: pathlib.Path, build: TensorFlowBuild, tell: Callable[[s
                         out,
                     ]
                     for unit, out in objects.items()
-                ]
+                ],
+                "compiled",
+                tell,
             )
             of_gpu = objects.pop(GPU_UNIT)
             fresh, fresh_of_gpu = os.path.join(folder, target.name), os.path.join(folder, GPU_LIBRARY)
-            _run_all([[compiler, "-shared", *objects.values(), "-o", fresh, *build.link_flags]])
+            _run_all([[compiler, "-shared", *objects.values(), "-o", fresh, *build.link_flags]], "linked", tell)
             found_there = ["-Wl,-rpath,$ORIGIN", f"-L{folder}", f"-l:{target.name}"]
-            _run_all([[compiler, "-shared", of_gpu, "-o", fresh_of_gpu, *found_there, *build.link_flags]])
+            _run_all(
+                [[compiler, "-shared", of_gpu, "-o", fresh_of_gpu, *found_there, *build.link_flags]], "linked", tell
+            )
             os.replace(fresh_of_gpu, target.with_name(GPU_LIBRARY))
             os.replace(fresh, target)
     return target
 
 
-def _run_all(commands: Sequence[Sequence[str]]) -> None:
-    """Runs compiler commands, two at a time; the first failure ends them all."""
+def _run_all(commands: Sequence[Sequence[str]], made: str, tell: Callable[[str], None]) -> None:
+    """Runs compiler commands, two at a time; the first failure ends them all. Tells every PROGRESS_SECONDS how many are `made`."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("STITCHFLEET_")}
     waiting = list(commands)
     running: list[subprocess.Popen[str]] = []
+    changed = time.monotonic()
     try:
         while waiting or running:
             while waiting and len(running) < 2:
@@ -169,15 +177,22 @@ def _run_all(commands: Sequence[Sequence[str]]) -> None:
                         waiting.pop(0), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment
                     )
                 )
-            first = running.pop(0)
-            _, errors = first.communicate(timeout=BUILD_SECONDS)
+            first = running[0]
+            try:
+                _, errors = first.communicate(timeout=PROGRESS_SECONDS)
+            except subprocess.TimeoutExpired as error:
+                if time.monotonic() - changed > BUILD_SECONDS:
+                    raise NativeBuildError(f"the C++ compiler took more than {BUILD_SECONDS} s") from error
+                done = len(commands) - len(waiting) - len(running)
+                tell(f"still building: {done} of {len(commands)} files {made}")
+                continue
+            del running[0]
+            changed = time.monotonic()
             if first.returncode != 0:
                 lines = (
                     [line for line in errors.splitlines() if "error" in line] or errors.splitlines() or ["no message"]
                 )
                 raise NativeBuildError(f"the C++ compiler failed: {lines[0].strip()[:200]}")
-    except subprocess.TimeoutExpired as error:
-        raise NativeBuildError(f"the C++ compiler took more than {BUILD_SECONDS} s") from error
     except OSError as error:
         raise NativeBuildError(f"the C++ compiler could not be started: {error}") from error
     finally:

@@ -1,0 +1,77 @@
+"""Building the native library: progress is told, a failure is one line, no compiler stays behind.
+
+The compiler is a script here; that a real one builds what TensorFlow loads, every other test of the plugin shows.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import time
+
+import pytest
+
+from stitchfleet.plugin import native_library
+from stitchfleet.plugin.native_library import NativeBuildError, TensorFlowBuild, build_library
+
+BUILD = TensorFlowBuild("2.15.1", pathlib.Path("/no/such/tensorflow"))
+
+
+def _compiler(folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch, action: str) -> None:
+    """$CXX becomes a script that notes its process, does the action, and writes the file that it was asked for."""
+    script = folder / "c++"
+    script.write_text(
+        f"""#!/bin/sh
+echo $$ >> {folder}/processes
+{action}
+while [ "$1" != -o ]; do shift; done
+echo made > "$2"
+"""
+    )
+    script.chmod(0o755)
+    monkeypatch.setenv("CXX", str(script))
+
+
+def _still_there(folder: pathlib.Path) -> list[str]:
+    return [pid for pid in (folder / "processes").read_text().split() if pathlib.Path("/proc", pid).exists()]
+
+
+def test_a_long_build_says_how_far_it_is(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _compiler(tmp_path, monkeypatch, "sleep 0.2")
+    monkeypatch.setattr(native_library, "PROGRESS_SECONDS", 0.05)
+    told: list[str] = []
+    path = build_library(tmp_path / "cache", BUILD, told.append)
+    assert path.read_text() == path.with_name(native_library.GPU_LIBRARY).read_text() == "made\n"
+    assert told[0] == "building the TensorFlow 2.15.1 op once (about half a minute)"
+    files = len(native_library.UNITS) + 1
+    found = [re.fullmatch(rf"still building: (\d+) of {files} files compiled", line) for line in told]
+    done = [int(match[1]) for match in found if match]
+    assert done == sorted(done)
+    assert 0 < max(done) < files
+    assert build_library(tmp_path / "cache", BUILD, pytest.fail) == path
+
+
+def test_a_compiler_that_hangs_is_ended(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _compiler(tmp_path, monkeypatch, "exec sleep 1000")
+    monkeypatch.setattr(native_library, "PROGRESS_SECONDS", 0.1)
+    monkeypatch.setattr(native_library, "BUILD_SECONDS", 0.5)
+    with pytest.raises(NativeBuildError, match=r"^the C\+\+ compiler took more than 0\.5 s$"):
+        build_library(tmp_path / "cache", BUILD, lambda line: None)
+    assert _still_there(tmp_path) == []
+    assert not any((tmp_path / "cache").rglob("*.so"))
+
+
+def test_a_compiler_that_fails_is_one_line_and_ends_the_others(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _compiler(
+        tmp_path,
+        monkeypatch,
+        """case "$*" in *compare.cc*) echo "compare.cc:1: error: no such thing" >&2; exit 1;; esac
+exec sleep 1000""",
+    )
+    began = time.monotonic()
+    with pytest.raises(NativeBuildError, match=r"^the C\+\+ compiler failed: compare\.cc:1: error: no such thing$"):
+        build_library(tmp_path / "cache", BUILD, lambda line: None)
+    assert time.monotonic() - began < 60
+    assert _still_there(tmp_path) == []
