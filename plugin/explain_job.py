@@ -15,7 +15,7 @@ from typing import Any
 
 from . import step_graph
 from .step_picture import KindTimes, draw, microseconds
-from .summary import loop_lines, steps_line
+from .summary import loop_lines, steps_line, unmeasured_line
 
 FORMAT = 1
 TIMES_NOTE = (
@@ -188,7 +188,7 @@ def head_lines(story: JobStory) -> list[str]:
     lines = [steps_line(program)]
     saving = program["saving"]
     if saving is None:
-        lines.append("an iteration: unmeasured (too few pairs of plain and stitched blocks)")
+        lines.append(f"an iteration: {unmeasured_line(program)}")
     else:
         lines.append(
             f"an iteration: {saving['plain_ms']:.2f} ms plain, {saving['stitched_ms']:.2f} ms stitched: {saving['ratio']:.3f}x "

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from .containment import HEALTH, say
 from .memory_watch import peak_bytes
 from .native_library import SignatureStatistics, State
-from .program import Program
+from .program import Phase, Program
 from .step_graph import file_name, joined
 from .switch import Arm
 
@@ -250,6 +250,21 @@ def steps_line(program: Mapping[str, Any]) -> str:
     return line + (f" ({program['reason']})" if program["reason"] else "")
 
 
+_BEFORE_VERIFIED = "the job ended before its kernels were verified; they are kept for its next run"
+_ENDED_IN = {
+    Phase.WARM_UP.value: "the job ended in its first steps",
+    Phase.TRACE.value: "the job ended in its first steps",
+    Phase.COMPILE.value: "the job ended while its kernels were being compiled; those that were done are kept for its next run",
+    Phase.BASELINE.value: _BEFORE_VERIFIED,
+    Phase.VERIFY.value: _BEFORE_VERIFIED,
+}
+
+
+def unmeasured_line(program: Mapping[str, Any]) -> str:
+    """That nothing says what the program saved, and why."""
+    return f"unmeasured ({_ENDED_IN.get(program['phase'], 'too few pairs of plain and stitched blocks')})"
+
+
 def loop_lines(summary: Mapping[str, Any]) -> list[str]:
     """What became of the job's while loops; nothing where it has none."""
     lines = []
@@ -279,7 +294,7 @@ def describe(summary: dict[str, Any]) -> list[str]:
         lines.append(f"    {phase:<12} {facts['steps']:>6} counted steps, median {facts['median_ms']:9.2f} ms")
     saving = main["saving"]
     if saving is None:
-        lines.append("  saving: unmeasured (too few pairs of plain and stitched blocks)")
+        lines.append(f"  saving: {unmeasured_line(main)}")
     else:
         lines.append(
             f"  an iteration took {saving['plain_ms']:.2f} ms plain and {saving['stitched_ms']:.2f} ms stitched: "

@@ -14,6 +14,7 @@ from stitchfleet.plugin import step_graph
 from stitchfleet.plugin.clusters import find_clusters
 from stitchfleet.plugin.command import main
 from stitchfleet.plugin.placed_graph import OpDefinitions, PlacedGraph
+from stitchfleet.plugin.program import Phase
 from stitchfleet.plugin.step_graph import CLUSTER, PRODUCT_BLOCK, STAYED, Block, StepGraph, make_step_graph
 from stitchfleet.plugin.step_picture import Repeat, draw, find_repeats
 from stitchfleet.plugin.tf_ops import PRODUCT
@@ -90,6 +91,29 @@ def write_summary(folder: pathlib.Path, step: StepGraph | None) -> pathlib.Path:
 
 def drawn_texts(svg: str) -> list[str]:
     return [element.text or "" for element in ET.fromstring(svg).iter(f"{SVG}text")]
+
+
+@pytest.mark.parametrize(
+    ("phase", "why"),
+    [
+        (Phase.WARM_UP, "the job ended in its first steps"),
+        (
+            Phase.COMPILE,
+            "the job ended while its kernels were being compiled; those that were done are kept for its next run",
+        ),
+        (Phase.VERIFY, "the job ended before its kernels were verified; they are kept for its next run"),
+        (Phase.STITCHED, "too few pairs of plain and stitched blocks"),
+    ],
+)
+def test_why_a_job_is_unmeasured_is_said(
+    phase: Phase, why: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_summary(tmp_path, None)
+    summary = json.loads(path.read_text())
+    summary["programs"][0].update(phase=phase.value, saving=None)
+    path.write_text(json.dumps(summary))
+    assert main(["explain", str(path)]) == 0
+    assert f"unmeasured ({why})" in capsys.readouterr().out.replace("\n", " ")
 
 
 def test_a_job_is_explained_in_words(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
