@@ -76,10 +76,11 @@ def activate() -> None:
     native, reason = load_native(settings)
     job = Job(settings, native, reason)
     JOB = job
-    from . import hooks_function, hooks_keras, hooks_session, tf_version
+    from . import hooks_function, hooks_keras, hooks_session, switch, tf_version
 
-    hooks_function.install(job, tf_version.polymorphic_function_class())
-    hooks_session.keep_out_of_files(tf_version.graph_class())
+    switch.install(tf_version.context_class())
+    hooks_function.install(job, tf_version.polymorphic_function_class(), tf_version.concrete_function_class())
+    hooks_session.hide_marks(tf_version.graph_class())
     hooks_session.install(job, tf_version.session_class(), tf_version.monitored_session_class())
     hooks_keras.install(job)
     atexit.register(job.close)

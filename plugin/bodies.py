@@ -1,6 +1,7 @@
 """A cluster's members as a FunctionDef: the body that a Stitch op carries as its fallback, and the one that is compiled.
 
-For most clusters both are the same. One with variables, random numbers or demands has two:
+For most clusters both are the same. One with variables, random numbers, demands or operators that TensorFlow has fused (fused.py) has
+two:
 
     fallback   the job's own operators, on the variables' handles, with the control edges among them
     pure       the same as a function of values: a read is the variable's current value, an assign makes a new current value, and
@@ -15,6 +16,7 @@ import functools
 from collections.abc import Collection
 from typing import Any
 
+from . import fused
 from .apply_ops import APPLY, Expressions, Operand
 from .demands import DT_BOOL, DT_INT32, GATHERS, RESOURCE_GATHER, add_demand, add_zeros, batch_dims, both
 from .placed_graph import OpDefinitions, PlacedGraph, Port
@@ -52,10 +54,26 @@ class BodyBuilder:
         library, function = self._begin(types, result_types)
         if self._is_on_gpu:
             function.attr[INTEGERS_ON_DEVICE].b = True
+        whole = {one.last: one for one in fused.find(self.graph, self.names.keys(), results)}
+        parts = {part for one in whole.values() for part in one.parts}
+        sources = {
+            port: self._output(self.names[one.last], one.original, output)
+            for one in whole.values()
+            for port, output in one.moved.items()
+        }
+
+        def source(port: Port) -> str:
+            return sources.get(port) or self._source(port)
+
         for i in self.order:
+            if i in parts:
+                continue
             node = function.node_def.add()
-            _copy_node(node, self.graph.nodes[i].proto, self.names[i])
-            node.input.extend(self._source(port) for port in self.graph.nodes[i].inputs)
+            proto, inputs = self.graph.nodes[i].proto, self.graph.nodes[i].inputs
+            if i in whole:
+                proto, inputs = whole[i].original, list(whole[i].inputs)
+            _copy_node(node, proto, self.names[i])
+            node.input.extend(source(port) for port in inputs)
             if handles:
                 inside = [self.names[source] for source in self.graph.nodes[i].control if source in self.names]
                 node.input.extend(f"^{name}" for name in sorted(set(inside)))
@@ -64,7 +82,7 @@ class BodyBuilder:
                     function.signature.control_output.append(self.names[i])
                     function.control_ret[self.names[i]] = self.names[i]
         for position, port in enumerate(results):
-            function.ret[f"r{position}"] = self._source(port)
+            function.ret[f"r{position}"] = source(port)
         return bytes(library.SerializeToString(deterministic=True))
 
     def pure(
@@ -161,11 +179,14 @@ class BodyBuilder:
 
     def _source(self, port: Port) -> str:
         if port.node in self.names:
-            argument, index, _ = self.definitions.outputs(self.graph.nodes[port.node].proto)[port.index]
-            return f"{self.names[port.node]}:{argument}:{index}"
+            return self._output(self.names[port.node], self.graph.nodes[port.node].proto, port.index)
         if port.node in self.copied:
             return f"{self.copied[port.node]}:output:0"
         return f"a{self.arguments[port]}"
+
+    def _output(self, name: str, proto: Any, output: int) -> str:
+        argument, index, _ = self.definitions.outputs(proto)[output]
+        return f"{name}:{argument}:{index}"
 
 
 def _spell_out_uniform(function: Any, name: str, shape_type: int, inputs: list[str]) -> None:

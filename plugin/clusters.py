@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from stitchfleet.compiler import scopes
 
-from . import control_flow, data_extents, demands, recompute, updates
+from . import control_flow, data_extents, demands, fused, recompute, updates
 from .bodies import BodyBuilder
 from .demands import DT_INT32
 from .placed_graph import GraphNode, OpDefinitions, PlacedGraph, Port, is_small_const
@@ -231,11 +231,26 @@ def _reason_to_stay(
         return "an element type that its kernel does not have"
     if (reason := demands.why_not(graph, index)) is not None:
         return reason
+    if _is_part_of_convolution(graph, node):
+        return "the convolution's gradient computes it as well"
     if not node.inputs:
         return "has no input"
     if not graph.consumers[index]:
         return "its results are not used"
     return None
+
+
+def _is_part_of_convolution(graph: PlacedGraph, node: GraphNode) -> bool:
+    """Whether a bias' gradient reads what a convolution's gradient by its filter reads: on a processor oneDNN computes both in one
+    operator (tensorflow/core/common_runtime/mkl_layout_pass.cc), which a cluster would take apart."""
+    return (
+        node.op == "BiasAddGrad"
+        and node.device_type == "CPU"
+        and any(
+            graph.nodes[reader].op == "Conv2DBackpropFilter" and graph.nodes[reader].inputs[2] == node.inputs[0]
+            for reader, _ in graph.consumers[node.inputs[0].node]
+        )
+    )
 
 
 def _reason_to_stay_on_gpu(graph: PlacedGraph, node: GraphNode, definitions: OpDefinitions) -> str | None:
@@ -330,7 +345,12 @@ def _build_cluster(
     wanting = {i for i in order if demands.has_demand(graph, i)}
     is_on_gpu = graph.nodes[order[0]].device_type == "GPU"
     demanding = set() if is_on_gpu else wanting
-    spelled_out = is_update or wanting or any(graph.nodes[i].op == RANDOM_UNIFORM for i in order)
+    spelled_out = (
+        is_update
+        or wanting
+        or any(graph.nodes[i].op == RANDOM_UNIFORM for i in order)
+        or any(True for _ in fused.find(graph, inside, results))
+    )
     body = builder.pure(results, result_types, written, demanding) if spelled_out else fallback
     digest = hashlib.sha256(body + repr(values).encode() + (fallback if spelled_out else b"")).hexdigest()[:10]
     counts = collections.Counter(graph.nodes[i].op for i in order)

@@ -48,7 +48,9 @@ class RunCommand:
         )
         parser.add_argument("--cache", type=pathlib.Path, metavar="DIR", help="folder for kernels and native code")
         parser.add_argument(
-            "--mode", choices=["auto", "observe", "idle", "alternate"], help="see `stitchfleet doctor --settings`"
+            "--mode",
+            choices=["auto", "observe", "idle", "alternate", "fallback"],
+            help="see `stitchfleet doctor --settings`",
         )
         parser.add_argument("--disable", metavar="NAMES", help="comma-separated names of clusters to leave alone")
         parser.add_argument(

@@ -49,6 +49,14 @@ class Health:
             except Exception:
                 _log.debug("a listener failed", exc_info=True)
 
+    def give_up_for(self, error: Exception, where: str) -> None:
+        """The same for an exception, in one line that says what raised it. where: the entry point that it has ended."""
+        if os.environ.get("STITCHFLEET_DEBUG"):
+            traceback.print_exception(error)
+        _log.debug("contained failure in %s", where, exc_info=error)
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        self.give_up(f"{type(error).__name__}: {error} (in {where}, {os.path.basename(last.filename)}:{last.lineno})")
+
 
 HEALTH = Health()
 
@@ -75,13 +83,7 @@ def contained(default: D) -> Callable[[Callable[P, R]], Callable[P, R | D]]:
             try:
                 return function(*args, **kwargs)
             except Exception as error:
-                if os.environ.get("STITCHFLEET_DEBUG"):
-                    traceback.print_exc()
-                _log.debug("contained failure in %s", function.__qualname__, exc_info=True)
-                where = traceback.extract_tb(error.__traceback__)[-1]
-                HEALTH.give_up(
-                    f"{type(error).__name__}: {error} (in {function.__qualname__}, {os.path.basename(where.filename)}:{where.lineno})"
-                )
+                HEALTH.give_up_for(error, function.__qualname__)
                 return default
 
         return guarded

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 from .containment import contained
 from .job import Job
+from .wrapping import wrap
 
 
 def install(job: Job) -> None:
     """Wraps `tf.keras.Model.fit` so that it gets our callback; once a process."""
     import tensorflow as tf
-
-    model_class = tf.keras.Model
-    original = model_class.fit
-    if getattr(original, "_stitchfleet", False):
-        return
 
     class EpochCallback(tf.keras.callbacks.Callback):  # type: ignore[misc]
         """Books where epochs begin and end."""
@@ -29,14 +24,15 @@ def install(job: Job) -> None:
     def callback() -> Any:
         return EpochCallback()
 
-    @functools.wraps(original)
-    def fit(self: Any, *args: Any, **kwargs: Any) -> Any:
-        ours = callback()
-        given = kwargs.get("callbacks")
-        # A CallbackList of the user's own, and callbacks given by position, are left alone: steps are seen without ours.
-        if ours is not None and len(args) < 6 and (given is None or isinstance(given, (list, tuple))):
-            kwargs["callbacks"] = [*(given or []), ours]
-        return original(self, *args, **kwargs)
+    def make(original: Any) -> Any:
+        def fit(self: Any, *args: Any, **kwargs: Any) -> Any:
+            ours = callback()
+            given = kwargs.get("callbacks")
+            # A CallbackList of the user's own, and callbacks given by position, are left alone: steps are seen without ours.
+            if ours is not None and len(args) < 6 and (given is None or isinstance(given, (list, tuple))):
+                kwargs["callbacks"] = [*(given or []), ours]
+            return original(self, *args, **kwargs)
 
-    fit._stitchfleet = True  # type: ignore[attr-defined]
-    model_class.fit = fit
+        return fit
+
+    wrap(tf.keras.Model, "fit", make)

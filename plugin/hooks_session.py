@@ -1,4 +1,9 @@
-"""Steps of v1 sessions: one `run` of the same fetches is one step of its program.
+"""Steps of v1 sessions: one run of the same fetches is one step of its program, whichever way the session is asked for it.
+
+    run                               MonitoredSession, Estimator, `eval`, and what users call
+    _call_tf_sessionrun               what `make_callable` returns goes straight there; so does `run`, within its step
+    _make_callable_from_options       Keras' models after `disable_v2_behavior()`: the runtime is given all fetches beforehand
+    partial_run                       deprecated, and left plain: a step is spread over several calls
 
 A step enters the stitched arm when a constant of ours is among its fetches: TensorFlow then uses an executor of its own for it
 (prototype: two executors of one graph side by side). A MonitoredSession finalizes its graph before the first step, so a
@@ -8,7 +13,6 @@ them at its first step that needs them.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import threading
 import weakref
@@ -19,6 +23,7 @@ from .containment import contained
 from .job import GENERATIONS, Job
 from .program import Program, Ticket
 from .switch import SESSION_MARK, Arm
+from .wrapping import wrap
 
 
 class _Thread(threading.local):
@@ -103,7 +108,7 @@ def make_hook(job: Job) -> Any:
             _thread.pending = ticket
             if ticket.arm is Arm.PLAIN:
                 return None
-            mark = _find_mark(graph, program.generation)
+            mark = _find_mark(graph, ticket.generation)
             if mark is None:
                 program.refuse("the session's graph was finalized before stitchfleet could prepare it")
                 ticket.arm = Arm.PLAIN
@@ -113,12 +118,9 @@ def make_hook(job: Job) -> Any:
     return StitchfleetHook()
 
 
-def keep_out_of_files(graph_class: type[Any]) -> None:
-    """Leaves our constants out of what Python serializes of a graph: graph.pbtxt, meta graphs, SavedModels. Sessions do not go
-    through Python for their graph, so they still have them."""
-    original = graph_class._as_graph_def
-    if getattr(original, "_stitchfleet", False):
-        return
+def hide_marks(graph_class: type[Any]) -> None:
+    """Leaves our constants out of what Python serializes of a graph (graph.pbtxt, meta graphs, SavedModels) and out of the
+    operations that it lists. Sessions do not go through Python for their graph, so they still have them."""
 
     @contained(None)
     def strip(serialized: Any) -> None:
@@ -126,87 +128,205 @@ def keep_out_of_files(graph_class: type[Any]) -> None:
         for i in reversed(ours):
             del serialized.node[i]
 
-    @functools.wraps(original)
-    def as_graph_def(self: Any, *args: Any, **kwargs: Any) -> Any:
-        result = original(self, *args, **kwargs)
-        strip(result[0])
+    def make_serializer(original: Any) -> Any:
+        def as_graph_def(self: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(self, *args, **kwargs)
+            strip(result[0])
+            return result
+
+        return as_graph_def
+
+    def make_list(original: Any) -> Any:
+        def get_operations(self: Any) -> Any:
+            return [operation for operation in original(self) if not operation.name.startswith(SESSION_MARK)]
+
+        return get_operations
+
+    wrap(graph_class, "_as_graph_def", make_serializer)
+    wrap(graph_class, "get_operations", make_list)
+
+
+class _SessionSteps:
+    """Begins and ends the steps of v1 sessions."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self._seen_executors: set[tuple[int, tuple[str, ...]]] = set()
+
+    def begin(self, graph: Any, names: tuple[str, ...]) -> Ticket | None:
+        """A step that fetches `names`, which the hook may have begun already. None: not a step of ours."""
+        pending, _thread.pending = _thread.pending, None
+        ticket = self.job.begin(_program_of(self.job, graph, names)) if pending is None else pending
+        if ticket is None:
+            return None
+        if pending is None and ticket.arm is Arm.STITCHED and self.mark_of(graph, ticket) is None:
+            ticket.program.refuse("the session's graph is finalized")
+            ticket.arm = Arm.PLAIN
+        # Hooks of the user's change the fetches from step to step, and each new set builds an executor: not a step to count.
+        executor = (_number_of(graph), (*names, str(ticket.arm)))
+        if executor not in self._seen_executors:
+            self._seen_executors.add(executor)
+            ticket.counted = False
+        return ticket
+
+    def mark_of(self, graph: Any, ticket: Ticket) -> Any | None:
+        """The constant that puts the step into the stitched arm; None where the graph has none and may not grow."""
+        mark = _find_mark(graph, ticket.generation)
+        if mark is None and not graph.finalized:
+            _make_marks(graph)
+            mark = _find_mark(graph, ticket.generation)
+        return mark
+
+
+class _Callable:
+    """What `_make_callable_from_options` returns, with a second callable of the runtime's for the stitched arm beside the first.
+
+    Everything but calls is the first one's. `make(options)`: a callable of the runtime's.
+    """
+
+    def __init__(self, steps: _SessionSteps, session: Any, options: Any, make: Any) -> None:
+        self._stitchfleet = (steps, session.graph, options, make)
+        self._stitchfleet_plain = make(options)
+        self._stitchfleet_arms: dict[str, Any] = {}
+        """By the mark's name."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["_stitchfleet_plain"], name)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if _thread.busy:
+            return self._stitchfleet_plain(*args, **kwargs)
+        begun = self._stitchfleet_begin()
+        if begun is None:
+            return self._stitchfleet_plain(*args, **kwargs)
+        ticket, stitched = begun
+        _thread.busy = True
+        try:
+            with switch.RunningStep(ticket.program, ticket.arm):
+                result = (
+                    self._stitchfleet_plain(*args, **kwargs) if stitched is None else stitched(*args, **kwargs)[:-1]
+                )
+        finally:
+            _thread.busy = False
+        self._stitchfleet_end(ticket)
         return result
 
-    as_graph_def._stitchfleet = True  # type: ignore[attr-defined]
-    graph_class._as_graph_def = as_graph_def
+    @contained(None)
+    def _stitchfleet_begin(self) -> tuple[Ticket, Any] | None:
+        steps, graph, options, make = self._stitchfleet
+        ticket = steps.begin(graph, tuple(sorted([*options.fetch, *options.target])))
+        if ticket is None:
+            return None
+        if ticket.arm is Arm.PLAIN:
+            return ticket, None
+        mark = steps.mark_of(graph, ticket)
+        assert mark is not None  # `begin` has looked
+        if mark.name not in self._stitchfleet_arms:
+            with_mark = type(options)()
+            with_mark.CopyFrom(options)
+            with_mark.fetch.append(mark.name)
+            with switch.RunningStep(ticket.program, ticket.arm):  # the graph is offered here
+                self._stitchfleet_arms[mark.name] = make(with_mark)
+        return ticket, self._stitchfleet_arms[mark.name]
+
+    @contained(None)
+    def _stitchfleet_end(self, ticket: Ticket) -> None:
+        self._stitchfleet[0].job.end(ticket)
 
 
 def install(job: Job, session_class: type[Any], monitored_session_class: type[Any]) -> None:
-    """Wraps the `run` of v1 sessions and adds the hook to every MonitoredSession; once a process."""
-    original_run = session_class.run
-    if getattr(original_run, "_stitchfleet", False):
-        return
-    seen_executors: set[tuple[int, tuple[str, ...]]] = set()
+    """Wraps the ways to run a step of v1 sessions and adds the hook to every MonitoredSession; once a process."""
+    from tensorflow.python.client import pywrap_tf_session
+
+    steps = _SessionSteps(job)
 
     @contained(None)
     def begin(session: Any, fetches: Any) -> tuple[Ticket, Any] | None:
-        pending, _thread.pending = _thread.pending, None
-        names = _fetch_names(fetches)
-        graph = session.graph
-        mark = None
-        if pending is None:
-            program = _program_of(job, graph, names)
-            ticket = job.begin(program)
-            if ticket is None:
-                return None
-            if ticket.arm is Arm.STITCHED:
-                mark = _find_mark(graph, program.generation)
-                if mark is None and not graph.finalized:
-                    _make_marks(graph)
-                    mark = _find_mark(graph, program.generation)
-                if mark is None:
-                    program.refuse("the session's graph is finalized")
-                    ticket.arm = Arm.PLAIN
-        else:
-            ticket = pending
-        # Hooks of the user's change the fetches from step to step, and each new set builds an executor: not a step to count.
-        executor = (_number_of(graph), (*names, str(ticket.arm)))
-        if executor not in seen_executors:
-            seen_executors.add(executor)
-            ticket.counted = False
-        return ticket, mark
+        by_hook = _thread.pending is not None  # which has put the mark among the fetches
+        ticket = steps.begin(session.graph, _fetch_names(fetches))
+        if ticket is None:
+            return None
+        return ticket, None if by_hook or ticket.arm is Arm.PLAIN else steps.mark_of(session.graph, ticket)
+
+    @contained(None)
+    def begin_raw(session: Any, fetches: Any, targets: Any) -> tuple[Ticket, Any] | None:
+        named = [f"{pywrap_tf_session.TF_OperationName(fetch.oper)}:{fetch.index}" for fetch in fetches]
+        named += [pywrap_tf_session.TF_OperationName(target) for target in targets]
+        ticket = steps.begin(session.graph, tuple(sorted(named)))
+        if ticket is None:
+            return None
+        return ticket, None if ticket.arm is Arm.PLAIN else steps.mark_of(session.graph, ticket)
 
     @contained(None)
     def end(ticket: Ticket) -> None:
         job.end(ticket)
 
-    @functools.wraps(original_run)
-    def run(self: Any, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
-        if _thread.busy:
-            return original_run(self, fetches, feed_dict, options, run_metadata)
-        begun = begin(self, fetches)
-        if begun is None:
-            return original_run(self, fetches, feed_dict, options, run_metadata)
-        ticket, mark = begun
-        _thread.busy = True
-        try:
-            with switch.RunningStep(ticket.program, ticket.arm):
-                if mark is None:
-                    result = original_run(self, fetches, feed_dict, options, run_metadata)
-                else:
-                    result, _ = original_run(self, [fetches, mark], feed_dict, options, run_metadata)
-        finally:
-            _thread.busy = False
-        end(ticket)
-        return result
+    def make_run(original: Any) -> Any:
+        def run(self: Any, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
+            if _thread.busy:
+                return original(self, fetches, feed_dict, options, run_metadata)
+            begun = begin(self, fetches)
+            if begun is None:
+                return original(self, fetches, feed_dict, options, run_metadata)
+            ticket, mark = begun
+            _thread.busy = True
+            try:
+                with switch.RunningStep(ticket.program, ticket.arm):
+                    if mark is None:
+                        result = original(self, fetches, feed_dict, options, run_metadata)
+                    else:
+                        result, _ = original(self, [fetches, mark], feed_dict, options, run_metadata)
+            finally:
+                _thread.busy = False
+            end(ticket)
+            return result
 
-    run._stitchfleet = True  # type: ignore[attr-defined]
-    session_class.run = run
+        return run
 
-    original_init = monitored_session_class.__init__
+    def make_raw_run(original: Any) -> Any:
+        def call_tf_sessionrun(
+            self: Any, options: Any, feed_dict: Any, fetch_list: Any, target_list: Any, run_metadata: Any
+        ) -> Any:
+            if _thread.busy:
+                return original(self, options, feed_dict, fetch_list, target_list, run_metadata)
+            begun = begin_raw(self, fetch_list, target_list)
+            if begun is None:
+                return original(self, options, feed_dict, fetch_list, target_list, run_metadata)
+            ticket, mark = begun
+            _thread.busy = True
+            try:
+                with switch.RunningStep(ticket.program, ticket.arm):
+                    if mark is None:
+                        result = original(self, options, feed_dict, fetch_list, target_list, run_metadata)
+                    else:
+                        self._extend_graph()
+                        fetched = [*fetch_list, mark._as_tf_output()]
+                        result = original(self, options, feed_dict, fetched, target_list, run_metadata)[:-1]
+            finally:
+                _thread.busy = False
+            end(ticket)
+            return result
+
+        return call_tf_sessionrun
+
+    def make_callable(original: Any) -> Any:
+        def make_callable_from_options(self: Any, callable_options: Any) -> Any:
+            return _Callable(steps, self, callable_options, lambda options: original(self, options))
+
+        return make_callable_from_options
 
     @contained(None)
     def hook() -> Any:
         return make_hook(job)
 
-    @functools.wraps(original_init)
-    def init(self: Any, session_creator: Any, hooks: Any, *args: Any, **kwargs: Any) -> None:
-        ours = hook()
-        original_init(self, session_creator, [*(hooks or []), ours] if ours is not None else hooks, *args, **kwargs)
+    def make_init(original: Any) -> Any:
+        def init(self: Any, session_creator: Any, hooks: Any, *args: Any, **kwargs: Any) -> None:
+            ours = hook()
+            original(self, session_creator, [*(hooks or []), ours] if ours is not None else hooks, *args, **kwargs)
 
-    monitored_session_class.__init__ = init
+        return init
+
+    wrap(session_class, "run", make_run)
+    wrap(session_class, "_call_tf_sessionrun", make_raw_run)
+    wrap(session_class, "_make_callable_from_options", make_callable)
+    wrap(monitored_session_class, "__init__", make_init)

@@ -34,8 +34,8 @@ GENERATIONS = 4
 VERIFY_PATIENCE = 10
 """Most steps of the verify phase, as a multiple of those that a kernel needs."""
 SWIFT_COMPILE_STEPS = 2
-"""Where the kernels are there after so many steps of the compile phase (they were in the cache), no baseline delays them: the saving
-is estimated from the pairs of blocks that follow."""
+"""Where the kernels are there after so many steps of the compile phase (they were in the cache), no baseline delays them: the
+saving is estimated from the pairs of blocks that follow."""
 JUDGED_PAIRS = 24
 """Latest pairs by which it is decided whether stitching pays."""
 MOST_PAIRS = 0.75
@@ -47,6 +47,14 @@ def _op_determinism() -> bool:
     from tensorflow.python.framework import config
 
     return bool(config.is_op_determinism_enabled())
+
+
+def _is_compiled_by_xla(function: Any) -> bool:
+    """Of a tf.function object or a trace."""
+    definition = getattr(function, "function_def", None)
+    if definition is None:
+        return bool(getattr(function, "_jit_compile", None))
+    return "_XlaMustCompile" in definition.attr and bool(definition.attr["_XlaMustCompile"].b)
 
 
 def _note_fork(job: Job | None) -> None:
@@ -76,7 +84,9 @@ class Job:
         )
         self.memory = MemoryWatch(settings.memory_limit_bytes)
         self.started = time.time()
-        self._functions: weakref.WeakKeyDictionary[Any, Program | None] = weakref.WeakKeyDictionary()
+        self._functions: weakref.WeakKeyDictionary[Any, Program] = weakref.WeakKeyDictionary()
+        self._names: dict[str, int] = {}
+        """Names of programs, and how many have asked for each."""
         self._session_programs: dict[object, Program] = {}
         self._pairs_seen: dict[str, int] = {}
         self._lock = threading.Lock()
@@ -92,6 +102,7 @@ class Job:
         HEALTH.on_failure.append(lambda reason: self.records.event("switched-off", reason))
         if native is not None:
             native.set_rewrite(self.stitcher.offered)
+            native.enable(settings.mode != "fallback")
             self.stitcher.mark_of_offered = native.arm_mark
             self.stitcher.refusal_of_operator = native.refusal_of_operator
             self._start_worker()
@@ -102,35 +113,37 @@ class Job:
 
     # ---- programs ---------------------------------------------------------------------------------------------------------
 
-    def program_of(self, function: Any) -> Program | None:
-        """The Program of a tf.function object; None for one that XLA compiles whole (left alone, reported)."""
-        try:
-            return self._functions[function]
-        except KeyError:
-            pass
+    def program_of(self, function: Any, name: str) -> Program:
+        """The Program of a tf.function object, or of one trace where that is called itself. One that XLA compiles whole is left
+        alone."""
+        found = self._functions.get(function)
+        if found is not None:
+            return found
         with self._lock:
-            name = str(getattr(function, "_name", None) or getattr(function, "__name__", "function"))
-            program: Program | None = self._add_program(name, "function")
-            if getattr(function, "_jit_compile", None):
-                assert program is not None
-                program.refuse("compiled whole by XLA (jit_compile=True)")
-            self._functions[function] = program
-            return program
+            found = self._functions.get(function)
+            if found is None:
+                found = self._add_program(name, "function")
+                if _is_compiled_by_xla(function):
+                    found.refuse("compiled whole by XLA (jit_compile=True)")
+                self._functions[function] = found
+            return found
 
     def program_of_fetches(self, key: object, name: str) -> Program:
         """The Program of a set of fetches of one session's graph."""
         found = self._session_programs.get(key)
         if found is None:
             with self._lock:
-                found = self._session_programs[key] = self._add_program(name, "session")
+                found = self._session_programs.get(key)
+                if found is None:
+                    found = self._session_programs[key] = self._add_program(name, "session")
         return found
 
     def _add_program(self, name: str, kind: str) -> Program:
-        taken = {program.name for program in self.programs}
-        unique, k = name, 1
-        while unique in taken:
-            k += 1
-            unique = f"{name}_{k}"
+        unique = name
+        while unique in self._names:
+            self._names[name] += 1
+            unique = f"{name}_{self._names[name]}"
+        self._names[unique] = 1
         program = Program(unique, kind, self.settings, self.run_id)
         if self.settings.mode == "observe":
             program.refuse("mode observe: measure only")
@@ -169,11 +182,14 @@ class Job:
         """A step has ended well: book it and move its program on."""
         now = time.perf_counter_ns()
         program = ticket.program
-        duration = program.end(ticket, now, quiet=not self.client.busy)
-        self.records.iteration(
-            program, ticket.step, int(ticket.arm) if ticket.counted else recording.UNCOUNTED, duration
-        )
-        self._advance(program)
+        with program.lock:
+            duration = program.end(ticket, now, quiet=not self.client.busy)
+            self.records.iteration(
+                program, ticket.step, int(ticket.arm) if ticket.counted else recording.UNCOUNTED, duration
+            )
+            # A step of another thread that began in an earlier phase, or with an earlier graph, says nothing about this one.
+            if ticket.phase is program.phase and ticket.generation == program.generation:
+                self._advance(program)
 
     def book_steady(self, program: Program, duration_ns: int) -> None:
         """A plain step of a steady program has ended well. The shortest way: most steps of a job that is left plain."""
@@ -197,7 +213,7 @@ class Job:
                 program.enter(Phase.TRACE)
         elif phase is Phase.TRACE:
             self._traces_ended += 1
-            if settings.mode == "alternate":
+            if settings.only_switches:
                 program.enter(Phase.STITCHED)
             elif program.cluster_count == 0:
                 self._nothing_to_stitch(program)
@@ -314,7 +330,7 @@ class Job:
         """A job that is not faster by more than its interval goes back to plain: at once where it is slower by as much, else when
         all the pairs are there by which it is judged. Most of the pairs must say so too: a block in which the job was stopped for a
         while would speak for all of them."""
-        if self.settings.mode == "alternate" or program.phase is not Phase.STITCHED:
+        if self.settings.only_switches or program.phase is not Phase.STITCHED:
             return
         estimate = self.records.saving(program, latest=JUDGED_PAIRS)
         if estimate is None or estimate.pairs < min(self.settings.pairs, JUDGED_PAIRS):

@@ -87,6 +87,8 @@ class Kernels:
         inputs = list(request["inputs"])
         executable = Executable(signature, name, inputs)
         self.executables[signature] = executable
+        if self.settings.only_switches:
+            return
         changing = bool(request.get("changing"))
         self.client.compile(
             name,

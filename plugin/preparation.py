@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from . import loop_invariants, loop_products, loop_reads, random_streams, rewrite
+from . import fused, loop_invariants, loop_products, loop_reads, random_streams, rewrite
 
 
 @dataclass(frozen=True)
@@ -21,8 +21,7 @@ class Prepared:
 def prepare(graph: Any, refusal: Callable[[bytes], str]) -> Prepared:
     """Changes `graph`, a placed GraphDef. refusal: why TensorFlow cannot make the operator of a serialized NodeDef, "" where it
     can."""
-    rewrite.decompose_compositions(graph)
-    rewrite.decompose_normalizations(graph)
+    fused.take_apart(graph)
     rewrite.drop_reserve_spaces(graph)
     random_streams.own_streams(graph)
     rewrite.free_constants(graph)

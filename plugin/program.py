@@ -20,6 +20,7 @@ from __future__ import annotations
 import collections
 import enum
 import statistics
+import threading
 import time
 from dataclasses import dataclass, field
 
@@ -78,6 +79,7 @@ class Ticket:
     step: int
     arm: Arm
     phase: Phase
+    generation: int
     counted: bool
     pair: int | None
     start_ns: int
@@ -94,7 +96,7 @@ class Block:
 
 
 class Program:
-    """The state of one training function. Methods are called from the thread that runs its steps, except the few that say so."""
+    """The state of one training function. Its steps may run on several threads, and the job's own thread moves it on too."""
 
     def __init__(self, name: str, kind: str, settings: Settings, run_id: str = "") -> None:
         self.name, self.kind, self.settings = name, kind, settings
@@ -102,7 +104,11 @@ class Program:
         self.reason = ""
         """Why it is PLAIN or REVERTED, in words."""
         self.generation = 0
+        self.lock = threading.RLock()
+        """Held while a step is begun or booked: several threads may run one program's steps."""
         self.steps = 0
+        """Those that have ended well."""
+        self._begun = 0
         self.phase_steps = 0
         self.phase_start_ns = time.perf_counter_ns()
         self.first_step_ns: int | None = None
@@ -170,20 +176,22 @@ class Program:
 
     def refuse(self, reason: str) -> None:
         """The program stays plain."""
-        if self.phase not in (Phase.PLAIN, Phase.REVERTED):
-            self.enter(Phase.PLAIN, reason)
+        with self.lock:
+            if not self.settled:
+                self.enter(Phase.PLAIN, reason)
 
     # ---- phases
 
     def enter(self, phase: Phase, reason: str = "") -> None:
-        self.phase, self.phase_steps = phase, 0
-        self.steady = self.settled and (Arm.PLAIN, self.generation) in self._seen_arms
-        self.phase_start_ns = time.perf_counter_ns()
-        if reason:
-            self.reason = reason
-        if phase is Phase.STITCHED and self.stitched_from_step is None and self.first_step_ns is not None:
-            self.stitched_from_step = self.steps
-            self.stitched_after_seconds = (self.phase_start_ns - self.first_step_ns) / 1e9
+        with self.lock:
+            self.phase, self.phase_steps = phase, 0
+            self.steady = self.settled and (Arm.PLAIN, self.generation) in self._seen_arms
+            self.phase_start_ns = time.perf_counter_ns()
+            if reason:
+                self.reason = reason
+            if phase is Phase.STITCHED and self.stitched_from_step is None and self.first_step_ns is not None:
+                self.stitched_from_step = self.steps
+                self.stitched_after_seconds = (self.phase_start_ns - self.first_step_ns) / 1e9
 
     @property
     def settled(self) -> bool:
@@ -192,22 +200,25 @@ class Program:
 
     def begin(self, quiet: bool) -> Ticket:
         """The next step's arm. `quiet`: no process of ours is at work beside the job."""
-        phase, arm, counted, pair = self.phase, Arm.PLAIN, quiet, None
-        if phase is Phase.WARM_UP:
-            counted = False
-        elif phase in (Phase.TRACE, Phase.VERIFY):
-            arm, counted = Arm.STITCHED, False
-        elif phase is Phase.COMPILE:
-            counted = False
-        elif phase is Phase.STITCHED:
-            slot = self.schedule.slot(self.phase_steps)
-            arm, pair = slot.arm, slot.pair
-            counted = quiet and not slot.first
-        # an executor's first run builds it
-        if (arm, self.generation) not in self._seen_arms:
-            self._seen_arms.add((arm, self.generation))
-            counted = False
-        return Ticket(self, self.steps, arm, phase, counted, pair, time.perf_counter_ns())
+        with self.lock:
+            phase, arm, counted, pair = self.phase, Arm.PLAIN, quiet, None
+            if phase is Phase.WARM_UP:
+                counted = False
+            elif phase in (Phase.TRACE, Phase.VERIFY):
+                arm, counted = Arm.STITCHED, False
+            elif phase is Phase.COMPILE:
+                counted = False
+            elif phase is Phase.STITCHED:
+                slot = self.schedule.slot(self.phase_steps)
+                arm, pair = slot.arm, slot.pair
+                counted = quiet and not slot.first
+            # an executor's first run builds it
+            if (arm, self.generation) not in self._seen_arms:
+                self._seen_arms.add((arm, self.generation))
+                counted = False
+            step = self._begun
+            self._begun = step + 1
+            return Ticket(self, step, arm, phase, self.generation, counted, pair, time.perf_counter_ns())
 
     def end(self, ticket: Ticket, end_ns: int, quiet: bool) -> int:
         """Books a step that has ended; returns its duration in nanoseconds."""
@@ -233,15 +244,17 @@ class Program:
 
     def book_steady(self, duration_ns: int, quiet: bool) -> tuple[int, bool]:
         """Books one plain step of a steady program that took `duration_ns`: its number, and whether it may be compared."""
-        step, phase = self.steps, self.phase
-        self.steps = step + 1
-        self.phase_steps += 1
-        self.total_ns += duration_ns
-        self.steps_by_arm[Arm.PLAIN] += 1
-        counted = quiet and phase is not Phase.WARM_UP
-        if counted:
-            self.durations[phase].add(duration_ns)
-        return step, counted
+        with self.lock:
+            step, phase = self._begun, self.phase
+            self._begun = step + 1
+            self.steps += 1
+            self.phase_steps += 1
+            self.total_ns += duration_ns
+            self.steps_by_arm[Arm.PLAIN] += 1
+            counted = quiet and phase is not Phase.WARM_UP
+            if counted:
+                self.durations[phase].add(duration_ns)
+            return step, counted
 
     def _book_in_pair(self, pair: int, ticket: Ticket, duration_ns: int) -> None:
         block = self._open_blocks.setdefault((pair, ticket.arm), Block(pair, ticket.arm, ticket.step))

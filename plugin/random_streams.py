@@ -7,7 +7,6 @@ of its own, so that its numbers can be made inside a kernel.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -48,6 +47,11 @@ def seeded_without_twin(nodes: Iterable[Any]) -> list[str]:
     return [node.name for node in nodes if node.op in WITHOUT_TWIN and is_seeded(node)]
 
 
+def seeded(nodes: Iterable[Any]) -> list[str]:
+    """Names of seeded random operators whose stream the arms can share, once it has a name."""
+    return [node.name for node in nodes if node.op in STATELESS and is_seeded(node)]
+
+
 def seeded_in_called_functions(nodes: Iterable[Any], find: Callable[[str], Any | None]) -> list[str]:
     """Names of functions that the nodes call (function attributes, nested ones too) and that hold a seeded random operator.
 
@@ -73,28 +77,15 @@ def seeded_in_called_functions(nodes: Iterable[Any], find: Callable[[str], Any |
     return found
 
 
-def fingerprint(graph: Any) -> str:
-    """Equal for the graphs that one function offers in its two arms, different for its other traces (other argument shapes)."""
-    text = hashlib.sha256()
-    for node in graph.node:
-        if node.op in STATELESS or node.op in ("_Arg", "_Retval"):
-            text.update(f"{node.name} {node.op};".encode())
-            for key in ("seed", "seed2", "_output_shapes"):
-                if key in node.attr:  # reading a missing key of a protobuf map would add it
-                    text.update(node.attr[key].SerializeToString(deterministic=True))
-    text.update(str(len(graph.node)).encode())
-    return text.hexdigest()[:16]
-
-
 def share_streams(graph: Any, owner: str) -> int:
-    """Replaces the seeded random operators of a GraphDef in place; returns how many. `owner` names the function they belong to."""
-    seeded = [node for node in graph.node if node.op in STATELESS and is_seeded(node)]
-    if not seeded:
-        return 0
-    mark = fingerprint(graph)
-    for node in seeded:
-        _draw_from(graph, node, f"{owner}/{mark}/{node.name}")
-    return len(seeded)
+    """Replaces the seeded random operators of a GraphDef in place; returns how many.
+
+    owner: names the executor that the graph is for, equally in both arms (`switch.executor_name`).
+    """
+    replaced = [node for node in graph.node if node.op in STATELESS and is_seeded(node)]
+    for node in replaced:
+        _draw_from(graph, node, f"{owner}/{node.name}")
+    return len(replaced)
 
 
 def own_streams(graph: Any) -> int:

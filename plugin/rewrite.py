@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from . import fused
 from .bodies import DT_RESOURCE
 from .clusters import Cluster
 from .control_flow import topological_order
@@ -18,64 +19,6 @@ UPDATE_OP = "StitchfleetUpdate"
 LOOP_OP = "StitchfleetLoop"
 """A while loop whose operators it runs (loops.py)."""
 OUR_OPS = frozenset((STITCH_OP, UPDATE_OP, LOOP_OP))
-
-
-def decompose_compositions(graph: Any) -> bool:
-    """Replaces `_UnaryOpsComposition` (several unary operators under one name, made by TensorFlow's own optimizer for the CPU, which
-    nothing can lower) by the chain that it stands for. Changes `graph`; whether it did.
-    """
-    fused = [node for node in graph.node if node.op == "_UnaryOpsComposition"]
-    for node in fused:
-        ops = [op.decode() for op in node.attr["op_names"].list.s]
-        dtype = node.attr["T"].type
-        control = [name for name in node.input if name.startswith("^")]
-        source = node.input[0]
-        for position, op in enumerate(ops[:-1]):
-            link = graph.node.add(
-                name=f"{node.name}/stitchfleet_part_{position}", op=op, device=node.device, input=[source, *control]
-            )
-            link.attr["T"].type = dtype
-            source, control = link.name, []
-        node.op = ops[-1]
-        del node.input[:]
-        node.input.extend([source, *control])
-        del node.attr["op_names"]
-    return bool(fused)
-
-
-def decompose_normalizations(graph: Any) -> int:
-    """Replaces `_FusedBatchNormEx` (a batch normalization with a sum and an activation, made by TensorFlow's own optimizer, which
-    nothing can lower) by the operators that it stands for. Changes `graph`; how many it were.
-    """
-    moved: dict[str, str] = {}
-    for node in [node for node in graph.node if node.op == "_FusedBatchNormEx" and device_type(node.device) == "CPU"]:
-        activation = node.attr["activation_mode"].s.decode() or "Identity"
-        sides = node.attr["num_side_inputs"].i
-        if activation not in ("Identity", "Relu") or sides > 1:
-            continue
-        norm = graph.node.add(name=f"{node.name}/stitchfleet_norm", op="FusedBatchNormV3", device=node.device)
-        norm.input.extend([*node.input[:5], *(name for name in node.input if name.startswith("^"))])
-        for name in ("T", "U", "epsilon", "exponential_avg_factor", "data_format", "is_training"):
-            if name in node.attr:
-                norm.attr[name].CopyFrom(node.attr[name])
-        source = norm.name
-        if sides:
-            total = graph.node.add(name=f"{node.name}/stitchfleet_sum", op="AddV2", device=node.device)
-            total.input.extend([source, node.input[5]])
-            total.attr["T"].CopyFrom(node.attr["T"])
-            source = total.name
-        moved.update({f"{node.name}:{output}": f"{norm.name}:{output}" for output in range(1, 6)})
-        dtype = node.attr["T"].type
-        node.op = activation
-        del node.input[:]
-        node.input.append(source)
-        node.attr.clear()
-        node.attr["T"].type = dtype
-    for node in graph.node if moved else ():
-        for position, name in enumerate(node.input):
-            if name in moved:
-                node.input[position] = moved[name]
-    return len(moved) // 5
 
 
 def drop_reserve_spaces(graph: Any) -> int:
@@ -184,6 +127,7 @@ def apply_clusters(graph: PlacedGraph, clusters: list[Cluster], preserve: Collec
         if cluster.handles:
             stitch.attr["variable_args"].list.i.extend(cluster.handles)
             stitch.attr["written_args"].list.i.extend(cluster.written)
+    fused.restore(rewritten)
     topological_order(PlacedGraph(rewritten))
     return rewritten
 

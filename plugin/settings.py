@@ -32,7 +32,8 @@ class Settings:
         default="auto",
         metadata={
             "help": "auto: all phases; observe: measure only, never stitch; idle: loaded and nothing switched on; "
-            "alternate: plain and empty stitched arm in turn, nothing stitched (a self-test of the switch)"
+            "alternate: plain and empty stitched arm in turn, nothing stitched (a self-test of the switch); fallback: the same with "
+            "stitch ops that run TensorFlow's operators, never a kernel (a self-test of the rewritten graph)"
         },
     )
     cache: pathlib.Path = field(default_factory=_default_cache, metadata={"help": "folder of kernels and native code"})
@@ -98,6 +99,11 @@ class Settings:
     no GPU was at hand to measure it. Measured on a CPU, where a launch is 0.8 us, in one run with and without (scripts/bench
     --contestants stitched,stitched-remote, 23 November 2026): 6 to 22% fewer launches, BERT's step as fast, the Transformer's 4%
     slower. What waits for others finds its operands no longer in the caches."""
+
+    @property
+    def only_switches(self) -> bool:
+        """The modes that test the switch: the arms in turn, no kernel, and so every number the plain graph's."""
+        return self.mode in ("alternate", "fallback")
 
     @property
     def records(self) -> pathlib.Path:

@@ -4,6 +4,7 @@ get one stream. Everything else is left as it is.
 
 from __future__ import annotations
 
+import copy
 import threading
 import time
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from typing import Any
 
 from . import nested_calls, random_streams, rewrite, switch
 from .clusters import Cluster, ClusterPlan, find_clusters
-from .containment import contained, say
+from .containment import HEALTH, contained, say
 from .loops import note_loops, stitch_loops
 from .model_fingerprint import model_fingerprint
 from .placed_graph import OpDefinitions, PlacedGraph
@@ -107,8 +108,11 @@ class Stitcher:
         """A program's own graph as the arm has it; None where it stays as it is."""
         if program.kind == "session":
             arm = Arm.STITCHED if any(switch.SESSION_MARK in name for name in preserve) else Arm.PLAIN
-        shared = random_streams.share_streams(graph, program.name) > 0 if program.kind == "function" else False
+        executor = switch.executor_name() if program.kind == "function" else ""
+        shared = bool(executor) and random_streams.share_streams(graph, executor) > 0
         blocked = random_streams.seeded_without_twin(graph.node)
+        if program.kind == "function" and not executor:  # a call that `switch` did not see: nothing names a stream
+            blocked += random_streams.seeded(graph.node)
         nested = random_streams.seeded_in_called_functions(graph.node, _function_definition)
         stitched = None
         if nested:
@@ -116,7 +120,15 @@ class Stitcher:
         elif blocked:
             program.refuse(f"seeded random operator {blocked[0]} cannot share its stream between the arms")
         elif arm is Arm.STITCHED:
-            stitched = self._stitched_arm(graph, preserve, program)
+            # Whatever goes wrong there, the arm has the streams that the other one draws from.
+            own = copy.deepcopy(graph) if shared else None
+            try:
+                stitched = self._stitched_arm(graph, preserve, program)
+            except Exception as error:
+                if own is None:
+                    raise
+                HEALTH.give_up_for(error, "Stitcher.offered")
+                return own
         return stitched if stitched is not None else graph if shared else None
 
     def _stitched_arm(self, graph: Any, preserve: set[str], program: Program, function: str = "") -> Any | None:

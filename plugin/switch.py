@@ -9,8 +9,11 @@ executor's graph on the thread that called, where `offered` asks which arm that 
 from __future__ import annotations
 
 import enum
+import hashlib
 import threading
 from typing import TYPE_CHECKING, Any
+
+from .wrapping import wrap
 
 if TYPE_CHECKING:
     from .program import Program
@@ -28,6 +31,10 @@ class Arm(enum.IntEnum):
 class _Thread(threading.local):
     program: Program | None = None
     arm: Arm = Arm.PLAIN
+    options: Any = None
+    """The user's own FunctionCallOptions where the step runs under the stitched arm's."""
+    function: bytes = b""
+    """The name of the traced function that this thread hands to the runtime; every trace has its own."""
 
 
 _thread = _Thread()
@@ -45,19 +52,54 @@ def current() -> tuple[Program | None, Arm]:
     return _thread.program, _thread.arm
 
 
+def executor_name() -> str:
+    """What tells the executor that TensorFlow builds on this thread from all others of the process, equally in both arms; "" where no
+    traced function is called.
+
+    An executor belongs to one trace of a function, a device scope and the user's options (TensorFlow's key for a function's kernel).
+    """
+    if not _thread.function:
+        return ""
+    from tensorflow.python.eager import context
+
+    here = context.context()
+    options = here.function_call_options if _thread.options is None else _thread.options
+    text = repr((here.device_name, options.executor_type, options.config_proto_serialized))
+    return f"{_thread.function.decode()}/{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
 class RunningStep:
-    """`with RunningStep(program, arm)`: this thread runs a step. A class, since it costs a third of a generator's context manager."""
+    """`with RunningStep(program, arm)`: this thread runs a step. A class, since it costs a third of a generator's context manager.
 
-    __slots__ = ("arm", "program")
+    options: the user's FunctionCallOptions, where the arm replaces them.
+    """
 
-    def __init__(self, program: Program, arm: Arm) -> None:
-        self.program, self.arm = program, arm
+    __slots__ = ("arm", "options", "program")
+
+    def __init__(self, program: Program, arm: Arm, options: Any = None) -> None:
+        self.program, self.arm, self.options = program, arm, options
 
     def __enter__(self) -> None:
-        _thread.program, _thread.arm = self.program, self.arm
+        _thread.program, _thread.arm, _thread.options = self.program, self.arm, self.options
 
     def __exit__(self, *error: object) -> None:
-        _thread.program, _thread.arm = None, Arm.PLAIN
+        _thread.program, _thread.arm, _thread.options = None, Arm.PLAIN, None
+
+
+def install(context_class: type[Any]) -> None:
+    """Notes, for `executor_name`, which traced function each thread calls; once a process."""
+
+    def make(original: Any) -> Any:
+        def call_function(self: Any, name: bytes, *args: Any, **kwargs: Any) -> Any:
+            outer, _thread.function = _thread.function, name
+            try:
+                return original(self, name, *args, **kwargs)
+            finally:
+                _thread.function = outer
+
+        return call_function
+
+    wrap(context_class, "call_function", make)
 
 
 class FunctionOptions:
@@ -81,15 +123,3 @@ class FunctionOptions:
             found = context.FunctionCallOptions(executor_type=base.executor_type, config_proto=config)
             self._cached[key] = found
         return found
-
-
-def optimizer_is_off(config_bytes: bytes) -> bool:
-    """Whether the user's own options keep TensorFlow from offering graphs to any plugin."""
-    from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2
-
-    config = config_pb2.ConfigProto()
-    config.ParseFromString(config_bytes)
-    rewrite = config.graph_options.rewrite_options
-    return (
-        bool(rewrite.disable_meta_optimizer) or rewrite.use_plugin_optimizers == rewriter_config_pb2.RewriterConfig.OFF
-    )

@@ -13,6 +13,22 @@ def polymorphic_function_class() -> type[Any]:
     return found
 
 
+def concrete_function_class() -> type[Any]:
+    """The class of one trace of a function. Its `_call_flat` runs it, whoever calls: a tf.function, a gradient, a signature."""
+    from tensorflow.python.eager.polymorphic_function import concrete_function
+
+    found: type[Any] = concrete_function.ConcreteFunction
+    return found
+
+
+def context_class() -> type[Any]:
+    """The eager context, whose `call_function` hands every traced function to the runtime by its name."""
+    from tensorflow.python.eager import context
+
+    found: type[Any] = context.Context
+    return found
+
+
 def session_class() -> type[Any]:
     """The base class whose `run` every v1 session's steps go through."""
     from tensorflow.python.client import session

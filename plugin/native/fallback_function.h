@@ -12,6 +12,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "tensorflow/core/framework/function.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/platform/errors.h"
@@ -42,7 +43,10 @@ class FallbackFunction {
   }
 
   explicit FallbackFunction(const tensorflow::FunctionDefLibrary& library)
-      : name_(library.function(0).signature().name()), library_(tensorflow::OpRegistry::Global(), library) {}
+      : name_(library.function(0).signature().name()),
+        arguments_(library.function(0).signature().input_arg_size()),
+        results_(library.function(0).signature().output_arg_size()),
+        library_(tensorflow::OpRegistry::Global(), library) {}
 
   // The instance in a runtime, on one of its devices: made by the first call, found by later ones. Asked for at each run, since a
   // runtime may be gone, and another one in its place, while an op lives on.
@@ -50,11 +54,20 @@ class FallbackFunction {
     Runtime::InstantiateOptions options;
     options.lib_def = &library_;  // self-contained: a plugin optimizer cannot add functions to the graph's own library
     options.target = device;
+    // As a function that could span devices it goes through the passes that the job's own graph went through, and its operators get
+    // the same kernels: on the processor TensorFlow gives batch normalizations and pools oneDNN's, which round otherwise than Eigen's.
+    // (On a GPU there is no such pass, and int32 arguments would have to lie on the host.)
+    if (absl::StrContains(device, "CPU:")) {
+      options.is_multi_device_function = true;
+      options.input_devices.assign(arguments_, device);
+      options.output_devices.assign(results_, device);
+    }
     return runtime->Instantiate(name_, tensorflow::AttrSlice(), options, handle);
   }
 
  private:
   const std::string name_;
+  const int arguments_, results_;
   const tensorflow::FunctionLibraryDefinition library_;
 };
 

@@ -6,6 +6,8 @@
 // the op it stands for: same key (seed), same counter (seed2 in the upper half), and the same reservation per call
 // (GuardedPhiloxRandom::ReserveRandomOutputs: 256 blocks of 128 bits for each element, as random_op.cc asks for).
 
+#include <algorithm>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -48,17 +50,26 @@ struct Stream {
   PhiloxRandom generator;
 };
 
-// Streams live as long as the process: an arm's executor may be rebuilt, its random sequence goes on.
-Stream& FindStream(const std::string& name, uint64_t seed, uint64_t seed2) {
+// The stream of that name, which lives as long as a kernel of either arm uses it. TensorFlow keeps a random operator's state in its
+// kernel: what destroys the kernels (tf.random.set_seed, clear_kernel_cache) starts the sequence again. Both arms' kernels are destroyed
+// then, so the stream starts again too; an arm whose executor is rebuilt while the other's is kept goes on where the other is.
+std::shared_ptr<Stream> FindStream(const std::string& name, uint64_t seed, uint64_t seed2) {
   static std::mutex* mutex = new std::mutex;
-  static auto* streams = new std::unordered_map<std::string, Stream*>;
+  static auto* streams = new std::unordered_map<std::string, std::weak_ptr<Stream>>;
   std::lock_guard<std::mutex> lock(*mutex);
-  Stream*& stream = (*streams)[name];
+  std::weak_ptr<Stream>& known = (*streams)[name];
+  std::shared_ptr<Stream> stream = known.lock();
   if (stream == nullptr) {
-    stream = new Stream;
+    stream = std::make_shared<Stream>();
     stream->generator = PhiloxRandom(seed, seed2);
+    known = stream;
+    static size_t swept = 64;
+    if (streams->size() > 2 * swept) {  // a job of many short-lived functions leaves no names behind
+      for (auto it = streams->begin(); it != streams->end();) it = it->second.expired() ? streams->erase(it) : std::next(it);
+      swept = std::max<size_t>(64, streams->size());
+    }
   }
-  return *stream;
+  return stream;
 }
 
 class RandomStreamOp : public OpKernel {
@@ -70,11 +81,12 @@ class RandomStreamOp : public OpKernel {
     OP_REQUIRES_OK(c, c->GetAttr("seed2", &seed2));
     OP_REQUIRES_OK(c, c->GetAttr("stream", &stream));
     OP_REQUIRES_OK(c, c->GetAttr("blocks_per_element", &blocks_per_element_));
-    if (stream.empty()) {
-      own_ = std::make_unique<Stream>();
-      own_->generator = PhiloxRandom(tensorflow::random::New64(), tensorflow::random::New64());
+    if (stream.empty()) {  // of an op without a seed: fresh in every kernel, as TensorFlow's would be
+      stream_ = std::make_shared<Stream>();
+      stream_->generator = PhiloxRandom(tensorflow::random::New64(), tensorflow::random::New64());
+    } else {
+      stream_ = FindStream(stream, seed, seed2);
     }
-    stream_ = own_ ? own_.get() : &FindStream(stream, seed, seed2);
   }
 
   void Compute(OpKernelContext* ctx) override {
@@ -100,8 +112,7 @@ class RandomStreamOp : public OpKernel {
  private:
   static tensorflow::uint64 Join(uint32_t low, uint32_t high) { return static_cast<tensorflow::uint64>(high) << 32 | low; }
 
-  std::unique_ptr<Stream> own_;  // of an op without a seed (an empty name): fresh in every kernel, as TensorFlow's would be
-  Stream* stream_ = nullptr;
+  std::shared_ptr<Stream> stream_;
   int64_t blocks_per_element_ = 256;
 };
 

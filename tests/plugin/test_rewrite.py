@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stitchfleet.plugin import rewrite
+from stitchfleet.plugin import fused
 from stitchfleet.plugin.clusters import find_clusters
 from stitchfleet.plugin.placed_graph import OpDefinitions, PlacedGraph
 from stitchfleet.plugin.settings import read_settings
@@ -69,16 +69,19 @@ def test_a_fused_batch_normalization_is_taken_apart(plugin: Plugin, sides: int, 
     from tensorflow.core.framework import graph_pb2
 
     graph: Any = graph_pb2.GraphDef()
-    fused = graph.node.add(name="n", op="_FusedBatchNormEx", device="/device:CPU:0")
-    fused.input.extend(["x", "scale", "offset", "mean", "variance", *["side"] * sides, "^before"])
+    for name in ("x", "scale", "offset", "mean", "variance", "side", "before"):
+        graph.node.add(name=name, op="Placeholder")
+    node = graph.node.add(name="n", op="_FusedBatchNormEx", device="/device:CPU:0")
+    node.input.extend(["x", "scale", "offset", "mean", "variance", *["side"] * sides, "^before"])
     for name in ("T", "U"):
-        fused.attr[name].type = 1
-    fused.attr["epsilon"].f = 0.25
-    fused.attr["is_training"].b = True
-    fused.attr["num_side_inputs"].i = sides
-    fused.attr["activation_mode"].s = activation.encode()
+        node.attr[name].type = 1
+    node.attr["epsilon"].f = 0.25
+    node.attr["is_training"].b = True
+    node.attr["num_side_inputs"].i = sides
+    node.attr["activation_mode"].s = activation.encode()
     reader = graph.node.add(name="r", op="AddV2", input=["n", "n:1", "^n"])
-    assert rewrite.decompose_normalizations(graph) == 1
+    given = graph_pb2.GraphDef.FromString(graph.SerializeToString())
+    assert fused.take_apart(graph) == 1
     nodes = {node.name: node for node in graph.node}
     norm = nodes["n/stitchfleet_norm"]
     assert (norm.op, norm.device) == ("FusedBatchNormV3", "/device:CPU:0")
@@ -90,8 +93,35 @@ def test_a_fused_batch_normalization_is_taken_apart(plugin: Plugin, sides: int, 
     if sides:
         assert list(nodes["n/stitchfleet_sum"].input) == [source, "side"]
         source = "n/stitchfleet_sum"
-    assert (fused.op, list(fused.input), list(fused.attr)) == (activation, [source], ["T"])
+    assert (node.op, list(node.input), node.attr["T"].type) == (activation, [source], 1)
     assert list(reader.input) == ["n", "n/stitchfleet_norm:1", "^n"]
+    assert fused.restore(graph) == 1
+    assert graph == given
+
+
+def test_a_composition_is_taken_apart_and_put_together_again_unless_a_part_is_read_elsewhere(plugin: Plugin) -> None:
+    from tensorflow.core.framework import graph_pb2
+
+    graph: Any = graph_pb2.GraphDef()
+    graph.node.add(name="x", op="Placeholder")
+    node = graph.node.add(name="n", op="_UnaryOpsComposition", device="/device:CPU:0", input=["x:1", "^x"])
+    node.attr["T"].type = 1
+    node.attr["op_names"].list.s.extend([b"Neg", b"Exp", b"Tanh"])
+    graph.node.add(name="r", op="AddV2", input=["n", "n", "^n"])
+    given = graph_pb2.GraphDef.FromString(graph.SerializeToString())
+    assert fused.take_apart(graph) == 1
+    assert {node.name: (node.op, list(node.input)) for node in graph.node} == {
+        "x": ("Placeholder", []),
+        "n/stitchfleet_part_0": ("Neg", ["x:1", "^x"]),
+        "n/stitchfleet_part_1": ("Exp", ["n/stitchfleet_part_0"]),
+        "n": ("Tanh", ["n/stitchfleet_part_1"]),
+        "r": ("AddV2", ["n", "n", "^n"]),
+    }
+    apart = graph_pb2.GraphDef.FromString(graph.SerializeToString())
+    assert fused.restore(graph) == 1
+    assert graph == given
+    apart.node.add(name="s", op="Abs", input=["n/stitchfleet_part_1"])
+    assert fused.restore(apart) == 0
 
 
 def test_a_normalization_and_its_activation_are_one_cluster(plugin: Plugin) -> None:

@@ -75,3 +75,75 @@ def test_graphs_of_the_same_names_one_after_another_are_programs_of_their_own(
     trained = [p for p in in_turn.summary["programs"] if p["steps_stitched"] >= 10]
     assert len(trained) == 4, in_turn.err
     assert in_turn.result == plain.result
+
+
+def test_traces_of_one_function_draw_from_streams_of_their_own_and_set_seed_begins_them_again(
+    run_job: RunJob, run_plain: RunJob
+) -> None:
+    environment = {"STITCHFLEET_BLOCK_STEPS": "2", "STITCHFLEET_PAIRS": "50"}
+    in_turn = run_job("streams.py", mode="fallback", environment=environment)
+    assert in_turn.code == 0, in_turn.err
+    assert all(program["steps_stitched"] for program in in_turn.summary["programs"])
+    assert in_turn.result == run_plain("streams.py").result
+
+
+@pytest.mark.parametrize(
+    "script", ["normalized.py", "callables.py", "calls.py", pytest.param("loop.py", marks=pytest.mark.slow)]
+)
+def test_until_a_kernel_runs_every_number_is_the_plain_graphs_own(
+    run_job: RunJob, run_plain: RunJob, script: str
+) -> None:
+    """The stitched graph, its stitch ops on TensorFlow's operators. Each script calls functions in other ways."""
+    in_turn = run_job(script, mode="fallback", environment={"STITCHFLEET_BLOCK_STEPS": "3", "STITCHFLEET_PAIRS": "50"})
+    assert in_turn.code == 0, in_turn.err
+    assert in_turn.summary["health"] == "good"
+    assert in_turn.summary["calls"]["fallback"] > 20
+    often = [program for program in in_turn.summary["programs"] if program["steps"] > 8]
+    assert all(program["steps_stitched"] > 5 for program in often), often
+    assert in_turn.result == run_plain(script).result
+
+
+def test_each_way_to_call_what_tf_function_has_traced_is_a_step(run_job: RunJob) -> None:
+    seen = run_job("calls.py", mode="alternate").summary["programs"]
+    assert [(program["name"], program["steps"]) for program in seen] == [
+        ("body", 40),
+        ("<lambda>", 40),
+        ("gradient of <lambda>", 40),
+        ("signature_wrapper_served", 40),
+        ("restored_function_body", 40),
+        ("wrapped_function", 40),
+        ("<lambda>_2", 40),
+        ("<lambda>_3", 40),
+        ("<lambda>_4", 40),
+    ]
+
+
+def test_threads_that_call_a_function_at_once_share_one_program_and_reach_its_stitched_phase(
+    run_job: RunJob, run_plain: RunJob
+) -> None:
+    job = run_job("threads.py", mode="fallback", environment=IN_TURN)
+    assert [(program["name"], program["steps"], program["phase"]) for program in job.summary["programs"]] == [
+        ("step", 600, "stitched")
+    ]
+    assert job.summary["programs"][0]["steps_stitched"] > 100
+    assert job.result == run_plain("threads.py").result
+
+
+def test_no_traceback_shows_a_frame_of_ours(run_job: RunJob, run_plain: RunJob) -> None:
+    ours = run_job("tracebacks.py", mode="fallback")
+    assert "stitchfleet" not in ours.out
+    frames = [line for line in ours.out.splitlines() if not line.startswith("  File") or "tracebacks.py" in line]
+    expected = [
+        line
+        for line in run_plain("tracebacks.py").out.splitlines()
+        if not line.startswith("  File") or "tracebacks.py" in line
+    ]
+    assert [line for line in frames if "Error" in line] == [line for line in expected if "Error" in line]
+
+
+def test_a_failure_of_ours_in_the_stitched_arms_graph_leaves_the_jobs_random_numbers_alone(
+    run_job: RunJob, run_plain: RunJob
+) -> None:
+    job = run_job("fails_while_stitching.py")
+    assert "put in by the test" in job.summary["health"]
+    assert job.result == run_plain("fails_while_stitching.py").result

@@ -1,0 +1,69 @@
+"""Wraps methods of TensorFlow's and Keras' classes so that nobody sees it: not a traceback, not a stack that an operator remembers.
+
+TensorFlow removes the frames of its own files from tracebacks (traceback_utils.filter_traceback) and from the stacks that it
+shows for an operator ("Detected at node ..."). A wrapper would stay there as a frame of ours. So its code says that it stands in
+the file of the method that it wraps, at that method's first line, and TensorFlow's filter goes around it as it went around the
+method.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from types import CodeType
+from typing import Any
+
+
+def wrap(owner: type[Any], name: str, make: Callable[[Any], Any]) -> bool:
+    """Replaces the method `name` of `owner` by `make(method)`, a plain function. False: it is wrapped already."""
+    outer = getattr(owner, name)
+    if getattr(outer, "_stitchfleet", False):
+        return False
+    refilter = _traceback_filter(outer)
+    method = outer if refilter is None else outer.__wrapped__
+    ours = make(method)
+    ours.__code__ = _placed_in(ours.__code__, method)
+    functools.update_wrapper(ours, method)
+    replacement = ours if refilter is None else refilter(ours)
+    replacement._stitchfleet = True
+    setattr(owner, name, replacement)
+    return True
+
+
+def _traceback_filter(method: Any) -> Callable[[Any], Any] | None:
+    """The decorator filter_traceback where it is the outermost one of `method`: TensorFlow's, or Keras' own of the same name."""
+    inner = getattr(method, "__wrapped__", None)
+    code = getattr(method, "__code__", None)
+    if inner is None or code is None or code.co_name != "error_handler":
+        return None
+    found: Callable[[Any], Any] | None = method.__globals__.get("filter_traceback")
+    return found
+
+
+def _placed_in(code: CodeType, method: Any) -> CodeType:
+    """The same code as if it stood in the first line of `method`; unchanged for a method without code of Python's."""
+    original: CodeType | None = getattr(method, "__code__", None)
+    if original is None:
+        return code
+    qualified: dict[str, Any] = {"co_qualname": original.co_qualname} if sys.version_info >= (3, 11) else {}  # type: ignore[attr-defined]
+    return code.replace(
+        co_filename=original.co_filename,
+        co_name=original.co_name,
+        co_firstlineno=original.co_firstlineno,
+        co_linetable=_one_line(len(code.co_code)),
+        **qualified,
+    )
+
+
+def _one_line(code_bytes: int) -> bytes:
+    """The line table of a code object all of whose instructions stand in its first line.
+
+    The formats are CPython's: Objects/locations.md from 3.11 on (an entry for up to eight instructions of two bytes: kind 13, no
+    column, and a line delta of 0), Objects/lnotab_notes.txt before (pairs of a byte count and a line delta).
+    """
+    if sys.version_info >= (3, 11):
+        units = code_bytes // 2
+        entries = [min(8, units - start) for start in range(0, units, 8)]
+        return b"".join(bytes([0x80 | 13 << 3 | count - 1, 0]) for count in entries)
+    return b"".join(bytes([min(254, code_bytes - start), 0]) for start in range(0, code_bytes, 254))
