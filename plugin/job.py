@@ -157,12 +157,9 @@ class Job:
 
     @property
     def main_program(self) -> Program | None:
-        """The one whose steps are the job's iterations: the training function, or whatever took the most time."""
-        if not self.programs:
-            return None
-        return max(
-            self.programs, key=lambda program: (program.writes_variables and program.steps > 1, program.total_ns)
-        )
+        """The training function that took the most time; of a job without one, whatever did."""
+        candidates = list(self.records.functions) or self.programs
+        return max(candidates, key=lambda program: program.total_ns, default=None)
 
     # ---- steps (the trainer's thread) -------------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ import time
 from dataclasses import dataclass, field
 
 from .clusters import ClusterPlan
-from .schedule import Schedule
+from .schedule import Course, Schedule
 from .settings import Settings
 from .switch import Arm
 
@@ -133,14 +133,19 @@ class Program:
         self._own_names: set[str] = set()
         self.excluded: frozenset[str] = frozenset()
         """What its latest graph leaves out: operators that could not be lowered, clusters whose shapes never settle."""
-        self.writes_variables = False
+        self.trains = False
+        """Whether one of its graphs is that of a training function (training.py)."""
         self.model = ""
         """The fingerprint of its first graph."""
         self.steps_by_arm = collections.Counter[Arm]()
+        self.ns_by_arm = collections.Counter[Arm]()
         self.steady = False
         """Nothing is decided about its steps: they are booked, and no more (settled for good, or mode idle after the warm-up)."""
         # All ranks of a run draw the same order of blocks; another run of the same job draws another.
         self.schedule = Schedule(f"{run_id}/{name}", settings.block_steps, settings.pairs, settings.plain_share)
+        self._course = Course(self.schedule)
+        self._last_pair = -1
+        """The number of the latest pair that was complete."""
         self._seen_arms: set[tuple[Arm, int]] = set()
 
     # ---- what the graph said (called while TensorFlow offers it, on the step's thread)
@@ -185,6 +190,9 @@ class Program:
     def enter(self, phase: Phase, reason: str = "") -> None:
         with self.lock:
             self.phase, self.phase_steps = phase, 0
+            if phase is Phase.STITCHED:
+                self._course, self._last_pair = Course(self.schedule), -1
+                self._open_blocks.clear()
             self.steady = self.settled and (Arm.PLAIN, self.generation) in self._seen_arms
             self.phase_start_ns = time.perf_counter_ns()
             if reason:
@@ -209,7 +217,9 @@ class Program:
             elif phase is Phase.COMPILE:
                 counted = False
             elif phase is Phase.STITCHED:
-                slot = self.schedule.slot(self.phase_steps)
+                slot = self._course.next(quiet, self._has_pair)
+                if slot.pair is not None and slot.offset == 0:
+                    self._open_blocks.clear()  # of a pair that was disturbed, or that is taken again
                 arm, pair = slot.arm, slot.pair
                 counted = quiet and not slot.first
             # an executor's first run builds it
@@ -229,6 +239,7 @@ class Program:
         self.steps += 1
         self.total_ns += duration
         self.steps_by_arm[ticket.arm] += 1
+        self.ns_by_arm[ticket.arm] += duration
         if ticket.phase is self.phase:
             self.phase_steps += 1
         self.steady = self.settled or (self.settings.mode == "idle" and self.phase_steps >= self.settings.warm_up_steps)
@@ -251,6 +262,7 @@ class Program:
             self.phase_steps += 1
             self.total_ns += duration_ns
             self.steps_by_arm[Arm.PLAIN] += 1
+            self.ns_by_arm[Arm.PLAIN] += duration_ns
             counted = quiet and phase is not Phase.WARM_UP
             if counted:
                 self.durations[phase].add(duration_ns)
@@ -262,11 +274,14 @@ class Program:
         full = self.settings.block_steps
         plain, stitched = (self._open_blocks.get((pair, arm)) for arm in (Arm.PLAIN, Arm.STITCHED))
         if plain and stitched and len(plain.durations_ns) == len(stitched.durations_ns) == full:
-            # Pairs that were disturbed never become complete; they are forgotten with the next that does.
             self._open_blocks.clear()
+            self._last_pair = pair
             self.pairs.append((plain, stitched))
             self.pairs_completed += 1
             del self.pairs[:-MAX_PAIRS]
+
+    def _has_pair(self, number: int) -> bool:
+        return number == self._last_pair
 
     @property
     def overhead_ns(self) -> int:

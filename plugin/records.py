@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+import itertools
 import os
 import pathlib
 import subprocess
@@ -17,12 +19,10 @@ from .memory_watch import peak_bytes
 from .program import Phase, Program
 from .settings import Settings
 from .switch import Arm
+from .training import Step, TrainingFunctions
 
 if TYPE_CHECKING:
     from .job import Job
-
-# The main program is known only after some steps; until then steps wait here, a bounded number of them.
-MAX_WAITING = 256
 
 
 class Records:
@@ -33,9 +33,9 @@ class Records:
         self.folder = _own_folder((settings.data or cache / "records") / run_id)
         self.recorder: recording.Recorder | None = None
         self.lost_before_start = 0
-        self.main: Program | None = None
-        self._waiting: list[tuple[Program, int, int, int]] = []
-        self._pairs_sent = 0
+        self.functions = TrainingFunctions()
+        self._pairs_sent: collections.Counter[Program] = collections.Counter()
+        self._pair_numbers = itertools.count()
         self._shipper: subprocess.Popen[bytes] | None = None
         self.identity = recording.JobIdentity.from_environment(run_id, **_known_facts())
         try:
@@ -48,45 +48,32 @@ class Records:
         return self.lost_before_start + (self.recorder.lost if self.recorder is not None else 0)
 
     def iteration(self, program: Program, step: int, arm: int, duration_ns: int) -> None:
-        """Books one step. Steps of the main program (the training function) are the job's iterations."""
-        if self.main is None:
-            self._waiting.append((program, step, arm, duration_ns))
-            self._choose_main()
+        """Books one step. Those of the training functions are the job's iterations."""
+        function = self.functions.number(program)
+        if function is not None:
+            self._record(function, (step, arm, duration_ns))
             return
-        if program is not self.main:
-            return
+        waited = self.functions.wait(program, (step, arm, duration_ns))
+        if waited is not None:
+            self._begin(program, waited)
+
+    def _begin(self, program: Program, waited: list[Step]) -> None:
+        """The program was found to be a training function: what it is called, and the steps that waited for that."""
+        function = self.functions.number(program)
+        assert function is not None
+        if self.recorder is not None:
+            self.recorder.function(function, program.name)
+            if function == 0 and program.model and not self.identity.model_fingerprint:
+                self.recorder.model(program.model)
+        for step in waited:
+            self._record(function, step)
+        self.blocks(program)
+
+    def _record(self, function: int, step: Step) -> None:
         if self.recorder is None:
             self.lost_before_start += 1
         else:
-            self.recorder.iteration(step, arm, duration_ns)
-
-    def _choose_main(self) -> None:
-        """The first program that writes variables and has run twice; else, after MAX_WAITING steps, the one with the most time."""
-        programs = {id(program): program for program, *_ in self._waiting}.values()
-        writers = [program for program in programs if program.writes_variables and program.steps >= 2]
-        if writers:
-            self.main = writers[0]
-        elif len(self._waiting) >= MAX_WAITING:
-            self.main = max(programs, key=lambda program: program.total_ns)
-        if self.main is None:
-            return
-        self._tell_model()
-        waiting, self._waiting = self._waiting, []
-        for program, step, arm, duration in waiting:
-            if program is self.main:
-                if self.recorder is None:
-                    self.lost_before_start += 1
-                else:
-                    self.recorder.iteration(step, arm, duration)
-
-    def _tell_model(self) -> None:
-        if (
-            self.recorder is not None
-            and self.main is not None
-            and self.main.model
-            and not self.identity.model_fingerprint
-        ):
-            self.recorder.model(self.main.model)
+            self.recorder.iteration(*step, function)
 
     def event(self, kind: str, message: str, **facts: object) -> None:
         if self.recorder is None:
@@ -96,17 +83,32 @@ class Records:
 
     def blocks(self, program: Program) -> None:
         """Sends the pairs that have become complete since the last call."""
-        if program is not self.main or self.recorder is None:
+        function = self.functions.number(program)
+        if function is None or self.recorder is None:
             return
-        fresh = program.pairs_completed - self._pairs_sent
-        self._pairs_sent = program.pairs_completed
+        fresh = program.pairs_completed - self._pairs_sent[program]
+        self._pairs_sent[program] = program.pairs_completed
         for pair in program.pairs[max(0, len(program.pairs) - fresh) :]:
+            number = next(self._pair_numbers)
             for block in pair:
-                self.recorder.arm_block(block.pair, int(block.arm), block.first_step, block.durations_ns)
+                self.recorder.arm_block(number, int(block.arm), block.first_step, block.durations_ns, function)
 
     def saving(self, program: Program, latest: int | None = None) -> savings.Saving | None:
         """The estimate from the program's complete pairs, or from the latest of them only."""
         return savings.estimate(_durations(program, latest))
+
+    def saving_of_job(self) -> savings.Saving | None:
+        """Over the iterations of all training functions."""
+        return savings.estimate_job(
+            [
+                savings.FunctionData(
+                    savings.block_means(_durations(program, None)),
+                    program.steps_by_arm[Arm.STITCHED],
+                    program.ns_by_arm[Arm.STITCHED],
+                )
+                for program in self.functions
+            ]
+        )
 
     def faster_share(self, program: Program, latest: int) -> float:
         """The share of the latest complete pairs whose stitched block was the faster one."""
@@ -138,26 +140,23 @@ class Records:
         """The last records: clusters, the job's end. Bounded in time."""
         if self.recorder is None:
             return
-        if self.main is None and self._waiting:
-            self.main = job.main_program
-            self._tell_model()
-            for program, step, arm, duration in self._waiting:
-                if program is self.main:
-                    self.recorder.iteration(step, arm, duration)
-            self._waiting = []
-        for program in job.programs:
+        for program, waited in self.functions.at_the_end():
+            self._begin(program, waited)
+        for program in self.functions:
             self.blocks(program)
         from .summary import cluster_facts
 
         for facts in cluster_facts(job):
             self.recorder.cluster(str(facts["name"]), facts)
-        main = self.main
+        main = job.main_program
+        functions = list(self.functions)
         self.recorder.job_end(
             {
                 "ended": time.time(),
-                "overhead_ns": main.overhead_ns if main else 0,
-                "iterations_plain": main.steps_by_arm[Arm.PLAIN] if main else 0,
-                "iterations_stitched": main.steps_by_arm[Arm.STITCHED] if main else 0,
+                "overhead_ns": sum(program.overhead_ns for program in job.programs),
+                "iterations_plain": sum(program.steps_by_arm[Arm.PLAIN] for program in functions),
+                "iterations_stitched": sum(program.steps_by_arm[Arm.STITCHED] for program in functions),
+                "functions": [program.name for program in functions],
                 "phase": main.phase.value if main else Phase.WARM_UP.value,
                 "reason": main.reason if main else "no step was seen",
                 "peak_bytes": peak_bytes(),

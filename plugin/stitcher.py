@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import nested_calls, random_streams, rewrite, switch
+from . import nested_calls, random_streams, rewrite, switch, training
 from .clusters import Cluster, ClusterPlan, find_clusters
 from .containment import HEALTH, contained, say
 from .loops import note_loops, stitch_loops
@@ -24,9 +24,6 @@ from .step_graph import StepGraph, make_step_graph
 from .switch import Arm
 from .tf_ops import RANDOM_UNIFORM
 from .updates import VARIABLE_OPS
-
-_WRITES = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter", "Apply", "SparseApply", "Scatter")
-
 
 UNSETTLED = "its cluster's shapes never settle"
 NO_KERNEL = "no kernel could be made for its cluster"
@@ -94,7 +91,7 @@ class Stitcher:
         start = time.perf_counter()
         graph: Any = graph_pb2.GraphDef()
         graph.ParseFromString(data)
-        program.writes_variables |= any(node.op.startswith(_WRITES) for node in graph.node)
+        program.trains = program.trains or training.trains(graph)
         if not program.model:
             program.model = model_fingerprint(graph)
         if nested is None:

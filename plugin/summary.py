@@ -9,6 +9,8 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from stitchfleet.telemetry.savings import Saving
+
 from .containment import HEALTH, say
 from .memory_watch import peak_bytes
 from .native_library import SignatureStatistics, State
@@ -70,6 +72,8 @@ def make_summary(job: Job, steps: Mapping[str, str]) -> dict[str, Any]:
         },
         "health": HEALTH.reason or "good",
         "main": main.name if main else None,
+        "training_functions": [program.name for program in job.records.functions],
+        "saving": _saving_facts(job.records.saving_of_job()),
         "programs": [
             _program_facts(job, program, steps.get(program.name)) for program in job.programs if program.steps
         ],
@@ -104,7 +108,6 @@ def make_summary(job: Job, steps: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _program_facts(job: Job, program: Program, step_graph: str | None) -> dict[str, Any]:
-    saving = job.records.saving(program)
     measured = {phase.value: durations for phase, durations in program.durations.items()}
     measured["plain blocks"] = program.plain_blocks
     medians = {
@@ -125,18 +128,23 @@ def _program_facts(job: Job, program: Program, step_graph: str | None) -> dict[s
         "clusters": program.cluster_count,
         "step_graph": step_graph,
         "phases": medians,
-        "saving": None
-        if saving is None
-        else {
-            "pairs": saving.pairs,
-            "plain_ms": saving.plain_ns / 1e6,
-            "stitched_ms": saving.stitched_ns / 1e6,
-            "ratio": saving.plain_ns / saving.stitched_ns,
-            "relative": saving.relative,
-            "low": saving.low,
-            "high": saving.high,
-        },
+        "saving": _saving_facts(job.records.saving(program)),
         "overhead_ms": program.overhead_ns / 1e6,
+    }
+
+
+def _saving_facts(saving: Saving | None) -> dict[str, Any] | None:
+    """None: unmeasured."""
+    if saving is None:
+        return None
+    return {
+        "pairs": saving.pairs,
+        "plain_ms": saving.plain_ns / 1e6,
+        "stitched_ms": saving.stitched_ns / 1e6,
+        "ratio": saving.plain_ns / saving.stitched_ns,
+        "relative": saving.relative,
+        "low": saving.low,
+        "high": saving.high,
     }
 
 
@@ -250,6 +258,17 @@ def steps_line(program: Mapping[str, Any]) -> str:
     return line + (f" ({program['reason']})" if program["reason"] else "")
 
 
+def saving_line(saving: Mapping[str, Any] | None, what: str) -> str:
+    """What was saved, and how sure that is; "" where nothing was measured. what: of which the times are."""
+    if saving is None:
+        return ""
+    return (
+        f"{what} took {saving['plain_ms']:.2f} ms plain and {saving['stitched_ms']:.2f} ms stitched: "
+        f"{saving['ratio']:.3f}x, saving {saving['relative']:+.1%} "
+        f"(95% interval {saving['low']:+.1%} to {saving['high']:+.1%}, {saving['pairs']} pairs of blocks)"
+    )
+
+
 _BEFORE_VERIFIED = "the job ended before its kernels were verified; they are kept for its next run"
 _ENDED_IN = {
     Phase.WARM_UP.value: "the job ended in its first steps",
@@ -289,18 +308,18 @@ def describe(summary: dict[str, Any]) -> list[str]:
     main = next((program for program in summary["programs"] if program["name"] == summary["main"]), None)
     if main is None:
         return [*lines, "  no training step was seen"]
-    lines.append(f"  {steps_line(main)}")
-    for phase, facts in main["phases"].items():
-        lines.append(f"    {phase:<12} {facts['steps']:>6} counted steps, median {facts['median_ms']:9.2f} ms")
-    saving = main["saving"]
-    if saving is None:
-        lines.append(f"  saving: {unmeasured_line(main)}")
-    else:
-        lines.append(
-            f"  an iteration took {saving['plain_ms']:.2f} ms plain and {saving['stitched_ms']:.2f} ms stitched: "
-            f"{saving['ratio']:.3f}x, saving {saving['relative']:+.1%} "
-            f"(95% interval {saving['low']:+.1%} to {saving['high']:+.1%}, {saving['pairs']} pairs of blocks)"
-        )
+    names = summary.get("training_functions") or [main["name"]]
+    functions = [program for program in summary["programs"] if program["name"] in names]
+    for program in functions:
+        lines.append(f"  {steps_line(program)}")
+        for phase, facts in program["phases"].items():
+            lines.append(f"    {phase:<12} {facts['steps']:>6} counted steps, median {facts['median_ms']:9.2f} ms")
+        if len(functions) > 1:
+            lines.append(f"    {saving_line(program['saving'], 'a step') or 'saving: ' + unmeasured_line(program)}")
+    whole = "an iteration" if len(functions) == 1 else f"all {len(functions)} training functions together: a step"
+    lines.append(f"  {saving_line(summary.get('saving'), whole) or 'saving: ' + unmeasured_line(main)}")
+    others = [p for p in summary["programs"] if p["name"] not in names and p["steps_stitched"] > 1]
+    lines += [f"  not counted, since it does not train: {steps_line(program)}" for program in others]
     calls = summary["calls"]
     total = sum(calls.values())
     if total:

@@ -22,7 +22,7 @@ from alembic.script import ScriptDirectory
 from . import models, partitions
 from .recording import DAY_NS
 
-SCHEMA = 3
+SCHEMA = 4
 """The version of the schema that this program is written for."""
 BUSY_SECONDS = 30
 MIN_SQLITE = (3, 31, 0)

@@ -10,7 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from .models import clusters, events, iteration_blocks
+from .models import clusters, events, functions, iteration_blocks
 from .weeks import Week
 
 MAX_EVENTS = 200
@@ -43,21 +43,25 @@ class EventLine:
 
 @dataclass(frozen=True)
 class Detail:
-    """One process. steps, arms and durations (milliseconds) are of its iterations, in order of time."""
+    """One process. steps, arms and durations (milliseconds) are of its iterations, in order of time; of a process with several
+    training functions those of the one that took most of the time, whose name `function` is then."""
 
     steps: list[int] = field(default_factory=list)
     arms: list[int] = field(default_factory=list)
     durations_ms: array[float] = field(default_factory=lambda: array("f"))
     clusters: list[ClusterLine] = field(default_factory=list)
     events: list[EventLine] = field(default_factory=list)
+    function: str = ""
+    other_functions: int = 0
 
 
 def detail(connection: sa.Connection, process_id: int, week: Week | None) -> Detail:
     """The details of one process, its iterations those of the week."""
-    found = Detail()
-    statement = _of(iteration_blocks, process_id).order_by(iteration_blocks.c.day, iteration_blocks.c.sequence)
-    if week is not None:
-        statement = statement.where(iteration_blocks.c.day >= week.first_day, iteration_blocks.c.day < week.end_day)
+    of_week = () if week is None else (iteration_blocks.c.day >= week.first_day, iteration_blocks.c.day < week.end_day)
+    shown, name, others = _longest_function(connection, process_id, of_week)
+    found = Detail(function=name, other_functions=others)
+    statement = _of(iteration_blocks, process_id).where(*of_week, iteration_blocks.c.function == shown)
+    statement = statement.order_by(iteration_blocks.c.day, iteration_blocks.c.sequence)
     for row in connection.execute(statement):
         found.steps.extend(range(row.first_step, row.first_step + row.stride * (len(row.durations) // 4), row.stride))
         found.arms.extend(arm for _, count, arm in json.loads(row.arms) for _ in range(count))
@@ -72,6 +76,21 @@ def detail(connection: sa.Connection, process_id: int, week: Week | None) -> Det
         EventLine(row.time_ns, row.kind, row.message) for row in reversed(connection.execute(recent).all())
     )
     return found
+
+
+def _longest_function(
+    connection: sa.Connection, process_id: int, of_week: tuple[sa.ColumnElement[bool], ...]
+) -> tuple[int, str, int]:
+    """The number of the training function that took most of the time, its name, and how many others there are."""
+    time_ns = sa.func.sum(
+        iteration_blocks.c.plain_ns + iteration_blocks.c.stitched_ns + iteration_blocks.c.uncounted_ns
+    )
+    statement = sa.select(iteration_blocks.c.function).where(iteration_blocks.c.process_id == process_id, *of_week)
+    numbers = connection.scalars(statement.group_by(iteration_blocks.c.function).order_by(time_ns.desc())).all()
+    if len(numbers) < 2:
+        return (numbers[0] if numbers else 0), "", 0
+    named = sa.select(functions.c.name).where(functions.c.process_id == process_id, functions.c.function == numbers[0])
+    return numbers[0], connection.scalar(named) or f"number {numbers[0]}", len(numbers) - 1
 
 
 def _of(table: sa.Table, process_id: int) -> sa.Select[Any]:

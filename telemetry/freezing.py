@@ -183,6 +183,7 @@ def _rollup(entry: JobWeek, week: Week, revision: int) -> dict[str, Any]:
         "saved_hours_low": interval[0] if interval else None,
         "saved_hours_high": interval[1] if interval else None,
         "reverted": json.dumps(entry.reverted),
+        "functions": json.dumps(entry.functions) if {number for number, *_ in entry.functions} - {0} else None,
     }
 
 

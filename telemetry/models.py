@@ -155,6 +155,9 @@ iteration_blocks = Table(
     Column("uncounted_count", Integer, nullable=False),
     Column("arms", Text, nullable=False),  # JSON: [[first index, count, arm], ...]
     Column("durations", Durations, nullable=False),
+    Column(
+        "function", SmallInteger, nullable=False, server_default="0"
+    ),  # which training function; steps are counted by it
     # PostgreSQL finds a day by its partition, and has the key there: of process_id and sequence
     Index("iteration_blocks_by_day", "day", info=ONLY_SQLITE).ddl_if(dialect="sqlite"),
     postgresql_partition_by="RANGE (day)",
@@ -172,8 +175,19 @@ arm_blocks = Table(
     Column("mean_ns", Float, nullable=False),
     Column("median_ns", Float, nullable=False),
     Column("variance_ns2", Float, nullable=False),  # of the block's iterations; 0 for one
+    Column("function", SmallInteger, nullable=False, server_default="0"),
     sqlite_with_rowid=False,
 )
+
+functions = Table(
+    "functions",
+    metadata,
+    of_process(),
+    Column("function", SmallInteger, primary_key=True, autoincrement=False),
+    Column("name", Text, nullable=False),
+    sqlite_with_rowid=False,
+)
+"""What a process calls its training functions. Numbers count from 0; a process without rows is one of schema 3, with one function."""
 
 clusters = Table(
     "clusters",
@@ -243,6 +257,7 @@ weekly_rollups = Table(
     Column(
         "last_sequence", Integer
     ),  # of the week's blocks: once they are gone, it tells what is new from what comes again
+    Column("functions", Text),  # JSON: [[function, stitched_count, stitched_ns], ...]; null where there is one function
     Index("weekly_rollups_by_week", "week", "revision"),
     sqlite_with_rowid=False,
 )

@@ -372,6 +372,15 @@ def _job_section(job: JobWeek, detail: Detail, salt: str) -> str:
             f"<b>{percent(saving.relative)}</b> (95% interval {percent(saving.low)} to {percent(saving.high)}, from "
             f"{saving.pairs} pairs of blocks). In this week: {escape(saved_words(job))} of device-time.</p>"
         )
+    if detail.function:
+        others = (
+            "another training function"
+            if detail.other_functions == 1
+            else f"{detail.other_functions} other training functions"
+        )
+        parts.append(
+            f"<p class='quiet'>Steps of {escape(detail.function)}; the job's iterations are also those of {others}.</p>"
+        )
     if detail.steps:
         parts += [_chart(iterations_chart(detail, salt)), KEY]
     parts.append("</section>")

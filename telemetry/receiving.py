@@ -153,7 +153,8 @@ def _write_rows(connection: sa.Connection, batches: Sequence[Rows], written: Wri
     lost_before = sum(_lost(connection, each) for each in of_losses)
     inserted = insert_rows(connection, *batches, known=known)
     lost = sum(_lost(connection, each) for each in of_losses) - lost_before
-    plain_means = {owner: _plain_mean(connection, owner) for owner in {row["process_id"] for _, row in inserted.blocks}}
+    functions = {(row["process_id"], row["function"]) for _, row in inserted.blocks}
+    plain_means = {of_function: _plain_mean(connection, *of_function) for of_function in functions}
     # from here on nothing can fail but the commit, and then `written` is thrown away
     written.rows += sum(map(len, batches))
     written.lost += lost
@@ -162,7 +163,7 @@ def _write_rows(connection: sa.Connection, batches: Sequence[Rows], written: Wri
     written.duplicate_blocks += given - len(inserted.blocks)
     for job, row in inserted.blocks:
         written.iterations += row["plain_count"] + row["stitched_count"] + row["uncounted_count"]
-        _book_seconds(written, job, row, plain_means[row["process_id"]])
+        _book_seconds(written, job, row, plain_means[row["process_id"], row["function"]])
     for job, row in inserted.ends:
         if job["rank"] == 0:
             written.device_seconds[_unit(job)].overhead += job["device_count"] * row["overhead_ns"] / 1e9
@@ -188,11 +189,11 @@ def _lost(connection: sa.Connection, owner: int) -> int:
     return records_lost(facts)
 
 
-def _plain_mean(connection: sa.Connection, owner: int) -> float | None:
+def _plain_mean(connection: sa.Connection, owner: int, function: int) -> float | None:
     """Nanoseconds; None while fewer than two plain blocks are known."""
     count, mean = connection.execute(
         sa.select(sa.func.count(), sa.func.avg(arm_blocks.c.mean_ns)).where(
-            arm_blocks.c.process_id == owner, arm_blocks.c.arm == PLAIN
+            arm_blocks.c.process_id == owner, arm_blocks.c.function == function, arm_blocks.c.arm == PLAIN
         )
     ).one()
     return float(mean) if count >= 2 else None

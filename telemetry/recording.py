@@ -27,13 +27,13 @@ from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from .spool import KEEP_DAYS, Iterations, Kind, SpoolWriter, too_old
+from .spool import FUNCTION_NUMBER, KEEP_DAYS, Iterations, Kind, SpoolWriter, too_old
 
 PLAIN, STITCHED, UNCOUNTED = 0, 1, 2
 """Arms of an iteration. UNCOUNTED: warm-up, tracing, compiling beside it, verifying, the first step after a change of arm."""
 
-FORMAT = 1
-"""Of the identity record; a reader refuses a spool whose format it does not know."""
+FORMAT = 2
+"""Of the identity record; a reader refuses a spool whose format it does not know. 2: a job has several training functions."""
 
 WRITE_SECONDS = 1.0
 """How often the writer thread looks; the most that a SIGKILL costs. Once a second costs a 50 ms step less than 0.02%."""
@@ -46,6 +46,8 @@ AGE_SECONDS = 600.0
 LAZY_SEALS = 10
 """While nobody takes sealed segments away, a segment stays open this many times longer: fewer files."""
 DAY_NS = 86_400 * 10**9
+MAX_FUNCTIONS = 1 << 15
+"""Numbers of training functions are below this: the database keeps them in two bytes."""
 
 _SERVICE_ACCOUNT_NAMESPACE = pathlib.Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 MAX_DURATION_NS = 10**16
@@ -250,7 +252,7 @@ class Recorder:
         self._sealed_at = time.monotonic()
         self._keep_days = keep_days
         self._aged_at = time.monotonic()
-        self._iterations: collections.deque[tuple[int, int, int, int]] = collections.deque()
+        self._iterations: collections.deque[tuple[int, int, int, int, int]] = collections.deque()
         self._others: collections.deque[tuple[Kind, bytes]] = collections.deque()
         self._flushes: collections.deque[threading.Event] = collections.deque()
         self._wake = threading.Event()
@@ -274,20 +276,25 @@ class Recorder:
 
     # ---- what a job says ------------------------------------------------------------------------------------------------------
 
-    def iteration(self, step: int, arm: int, duration_ns: int) -> None:
-        """One iteration that has just ended."""
+    def iteration(self, step: int, arm: int, duration_ns: int, function: int = 0) -> None:
+        """One iteration that has just ended. function: which of the job's training functions it was a step of; steps are counted by
+        function."""
         pending = self._iterations
         if self._closed or len(pending) >= MAX_PENDING:
             self._lose(1, "the recorder is closed" if self._closed else "the disk is too slow")
             return
-        pending.append((step, arm, duration_ns, time.time_ns()))
+        pending.append((step, arm, duration_ns, time.time_ns(), function))
         if len(pending) == MAX_BLOCK:
             self._wake.set()
 
-    def arm_block(self, pair: int, arm: int, first_step: int, durations_ns: Sequence[int]) -> None:
-        """One complete block of a pair: the counted iterations of one arm."""
+    def function(self, number: int, name: str) -> None:
+        """A training function: what the job calls it, and the number by which its iterations and blocks name it."""
+        self._other(Kind.FUNCTION, {"function": number, "name": name})
+
+    def arm_block(self, pair: int, arm: int, first_step: int, durations_ns: Sequence[int], function: int = 0) -> None:
+        """One complete block of a pair: the counted iterations of one arm. Pairs are numbered over all functions."""
         facts = {"pair": pair, "arm": arm, "first_step": first_step, "durations_ns": list(durations_ns)}
-        self._other(Kind.ARM_BLOCK, facts)
+        self._other(Kind.ARM_BLOCK, {**facts, "function": function} if function else facts)
 
     def cluster(self, name: str, facts: Mapping[str, object]) -> None:
         """What became of one cluster; a later call for the same name stands in its place."""
@@ -375,24 +382,27 @@ class Recorder:
 
     def _write_pending(self) -> None:
         entries = self._iterations
-        block: Iterations | None = None
-        day = 0
+        blocks: dict[int, Iterations] = {}
         for _ in range(len(entries)):
-            step, arm, duration_ns, ended_ns = entries.popleft()
-            if not _is_sound(step, arm, duration_ns):
-                self._lose(1, f"not an iteration: step {step!r}, arm {arm!r}, {duration_ns!r} ns")
+            step, arm, duration_ns, ended_ns, function = entries.popleft()
+            if not _is_sound(step, arm, duration_ns, function):
+                self._lose(
+                    1, f"not an iteration: step {step!r}, arm {arm!r}, {duration_ns!r} ns of function {function!r}"
+                )
                 continue
+            block = blocks.get(function)
             if block is not None and (
-                len(block.durations) >= MAX_BLOCK or ended_ns // DAY_NS != day or not _continues(block, step)
+                len(block.durations) >= MAX_BLOCK
+                or ended_ns // DAY_NS != block.ended_ns // DAY_NS
+                or not _continues(block, step)
             ):
-                self._append(Kind.ITERATIONS, block.encode(), len(block.durations))
+                self._append_block(function, block)
                 block = None
             if block is None:
-                block = Iterations(step, 1, ended_ns - duration_ns, ended_ns, [], array("f"))
-                day = ended_ns // DAY_NS
+                block = blocks[function] = Iterations(step, 1, ended_ns - duration_ns, ended_ns, [], array("f"))
             _extend(block, step, arm, duration_ns, ended_ns)
-        if block is not None:
-            self._append(Kind.ITERATIONS, block.encode(), len(block.durations))
+        for function, block in blocks.items():
+            self._append_block(function, block)
         others = self._others
         for _ in range(len(others)):
             kind, body = others.popleft()
@@ -405,6 +415,13 @@ class Recorder:
                 )
             except OSError:
                 self._lost_written = -1  # said again when the disk takes it
+
+    def _append_block(self, function: int, block: Iterations) -> None:
+        if function == 0:
+            self._append(Kind.ITERATIONS, block.encode(), len(block.durations))
+        else:
+            body = FUNCTION_NUMBER.pack(function) + block.encode()
+            self._append(Kind.FUNCTION_ITERATIONS, body, len(block.durations))
 
     def _append(self, kind: Kind, body: bytes, weight: int) -> None:
         try:
@@ -431,9 +448,11 @@ class Recorder:
             )  # the records are written; a shipper finds the segment when this process has ended
 
 
-def _is_sound(step: object, arm: object, duration_ns: object) -> bool:
+def _is_sound(step: object, arm: object, duration_ns: object, function: object) -> bool:
     return (
         isinstance(step, int)
+        and isinstance(function, int)
+        and 0 <= function < MAX_FUNCTIONS
         and isinstance(duration_ns, int)
         and arm in (PLAIN, STITCHED, UNCOUNTED)
         and abs(step) < 1 << 62

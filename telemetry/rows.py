@@ -20,7 +20,7 @@ import sqlalchemy as sa
 
 from . import models
 from .recording import DAY_NS, FORMAT, MAX_BLOCK, MAX_DURATION_NS, PLAIN, STITCHED, UNCOUNTED, JobIdentity
-from .spool import AFTER_DEATH, Damage, Iterations, Kind, decode, little_endian
+from .spool import AFTER_DEATH, FUNCTION_NUMBER, Damage, Iterations, Kind, decode, little_endian
 
 Row = dict[str, Any]
 
@@ -34,6 +34,7 @@ IRREGULARITIES = (DUPLICATE_SEQUENCE, MISSING_SEQUENCE, CLOCK_BACKWARDS)
 
 NONSENSE = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError)
 """What reading a record raises that does not hold what its kind should."""
+READABLE_FORMATS = (1, FORMAT)
 _MAX_STEP = 1 << 62
 _MAX_ELAPSED = (1 << 31) - 1
 """Milliseconds; more, or less than nothing, is a clock that was set."""
@@ -82,7 +83,7 @@ def rows_of_segment(data: bytes, fallback_identity: bytes | None = None) -> tupl
         found.damaged += ["a record of nobody knows which job"] * len(records)
         return found, None
     found.tables["jobs"].append(job)
-    iterations: list[tuple[int, Iterations]] = []
+    iterations: dict[int, list[tuple[int, Iterations]]] = defaultdict(list)
     seen: set[int] = set()
     last_sequence, last_ended_ns = records[0].sequence, 0
     for record in records:
@@ -93,11 +94,12 @@ def rows_of_segment(data: bytes, fallback_identity: bytes | None = None) -> tupl
         found.irregular[MISSING_SEQUENCE] += max(0, record.sequence - last_sequence - 1)
         last_sequence = max(last_sequence, record.sequence)
         try:
-            if record.kind == Kind.ITERATIONS:
-                block = _checked(Iterations.decode(record.body))
+            if record.kind in (Kind.ITERATIONS, Kind.FUNCTION_ITERATIONS):
+                function, body = _function_of(record.kind, record.body)
+                block = _checked(Iterations.decode(body))
                 found.irregular[CLOCK_BACKWARDS] += block.ended_ns < max(block.started_ns, last_ended_ns)
                 last_ended_ns = block.ended_ns
-                iterations.append((record.sequence, block))
+                iterations[function].append((record.sequence, block))
             elif record.kind in _MAKERS:
                 table, make = _MAKERS[record.kind]
                 found.tables[table].append(_fitting(table, make(record.sequence, _object(record.body))))
@@ -107,12 +109,23 @@ def rows_of_segment(data: bytes, fallback_identity: bytes | None = None) -> tupl
                 found.damaged.append(f"a record of unknown kind {record.kind}")
         except NONSENSE as error:
             found.damaged.append(f"{type(error).__name__}: {error}")
-    for entry in merged(iterations):
-        try:
-            found.tables["iteration_blocks"].append(_fitting("iteration_blocks", _iteration_row(*entry)))
-        except ValueError as error:
-            found.damaged.append(f"iterations: {error}")
+    for function, mine in iterations.items():
+        for entry in merged(mine):
+            try:
+                row = _fitting("iteration_blocks", {**_iteration_row(*entry), "function": function})
+                found.tables["iteration_blocks"].append(row)
+            except ValueError as error:
+                found.damaged.append(f"iterations: {error}")
     return found, identity
+
+
+def _function_of(kind: int, body: bytes) -> tuple[int, bytes]:
+    """The training function whose iterations a record holds, and these. Raises ValueError for a record without a number."""
+    if kind == Kind.ITERATIONS:
+        return 0, body
+    if len(body) < FUNCTION_NUMBER.size:
+        raise ValueError("iterations without the number of their function")
+    return int(FUNCTION_NUMBER.unpack_from(body)[0]), body[FUNCTION_NUMBER.size :]
 
 
 def merged(records: Iterable[tuple[int, Iterations]]) -> list[tuple[int, Iterations]]:
@@ -234,8 +247,8 @@ def _object(body: bytes) -> dict[str, Any]:
 
 def _job_row(body: bytes) -> Row:
     about = _object(body)
-    if about["format"] != FORMAT:
-        raise FormatError(f"a spool of format {about['format']!r}; this program reads format {FORMAT}")
+    if about["format"] not in READABLE_FORMATS:
+        raise FormatError(f"a spool of format {about['format']!r}; this program reads formats up to {FORMAT}")
     job = JobIdentity.from_json(about["job"])
     row = job.to_json()
     if job.device_count < 1 or job.world_size < 1 or job.rank < 0 or job.attempt < 0:
@@ -259,6 +272,7 @@ def _arm_block(_sequence: int, facts: Mapping[str, Any]) -> Row:
         raise ValueError(f"a block of arm {facts['arm']!r}")
     mean = math.fsum(durations) / len(durations)
     return {
+        "function": int(facts.get("function", 0)),
         "pair": int(facts["pair"]),
         "arm": int(facts["arm"]),
         "ended_ns": int(facts["time_ns"]),
@@ -329,8 +343,13 @@ def records_lost(facts: Iterable[str]) -> int:
     return own + later
 
 
+def _function(_sequence: int, facts: Mapping[str, Any]) -> Row:
+    return {"function": int(facts["function"]), "name": str(facts["name"])}
+
+
 _MAKERS: dict[int, tuple[str, Callable[[int, Mapping[str, Any]], Row]]] = {
     Kind.ARM_BLOCK: ("arm_blocks", _arm_block),
+    Kind.FUNCTION: ("functions", _function),
     Kind.CLUSTER: ("clusters", _cluster),
     Kind.EVENT: ("events", _event),
     Kind.LOSS: ("events", _loss),

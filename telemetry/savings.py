@@ -16,10 +16,16 @@ Sources: Kalibera and Jones, "Rigorous benchmarking in reasonable time" (ISMM 20
 Deng, Knoblich and Lu, "Applying the delta method in metric analytics" (KDD 2018).
 
 Nothing is clipped: a job that got slower saves a negative number.
+
+A job of several training functions (a GAN's critic and generator) has pairs of each. What it saves is the sum over the functions of
+iterations times saving an iteration; the functions' pairs are of different steps, so their errors combine in squares, on both scales,
+each function's ratio and level weighing as it moves the sum (first-order propagation); degrees of freedom by Welch and Satterthwaite.
+A function that ran stitched without two pairs of its own counts as having saved nothing: it is not imputed.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
@@ -32,6 +38,8 @@ MIN_PAIRS = 2
 """Below this there is no estimate of the spread, and the job is unmeasured."""
 METHOD = "paired-switchback-log-ratio-1"
 """Name and version of the method; stored with every figure made by it."""
+METHOD_OF_SUMS = "paired-switchback-log-ratio-sum-1"
+"""That of jobs with several training functions."""
 
 DEFINITION = (
     "Saved device-hours = devices allocated x (stitched iterations x mean time saved per iteration - time that stitching itself "
@@ -60,10 +68,12 @@ class Saving:
     saved_error_ns: float
     """The standard error of saved_ns."""
     method: str = METHOD
+    degrees_of_sum: float | None = None
+    """Degrees of freedom where the estimate is a sum over functions."""
 
     @property
-    def degrees(self) -> int:
-        return self.pairs - 1
+    def degrees(self) -> float:
+        return self.pairs - 1 if self.degrees_of_sum is None else self.degrees_of_sum
 
 
 def estimate(pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Saving | None:
@@ -72,11 +82,11 @@ def estimate(pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Saving | N
     Pairs with an empty block are passed over. None below MIN_PAIRS pairs.
     Raises ValueError for a negative duration or a block without any time in it.
     """
-    return estimate_from_means(_block_means(pairs))
+    return estimate_from_means(block_means(pairs))
 
 
-def _block_means(pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[tuple[float, float]]:
-    """Without the pairs that have an empty block. Raises ValueError for a negative duration."""
+def block_means(pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[tuple[float, float]]:
+    """(plain, stitched) mean of each pair, without those that have an empty block. Raises ValueError for a negative duration."""
     means = []
     for plain, stitched in pairs:
         if len(plain) == 0 or len(stitched) == 0:
@@ -92,6 +102,34 @@ def estimate_from_means(means: Sequence[tuple[float, float]]) -> Saving | None:
 
     Raises ValueError unless every mean is finite and above zero.
     """
+    found = _moments(means)
+    return None if found is None else _saving(found)
+
+
+class _Moments(NamedTuple):
+    """Of one function's pairs: mean durations, and the variances of the logarithms of their ratio and of their mid level."""
+
+    pairs: int
+    plain: float
+    stitched: float
+    ratio_variance: float
+    level_variance: float
+
+    @property
+    def level(self) -> float:
+        return (self.plain + self.stitched) / 2.0
+
+    @property
+    def saved(self) -> float:
+        return self.plain - self.stitched
+
+    @property
+    def saved_variance(self) -> float:
+        return self.level**2 * self.ratio_variance + self.saved**2 * self.level_variance
+
+
+def _moments(means: Sequence[tuple[float, float]]) -> _Moments | None:
+    """None below MIN_PAIRS. Raises ValueError unless every mean is finite and above zero."""
     count = len(means)
     if count < MIN_PAIRS:
         return None
@@ -99,17 +137,28 @@ def estimate_from_means(means: Sequence[tuple[float, float]]) -> Saving | None:
         raise ValueError("a block's mean duration must be above zero and finite")
     plain = math.fsum(p for p, _ in means) / count
     stitched = math.fsum(s for _, s in means) / count
-    saved = plain - stitched
     level = (plain + stitched) / 2.0
     scale = count * (count - 1)
     ratio_variance = math.fsum((p / plain - s / stitched) ** 2 for p, s in means) / scale
     level_variance = math.fsum(((p + s) / 2.0 / level - 1.0) ** 2 for p, s in means) / scale
-    quantile = two_sided_quantile(CONFIDENCE, count - 1)
+    return _Moments(count, plain, stitched, ratio_variance, level_variance)
+
+
+def _saving(one: _Moments) -> Saving:
+    error = math.sqrt(one.saved_variance)
+    return _with_intervals(one.pairs, one.plain, one.stitched, one.ratio_variance, error, one.pairs - 1.0)
+
+
+def _with_intervals(
+    pairs: int, plain: float, stitched: float, ratio_variance: float, error: float, degrees: float
+) -> Saving:
+    """plain, stitched: nanoseconds an iteration. error: standard error of their difference."""
+    saved = plain - stitched
+    quantile = two_sided_quantile(CONFIDENCE, degrees)
     log_ratio = math.log(plain / stitched)
     half = quantile * math.sqrt(ratio_variance)
-    error = math.sqrt(level**2 * ratio_variance + saved**2 * level_variance)
     return Saving(
-        pairs=count,
+        pairs=pairs,
         plain_ns=plain,
         stitched_ns=stitched,
         saved_ns=saved,
@@ -122,13 +171,60 @@ def estimate_from_means(means: Sequence[tuple[float, float]]) -> Saving | None:
     )
 
 
+@dataclass(frozen=True)
+class FunctionData:
+    """What is known of one of a job's training functions. means: (plain, stitched) of each of its pairs, nanoseconds a step.
+
+    stitched_count, stitched_ns: of all its stitched iterations, in pairs or not.
+    """
+
+    means: Sequence[tuple[float, float]]
+    stitched_count: int
+    stitched_ns: float
+
+
+def estimate_job(functions: Sequence[FunctionData]) -> Saving | None:
+    """The saving per iteration of a job, over all iterations of its functions; None where none of them has two pairs.
+
+    Times its stitched iterations it is the sum over the functions of theirs times their saving. Of one function it is that function's
+    estimate. Raises ValueError as estimate_from_means does.
+    """
+    known = [(one, _moments(one.means)) for one in functions if one.stitched_count or one.means]
+    measured = [(one.stitched_count, moments) for one, moments in known if moments is not None]
+    if not measured:
+        return None
+    count = sum(one.stitched_count for one, _ in known)
+    if len(known) == 1 or count == 0:
+        return _saving(measured[0][1])
+    unmeasured_ns = math.fsum(one.stitched_ns for one, moments in known if moments is None)
+    plain = math.fsum([*(weight * one.plain for weight, one in measured), unmeasured_ns]) / count
+    stitched = math.fsum([*(weight * one.stitched for weight, one in measured), unmeasured_ns]) / count
+    if not stitched > 0.0:
+        return _saving(measured[0][1])
+    variances = [(weight / count) ** 2 * one.saved_variance for weight, one in measured]
+    ratio_variance = 0.0
+    for weight, one in measured:
+        # how the function's ratio and level move ln(plain / stitched) of the whole
+        of_plain, of_stitched = weight * one.plain / (count * plain), weight * one.stitched / (count * stitched)
+        ratio_variance += ((of_plain + of_stitched) / 2.0) ** 2 * one.ratio_variance
+        ratio_variance += (of_plain - of_stitched) ** 2 * one.level_variance
+    variance = math.fsum(variances)
+    inverse = math.fsum(
+        (part / variance) ** 2 / (one.pairs - 1) for part, (_, one) in zip(variances, measured, strict=True) if variance
+    )
+    pairs = sum(one.pairs for _, one in measured)
+    degrees = round(1.0 / inverse, 3) if inverse else float(pairs - len(measured))
+    found = _with_intervals(pairs, plain, stitched, ratio_variance, math.sqrt(variance), degrees)
+    return dataclasses.replace(found, method=METHOD_OF_SUMS, degrees_of_sum=degrees)
+
+
 def faster_share(pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> float:
     """The share of pairs whose stitched block has the smaller mean; of pairs with an empty block none is counted. NaN without pairs.
 
     One block in which the process was stopped for a while (a debugger, a snapshot of its machine) moves a mean over all pairs, and
     the interval with it, as far as it likes; this it moves by one pair.
     """
-    means = _block_means(pairs)
+    means = block_means(pairs)
     return sum(stitched < plain for plain, stitched in means) / len(means) if means else math.nan
 
 

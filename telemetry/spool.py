@@ -45,7 +45,7 @@ MAX_BODY_BYTES = 16 << 20
 
 
 class Kind(enum.IntEnum):
-    """What a record holds. All but ITERATIONS are JSON objects."""
+    """What a record holds. All but ITERATIONS and FUNCTION_ITERATIONS are JSON objects."""
 
     IDENTITY = 1
     ITERATIONS = 2
@@ -55,6 +55,13 @@ class Kind(enum.IntEnum):
     JOB_END = 6
     LOSS = 7
     MODEL = 8
+    FUNCTION_ITERATIONS = 9
+    """The number of a training function beyond the job's first, FUNCTION_NUMBER, then what ITERATIONS holds."""
+    FUNCTION = 10
+    """A training function's number and name."""
+
+
+FUNCTION_NUMBER = struct.Struct("<I")
 
 
 AFTER_DEATH = "after_death"

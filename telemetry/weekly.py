@@ -98,6 +98,8 @@ class JobWeek:
     """Why the job as a whole went back to, or stayed with, TensorFlow's own graph; empty: it did not, or nobody said so."""
     reverted: tuple[str, ...] = ()
     """Clusters that the guard took out, on any of the job's ranks."""
+    functions: tuple[tuple[int, int, int], ...] = field(default=(), compare=False)
+    """(number, stitched iterations, their nanoseconds) of each training function of the process; not of what a revision holds."""
 
     unit: str = field(init=False)
     """CPU or GPU: hours of the two are never added up."""
@@ -344,7 +346,7 @@ def _rank_order(entry: JobWeek) -> tuple[bool, int, float, str]:
 
 def processes(connection: sa.Connection, week: Week | None) -> list[JobWeek]:
     """All training processes that ran or began in the week; None: all there are, in all their time."""
-    sums, stored = _sums(connection, week)
+    sums, functions, stored = _sums(connection, week)
     members = _members(connection, week, set(sums))
     pairs = _pair_means(connection, week)
     lost = _lost(connection)
@@ -353,9 +355,12 @@ def processes(connection: sa.Connection, week: Week | None) -> list[JobWeek]:
     for row in members:
         owner = row.process_id
         counts: dict[str, Any] = sums.get(owner) or dict.fromkeys(COUNTS, 0)
-        saving = savings.estimate_from_means(pairs.get(owner, [])) or (
-            stored[owner].saving if owner in stored else None
-        )
+        saving = savings.estimate_job(
+            [
+                savings.FunctionData(pairs.get((owner, function), []), count, total_ns)
+                for function, (count, total_ns) in _functions(owner, functions, pairs).items()
+            ]
+        ) or (stored[owner].saving if owner in stored else None)
         begun_here = week is None or week.start_ns <= row.started_ns < week.end_ns
         overhead, is_estimate = 0, False
         if begun_here and row.overhead_ns is not None:
@@ -376,6 +381,7 @@ def processes(connection: sa.Connection, week: Week | None) -> list[JobWeek]:
                 lost=lost.get(owner, 0),
                 fallback=_fallback(row, fallbacks.get(owner, "")),
                 reverted=tuple(sorted(reverted.get(_key(row)[:3], ()))),
+                functions=tuple((number, *stitched) for number, stitched in sorted(functions.get(owner, {}).items())),
                 **counts,
             )
         )
@@ -420,28 +426,51 @@ class _Stored:
     overhead_ns: int
 
 
-def _sums(connection: sa.Connection, week: Week | None) -> tuple[dict[int, dict[str, int]], dict[int, _Stored]]:
-    """Counts and times by arm, of the blocks and of the frozen weeks whose blocks are gone; what else those say."""
+Stitched = dict[int, tuple[int, int]]
+"""By training function: its stitched iterations, and their nanoseconds."""
+
+
+def _sums(
+    connection: sa.Connection, week: Week | None
+) -> tuple[dict[int, dict[str, int]], dict[int, Stitched], dict[int, _Stored]]:
+    """By process: counts and times by arm, of the blocks and of the frozen weeks whose blocks are gone; of these the stitched ones by
+    function; and what else those weeks say."""
     sums: dict[int, dict[str, int]] = defaultdict(lambda: dict.fromkeys(COUNTS, 0))
+    functions: dict[int, Stitched] = defaultdict(dict)
     stored: dict[int, _Stored] = {}
     latest = sa.and_(frozen_weeks.c.week == weekly_rollups.c.week, frozen_weeks.c.revision == weekly_rollups.c.revision)
     frozen = sa.select(weekly_rollups).join(frozen_weeks, latest).where(frozen_weeks.c.blocks_dropped == 1)
     if week is not None:
         frozen = frozen.where(weekly_rollups.c.week == str(week))
+
+    def add(owner: int, function: int, count: int, total_ns: int) -> None:
+        before = functions[owner].get(function, (0, 0))
+        functions[owner][function] = (before[0] + count, before[1] + total_ns)
+
     for row in connection.execute(frozen.order_by(weekly_rollups.c.week)):
         target, before = sums[row.process_id], stored.get(row.process_id)
         for name in COUNTS:
             target[name] += getattr(row, name)
+        for entry in json.loads(row.functions) if row.functions else [(0, row.stitched_count, row.stitched_ns)]:
+            add(row.process_id, *entry)
         saving = _saving(row.saving) or (before.saving if before else None)
         stored[row.process_id] = _Stored(saving, row.overhead_ns + (before.overhead_ns if before else 0))
-    blocks = sa.select(iteration_blocks.c.process_id, *(_sum(iteration_blocks.c[name]) for name in COUNTS))
+    key = (iteration_blocks.c.process_id, iteration_blocks.c.function)
+    blocks = sa.select(*key, *(_sum(iteration_blocks.c[name]) for name in COUNTS))
     if week is not None:
         blocks = blocks.where(iteration_blocks.c.day >= week.first_day, iteration_blocks.c.day < week.end_day)
-    for owner, *counts in connection.execute(blocks.group_by(iteration_blocks.c.process_id)):
+    for owner, function, *counts in connection.execute(blocks.group_by(*key)):
         target = sums[owner]
         for name, count in zip(COUNTS, counts, strict=True):
             target[name] += count
-    return dict(sums), stored
+        add(owner, function, *counts[COUNTS.index("stitched_count") : COUNTS.index("stitched_ns") + 1])
+    return dict(sums), dict(functions), stored
+
+
+def _functions(owner: int, functions: Mapping[int, Stitched], pairs: Mapping[tuple[int, int], object]) -> Stitched:
+    """Those of a process that ran stitched or have pairs."""
+    known = functions.get(owner, {})
+    return known or {0: (0, 0)} if (owner, 0) in pairs else known
 
 
 def _sum(column: sa.Column[Any]) -> sa.Label[int]:
@@ -462,20 +491,20 @@ def _members(connection: sa.Connection, week: Week | None, with_iterations: set[
     ]
 
 
-def _pair_means(connection: sa.Connection, week: Week | None) -> dict[int, list[tuple[float, float]]]:
-    """(plain, stitched) mean of each complete pair, by process."""
+def _pair_means(connection: sa.Connection, week: Week | None) -> dict[tuple[int, int], list[tuple[float, float]]]:
+    """(plain, stitched) mean of each complete pair, by process and training function."""
     plain, stitched = arm_blocks.alias(), arm_blocks.alias()
     statement = (
-        sa.select(plain.c.process_id, plain.c.mean_ns, stitched.c.mean_ns)
+        sa.select(plain.c.process_id, plain.c.function, plain.c.mean_ns, stitched.c.mean_ns)
         .join(stitched, sa.and_(plain.c.process_id == stitched.c.process_id, plain.c.pair == stitched.c.pair))
         .where(plain.c.arm == PLAIN, stitched.c.arm == STITCHED)
         .order_by(plain.c.process_id, plain.c.pair)
     )
     if week is not None:
         statement = statement.where(plain.c.ended_ns < week.end_ns, stitched.c.ended_ns < week.end_ns)
-    found: dict[int, list[tuple[float, float]]] = defaultdict(list)
-    for owner, *means in connection.execute(statement):
-        found[owner].append((means[0], means[1]))
+    found: dict[tuple[int, int], list[tuple[float, float]]] = defaultdict(list)
+    for owner, function, *means in connection.execute(statement):
+        found[owner, function].append((means[0], means[1]))
     return found
 
 

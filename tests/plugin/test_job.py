@@ -37,7 +37,7 @@ def verdict(monkeypatch: pytest.MonkeyPatch, pairs: list[tuple[list[int], list[i
     """Why a stitched program with these blocks (plain, stitched; nanoseconds a step) goes back to plain; "" where it does not."""
     monkeypatch.setattr(module, "say", lambda text: None)
     job: Any = object.__new__(Job)
-    job.settings = types.SimpleNamespace(mode="auto", pairs=7)
+    job.settings = types.SimpleNamespace(only_switches=False, pairs=7)
     job.records = object.__new__(Records)
     job.records.event = lambda *words, **more: None
     reasons: list[str] = []

@@ -14,7 +14,7 @@ import sys
 import pytest
 
 from stitchfleet.plugin.command import main
-from stitchfleet.telemetry import report
+from stitchfleet.telemetry import database, report
 from stitchfleet.telemetry.recording import PLAIN, STITCHED, UNCOUNTED, Recorder
 from stitchfleet.telemetry.weeks import Week
 
@@ -310,7 +310,7 @@ def test_a_database_named_explicitly_is_read_as_it_is(
 
 def test_looking_after_the_database(home_and_fleet: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["db", "upgrade"]) == 0
-    assert "schema 3, before none" in capsys.readouterr().out
+    assert f"schema {database.SCHEMA}, before none" in capsys.readouterr().out
     assert main(["db", "check"]) == 0
     record(home_and_fleet, "a" * 32)
     assert main(["report"]) == 0

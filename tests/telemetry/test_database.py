@@ -27,8 +27,8 @@ from .test_weekly import MONDAY, job
 
 def test_the_migrations_make_what_the_models_say(url: str) -> None:
     engine = database.open_engine(url)
-    assert database.upgrade(engine) == (None, 3)
-    assert database.upgrade(engine) == (3, 3)
+    assert database.upgrade(engine) == (None, database.SCHEMA)
+    assert database.upgrade(engine) == (database.SCHEMA, database.SCHEMA)
     with engine.connect() as connection:
         name = connection.dialect.name
 
@@ -57,7 +57,7 @@ def test_a_migration_that_is_interrupted_leaves_nothing(url: str, monkeypatch: p
         with pytest.raises(KeyboardInterrupt):
             database.upgrade(engine)
     assert sa.inspect(engine).get_table_names() == []
-    assert database.upgrade(engine) == (None, 3)
+    assert database.upgrade(engine) == (None, database.SCHEMA)
 
 
 STALL = """
@@ -84,7 +84,7 @@ def test_a_migration_that_is_killed_leaves_a_database_that_works_as_before(url: 
     process.stdout.close()
     assert query(url, "SELECT version_num FROM alembic_version") == [("0001",)]
     assert everything(url) == before
-    assert database.upgrade(database.open_engine(url)) == (1, 3)
+    assert database.upgrade(database.open_engine(url)) == (1, database.SCHEMA)
 
 
 def populate_the_first_schema(url: str) -> None:
@@ -107,6 +107,7 @@ def populate_the_first_schema(url: str) -> None:
             for name, entries in rows.tables.items():
                 for entry in entries:
                     whole = entry | {column: owner[column] for column in models.PROCESS_KEY}
+                    whole.pop("function", None)
                     if name == "iteration_blocks":
                         whole["started_ns"] = whole["ended_ns"] - 10**6 * whole.pop("elapsed_ms")
                     if name == "iteration_blocks" and connection.dialect.name == "postgresql":
@@ -126,7 +127,11 @@ def everything(url: str) -> dict[str, list[tuple[object, ...]]]:
     found = {}
     engine = database.open_engine(url)
     with engine.connect() as connection:
+        tables = set(sa.inspect(connection).get_table_names())
         for table in (*TABLES_OF_PROCESSES, sa.table("iterations")):
+            if table is models.functions and table.name not in tables:
+                found[table.name] = []
+                continue
             there = [column["name"] for column in sa.inspect(connection).get_columns(table.name)]
             mine = [name for name in there if name != "process_id" and name not in models.PROCESS_KEY]
             joined = "process_id" in there and table.name != "jobs"
@@ -142,20 +147,22 @@ def everything(url: str) -> dict[str, list[tuple[object, ...]]]:
 
 
 CHANGED = {
-    "iteration_blocks": {"started_ns", "elapsed_ms"},
+    "iteration_blocks": {"started_ns", "elapsed_ms", "function"},
+    "arm_blocks": {"function"},
+    "iterations": {"function"},
     "weekly_rollups": {
         "stands_for_job", "device_hours", "saved_hours", "saved_hours_low", "saved_hours_high", "ended_ns", "phase", "reason",
-        "fallback", "reverted", "lost", "last_sequence",
+        "fallback", "reverted", "lost", "last_sequence", "functions",
     },
 }  # fmt: skip
-"""Columns of which the first schemas have nothing, or which say the same in other words from schema 3 on."""
+"""Columns of which the first schemas have nothing, or which say the same in other words from a later one on."""
 
 
 def test_an_upgrade_from_the_first_version_keeps_every_row(url: str) -> None:
     populate_the_first_schema(url)
     before = everything(url)
     assert (len(before["iterations"]), len(before["jobs"]), len(before["weekly_rollups"])) == (80, 2, 2)
-    assert database.upgrade(database.open_engine(url)) == (1, 3)
+    assert database.upgrade(database.open_engine(url)) == (1, database.SCHEMA)
     assert everything(url) == before
     with database.writing(database.open_engine(url)) as connection:
         insert_rows(connection, job(blocks=[(MONDAY + 10**11, PLAIN, 50, 10**8)]))
@@ -183,7 +190,7 @@ def test_a_program_of_the_schema_before_is_told_that_it_must_be_updated(
 ) -> None:
     engine = database.open_engine(url)
     database.upgrade(engine)
-    monkeypatch.setattr(database, "SCHEMA", 2)
+    monkeypatch.setattr(database, "SCHEMA", database.SCHEMA - 1)
     with engine.connect() as connection, pytest.raises(DatabaseError, match="update it"):
         database.check(connection)
 
@@ -204,7 +211,8 @@ def test_two_programs_that_make_the_database_at_once_make_it_once(url: str) -> N
         for _ in range(3)
     ]
     outputs = [maker.communicate() for maker in makers]
-    assert sorted(out for out, _ in outputs) == ["(3, 3)\n", "(3, 3)\n", "(None, 3)\n"], outputs
+    there, made = f"({database.SCHEMA}, {database.SCHEMA})\n", f"(None, {database.SCHEMA})\n"
+    assert sorted(out for out, _ in outputs) == [there, there, made], outputs
 
 
 def test_an_empty_database_is_refused_with_the_command_to_run(url: str) -> None:
@@ -221,7 +229,7 @@ def test_somebody_elses_database_is_left_alone(url: str) -> None:
     assert sa.inspect(engine).get_table_names() == ["theirs"]
 
 
-@pytest.mark.parametrize(("oldest", "served"), [(3, True), (4, False)])
+@pytest.mark.parametrize(("oldest", "served"), [(database.SCHEMA, True), (database.SCHEMA + 1, False)])
 def test_a_newer_database_is_served_as_far_as_it_says(url: str, oldest: int, served: bool) -> None:
     """After a rollback an older program meets a newer schema."""
     engine = database.open_engine(url)

@@ -367,7 +367,7 @@ def test_what_is_odd_is_counted_and_the_rest_arrives(server: Served) -> None:
 def test_a_segment_of_the_future_stays_with_its_sender(tmp_path: pathlib.Path, server: Served) -> None:
     folder = tmp_path / "spool"
     folder.mkdir()
-    for number, data in enumerate((segment(event(), format=2), segment(event("now"), first=5), b"nothing at all" * 9)):
+    for number, data in enumerate((segment(event(), format=3), segment(event("now"), first=5), b"nothing at all" * 9)):
         (folder / f"{number:010d}{SEALED}").write_bytes(data)
     assert shipper.main([str(folder), "--ingest", server.url]) == 1
     assert [path.name for path in spool.segments(folder, OPEN, SEALED, SHIPPING)] == [f"{0:010d}{SEALED}"]

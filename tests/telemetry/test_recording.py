@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from stitchfleet.telemetry import recording, spool
 from stitchfleet.telemetry.recording import PLAIN, STITCHED, UNCOUNTED, JobIdentity, Recorder
+from stitchfleet.telemetry.rows import rows_of_segment
 from stitchfleet.telemetry.spool import OPEN, SEALED, Kind
 
 from .helpers import bodies, identity, iterations, records
@@ -65,6 +66,36 @@ def test_steps_may_jump_and_arms_may_change_as_they_like(
         assert microseconds == pytest.approx(duration / 1e3, rel=1e-7)
 
 
+def test_functions_that_take_turns_have_blocks_of_their_own(tmp_path: pathlib.Path) -> None:
+    """Three of them, of which one jumps; as one stream, each step would be a block."""
+    recorder = Recorder(tmp_path, identity())
+    for number, name in enumerate(("critic", "generator", "third")):
+        recorder.function(number, name)
+    for step in range(200):
+        recorder.iteration(step, PLAIN if step < 90 else STITCHED, 1_000 + step)
+        recorder.iteration(step, STITCHED, 5_000 + step, 1)
+        if step % 7 == 0:
+            recorder.iteration(3 * step, UNCOUNTED, 9_000, 2)
+    recorder.arm_block(0, PLAIN, 4, [5, 6], 1)
+    recorder.close(timeout_s=120)
+    assert recorder.lost == 0
+    (path,) = spool.segments(tmp_path, SEALED)
+    rows, _ = rows_of_segment(path.read_bytes())
+    assert rows.damaged == []
+    assert rows.tables["functions"] == [
+        {"function": 0, "name": "critic"}, {"function": 1, "name": "generator"}, {"function": 2, "name": "third"},
+    ]  # fmt: skip
+    assert [row["function"] for row in rows.tables["arm_blocks"]] == [1]
+    found = dict.fromkeys(range(3), (0, 0, 0))
+    for row in rows.tables["iteration_blocks"]:
+        before = found[row["function"]]
+        found[row["function"]] = (
+            before[0] + row["plain_count"], before[1] + row["stitched_count"], before[2] + row["uncounted_count"]
+        )  # fmt: skip
+    assert found == {0: (90, 110, 0), 1: (0, 200, 0), 2: (0, 0, 29)}
+    assert len(rows.tables["iteration_blocks"]) <= 6
+
+
 def test_a_block_never_crosses_midnight(tmp_path: pathlib.Path) -> None:
     midnight = 20_000 * recording.DAY_NS
     recorder = Recorder(tmp_path, identity())
@@ -78,8 +109,10 @@ def test_a_block_never_crosses_midnight(tmp_path: pathlib.Path) -> None:
     assert blocks[1].started_ns == midnight - 10**9, "an iteration belongs to the day it ends in"
 
 
-@pytest.mark.parametrize("bad", [("x", 0, 1), (1, 7, 1), (1, 0, -1), (1, 0, 1.5), (1, 0, 10**17), (1 << 70, 0, 1)])
-def test_nonsense_is_counted_and_costs_nothing_else(tmp_path: pathlib.Path, bad: tuple[int, int, int]) -> None:
+@pytest.mark.parametrize(
+    "bad", [("x", 0, 1), (1, 7, 1), (1, 0, -1), (1, 0, 1.5), (1, 0, 10**17), (1 << 70, 0, 1), (1, 0, 1, 1 << 15)]
+)
+def test_nonsense_is_counted_and_costs_nothing_else(tmp_path: pathlib.Path, bad: tuple[int, ...]) -> None:
     recorder = Recorder(tmp_path, identity())
     recorder.iteration(1, PLAIN, 5)
     recorder.iteration(*bad)

@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from stitchfleet.telemetry import savings, student
-from stitchfleet.telemetry.savings import Contribution, estimate, estimate_from_means, total
+from stitchfleet.telemetry.savings import Contribution, FunctionData, estimate, estimate_from_means, estimate_job, total
 
 durations = st.lists(st.integers(1_000, 10**9), min_size=1, max_size=8)
 pairs = st.lists(st.tuples(durations, durations), min_size=2, max_size=12)
@@ -175,3 +175,47 @@ def test_one_job_has_the_interval_of_its_own() -> None:
     assert found is not None
     summed = total([Contribution("a", found.saved_ns, found.saved_error_ns, found.degrees)])
     assert (summed.low, summed.high) == pytest.approx((found.saved_low_ns, found.saved_high_ns))
+
+
+means = st.lists(st.tuples(st.floats(1.0, 1e9), st.floats(1.0, 1e9)), min_size=2, max_size=9)
+functions = st.builds(FunctionData, means=means, stitched_count=st.integers(1, 10**6), stitched_ns=st.floats(0.0, 1e15))
+
+
+@given(functions)
+def test_a_job_of_one_function_has_that_functions_estimate(one: FunctionData) -> None:
+    assert estimate_job([one]) == estimate_from_means(one.means)
+
+
+@given(st.lists(functions, min_size=2, max_size=5))
+def test_a_job_saves_the_sum_of_what_its_functions_save(several: list[FunctionData]) -> None:
+    found, parts = estimate_job(several), [estimate_from_means(one.means) for one in several]
+    assert found is not None
+    counts = [one.stitched_count for one in several]
+    saved = math.fsum(count * part.saved_ns for count, part in zip(counts, parts) if part)
+    scale = math.fsum(count * (part.plain_ns + part.stitched_ns) for count, part in zip(counts, parts) if part)
+    assert sum(counts) * found.saved_ns == pytest.approx(saved, abs=1e-9 * scale)
+    assert found.low <= found.relative <= found.high
+    assert found.saved_low_ns <= found.saved_ns <= found.saved_high_ns
+    degrees = [part.degrees for part in parts if part]
+    assert min(degrees) * 0.999 <= found.degrees <= sum(degrees) * 1.001
+    assert estimate_job(several[::-1]) is not None
+
+
+def test_two_functions_that_are_the_same_are_one_with_errors_in_squares() -> None:
+    one = FunctionData([(10.0, 8.0), (12.0, 9.0), (11.0, 8.5)], 100, 850.0)
+    single, both = estimate_job([one]), estimate_job([one, one])
+    assert single is not None
+    assert both is not None
+    assert both.saved_ns == pytest.approx(single.saved_ns)
+    assert both.saved_error_ns == pytest.approx(single.saved_error_ns / math.sqrt(2))
+    assert (both.pairs, both.degrees) == (6, pytest.approx(4.0))
+
+
+def test_a_function_without_two_pairs_is_not_imputed() -> None:
+    one = FunctionData([(10.0, 8.0), (12.0, 9.0)], 100, 850.0)
+    found = estimate_job([one, FunctionData([(50.0, 1.0)], 300, 3000.0)])
+    assert found is not None
+    alone = estimate_from_means(one.means)
+    assert alone is not None
+    assert found.saved_ns == pytest.approx(alone.saved_ns / 4)
+    assert estimate_job([FunctionData([], 300, 3000.0)]) is None

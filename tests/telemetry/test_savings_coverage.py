@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stitchfleet.telemetry.savings import Contribution, estimate_from_means, total
+from stitchfleet.telemetry.savings import Contribution, FunctionData, estimate_from_means, estimate_job, total
 
 PROMISED = (0.93, 0.97)
 CORRELATION = 0.8
@@ -112,3 +112,30 @@ def test_a_fleets_interval_covers_whether_or_not_a_templates_jobs_err_together(s
     assert covered / runs >= PROMISED[0] - slack
     if shared:
         assert covered / runs <= PROMISED[1] + slack
+
+
+@pytest.mark.parametrize("kind", ["lognormal", "pareto"])
+@pytest.mark.parametrize("savings", [(0.4, 0.1), (0.3, -0.2)])
+def test_the_interval_of_a_job_with_two_training_functions_covers(kind: str, savings: tuple[float, float]) -> None:
+    """A step of the second takes nine times as long, the first runs five times as often; pairs are few."""
+    runs, pairs, scales, counts = 500, (8, 6), (1.0, 9.0), (5000, 1000)
+    random = np.random.default_rng(17)
+    simulated = [simulate(random, kind, *args, 0.3, runs) for args in zip(pairs, (10, 10), savings)]
+    plain = sum(c * k * mean for c, k, (_, mean) in zip(counts, scales, simulated)) / sum(counts)
+    saved = sum(c * k * mean * share for c, k, (_, mean), share in zip(counts, scales, simulated, savings)) / sum(
+        counts
+    )
+    relative = absolute = 0
+    for job in range(runs):
+        found = estimate_job(
+            [
+                FunctionData([(float(k * p), float(k * s)) for p, s in means[job]], count, 0.0)
+                for k, count, (means, _) in zip(scales, counts, simulated)
+            ]
+        )
+        assert found is not None
+        relative += found.low <= saved / plain <= found.high
+        absolute += found.saved_low_ns <= saved <= found.saved_high_ns
+    slack = 2 * math.sqrt(0.95 * 0.05 / runs)
+    for name, share in (("relative", relative / runs), ("absolute", absolute / runs)):
+        assert PROMISED[0] - slack <= share <= PROMISED[1] + slack, f"{name}: {share:.3f}"

@@ -214,7 +214,7 @@ def test_numbers_twice_numbers_missing_and_a_clock_set_back_are_counted_and_cost
 
 
 def test_a_spool_of_the_future_is_left_for_a_program_of_the_future(tmp_path: pathlib.Path, url: str) -> None:
-    writer = SpoolWriter(tmp_path / "spool", _identity_body(format=2), 1 << 20, 1 << 20)
+    writer = SpoolWriter(tmp_path / "spool", _identity_body(format=3), 1 << 20, 1 << 20)
     writer.append(Kind.EVENT, b"{}")
     writer.close()
     assert shipper.main([str(tmp_path / "spool"), "--database", url]) == 1

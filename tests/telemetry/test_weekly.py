@@ -433,3 +433,79 @@ def test_a_job_week_is_a_value(engine: sa.Engine) -> None:
     assert isinstance(found, JobWeek)
     with pytest.raises(dataclasses.FrozenInstanceError):
         found.lost = 3  # type: ignore[misc]
+
+
+# ---- several training functions ---------------------------------------------------------------------------------------------
+
+
+def of_functions(rows: Rows, functions: list[int], pairs: list[int]) -> Rows:
+    """The same rows, the k-th block of iterations being of function functions[k], the k-th pair of function pairs[k]."""
+    for row, function in zip(rows.tables["iteration_blocks"], functions, strict=True):
+        row["function"] = function
+    for row in rows.tables["arm_blocks"]:
+        row["function"] = pairs[row["pair"]]
+    return rows
+
+
+def test_a_jobs_saving_is_the_sum_over_its_training_functions(engine: sa.Engine) -> None:
+    """A critic that saves a half in 300 steps of 10 us, and a generator that saves a tenth in 100 of 100 us."""
+    rows = of_functions(
+        job(
+            blocks=[
+                (MONDAY + HOUR_NS, STITCHED, 300, 5_000),
+                (MONDAY + 2 * HOUR_NS, STITCHED, 100, 90_000),
+            ],
+            pairs=[(10_000, 5_000), (100_000, 90_000), (10_000, 5_000), (100_000, 90_000)],
+        ),
+        [0, 1],
+        [0, 1, 0, 1],
+    )
+    (entry,) = report(engine, rows).jobs
+    assert entry.saving is not None
+    saved_ns = 300 * 5_000 + 100 * 10_000
+    assert entry.stitched_count * entry.saving.saved_ns == pytest.approx(saved_ns)
+    assert entry.saving.relative == pytest.approx(saved_ns / (300 * 10_000 + 100 * 100_000))
+    assert (entry.saving.pairs, entry.saving.low, entry.saving.high) == (4, *[pytest.approx(entry.saving.relative)] * 2)
+    assert entry.saved_hours == pytest.approx(saved_ns / HOUR_NS)
+    with engine.connect() as connection:
+        by_sql = connection.scalar(
+            sa.text(
+                "SELECT sum(b.stitched_count * (p.plain - p.stitched)) FROM iteration_blocks AS b JOIN ("
+                "SELECT function, avg(CASE arm WHEN 0 THEN mean_ns END) AS plain, avg(CASE arm WHEN 1 THEN mean_ns END) AS stitched"
+                " FROM arm_blocks GROUP BY function) AS p ON p.function = b.function"
+            )
+        )
+    assert by_sql == pytest.approx(saved_ns)
+
+
+def test_a_training_function_without_pairs_saves_nothing_and_says_so_in_no_other_ones_name(engine: sa.Engine) -> None:
+    rows = of_functions(
+        job(
+            blocks=[(MONDAY + HOUR_NS, STITCHED, 300, 5_000), (MONDAY + 2 * HOUR_NS, STITCHED, 100, 90_000)],
+            pairs=[(10_000, 5_000), (10_000, 5_000)],
+        ),
+        [0, 1],
+        [0, 0],
+    )
+    (entry,) = report(engine, rows).jobs
+    assert entry.saving is not None
+    assert entry.saved_hours == pytest.approx(300 * 5_000 / HOUR_NS)
+    assert entry.saving.stitched_ns == pytest.approx((300 * 5_000 + 100 * 90_000) / 400)
+
+
+def test_functions_stay_apart_when_a_weeks_blocks_are_gone(engine: sa.Engine) -> None:
+    rows = of_functions(
+        job(
+            blocks=[(MONDAY + HOUR_NS, STITCHED, 300, 5_000), (MONDAY + 2 * HOUR_NS, STITCHED, 100, 90_000)],
+            pairs=[(10_000, 5_000), (100_000, 90_000), (11_000, 5_000), (100_000, 80_000)],
+        ),
+        [0, 1],
+        [0, 1, 0, 1],
+    )
+    (before,) = report(engine, rows).jobs
+    freeze(engine)
+    prune(engine)
+    late = report(engine, job("late", blocks=[(MONDAY + HOUR_NS, STITCHED, 1, 1)]))
+    found = {entry.run_id: entry for entry in late.jobs}
+    assert found["run-1"].saving == before.saving
+    assert found["run-1"].functions == before.functions == ((0, 300, 1_500_000), (1, 100, 9_000_000))
