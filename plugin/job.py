@@ -7,6 +7,7 @@ but for requests, does all else: requests to the service, answers to the op, ver
 
 from __future__ import annotations
 
+import collections
 import os
 import threading
 import time
@@ -33,6 +34,10 @@ GENERATIONS = 4
 """Most stitched graphs of one program: the first, and those split around operators that could not be lowered."""
 VERIFY_PATIENCE = 10
 """Most steps of the verify phase, as a multiple of those that a kernel needs."""
+FREE_PROGRAMS = 8
+"""First programs of a job that are traced as soon as their warm-up is over."""
+TRACED_SHARE = 0.03
+"""Of the job's time, what traces of further programs may take."""
 SWIFT_COMPILE_STEPS = 2
 """Where the kernels are there after so many steps of the compile phase (they were in the cache), no baseline delays them: the
 saving is estimated from the pairs of blocks that follow."""
@@ -85,6 +90,9 @@ class Job:
         self.memory = MemoryWatch(settings.memory_limit_bytes)
         self.started = time.time()
         self._functions: weakref.WeakKeyDictionary[Any, Program] = weakref.WeakKeyDictionary()
+        self._gone: collections.deque[Program] = collections.deque()
+        self.forgotten_programs = 0
+        """Functions that were gone before anything of theirs was stitched."""
         self._names: dict[str, int] = {}
         """Names of programs, and how many have asked for each."""
         self._session_programs: dict[object, Program] = {}
@@ -94,6 +102,9 @@ class Job:
         """Clusters whose shapes never settle."""
         self._closing = False
         self._ticked = 0.0
+        self._programs_traced = 0
+        self._traced_ns = 0
+        """What the traces of all programs but the first are taken to have cost."""
         self._traces_ended = 0
         self._traces_served = 0
         """Of the traced steps that have ended, those whose requests the compile service has been handed."""
@@ -126,6 +137,7 @@ class Job:
                 if _is_compiled_by_xla(function):
                     found.refuse("compiled whole by XLA (jit_compile=True)")
                 self._functions[function] = found
+                weakref.finalize(function, self._note_gone, found).atexit = False
             return found
 
     def program_of_fetches(self, key: object, name: str) -> Program:
@@ -152,8 +164,26 @@ class Job:
         if self.native is None:
             program.refuse(self.native_reason or "the native library is not there")
         self.programs.append(program)
-        self._wake()
+        if len(self.programs) == 1:
+            self._wake()  # which starts the compile service while TensorFlow traces the first step
         return program
+
+    def _note_gone(self, program: Program) -> None:
+        """The function of a program has been collected, on whatever thread: nothing may be waited for here."""
+        self._gone.append(program)
+
+    def _retire_gone(self) -> None:
+        """Forgets the programs whose functions are gone, but for those that ran stitched or whose steps are the job's: a job that
+        goes on making functions keeps nothing of them."""
+        gone: set[Program] = set()
+        while self._gone:
+            program = self._gone.popleft()
+            if not program.steps_by_arm[Arm.STITCHED] and self.records.functions.forget(program):
+                gone.add(program)
+        if gone:
+            with self._lock:
+                self.programs = [program for program in self.programs if program not in gone]
+            self.forgotten_programs += len(gone)
 
     @property
     def main_program(self) -> Program | None:
@@ -194,6 +224,7 @@ class Job:
         self.records.iteration(program, step, recording.PLAIN if counted else recording.UNCOUNTED, duration_ns)
 
     def _advance(self, program: Program) -> None:
+        """Moves a program on after a step of its present phase."""
         settings = self.settings
         phase = program.phase
         if phase is Phase.STITCHED or program.settled:
@@ -206,7 +237,11 @@ class Job:
                     self._give_up_if_it_does_not_pay(program)
             return
         if phase is Phase.WARM_UP:
-            if program.phase_steps >= settings.warm_up_steps and settings.mode != "idle":
+            if (
+                program.phase_steps >= settings.warm_up_steps
+                and settings.mode != "idle"
+                and (settings.only_switches or self._may_trace(program))
+            ):
                 program.enter(Phase.TRACE)
         elif phase is Phase.TRACE:
             self._traces_ended += 1
@@ -238,6 +273,27 @@ class Job:
             done = self.kernels.are_verified(program.cluster_names) or program.phase_steps >= patience
             if done and not self._leave_out(program, self._slower_of(program), SLOWER):
                 self._enter_stitched(program)
+
+    def _may_trace(self, program: Program) -> bool:
+        """Whether a program is worth a second executor, which costs about what its first step did: TensorFlow's optimizers once
+        more, and ours.
+
+        The first programs of a job are. Of a job that goes on making functions, most of which are called a few times, one is that
+        has taken as much time since its first step, and so may be expected to take as much again; and all of these together may
+        take no more than a small share of the job's time.
+        """
+        if program.may_trace:
+            return True
+        if self._programs_traced >= FREE_PROGRAMS:
+            first_ns = program.first_duration_ns
+            if program.total_ns - first_ns < first_ns:
+                return False
+            if self._traced_ns + first_ns > TRACED_SHARE * (time.time() - self.started) * 1e9:
+                return False
+            self._traced_ns += first_ns
+        self._programs_traced += 1
+        program.may_trace = True
+        return True
 
     def _nothing_to_stitch(self, program: Program) -> None:
         reasons = self.stitcher.excluded_clusters.values()
@@ -375,6 +431,7 @@ class Job:
             if time.monotonic() - self._ticked < TICK_MS / 1e3:
                 return
         self._ticked = time.monotonic()
+        self._retire_gone()
         if self.settings.mode == "auto" and any(program.phase is Phase.WARM_UP for program in self.programs):
             self.client.prepare()  # while TensorFlow traces the first step
         self.kernels.look_at_mismatches()

@@ -112,6 +112,10 @@ class Program:
         self.phase_steps = 0
         self.phase_start_ns = time.perf_counter_ns()
         self.first_step_ns: int | None = None
+        """When it ended, by the clock of `phase_start_ns`."""
+        self.first_duration_ns = 0
+        self.may_trace = False
+        """Whether it was found to be worth the stitched arm's executor."""
         self.stitched_from_step: int | None = None
         """The number of its first step in the stitched phase."""
         self.stitched_after_seconds: float | None = None
@@ -235,7 +239,7 @@ class Program:
         duration = end_ns - ticket.start_ns
         counted = ticket.counted = ticket.counted and quiet
         if self.first_step_ns is None:
-            self.first_step_ns = end_ns
+            self.first_step_ns, self.first_duration_ns = end_ns, duration
         self.steps += 1
         self.total_ns += duration
         self.steps_by_arm[ticket.arm] += 1

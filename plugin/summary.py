@@ -77,6 +77,7 @@ def make_summary(job: Job, steps: Mapping[str, str]) -> dict[str, Any]:
         "programs": [
             _program_facts(job, program, steps.get(program.name)) for program in job.programs if program.steps
         ],
+        "forgotten_functions": job.forgotten_programs,
         "clusters": list(cluster_facts(job)),
         "stayed_out": stayed_out(job),
         "loops": [

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import collections
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -75,6 +75,7 @@ class TrainingFunctions:
         self._lock = threading.Lock()
         self._numbers: dict[Program, int] = {}
         self._waiting: dict[Program, collections.deque[Step]] = {}
+        self._some_train = False
         self._seen = 0
         self._total_ns = 0
 
@@ -98,8 +99,9 @@ class TrainingFunctions:
             self._seen += 1
             self._total_ns += step[2]
             if program.trains:
+                self._some_train = True
                 return self._join(program) if program.steps >= 2 else None
-            if self._seen < SEEN or any(other.trains for other in (*self._numbers, *self._waiting)):
+            if self._seen < SEEN or self._some_train:
                 return None
             return self._join(program) if program.total_ns >= SHARE * self._total_ns else None
 
@@ -114,11 +116,13 @@ class TrainingFunctions:
             chosen = training or [program for program in waiting if program.total_ns >= SHARE * total_ns]
             return [(program, self._join(program)) for program in chosen]
 
-    def forget(self, programs: Iterable[Program]) -> None:
-        """Of programs whose functions are gone: no step waits any longer."""
+    def forget(self, program: Program) -> bool:
+        """The program's function is gone. False where it is one of these; else no step of its waits any longer."""
         with self._lock:
-            for program in programs:
-                self._waiting.pop(program, None)
+            if program in self._numbers:
+                return False
+            self._waiting.pop(program, None)
+            return True
 
     def _join(self, program: Program) -> list[Step]:
         self._numbers[program] = len(self._numbers)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from stitchfleet.plugin.job import FREE_PROGRAMS
 from stitchfleet.plugin.program import Program
 from stitchfleet.plugin.settings import Settings
 from stitchfleet.plugin.training import SEEN, TrainingFunctions, trains
@@ -130,3 +131,14 @@ def test_a_gans_saving_is_that_of_both_of_its_functions_in_a_job_of_300_rounds(r
             "JOIN functions AS f ON f.process_id = b.process_id AND f.function = b.function GROUP BY f.name ORDER BY f.name"
         ).fetchall()
     assert counted == [("train_critic", 300), ("train_generator", 300)]
+
+
+def test_functions_that_are_called_a_few_times_cost_no_second_graph_and_leave_nothing_behind(run_job: RunJob) -> None:
+    job = run_job("short_lived.py", environment={"STITCHFLEET_COMPILE_NICE": "19"})
+    assert job.code == 0, job.err
+    programs = {program["name"]: program for program in job.summary["programs"]}
+    short = [program for name, program in programs.items() if name != "long_lived"]
+    assert [program["steps_stitched"] for program in short] == [1] * FREE_PROGRAMS
+    assert job.summary["forgotten_functions"] == 60 - FREE_PROGRAMS
+    assert programs["long_lived"]["phase"] != "warm-up"
+    assert programs["long_lived"]["steps_stitched"] >= 1
