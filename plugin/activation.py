@@ -84,6 +84,11 @@ def activate() -> None:
     hooks_session.install(job, tf_version.session_class(), tf_version.monitored_session_class())
     hooks_keras.install(job)
     atexit.register(job.close)
+    if "multiprocessing.process" in sys.modules:
+        import multiprocessing.util
+
+        if multiprocessing.parent_process() is not None:  # its children end without the interpreter's exit handlers
+            multiprocessing.util.Finalize(None, job.close, exitpriority=0)
 
 
 def load_native(settings: Settings) -> tuple[Any, str]:

@@ -4,30 +4,33 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import os
 import pathlib
+import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
+import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from stitchfleet.compiler import nvrtc
 
+from . import summaries
 from .client import clean_environment
 from .containment import say
 from .gpus import find_gpus
+from .job_process import run_to_the_end
 from .native_library import NativeBuildError, build_library, compiler_command, find_tensorflow, library_path
 from .records import shipping_words
 from .settings import PREFIX, Settings, read_settings, writable_folder
-from .summary import print_summary
+from .summary import print_summaries
 
-SHIPPING_SECONDS = 30.0
-"""Longest wait for the job's last records to reach the database."""
+SHIPPING_SECONDS = 5.0
+"""Longest wait for the job's last records to reach the database. What is not there by then its own shipper goes on with, or the next
+run, report or shipper of the node takes from the spool."""
 BOOTSTRAP = pathlib.Path(__file__).parent / "bootstrap"
 
 
@@ -97,12 +100,15 @@ class RunCommand:
             if arguments.summary is not None and not summary.parent.is_dir():
                 print(f"stitchfleet run: --summary: there is no folder {summary.parent}", file=sys.stderr)
                 return 2
-            summary.unlink(missing_ok=True)
+            summaries.remove(summary)
             settings = dataclasses.replace(settings, summary=summary)
-            code = run_job(command, settings)
-            hand_over_records(summary, settings)
+            if why := why_python_does_not_start_us(command):
+                say(f"the job will run plain: {why}")
+            code = run_to_the_end(command, job_environment(settings))
+            found = summaries.gather(summary)
+            hand_over_records(found, settings)
             if not arguments.quiet and not settings.quiet:
-                print_summary(summary)
+                print_summaries(found)
         return code
 
     @staticmethod
@@ -120,6 +126,27 @@ def _can_store() -> bool:
     return importlib.util.find_spec("sqlalchemy") is not None
 
 
+def why_python_does_not_start_us(command: Sequence[str]) -> str:
+    """Why a Python that is the command itself does not read `sitecustomize`, by which the plugin is switched on; "" where it does."""
+    if not re.fullmatch(r"python[\d.]*", os.path.basename(command[0])):
+        return ""
+    for word in command[1:]:
+        if not word.startswith("-") or word in ("-", "--") or word.startswith(("-c", "-m")):
+            return ""
+        for letter, what in _NO_SITECUSTOMIZE.items():
+            if not word.startswith("--") and letter in word[1:]:
+                return f"python -{letter} {what}, by which the plugin is switched on"
+    return ""
+
+
+_NO_SITECUSTOMIZE = {
+    "I": "ignores PYTHONPATH",
+    "E": "ignores PYTHONPATH",
+    "S": "does not import sitecustomize",
+}
+"""Python's options (Using Python: command line) that keep our folder, or the module in it, from being found."""
+
+
 def job_environment(settings: Settings) -> dict[str, str]:
     """The environment of a job: settings, a run id, and our bootstrap folder first on PYTHONPATH. What says who the job is and how
     its records are sent (STITCHFLEET_LABELS, _INGEST_TOKEN and so on) stays as it was given."""
@@ -133,56 +160,38 @@ def job_environment(settings: Settings) -> dict[str, str]:
     return environment
 
 
-def run_job(command: list[str], settings: Settings) -> int:
-    """Runs the command; signals that reach us go to it. Returns its exit code, 128 + n when signal n ended it."""
-    process = subprocess.Popen(command, env=job_environment(settings))
-
-    def forward(number: int, frame: object) -> None:
-        process.send_signal(number)
-
-    previous = {
-        number: signal.signal(number, forward)
-        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-    }
-    previous[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to the job as well
-    try:
-        code = process.wait()
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-    return 128 - code if code < 0 else code
-
-
-def hand_over_records(summary: pathlib.Path, settings: Settings) -> None:
-    """Waits until the job's last records are in the database or with the ingest server: a report made right after has them all. Where
-    they cannot be, says why.
+def hand_over_records(processes: Sequence[Mapping[str, Any]], settings: Settings) -> None:
+    """Waits until the last records of the job's processes are in the database or with the ingest server: a report made right after
+    has them all. Where they cannot be, says why. processes: their summaries.
 
     The job's own shipper may be at it still; shipping twice changes nothing.
     """
     where = shipping_words(settings)
-    if not where:
-        return
-    try:
-        folder = json.loads(summary.read_text())["records"]["folder"]
+    end = time.monotonic() + SHIPPING_SECONDS
+    for summary in processes if where else ():
+        folder = summary["records"]["folder"]
         command = [sys.executable, "-m", "stitchfleet.telemetry.shipper", folder, *where]
-        done = subprocess.run(
-            command,
-            env=clean_environment(),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            timeout=SHIPPING_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        say(f"what was recorded stays in the spool {folder}: handing it over took more than {SHIPPING_SECONDS:g} s")
-    except (OSError, ValueError, KeyError):
-        pass  # the records stay in the spool, and `stitchfleet report` takes them from there
-    else:
-        for line in done.stderr.splitlines():
-            if line.startswith("shipper: "):
-                say(line)
+        try:
+            done = subprocess.run(
+                command,
+                env=clean_environment(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                timeout=max(0.1, end - time.monotonic()),
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            say(
+                f"what was recorded stays in the spool {folder} for now: handing it over took more than {SHIPPING_SECONDS:g} s"
+            )
+        except OSError:
+            pass  # the records stay in the spool, and `stitchfleet report` takes them from there
+        else:
+            for line in done.stderr.splitlines():
+                if line.startswith("shipper: "):
+                    say(line)
 
 
 class DoctorCommand:

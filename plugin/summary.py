@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import pathlib
+import os
 import platform
+import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stitchfleet.telemetry.savings import Saving
 
+from . import summaries
 from .containment import HEALTH, say
 from .memory_watch import peak_bytes
 from .native_library import SignatureStatistics, State
@@ -31,9 +32,7 @@ def finish(job: Job) -> None:
     steps = _write_step_graphs(job)
     if job.settings.summary is not None:
         try:
-            fresh = job.settings.summary.with_name(job.settings.summary.name + ".part")
-            fresh.write_text(json.dumps(make_summary(job, steps), indent=2) + "\n")
-            fresh.replace(job.settings.summary)
+            summaries.write(job.settings.summary, make_summary(job, steps))
         except OSError as error:
             say(f"the summary could not be written: {error}")
 
@@ -63,6 +62,7 @@ def make_summary(job: Job, steps: Mapping[str, str]) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "run_id": job.run_id,
+        "pid": os.getpid(),
         "started": job.started,
         "ended": time.time(),
         "versions": {
@@ -122,6 +122,7 @@ def _program_facts(job: Job, program: Program, step_graph: str | None) -> dict[s
         "phase": program.phase.value,
         "reason": program.reason,
         "steps": program.steps,
+        "total_ms": program.total_ns / 1e6,
         "steps_plain": program.steps_by_arm[Arm.PLAIN],
         "steps_stitched": program.steps_by_arm[Arm.STITCHED],
         "stitched_from_step": program.stitched_from_step,
@@ -239,18 +240,14 @@ def _calls(job: Job) -> dict[str, int]:
     return totals
 
 
-def print_summary(path: pathlib.Path) -> None:
-    """The summary in words. Says so where there is none (the job was killed, or never imported TensorFlow)."""
-    try:
-        summary = json.loads(path.read_text())
-    except FileNotFoundError:
+def print_summaries(processes: Sequence[Mapping[str, Any]]) -> None:
+    """The summaries of a job's processes in words, on standard error: standard output is the job's. Says so where there is none."""
+    if not processes:
         say("no summary: the job ended without its exit handlers, or never imported TensorFlow")
         return
-    except (OSError, ValueError) as error:
-        say(f"no summary: {error}")
-        return
-    for line in describe(summary):
-        print(line)
+    for summary in processes:
+        for line in describe(summary):
+            print(line, file=sys.stderr)
 
 
 def steps_line(program: Mapping[str, Any]) -> str:
@@ -301,9 +298,10 @@ def loop_lines(summary: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def describe(summary: dict[str, Any]) -> list[str]:
+def describe(summary: Mapping[str, Any]) -> list[str]:
     """A summary as lines of text."""
-    lines = ["", f"stitchfleet: what happened in run {summary['run_id'][:12]}"]
+    of_process = f", process {summary['pid']}" if summary.get("is_one_of_several") else ""
+    lines = ["", f"stitchfleet: what happened in run {summary['run_id'][:12]}{of_process}"]
     if summary["health"] != "good":
         lines.append(f"  switched off during the job: {summary['health']}")
     main = next((program for program in summary["programs"] if program["name"] == summary["main"]), None)

@@ -223,3 +223,29 @@ def test_sparse_gradients_stay_sparse_and_the_rest_of_the_update_is_stitched(
         for cluster in job.summary["clusters"]
     )
     assert sums_differ_by(job, run_plain("optimizers.py", "120", "Adam", "0", "1")) < 1e-4
+
+
+def test_a_step_that_raises_leaves_all_variables_of_an_update_as_they_were(plugin: Plugin) -> None:
+    """TensorFlow leaves open which of its separate assigns have run by then; one stitch op that waits for all of its operands has not."""
+    import tensorflow as tf
+
+    first, second = tf.Variable(tf.zeros([8])), tf.Variable(tf.zeros([8]))
+
+    def step(x: Any) -> Any:
+        first.assign_add(tf.tanh(x) * 2.0)
+        with tf.control_dependencies([tf.debugging.assert_less(tf.reduce_max(x), 5.0)]):
+            checked = tf.identity(x)
+        second.assign_add(tf.exp(checked) * 2.0)
+        return tf.reduce_sum(checked)
+
+    plugin.active, plugin.clusters = True, []
+    try:
+        traced = tf.function(step)
+        traced(tf.ones([8]))
+        before = [first.numpy(), second.numpy()]
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            traced(tf.fill([8], 9.0))
+    finally:
+        plugin.active = False
+    assert [len(cluster.written) for cluster in plugin.clusters if cluster.written] == [2]
+    np.testing.assert_array_equal([first.numpy(), second.numpy()], before)
