@@ -226,7 +226,7 @@ def test_sparse_gradients_stay_sparse_and_the_rest_of_the_update_is_stitched(
 
 
 def test_a_step_that_raises_leaves_all_variables_of_an_update_as_they_were(plugin: Plugin) -> None:
-    """TensorFlow leaves open which of its separate assigns have run by then; one stitch op that waits for all of its operands has not."""
+    """TensorFlow leaves open which of its separate assigns have run by then; a stitch op waits for all of its operands."""
     import tensorflow as tf
 
     first, second = tf.Variable(tf.zeros([8])), tf.Variable(tf.zeros([8]))
