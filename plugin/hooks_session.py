@@ -32,6 +32,7 @@ class _Thread(threading.local):
     """The step that the hook has begun and the session's `run` is about to do."""
 
 
+PARTIAL = "partial_run"
 _thread = _Thread()
 _numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 _next_number = itertools.count()
@@ -82,8 +83,20 @@ def _number_of(graph: Any) -> int:
     return _numbers.setdefault(graph, next(_next_number)) if number is None else number
 
 
+def _name_of(names: tuple[str, ...]) -> str:
+    return names[0].split(":")[0] if names else "session"
+
+
 def _program_of(job: Job, graph: Any, names: tuple[str, ...]) -> Program:
-    return job.program_of_fetches((_number_of(graph), names), names[0].split(":")[0] if names else "session")
+    return job.program_of_fetches((_number_of(graph), names), _name_of(names))
+
+
+def _only_fills_a_queue(graph: Any, targets: Any) -> bool:
+    """Whether a run is a queue runner's: it waits for room in its queue, and its time is nobody's work."""
+    from tensorflow.python.client import pywrap_tf_session
+
+    names = [pywrap_tf_session.TF_OperationName(target) for target in targets]
+    return all(graph.get_operation_by_name(name).type.startswith("QueueEnqueue") for name in names)
 
 
 def make_hook(job: Job) -> Any:
@@ -250,6 +263,8 @@ def install(job: Job, session_class: type[Any], monitored_session_class: type[An
 
     @contained(None)
     def begin_raw(session: Any, fetches: Any, targets: Any) -> tuple[Ticket, Any] | None:
+        if not fetches and _only_fills_a_queue(session.graph, targets):
+            return None
         named = [f"{pywrap_tf_session.TF_OperationName(fetch.oper)}:{fetch.index}" for fetch in fetches]
         named += [pywrap_tf_session.TF_OperationName(target) for target in targets]
         ticket = steps.begin(session.graph, tuple(sorted(named)))
@@ -258,8 +273,25 @@ def install(job: Job, session_class: type[Any], monitored_session_class: type[An
         return ticket, None if ticket.arm is Arm.PLAIN else steps.mark_of(session.graph, ticket)
 
     @contained(None)
+    def begin_partial(session: Any, fetches: Any) -> Ticket | None:
+        names = _fetch_names(fetches)
+        program = job.program_of_fetches((_number_of(session.graph), PARTIAL, names), f"{PARTIAL} of {_name_of(names)}")
+        program.refuse("a step of partial_run is spread over several calls")
+        return job.begin(program)
+
+    @contained(None)
     def end(ticket: Ticket) -> None:
         job.end(ticket)
+
+    def make_partial_run(original: Any) -> Any:
+        def partial_run(self: Any, handle: Any, fetches: Any, feed_dict: Any = None) -> Any:
+            ticket = begin_partial(self, fetches)
+            result = original(self, handle, fetches, feed_dict)
+            if ticket is not None:
+                end(ticket)
+            return result
+
+        return partial_run
 
     def make_run(original: Any) -> Any:
         def run(self: Any, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
@@ -327,6 +359,7 @@ def install(job: Job, session_class: type[Any], monitored_session_class: type[An
         return init
 
     wrap(session_class, "run", make_run)
+    wrap(session_class, "partial_run", make_partial_run)
     wrap(session_class, "_call_tf_sessionrun", make_raw_run)
     wrap(session_class, "_make_callable_from_options", make_callable)
     wrap(monitored_session_class, "__init__", make_init)

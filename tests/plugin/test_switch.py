@@ -147,3 +147,21 @@ def test_a_failure_of_ours_in_the_stitched_arms_graph_leaves_the_jobs_random_num
     job = run_job("fails_while_stitching.py")
     assert "put in by the test" in job.summary["health"]
     assert job.result == run_plain("fails_while_stitching.py").result
+
+
+def test_ways_to_run_a_graph_that_stay_plain_say_why(run_job: RunJob, run_plain: RunJob) -> None:
+    job = run_job("other_ways.py", mode="fallback")
+    assert job.code == 0, job.err
+    found = {program["name"]: (program["reason"], program["steps"]) for program in job.summary["programs"]}
+    assert found.pop("<lambda>") == ("compiled whole by XLA (jit_compile=True)", 10)
+    assert found.pop("<lambda>_2") == ("compiled whole by XLA (jit_compile=True)", 10)
+    assert (
+        found.pop("partial_run of mul")
+        == found.pop("partial_run of Tanh")
+        == (
+            "a step of partial_run is spread over several calls",
+            10,
+        )
+    )
+    assert not any("enqueue" in name for name in found), "a queue runner's thread is no step"
+    assert job.result == run_plain("other_ways.py").result
