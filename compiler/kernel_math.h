@@ -10,12 +10,12 @@
  * all bit patterns), with fused multiply-adds; without, on a baseline x86-64, up to 0.75 more:
  *
  *              float  double                float  double
- *   exp         0.90   0.95     tanh         2.45   2.65
+ *   exp         0.91   0.95     tanh         2.45   2.65
  *   expm1       1.45   1.90     logistic     2.50   2.50    (a subnormal result may be 0)
  *   log         0.90   0.85     erf          1.05   1.10
  *   log1p       1.50   1.40     sin, cos     1.60   1.60
  *   cbrt        0.92   0.92     tan          3.25   3.25
- *   pow         0.51   1.10     atan2        1.60   1.80
+ *   pow         0.51   1.15     atan2        1.60   1.80
  *
  * Coefficients without another source are scripts/minimax.py's. */
 #ifndef STITCHFLEET_KERNEL_MATH_H_
