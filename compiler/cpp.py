@@ -1,21 +1,20 @@
 """C++ text of a kernel, for one core's vector unit and the caller's thread pool.
 
-The text needs no header beyond stitch_abi.h and kernel_prelude.h, whose text is put in front (`translation_unit`).
-Vectorisation is asked for loop by loop (`#pragma omp simd`), never by -ffast-math: each element is computed as the
-graph says, and only a reduction's order is ours (its lanes are in the source). C library functions are declared with
-`simd("notinbranch")`, by which gcc calls the vector variants of glibc's libmvec.
+The text needs no header beyond stitch_abi.h, kernel_prelude.h and kernel_math.h, whose text is put in front
+(`translation_unit`). Vectorisation is asked for loop by loop (`#pragma omp simd`), never by -ffast-math: each element
+is computed as the graph says, and only a reduction's order is ours (its lanes are in the source). Elementary functions
+are the text's own too: no vector library is called.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 
 from . import loops
 from .cpp_text import Writer
 from .loops import Buffer, BufferKind, Loops, NestCode, Phase, Statement
 from .ops import STORAGE_TYPE
-from .ops_text import LIBM
 
 
 def written_buffers(nest: NestCode) -> set[int]:
@@ -112,7 +111,7 @@ def _declarations(functions: set[tuple[str, bool, int]]) -> str:
     lines = []
     for name, double, count in sorted(functions):
         ctype = "double" if double else "float"
-        lines.append(f'extern "C" STITCH_SIMD_{name} {ctype} {name}({", ".join([ctype] * count)}) noexcept;')
+        lines.append(f'extern "C" {ctype} {name}({", ".join([ctype] * count)}) noexcept;')
     return "\n".join(lines)
 
 
@@ -280,17 +279,16 @@ _HEAD = """
 """
 
 
-def libm_names() -> tuple[str, ...]:
-    """All C library functions that a kernel may call, by the op table."""
-    return tuple(sorted({name + suffix for name in LIBM.values() for suffix in ("", "f")}))
+TURNS = ("stitch_sin", "stitch_cos", "stitch_tan")
+"""Functions of kernel_trigonometry.h, each of which is compiled only where a kernel calls it."""
 
 
-def translation_unit(kernels: Iterable[str], vectorised: Container[str] = ()) -> str:
-    """The text of a whole compilation: the ABI and the prelude, then the kernels. `vectorised`: C library functions
-    that the machine's libmvec has in all widths; calls of others stay scalar."""
+def translation_unit(kernels: Iterable[str]) -> str:
+    """The text of a whole compilation: the ABI, the prelude and the elementary functions, then the kernels."""
+    texts = tuple(kernels)
     files = resources.files(__package__)
-    head = [(files / name).read_text() for name in ("stitch_abi.h", "kernel_prelude.h")]
-    simd = '__attribute__((simd("notinbranch")))'
-    macros = [f"#define STITCH_SIMD_{name} {simd if name in vectorised else ''}".rstrip() for name in libm_names()]
-    macros += [f"#define STITCH_VECTOR_{name} 1" for name in libm_names() if name in vectorised]
-    return "\n".join([*macros, "", *head, _HEAD, *kernels])
+    head = [(files / name).read_text() for name in ("stitch_abi.h", "kernel_prelude.h", "kernel_math.h")]
+    called = [name for name in TURNS if any(f"{name}(" in text for text in texts)]
+    if called:
+        head += [*(f"#define STITCH_CALLS_{name} 1" for name in called), (files / "kernel_trigonometry.h").read_text()]
+    return "\n".join([*head, _HEAD, *texts])

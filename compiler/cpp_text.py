@@ -8,9 +8,19 @@ from dataclasses import dataclass, replace
 from . import loops
 from .graph import DType
 from .loops import Loop, LoopKind, Statement
-from .ops import REGISTER_TYPE, STORAGE_TYPE, libm_functions, literal_text, load_text, round_text, store_text
+from .ops import (
+    OPS,
+    REGISTER_TYPE,
+    STORAGE_TYPE,
+    Cost,
+    libm_functions,
+    literal_text,
+    load_text,
+    round_text,
+    store_text,
+)
 from .ops_numpy import reduce_identity
-from .ops_text import LIBM, cpp_combine, cpp_expression
+from .ops_text import cpp_combine, cpp_expression
 from .plan_index import Atom, Bound, Digit, Guard, Index, Quotient, Var
 
 INT_LIMIT = 1 << 31
@@ -105,7 +115,7 @@ def _is_expensive(loop: Loop) -> bool:
     return any(
         isinstance(statement, loops.Let)
         and isinstance(statement.value, loops.Compute)
-        and statement.value.node.op in LIBM
+        and OPS[statement.value.node.op].cost is Cost.EXPENSIVE
         and statement.value.dtypes[-1].is_float
         for statement in loop.body
     )

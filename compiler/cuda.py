@@ -377,7 +377,7 @@ def _table_text(nest: NestCode, table: str, places: Mapping[Buffer | None, int])
 def head() -> str:
     """What the text of every compilation begins with."""
     files = resources.files(__package__)
-    return "\n".join((files / name).read_text() for name in ("cuda_prelude.h", "kernel_prelude.h"))
+    return "\n".join((files / name).read_text() for name in ("cuda_prelude.h", "kernel_prelude.h", "kernel_math.h"))
 
 
 def translation_unit(kernel: CudaKernel) -> str:

@@ -46,6 +46,7 @@ extern __shared__ __align__(16) unsigned char stitch_shared[];
 #define __builtin_copysign copysign
 #define __builtin_copysignf copysignf
 #define __builtin_fmaf fmaf
+#define __builtin_fma fma
 #define __builtin_popcountll __popcll
 #define __builtin_clzll __clzll
 #define __builtin_inf() __longlong_as_double(0x7ff0000000000000ll)

@@ -4,7 +4,7 @@ A template's `{0}`, `{1}`, `{2}` are the operands, each a name or a literal (a t
 fields, filled in by dtype: `{f}` the suffix of C library functions (`f` for float, nothing for double), `{T}` the C++
 type in registers, `{A}` the unsigned type that arithmetic on T wraps in. f16 and bf16 are float in registers and
 rounded once after each op that is not exact, which is what HLO defines. Helpers named `stitch_...` are in
-kernel_prelude.h.
+kernel_prelude.h, the elementary functions among them in kernel_math.h and kernel_trigonometry.h.
 """
 
 from __future__ import annotations
@@ -76,19 +76,19 @@ TEXT: Final[Mapping[str, Mapping[DTypeClass, str]]] = {
     "abs": {_F: "__builtin_fabs{f}({0})", **_integers("({T})({0} < 0 ? 0 - ({A}){0} : ({A}){0})", "{0}")},
     "negate": {_F: "(-({0}))", **_integers("({T})(0 - ({A}){0})")},
     "sign": {_F: "stitch_sign({0})", **_integers("({T})(({0} > 0) - ({0} < 0))", "({T})({0} != 0)")},
-    "exp": {_F: "exp{f}({0})"},
-    "expm1": {_F: "expm1{f}({0})"},
-    "log": {_F: "log{f}({0})"},
-    "log1p": {_F: "log1p{f}({0})"},
+    "exp": {_F: "stitch_exp({0})"},
+    "expm1": {_F: "stitch_expm1({0})"},
+    "log": {_F: "stitch_log({0})"},
+    "log1p": {_F: "stitch_log1p({0})"},
     "sqrt": {_F: "__builtin_sqrt{f}({0})"},
     "rsqrt": {_F: "(1 / __builtin_sqrt{f}({0}))"},
-    "cbrt": {_F: "cbrt{f}({0})"},
-    "sin": {_F: "sin{f}({0})"},
-    "cos": {_F: "cos{f}({0})"},
-    "tan": {_F: "tan{f}({0})"},
-    "tanh": {_F: "tanh{f}({0})"},
-    "logistic": {_F: "(1 / (1 + exp{f}(-({0}))))"},
-    "erf": {_F: "erf{f}({0})"},
+    "cbrt": {_F: "stitch_cbrt({0})"},
+    "sin": {_F: "stitch_sin({0})"},
+    "cos": {_F: "stitch_cos({0})"},
+    "tan": {_F: "stitch_tan({0})"},
+    "tanh": {_F: "stitch_tanh({0})"},
+    "logistic": {_F: "stitch_logistic({0})"},
+    "erf": {_F: "stitch_erf({0})"},
     "floor": {_F: "__builtin_floor{f}({0})"},
     "ceil": {_F: "__builtin_ceil{f}({0})"},
     "round_nearest_even": {_F: "__builtin_rint{f}({0})"},
@@ -106,8 +106,8 @@ TEXT: Final[Mapping[str, Mapping[DTypeClass, str]]] = {
     "remainder": {_F: "fmod{f}({0}, {1})", **_integers("stitch_remainder<{T}>({0}, {1})")},
     "maximum": {_P: "(bool)({0} | {1})", _F: "stitch_max({0}, {1})", **_integers("({0} > {1} ? {0} : {1})")},
     "minimum": {_P: "(bool)({0} & {1})", _F: "stitch_min({0}, {1})", **_integers("({0} < {1} ? {0} : {1})")},
-    "power": {_F: "pow{f}({0}, {1})", **_integers("stitch_integer_power<{T}>({0}, {1})")},
-    "atan2": {_F: "atan2{f}({0}, {1})"},
+    "power": {_F: "stitch_pow({0}, {1})", **_integers("stitch_integer_power<{T}>({0}, {1})")},
+    "atan2": {_F: "stitch_atan2({0}, {1})"},
     "and": {_P: "(bool)({0} & {1})", **_integers("({T})({0} & {1})")},
     "or": {_P: "(bool)({0} | {1})", **_integers("({T})({0} | {1})")},
     "xor": {_P: "({0} != {1})", **_integers("({T})({0} ^ {1})")},
@@ -215,10 +215,7 @@ def cpp_expression(node: Node, operand_dtypes: Sequence[DType], operands: Sequen
     if node.op == "reduce_precision":
         bits = f"{node.attributes['exponent_bits']}, {node.attributes['mantissa_bits']}"
         return round_text(node.dtype, f"stitch_reduce_precision({operands[0]}, {bits})")
-    template = TEXT[node.op][DTypeClass.of(source)]
-    if source.is_float and source is not DType.F64:
-        template = OWN_FLOAT.get(node.op, template)
-    text = template.format(
+    text = TEXT[node.op][DTypeClass.of(source)].format(
         *operands,
         f="" if source is DType.F64 else "f",
         T=REGISTER_TYPE[source],
@@ -238,23 +235,12 @@ def cpp_combine(kind: str, dtype: DType, left: str, right: str) -> str:
 
 
 def libm_functions(op: str, dtype: DType) -> tuple[str, ...]:
-    """The C library functions that the text of `op` calls for operands of `dtype`: `("expf",)`, `("exp",)` or none."""
-    if not dtype.is_float or op not in LIBM or (op in OWN_FLOAT and dtype is not DType.F64):
+    """The C library functions that the text of `op` calls for operands of `dtype`: `("fmodf",)`, `("fmod",)` or none."""
+    if not dtype.is_float or op not in LIBM:
         return ()
     return (LIBM[op] + ("" if dtype is DType.F64 else "f"),)
 
 
-OWN_FLOAT: Final[Mapping[str, str]] = {
-    "exp": "stitch_expf({0})",
-    "logistic": "stitch_logisticf({0})",
-    "tanh": "stitch_tanhf({0})",
-}
-"""Ops that have a function of kernel_prelude.h for float (and what is computed in float)."""
-
-LIBM: Final[Mapping[str, str]] = {
-    **{op: op for op in ("exp", "expm1", "log", "log1p", "cbrt", "sin", "cos", "tan", "tanh", "erf", "atan2")},
-    "logistic": "exp",
-    "power": "pow",
-    "remainder": "fmod",
-}
-"""Op -> the C library's double function that its text calls (the float one has an `f` at its end)."""
+LIBM: Final[Mapping[str, str]] = {"remainder": "fmod"}
+"""Op -> the C library's double function that its text calls (the float one has an `f` at its end). fmod is exact, so that no version
+of it differs from another; its long division has no form without branches, and the loop around it stays scalar."""

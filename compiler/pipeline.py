@@ -24,7 +24,7 @@ from typing import Final, TypeAlias
 
 from .cache import CacheEntry, KernelCache
 from .checkers import Checkers, checkers
-from .cpp import libm_names, render, translation_unit
+from .cpp import render, translation_unit
 from .free_memory import free_bytes
 from .graph import DType, Graph
 from .judge import guard_tolerance
@@ -372,7 +372,7 @@ def _back(units: Sequence[_Unit], shop: _Shop) -> list[_Finish]:
     functions wait for the outcomes."""
     stem = units[0].symbol
     kernels = [unit.source() for unit in {unit.symbol: unit for unit in units}.values()]
-    text = translation_unit(kernels, shop.toolchain.vectorised(libm_names()))
+    text = translation_unit(kernels)
     library = shop.folder / f"{stem}_{len(units)}.so"
     try:
         path = shop.folder / f"{stem}_{len(units)}.cc"

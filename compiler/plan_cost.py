@@ -14,8 +14,8 @@ from .schemes import Nest, Placement, mapped_roots, within
 from .targets import GpuTarget, Target
 
 LANE_ALIGNMENT = 64
-"""Rows that are lanes are cut at multiples of the widest vector, so that an element is computed by vector code or, at
-the tensor's end, by scalar code whatever ranges the pool makes: libmvec's expf and libm's differ in the last bit."""
+"""Rows that are lanes are cut at multiples of the widest vector, so that no task but the last one has a rest that scalar code must
+compute."""
 MIN_PARTIAL_NS = 4_000  # a task that leaves partial results should do at least this much
 
 

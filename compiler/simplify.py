@@ -3,7 +3,8 @@ converted at run time, duplicates, dead code) goes, and nothing else changes.
 
 TensorFlow's lowering wraps each broadcast in two reshapes and each reduce in two converts; the planner should see a
 reduce that is broadcast. Every rule is exact: it gives the same bits, but for integer powers of floats, which become
-products (each rounding within half a unit in the last place, where a library's pow may err by more).
+products (each rounding within half a unit in the last place, where a pow may err by more), and for erf, which is found
+where it was written out (`written_out`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 from .graph import Array, Attribute, Graph, GraphBuilder, Literal, Node
 from .interpreter import quiet
 from .ops import OPS
+from .written_out import erf_argument
 
 _FOLDABLE: Final = ("broadcast", "reshape", "transpose")
 """Besides element-wise ops, what is computed here when its operands are constants of one element."""
@@ -244,7 +246,11 @@ def _multiply(rewriter: _Rewriter, node: Node) -> int | None:
 
 
 def _divide(rewriter: _Rewriter, node: Node) -> int | None:
-    """divide by one: the operand. divide by a power of two, whose reciprocal is exact: multiply by that."""
+    """divide by one: the operand. divide by a power of two, whose reciprocal is exact: multiply by that. A quotient that is erf
+    written out: erf."""
+    argument = erf_argument(rewriter.builder.nodes, rewriter.constant_of, node)
+    if argument is not None:
+        return rewriter.make("erf", (argument,), node)
     value = rewriter.constant_of(node.operands[1])
     if value is None:
         return None

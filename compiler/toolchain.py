@@ -2,8 +2,10 @@
 
 Flags, and why:
 - `-O3 -march=native`: kernels run where they are built (the CPU's features are part of the cache's key).
-- `-fno-math-errno -fno-trapping-math`: without them gcc vectorises neither expf nor a select around it. Neither changes
-  a value.
+- `-fno-math-errno -fno-trapping-math`: without them gcc vectorises neither a square root nor a select around a division.
+  Neither changes a value.
+- `-fno-thread-jumps` (gcc): of two selects in a row, as a clamp is, jump threading makes branches before they become
+  vector selects, five more instructions of exp's twenty. Kernels have no branches that it could help.
 - `-ffp-contract=off`: an element-wise op rounds once, as HLO says and as TensorFlow's own op-by-op kernels do. Fused
   multiply-adds would be more exact one by one, but make comparisons, floors and differences of equal terms disagree
   with TensorFlow; kernels that are bound by memory gain nothing from them.
@@ -17,7 +19,6 @@ Flags, and why:
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import hashlib
 import importlib.util
 import os
@@ -30,7 +31,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -51,11 +52,9 @@ FLAGS = (
     "-fPIC",
     "-shared",
 )
-GCC_FLAGS = ("-fno-plt",)
+GCC_FLAGS = ("-fno-plt", "-fno-thread-jumps")
 GCC_X86_FLAGS = ("-mprefer-vector-width=512",)
-CLANG_FLAGS = ("-fveclib=libmvec",)
-LIBRARIES = ("-Wl,--as-needed", "-lmvec", "-lm")
-LIBRARIES_WITHOUT_VECTOR = ("-Wl,--as-needed", "-lm")
+LIBRARIES = ("-Wl,--as-needed", "-lm")
 DEFAULT_TIMEOUT_S = 120.0
 STDERR_KEPT = 2000  # characters of a compiler's complaint that an error keeps
 
@@ -93,7 +92,7 @@ def cpu_features() -> str:
 
 
 def c_library() -> str:
-    """Name and version of the C library, which brings the vector functions."""
+    """Name and version of the C library, which brings fmod."""
     return "-".join(platform.libc_ver()) or "unknown"
 
 
@@ -132,22 +131,14 @@ class Toolchain:
     @property
     def flags(self) -> tuple[str, ...]:
         if self.is_clang:
-            return (*FLAGS, *CLANG_FLAGS)
+            return FLAGS
         return (*FLAGS, *GCC_FLAGS, *(GCC_X86_FLAGS if platform.machine() in ("x86_64", "AMD64") else ()))
-
-    def vectorised(self, names: Iterable[str]) -> frozenset[str]:
-        """Which of the C library functions `names` this compiler may call in vector form on this machine. clang finds
-        out by itself
-        (`-fveclib`); gcc is told which there are, or a kernel would not load."""
-        return frozenset() if self.is_clang else vector_functions(tuple(names))
 
     def build(self, source: Path, output: Path, extra: Sequence[str] = ()) -> None:
         """Compiles one C++ file to a shared object. Raises CompilerFailedError; `output` exists only on success."""
         scratch = output.with_name(output.name + ".partial")
         arguments = [*self.flags, *extra, str(source), "-o", str(scratch)]
         result = self._run([*arguments, *LIBRARIES], self.timeout_s)
-        if result.returncode and "mvec" in result.stderr:
-            result = self._run([*arguments, *LIBRARIES_WITHOUT_VECTOR], self.timeout_s)
         if result.returncode:
             with contextlib.suppress(OSError):
                 scratch.unlink()
@@ -229,33 +220,10 @@ def find_toolchain(environment: Mapping[str, str] = os.environ) -> Toolchain:
     raise CompilerMissingError(f"no C++ compiler: {what}")
 
 
-@lru_cache(maxsize=4)
-def vector_functions(names: tuple[str, ...]) -> frozenset[str]:
-    """Those of `names` that the machine's libmvec has for all of SSE, AVX, AVX2 and AVX-512. Before glibc 2.35 these
-    are few; on other machines than x86 none are looked for."""
-    if platform.machine() not in ("x86_64", "AMD64"):
-        return frozenset()
-    try:
-        library = ctypes.CDLL("libmvec.so.1")
-    except OSError:
-        return frozenset()
-
-    def has(name: str) -> bool:
-        widths = (4, 8, 8, 16) if name.endswith("f") else (2, 4, 4, 8)
-        return any(
-            all(
-                hasattr(library, f"_ZGV{isa}N{width}{arguments}_{name}")
-                for isa, width in zip("bcde", widths, strict=True)
-            )
-            for arguments in ("v", "vv")
-        )
-
-    return frozenset(name for name in names if has(name))
-
-
-VECTOR_SYMBOL = re.compile(rb"_ZGV[a-zA-Z][NM]\d+v+_[a-z0-9]+")
+VECTOR_SYMBOL = re.compile(rb"_ZGV[a-zA-Z][NM]\d+v+_[a-z0-9_]+")
 
 
 def vector_symbols(binary: Path) -> tuple[str, ...]:
-    """The vector functions that a shared object calls, read from its string table: `_ZGVdN8v_expf` and the like."""
+    """The functions of whole vectors in a shared object, read from its string table: kernel_trigonometry.h's own, such as
+    `_ZGVdN8v_stitch_sin_f32`. A kernel calls none of a library."""
     return tuple(sorted({match.decode() for match in VECTOR_SYMBOL.findall(binary.read_bytes())}))

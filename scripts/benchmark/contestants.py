@@ -34,6 +34,9 @@ WORKLOADS = {
     for workload in (
         Workload("bert", _FOLDER / "bert.py"),
         Workload("bert-infer", _FOLDER / "bert.py", ("--mode", "infer")),
+        Workload("bert-padded", _FOLDER / "bert.py", ("--padded",)),
+        Workload("causal", _FOLDER / "causal.py"),
+        Workload("causal-infer", _FOLDER / "causal.py", ("--mode", "infer")),
         Workload("transformer", _FOLDER / "transformer.py"),
         Workload("transformer-infer", _FOLDER / "transformer.py", ("--mode", "infer")),
         Workload("transformer-decode", _FOLDER / "transformer.py", ("--mode", "decode")),

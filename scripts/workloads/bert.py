@@ -1,11 +1,13 @@
 """BERT as a masked language model on the text of the Python standard library: a plain TensorFlow program.
 
-L4 H256 A4 I1024, batch 8 x 128, vocabulary 8,000, dropout 0.1, Keras' Adam, a custom loop around one tf.function.
+L4 H256 A4 I1024, batch 8 x 128, vocabulary 8,000, dropout 0.1, Keras' Adam, a custom loop around one tf.function. The text is cut into
+full windows; --padded: each example is a function of its own length, padded, as in a fine-tuning job.
 Devlin et al. 2018, "BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding".
 """
 
 from __future__ import annotations
 
+import numpy as np
 import steps
 import tensorflow as tf
 import text
@@ -36,15 +38,16 @@ class Bert(tf.keras.Model):
         return tf.matmul(x, self.words.embeddings, transpose_b=True) + self.output_bias
 
 
-def masked_batches(batch: int, length: int, vocabulary: int, seed: int) -> tf.data.Dataset:
-    """(tokens with 15% masked, true tokens, weight of each position), of shape [batch, length] each."""
+def masked_batches(examples: np.ndarray, batch: int, seed: int) -> tf.data.Dataset:
+    """(tokens with 15% masked, true tokens, weight of each position), of shape [batch, length] each, of int32 [examples, length]."""
 
     def mask(index: tf.Tensor, tokens: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         chosen = tf.random.stateless_uniform(tf.shape(tokens), tf.stack([seed, tf.cast(index, tf.int32)])) < 0.15
+        chosen = tf.logical_and(chosen, tf.not_equal(tokens, text.PADDING))
         return tf.where(chosen, text.MASK, tokens), tokens, tf.cast(chosen, tf.float32)
 
-    windows = tf.data.Dataset.from_tensor_slices(text.token_windows(vocabulary, length))
-    batches = windows.shuffle(20_000, seed=seed).repeat().batch(batch, drop_remainder=True)
+    rows = tf.data.Dataset.from_tensor_slices(examples)
+    batches = rows.shuffle(20_000, seed=seed).repeat().batch(batch, drop_remainder=True)
     return steps.feed(batches.enumerate().map(mask))
 
 
@@ -58,6 +61,7 @@ def main() -> None:
     parser.add_argument("--inner", type=int, default=1024)
     parser.add_argument("--vocabulary", type=int, default=8000)
     parser.add_argument("--dropout", type=float, default=0.1)
+    parser.add_argument("--padded", action="store_true", help="functions of their own lengths instead of full windows")
     arguments = parser.parse_args()
 
     tf.keras.utils.set_random_seed(arguments.seed)
@@ -88,7 +92,8 @@ def main() -> None:
     def infer(tokens: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
         return loss_of(tokens, labels, weights, training=False)
 
-    batches = masked_batches(arguments.batch, arguments.length, arguments.vocabulary, arguments.seed)
+    cut = text.padded_functions if arguments.padded else text.token_windows
+    batches = masked_batches(cut(arguments.vocabulary, arguments.length), arguments.batch, arguments.seed)
     steps.run(train if arguments.mode == "train" else infer, batches, arguments)
 
 

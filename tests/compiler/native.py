@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from stitchfleet.compiler.cpp import libm_names, render, translation_unit
+from stitchfleet.compiler.cpp import render, translation_unit
 from stitchfleet.compiler.graph import Graph
 from stitchfleet.compiler.judge import Regime, judge, random_inputs
 from stitchfleet.compiler.kernel import KernelMetadata, LoadedKernel
@@ -53,7 +53,7 @@ def build_all(graphs: Sequence[Graph], target: Target = CPU, unit: int = 32) -> 
             loops = lower(plan)
             texts.append(render(loops, symbol))
             described.append((graph, describe(graph, plan, loops, symbol, "test")))
-        text = translation_unit(texts, toolchain().vectorised(libm_names()))
+        text = translation_unit(texts)
         library = kept(text, toolchain().identity, "unit.cc", toolchain().build)
         yield from (Built(graph, library, metadata) for graph, metadata in described)
 

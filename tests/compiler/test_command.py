@@ -69,7 +69,7 @@ def _run(command: CompileCommand | ExplainCommand, *words: object) -> int:
         ("graph", "%1 = f32[6] reduce(%0), dimensions={1}, kind=max"),
         ("plan", "intermediates written to memory: 0 bytes"),
         ("loops", "softmax"),
-        ("source", "expf("),
+        ("source", "stitch_exp("),
     ],
 )
 def test_each_stage_prints(softmax: Path, capsys: pytest.CaptureFixture[str], stage: str, expected: str) -> None:

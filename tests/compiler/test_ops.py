@@ -7,13 +7,12 @@ import pickle
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 
-import stitchfleet.compiler
+from stitchfleet.compiler.cpp import translation_unit
 from stitchfleet.compiler.graph import (
     REDUCE_KINDS,
     Array,
@@ -148,14 +147,11 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     loops."""
     if COMPILER is None:
         pytest.skip("no g++")
-    source = [(Path(stitchfleet.compiler.__path__[0]) / "kernel_prelude.h").read_text()]
+    source = []
     called = {name for op in OPS for dtype in (DType.F32, DType.F64) for name in libm_functions(op, dtype)}
     for name in sorted(called):
-        of_float = name.endswith("f") and name != "erf"
-        kind = "float" if of_float else "double"
-        two = name.rstrip("f") in ("pow", "atan2", "mod") or name.startswith("fmod")
-        simd = "" if name.startswith("fmod") else '__attribute__((simd("notinbranch"))) '
-        source.append(f'extern "C" {simd}{kind} {name}({kind}{", " + kind if two else ""}) noexcept;')
+        kind = "float" if name == "fmodf" else "double"
+        source.append(f'extern "C" {kind} {name}({kind}, {kind}) noexcept;')
     for case in _cases(SIZE):
         node = case.graph.nodes[-1]
         sources = [case.graph.nodes[i].dtype for i in node.operands]
@@ -169,8 +165,8 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
             f"  for (int i = 0; i < n; i++) {{ {body} }}\n}}"
         )
     folder = tmp_path_factory.mktemp("ops")
-    (folder / "ops.cc").write_text("\n".join(source))
-    command = [COMPILER, *FLAGS, "ops.cc", "-o", "ops.so", "-lmvec", "-lm"]
+    (folder / "ops.cc").write_text(translation_unit(source))
+    command = [COMPILER, *FLAGS, "ops.cc", "-o", "ops.so", "-lm"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=1200)
     assert done.returncode == 0, done.stderr[:3000]
     return ctypes.CDLL(str(folder / "ops.so"))

@@ -1,39 +1,17 @@
-"""The prelude's own functions, on numbers from the whole range of floats, against numpy in float64."""
+"""The prelude's helpers that work on more than one number: random words, and lanes folded into one."""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
-from stitchfleet.compiler.cpp import libm_names, translation_unit
+from stitchfleet.compiler.cpp import translation_unit
 from stitchfleet.compiler.ops_numpy import philox
-from stitchfleet.compiler.toolchain import vector_symbols
 
 from .native import toolchain
-
-Doubles = npt.NDArray[np.float64]
-FUNCTIONS: Mapping[str, tuple[Callable[[Doubles], Doubles], float]] = {
-    # name: (reference, largest error in units in the last place)
-    "stitch_expf": (np.exp, 1.2),
-    "stitch_logisticf": (lambda x: 1 / (1 + np.exp(-x)), 2.5),
-    "stitch_tanhf": (np.tanh, 2.0),
-}
-FLUSHED = {"stitch_logisticf"}
-"""Functions of which a result below the normal numbers may be zero."""
-
-LOOP = """
-extern "C" STITCH_EXPORT void {name}_of(const float* x, float* y, long long count) {{
-  #pragma omp simd
-  for (long long i = 0; i < count; ++i) y[i] = {name}(x[i]);
-}}
-extern "C" STITCH_EXPORT void {name}_one(const float* x, float* y, long long) {{ *y = {name}(*x); }}
-"""
 
 WORDS = """
 extern "C" STITCH_EXPORT int words_of(unsigned long long* state, long long count, unsigned long long index, unsigned* out) {
@@ -63,71 +41,10 @@ FOLDS = [(dtype, lanes) for dtype in ("float", "double", "int", "bool") for lane
 def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     folder: Path = tmp_path_factory.mktemp("prelude")
     source = folder / "prelude.cc"
-    texts = [*(LOOP.format(name=name) for name in FUNCTIONS), WORDS]
-    texts += [FOLD.format(dtype=dtype, lanes=lanes) for dtype, lanes in FOLDS]
-    source.write_text(translation_unit(texts))  # as where there is no vector library
+    texts = [WORDS, *(FOLD.format(dtype=dtype, lanes=lanes) for dtype, lanes in FOLDS)]
+    source.write_text(translation_unit(texts))
     toolchain().build(source, folder / "prelude.so")
     return ctypes.CDLL(str(folder / "prelude.so"))
-
-
-def applied(library: ctypes.CDLL, name: str, x: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    y = np.empty_like(x)
-    pointers: list[Any] = [ctypes.c_void_p(array.ctypes.data) for array in (x, y)]
-    library[name](*pointers, ctypes.c_longlong(x.size))
-    return y
-
-
-def numbers() -> npt.NDArray[np.float32]:
-    """Every 1009th float there is, and many where these functions are not flat."""
-    bits = np.arange(0, 1 << 32, 1009, dtype=np.uint64).astype(np.uint32)
-    dense = np.random.default_rng(1).uniform(-110, 110, 1_000_000).astype(np.float32)
-    small = np.random.default_rng(2).uniform(-1, 1, 1_000_000).astype(np.float32)
-    return np.concatenate([bits.view(np.float32), dense, small])
-
-
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_errors_are_as_small_as_stated(library: ctypes.CDLL, name: str) -> None:
-    reference, most = FUNCTIONS[name]
-    x = numbers()
-    x = x[~np.isnan(x)]
-    y = applied(library, f"{name}_of", x).astype(np.float64)
-    with np.errstate(all="ignore"):
-        right = reference(x.astype(np.float64))
-        rounded = right.astype(np.float32)
-        unit = np.spacing(np.abs(rounded)).astype(np.float64)
-        unit = np.where(np.isfinite(unit), unit, np.inf)
-        if name in FLUSHED:
-            unit = np.where(np.abs(right) < 2.0**-126, 2.0**-126, unit)
-        error = np.where(np.isinf(rounded) & np.isinf(y), 0.0, np.abs(y - right) / unit)
-    assert np.isfinite(error).all()
-    assert float(error.max()) <= most, f"at {x[error.argmax()]!r}"
-
-
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_special_values(library: ctypes.CDLL, name: str) -> None:
-    x = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e38, -1e38, 1e-45], np.float32)
-    y = applied(library, f"{name}_of", x)
-    with np.errstate(all="ignore"):
-        expected = FUNCTIONS[name][0](x.astype(np.float64)).astype(np.float32)
-    assert np.array_equal(y, expected, equal_nan=True)
-
-
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_vector_and_scalar_code_agree_to_the_last_bit(library: ctypes.CDLL, name: str) -> None:
-    x = np.ascontiguousarray(numbers()[::4001])
-    together = applied(library, f"{name}_of", x)
-    apart = np.array([applied(library, f"{name}_one", x[i : i + 1])[0] for i in range(x.size)])
-    assert np.array_equal(together, apart, equal_nan=True)
-
-
-def test_a_vector_library_is_used_where_there_is_one(tmp_path: Path) -> None:
-    if "expf" not in toolchain().vectorised(["expf"]):
-        pytest.skip("this machine's C library has no vector functions")
-    source = tmp_path / "vector.cc"
-    texts = [LOOP.format(name=name) for name in FUNCTIONS]
-    source.write_text(translation_unit(texts, toolchain().vectorised(libm_names())))
-    toolchain().build(source, tmp_path / "vector.so")
-    assert any(symbol.endswith("_expf") for symbol in vector_symbols(tmp_path / "vector.so"))
 
 
 @pytest.mark.parametrize(

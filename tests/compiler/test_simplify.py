@@ -10,11 +10,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stitchfleet.compiler.graph import Attribute, DType, Graph, GraphBuilder, Literal
+from stitchfleet.compiler.hlo_import import import_hlo_text
 from stitchfleet.compiler.interpreter import evaluate
 from stitchfleet.compiler.judge import Regime, judge, random_inputs
 from stitchfleet.compiler.ops import build
 from stitchfleet.compiler.simplify import prune, simplify
 from stitchfleet.compiler.spec import verify
+from stitchfleet.compiler.written_out import DENOMINATOR, NUMERATOR
 
 from .strategies import graphs
 
@@ -120,3 +122,49 @@ def test_dead_nodes_go_and_parameters_stay() -> None:
     build(b, "exp", (x,))
     graph = prune(b.finish((build(b, "log", (x,)),)))
     assert [node.op for node in graph.nodes] == ["parameter", "parameter", "log"]
+
+
+ERF = """
+HloModule erf
+ENTRY main {
+  x = f32[64]{0} parameter(0)
+  low = f32[] constant(-3.74392128)
+  lows = f32[64]{0} broadcast(low), dimensions={}
+  high = f32[] constant(3.74392128)
+  highs = f32[64]{0} broadcast(high), dimensions={}
+  inside = f32[64]{0} clamp(lows, x, highs)
+  square = f32[64]{0} multiply(inside, inside)
+%s
+  product = f32[64]{0} multiply(inside, n0)
+  ROOT result = f32[64]{0} divide(product, d0)
+}
+"""
+
+
+def _horner(name: str, coefficients: tuple[float, ...]) -> str:
+    """As XLA's EvaluatePolynomial: from the highest coefficient down."""
+    lines, last = [], ""
+    for k in range(len(coefficients) - 1, -1, -1):
+        lines.append(f"  {name}c{k} = f32[] constant({coefficients[k]!r})")
+        lines.append(f"  {name}b{k} = f32[64]{{0}} broadcast({name}c{k}), dimensions={{}}")
+        if last:
+            lines.append(f"  {name}m{k} = f32[64]{{0}} multiply({last}, square)")
+            lines.append(f"  {name}{k} = f32[64]{{0}} add({name}m{k}, {name}b{k})")
+        last = f"{name}{k}" if last else f"{name}b{k}"
+    return "\n".join(lines)
+
+
+def test_erf_is_found_where_xla_has_written_it_out_and_saturates() -> None:
+    module = ERF % f"{_horner('n', NUMERATOR)}\n{_horner('d', DENOMINATOR)}"
+    graph = simplify(import_hlo_text(module).graph)
+    assert [node.op for node in graph.nodes] == ["parameter", "erf"]
+    x = np.full(64, -88 / np.sqrt(2), np.float32)
+    (y,) = evaluate(graph, [x])
+    assert (y == -1).all()
+
+
+@pytest.mark.parametrize("at", [0, 3, 6])
+def test_another_rational_function_is_not_erf(at: int) -> None:
+    other = tuple(value * (1.001 if k == at else 1) for k, value in enumerate(DENOMINATOR))
+    module = ERF % f"{_horner('n', NUMERATOR)}\n{_horner('d', other)}"
+    assert "erf" not in [node.op for node in simplify(import_hlo_text(module).graph).nodes]

@@ -30,8 +30,6 @@
 //   return %27, %17, %24
 // }
 
-extern "C" STITCH_SIMD_logf float logf(float) noexcept;
-
 static void stitch_kernel_nest0(void* const* tensors, long long rows, long long rows_per_task, long long first_task, long long last_task) {
   float* __restrict b0 = (float*)tensors[0];
   const float* __restrict b1 = (const float*)tensors[1];
@@ -66,7 +64,7 @@ static void stitch_kernel_nest0(void* const* tensors, long long rows, long long 
           const int k8000_1 = k8000_1_base + lane;
           const float t5 = b1[r * 8000 + k8000_1];
           const float t6 = (t5 - sum3);
-          const float t7 = stitch_expf(t6);
+          const float t7 = stitch_exp(t6);
           lane4[lane] = (lane4[lane] + t7);
         }
       }
@@ -74,7 +72,7 @@ static void stitch_kernel_nest0(void* const* tensors, long long rows, long long 
       __attribute__((aligned(64))) float lane9[32];
       for (int i = 0; i < 32; ++i) lane9[i] = 0x0.0p+0f;
       const int t10 = b2[r];
-      const float t15 = logf(sum8);
+      const float t15 = stitch_log(sum8);
       for (int k8000_1_base = 0; k8000_1_base < 8000; k8000_1_base += 32) {
         #pragma omp simd
         for (int lane = 0; lane < 32; ++lane) {
@@ -85,7 +83,7 @@ static void stitch_kernel_nest0(void* const* tensors, long long rows, long long 
           const float t14 = (t13 - sum3);
           const float t16 = (t14 - t15);
           const float t17 = (t12 ? t16 : 0x0.0p+0f);
-          const float t18 = stitch_expf(t16);
+          const float t18 = stitch_exp(t16);
           const float t19 = (t12 ? 0x1.0000000000000p+0f : 0x0.0p+0f);
           const float t20 = (t18 - t19);
           b0[r * 8000 + k8000_1] = t20;

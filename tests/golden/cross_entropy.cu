@@ -67,14 +67,14 @@ static __device__ __forceinline__ void stitch_kernel_nest0_vectors(void* p0, voi
         const int k8000_1 = k8000_1_first + element;
         const float t5 = t5_vector.value[element];
         const float t6 = (t5 - sum3);
-        const float t7 = stitch_expf(t6);
+        const float t7 = stitch_exp(t6);
         lane4 = ((float)lane4 + t7);
       }
     }
     const float sum8 = stitch_group_reduce<256>(lane4, [](const float a, const float b) { return (float)((a + b)); }, reduce_shared);
     float lane9 = 0x0.0p+0f;
     const int t10 = b2[r];
-    const float t15 = logf(sum8);
+    const float t15 = stitch_log(sum8);
     for (int k8000_1_first = thread * 4; k8000_1_first < 8000; k8000_1_first += 1024) {
       STITCH_LOAD_NEIGHBOURS(float, 4, t13_vector, b1, r * 8000 + k8000_1_first, aligned);
       StitchVector<float, 4> stored0;
@@ -87,7 +87,7 @@ static __device__ __forceinline__ void stitch_kernel_nest0_vectors(void* p0, voi
         const float t14 = (t13 - sum3);
         const float t16 = (t14 - t15);
         const float t17 = (t12 ? t16 : 0x0.0p+0f);
-        const float t18 = stitch_expf(t16);
+        const float t18 = stitch_exp(t16);
         const float t19 = (t12 ? 0x1.0000000000000p+0f : 0x0.0p+0f);
         const float t20 = (t18 - t19);
         stored0.value[element] = t20;

@@ -35,7 +35,7 @@ static void stitch_kernel_nest0(void* const* tensors, long long rows, long long 
     const float t5 = (t4 * 0x1.6e4e260000000p-5f);
     const float t6 = (t1 + t5);
     const float t7 = (t6 * 0x1.9884540000000p-1f);
-    const float t8 = stitch_tanhf(t7);
+    const float t8 = stitch_tanh(t7);
     const float t9 = (t8 + 0x1.0000000000000p+0f);
     const float t10 = (t2 * t9);
     b1[r] = t10;

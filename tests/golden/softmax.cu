@@ -48,7 +48,7 @@ static __device__ __forceinline__ void stitch_kernel_nest0_vectors(void* p0, voi
         const int k128_1 = k128_1_first + element;
         const float t6 = kept1[element];
         const float t7 = (t6 - sum4);
-        const float t8 = stitch_expf(t7);
+        const float t8 = stitch_exp(t7);
         tile1[element] = t8;
         lane5 = ((float)lane5 + t8);
       }

@@ -39,7 +39,7 @@ static void stitch_kernel_nest0(void* const* tensors, long long rows, long long 
         const int k128_1 = k128_1_base + lane;
         const float t6 = b1[r * 128 + k128_1];
         const float t7 = (t6 - sum4);
-        const float t8 = stitch_expf(t7);
+        const float t8 = stitch_exp(t7);
         tile1[k128_1] = t8;
         lane5[lane] = (lane5[lane] + t8);
       }

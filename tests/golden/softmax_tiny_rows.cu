@@ -30,13 +30,13 @@ static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, c
     const float t6 = stitch_max(t3, t4);
     const float t7 = stitch_max(t5, t6);
     const float t8 = (t1 - t7);
-    const float t9 = stitch_expf(t8);
+    const float t9 = stitch_exp(t8);
     const float t10 = (t2 - t7);
-    const float t11 = stitch_expf(t10);
+    const float t11 = stitch_exp(t10);
     const float t12 = (t3 - t7);
-    const float t13 = stitch_expf(t12);
+    const float t13 = stitch_exp(t12);
     const float t14 = (t4 - t7);
-    const float t15 = stitch_expf(t14);
+    const float t15 = stitch_exp(t14);
     const float t16 = (t9 + t11);
     const float t17 = (t13 + t15);
     const float t18 = (t16 + t17);

@@ -29,10 +29,13 @@ class Case:
         return [str(SCRIPTS / self.script), *self.arguments.split()]
 
 
+_BERT = "--layers 1 --hidden 32 --heads 2 --inner 64 --vocabulary 500 --length 16"
 _TRANSFORMER = "--layers 1 --hidden 32 --heads 2 --inner 64 --vocabulary 500 --length 16 --batch 4"
 _DIEN = "--batch 16 --history 12"
 CASES = {
-    "bert": Case("bert.py", "--layers 1 --hidden 32 --heads 2 --inner 64 --vocabulary 500 --length 16", learns=True),
+    "bert": Case("bert.py", _BERT, learns=True),
+    "bert-padded": Case("bert.py", f"{_BERT} --padded", learns=True),
+    "causal": Case("causal.py", _BERT, learns=True),
     "transformer": Case("transformer.py", f"{_TRANSFORMER} --warm-up 200", learns=True),
     "transformer-infer": Case("transformer.py", f"{_TRANSFORMER} --mode infer"),
     "transformer-decode": Case("transformer.py", f"{_TRANSFORMER} --mode decode"),

@@ -1,0 +1,236 @@
+"""Computes the polynomial coefficients of compiler/kernel_math.h and prints them with the error that each leaves.
+
+    pip install mpmath; python scripts/minimax.py [NAME ...]     # mpmath is not among the project's own dependencies
+
+Method: Remez' exchange in 60 digits (Cheney, Introduction to Approximation Theory, chapter 3), then rounding to the working
+precision from the lowest coefficient up, with a new exchange over the rest after each, so that later ones take up what rounding
+the earlier ones cost (Brisebarre and Chevillard, Efficient polynomial L-infinity approximations, 2007, do it by lattices; one by
+one is enough here). Errors are relative to the function that the polynomial is a part of, in powers of two.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import mpmath
+from mpmath import mp, mpf
+
+mp.dps = 60
+Function = Callable[[Any], Any]
+GRID = 1500
+
+
+@dataclass(frozen=True)
+class Fit:
+    """`function` on [low, high] by a polynomial of `degree`; `weight`: what its error there is multiplied by. `bits`: 24 or 53."""
+
+    name: str
+    function: Function
+    weight: Function
+    low: Any
+    high: Any
+    degree: int
+    bits: int
+
+
+def rounded(value: Any, bits: int) -> Any:
+    if bits == 24:
+        return mpf(struct.unpack("f", struct.pack("f", float(value)))[0])
+    return mpf(float(value))
+
+
+def points(low: Any, high: Any, count: int) -> list[Any]:
+    """Chebyshev's extrema on the interval."""
+    return [(low + high) / 2 + (high - low) / 2 * mpmath.cos(mp.pi * i / (count - 1)) for i in range(count)][::-1]
+
+
+def exchange(fit: Fit, fixed: list[Any]) -> tuple[list[Any], Any]:
+    """The coefficients after `fixed` that make the weighted error smallest, and that error."""
+    start, free = len(fixed), fit.degree + 1 - len(fixed)
+
+    def residue(x: Any) -> Any:
+        return fit.function(x) - mpmath.polyval(fixed[::-1], x) if fixed else fit.function(x)
+
+    grid = points(fit.low, fit.high, GRID)
+    targets = [residue(x) for x in grid]
+    weights = [fit.weight(x) for x in grid]
+    powers = [[x ** (start + k) for k in range(free)] for x in grid]
+    chosen = [round(i * (GRID - 1) / free) for i in range(free + 1)]
+    coefficients: list[Any] = []
+    worst = mpf(0)
+    for _ in range(30):
+        rows, right = [], []
+        for number, at in enumerate(chosen):
+            w = weights[at]
+            rows.append([w * p for p in powers[at]] + [mpf((-1) ** number)])
+            right.append(w * targets[at])
+        solved = mpmath.lu_solve(mpmath.matrix(rows), mpmath.matrix(right))
+        coefficients = [solved[k] for k in range(free)]
+        level = abs(solved[free])
+        errors = [w * (t - mpmath.fdot(coefficients, p)) for w, t, p in zip(weights, targets, powers, strict=True)]
+        worst = max(abs(e) for e in errors)
+        if worst <= level * mpf("1.0005"):
+            break
+        # The largest error of each run of one sign; the smallest ones at either end go until as many are left as there are to be.
+        peaks: list[int] = []
+        for at, error in enumerate(errors):
+            if peaks and (error > 0) == (errors[peaks[-1]] > 0):
+                if abs(error) > abs(errors[peaks[-1]]):
+                    peaks[-1] = at
+            else:
+                peaks.append(at)
+        if len(peaks) < free + 1:
+            break
+        while len(peaks) > free + 1:
+            peaks.pop(0 if abs(errors[peaks[0]]) < abs(errors[peaks[-1]]) else -1)
+        chosen = peaks
+    return coefficients, worst
+
+
+def solve(fit: Fit) -> tuple[list[Any], Any]:
+    """All coefficients, rounded, and the largest error that they leave. Where 0 lies within the interval, powers from the second on
+    have a common zero there and no alternation is promised: after the first exchange all are rounded."""
+    fixed: list[Any] = []
+    within = fit.low < 0 < fit.high
+    while len(fixed) < fit.degree + 1:
+        coefficients, _ = exchange(fit, fixed)
+        fixed += [rounded(value, fit.bits) for value in (coefficients if within else coefficients[:1])]
+    grid = points(fit.low, fit.high, 4 * GRID + 1)
+    worst = max(abs(fit.weight(x) * (fit.function(x) - mpmath.polyval(fixed[::-1], x))) for x in grid)
+    return fixed, worst
+
+
+def text(value: Any, bits: int) -> str:
+    mantissa, exponent = float(value).hex().split("p")
+    head, _, digits = mantissa.partition(".")
+    digits = digits.rstrip("0")
+    return f"{head}{'.' + digits if digits else ''}p{exponent}{'f' if bits == 24 else ''}"
+
+
+def series(function: Function, count: int = 40) -> Function:
+    """`function`, by its Taylor series near 0, where the formula loses digits."""
+    terms = mpmath.taylor(function, 0, count)
+    return lambda x: mpmath.polyval(terms[::-1], x)
+
+
+HALF_LN2 = mpmath.log(2) / 2
+ROOT = mpmath.sqrt(2)
+
+
+def _near_zero(formula: Function, coefficient: Callable[[int], Any], terms: int = 60) -> Function:
+    """`formula`, and below 1/16 the power series with `coefficient(k)`."""
+
+    def function(x: Any) -> Any:
+        if abs(x) > mpf(1) / 16:
+            return formula(x)
+        return mpmath.fsum(coefficient(k) * x**k for k in range(terms))
+
+    return function
+
+
+def exp_tail(r: Any) -> Any:
+    return _near_zero(lambda x: (mpmath.exp(x) - 1 - x) / x**2, lambda k: 1 / mpmath.factorial(k + 2))(r)
+
+
+def log_tail(f: Any) -> Any:
+    """(log(1 + f) - f + f^2 / 2) / f^3"""
+    return _near_zero(lambda x: (mpmath.log1p(x) - x + x**2 / 2) / x**3, lambda k: mpf((-1) ** k) / (k + 3))(f)
+
+
+def log_odd(skip: int) -> Function:
+    """log((1 + s) / (1 - s)) = 2 s (1 + z / 3 + z^2 / 5 + ...), z = s^2: from the term `skip` on, divided by it s^(2 skip + 1)."""
+    return lambda z: mpmath.fsum(2 * z**k / (2 * (k + skip) + 1) for k in range(60))
+
+
+def log2_odd(z: Any) -> Any:
+    return log_odd(0)(z) / mpmath.log(2)
+
+
+def sin_tail(z: Any) -> Any:
+    """(sin r - r) / r^3 of z = r^2"""
+    return mpmath.fsum(mpf((-1) ** (k + 1)) * z**k / mpmath.factorial(2 * k + 3) for k in range(25))
+
+
+def cos_tail(z: Any) -> Any:
+    """(cos r - 1 + r^2 / 2) / r^4"""
+    return mpmath.fsum(mpf((-1) ** k) * z**k / mpmath.factorial(2 * k + 4) for k in range(25))
+
+
+def atan_tail(z: Any) -> Any:
+    """(atan q - q) / q^3"""
+    return _near_zero(
+        lambda x: (mpmath.atan(mpmath.sqrt(x)) - mpmath.sqrt(x)) / mpmath.sqrt(x) ** 3,
+        lambda k: mpf((-1) ** (k + 1)) / (2 * k + 3),
+    )(z)
+
+
+def erf_tail(z: Any) -> Any:
+    """erf(x) / x - 1 of z = x^2"""
+    return (
+        mpmath.fsum(
+            2 / mpmath.sqrt(mp.pi) * mpf((-1) ** k) * z**k / mpmath.factorial(k) / (2 * k + 1) for k in range(60)
+        )
+        - 1
+    )
+
+
+def log_erfc(x: Any) -> Any:
+    return mpmath.log(mpmath.erfc(x))
+
+
+def _odd(function: Function, inner: Function) -> Function:
+    """Relative weight of a tail in z = r^2 that `function(r)` has times r^3."""
+    return lambda z: (
+        inner(mpmath.sqrt(z)) / function(mpmath.sqrt(z)) if z else inner(mpf("1e-20")) / function(mpf("1e-20"))
+    )
+
+
+HALF_PI2 = (mp.pi / 2 + mpf("0.008")) ** 2
+QUARTER_PI2 = (mp.pi / 4 + mpf("0.004")) ** 2
+S2 = ((ROOT - 1) / (ROOT + 1)) ** 2 * mpf("1.0005")
+TINY = mpf("1e-20")
+LOW_F, HIGH_F = ROOT / 2 - 1, ROOT - 1
+ERF_SPLIT32, ERF_SPLIT64 = mpf(1), mpf(1)
+
+FITS = [
+    Fit("exp", exp_tail, lambda r: r**2 / mpmath.exp(r), -HALF_LN2, HALF_LN2, 4, 24),
+    Fit("exp", exp_tail, lambda r: r**2 / mpmath.exp(r), -HALF_LN2, HALF_LN2, 9, 53),
+    Fit("expm1", exp_tail, lambda r: abs(r**2 / mpmath.expm1(r)) if r else mpf(0), -HALF_LN2, HALF_LN2, 5, 24),
+    Fit("expm1", exp_tail, lambda r: abs(r**2 / mpmath.expm1(r)) if r else mpf(0), -HALF_LN2, HALF_LN2, 10, 53),
+    Fit("log", log_tail, lambda f: abs(f**3 / mpmath.log1p(f)) if f else mpf(0), LOW_F, HIGH_F, 7, 24),
+    Fit("log_odd", log_odd(1), lambda z: z / log_odd(0)(z), mpf(0), S2, 6, 53),
+    Fit("log2_odd", log2_odd, lambda z: 1 / log2_odd(z), mpf(0), S2, 5, 53),
+    Fit("log_dd_tail", log_odd(2), lambda z: z**2 / log_odd(0)(z), mpf(0), S2, 8, 53),
+    Fit("exp2", lambda g: mpmath.power(2, g), lambda g: mpmath.power(2, -g), mpf("-0.5"), mpf("0.5"), 7, 53),
+    Fit("sin", sin_tail, _odd(mpmath.sin, lambda r: r**3), mpf(0), QUARTER_PI2, 2, 24),
+    Fit("sin", sin_tail, _odd(mpmath.sin, lambda r: r**3), mpf(0), QUARTER_PI2, 5, 53),
+    Fit("cos", cos_tail, _odd(mpmath.cos, lambda r: r**4), mpf(0), QUARTER_PI2, 2, 24),
+    Fit("cos", cos_tail, _odd(mpmath.cos, lambda r: r**4), mpf(0), QUARTER_PI2, 5, 53),
+    Fit("sin_wide", sin_tail, _odd(mpmath.sin, lambda r: r**3), mpf(0), HALF_PI2, 3, 24),
+    Fit("sin_wide", sin_tail, _odd(mpmath.sin, lambda r: r**3), mpf(0), HALF_PI2, 8, 53),
+    Fit("atan", atan_tail, _odd(mpmath.atan, lambda q: q**3), mpf(0), mpf(1), 8, 24),
+    Fit("atan", atan_tail, _odd(mpmath.atan, lambda q: q**3), mpf(0), mpf(1), 18, 53),
+    Fit("erf_near", erf_tail, _odd(mpmath.erf, lambda x: x), mpf(0), ERF_SPLIT32**2, 6, 24),
+    Fit("erf_near", erf_tail, _odd(mpmath.erf, lambda x: x), mpf(0), ERF_SPLIT64**2, 11, 53),
+    Fit("erf_far", log_erfc, lambda x: mpmath.erfc(x) / mpmath.erf(x), ERF_SPLIT32, mpf("4.0"), 6, 24),
+    Fit("erf_far", log_erfc, lambda x: mpmath.erfc(x) / mpmath.erf(x), ERF_SPLIT64, mpf("6.0"), 18, 53),
+]
+
+
+def main(names: list[str]) -> None:
+    for fit in FITS:
+        if names and fit.name not in names:
+            continue
+        coefficients, worst = solve(fit)
+        print(
+            f"{fit.name} {'float' if fit.bits == 24 else 'double'}, degree {fit.degree}: 2^{float(mpmath.log(worst, 2)):.2f}"
+        )
+        print("  " + ", ".join(text(c, fit.bits) for c in coefficients), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
