@@ -7,7 +7,8 @@
 //   STITCHED  the kernel alone, except on the steps that the job's guard samples: as VERIFY
 //   SUSPECT   a comparison failed: as FALLBACK until the guard has judged it
 //   REVERTED  as FALLBACK, for good
-// States change from outside (registry.h, through ctypes), never here except VERIFY or STITCHED -> SUSPECT.
+// States change from outside (registry.h, through ctypes), never here except VERIFY or STITCHED -> SUSPECT (or STITCHED -> VERIFY, where
+// what is to be judged cannot be kept: Registry::ReportMismatch).
 //
 // StitchfleetUpdate is the same for a cluster that reads and writes variables (variables.h): in VERIFY the original operators do the
 // update and the kernel works on the values of before into buffers of its own; in STITCHED it writes in place under the variables' locks.
