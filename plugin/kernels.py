@@ -112,6 +112,7 @@ class Kernels:
             changing,
             request.get("device"),
             lambda answer: self._answered(executable, answer),
+            request.get("samples", ()),
         )
 
     def _answered(self, executable: Executable, answer: Answer) -> None:

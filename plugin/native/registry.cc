@@ -44,6 +44,11 @@ std::string RequestJson(const Signature& signature) {
     if (input.is_value) text += ",\"value\":\"" + Hex(input.value) + "\"";
     text += "}";
   }
+  text += "],\"samples\":[";
+  for (size_t i = 0; i < signature.samples.size(); ++i) {
+    text += (i ? ",{\"input\":" : "{\"input\":") + std::to_string(signature.samples[i].input);
+    text += ",\"value\":\"" + Hex(signature.samples[i].bytes) + "\"}";
+  }
   if (!signature.device.empty()) text += "],\"device\":" + signature.device + ",\"changing\":";
   else text += "],\"changing\":";
   return text + (signature.changing ? "true" : "false") + "}";
@@ -73,7 +78,7 @@ Cluster* Registry::FindCluster(const std::string& name) {
 }
 
 Signature* Registry::AddSignature(Cluster* cluster, const std::vector<int64_t>& key, std::vector<InputDescription> inputs,
-                                  bool changing, const std::string& device) {
+                                  bool changing, const std::string& device, std::vector<InputSample> samples) {
   std::lock_guard<std::mutex> lock(mutex_);
   const uint64_t hash = Cluster::Hash(key);
   if (Signature* known = cluster->Find(key, hash)) return known;
@@ -88,6 +93,7 @@ Signature* Registry::AddSignature(Cluster* cluster, const std::vector<int64_t>& 
   signature->cluster = cluster;
   signature->key = key;
   signature->inputs = std::move(inputs);
+  signature->samples = std::move(samples);
   signature->changing = changing;
   signature->device = device;
   Signature* added = signature.get();
@@ -153,7 +159,9 @@ std::string Registry::NextRequest(int timeout_ms) {
   if (requests_.empty()) return "";
   const int id = requests_.front();
   requests_.pop_front();
-  return RequestJson(*signatures_[id]);
+  std::string request = RequestJson(*signatures_[id]);
+  signatures_[id]->samples = {};
+  return request;
 }
 
 void Registry::Wake() {

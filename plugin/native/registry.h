@@ -35,6 +35,12 @@ struct InputDescription {
   std::string value;  // raw bytes, when is_value
 };
 
+// Elements of an input of the call that asked for a kernel, from its beginning, as raw bytes.
+struct InputSample {
+  int input = 0;
+  std::string bytes;
+};
+
 struct OutputSpec {
   tensorflow::DataType dtype;
   tensorflow::TensorShape shape;
@@ -58,6 +64,7 @@ struct Signature {
   Cluster* cluster = nullptr;
   std::vector<int64_t> key;
   std::vector<InputDescription> inputs;
+  std::vector<InputSample> samples;  // until the request has been made
   bool changing = false;  // the op that asked has had other shapes before
   std::string device;     // what the kernel is made for, in JSON; "" for the processor
   std::atomic<State> state{State::kFallback};
@@ -134,7 +141,7 @@ class Registry {
   Cluster* FindOrCreateCluster(const std::string& name);
   // nullptr when the cluster has too many signatures already.
   Signature* AddSignature(Cluster* cluster, const std::vector<int64_t>& key, std::vector<InputDescription> inputs, bool changing,
-                          const std::string& device);
+                          const std::string& device, std::vector<InputSample> samples);
   // A comparison failed: SUSPECT, and the guard finds the mismatch. Where the tensors of those that wait take too much memory already,
   // the signature is not SUSPECT, which nobody could end: it is compared in each of its calls (VERIFY) until one can be kept.
   void ReportMismatch(Signature& signature, std::unique_ptr<Mismatch> mismatch);
