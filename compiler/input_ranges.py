@@ -234,7 +234,7 @@ def _sum_operand(position: int, want: Interval, other: Interval, is_integer: boo
 
 
 def _half(value: float, is_integer: bool, up: bool) -> float:
-    if math.isinf(value) or not is_integer:
+    if not math.isfinite(value) or not is_integer:
         return value / 2
     return math.ceil(value / 2) if up else math.floor(value / 2)
 
@@ -242,7 +242,7 @@ def _half(value: float, is_integer: bool, up: bool) -> float:
 def _difference_operand(position: int, want: Interval, other: Interval, is_integer: bool) -> Interval:
     if other == EVERYTHING:
         middle = _half(want.low + want.high, is_integer, up=False)
-        if math.isnan(middle) or math.isinf(middle):
+        if not math.isfinite(middle):
             return EVERYTHING
         return Interval(middle, want.high) if position == 0 else Interval(0, middle - want.low)
     if position == 0:
@@ -264,10 +264,10 @@ def _factor(position: int, want: Interval, other: Interval, is_integer: bool) ->
         most = max(-other.low, other.high)
         reach = min(-want.low, want.high) / most
         return Interval(-reach, reach)
-    if other.high == 0:
+    if other.high == 0 or (other.low == 0 and (want.low > 0 or want.high < 0)):
         return EVERYTHING
     low = want.low / (other.high if want.low < 0 else other.low) if want.low else 0.0
-    return Interval(low, want.high / other.high if want.high >= 0 else want.high / max(other.low, 1e-300))
+    return Interval(low, want.high / (other.high if want.high >= 0 else other.low))
 
 
 def _dividend(position: int, want: Interval, other: Interval, is_integer: bool) -> Interval:
@@ -277,13 +277,13 @@ def _dividend(position: int, want: Interval, other: Interval, is_integer: bool) 
 
 
 def _shifted_left(position: int, want: Interval, other: Interval, is_integer: bool) -> Interval:
-    if position == 1 or other.low != other.high:
+    if position == 1 or other.low != other.high or not 0 <= other.low < 64:
         return EVERYTHING
     return _factor(0, want, Interval(2**other.low, 2**other.low), is_integer)
 
 
 def _shifted_right(position: int, want: Interval, other: Interval, is_integer: bool) -> Interval:
-    if position == 1 or other.low != other.high:
+    if position == 1 or other.low != other.high or not 0 <= other.low < 64:
         return EVERYTHING
     return _dividend(0, want, Interval(2**other.low, 2**other.low), is_integer)
 

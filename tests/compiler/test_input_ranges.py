@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stitchfleet.compiler.graph import DType, GatherDimensions, Graph
@@ -16,6 +16,7 @@ from stitchfleet.compiler.interpreter import evaluate
 from stitchfleet.compiler.random_inputs import REGIMES, Regime, random_inputs
 
 from .library import Maker
+from .strategies import graphs
 
 ROWS, COUNT = 30, 12
 
@@ -210,3 +211,13 @@ def test_what_is_no_index_may_be_anything() -> None:
     x = m.parameter(8, 8)
     graph: Graph = m.done(m.op("exp", x), m.op("compare", x, m.constant(0.0, (8, 8)), direction="GT"))
     assert input_ranges(graph) == {}
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@given(graphs(max_ops=24))
+def test_every_graph_has_ranges_that_hold_numbers(graph: Graph) -> None:
+    for regime in (Regime.NORMAL, Regime.SPECIAL):
+        inputs = random_inputs(graph, np.random.default_rng(0), regime)
+        assert [value.shape for value in inputs] == [graph.nodes[i].shape for i in graph.parameters]
+    for one in input_ranges(graph).values():
+        assert one.low <= one.high
