@@ -22,7 +22,12 @@ _LIBRARY = "libnvrtc.so.12"
 
 
 class NvrtcError(ValueError):
-    """NVRTC is not there, does not know the architecture, or refuses the source; the first line is for the user."""
+    """NVRTC is not there, does not know the architecture, or refuses the source; the first line is for the user. `is_certain`:
+    it would refuse it again."""
+
+    def __init__(self, message: str, is_certain: bool = False) -> None:
+        super().__init__(message)
+        self.is_certain = is_certain
 
 
 @dataclass(frozen=True)
@@ -51,7 +56,7 @@ def build(source: str, arch: str, besides: Collection[str] = ()) -> CudaBinary:
         status = library.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options))
         log = _text(library, program, "ProgramLog").decode(errors="replace").rstrip("\0\n")
         if status:
-            raise NvrtcError(f"NVRTC refuses the kernel for {arch}: {_first_error(log)}\n{log}")
+            raise NvrtcError(f"NVRTC refuses the kernel for {arch}: {_first_error(log)}\n{log}", is_certain=True)
         told = _of_kernels(log, besides)
         return CudaBinary(
             _text(library, program, "PTX").rstrip(b"\0"),

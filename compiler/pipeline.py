@@ -51,6 +51,7 @@ from .selfcheck import (
     CheckOptions,
     Part,
     Reference,
+    Samples,
     bytes_to_check,
     check_part,
     finish_check,
@@ -59,7 +60,14 @@ from .selfcheck import (
 )
 from .spec import verify_if_asked
 from .targets import CPU, Target
-from .toolchain import CompilerMissingError, Toolchain, ToolchainError, find_toolchain, vector_symbols
+from .toolchain import (
+    CompilerFailedError,
+    CompilerMissingError,
+    Toolchain,
+    ToolchainError,
+    find_toolchain,
+    vector_symbols,
+)
 
 UNIT_KERNELS: Final = 16
 """Kernels of one translation unit: g++ starts in 0.06 s, a kernel of 30 ops takes it 0.05 to 0.3 s."""
@@ -68,12 +76,13 @@ UNIT_KERNELS: Final = 16
 @dataclass(frozen=True)
 class Request:
     """A graph to compile. `reference`: the framework's own function of the same inputs, if it is at hand. `cluster`: what
-    this graph is one shape of; requests of the same cluster may share a binary."""
+    this graph is one shape of; requests of the same cluster may share a binary. `samples`: of what the job gives it."""
 
     name: str
     graph: Graph
     reference: Reference | None = None
     cluster: str = ""
+    samples: Samples | None = None
 
 
 @dataclass(frozen=True)
@@ -227,7 +236,8 @@ def compile_graphs(
             unit = _front(position, request, cache, toolchain, target, families)
         except Exception as error:  # a graph that the planner cannot handle must not cost the others
             line = f"cannot plan {request.name}: {type(error).__name__}: {error}"
-            outcomes[position] = CompileOutcome(request.name, failure=_one_line(line))
+            is_certain = not isinstance(error, MemoryError | OSError)
+            outcomes[position] = CompileOutcome(request.name, failure=_one_line(line), permanent=is_certain)
             continue
         if isinstance(unit, CacheEntry):
             outcomes[position] = CompileOutcome(request.name, unit)
@@ -382,7 +392,8 @@ def _back(units: Sequence[_Unit], shop: _Shop) -> list[_Finish]:
     except (ToolchainError, OSError) as error:
         if len(units) > 1:
             return [late for unit in units for late in _back([unit], shop)]
-        failed = CompileOutcome(units[0].request.name, failure=_one_line(str(error)), permanent=False)
+        is_certain = isinstance(error, CompilerFailedError) and error.is_certain
+        failed = CompileOutcome(units[0].request.name, failure=_one_line(str(error)), permanent=is_certain)
         return [(units[0], lambda: failed)]
     return [(unit, _begin_check(unit, library, symbols, text, shop)) for unit in units]
 
@@ -421,10 +432,13 @@ def _begin_check(
         known = metadata
         try:
             if not options.skip:
-                known = replace(known, check=finish_check(graph, library, known, options, reference, by_oracle))
+                samples = unit.request.samples
+                report = finish_check(graph, library, known, options, reference, by_oracle, samples)
+                known = replace(known, check=report)
             return CompileOutcome(name, keep(known))
         except CheckFailedError as error:
-            return CompileOutcome(name, failure=_one_line(f"self-check of {name} failed: {error}"))
+            line = f"self-check of {name} failed: {error}"
+            return CompileOutcome(name, failure=_one_line(line), permanent=error.is_certain)
         except Exception as error:  # the reference is the framework's code, the disk may be full
             line = f"self-check of {name} could not be made: {type(error).__name__}: {error}"
             return CompileOutcome(name, failure=_one_line(line), permanent=False)

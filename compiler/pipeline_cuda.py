@@ -64,10 +64,11 @@ def _compile(
         known = cache.find(entry_key(request.graph, target))
         return CompileOutcome(request.name, known or build_for_gpu(request.graph, cache, target, build, told)[0])
     except (CudaError, nvrtc.NvrtcError) as error:
-        return CompileOutcome(request.name, failure=str(error).splitlines()[0])
+        is_certain = not isinstance(error, nvrtc.NvrtcError) or error.is_certain
+        return CompileOutcome(request.name, failure=str(error).splitlines()[0], permanent=is_certain)
     except Exception as error:  # a graph that the planner cannot handle must not cost the others
         line = " ".join(f"cannot plan {request.name}: {type(error).__name__}: {error}".split())
-        return CompileOutcome(request.name, failure=line[:500])
+        return CompileOutcome(request.name, failure=line[:500], permanent=not isinstance(error, MemoryError | OSError))
 
 
 def build_for_gpu(

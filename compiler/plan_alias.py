@@ -6,6 +6,8 @@ That is what lets a fused optimizer update work in place. The rule is checked on
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from .loops import Buffer, BufferKind
 from .lowering_context import Context, needs_store
 from .lowering_passes import assign_passes
@@ -16,15 +18,27 @@ from .plan_index import Index
 from .schemes import within
 
 
+class _Place(NamedTuple):
+    """Where memory is read or written: the loop, by its nest, its pass and the length of its rows, and the position in it."""
+
+    nest: int
+    pass_number: int
+    row_length: int
+    position: str
+
+
 def alias_pairs(plan: Plan) -> dict[Buffer, set[Buffer]]:
     """For each output the inputs whose memory it may use, and for each such input the outputs.
 
     An output and an input of equal dtype and size qualify if the input is read in the output's nest only, and there
-    only element i itself where element i of the output is made, in the very same pass: then every read comes before the
-    write.
+    only element i itself where element i of the output is made, by the very same loop: then every read comes before the
+    write, and on a GPU both are one thread's.
+
+    The same pass is not enough. A pass has a loop for each length of a row: the row's one number y[r] is written before
+    or after a loop over the row's 256 elements reads x[r], which is the same position in both.
     """
-    reads: dict[int, list[tuple[int, int, str]]] = {}  # parameter -> (nest, pass, position) of each read
-    writes: dict[int, tuple[int, int, str]] = {}  # candidate -> (nest, pass, position) of its store
+    reads: dict[int, list[_Place]] = {}  # parameter -> where it is read
+    writes: dict[int, _Place] = {}  # candidate -> where it is stored
     for nest in plan.nests:
         context = Context(plan, nest, [])
         passes = {member.segment: member.number for members in assign_passes(context) for member in members}
@@ -43,9 +57,10 @@ def alias_pairs(plan: Plan) -> dict[Buffer, set[Buffer]]:
             for request, flat in steps.loads():
                 if plan.graph.nodes[request.node].op == "parameter":
                     where = str(flat) if not request.guard else "guarded"
-                    reads.setdefault(request.node, []).append((nest.number, passes.get(segment, 0), where))
+                    place = _Place(nest.number, passes.get(segment, 0), mapping.inner, where)
+                    reads.setdefault(request.node, []).append(place)
             if segment.kind is SegmentKind.VALUE:
-                writes[segment.node] = (nest.number, passes[segment], str(point))
+                writes[segment.node] = _Place(nest.number, passes[segment], mapping.inner, str(point))
     # What a family's other components read (a learning rate, say) is read at places that the plan does not hold.
     elsewhere = {
         number
@@ -53,7 +68,7 @@ def alias_pairs(plan: Plan) -> dict[Buffer, set[Buffer]]:
         for instance in family.instances[1:]
         for number in instance.inputs.values()
     }
-    alone: dict[tuple[int, int, str], list[int]] = {}  # the parameters read at one place only, by that place
+    alone: dict[_Place, list[int]] = {}  # the parameters read at one place only, by that place
     for parameter, places in reads.items():
         if len(set(places)) == 1 and plan.graph.nodes[parameter].attributes["number"] not in elsewhere:
             alone.setdefault(places[0], []).append(parameter)
@@ -90,13 +105,13 @@ def kernel_aliases(plan: Plan) -> list[tuple[int, int]]:
     return sorted(found)
 
 
-def _forbid(plan: Plan, operand: int, reads: dict[int, list[tuple[int, int, str]]]) -> None:
+def _forbid(plan: Plan, operand: int, reads: dict[int, list[_Place]]) -> None:
     """Everything below a scatter's operands is read at positions that the plan does not follow."""
     stack, seen = [operand], {operand}
     while stack:
         current = stack.pop()
         if plan.graph.nodes[current].op == "parameter":
-            reads.setdefault(current, []).append((-1, -1, "scatter"))
+            reads.setdefault(current, []).append(_Place(-1, -1, 0, "scatter"))
         for source in plan.graph.nodes[current].operands:
             if source not in seen:
                 seen.add(source)

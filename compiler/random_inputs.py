@@ -1,14 +1,13 @@
-"""Random inputs for checking a kernel: floats by regime, and integers that make sense where they are used.
+"""Random inputs for checking a kernel: floats by regime, and numbers that make sense where they are used.
 
-Why by use: an s32 parameter may be an index into a table of 30 rows, a class label that is compared with an iota of
-10, or a count. Full-range noise would be out of range everywhere and test nothing.
+Why by use (input_ranges.py): a parameter may be an index into a table of 30 rows, a class label that is compared with an
+iota of 10, or a count, as an integer or as a float. Noise would be out of range everywhere and test nothing.
 """
 
 from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -16,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .graph import Array, DType, Graph, Node
-from .ops_numpy import gather_numbers
+from .input_ranges import Interval, input_ranges
 
 _SMALL_INTEGER: Final = 100  # ordinary integers lie in [-100, 100], unsigned ones in [0, 100]
 _SPECIAL_SHARE: Final = 0.15  # of the elements in the `special` regime
@@ -40,6 +39,8 @@ class Regime(enum.Enum):
     )
 
 
+VALID: Final = (Regime.NORMAL, Regime.UNIT)
+"""Regimes of inputs that the framework's own operators take."""
 REGIMES: Final = tuple(regime for regime in Regime if regime is not Regime.MIXED)
 
 _EXPONENTS: Final = {DType.F16: (-14.0, 15.0), DType.F64: (-1000.0, 1000.0)}
@@ -51,16 +52,18 @@ def random_inputs(graph: Graph, rng: np.random.Generator, regime: Regime | str) 
     """One array per parameter, of its shape and dtype, drawn by `regime` (a Regime or its value; ValueError for
     another word)."""
     regime = Regime(regime)
-    limits = index_limits(graph)
+    ranges = input_ranges(graph, divisors=regime in VALID)
     found = []
     for number, index in enumerate(graph.parameters):
         node = graph.nodes[index]
-        if node.dtype.is_float:
+        if number in ranges and node.dtype is not DType.PRED:
+            value = _within(node, rng, ranges[number])
+        elif node.dtype.is_float:
             value = _floats(node, rng, regime)
         elif node.dtype is DType.PRED:
             value = rng.random(node.shape) < 0.5
         else:
-            value = _integers(node, rng, regime, limits.get(number))
+            value = _integers(node, rng, regime)
         found.append(np.asarray(value).astype(node.dtype.numpy))
     return found
 
@@ -112,10 +115,7 @@ def _mixed(node: Node, rng: np.random.Generator) -> npt.NDArray[Any]:
     return values.reshape(node.shape)
 
 
-def _integers(node: Node, rng: np.random.Generator, regime: Regime, limit: int | None) -> npt.NDArray[Any]:
-    if limit is not None:
-        largest = min(limit, int(np.iinfo(str(node.dtype.numpy)).max) + 1)
-        return rng.integers(0, max(largest, 1), node.shape)
+def _integers(node: Node, rng: np.random.Generator, regime: Regime) -> npt.NDArray[Any]:
     limits = np.iinfo(str(node.dtype.numpy))
     low, high = max(-_SMALL_INTEGER, int(limits.min)), min(_SMALL_INTEGER, int(limits.max))
     if regime is Regime.NEGATIVE and node.dtype.is_signed:
@@ -125,59 +125,26 @@ def _integers(node: Node, rng: np.random.Generator, regime: Regime, limit: int |
     return np.asarray(rng.integers(low, high, node.shape, dtype=str(node.dtype.numpy), endpoint=True))  # type: ignore[call-overload]
 
 
-_CARRIES: Final = frozenset(
-    (
-        *("broadcast", "reshape", "transpose", "slice", "concatenate", "reverse", "copy", "convert", "pad", "clamp"),
-        *("select", "add", "minimum", "maximum"),
-    )
-)
-"""Ops through which an index stays one (an addition or a select is how TensorFlow wraps negative ones)."""
+def _within(node: Node, rng: np.random.Generator, wanted: Interval) -> npt.NDArray[Any]:
+    """Integers of an interval, as floats where the dtype is one; where it has none, other numbers of it."""
+    if wanted.low == -math.inf:
+        wanted = Interval(min(-_SMALL_INTEGER, wanted.high), wanted.high)
+    if wanted.high == math.inf:
+        wanted = Interval(wanted.low, max(_SMALL_INTEGER, wanted.low))
+    if node.dtype.is_float:
+        limits = Interval(-_EXACT.get(node.dtype, 1 << 24), _EXACT.get(node.dtype, 1 << 24))
+    else:
+        limits = Interval(
+            *(int(end) for end in (np.iinfo(str(node.dtype.numpy)).min, np.iinfo(str(node.dtype.numpy)).max))
+        )
+    possible = wanted.meet(limits)
+    if possible.is_empty:
+        possible = limits
+    low, high = math.ceil(possible.low), math.floor(possible.high)
+    if low > high:
+        return rng.uniform(possible.low, possible.high, node.shape)
+    return np.asarray(rng.integers(low, high, node.shape, endpoint=True, dtype=np.uint64 if low >= 0 else np.int64))
 
 
-def index_limits(graph: Graph) -> dict[int, int]:
-    """Parameter number -> n, for integer parameters that are used as indices into n places: of a gather, scatter or
-    dynamic slice, or compared for equality with an iota over n (a one-hot label). The smallest n of several uses."""
-    users = graph.users()
-    found: dict[int, int] = {}
-    for number, index in enumerate(graph.parameters):
-        if not graph.nodes[index].dtype.is_integer:
-            continue
-        limits: list[int] = []
-        seen, waiting = {index}, [index]
-        while waiting:
-            at = waiting.pop()
-            for user in users[at]:
-                limits += _limits_at(graph, graph.nodes[user], at)
-                if graph.nodes[user].op in _CARRIES and graph.nodes[user].dtype.is_integer and user not in seen:
-                    seen.add(user)
-                    waiting.append(user)
-        if limits:
-            found[number] = min(limits)
-    return found
-
-
-def _limits_at(graph: Graph, node: Node, operand: int) -> Sequence[int]:
-    """The extents that `operand` indexes into as an operand of `node`."""
-    shapes = [graph.nodes[i].shape for i in node.operands]
-    positions = [i for i, source in enumerate(node.operands) if source == operand]
-    if node.op in ("gather", "scatter") and 1 in positions:
-        numbers = gather_numbers(node)
-        return [max(shapes[0][dimension], 1) for dimension in numbers.start_index_map]
-    first_start = {"dynamic_slice": 1, "dynamic_update_slice": 2}.get(node.op)
-    if first_start is not None:
-        return [max(shapes[0][i - first_start], 1) for i in positions if i >= first_start]
-    if node.op == "compare" and node.attributes["direction"] == "EQ":
-        other = node.operands[1 - positions[0]] if len(positions) == 1 else None
-        extent = None if other is None else _iota_extent(graph, other)
-        return [] if extent is None else [extent]
-    return []
-
-
-def _iota_extent(graph: Graph, index: int) -> int | None:
-    """The extent counted by an iota, seen through movement and conversion; None for anything else."""
-    node = graph.nodes[index]
-    while node.op in ("broadcast", "reshape", "transpose", "convert", "copy"):
-        node = graph.nodes[node.operands[0]]
-    if node.op != "iota":
-        return None
-    return max(node.shape[int(node.attributes["dimension"])], 1)  # type: ignore[arg-type]
+_EXACT: Final = {DType.BF16: 1 << 8, DType.F16: 1 << 11, DType.F64: 1 << 53}
+"""Up to here every integer is a number of the dtype; of f32, 2^24."""

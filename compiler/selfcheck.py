@@ -15,7 +15,7 @@ import resource
 import select
 import signal
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -26,7 +26,7 @@ from .graph import Array, Graph
 from .judge import agrees, guard_tolerance, judge_by
 from .kernel import CheckReport, KernelMetadata, LoadedKernel, TensorType, prepare_runtime
 from .oracle import evaluate_sample
-from .random_inputs import REGIMES, Regime, random_inputs
+from .random_inputs import REGIMES, VALID, Regime, random_inputs
 
 Reference: TypeAlias = Callable[[Sequence[Array]], Sequence[Array]]
 
@@ -75,15 +75,39 @@ def bytes_to_check(graph: Graph, options: CheckOptions) -> int:
 
 
 class CheckFailedError(Exception):
-    """The kernel is wrong, or it crashed or hung; the text says on which inputs and how, in one line."""
+    """The kernel is wrong, or it crashed or hung; the text says on which inputs and how, in one line. `is_certain`: it would
+    fail again; what was killed from outside or ran out of time may not."""
+
+    def __init__(self, line: str, is_certain: bool = True) -> None:
+        super().__init__(line)
+        self.is_certain = is_certain
+
+
+class RefusedInputsError(Exception):
+    """The framework's operators raise an error on these inputs (an index out of range); the text is theirs, in one line."""
+
+
+Samples: TypeAlias = Mapping[int, Array]
+"""Parameter number -> some elements of a tensor that the job gave it."""
 
 
 def check_kernel(
-    graph: Graph, library: Path, metadata: KernelMetadata, options: CheckOptions, reference: Reference | None = None
+    graph: Graph,
+    library: Path,
+    metadata: KernelMetadata,
+    options: CheckOptions,
+    reference: Reference | None = None,
+    samples: Samples | None = None,
 ) -> CheckReport:
     """Checks a kernel of `graph`, by the oracle and by the framework's own results. Raises CheckFailedError."""
     return finish_check(
-        graph, library, metadata, options, reference, lambda: check_by_oracle(graph, library, metadata, options)
+        graph,
+        library,
+        metadata,
+        options,
+        reference,
+        lambda: check_by_oracle(graph, library, metadata, options),
+        samples,
     )
 
 
@@ -94,9 +118,11 @@ def finish_check(
     options: CheckOptions,
     reference: Reference | None,
     by_oracle: Callable[[], CheckReport],
+    samples: Samples | None = None,
 ) -> CheckReport:
     """The rest of a check whose first part, `by_oracle`, may have been made elsewhere: what the oracle refuses may still
-    be no worse than the framework, and what it accepts must be what the framework computes."""
+    be no worse than the framework, and what it accepts must be what the framework computes. Where the framework's
+    operators refuse what was drawn, the check is made again on the job's own numbers, of which there are `samples`."""
     try:
         report = by_oracle()
     except CheckFailedError:
@@ -105,14 +131,58 @@ def finish_check(
         report = check_by_oracle(graph, library, metadata, options, reference)
     if reference is None:
         return report
-    for regime in (Regime.NORMAL, Regime.UNIT):
-        inputs = _draw(graph, options, regime)
-        outputs = run_apart(library, metadata, inputs, options.threads, False, options.time_limit_s)
+
+    def compare(inputs: Sequence[Array], everywhere: bool) -> bool:
         peers = [np.asarray(result) for result in reference(inputs)]
-        # Of a variance below zero the framework's fused operators make other numbers than the graph's: valid ones then decide.
-        if _compare_with_framework(graph, outputs, peers, everywhere=regime is Regime.UNIT):
-            break
+        outputs = run_apart(library, metadata, inputs, options.threads, False, options.time_limit_s)
+        return _compare_with_framework(graph, outputs, peers, everywhere)
+
+    refused = ""
+    for regime in VALID:
+        try:
+            # Of a variance below zero the framework's fused operators make other numbers than the graph's: valid ones then decide.
+            if compare(_draw(graph, options, regime), everywhere=regime is Regime.UNIT):
+                return replace(report, against_reference=True)
+        except RefusedInputsError as error:
+            refused = str(error)
+    if not refused:
+        return replace(report, against_reference=True)
+    if not samples:
+        raise CheckFailedError(f"the framework refuses its inputs: {refused}")
+    inputs = _with_samples(graph, _draw(graph, options, Regime.UNIT), samples)
+    try:
+        compare(inputs, everywhere=True)
+    except RefusedInputsError as error:
+        raise CheckFailedError(f"the framework refuses its inputs, and those made of the job's own: {error}") from error
+    _judge_runs(graph, library, metadata, options, Regime.UNIT, inputs)
     return replace(report, against_reference=True)
+
+
+def _with_samples(graph: Graph, drawn: Sequence[Array], samples: Samples) -> list[Array]:
+    """The inputs, where there is a sample of the job's numbers made of these, one after the other and again from the first."""
+    found = list(drawn)
+    for number, index in enumerate(graph.parameters):
+        node, sample = graph.nodes[index], samples.get(number)
+        if sample is not None and sample.size and sample.dtype == node.dtype.numpy:
+            found[number] = np.resize(sample, node.shape)
+    return found
+
+
+def _judge_runs(
+    graph: Graph,
+    library: Path,
+    metadata: KernelMetadata,
+    options: CheckOptions,
+    regime: Regime,
+    inputs: Sequence[Array],
+) -> None:
+    """Runs the kernel in all ways on inputs that no regime has drawn. Raises CheckFailedError."""
+    (runs,) = run_all_ways(library, metadata, [inputs], options.threads, options.time_limit_s)
+    _compare_runs(regime, runs)
+    oracle, ranges = evaluate_sample(graph, inputs, _generator(options, regime, 1))
+    verdict = judge_by(graph, oracle, runs.outputs, None, ranges)
+    if not verdict.ok:
+        raise CheckFailedError(f"the job's own inputs: {verdict}")
 
 
 def check_by_oracle(
@@ -176,8 +246,9 @@ def check_part(
         oracle, ranges = evaluate_sample(graph, inputs, _generator(options, regime, 1))
         verdict = judge_by(graph, oracle, runs.outputs, None, ranges)
         if not verdict.ok and reference is not None:
-            peers = [np.asarray(result) for result in reference(inputs)]
-            verdict = judge_by(graph, oracle, runs.outputs, peers, ranges)
+            with contextlib.suppress(RefusedInputsError):  # then the oracle has said all that can be said
+                peers = [np.asarray(result) for result in reference(inputs)]
+                verdict = judge_by(graph, oracle, runs.outputs, peers, ranges)
         if not verdict.ok:
             raise CheckFailedError(f"{regime.value} inputs: {verdict}")
         worst = max([worst, *(output.largest_ratio for output in verdict.outputs)])
@@ -351,11 +422,13 @@ def _apart(work: Callable[[], None], time_limit_s: float) -> None:
     finally:
         os.close(reader)
     if status is None:
-        raise CheckFailedError(f"the kernel did not end within {time_limit_s:.0f} s")
+        raise CheckFailedError(f"the kernel did not end within {time_limit_s:.0f} s", is_certain=False)
     if os.WIFSIGNALED(status):
-        raise CheckFailedError(f"the kernel crashed with {signal.Signals(os.WTERMSIG(status)).name}")
+        number = signal.Signals(os.WTERMSIG(status))
+        is_its_own = number not in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+        raise CheckFailedError(f"the kernel crashed with {number.name}", is_its_own)
     if os.WEXITSTATUS(status):
-        raise CheckFailedError(f"the kernel could not be run: {said or 'no message'}")
+        raise CheckFailedError(f"the kernel could not be run: {said or 'no message'}", is_certain=False)
 
 
 def _child(work: Callable[[], None], writer: int) -> None:

@@ -68,11 +68,13 @@ class CompilerMissingError(ToolchainError):
 
 
 class CompilerFailedError(ToolchainError):
-    """The compiler ran and failed, or did not end in time. `details` holds the tail of what it said."""
+    """The compiler ran and failed, or did not end in time. `details` holds the tail of what it said; `is_certain`: it found
+    fault with the source, so that it will again. It may also have been killed, or have had no memory or no disk."""
 
-    def __init__(self, message: str, details: str = "") -> None:
+    def __init__(self, message: str, details: str = "", is_certain: bool = False) -> None:
         super().__init__(message)
         self.details = details
+        self.is_certain = is_certain
 
 
 def cpu_features() -> str:
@@ -145,6 +147,7 @@ class Toolchain:
             raise CompilerFailedError(
                 f"{self.command[0]} failed with status {result.returncode}: {_first_error(result.stderr)}",
                 result.stderr[-STDERR_KEPT:],
+                is_certain=result.returncode > 0 and _finds_fault(result.stderr),
             )
         os.replace(scratch, output)
 
@@ -185,6 +188,14 @@ class Toolchain:
                 process.communicate()
                 raise CompilerFailedError(f"{self.command[0]} did not end within {timeout_s:.0f} s") from error
             return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
+
+
+_NOT_THE_SOURCE = re.compile(r"fatal error|internal compiler error|No space left|memory|Killed|signal|I/O error", re.I)
+
+
+def _finds_fault(stderr: str) -> bool:
+    """Whether a compiler complains of a line of the source, and of nothing else."""
+    return re.search(r":\d+:\d+: error: ", stderr) is not None and _NOT_THE_SOURCE.search(stderr) is None
 
 
 def _first_error(stderr: str) -> str:

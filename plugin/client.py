@@ -73,10 +73,13 @@ class CompileClient:
         changing: bool,
         device: object,
         answered: Callable[[Answer], None],
+        samples: object = (),
     ) -> None:
-        """`changing`: the same op has asked for other shapes before. device: a GPU's figures, None for the processor."""
+        """`changing`: the same op has asked for other shapes before. device: a GPU's figures, None for the processor. samples: some
+        numbers of the call's inputs."""
         described = base64.b64encode(body).decode()
         message = {"cluster": cluster, "body": described, "inputs": inputs, "changing": changing, "device": device}
+        message["samples"] = samples
         self._submit(message, answered)
 
     def judge(self, folder: pathlib.Path, answered: Callable[[Answer], None]) -> None:

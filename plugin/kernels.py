@@ -4,6 +4,7 @@ state to state, and before the guard when it disagrees with TensorFlow.
     requested -> ready -> verify -> stitched        or, where no kernel could be made, failed
     verify or stitched -> suspect                   a comparison failed; its bundle goes to the oracle
     suspect -> verify, or reverted                  rounding alone explains it, or not
+    verify or stitched -> verify                    a comparison failed whose tensors could not be kept: the next is to be judged
 
 Called on the job's own thread, on the client's and, for the states, on the trainer's.
 """
@@ -25,7 +26,10 @@ from .settings import Settings
 from .stitcher import Stitcher
 
 MAX_BUNDLE_BYTES = 1 << 30
-"""Of a job's bundles, beyond its first: their tensors are as large as the model's."""
+"""Of a job's bundles, beyond its first: their tensors are as large as the model's. As many bytes may lie before the oracle."""
+UNJUDGED_CALLS = 10
+"""Comparisons, as a multiple of those that a kernel needs, that may follow on one that failed and could not be kept. When none
+of them fails, nobody can judge the kernel, and it is not used."""
 TIMED_CALLS = 8
 """Comparisons from which on it is decided whether a kernel pays."""
 MOST_CALLS = 0.75
@@ -50,6 +54,8 @@ class Executable:
     calls_seen: int = 0
     idle_steps: int = 0
     """Steps of the verify phase since it was last called."""
+    unjudged: bool = False
+    """A comparison failed whose tensors could not be kept, and none that was kept has been judged since."""
 
 
 class Kernels:
@@ -68,13 +74,24 @@ class Kernels:
         self.stitcher, self.records, self.run_id = stitcher, records, run_id
         self.executables: dict[int, Executable] = {}
         """By signature."""
-        self.bundles: list[pathlib.Path] = []
-        self._bundle_bytes = 0
+        self._kept: list[pathlib.Path] = []
+        self._kept_bytes = 0
+        self._judged_now: dict[pathlib.Path, int] = {}
+        """Bundles before the oracle, with their bytes."""
         self.reverts: list[str] = []
+        self.suspicions: dict[str, str] = {}
+        """Cluster -> the last comparison of its that failed and did not revert it."""
+        self._told: set[str] = set()
+        """Clusters of which a line has said that a comparison failed and did not revert them."""
 
     def of(self, clusters: Collection[str]) -> list[Executable]:
         """Those of some clusters. Programs with equal clusters share them."""
         return [executable for executable in list(self.executables.values()) if executable.cluster in clusters]
+
+    @property
+    def bundles(self) -> list[pathlib.Path]:
+        """What can be looked at: of the clusters that were reverted, and of those that nobody has judged yet."""
+        return [*self._kept, *self._judged_now]
 
     # ---- from the op to the service and back ---------------------------------------------------------------------------------
 
@@ -97,6 +114,7 @@ class Kernels:
             changing,
             request.get("device"),
             lambda answer: self._answered(executable, answer),
+            request.get("samples", ()),
         )
 
     def _answered(self, executable: Executable, answer: Answer) -> None:
@@ -148,7 +166,9 @@ class Kernels:
             elif executable.state == "verify":
                 seen = self.native.statistics(executable.signature)
                 enough = seen.verify_calls - seen.mismatches >= executable.verify_target
-                if enough and self.native.move(executable.signature, State.VERIFY, State.STITCHED):
+                if enough and executable.unjudged:
+                    self._revert_unjudged(executable)
+                elif enough and self.native.move(executable.signature, State.VERIFY, State.STITCHED):
                     executable.state = "stitched"
 
     def are_verified(self, clusters: Collection[str]) -> bool:
@@ -184,15 +204,34 @@ class Kernels:
     # ---- the guard -----------------------------------------------------------------------------------------------------------
 
     def look_at_mismatches(self) -> None:
-        """Each comparison that failed since the last time: a bundle of it goes to the oracle. What a device refused is reverted."""
+        """Each comparison that failed since the last time: a bundle of it goes to the oracle. What a device refused is reverted.
+
+        While as many bytes as may be there lie before the oracle, the rest waits in the op.
+        """
         while (refused := self.native.next_failure()) is not None:
             self._refused(*refused)
-        while (mismatch := self.native.next_mismatch()) is not None:
+        while (signature := self.native.next_postponed()) is not None:
+            self._postponed(signature)
+        while sum(list(self._judged_now.values())) < MAX_BUNDLE_BYTES:
+            mismatch = self.native.next_mismatch()
+            if mismatch is None:
+                return
             self._mismatch(mismatch)
+
+    def _postponed(self, signature: int) -> None:
+        """A comparison failed whose tensors could not be kept beside those that wait: it is compared until one can be."""
+        executable = self.executables.get(signature)
+        if executable is None or executable.state == "reverted":
+            return
+        executable.state, executable.unjudged = "verify", True
+        seen = self.native.statistics(signature)
+        patience = UNJUDGED_CALLS * max(1, self.settings.verify_steps)
+        executable.verify_target = seen.verify_calls - seen.mismatches + patience
 
     def _mismatch(self, report: MismatchReport) -> None:
         executable = self.executables.get(report.signature)
-        if executable is None:
+        if executable is None or executable.state == "reverted":
+            self.native.move(report.signature, State.SUSPECT, State.REVERTED)
             return
         executable.state = "suspect"
         statistics = self.native.statistics(report.signature)
@@ -210,8 +249,13 @@ class Kernels:
                 {"kernel": executable.metadata, "run_id": self.run_id, "last_good_step": executable.good_at_step},
             )
         except OSError as error:
+            bundle.delete_bundle(folder)
             self._revert(executable, report, f"{error}; no bundle could be written", None)
             return
+        self.suspicions[executable.cluster] = (
+            f"{self._difference(executable, report)}: TensorFlow's operators have computed it since, and nobody has judged it yet"
+        )
+        self._judged_now[folder] = bundle.size_of(folder)
         self.client.judge(folder, lambda answer: self._judged(executable, report, folder, answer))
 
     def _refused(self, signature: int, reason: str) -> None:
@@ -227,6 +271,10 @@ class Kernels:
 
     def _judged(self, executable: Executable, report: MismatchReport, folder: pathlib.Path, answer: Answer) -> None:
         """The oracle's word on a mismatch (the client's thread)."""
+        self._judged_now.pop(folder, None)
+        if executable.state == "reverted":  # by what was found at other shapes, or in another comparison
+            bundle.delete_bundle(folder)
+            return
         if not answer.get("right"):
             kept = folder if self._keep(folder) else None
             self._revert(executable, report, str(answer.get("line") or answer.get("failure")), kept)
@@ -234,11 +282,13 @@ class Kernels:
         bundle.delete_bundle(folder)  # nobody is at fault; a job with many such comparisons must not fill the disk
         for output, bound in answer["bounds"].items():
             self.native.allow(executable.signature, int(output), float(bound))
-        self.records.event(
-            "ill-conditioned",
-            f"output {report.output} of {executable.cluster} differs from TensorFlow's by rounding alone: {answer['line']}",
-            cluster=executable.cluster,
-        )
+        message = f"{self._difference(executable, report)}: either is right ({answer['line']})"
+        self.suspicions[executable.cluster] = message
+        if executable.cluster not in self._told and not self.settings.quiet:
+            self._told.add(executable.cluster)
+            say(message)
+        self.records.event("ill-conditioned", message, cluster=executable.cluster)
+        executable.unjudged = False
         executable.verify_target = (
             self.native.statistics(executable.signature).verify_calls + self.settings.verify_steps
         )
@@ -248,18 +298,20 @@ class Kernels:
     def _keep(self, folder: pathlib.Path) -> bool:
         """Whether a job's bundles are still within what they may take, with this one; else it is deleted."""
         size = bundle.size_of(folder)
-        if self.bundles and self._bundle_bytes + size > MAX_BUNDLE_BYTES:
+        if self._kept and self._kept_bytes + size > MAX_BUNDLE_BYTES:
             bundle.delete_bundle(folder)
             return False
-        self._bundle_bytes += size
+        self._kept_bytes += size
         return True
 
+    @staticmethod
+    def _difference(executable: Executable, report: MismatchReport) -> str:
+        return (
+            f"{executable.cluster} differed at step {report.step}: output {report.output}[{report.index}] is "
+            f"{report.actual_value:.9g}, TensorFlow has {report.expected_value:.9g}"
+        )
+
     def _revert(self, executable: Executable, report: MismatchReport, line: str, folder: pathlib.Path | None) -> None:
-        for other in list(self.executables.values()):
-            if other.cluster == executable.cluster:
-                self.native.move(other.signature, -1, State.REVERTED)
-                other.state = "reverted"
-        executable.failure = line
         good = (
             f"last known good step {executable.good_at_step}"
             if executable.good_at_step >= 0
@@ -269,15 +321,25 @@ class Kernels:
             f"{executable.cluster} reverted at step {report.step}: output {report.output}[{report.index}] is "
             f"{report.actual_value:.9g}, TensorFlow has {report.expected_value:.9g} ({good})"
         )
+        if folder is not None:
+            self._kept.append(folder)
+        self._switch_off(executable, message, line, folder, step=report.step, last_good_step=executable.good_at_step)
+
+    def _revert_unjudged(self, executable: Executable) -> None:
+        """A comparison failed of which nothing was kept, and what came after it agreed: there is nothing to judge the kernel by."""
+        message = f"{executable.cluster} reverted: a comparison of its kernel failed while there was no memory left to keep it"
+        self._switch_off(executable, message, "nobody could judge a comparison that failed", None)
+
+    def _switch_off(
+        self, executable: Executable, message: str, line: str, folder: pathlib.Path | None, **facts: int
+    ) -> None:
+        """A cluster's kernels, of all shapes, are not used again."""
+        for other in list(self.executables.values()):
+            if other.cluster == executable.cluster:
+                self.native.move(other.signature, -1, State.REVERTED)
+                other.state = "reverted"
+        executable.failure = line
         say(message + (f"; to look at it: stitchfleet explain {folder}" if folder else ""))
         self.reverts.append(message)
-        if folder is not None:
-            self.bundles.append(folder)
-        self.records.event(
-            "reverted",
-            message,
-            cluster=executable.cluster,
-            step=report.step,
-            last_good_step=executable.good_at_step,
-            verdict=line,
-        )
+        self.suspicions.pop(executable.cluster, None)
+        self.records.event("reverted", message, cluster=executable.cluster, verdict=line, **facts)

@@ -15,11 +15,13 @@ from .native_library import numpy_dtype
 
 
 class LoweringError(Exception):
-    """TensorFlow cannot lower the cluster; one line. `ops`: the TensorFlow operators at fault, where its message names them."""
+    """TensorFlow cannot lower the cluster; one line. `ops`: the TensorFlow operators at fault, where its message names them.
+    `is_certain`: it would fail again, which a want of memory may not."""
 
-    def __init__(self, line: str, ops: tuple[str, ...] = ()) -> None:
+    def __init__(self, line: str, ops: tuple[str, ...] = (), is_certain: bool = True) -> None:
         super().__init__(line)
         self.ops = ops
+        self.is_certain = is_certain
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,18 @@ class Argument:
         if self.value is None:
             raise ValueError("this argument has no known value")
         return np.frombuffer(self.value, numpy_dtype(self.dtype)).reshape(self.shape)
+
+
+def samples_by_parameter(arguments: list[Argument], samples: list[dict[str, Any]]) -> dict[int, np.ndarray[Any, Any]]:
+    """Of a request's samples of its inputs, those of the HLO's parameters, by parameter number."""
+    numbers = {argument: parameter for parameter, argument in enumerate(kernel_inputs(arguments))}
+    return {
+        numbers[int(sample["input"])]: np.frombuffer(
+            bytes.fromhex(sample["value"]), numpy_dtype(arguments[int(sample["input"])].dtype)
+        )
+        for sample in samples
+        if int(sample["input"]) in numbers
+    }
 
 
 def kernel_inputs(arguments: list[Argument]) -> list[int]:
@@ -68,7 +82,8 @@ def lower(body: bytes, arguments: list[Argument]) -> bytes:
         text = " ".join(str(error).split())
         found = re.findall(r"(\w+) \(No registered '(\w+)' OpKernel|No registered '(\w+)' OpKernel", text)
         ops = tuple(dict.fromkeys(name for groups in found for name in groups[1:] if name))
-        raise LoweringError(f"TensorFlow cannot lower it: {text[:300]}", ops) from error
+        passing = isinstance(error, MemoryError | OSError | tf.errors.ResourceExhaustedError)
+        raise LoweringError(f"TensorFlow cannot lower it: {text[:300]}", ops, is_certain=not passing) from error
 
 
 def body_function(body: bytes) -> Any:

@@ -462,6 +462,11 @@ class NativeLibrary:
         finally:
             self._c.stitchfleet_free(pointer)
 
+    def next_postponed(self) -> int | None:
+        """A signature whose failed comparison could not be kept. It is in VERIFY: its next failed one may be."""
+        signature = int(self._c.stitchfleet_next_postponed())
+        return None if signature < 0 else signature
+
     def move(self, signature: int, source: int, target: int) -> bool:
         """Changes a state if it is `source` (below 0: whatever it is); whether it was."""
         return bool(self._c.stitchfleet_move(signature, source, target) == 0)

@@ -2,15 +2,16 @@
 compiler's crash ever happens inside the training process.
 
     request  {"id": 7, "cluster": name, "body": base64, "inputs": [{"dtype", "shape", "value"?}, ...], "changing": bool,
-              "device": null for the processor, or a GPU's figures}
+              "device": null for the processor, or a GPU's figures, "samples": [{"input", "value"}, ...] some of the job's numbers}
     answer   {"id": 7, "kernel": {"library": path, "metadata": {...}, "kernel_inputs": [...]}}
           or {"id": 7, "failure": one line, "ops": [TensorFlow operators that cannot be lowered]}
     request  {"id": 8, "judge": path of a bundle}
     answer   {"id": 8, "right": bool, "line": one line, "bounds": {"output number": absolute error bound, ...}}
 
 Lines of JSON over one socket, answers in any order. A request seen before is answered from the cache on disk without importing
-TensorFlow (3 s); new ones are lowered, compiled several to a translation unit, and run in a child of this process against the
-float64 oracle before anybody may load them. The process works at a low priority and ends with its trainer.
+TensorFlow (3 s); so is one that failed, but where it might succeed another time (a compiler that was killed, a full disk). New ones
+are lowered, compiled several to a translation unit, and run in a child of this process against the float64 oracle before anybody may
+load them. The process works at a low priority and ends with its trainer.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,7 @@ from stitchfleet.compiler.graph import Graph
 from stitchfleet.compiler.hlo_import import UnsupportedHloError, import_hlo_proto
 from stitchfleet.compiler.kernel import KernelError, KernelMetadata
 from stitchfleet.compiler.pipeline_cuda import compile_graphs_for_gpu
+from stitchfleet.compiler.selfcheck import RefusedInputsError
 from stitchfleet.compiler.targets import target_of_device
 from stitchfleet.telemetry.background import step_back
 
@@ -64,6 +66,8 @@ class Work:
     """Another shape of an op whose shapes change: it may share a binary with the others."""
     device: dict[str, int | str] | None = None
     """A GPU's figures (targets.target_of_device); None: for the processor."""
+    samples: dict[int, npt.NDArray[Any]] = field(default_factory=dict)
+    """By parameter: some of the numbers that the job gave it."""
     graph: Graph | None = None
     hlo: str = ""
 
@@ -94,6 +98,7 @@ class Service:
             bool(message.get("changing")),
             message.get("device"),
         )
+        work.samples = lowering.samples_by_parameter(work.arguments, message.get("samples", []))
         described = json.dumps([message["inputs"], work.device], sort_keys=True)
         work.key = hashlib.sha256(b"\0".join([self.identity.encode(), work.body, described.encode()])).hexdigest()
         if not self._answer_from_cache(work):
@@ -112,7 +117,7 @@ class Service:
                 work.hlo = self._keep_hlo(work, hlo)
                 ready.append(work)
             except LoweringError as error:
-                self._fail(work, str(error), error.ops)
+                self._fail(work, str(error), error.ops, keep=error.is_certain)
             except UnsupportedHloError as error:
                 self._fail(work, str(error), sorted({op.op_type for op in error.ops if op.op_type}))
             except Exception as error:
@@ -127,7 +132,9 @@ class Service:
     def _compile(self, ready: list[Work]) -> None:
         """Compiles and answers lowered requests for one device."""
         requests = [
-            pipeline.Request(work.cluster, work.graph, reference(work), work.cluster if work.changing else "")
+            pipeline.Request(
+                work.cluster, work.graph, reference(work), work.cluster if work.changing else "", work.samples
+            )
             for work in ready
             if work.graph is not None
         ]
@@ -208,14 +215,18 @@ class Service:
 
 
 def reference(work: Work) -> Callable[[Sequence[npt.NDArray[np.generic]]], list[npt.NDArray[np.generic]]]:
-    """TensorFlow's own result for the kernel's inputs."""
+    """TensorFlow's own result for the kernel's inputs; it raises RefusedInputsError where TensorFlow's operators do."""
 
     def run(inputs: Sequence[npt.NDArray[np.generic]]) -> list[npt.NDArray[np.generic]]:
         import tensorflow as tf
 
         given = iter(inputs)
         values = [argument.constant() if argument.value is not None else next(given) for argument in work.arguments]
-        results = tf.function(lowering.body_function(work.body), autograph=False)(*map(tf.constant, values))
+        refusals = (tf.errors.InvalidArgumentError, tf.errors.OutOfRangeError, tf.errors.FailedPreconditionError)
+        try:
+            results = tf.function(lowering.body_function(work.body), autograph=False)(*map(tf.constant, values))
+        except refusals as error:
+            raise RefusedInputsError(f"{type(error).__name__}: {' '.join(error.message.split())[:300]}") from error
         return [result.numpy() for result in results]
 
     return run

@@ -93,6 +93,7 @@ def make_summary(job: Job, steps: Mapping[str, str]) -> dict[str, Any]:
         "loops_that_stay": {loop: reason for plan in plans for loop, reason in plan.staying_loops.items()},
         "calls": _calls(job),
         "reverts": job.kernels.reverts if job.kernels else [],
+        "suspicions": list(job.kernels.suspicions.values()) if job.kernels else [],
         "bundles": [str(folder) for folder in job.kernels.bundles] if job.kernels else [],
         "overheads": {
             "graph_rewriting_ms": job.stitcher.seconds * 1e3,
@@ -340,6 +341,7 @@ def describe(summary: Mapping[str, Any]) -> list[str]:
             lines.append(f"    and {len(ordered) - 12} more kinds (in the summary file)")
     lines += [f"  {line}" for line in loop_lines(summary)]
     lines += [f"  reverted: {line}" for line in summary["reverts"]]
+    lines += [f"  suspected: {line}" for line in summary.get("suspicions", [])]
     if summary["records"]["lost"]:
         lines.append(f"  {summary['records']['lost']} records were lost")
     return lines

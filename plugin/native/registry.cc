@@ -5,6 +5,7 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -12,8 +13,16 @@
 namespace stitchfleet {
 namespace {
 
-// At most this many mismatches wait for the guard with their tensors; further ones are counted only.
-constexpr size_t kMaxHeldMismatches = 4;
+// Bytes of tensors that mismatches may hold while they wait for the guard, beyond the first one's.
+constexpr int64_t kMaxHeldBytes = int64_t{256} << 20;
+
+int64_t BytesOf(const Mismatch& mismatch) {
+  int64_t bytes = 0;
+  for (const auto* tensors : {&mismatch.inputs, &mismatch.expected, &mismatch.actual}) {
+    for (const tensorflow::Tensor& tensor : *tensors) bytes += static_cast<int64_t>(tensor.TotalBytes());
+  }
+  return bytes;
+}
 
 std::string Hex(const std::string& bytes) {
   static const char* digits = "0123456789abcdef";
@@ -34,6 +43,11 @@ std::string RequestJson(const Signature& signature) {
     text += "]";
     if (input.is_value) text += ",\"value\":\"" + Hex(input.value) + "\"";
     text += "}";
+  }
+  text += "],\"samples\":[";
+  for (size_t i = 0; i < signature.samples.size(); ++i) {
+    text += (i ? ",{\"input\":" : "{\"input\":") + std::to_string(signature.samples[i].input);
+    text += ",\"value\":\"" + Hex(signature.samples[i].bytes) + "\"}";
   }
   if (!signature.device.empty()) text += "],\"device\":" + signature.device + ",\"changing\":";
   else text += "],\"changing\":";
@@ -64,7 +78,7 @@ Cluster* Registry::FindCluster(const std::string& name) {
 }
 
 Signature* Registry::AddSignature(Cluster* cluster, const std::vector<int64_t>& key, std::vector<InputDescription> inputs,
-                                  bool changing, const std::string& device) {
+                                  bool changing, const std::string& device, std::vector<InputSample> samples) {
   std::lock_guard<std::mutex> lock(mutex_);
   const uint64_t hash = Cluster::Hash(key);
   if (Signature* known = cluster->Find(key, hash)) return known;
@@ -79,6 +93,7 @@ Signature* Registry::AddSignature(Cluster* cluster, const std::vector<int64_t>& 
   signature->cluster = cluster;
   signature->key = key;
   signature->inputs = std::move(inputs);
+  signature->samples = std::move(samples);
   signature->changing = changing;
   signature->device = device;
   Signature* added = signature.get();
@@ -92,15 +107,32 @@ Signature* Registry::AddSignature(Cluster* cluster, const std::vector<int64_t>& 
 }
 
 void Registry::ReportMismatch(Signature& signature, std::unique_ptr<Mismatch> mismatch) {
-  State state = signature.state.load();
-  while ((state == State::kVerify || state == State::kStitched) &&
-         !signature.state.compare_exchange_weak(state, State::kSuspect)) {
-  }
   mismatch->signature = signature.id;
   mismatch->step = current_step.load();
   std::lock_guard<std::mutex> lock(mutex_);
-  if (mismatches_.size() < kMaxHeldMismatches) mismatches_.push_back(std::move(mismatch));
+  const int64_t bytes = BytesOf(*mismatch);
+  const bool is_kept = mismatches_.empty() || held_bytes_ + bytes <= kMaxHeldBytes;
+  const State next = is_kept ? State::kSuspect : State::kVerify;
+  State state = signature.state.load();
+  do {
+    // Another call of this signature has been reported first (loops, layers of one structure), or the guard has reverted it.
+    if (state != State::kVerify && state != State::kStitched) return;
+  } while (!signature.state.compare_exchange_weak(state, next));
+  if (is_kept) {
+    held_bytes_ += bytes;
+    mismatches_.push_back(std::move(mismatch));
+  } else if (std::find(postponed_.begin(), postponed_.end(), signature.id) == postponed_.end()) {
+    postponed_.push_back(signature.id);
+  }
   requested_.notify_one();
+}
+
+int Registry::NextPostponed() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (postponed_.empty()) return -1;
+  const int id = postponed_.front();
+  postponed_.pop_front();
+  return id;
 }
 
 void Registry::ReportFailure(Signature& signature, const absl::Status& status) {
@@ -122,12 +154,14 @@ std::string Registry::NextFailure(int* signature) {
 std::string Registry::NextRequest(int timeout_ms) {
   std::unique_lock<std::mutex> lock(mutex_);
   requested_.wait_for(lock, std::chrono::milliseconds(timeout_ms),
-                      [this] { return woken_ || !requests_.empty() || !mismatches_.empty() || !failures_.empty(); });
+                      [this] { return woken_ || !requests_.empty() || !mismatches_.empty() || !postponed_.empty() || !failures_.empty(); });
   woken_ = false;
   if (requests_.empty()) return "";
   const int id = requests_.front();
   requests_.pop_front();
-  return RequestJson(*signatures_[id]);
+  std::string request = RequestJson(*signatures_[id]);
+  signatures_[id]->samples = {};
+  return request;
 }
 
 void Registry::Wake() {
@@ -141,6 +175,7 @@ std::unique_ptr<Mismatch> Registry::NextMismatch() {
   if (mismatches_.empty()) return nullptr;
   auto first = std::move(mismatches_.front());
   mismatches_.pop_front();
+  held_bytes_ -= BytesOf(*first);
   return first;
 }
 
@@ -334,6 +369,9 @@ void stitchfleet_begin_step(int64_t step, int sample_stride, int sample_offset) 
 
 // A mismatch with its tensors, or nullptr; destroy with stitchfleet_mismatch_free.
 void* stitchfleet_next_mismatch() { return Registry::Get().NextMismatch().release(); }
+
+// A signature whose mismatch could not be kept with its tensors; -1 where there is none.
+int stitchfleet_next_postponed() { return Registry::Get().NextPostponed(); }
 
 // Why a device refused the kernel of *signature, malloc'ed; nullptr where none has.
 char* stitchfleet_next_failure(int* signature) {

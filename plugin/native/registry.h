@@ -35,6 +35,12 @@ struct InputDescription {
   std::string value;  // raw bytes, when is_value
 };
 
+// Elements of an input of the call that asked for a kernel, from its beginning, as raw bytes.
+struct InputSample {
+  int input = 0;
+  std::string bytes;
+};
+
 struct OutputSpec {
   tensorflow::DataType dtype;
   tensorflow::TensorShape shape;
@@ -58,6 +64,7 @@ struct Signature {
   Cluster* cluster = nullptr;
   std::vector<int64_t> key;
   std::vector<InputDescription> inputs;
+  std::vector<InputSample> samples;  // until the request has been made
   bool changing = false;  // the op that asked has had other shapes before
   std::string device;     // what the kernel is made for, in JSON; "" for the processor
   std::atomic<State> state{State::kFallback};
@@ -134,7 +141,9 @@ class Registry {
   Cluster* FindOrCreateCluster(const std::string& name);
   // nullptr when the cluster has too many signatures already.
   Signature* AddSignature(Cluster* cluster, const std::vector<int64_t>& key, std::vector<InputDescription> inputs, bool changing,
-                          const std::string& device);
+                          const std::string& device, std::vector<InputSample> samples);
+  // A comparison failed: SUSPECT, and the guard finds the mismatch. Where the tensors of those that wait take too much memory already,
+  // the signature is not SUSPECT, which nobody could end: it is compared in each of its calls (VERIFY) until one can be kept.
   void ReportMismatch(Signature& signature, std::unique_ptr<Mismatch> mismatch);
   // The device refuses the kernel: REVERTED from now on.
   void ReportFailure(Signature& signature, const absl::Status& status);
@@ -152,6 +161,7 @@ class Registry {
   std::string NextRequest(int timeout_ms);  // JSON of a signature that wants a kernel, "" after the time-out
   void Wake();                              // ends a NextRequest that waits
   std::unique_ptr<Mismatch> NextMismatch();
+  int NextPostponed();                      // a signature whose mismatch could not be kept, -1 where there is none
   std::string NextFailure(int* signature);  // why a device refused a kernel, "" where none did
   Signature* signature(int id);
   Cluster* FindCluster(const std::string& name);
@@ -167,6 +177,8 @@ class Registry {
   std::deque<std::unique_ptr<Signature>> signatures_;
   std::deque<int> requests_;
   std::deque<std::unique_ptr<Mismatch>> mismatches_;
+  int64_t held_bytes_ = 0;  // of their tensors
+  std::deque<int> postponed_;
   std::deque<std::pair<int, std::string>> failures_;
   bool woken_ = false;
 };

@@ -7,7 +7,8 @@
 //   STITCHED  the kernel alone, except on the steps that the job's guard samples: as VERIFY
 //   SUSPECT   a comparison failed: as FALLBACK until the guard has judged it
 //   REVERTED  as FALLBACK, for good
-// States change from outside (registry.h, through ctypes), never here except VERIFY or STITCHED -> SUSPECT.
+// States change from outside (registry.h, through ctypes), never here except VERIFY or STITCHED -> SUSPECT (or STITCHED -> VERIFY, where
+// what is to be judged cannot be kept: Registry::ReportMismatch).
 //
 // StitchfleetUpdate is the same for a cluster that reads and writes variables (variables.h): in VERIFY the original operators do the
 // update and the kernel works on the values of before into buffers of its own; in STITCHED it writes in place under the variables' locks.
@@ -94,6 +95,8 @@ REGISTER_OP("StitchfleetUpdate")
          "the variables' values and has the new ones as outputs after the results, written in place where nobody else holds the buffer.");
 
 constexpr size_t kMaxValueArgumentBytes = 512;  // shapes, axes and permutations are some tens of bytes
+constexpr int64_t kSampleElements = 1024;        // of one input
+constexpr int64_t kSampleBytes = 64 << 10;       // of one call
 
 }  // namespace
 
@@ -183,7 +186,30 @@ Signature* StitchOp::FindSignature(OpKernelContext* ctx, const Variables& variab
     }
     inputs.push_back(std::move(input));
   }
-  return Registry::Get().AddSignature(cluster_, key, std::move(inputs), has_signature_.exchange(true), device);
+  std::vector<InputSample> samples;
+  if (demands_ || !device.empty()) samples = Samples(ctx, variables);
+  return Registry::Get().AddSignature(cluster_, key, std::move(inputs), has_signature_.exchange(true), device, std::move(samples));
+}
+
+// Some of the call's own numbers, integers first. Where operators refuse random ones (indices out of range), the kernel is checked on these.
+std::vector<InputSample> StitchOp::Samples(OpKernelContext* ctx, const Variables& variables) {
+  std::vector<InputSample> samples;
+  int64_t left = kSampleBytes;
+  for (const bool integers : {true, false}) {
+    for (int i = 0; i < ctx->num_inputs(); ++i) {
+      if (std::find(value_args_.begin(), value_args_.end(), i) != value_args_.end()) continue;
+      if (std::find(variable_args_.begin(), variable_args_.end(), i) != variable_args_.end()) continue;  // being written, maybe
+      const Tensor& given = ctx->input(i);
+      const int64_t count = std::min(given.NumElements(), kSampleElements);
+      const int64_t bytes = count * tensorflow::DataTypeSize(given.dtype());
+      if (tensorflow::DataTypeIsInteger(given.dtype()) != integers || bytes == 0 || bytes > left) continue;
+      Tensor flat, host;
+      if (!flat.CopyFrom(given, TensorShape({given.NumElements()})) || !ToHost(ctx, flat.Slice(0, count), &host).ok()) continue;
+      samples.push_back({i, std::string(host.tensor_data())});
+      left -= bytes;
+    }
+  }
+  return samples;
 }
 
 // Whether an executable has as many outputs as this op has results, written variables and the answer to its demands.

@@ -63,6 +63,7 @@ class StitchOp : public tensorflow::OpKernel {
  private:
   static bool IsRefused(Signature& signature, const absl::Status& status);
   Signature* FindSignature(tensorflow::OpKernelContext* ctx, const Variables& variables);
+  std::vector<InputSample> Samples(tensorflow::OpKernelContext* ctx, const Variables& variables);
   bool Fits(tensorflow::OpKernelContext* ctx, const Executable* executable) const;
   bool RunStitched(tensorflow::OpKernelContext* ctx, Signature& signature, Variables& variables);
   absl::Status RunLocked(tensorflow::OpKernelContext* ctx, const Executable& executable, Variables& variables, bool* are_met);

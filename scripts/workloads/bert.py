@@ -1,8 +1,8 @@
 """BERT as a masked language model on the text of the Python standard library: a plain TensorFlow program.
 
-L4 H256 A4 I1024, batch 8 x 128, vocabulary 8,000, dropout 0.1, Keras' Adam, a custom loop around one tf.function. The text is cut into
-full windows; --padded: each example is a function of its own length, padded, as in a fine-tuning job.
-Devlin et al. 2018, "BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding".
+L4 H256 A4 I1024, batch 8 x 128, vocabulary 8,000, dropout 0.1, Keras' Adam, a custom loop around one tf.function. The text is cut
+into full windows; --padded: each example is a function of its own length, padded, as in a fine-tuning job. Devlin et al. 2018,
+"BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding".
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class Bert(tf.keras.Model):
 
 
 def masked_batches(examples: np.ndarray, batch: int, seed: int) -> tf.data.Dataset:
-    """(tokens with 15% masked, true tokens, weight of each position), of shape [batch, length] each, of int32 [examples, length]."""
+    """(tokens with 15% masked, true tokens, weight of each position), of shape [batch, length] each, of int32 [examples,
+    length]."""
 
     def mask(index: tf.Tensor, tokens: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         chosen = tf.random.stateless_uniform(tf.shape(tokens), tf.stack([seed, tf.cast(index, tf.int32)])) < 0.15

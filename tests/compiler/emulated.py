@@ -59,12 +59,17 @@ class BuiltForGpu:
     emulated: Emulated
     entry: str
 
-    def run(self, inputs: Sequence[Array], seed: int, most_blocks: int = 6) -> tuple[list[Array], list[str]]:
+    def run(
+        self, inputs: Sequence[Array], seed: int, most_blocks: int = 6, in_place: Sequence[tuple[int, int]] = ()
+    ) -> tuple[list[Array], list[str]]:
         """The outputs, and what the emulator found wrong. The tensors begin at a multiple of 64 bytes, or, for an odd seed, one
-        element behind it."""
+        element behind it. in_place: (output, input) pairs that are one memory."""
         graph, kernel = self.graph, self.kernel
         outputs = [placed(_rubbish(graph.nodes[node]), seed % 2) for node in graph.outputs]
         inputs = [placed(each, seed % 2) for each in inputs]
+        for output, source in in_place:
+            outputs[output] = inputs[source].reshape(outputs[output].shape)
+        written_over = {output for output, _ in in_place}
         scratch = np.zeros(max(kernel.scratch_bytes, 1), np.uint8)
         tensors: list[Array] = []
         initialised: list[bool] = []
@@ -73,7 +78,8 @@ class BuiltForGpu:
                 tensors.append(scratch)
             else:
                 tensors.append((inputs if buffer.kind is BufferKind.INPUT else outputs)[buffer.number])
-            initialised.append(buffer is not None and buffer.kind is BufferKind.INPUT)
+            is_input = buffer is not None and buffer.kind is BufferKind.INPUT
+            initialised.append(is_input or (buffer is not None and buffer.number in written_over))
         grid = max(1, min(kernel.grid, most_blocks))
         messages = self.emulated.launch(
             tensors,

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pytest
 
 from stitchfleet.compiler.graph import DType, GatherDimensions, Graph, GraphBuilder
+from stitchfleet.compiler.input_ranges import Interval, input_ranges
 from stitchfleet.compiler.interpreter import evaluate
 from stitchfleet.compiler.judge import (
     REGIMES,
@@ -22,7 +23,6 @@ from stitchfleet.compiler.judge import (
     random_inputs,
 )
 from stitchfleet.compiler.ops import GraphError, build
-from stitchfleet.compiler.random_inputs import index_limits
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -149,7 +149,7 @@ def _lookup() -> Graph:
 
 
 def test_indices_and_labels_are_found_by_their_use() -> None:
-    assert index_limits(_lookup()) == {1: 30, 2: 10}
+    assert input_ranges(_lookup()) == {1: Interval(0, 29), 2: Interval(0, 9)}
 
 
 @pytest.mark.parametrize("regime", REGIMES)

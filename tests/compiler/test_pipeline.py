@@ -105,7 +105,7 @@ def test_a_kernel_that_does_not_compile_fails_alone(cache: KernelCache, monkeypa
     assert fine.entry is not None
     assert failed.entry is None
     assert "nonsense" in (failed.failure or "")
-    assert not failed.permanent
+    assert failed.permanent, "the same compiler says the same of it"
 
 
 def test_without_a_compiler_each_request_fails_with_one_line(

@@ -85,3 +85,25 @@ def test_names_of_vector_functions_are_read_from_the_binary(tmp_path: Path) -> N
     source.write_text(translation_unit([f'extern "C" STITCH_EXPORT {loop}']))
     find_toolchain().build(source, tmp_path / "v.so")
     assert any(name.endswith("v_stitch_sin_f32") for name in vector_symbols(tmp_path / "v.so"))
+
+
+@pytest.mark.parametrize(
+    ("said", "is_certain"),
+    [
+        ("k.cc:3:1: error: 'nonsense' does not name a type", True),
+        ("g++: fatal error: Killed signal terminated program cc1plus\ncompilation terminated.", False),
+        ("/tmp/x.s: fatal error: can't write 19 bytes: No space left on device", False),
+        ("k.cc:3:1: internal compiler error: Segmentation fault", False),
+        ("cc1plus: out of memory allocating 65536 bytes\nk.cc:3:1: error: expected", False),
+        ("", False),
+    ],
+)
+def test_a_compiler_that_finds_fault_with_the_source_will_again(said: str, is_certain: bool, tmp_path: Path) -> None:
+    script = tmp_path / "c++"
+    (tmp_path / "said").write_text(said + "\n")
+    script.write_text(f"#!/bin/sh\ncat {tmp_path}/said >&2\nexit 1\n")
+    script.chmod(0o755)
+    (tmp_path / "k.cc").write_text("")
+    with pytest.raises(CompilerFailedError) as failed:
+        Toolchain((str(script),)).build(tmp_path / "k.cc", tmp_path / "k.so")
+    assert failed.value.is_certain == is_certain

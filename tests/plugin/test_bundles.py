@@ -26,20 +26,32 @@ class Guard:
         self.allowed: list[tuple[int, float]] = []
         self.word: dict[str, Any] = {}
         self.waiting: list[MismatchReport] = []
+        self.postponed: list[int] = []
+        self.is_judge_late = False
+        self.late: list[Callable[[], None]] = []
+        """Judgements that have not been answered yet."""
+        self.seen = SimpleNamespace(last_good_step=3, verify_calls=2, mismatches=1)
         native = SimpleNamespace(
-            statistics=lambda signature: SimpleNamespace(last_good_step=3, verify_calls=2, mismatches=1),
+            statistics=lambda signature: self.seen,
             move=lambda signature, before, after: self.moves.append((signature, after)) or True,
             allow=lambda signature, output, bound: self.allowed.append((output, bound)),
             next_failure=lambda: None,
+            next_postponed=lambda: self.postponed.pop(0) if self.postponed else None,
             next_mismatch=lambda: self.waiting.pop(0) if self.waiting else None,
         )
-        client = SimpleNamespace(judge=lambda path, then: then(self.word))
+        client = SimpleNamespace(judge=self._judge)
         cluster = SimpleNamespace(cluster=SimpleNamespace(body=b"body"))
         stitcher = SimpleNamespace(clusters={"norm": cluster, "other": cluster})
         records = SimpleNamespace(folder=folder, event=lambda kind, line, **facts: self.events.append(kind))
-        parts: Any = (SimpleNamespace(verify_steps=2), native, client, stitcher, records, "run-1")
+        parts: Any = (SimpleNamespace(verify_steps=2, quiet=False), native, client, stitcher, records, "run-1")
         self.kernels = Kernels(*parts)
         self.folder = folder / "bundles"
+
+    def _judge(self, folder: pathlib.Path, then: Callable[[Any], None]) -> None:
+        if self.is_judge_late:
+            self.late.append(lambda: then(self.word))
+        else:
+            then(self.word)
 
     def differs(self, signature: int, cluster: str, elements: int = 8) -> None:
         self.kernels.executables[signature] = Executable(signature, cluster, [], state="stitched")
@@ -97,3 +109,75 @@ def test_a_disk_that_takes_no_bundle_reverts_the_cluster(tmp_path: pathlib.Path,
     one.differs(1, "norm")
     assert one.events == ["reverted"]
     assert "no bundle could be written" in one.kernels.executables[1].failure
+
+
+def test_what_lies_before_the_oracle_is_bounded_and_the_rest_waits(guard: Callable[[], Guard]) -> None:
+    one = guard()
+    one.is_judge_late, one.word = True, {"right": True, "line": "within the bound", "bounds": {}}
+    with mock.patch.object(kernels_module, "MAX_BUNDLE_BYTES", 1_000_000):
+        for signature in range(4):
+            one.differs(signature, "norm", 50_000)  # 600 KB each
+        assert len(one.on_disk) == len(one.late) == 2
+        assert [path.name for path in one.kernels.bundles] == one.on_disk, "the job may end before they are judged"
+        assert len(one.waiting) == 2
+        one.is_judge_late = False
+        for answer in one.late:
+            answer()
+        one.kernels.look_at_mismatches()
+    assert one.waiting == one.on_disk == one.kernels.bundles == []
+    assert "nobody has judged it yet" not in "".join(one.kernels.suspicions.values())
+
+
+def test_a_cluster_that_was_suspected_says_so_once_and_in_the_summary(
+    guard: Callable[[], Guard], capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = guard()
+    one.is_judge_late, one.word = True, {"right": True, "line": "2 outputs right", "bounds": {}}
+    one.differs(1, "norm")
+    one.differs(2, "norm")
+    assert "nobody has judged it yet" in one.kernels.suspicions["norm"]
+    one.late.pop(0)()
+    one.late.pop(0)()
+    assert list(one.kernels.suspicions) == ["norm"]
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("stitchfleet: norm differed at step 7: output 0[1] is 2, TensorFlow has 1: either is right")
+
+
+def test_a_verdict_after_the_cluster_was_reverted_changes_nothing(guard: Callable[[], Guard]) -> None:
+    """Two shapes of one cluster before the oracle at once: the first is wrong, the second is not."""
+    one = guard()
+    one.is_judge_late, one.word = True, {"right": False, "line": "wrong", "bounds": {}}
+    one.differs(1, "norm")
+    one.differs(2, "norm")
+    one.late.pop(0)()
+    one.word = {"right": True, "line": "within the bound", "bounds": {}}
+    one.late.pop(0)()
+    assert {one.kernels.executables[signature].state for signature in (1, 2)} == {"reverted"}
+    assert one.on_disk == ["norm-1-step7"]
+    one.waiting.append(MismatchReport(2, 0, 9, 1, 1.0, 2.0, 1.0, [], [], []))
+    one.kernels.look_at_mismatches()
+    assert one.kernels.executables[2].state == "reverted"
+
+
+def test_a_kernel_whose_failed_comparison_was_not_kept_is_judged_by_the_next_or_not_used(
+    guard: Callable[[], Guard],
+) -> None:
+    one = guard()
+    for signature in (1, 2):
+        one.kernels.executables[signature] = Executable(signature, f"c{signature}", [], state="stitched")
+        one.kernels.stitcher.clusters[f"c{signature}"] = one.kernels.stitcher.clusters["norm"]
+    one.postponed = [1, 2]
+    one.kernels.look_at_mismatches()
+    first, second = (one.kernels.executables[signature] for signature in (1, 2))
+    assert (first.state, second.state) == ("verify", "verify")
+    one.word = {"right": True, "line": "within the bound", "bounds": {}}
+    one.waiting.append(MismatchReport(1, 0, 9, 1, 1.0, 2.0, 1.0, [], [], []))
+    one.kernels.look_at_mismatches()
+    one.seen = SimpleNamespace(last_good_step=3, verify_calls=10, mismatches=2)
+    one.kernels.move_states([])
+    assert (first.state, second.state) == ("stitched", "verify")
+    one.seen = SimpleNamespace(last_good_step=3, verify_calls=200, mismatches=2)
+    one.kernels.move_states([])
+    assert second.state == "reverted"
+    assert (2, State.REVERTED) in one.moves
+    assert "no memory left to keep it" in one.kernels.reverts[0]
