@@ -306,3 +306,11 @@ def test_python_starts_in_the_root_and_finds_its_own_operator() -> None:
     shown = _run(sys.executable, "-c", script, cwd=ROOT)
     assert shown.returncode == 0, shown.stderr
     assert not shown.stdout.startswith(str(ROOT) + "/operator")
+
+
+def test_every_path_that_the_contributors_are_sent_to_is_there() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    named = set(re.findall(r"`([\w./]+/[\w./]+)`", text))
+    assert len(named) > 20
+    missing = sorted(path for path in named if not (ROOT / path).exists())
+    assert not missing

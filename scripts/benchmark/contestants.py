@@ -46,6 +46,8 @@ WORKLOADS = {
         Workload("asr", _FOLDER / "asr.py"),
         Workload("lengths", _FOLDER / "language_lengths.py"),
         Workload("session", _FOLDER / "session_v1.py"),
+        Workload("actor-critic", _FOLDER / "actor_critic.py"),
+        Workload("sampler", _FOLDER / "sampler.py"),
     )
 }
 
