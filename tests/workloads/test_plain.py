@@ -54,5 +54,6 @@ def test_a_seed_decides_all_and_another_is_another(name: str, run_case: RunCase)
 def test_xla_computes_the_same(name: str, run_case: RunCase) -> None:
     case = CASES[name]
     # Dropout draws other numbers under XLA.
-    more = ("--dropout", "0") if name in ("bert", "bert-padded", "causal", "transformer", "lengths") or name.startswith("session") else ()
+    drops = name in ("bert", "bert-padded", "causal", "transformer", "lengths") or name.startswith("session")
+    more = ("--dropout", "0") if drops else ()
     assert run_case(case, 4, "--xla", *more).losses == pytest.approx(run_case(case, 4, *more).losses, rel=1e-3)
