@@ -52,18 +52,24 @@ extern "C" STITCH_EXPORT void {symbol}({arguments}, {ctype}* __restrict y, long 
 }}
 """
 REPEAT: Final = """
+#ifdef __x86_64__
+struct Flushed { /* subnormals, for as long as it lives */
+  unsigned before = __builtin_ia32_stmxcsr();
+  Flushed() { __builtin_ia32_ldmxcsr(before | 0x8040); }
+  ~Flushed() { __builtin_ia32_ldmxcsr(before); }
+};
+#else
+struct Flushed { Flushed() {} };
+#endif
 extern "C" STITCH_EXPORT void repeat1(void (*f)(const void*, void*, long long), const void* x, void* y,
                                       long long n, long long times) {
+  Flushed flushed;
   for (long long i = 0; i < times; ++i) f(x, y, n);
 }
 extern "C" STITCH_EXPORT void repeat2(void (*f)(const void*, const void*, void*, long long), const void* x, const void* z, void* y,
                                       long long n, long long times) {
+  Flushed flushed;
   for (long long i = 0; i < times; ++i) f(x, z, y, n);
-}
-extern "C" STITCH_EXPORT void flush_subnormals() {
-#ifdef __x86_64__
-  __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | 0x8040);
-#endif
 }
 """
 
@@ -123,7 +129,6 @@ class Bench:
                 self.libmvec = _built(folder / "libmvec", texts, toolchain, ("-Wl,--no-as-needed", "-lmvec"))
             except (CompilerFailedError, OSError):
                 self.libmvec = None
-        self.ours.flush_subnormals()
 
     def measure(self, name: str, ctype: str, data: str, rounds: int) -> Figure:
         operands = numbers(name, ctype, data)
