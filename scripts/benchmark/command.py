@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from . import idle, kernels_cpu, machine, step_kernels, telemetry
+from . import floors, functions, idle, kernels_cpu, machine, step_kernels, telemetry
 from .contestants import (
     CONTESTANTS,
     DEFAULT_CONTESTANTS,
@@ -94,6 +94,8 @@ examples:
   scripts/bench --workloads all --json all.json          every workload, in an hour or two
   scripts/bench --workloads dien --coverage              no race: what of the step is stitched, what stays out and why
   scripts/bench --kernels-cpu                            single kernels of many sizes, beside TensorFlow, XLA and a copy
+  scripts/bench --floors                                 every kernel of the workloads' steps, and of patterns, beside its byte floor
+  scripts/bench --functions                              exp, tanh and the like, an element, beside glibc's vector library
   scripts/bench --idle                                   what a step costs more with the plugin active and nothing switched on
   scripts/bench --telemetry                              the fleet's side: ingest, storage, a week of 70,000 jobs
   scripts/bench --telemetry --recording                  what recording and sending cost a training step
@@ -185,6 +187,10 @@ def main(words: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if words is None else words)
     if words[:1] == ["--kernels-cpu"]:
         return kernels_cpu.main(words[1:])
+    if words[:1] == ["--floors"]:
+        return floors.main(words[1:])
+    if words[:1] == ["--functions"]:
+        return functions.main(words[1:])
     if words[:1] == ["--idle"]:
         return idle.main(words[1:])
     if words[:1] == ["--telemetry"]:

@@ -47,13 +47,20 @@ BERT_SHAPES = [
 class Case:
     """One kernel. `function`: of tensors, to tensors. `inputs(size)`: arrays of which the main one has about `size`
     bytes. `least_bytes`: below which the case makes no sense. `in_place`: what a job would have in variables: the
-    contestants overwrite them; `function` takes and returns them."""
+    contestants overwrite them; `function` takes and returns them. `mask`: what a mask, or saturation, puts into half of
+    the main tensor; None where that changes nothing."""
 
     name: str
     function: Callable[..., Any]
     inputs: Callable[[int, np.random.Generator], Arrays]
     least_bytes: int = 0
     in_place: bool = False
+    mask: float | None = None
+
+    def masked(self, inputs: Arrays, rng: np.random.Generator) -> Arrays:
+        """`inputs` with a random half of the main tensor masked."""
+        hidden = rng.random(inputs[0].shape) < 0.5
+        return [np.where(hidden, np.float32(self.mask or 0.0), inputs[0]), *inputs[1:]]
 
 
 def _rows(size: int, rng: np.random.Generator, count: int = 1, row: int = ROW) -> Arrays:
@@ -186,11 +193,11 @@ def _gradient_inputs(size: int, rng: np.random.Generator) -> Arrays:
 CASES: Sequence[Case] = (
     Case("layer_norm", layer_norm, lambda size, rng: [*_rows(size, rng), *_vectors(rng, 2)]),
     Case("layer_norm_gradient", layer_norm_gradient, _gradient_inputs),
-    Case("softmax", softmax, _rows),
-    Case("gelu", gelu, _rows),
-    Case("gelu_gradient", gelu_gradient, lambda size, rng: _rows(size, rng, 2)),
+    Case("softmax", softmax, _rows, mask=-1e9),
+    Case("gelu", gelu, _rows, mask=-100.0),
+    Case("gelu_gradient", gelu_gradient, lambda size, rng: _rows(size, rng, 2), mask=-100.0),
     Case("dropout_bias_residual", dropout_bias_residual, _dropout_inputs),
-    Case("cross_entropy", cross_entropy, _labels, least_bytes=CLASSES * BYTES),
+    Case("cross_entropy", cross_entropy, _labels, least_bytes=CLASSES * BYTES, mask=-100.0),
     Case("adam_75", adam, adam_inputs, in_place=True),
     Case("column_sum", column_sum, _rows),
     Case("full_sum", full_sum, _rows),

@@ -6,6 +6,9 @@ bytes as the kernel has to read and write, which is its floor. A round times eac
 median over the rounds. What an empty function of as many arguments takes is timed the same way and subtracted from
 TensorFlow's and XLA's figures: a call from Python is not what is compared. Of small inputs a function works on up to 16
 copies (512 KiB), and a share of that is the figure, or it would be lost beside the call.
+
+Kernels with an exponential or the like are measured on masked data too: half of their main tensor is -1e9 (softmax) or
+-100 (gelu, cross-entropy), where glibc's vector functions take a scalar path.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ import numpy as np
 from . import machine
 from .kernel_cases import BETAS, CASES, Arrays, Case
 
+DATA = ("ordinary", "masked")
 SIZES = (4 << 10, 64 << 10, 1 << 20, 16 << 20, 256 << 20)
 CHECKED_BELOW = 32 << 20
 """Kernels of larger inputs are not self-checked (the oracle takes a minute), only compared with TensorFlow's results."""
@@ -36,14 +40,16 @@ COPIES, COPIED_BYTES = 16, 512 << 10
 """Of small inputs TensorFlow's function works on so many copies, of so many bytes together at most: they stay in the L2 cache."""
 ROUND_S = 0.04
 MOST_CALLS = 2000
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One kernel at one size. Times in microseconds a call; bytes are what the kernel must read and write."""
+    """One kernel at one size. Times in microseconds a call; bytes are what the kernel must read and write. data: ordinary or
+    masked."""
 
     kernel: str
+    data: str
     size: int
     bytes_moved: int
     floor_us: float
@@ -76,6 +82,13 @@ def main(words: Sequence[str]) -> int:
         metavar="4K,1M",
         help="bytes of the main tensor (default 4K,64K,1M,16M,256M)",
     )
+    parser.add_argument(
+        "--data",
+        type=_data,
+        default=DATA,
+        metavar="A,B",
+        help=f"{' and '.join(DATA)} (default: both where they differ)",
+    )
     parser.add_argument("--rounds", type=int, default=7, metavar="N", help="turns of each contestant (default 7)")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write everything there")
     arguments = parser.parse_args(words)
@@ -93,12 +106,15 @@ def main(words: Sequence[str]) -> int:
         for size in arguments.sizes if case.name in wanted else ():
             if size < case.least_bytes:
                 continue
-            try:
-                figures.append(measure(case, size, arguments.rounds))
-                print(_row(figures[-1]), flush=True)
-            except RuntimeError as error:
-                failures.append(str(error))
-                print(f"{case.name:<24}{_size_text(size):>6}  {error}", flush=True)
+            for data in arguments.data:
+                if data == "masked" and case.mask is None:
+                    continue
+                try:
+                    figures.append(measure(case, size, arguments.rounds, data))
+                    print(_row(figures[-1]), flush=True)
+                except RuntimeError as error:
+                    failures.append(str(error))
+                    print(f"{case.name:<24}{data:<9}{_size_text(size):>6}  {error}", flush=True)
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(document(figures, failures), indent=1) + "\n")
     return int(bool(failures))
@@ -108,6 +124,13 @@ def _quieten() -> None:
     """TensorFlow's remarks on its own start are not for the table."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
+
+
+def _data(text: str) -> tuple[str, ...]:
+    found = tuple(word.strip() for word in text.split(",") if word.strip())
+    if not found or not set(found) <= set(DATA):
+        raise argparse.ArgumentTypeError(f"given {text!r}, expected {' or '.join(DATA)}")
+    return found
 
 
 def _sizes(text: str) -> tuple[int, ...]:
@@ -126,9 +149,11 @@ def _sizes(text: str) -> tuple[int, ...]:
 # ---- one kernel ----------------------------------------------------------------------------------------------------
 
 
-def measure(case: Case, size: int, rounds: int) -> Figure:
+def measure(case: Case, size: int, rounds: int, data: str = "ordinary") -> Figure:
     """Builds and times one kernel. Raises RuntimeError where ours cannot be built or is wrong."""
     inputs = case.inputs(size, np.random.default_rng(5))
+    if data == "masked":
+        inputs = case.masked(inputs, np.random.default_rng(6))
     with contextlib.ExitStack() as stack:
         ours, bytes_moved, difference = _stitched(case, inputs, stack)
         copies = 1 if case.in_place else _copies(inputs)
@@ -152,6 +177,7 @@ def measure(case: Case, size: int, rounds: int) -> Figure:
     medians = {name: statistics.median(values) for name, values in times.items()}
     return Figure(
         case.name,
+        data,
         size,
         bytes_moved,
         medians["floor"],
@@ -295,13 +321,13 @@ def _adam_on_variables(inputs: Arrays, compiled: bool) -> Callable[[], Any]:
 def _head() -> str:
     return (
         f"{machine.cpu_name()}, {machine.cores()} cores; microseconds a call, TensorFlow and XLA without an empty call's\n"
-        f"{'kernel':<24}{'size':>6}{'floor':>11}{'stitched':>11}{'of floor':>10}{'TensorFlow':>12}{'XLA':>11}{'ahead':>8}"
+        f"{'kernel':<24}{'data':<9}{'size':>6}{'floor':>11}{'stitched':>11}{'of floor':>10}{'TensorFlow':>12}{'XLA':>11}{'ahead':>8}"
     )
 
 
 def _row(figure: Figure) -> str:
     return (
-        f"{figure.kernel:<24}{_size_text(figure.size):>6}{figure.floor_us:>11.1f}{figure.stitched_us:>11.1f}"
+        f"{figure.kernel:<24}{figure.data:<9}{_size_text(figure.size):>6}{figure.floor_us:>11.1f}{figure.stitched_us:>11.1f}"
         f"{figure.of_floor:>10.2f}{figure.tensorflow_us:>12.1f}{figure.xla_us:>11.1f}{figure.ahead:>8.2f}"
     )
 

@@ -31,9 +31,19 @@ def test_an_unknown_kernel_is_a_mistake(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_ratios() -> None:
-    figure = Figure("softmax", 4096, 8192, 2.0, 3.0, 12.0, 6.0, 0.0)
+    figure = Figure("softmax", "ordinary", 4096, 8192, 2.0, 3.0, 12.0, 6.0, 0.0)
     assert figure.of_floor == 1.5
     assert figure.ahead == 2.0
+
+
+def test_half_of_masked_data_is_masked() -> None:
+    softmax = next(case for case in CASES if case.name == "softmax")
+    inputs = softmax.inputs(1 << 16, np.random.default_rng(0))
+    masked = softmax.masked(inputs, np.random.default_rng(1))
+    assert (masked[0] == np.float32(-1e9)).mean() == pytest.approx(0.5, abs=0.05)
+    assert masked[0].dtype == np.float32
+    with pytest.raises(SystemExit):
+        main(["--data", "nonsense"])
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -65,5 +75,8 @@ def test_every_kernel_is_right_at_a_small_size(tmp_path: Path) -> None:
     out = tmp_path / "kernels.json"
     assert main(["--sizes", "64K", "--rounds", "1", "--json", str(out)]) == 0
     kernels = json.loads(out.read_text())["kernels"]
-    assert [kernel["kernel"] for kernel in kernels] == [case.name for case in CASES]
+    expected = [
+        (case.name, data) for case in CASES for data in ("ordinary", "masked") if data == "ordinary" or case.mask
+    ]
+    assert [(kernel["kernel"], kernel["data"]) for kernel in kernels] == expected
     assert all(math.isfinite(kernel["stitched_us"]) for kernel in kernels)

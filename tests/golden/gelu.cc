@@ -45,11 +45,11 @@ static void stitch_kernel_nest0(void* const* tensors, long long rows, long long 
 static void stitch_kernel_phase0(void* argument, long long first, long long last) {
   void* const* all = (void* const*)argument;
   void* const tensors[] = {all[0], all[1]};
-  stitch_kernel_nest0(tensors, 1048576, 6016, first, last);
+  stitch_kernel_nest0(tensors, 1048576, 7744, first, last);
 }
 
 extern "C" STITCH_EXPORT void stitch_kernel(const void* const* inputs, void* const* outputs, void* scratch, StitchRuntime* runtime) {
   (void)inputs; (void)outputs; (void)scratch; (void)runtime;
   void* all[] = {(void*)inputs[0], outputs[0]};
-  runtime->parallel_for(runtime, 175, 8029, stitch_kernel_phase0, all);
+  runtime->parallel_for(runtime, 136, 8018, stitch_kernel_phase0, all);
 }

@@ -57,11 +57,11 @@ static void stitch_kernel_nest0(void* const* tensors, long long rows, long long 
 static void stitch_kernel_phase0(void* argument, long long first, long long last) {
   void* const* all = (void* const*)argument;
   void* const tensors[] = {all[0], all[1]};
-  stitch_kernel_nest0(tensors, 65536, 33, first, last);
+  stitch_kernel_nest0(tensors, 65536, 47, first, last);
 }
 
 extern "C" STITCH_EXPORT void stitch_kernel(const void* const* inputs, void* const* outputs, void* scratch, StitchRuntime* runtime) {
   (void)inputs; (void)outputs; (void)scratch; (void)runtime;
   void* all[] = {outputs[0], (void*)inputs[0]};
-  runtime->parallel_for(runtime, 1986, 8226, stitch_kernel_phase0, all);
+  runtime->parallel_for(runtime, 1395, 8103, stitch_kernel_phase0, all);
 }

@@ -50,11 +50,11 @@ static void stitch_kernel_nest0(void* const* tensors, long long rows, long long 
 static void stitch_kernel_phase0(void* argument, long long first, long long last) {
   void* const* all = (void* const*)argument;
   void* const tensors[] = {all[0], all[1]};
-  stitch_kernel_nest0(tensors, 10000, 1152, first, last);
+  stitch_kernel_nest0(tensors, 10000, 1728, first, last);
 }
 
 extern "C" STITCH_EXPORT void stitch_kernel(const void* const* inputs, void* const* outputs, void* scratch, StitchRuntime* runtime) {
   (void)inputs; (void)outputs; (void)scratch; (void)runtime;
   void* all[] = {(void*)inputs[0], outputs[0]};
-  runtime->parallel_for(runtime, 9, 8777, stitch_kernel_phase0, all);
+  runtime->parallel_for(runtime, 6, 9166, stitch_kernel_phase0, all);
 }

@@ -1,0 +1,413 @@
+"""`scripts/bench --floors`: every kernel of the workloads' steps, and generated patterns, beside what memory allows.
+
+A memory-intensive kernel can do no better than to read each input once and to write each output once. Its floor is the time
+of a copy that moves as many bytes, by the same threads, measured in turns with the kernel: so a kernel of some KiB is compared
+with the first cache, one of some MiB with the last, a larger one with memory. `of floor` is how many times the floor it takes.
+
+What is measured:
+  steps     each distinct stitch op of the workloads' steps (tests/fixtures/hlo), on random data that is valid for it
+  patterns  sums, maxima, broadcasts and transposes of three-dimensional tensors over every choice of dimensions, of odd and even
+            extents, beside TensorFlow's own operator (its time without that of an empty call)
+Kernels with an exponential or the like run a second time on masked data: of their largest float input a random half is -1e9, as
+in an attention with a mask. `masked` is that time over the other.
+
+How to read it: up to 1.2 a kernel is as good as memory allows. Around 2 it waits for arithmetic (see `math`: elementary
+functions a byte moved) or reads something twice. Above 3 on tensors of more than 64 KiB something is wrong: `stitchfleet
+compile FILE --stop-after plan` shows which loops it has. Below 64 KiB the start of a kernel counts, and that of the copy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import json
+import os
+import pathlib
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from stitchfleet.compiler import ops
+from stitchfleet.compiler.cache import KernelCache
+from stitchfleet.compiler.graph import Array, DType, Graph, GraphBuilder
+from stitchfleet.compiler.hlo_import import read_hlo_file
+from stitchfleet.compiler.kernel import LoadedKernel, Prepared, PreparedCopy, aligned, aligned_copy
+from stitchfleet.compiler.ops import OPS, Cost
+from stitchfleet.compiler.partition import partition
+from stitchfleet.compiler.pipeline import Request, compile_graphs
+from stitchfleet.compiler.random_inputs import Regime, random_inputs
+from stitchfleet.compiler.selfcheck import CheckOptions
+
+from . import machine
+from .kernels_cpu import _quieten
+from .xla_kernels import FIXTURES
+
+MASKED: Final = -1e9
+LIMIT: Final = 2.0
+"""Times its floor from which on a kernel is listed as one to work on."""
+ROUND_S: Final = 0.012
+MOST_CALLS: Final = 300
+BATCH_NS: Final = 50_000
+FORMAT: Final = 1
+SHAPES: Final = ((64, 128, 128), (8, 16, 8192), (8192, 16, 8), (63, 65, 67), (16, 64, 64))
+"""Of the patterns: 4 MiB in three proportions, 1.1 MiB of odd extents, 256 KiB."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """A kernel to measure. `uses`: of a step, how many stitch ops it is. `tensorflow`: the same by its operators, of the inputs."""
+
+    group: str
+    name: str
+    graph: Graph
+    uses: int = 1
+    tensorflow: Callable[..., Any] | None = None
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One kernel. Times in microseconds a call; `bytes`: what must move. `math`: elementary functions a byte moved."""
+
+    group: str
+    kernel: str
+    ops: int
+    uses: int
+    bytes: int
+    phases: int
+    math: float
+    floor_us: float
+    us: float
+    masked_us: float | None
+    tensorflow_us: float | None
+
+    @property
+    def of_floor(self) -> float:
+        return self.us / self.floor_us
+
+
+def main(words: Sequence[str]) -> int:
+    """Exit code 0; 1 where a kernel could not be built; 2 for a mistake on the command line."""
+    known = sorted(path.stem for path in FIXTURES.glob("*.hlo"))
+    parser = argparse.ArgumentParser(
+        prog="scripts/bench --floors", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--only",
+        default=",".join([*known, "patterns"]),
+        metavar="A,B",
+        help=f"of {', '.join(known)}, patterns (default: all)",
+    )
+    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="turns of kernel and copy (default 5)")
+    parser.add_argument(
+        "--threads",
+        type=int,
+        default=machine.cores(),
+        metavar="N",
+        help="that kernels and copies may use (default: all cores). With 1 the thread's processor time is measured instead of "
+        "wall time: for a machine that has other work",
+    )
+    parser.add_argument("--all", action="store_true", help="list all kernels; without it those above twice their floor")
+    parser.add_argument(
+        "--no-tensorflow", action="store_true", help="leave TensorFlow's operators out (a faster start)"
+    )
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write everything there")
+    arguments = parser.parse_args(words)
+    wanted = [name.strip() for name in arguments.only.split(",") if name.strip()]
+    unknown = [name for name in wanted if name not in (*known, "patterns")]
+    if unknown or not wanted:
+        parser.error(
+            f"--only: there is no {', '.join(unknown) or 'group given'}; there are: {', '.join(known)}, patterns"
+        )
+    if arguments.rounds < 1 or arguments.threads < 1:
+        parser.error("--rounds, --threads: at least 1")
+    _quieten()
+    figures: list[Figure] = []
+    failures: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="stitchfleet-floors-") as folder:
+        for group in wanted:
+            items = patterns() if group == "patterns" else step_kernels(group)
+            _say(f"{group}: building {len(items)} kernels")
+            requests = [Request(f"{group}_{number}", item.graph) for number, item in enumerate(items)]
+            outcomes = compile_graphs(requests, KernelCache(pathlib.Path(folder)), check=CheckOptions(skip=True))
+            for number, (item, outcome) in enumerate(zip(items, outcomes, strict=True), 1):
+                if outcome.entry is None:
+                    failures.append(f"{group}: {item.name}: {outcome.failure}")
+                    continue
+                if number % 10 == 1:
+                    _say(f"{group}: measuring kernel {number} of {len(items)}")
+                kernel = LoadedKernel(outcome.entry.library, outcome.entry.metadata)
+                figures.append(measure(item, kernel, arguments.rounds, arguments.threads, not arguments.no_tensorflow))
+            if arguments.json is not None:  # after each: a run that is ended leaves what it has
+                arguments.json.write_text(json.dumps(document(figures, failures, arguments.threads), indent=1) + "\n")
+    print(f"{machine.cpu_name()}, {arguments.threads} of {machine.cores()} cores; microseconds a call")
+    print("\n".join(table(figures, arguments.all)))
+    for failure in failures:
+        print(f"not built: {failure}")
+    return int(bool(failures))
+
+
+def _say(line: str) -> None:
+    print(f"[{time.strftime('%H:%M:%S')}] {line}", file=sys.stderr, flush=True)
+
+
+# ---- what is measured ----------------------------------------------------------------------------------------------
+
+
+def step_kernels(workload: str) -> list[Item]:
+    """The distinct stitch ops of a workload's step."""
+    found: dict[str, Item] = {}
+    for op in partition(read_hlo_file(FIXTURES / f"{workload}.hlo")).stitch_ops:
+        before = found.get(op.graph.digest)
+        uses = before.uses + 1 if before else 1
+        found[op.graph.digest] = Item(workload, before.name if before else op.name, op.graph, uses)
+    return list(found.values())
+
+
+def patterns() -> list[Item]:
+    return [item for shape in SHAPES for item in (*_reduces(shape), *_broadcasts(shape), *_transposes(shape))]
+
+
+def _text(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape))
+
+
+def _subsets(count: int) -> Iterator[tuple[int, ...]]:
+    for size in range(1, count + 1):
+        yield from itertools.combinations(range(count), size)
+
+
+def _reduces(shape: tuple[int, ...]) -> Iterator[Item]:
+    for axes in _subsets(len(shape)):
+        for kind in ("sum", "max"):
+            builder = GraphBuilder("reduce")
+            x = ops.build(builder, "parameter", shape=shape, dtype=DType.F32, number=0)
+            graph = builder.finish((ops.build(builder, "reduce", (x,), dimensions=axes, kind=kind),))
+            yield Item("patterns", f"{kind} {_text(shape)} over {_axes(axes)}", graph, 1, _tf_reduce(kind, axes))
+
+
+def _axes(axes: Sequence[int]) -> str:
+    return ",".join(map(str, axes))
+
+
+def _tf_reduce(kind: str, axes: tuple[int, ...]) -> Callable[..., Any]:
+    def function(x: Any) -> Any:
+        import tensorflow as tf
+
+        return (tf.reduce_sum if kind == "sum" else tf.reduce_max)(x, axes)
+
+    return function
+
+
+def _broadcasts(shape: tuple[int, ...]) -> Iterator[Item]:
+    """A tensor without the dimensions `axes` is repeated along them, and added to one that has all, as a bias is."""
+    for axes in _subsets(len(shape)):
+        kept = tuple(i for i in range(len(shape)) if i not in axes)
+        builder = GraphBuilder("broadcast")
+        small_shape = tuple(shape[i] for i in kept)
+        small = ops.build(builder, "parameter", shape=small_shape, dtype=DType.F32, number=0)
+        large = ops.build(builder, "parameter", shape=shape, dtype=DType.F32, number=1)
+        spread = ops.build(builder, "broadcast", (small,), shape=shape, dimensions=kept)
+        graph = builder.finish((ops.build(builder, "add", (spread, large)),))
+        ones = tuple(shape[i] if i in kept else 1 for i in range(len(shape)))
+        yield Item("patterns", f"broadcast {_text(shape)} along {_axes(axes)}", graph, 1, _tf_broadcast(ones))
+
+
+def _tf_broadcast(ones: tuple[int, ...]) -> Callable[..., Any]:
+    def function(small: Any, large: Any) -> Any:
+        import tensorflow as tf
+
+        return tf.reshape(small, ones) + large
+
+    return function
+
+
+def _transposes(shape: tuple[int, ...]) -> Iterator[Item]:
+    for permutation in itertools.permutations(range(len(shape))):
+        if permutation == tuple(range(len(shape))):
+            continue
+        builder = GraphBuilder("transpose")
+        x = ops.build(builder, "parameter", shape=shape, dtype=DType.F32, number=0)
+        graph = builder.finish((ops.build(builder, "transpose", (x,), permutation=permutation),))
+        yield Item(
+            "patterns", f"transpose {_text(shape)} to {_axes(permutation)}", graph, 1, _tf_transpose(permutation)
+        )
+
+
+def _tf_transpose(permutation: tuple[int, ...]) -> Callable[..., Any]:
+    def function(x: Any) -> Any:
+        import tensorflow as tf
+
+        return tf.transpose(x, permutation)
+
+    return function
+
+
+def must_move(graph: Graph) -> int:
+    """Bytes that any kernel for `graph` reads and writes at least: of an input that is only looked up, what is taken from it."""
+    users: dict[int, list[int]] = {index: [] for index in graph.parameters}
+    for index, node in enumerate(graph.nodes):
+        for operand in set(node.operands):
+            if operand in users:
+                users[operand].append(index)
+    total = sum(graph.nodes[output].size_bytes for output in dict.fromkeys(graph.outputs))
+    for parameter, readers in users.items():
+        whole = graph.nodes[parameter].size_bytes
+        looked_up = [
+            reader
+            for reader in readers
+            if graph.nodes[reader].op in ("gather", "dynamic_slice", "slice")
+            and graph.nodes[reader].operands[0] == parameter
+        ]
+        if len(looked_up) == len(readers):
+            whole = min(whole, sum(graph.nodes[reader].size_bytes for reader in readers))
+        total += whole
+    return total
+
+
+def elementary(graph: Graph) -> int:
+    """How many elementary functions of floats are computed."""
+    return sum(
+        node.element_count for node in graph.nodes if OPS[node.op].cost is Cost.EXPENSIVE and node.dtype.is_float
+    )
+
+
+def masked(inputs: Sequence[Array], rng: np.random.Generator) -> list[Array]:
+    """The largest float input with a random half of it out of sight."""
+    floats = [k for k, array in enumerate(inputs) if array.dtype in (np.float32, np.float64)]
+    if not floats:
+        return list(inputs)
+    largest = max(floats, key=lambda k: inputs[k].size)
+    hidden = rng.random(inputs[largest].shape) < 0.5
+    return [
+        np.where(hidden, MASKED, array).astype(array.dtype) if k == largest else array for k, array in enumerate(inputs)
+    ]
+
+
+# ---- measuring -----------------------------------------------------------------------------------------------------
+
+
+def measure(item: Item, kernel: LoadedKernel, rounds: int, threads: int, with_tensorflow: bool) -> Figure:
+    """Kernel (on both kinds of data), copy and TensorFlow's operators in turns; of each the fastest turn, since neighbours on the
+    machine only add."""
+    metadata, graph = kernel.metadata, item.graph
+    moved, math = must_move(graph), elementary(graph)
+    given = random_inputs(graph, np.random.default_rng(3), Regime.UNIT)
+    outputs = [aligned(kind.shape, kind.numpy) for kind in metadata.outputs]
+    with contextlib.ExitStack() as stack:
+        contestants: dict[str, Callable[[], Any]] = {
+            "floor": stack.enter_context(PreparedCopy(max(64, moved // 2), threads)).call,
+            "ours": stack.enter_context(Prepared(kernel, list(map(aligned_copy, given)), outputs, threads)).call,
+        }
+        if math:
+            hidden = list(map(aligned_copy, masked(given, np.random.default_rng(4))))
+            contestants["masked"] = stack.enter_context(Prepared(kernel, hidden, outputs, threads)).call
+        if with_tensorflow and item.tensorflow is not None:
+            contestants |= _tensorflow(item.tensorflow, given)
+        times: dict[str, list[float]] = {name: [] for name in contestants}
+        for function in contestants.values():
+            for _ in range(2):
+                function()
+        for _ in range(rounds):
+            for name, function in contestants.items():
+                times[name].append(_time_us(function, threads == 1 and name not in ("tensorflow", "empty")))
+    fastest = {name: min(values) for name, values in times.items()}
+    return Figure(
+        item.group,
+        item.name,
+        metadata.op_count,
+        item.uses,
+        moved,
+        metadata.phases,
+        math / moved,
+        fastest["floor"],
+        fastest["ours"],
+        fastest.get("masked"),
+        max(fastest["tensorflow"] - fastest["empty"], 0.01) if "tensorflow" in times else None,
+    )
+
+
+def _tensorflow(function: Callable[..., Any], inputs: Sequence[Array]) -> dict[str, Callable[[], Any]]:
+    import tensorflow as tf
+
+    tensors = [tf.constant(array) for array in inputs]
+    compiled = tf.function(function, autograph=False)
+    empty = tf.function(lambda *_: tf.constant(0.0), autograph=False)
+    return {"tensorflow": lambda: compiled(*tensors), "empty": lambda: empty(*tensors)}
+
+
+def _time_us(function: Callable[[], Any], of_thread: bool) -> float:
+    """The median time of a call, of as many as fit a round; of_thread: this thread's processor time."""
+    clock = time.thread_time_ns if of_thread else time.perf_counter_ns
+    started = clock()
+    function()
+    together = max(1, min(MOST_CALLS, BATCH_NS // max(1, clock() - started)))  # a clock's own time is some 0.3 us
+    found: list[float] = []
+    end = time.perf_counter_ns() + int(ROUND_S * 1e9)
+    while len(found) < 3 or (len(found) < MOST_CALLS and time.perf_counter_ns() < end):
+        started = clock()
+        for _ in range(together):
+            function()
+        found.append((clock() - started) / together)
+    return statistics.median(found) / 1e3
+
+
+# ---- out -----------------------------------------------------------------------------------------------------------
+
+
+def table(figures: Sequence[Figure], every: bool) -> list[str]:
+    """The kernels, the farthest above its floor first; then what each group takes beside its floor."""
+    lines = [
+        f"{'kernel':<58}{'uses':>5}{'moves':>7}{'math':>6}{'floor':>9}{'ours':>9}{'of floor':>9}{'masked':>8}{'TensorFlow':>11}",
+    ]
+    listed = [figure for figure in figures if every or figure.of_floor > LIMIT]
+    for figure in sorted(listed, key=lambda figure: -figure.of_floor):
+        name = f"{figure.group}: {figure.kernel}" if figure.group != "patterns" else figure.kernel
+        hidden = "-" if figure.masked_us is None else f"{figure.masked_us / figure.us:.2f}"
+        theirs = "-" if figure.tensorflow_us is None else f"{figure.tensorflow_us:.1f}"
+        lines.append(
+            f"{name[:57]:<58}{figure.uses:>5}{_size(figure.bytes):>7}{figure.math:>6.2f}{figure.floor_us:>9.1f}{figure.us:>9.1f}"
+            f"{figure.of_floor:>9.2f}{hidden:>8}{theirs:>11}"
+        )
+    lines += [
+        "",
+        f"{'group':<20}{'kernels':>8}{'above 2':>8}{'floor us':>10}{'ours us':>10}{'of floor':>9}  a step's kernels together",
+    ]
+    for group in dict.fromkeys(figure.group for figure in figures):
+        mine = [figure for figure in figures if figure.group == group]
+        floor, ours = (sum(getattr(figure, key) * figure.uses for figure in mine) for key in ("floor_us", "us"))
+        above = sum(figure.of_floor > LIMIT for figure in mine)
+        lines.append(f"{group:<20}{len(mine):>8}{above:>8}{floor:>10.0f}{ours:>10.0f}{ours / floor:>9.2f}")
+    return lines
+
+
+def _size(count: int) -> str:
+    """Rounded to what a column has room for."""
+    for unit, shift in (("G", 30), ("M", 20), ("K", 10)):
+        if count >= 1 << shift:
+            return f"{count / (1 << shift):.3g}{unit}"
+    return str(count)
+
+
+def document(figures: Sequence[Figure], failures: Sequence[str], threads: int) -> dict[str, Any]:
+    """Everything, for machines."""
+    return {
+        "format": FORMAT,
+        "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "machine": {"cpu": machine.cpu_name(), "cores": machine.cores(), "memory_bytes": machine.memory_bytes()},
+        "versions": machine.versions(),
+        "threads": threads,
+        "kernels": [{**asdict(figure), "of_floor": figure.of_floor} for figure in figures],
+        "failures": list(failures),
+    }
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,84 @@
+"""scripts/bench --floors and --functions: what they accept, what they count, and that their figures are of what they say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from scripts.benchmark import command, floors, functions
+from stitchfleet.compiler import ops
+from stitchfleet.compiler.graph import DType, GatherDimensions, GraphBuilder
+from stitchfleet.compiler.interpreter import evaluate
+
+
+@pytest.mark.parametrize(
+    ("words", "said"), [(["--floors", "--only", "x"], "patterns"), (["--functions", "--only", "x"], "expm1")]
+)
+def test_an_unknown_name_is_a_mistake_and_the_known_ones_are_listed(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as error:
+        command.main(words)
+    assert error.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_patterns_compute_what_their_names_say() -> None:
+    found = {item.name: item for item in floors.patterns()}
+    assert len(found) == len(floors.patterns())
+    x = np.random.default_rng(0).standard_normal((16, 64, 64)).astype(np.float32)
+    (total,) = evaluate(found["sum 16x64x64 over 0,2"].graph, [x])
+    np.testing.assert_allclose(total, x.sum((0, 2)), rtol=1e-4)
+    (turned,) = evaluate(found["transpose 16x64x64 to 2,0,1"].graph, [x])
+    assert np.array_equal(turned, x.transpose(2, 0, 1))
+    (spread,) = evaluate(found["broadcast 16x64x64 along 1"].graph, [x[:, 0], x])
+    assert np.array_equal(spread, x[:, :1] + x)
+
+
+def test_a_floor_counts_each_input_once_and_of_a_table_what_is_looked_up() -> None:
+    builder = GraphBuilder("lookup")
+    table = ops.build(builder, "parameter", shape=(1000, 8), dtype=DType.F32, number=0)
+    ids = ops.build(builder, "parameter", shape=(5, 1), dtype=DType.S32, number=1)
+    numbers = GatherDimensions((1,), (0,), (0,), 1, (1, 8))
+    rows = ops.build(builder, "gather", (table, ids), gather=numbers)
+    graph = builder.finish((ops.build(builder, "add", (rows, rows)),))
+    assert floors.must_move(graph) == 5 * 8 * 4 + 5 * 4 + 5 * 8 * 4
+
+
+def test_floors_are_measured_and_written_down(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "floors.json"
+    words = [
+        "--floors",
+        "--only",
+        "crnn",
+        "--rounds",
+        "1",
+        "--threads",
+        "1",
+        "--no-tensorflow",
+        "--all",
+        "--json",
+        str(out),
+    ]
+    assert command.main(words) == 0
+    kernels = json.loads(out.read_text())["kernels"]
+    assert len(kernels) == len(floors.step_kernels("crnn"))
+    assert all(kernel["us"] > 0 and kernel["floor_us"] > 0 for kernel in kernels)
+    assert any(kernel["masked_us"] for kernel in kernels)
+    said = capsys.readouterr()
+    assert "of floor" in said.out
+    assert "measuring kernel 1 of" in said.err
+
+
+def test_functions_are_measured_and_written_down(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "functions.json"
+    assert command.main(["--functions", "--only", "exp,atan2", "--rounds", "1", "--json", str(out)]) == 0
+    found = json.loads(out.read_text())["functions"]
+    assert len(found) == 2 * 2 * 5
+    assert all(figure["ns"] > 0 for figure in found)
+    assert "exp float" in capsys.readouterr().out
+    (x,) = functions.numbers("exp", "float", "-1e9")
+    assert (x == np.float32(-1e9)).mean() == pytest.approx(0.5, abs=0.05)
