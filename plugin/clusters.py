@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from stitchfleet.compiler import scopes
 
-from . import control_flow, data_extents, demands, recompute, updates
+from . import control_flow, data_extents, demands, rare_data, recompute, updates
 from .bodies import BodyBuilder
 from .demands import DT_INT32
 from .placed_graph import GraphNode, OpDefinitions, PlacedGraph, Port, is_small_const
@@ -330,7 +330,9 @@ def _build_cluster(
     wanting = {i for i in order if demands.has_demand(graph, i)}
     is_on_gpu = graph.nodes[order[0]].device_type == "GPU"
     demanding = set() if is_on_gpu else wanting
-    spelled_out = is_update or wanting or any(graph.nodes[i].op == RANDOM_UNIFORM for i in order)
+    has_randoms = any(graph.nodes[i].op == RANDOM_UNIFORM for i in order)
+    has_rare = any(rare_data.has_rule(graph, i, is_on_gpu) for i in order)
+    spelled_out = is_update or wanting or has_randoms or has_rare
     body = builder.pure(results, result_types, written, demanding) if spelled_out else fallback
     digest = hashlib.sha256(body + repr(values).encode() + (fallback if spelled_out else b"")).hexdigest()[:10]
     counts = collections.Counter(graph.nodes[i].op for i in order)
