@@ -129,7 +129,11 @@ template <int lanes, class T, class Combine> STITCH_INLINE T stitch_fold(T* lane
   }
 }
 
-template <class T> STITCH_INLINE T stitch_sign(T value) { return value > 0 ? T(1) : (value < 0 ? T(-1) : value); }
+/* 0 at zeros of both signs, which HLO keeps and TensorFlow documents. */
+template <class T> STITCH_INLINE T stitch_sign(T value) {
+  const T zero = value != value ? value : T(0);
+  return value > 0 ? T(1) : (value < 0 ? T(-1) : zero);
+}
 
 /* Half away from zero: the largest number below a half, added towards the outside, then truncated (as gcc expands round()). */
 STITCH_INLINE float stitch_round_away(float value) {

@@ -6,6 +6,19 @@ A row's columns are written in modules of their own, one idea each: shapes and d
 in `ops_numpy`, C++ text in `ops_text`, error rules in `ops_error`. `build` adds a node with inferred shape and dtype
 to a builder:
 
+Rare data. A row means what HLO's operation semantics say; where these leave a result open, one rule decides: what TensorFlow's
+documentation says of the value, else what its CPU kernel computes.
+
+    maximum, minimum   NaN where either is (HLO); of zeros of both signs the second operand (x > y ? x : y, documented)
+    sign               0 at zeros of both signs (documented), NaN at NaN
+    convert            of floats to integers: towards zero, out of range the nearest end, NaN 0 (HLO)
+    divide, remainder  of integers by zero: all bits one, and the dividend (XLA)
+    reduce             max and min: NaN where one is. Sums in any order: what overflows on the way may be infinite or not
+
+Where TensorFlow's operator is something else than XLA's lowering of it, the plugin spells the operator out before it is lowered
+(plugin/rare_data.py has the whole table). The self-check compares each kernel with the framework's own operators on such data
+(random_inputs.RARE).
+
     builder = GraphBuilder("double")
     x = build(builder, "parameter", (), number=0, shape=(8, 128), dtype=DType.F32)
     y = build(builder, "add", (x, x))

@@ -34,6 +34,8 @@ class Regime(enum.Enum):
     HUGE = "huge"  # log-uniform towards the largest, both signs; integers over their whole range
     NEGATIVE = "negative"  # all below zero
     SPECIAL = "special"  # normal, sprinkled with NaN, Inf, zeros of both signs, the largest and a subnormal number
+    ZEROS = "zeros"  # normal, sprinkled with zeros of both signs, ones and numbers at which exp and its like saturate
+    MISSING = "missing"  # as these, and in some rows (slices of the last dimension) NaN
     MIXED = (
         "mixed"  # each row (slice of the last dimension) of one of the others: all regimes in one run, for large graphs
     )
@@ -41,7 +43,9 @@ class Regime(enum.Enum):
 
 VALID: Final = (Regime.NORMAL, Regime.UNIT)
 """Regimes of inputs that the framework's own operators take."""
-REGIMES: Final = tuple(regime for regime in Regime if regime is not Regime.MIXED)
+RARE: Final = (Regime.ZEROS, Regime.MISSING)
+"""Regimes of inputs on which implementations differ that agree elsewhere: the framework's own results are compared with."""
+REGIMES: Final = tuple(regime for regime in Regime if regime not in (Regime.MIXED, *RARE))
 
 _EXPONENTS: Final = {DType.F16: (-14.0, 15.0), DType.F64: (-1000.0, 1000.0)}
 """Smallest and largest decimal logarithms would differ by dtype; these are powers of two, f32's and bf16's being the
@@ -80,6 +84,8 @@ def _floats(node: Node, rng: np.random.Generator, regime: Regime) -> npt.NDArray
     values: npt.NDArray[Any] = np.asarray(rng.standard_normal(node.shape, kind))
     if regime is Regime.NEGATIVE:
         return np.asarray(-3 * np.abs(values) - 1e-3)
+    if regime in RARE:
+        return _rare(values, rng, regime)
     low, high = _EXPONENTS.get(node.dtype, (-126.0, 127.0))
     if regime is Regime.TINY:
         return _log_uniform(rng, low, low / 3, values)
@@ -91,6 +97,21 @@ def _floats(node: Node, rng: np.random.Generator, regime: Regime) -> npt.NDArray
         chosen = rng.choice(special, node.shape)
         return np.where(rng.random(node.shape) < _SPECIAL_SHARE, chosen, values)
     return values
+
+
+_ZEROS_SHARE: Final = 0.3  # of the elements, in the regimes of RARE
+_MISSING_SHARE: Final = 0.25  # of the rows, and of their elements
+_ZEROS: Final = (0.0, -0.0, 0.0, -0.0, 1.0, -1.0, 20.0, -20.0)
+
+
+def _rare(values: npt.NDArray[Any], rng: np.random.Generator, regime: Regime) -> npt.NDArray[Any]:
+    found = np.where(rng.random(values.shape) < _ZEROS_SHARE, rng.choice(np.array(_ZEROS), values.shape), values)
+    if regime is Regime.MISSING and values.ndim > 1:  # a NaN in one row of parameters would be one in all results
+        rows = rng.random(values.shape[:-1]) < _MISSING_SHARE
+        places = rng.random(values.shape) < _MISSING_SHARE
+        places[..., :1] |= ~places.any(-1, keepdims=True)
+        found = np.where(rows[..., None] & places, np.nan, found)
+    return found
 
 
 def _log_uniform(rng: np.random.Generator, low: float, high: float, signs: npt.NDArray[Any]) -> npt.NDArray[np.float64]:

@@ -1,13 +1,14 @@
 """A cluster's members as a FunctionDef: the body that a Stitch op carries as its fallback, and the one that is compiled.
 
-For most clusters both are the same. One with variables, random numbers, demands or operators that TensorFlow has fused (fused.py) has
-two:
+For most clusters both are the same. One with variables, random numbers, demands, rare data or operators that TensorFlow has fused
+(fused.py) has two:
 
     fallback   the job's own operators, on the variables' handles, with the control edges among them
     pure       the same as a function of values: a read is the variable's current value, an assign makes a new current value, and
                the last value of each written variable is one more result; random numbers are made from the words of their
                stream as TensorFlow's CPU kernel makes them; what operators demand of their operands' values (demands.py) is the
-               last result. XLA and the compiler see only this one
+               last result; where XLA has another result on rare data, the operator is spelled out (rare_data.py). XLA and the
+               compiler see only this one
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import functools
 from collections.abc import Collection
 from typing import Any
 
-from . import fused
+from . import fused, rare_data
 from .apply_ops import APPLY, Expressions, Operand
 from .demands import DT_BOOL, DT_INT32, GATHERS, RESOURCE_GATHER, add_demand, add_zeros, batch_dims, both
 from .placed_graph import OpDefinitions, PlacedGraph, Port
@@ -133,9 +134,16 @@ class BodyBuilder:
                 if self._is_on_gpu:
                     add_zeros(function, name, self.graph, i, operands, f"{gather_name}:output:0")
             else:
+                operands = [source(port) for port in node.inputs]
+                if rare_data.has_rule(self.graph, i, self._is_on_gpu):
+                    spelled = rare_data.spell_out(function, name, self.graph, i, operands)
+                    if isinstance(spelled, str):
+                        values[Port(i, 0)] = spelled
+                        continue
+                    operands = spelled
                 copy = function.node_def.add()
                 _copy_node(copy, node.proto, name)
-                copy.input.extend(source(port) for port in node.inputs)
+                copy.input.extend(operands)
         for position, port in enumerate(results):
             function.ret[f"r{position}"] = source(port)
         for position, port in enumerate(written, len(results)):

@@ -74,12 +74,13 @@ class CompileClient:
         device: object,
         answered: Callable[[Answer], None],
         samples: object = (),
+        fallback: bytes = b"",
     ) -> None:
         """`changing`: the same op has asked for other shapes before. device: a GPU's figures, None for the processor. samples: some
-        numbers of the call's inputs."""
+        numbers of the call's inputs. fallback: the operators as a function of values, where `body` is not that."""
         described = base64.b64encode(body).decode()
         message = {"cluster": cluster, "body": described, "inputs": inputs, "changing": changing, "device": device}
-        message["samples"] = samples
+        message["samples"], message["fallback"] = samples, base64.b64encode(fallback).decode()
         self._submit(message, answered)
 
     def judge(self, folder: pathlib.Path, answered: Callable[[Answer], None]) -> None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from stitchfleet.compiler import scopes
 
-from . import control_flow, data_extents, demands, fused, recompute, updates
+from . import control_flow, data_extents, demands, fused, rare_data, recompute, updates
 from .bodies import BodyBuilder
 from .demands import DT_INT32
 from .placed_graph import GraphNode, OpDefinitions, PlacedGraph, Port, is_small_const
@@ -345,12 +345,10 @@ def _build_cluster(
     wanting = {i for i in order if demands.has_demand(graph, i)}
     is_on_gpu = graph.nodes[order[0]].device_type == "GPU"
     demanding = set() if is_on_gpu else wanting
-    spelled_out = (
-        is_update
-        or wanting
-        or any(graph.nodes[i].op == RANDOM_UNIFORM for i in order)
-        or any(True for _ in fused.find(graph, inside, results))
-    )
+    has_randoms = any(graph.nodes[i].op == RANDOM_UNIFORM for i in order)
+    has_rare = any(rare_data.has_rule(graph, i, is_on_gpu) for i in order)
+    has_fused = any(True for _ in fused.find(graph, inside, results))
+    spelled_out = is_update or wanting or has_randoms or has_rare or has_fused
     body = builder.pure(results, result_types, written, demanding) if spelled_out else fallback
     digest = hashlib.sha256(body + repr(values).encode() + (fallback if spelled_out else b"")).hexdigest()[:10]
     counts = collections.Counter(graph.nodes[i].op for i in order)

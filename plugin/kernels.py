@@ -115,6 +115,7 @@ class Kernels:
             request.get("device"),
             lambda answer: self._answered(executable, answer),
             request.get("samples", ()),
+            b"" if known.cluster.handles or known.cluster.fallback == known.cluster.body else known.cluster.fallback,
         )
 
     def _answered(self, executable: Executable, answer: Answer) -> None:

@@ -2,7 +2,8 @@
 compiler's crash ever happens inside the training process.
 
     request  {"id": 7, "cluster": name, "body": base64, "inputs": [{"dtype", "shape", "value"?}, ...], "changing": bool,
-              "device": null for the processor, or a GPU's figures, "samples": [{"input", "value"}, ...] some of the job's numbers}
+              "device": null for the processor, or a GPU's figures, "samples": [{"input", "value"}, ...] some of the job's numbers,
+              "fallback": base64, the job's own operators where they are not the body}
     answer   {"id": 7, "kernel": {"library": path, "metadata": {...}, "kernel_inputs": [...]}}
           or {"id": 7, "failure": one line, "ops": [TensorFlow operators that cannot be lowered]}
     request  {"id": 8, "judge": path of a bundle}
@@ -66,6 +67,8 @@ class Work:
     """Another shape of an op whose shapes change: it may share a binary with the others."""
     device: dict[str, int | str] | None = None
     """A GPU's figures (targets.target_of_device); None: for the processor."""
+    fallback: bytes = b""
+    """The job's own operators, where they are not what is compiled (bodies.py) and run on values."""
     samples: dict[int, npt.NDArray[Any]] = field(default_factory=dict)
     """By parameter: some of the numbers that the job gave it."""
     graph: Graph | None = None
@@ -98,6 +101,7 @@ class Service:
             bool(message.get("changing")),
             message.get("device"),
         )
+        work.fallback = base64.b64decode(message.get("fallback", ""))
         work.samples = lowering.samples_by_parameter(work.arguments, message.get("samples", []))
         described = json.dumps([message["inputs"], work.device], sort_keys=True)
         work.key = hashlib.sha256(b"\0".join([self.identity.encode(), work.body, described.encode()])).hexdigest()
@@ -217,17 +221,24 @@ class Service:
 def reference(work: Work) -> Callable[[Sequence[npt.NDArray[np.generic]]], list[npt.NDArray[np.generic]]]:
     """TensorFlow's own result for the kernel's inputs; it raises RefusedInputsError where TensorFlow's operators do."""
 
+    made: list[Any] = []
+
     def run(inputs: Sequence[npt.NDArray[np.generic]]) -> list[npt.NDArray[np.generic]]:
         import tensorflow as tf
 
+        if not made:
+            made.append(tf.function(lowering.body_function(work.fallback or work.body), autograph=False))
         given = iter(inputs)
         values = [argument.constant() if argument.value is not None else next(given) for argument in work.arguments]
         refusals = (tf.errors.InvalidArgumentError, tf.errors.OutOfRangeError, tf.errors.FailedPreconditionError)
         try:
-            results = tf.function(lowering.body_function(work.body), autograph=False)(*map(tf.constant, values))
+            results = made[0](*map(tf.constant, values))
         except refusals as error:
             raise RefusedInputsError(f"{type(error).__name__}: {' '.join(error.message.split())[:300]}") from error
-        return [result.numpy() for result in results]
+        found: list[npt.NDArray[np.generic]] = [result.numpy() for result in results]
+        # What is compiled has one result more where operators demand something: that they had it.
+        wanted = len(work.graph.outputs) if work.graph is not None else len(found)
+        return found + [np.array(True)] * (wanted - len(found))
 
     return run
 

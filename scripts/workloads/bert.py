@@ -1,13 +1,8 @@
 """BERT as a masked language model on the text of the Python standard library: a plain TensorFlow program.
 
 L4 H256 A4 I1024, batch 8 x 128, vocabulary 8,000, dropout 0.1, Keras' Adam, a custom loop around one tf.function. The text is cut
-<<<<<<< HEAD
 into full windows; --padded: each example is a function of its own length, padded, as in a fine-tuning job. Devlin et al. 2018,
 "BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding".
-=======
-into full windows; --padded: each example is a function of its own length, padded, as in a fine-tuning job.
-Devlin et al. 2018, "BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding".
->>>>>>> helper-math
 """
 
 from __future__ import annotations

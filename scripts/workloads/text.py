@@ -57,13 +57,8 @@ def token_windows(vocabulary_size: int, length: int) -> np.ndarray:
 
 
 def padded_functions(vocabulary_size: int, length: int, shortest: int = 8) -> np.ndarray:
-<<<<<<< HEAD
     """Token ids, int32 [functions, length]: the code of each documented function of at least `shortest` words, cut at `length` or
     padded to it. Half of the functions have fewer than 50 words: at a length of 128 half of all positions are padding."""
-=======
-    """Token ids, int32 [functions, length]: the code of each documented function of at least `shortest` words, cut at
-    `length` or padded to it. Half of the functions have fewer than 50 words: at a length of 128 half of all positions are padding."""
->>>>>>> helper-math
     found = [words for _, code in documented_code() if len(words := words_of(code)) >= shortest]
     ids = number_words((word for words in found for word in words), vocabulary_size)
     rows = np.full([len(found), length], PADDING, np.int32)

@@ -40,11 +40,16 @@ def request_of(plugin: Plugin) -> Callable[..., dict[str, Any]]:
             tf.function(compute, autograph=False)(*map(tf.constant, operands))
         finally:
             plugin.active = False
-        bodies = {cluster.name: cluster.body for cluster in plugin.clusters}
         found: Any = plugin.library.next_request(0)
         assert found is not None
-        body = base64.b64encode(bodies[found["cluster"]]).decode()
-        return {**found, "id": 1, "body": body}
+        (cluster,) = [cluster for cluster in plugin.clusters if cluster.name == found["cluster"]]
+        fallback = cluster.fallback if cluster.fallback != cluster.body else b""
+        return {
+            **found,
+            "id": 1,
+            "body": base64.b64encode(cluster.body).decode(),
+            "fallback": base64.b64encode(fallback).decode(),
+        }
 
     return make
 
@@ -178,3 +183,59 @@ def test_what_may_pass_is_tried_again(
             patched.setattr(pipeline, "plan_graph" if kind == "memory" else "finish_check", fail)
         assert "failure" in answer(tmp_path, request)
     assert "kernel" in answer(tmp_path, request)
+
+
+def rare_operators(x: Any, y: Any) -> Any:
+    """What XLA lowers to something else on NaN, zeros and beyond an integer's range."""
+    import tensorflow as tf
+
+    roots = tf.sqrt(tf.nn.relu(x))
+    return (
+        tf.argmax(x, 1),
+        tf.cast(tf.clip_by_value(x * 1e3, -1e2, 1e20), tf.int32),
+        tf.raw_ops.ReluGrad(gradients=tf.raw_ops.SqrtGrad(y=roots, dy=y), features=x),
+        tf.raw_ops.SeluGrad(gradients=y, outputs=tf.nn.relu(x)),
+        tf.sign(x) * tf.cast(tf.argmin(y, 0), tf.float32),
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+def test_kernels_are_tensorflows_operators_on_rare_data(dtype: str, request_of: Any, tmp_path: pathlib.Path) -> None:
+    import tensorflow as tf
+
+    kind = tf.as_dtype(dtype).as_numpy_dtype
+    x, y = (np.linspace(-2, 2, 240).reshape(40, 6).astype(kind) for _ in range(2))
+    if dtype != "float32":
+        made = answer(
+            tmp_path,
+            request_of(
+                lambda a, b: (tf.argmax(a, 1), tf.nn.relu(a) * b, tf.raw_ops.ReluGrad(gradients=b, features=a)), x, y
+            ),
+        )
+    else:
+        made = answer(tmp_path, request_of(rare_operators, x, y))
+    assert "kernel" in made, made
+    assert made["kernel"]["metadata"]["check"]["against_reference"]
+
+
+XLAS_OWN: dict[str, Callable[[Any, Any], Any]] = {
+    "a gradient times zero": lambda tf, x: tf.raw_ops.ReluGrad(gradients=tf.math.rsqrt(tf.nn.relu(x)), features=x),
+    "the gradient of a root": lambda tf, x: tf.raw_ops.SqrtGrad(y=tf.nn.relu(x), dy=tf.nn.relu(x)),
+    "an integer of NaN": lambda tf, x: tf.cast(tf.clip_by_value(x, -1.0, 1.0), tf.int32),
+    "the gradient of selu": lambda tf, x: tf.raw_ops.SeluGrad(gradients=tf.cos(x), outputs=tf.nn.relu(x)),
+}
+
+
+@pytest.mark.parametrize("name", XLAS_OWN)
+def test_a_kernel_that_is_xlas_and_not_tensorflows_on_rare_data_is_refused(
+    name: str, request_of: Any, tmp_path: pathlib.Path
+) -> None:
+    """As a body would be in which nothing is spelled out."""
+    import tensorflow as tf
+
+    x = np.linspace(-2, 2, 240, dtype=np.float32).reshape(40, 6)
+    request = request_of(lambda x: (XLAS_OWN[name](tf, x), tf.tanh(x) * 2.0), x)
+    assert request["fallback"], "the operator is spelled out"
+    refused = answer(tmp_path / "xla", {**request, "body": request["fallback"], "fallback": ""})
+    assert "not what the framework computes" in refused["failure"], refused
+    assert "kernel" in answer(tmp_path / "ours", request)
