@@ -28,16 +28,13 @@ from .settings import Settings, writable_folder
 from .shape_watch import unsettled
 from .stitcher import NO_KERNEL, SLOWER, UNSETTLED, Stitcher
 from .switch import Arm
+from .trace_budget import TraceBudget
 
 TICK_MS = 200
 GENERATIONS = 4
 """Most stitched graphs of one program: the first, and those split around operators that could not be lowered."""
 VERIFY_PATIENCE = 10
 """Most steps of the verify phase, as a multiple of those that a kernel needs."""
-FREE_PROGRAMS = 8
-"""First programs of a job that are traced as soon as their warm-up is over."""
-TRACED_SHARE = 0.03
-"""Of the job's time, what traces of further programs may take."""
 SWIFT_COMPILE_STEPS = 2
 """Where the kernels are there after so many steps of the compile phase (they were in the cache), no baseline delays them: the
 saving is estimated from the pairs of blocks that follow."""
@@ -102,9 +99,7 @@ class Job:
         """Clusters whose shapes never settle."""
         self._closing = False
         self._ticked = 0.0
-        self._programs_traced = 0
-        self._traced_ns = 0
-        """What the traces of all programs but the first are taken to have cost."""
+        self.trace_budget = TraceBudget(settings.free_traces)
         self._traces_ended = 0
         self._traces_served = 0
         """Of the traced steps that have ended, those whose requests the compile service has been handed."""
@@ -216,15 +211,15 @@ class Job:
             )
             # A step of another thread that began in an earlier phase, or with an earlier graph, says nothing about this one.
             if ticket.phase is program.phase and ticket.generation == program.generation:
-                self._advance(program)
+                self._advance(program, duration)
 
     def book_steady(self, program: Program, duration_ns: int) -> None:
         """A plain step of a steady program has ended well. The shortest way: most steps of a job that is left plain."""
         step, counted = program.book_steady(duration_ns, quiet=not self.client.busy)
         self.records.iteration(program, step, recording.PLAIN if counted else recording.UNCOUNTED, duration_ns)
 
-    def _advance(self, program: Program) -> None:
-        """Moves a program on after a step of its present phase."""
+    def _advance(self, program: Program, duration_ns: int) -> None:
+        """Moves a program on after a step of its present phase that took so long."""
         settings = self.settings
         phase = program.phase
         if phase is Phase.STITCHED or program.settled:
@@ -240,11 +235,12 @@ class Job:
             if (
                 program.phase_steps >= settings.warm_up_steps
                 and settings.mode != "idle"
-                and (settings.only_switches or self._may_trace(program))
+                and (settings.only_switches or self.trace_budget.may_trace(program, (time.time() - self.started) * 1e9))
             ):
                 program.enter(Phase.TRACE)
         elif phase is Phase.TRACE:
             self._traces_ended += 1
+            self.trace_budget.traced(program, duration_ns)
             if settings.only_switches:
                 program.enter(Phase.STITCHED)
             elif program.cluster_count == 0:
@@ -273,27 +269,6 @@ class Job:
             done = self.kernels.are_verified(program.cluster_names) or program.phase_steps >= patience
             if done and not self._leave_out(program, self._slower_of(program), SLOWER):
                 self._enter_stitched(program)
-
-    def _may_trace(self, program: Program) -> bool:
-        """Whether a program is worth a second executor, which costs about what its first step did: TensorFlow's optimizers once
-        more, and ours.
-
-        The first programs of a job are. Of a job that goes on making functions, most of which are called a few times, one is that
-        has taken as much time since its first step, and so may be expected to take as much again; and all of these together may
-        take no more than a small share of the job's time.
-        """
-        if program.may_trace:
-            return True
-        if self._programs_traced >= FREE_PROGRAMS:
-            first_ns = program.first_duration_ns
-            if program.total_ns - first_ns < first_ns:
-                return False
-            if self._traced_ns + first_ns > TRACED_SHARE * (time.time() - self.started) * 1e9:
-                return False
-            self._traced_ns += first_ns
-        self._programs_traced += 1
-        program.may_trace = True
-        return True
 
     def _nothing_to_stitch(self, program: Program) -> None:
         reasons = self.stitcher.excluded_clusters.values()
@@ -372,6 +347,7 @@ class Job:
             say(f"{program.name} runs plain: {program.reason}")
             return
         program.enter(Phase.STITCHED)
+        self.trace_budget.paid_back(program)
         if not self.settings.quiet:
             kernels = (
                 f"{len(running)} kernels verified" if running else "kernels are verified as their shapes come again"

@@ -52,6 +52,10 @@ class Settings:
     summary: pathlib.Path | None = field(default=None, metadata={"help": "file for the job's summary, JSON"})
     quiet: bool = field(default=False, metadata={"help": "1: print nothing but failures"})
     warm_up_steps: int = field(default=2, metadata={"help": "first steps that nobody counts"})
+    free_traces: int = field(
+        default=8,
+        metadata={"help": "first functions of a job that are stitched as soon as they can be; later ones have to last"},
+    )
     baseline_steps: int = field(default=20, metadata={"help": "plain steps timed before the first stitched one"})
     baseline_seconds: float = field(
         default=0.5, metadata={"help": "the baseline may end earlier, after this long and one step"}

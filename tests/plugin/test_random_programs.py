@@ -18,6 +18,7 @@ SETTINGS = {
     "STITCHFLEET_BASELINE_SECONDS": "0",
     "STITCHFLEET_BLOCK_STEPS": "3",
     "STITCHFLEET_SAMPLE_STRIDE": "7",
+    "STITCHFLEET_FREE_TRACES": "1000",
 }
 TOLERANCE = 2e-3
 """Relative to the largest value that a program's result took: 50 steps of training carry rounding along."""

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from stitchfleet.plugin.job import FREE_PROGRAMS
 from stitchfleet.plugin.program import Program
 from stitchfleet.plugin.settings import Settings
+from stitchfleet.plugin.trace_budget import FIRST_GUESS, PATIENCE, SHARE, TraceBudget
 from stitchfleet.plugin.training import SEEN, TrainingFunctions, trains
 
 from .conftest import Plugin, RunJob
@@ -138,7 +138,37 @@ def test_functions_that_are_called_a_few_times_cost_no_second_graph_and_leave_no
     assert job.code == 0, job.err
     programs = {program["name"]: program for program in job.summary["programs"]}
     short = [program for name, program in programs.items() if name != "long_lived"]
-    assert [program["steps_stitched"] for program in short] == [1] * FREE_PROGRAMS
-    assert job.summary["forgotten_functions"] == 60 - FREE_PROGRAMS
+    assert [program["steps_stitched"] for program in short] == [1] * Settings().free_traces
+    assert job.summary["forgotten_functions"] == 60 - Settings().free_traces
     assert programs["long_lived"]["phase"] != "warm-up"
     assert programs["long_lived"]["steps_stitched"] >= 1
+
+
+def lasting(name: str, first_ns: int, later_ns: int) -> Program:
+    made = program(name, total_ns=first_ns + later_ns)
+    made.first_duration_ns = first_ns
+    return made
+
+
+def test_a_function_beyond_the_first_is_traced_when_it_has_lasted() -> None:
+    budget = TraceBudget(free=2)
+    assert all(budget.may_trace(lasting(f"early {k}", 100, 0), 0.0) for k in range(2))
+    short, long_lived = lasting("short", 1000, 100), lasting("long", 1000, round(PATIENCE * FIRST_GUESS * 1000))
+    assert not budget.may_trace(short, 1e9)
+    assert budget.may_trace(long_lived, 1e9)
+    assert budget.may_trace(long_lived, 1e9)
+    other = lasting("early", 1000, 0)
+    budget.traced(other, 3000)  # a trace takes three times as long as a first step here
+    assert not budget.may_trace(lasting("next", 1000, round(PATIENCE * FIRST_GUESS * 1000)), 1e9)
+    assert budget.may_trace(lasting("next", 1000, round(PATIENCE * 3000)), 1e9)
+
+
+def test_traces_that_did_not_come_to_anything_are_bounded_and_those_that_did_are_paid_back() -> None:
+    budget = TraceBudget(free=0)
+    elapsed = 10 * FIRST_GUESS * 1000 / SHARE
+    programs = [lasting(str(k), 1000, 10**6) for k in range(12)]
+    assert [budget.may_trace(each, elapsed) for each in programs] == [True] * 10 + [False] * 2
+    for each in programs[:2]:
+        budget.paid_back(each)
+        budget.paid_back(each)
+    assert [budget.may_trace(each, elapsed) for each in programs] == [True] * 12
