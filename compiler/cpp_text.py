@@ -323,6 +323,10 @@ class Writer:
     def _collapse(self, statement: loops.Collapse, pad: str) -> Iterator[str]:
         combine = f"[](auto a, auto b) {{ return {cpp_combine(statement.kind, statement.dtype, 'a', 'b')}; }}"
         folded = f"stitch_fold<{statement.lanes}>({statement.local}, {combine})"
+        if statement.kind in ("max", "min") and REGISTER_TYPE[statement.dtype] == "float":
+            folded = (
+                f"stitch_fold_extreme<{statement.lanes}, {str(statement.kind == 'max').lower()}>({statement.local})"
+            )
         yield f"{pad}const {REGISTER_TYPE[statement.dtype]} {statement.name} = {folded};"
 
     def _loop(self, loop: Loop, indent: int) -> Iterator[str]:

@@ -129,6 +129,30 @@ template <int lanes, class T, class Combine> STITCH_INLINE T stitch_fold(T* lane
   }
 }
 
+/* The same for a maximum or minimum of floats. stitch_max asks in each of its steps whether the left operand is a NaN, one after the
+ * other; here that is asked once, of all lanes. Other results are the same to the bit, the sign of a zero too. */
+template <int lanes, bool largest> STITCH_INLINE float stitch_fold_extreme(float* lane) {
+#if defined(STITCH_SHUFFLES) && defined(__AVX512F__)
+  if constexpr (lanes == 16 || lanes == 32) {
+    typedef StitchLanes<float, 16>::Vector V;
+    const auto further = [](auto a, auto b) { return largest ? (a > b ? a : b) : (a < b ? a : b); };
+    const V* part = (const V*)lane;
+    V value = part[0];
+    unsigned short unordered;
+    __asm__("vcmpps $3, %1, %1, %0" : "=k"(unordered) : "v"(value));
+    if constexpr (lanes == 32) {
+      unsigned short also;
+      __asm__("vcmpps $3, %1, %1, %0" : "=k"(also) : "v"(part[1]));
+      value = further(value, part[1]);
+      unordered |= also;
+    }
+    const float found = stitch_fold16(value, further);
+    return unordered ? __builtin_nanf("") : found;
+  }
+#endif
+  return stitch_fold<lanes>(lane, [](auto a, auto b) { return largest ? stitch_max(a, b) : stitch_min(a, b); });
+}
+
 /* ---- squares that are turned ------------------------------------------------------------------------------------------------- */
 
 /* to[16 j + i] = from[i stride + j] for i, j < 16, elements of four bytes. Rows are read in memory's order and halves exchanged between
