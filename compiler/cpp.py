@@ -43,6 +43,7 @@ def _nest_text(nest: NestCode, name: str, writer: Writer) -> str:
     `name`."""
     written = written_buffers(nest)
     writer.sizes = tuple(buffer.size_bytes for buffer in nest.buffers)
+    writer.unsteady = nest.may_alias | frozenset(written)
     lines = [
         f"static void {name}(void* const* tensors, long long rows, long long rows_per_task, long long first_task, "
         f"long long last_task{', const long long* parameters' if writer.for_many_shapes else ''}) {{"

@@ -150,6 +150,52 @@ class _Draw:
     index: Index
 
 
+_PLACE = Index.of_var(Var("place", 256))
+SQUARE = 16
+"""Rows and lanes of the squares in which a nest that transposes works (lowering_passes.BLOCK_ROWS, SQUARE_LANES)."""
+
+
+@dataclass(frozen=True)
+class _Turned:
+    """A load whose neighbours in memory belong to neighbours in the loop around the lanes: of a square it is read in memory's order
+    and turned in registers. stride: elements between its lanes; wraps: what the first of SQUARE neighbours must be within, since
+    there the position jumps."""
+
+    load: loops.Load
+    stride: int
+    wraps: tuple[int, ...]
+
+
+def _turned(loop: Loop, unsteady: frozenset[int]) -> dict[str, _Turned]:
+    """Those loads of a loop around SQUARE lanes, by name, that can be turned. unsteady: buffers that the loop may write."""
+    lanes = loop.body[-1] if loop.body else None
+    if not isinstance(lanes, Loop) or lanes.extent != SQUARE or lanes.kind is not LoopKind.SIMD or lanes.bounds:
+        return {}
+    if loop.bounds != ("block_first", "block_last") and (loop.bounds or loop.extent % SQUARE):
+        return {}
+    found = {}
+    for statement in lanes.body:
+        load = statement.value if isinstance(statement, loops.Let) else None
+        if not isinstance(load, loops.Load) or load.guard or load.buffer in unsteady or load.dtype.size_bytes != 4:
+            continue
+        assert isinstance(statement, loops.Let)
+        of_loop = [(c, a) for c, a in load.index.terms if loop.variable in _variables(a)]
+        of_lane = [(c, a) for c, a in load.index.terms if lanes.variable in _variables(a)]
+        if not all(isinstance(atom, Digit) for _, atom in (*of_loop, *of_lane)) or len(of_lane) != 1:
+            continue
+        digits = [(c, a) for c, a in of_loop if isinstance(a, Digit)]
+        inner = [(c, a) for c, a in digits if a.stride == 1]
+        stride = of_lane[0][0]
+        if [c for c, _ in inner] == [1] and stride >= SQUARE and load.index.low >= 0:
+            wraps = {a.extent for _, a in inner if not a.is_top} | {a.stride for _, a in digits if a.stride > 1}
+            found[statement.name] = _Turned(load, stride, tuple(sorted(wraps)))
+    return found
+
+
+def _variables(atom: Atom) -> frozenset[Var] | set[Var]:
+    return {atom.variable} if isinstance(atom, Digit) else set(atom.index.variables)
+
+
 _LANE = Var("lane", DRAWN_AT_ONCE)
 
 
@@ -180,6 +226,9 @@ class Writer:
         self.functions: set[tuple[str, bool, int]] = set()
         self.sizes: tuple[int, ...] = ()
         """Bytes of the buffers of the nest that is being written."""
+        self.unsteady: frozenset[int] = frozenset()
+        """Those of its buffers that it writes, or that may be the same memory as one that it writes."""
+        self._turning = True
         self._ahead: _Ahead | None = None
 
     def value(self, dtype: DType, value: loops.Value) -> str:
@@ -274,6 +323,10 @@ class Writer:
     def _collapse(self, statement: loops.Collapse, pad: str) -> Iterator[str]:
         combine = f"[](auto a, auto b) {{ return {cpp_combine(statement.kind, statement.dtype, 'a', 'b')}; }}"
         folded = f"stitch_fold<{statement.lanes}>({statement.local}, {combine})"
+        if statement.kind in ("max", "min") and REGISTER_TYPE[statement.dtype] == "float":
+            folded = (
+                f"stitch_fold_extreme<{statement.lanes}, {str(statement.kind == 'max').lower()}>({statement.local})"
+            )
         yield f"{pad}const {REGISTER_TYPE[statement.dtype]} {statement.name} = {folded};"
 
     def _loop(self, loop: Loop, indent: int) -> Iterator[str]:
@@ -287,6 +340,10 @@ class Writer:
                     yield from self._drawing_loop(loop, ctype, first, last, indent)
                     return
                 yield pad + "#pragma omp simd"
+            turned = _turned(loop, self.unsteady) if self._turning and not self.for_many_shapes else {}
+            if turned:
+                yield from self._square(loop, turned, indent)
+                return
             if loop.bounds == ("first_row", "last_row") and loop.kind is LoopKind.SERIAL and not self.for_many_shapes:
                 self._ahead = _ahead(loop, self.sizes)
             yield f"{pad}for ({ctype} {name} = {first}; {name} < {last}; ++{name}) {{"
@@ -314,6 +371,55 @@ class Writer:
             yield pad + "{"
             yield from self._lanes(loop, str(rest), str(whole), ctype, indent + 1)
             yield pad + "}"
+
+    def _square(self, loop: Loop, turned: dict[str, _Turned], indent: int) -> Iterator[str]:
+        """A loop around lanes in squares: whole ones from memory read in its own order, others as they come."""
+        pad, name = "  " * indent, loop.variable.name
+        ctype = "long long" if is_wide_variable(loop.variable) else "int"
+        wraps = sorted({wrap for one in turned.values() for wrap in one.wraps})
+        first, conditions = "block_first", [f"block_last - block_first == {SQUARE}"]
+        if loop.bounds is None:
+            first, conditions = f"{name}_first", []
+            yield f"{pad}for ({ctype} {first} = 0; {first} < {loop.extent}; {first} += {SQUARE}) {{"
+        conditions += [f"{first} % {wrap} + {SQUARE} <= {wrap}" for wrap in wraps]
+        yield f"{pad}  if ({' && '.join(conditions) or 'true'}) {{"
+        yield from self._whole_square(loop, turned, first, ctype, indent + 2)
+        yield f"{pad}  }} else {{"
+        last = "block_last" if loop.bounds else f"{first} + {SQUARE}"
+        self._turning = False
+        yield from self._loop(replace(loop, bounds=(first, last)), indent + 2)
+        self._turning = True
+        yield f"{pad}  }}"
+        if loop.bounds is None:
+            yield f"{pad}}}"
+
+    def _whole_square(
+        self, loop: Loop, turned: dict[str, _Turned], first: str, ctype: str, indent: int
+    ) -> Iterator[str]:
+        pad, name, lanes = "  " * indent, loop.variable.name, loop.body[-1]
+        assert isinstance(lanes, Loop)
+        for load_name, one in turned.items():
+            yield f"{pad}__attribute__((aligned(64))) {STORAGE_TYPE[one.load.dtype]} {load_name}_turned[{SQUARE * SQUARE}];"
+            yield f"{pad}{{"
+            yield f"{pad}  const {ctype} {name} = {first};"
+            yield f"{pad}  const int {lanes.variable.name} = 0;"
+            source = f"&b{one.load.buffer}[{index_text(one.load.index)}]"
+            yield f"{pad}  stitch_turn_square({source}, {one.stride}ll, {load_name}_turned);"
+            yield f"{pad}}}"
+        body = tuple(
+            replace(statement, value=loops.LoadLocal(f"{statement.name}_turned", _PLACE))
+            if isinstance(statement, loops.Let) and statement.name in turned
+            else statement
+            for statement in lanes.body
+        )
+        yield f"{pad}for ({ctype} {name} = {first}; {name} < {first} + {SQUARE}; ++{name}) {{"
+        yield from self.body(loop.body[:-1], indent + 1)
+        yield f"{pad}  #pragma omp simd"
+        yield f"{pad}  for (int {lanes.variable.name} = 0; {lanes.variable.name} < {SQUARE}; ++{lanes.variable.name}) {{"
+        yield f"{pad}    const long long place = ({name} - {first}) * {SQUARE} + {lanes.variable.name};"
+        yield from self.body(body, indent + 2)
+        yield f"{pad}  }}"
+        yield f"{pad}}}"
 
     def _prefetches(self, loop: Loop, pad: str) -> Iterator[str]:
         if self._ahead is None or loop is not self._ahead.loop:

@@ -135,6 +135,98 @@ template <class T> STITCH_INLINE T stitch_sign(T value) {
   return value > 0 ? T(1) : (value < 0 ? T(-1) : zero);
 }
 
+/* The same for a maximum or minimum of floats. stitch_max asks in each of its steps whether the left operand is a NaN, one after the
+ * other; here that is asked once, of all lanes. Other results are the same to the bit, the sign of a zero too. */
+template <int lanes, bool largest> STITCH_INLINE float stitch_fold_extreme(float* lane) {
+#if defined(STITCH_SHUFFLES) && defined(__AVX512F__)
+  if constexpr (lanes == 16 || lanes == 32) {
+    typedef StitchLanes<float, 16>::Vector V;
+    const auto further = [](auto a, auto b) { return largest ? (a > b ? a : b) : (a < b ? a : b); };
+    const V* part = (const V*)lane;
+    V value = part[0];
+    unsigned short unordered;
+    __asm__("vcmpps $3, %1, %1, %0" : "=k"(unordered) : "v"(value));
+    if constexpr (lanes == 32) {
+      unsigned short also;
+      __asm__("vcmpps $3, %1, %1, %0" : "=k"(also) : "v"(part[1]));
+      value = further(value, part[1]);
+      unordered |= also;
+    }
+    const float found = stitch_fold16(value, further);
+    return unordered ? __builtin_nanf("") : found;
+  }
+#endif
+  return stitch_fold<lanes>(lane, [](auto a, auto b) { return largest ? stitch_max(a, b) : stitch_min(a, b); });
+}
+
+/* ---- squares that are turned ------------------------------------------------------------------------------------------------- */
+
+/* to[16 j + i] = from[i stride + j] for i, j < 16, elements of four bytes. Rows are read in memory's order and halves exchanged between
+ * rows 8, 4, 2 and 1 apart: a shuffle each, where a strided loop has a load for each element. */
+#ifdef STITCH_SHUFFLES
+#define STITCH_LIST(...) __VA_ARGS__
+template <class V, int apart> struct StitchExchange16;
+template <class V, int apart> struct StitchExchange8;
+#define STITCH_EXCHANGE(lanes, apart, low, high)                                                       \
+  template <class V> struct StitchExchange##lanes<V, apart> {                                         \
+    STITCH_INLINE V upper(V a, V b) { return __builtin_shufflevector(a, b, STITCH_LIST low); }               \
+    STITCH_INLINE V lower(V a, V b) { return __builtin_shufflevector(a, b, STITCH_LIST high); }              \
+  };
+STITCH_EXCHANGE(16, 8, (0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23),
+                (8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31))
+STITCH_EXCHANGE(16, 4, (0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27),
+                (4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31))
+STITCH_EXCHANGE(16, 2, (0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29),
+                (2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31))
+STITCH_EXCHANGE(16, 1, (0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30),
+                (1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31))
+STITCH_EXCHANGE(8, 4, (0, 1, 2, 3, 8, 9, 10, 11), (4, 5, 6, 7, 12, 13, 14, 15))
+STITCH_EXCHANGE(8, 2, (0, 1, 8, 9, 4, 5, 12, 13), (2, 3, 10, 11, 6, 7, 14, 15))
+STITCH_EXCHANGE(8, 1, (0, 8, 2, 10, 4, 12, 6, 14), (1, 9, 3, 11, 5, 13, 7, 15))
+
+template <class Exchange, int lanes, int apart, class V> STITCH_INLINE void stitch_exchange(V* row) {
+#pragma GCC unroll 16
+  for (int i = 0; i < lanes; ++i) {
+    if (i & apart) continue;
+    const V upper = Exchange::upper(row[i], row[i + apart]), lower = Exchange::lower(row[i], row[i + apart]);
+    row[i] = upper, row[i + apart] = lower;
+  }
+}
+#endif
+
+template <class T> STITCH_INLINE void stitch_turn_square(const T* from, long long stride, T* to) {
+#if defined(STITCH_SHUFFLES) && defined(__AVX512F__)
+  typedef float V __attribute__((vector_size(64)));
+  V row[16];
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) __builtin_memcpy(&row[i], from + i * stride, sizeof(V));
+  stitch_exchange<StitchExchange16<V, 8>, 16, 8>(row);
+  stitch_exchange<StitchExchange16<V, 4>, 16, 4>(row);
+  stitch_exchange<StitchExchange16<V, 2>, 16, 2>(row);
+  stitch_exchange<StitchExchange16<V, 1>, 16, 1>(row);
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) __builtin_memcpy(to + 16 * i, &row[i], sizeof(V));
+#elif defined(STITCH_SHUFFLES) && defined(__AVX__)
+  typedef float V __attribute__((vector_size(32)));
+  for (int part = 0; part < 4; ++part) {
+    const int down = part / 2 * 8, right = part % 2 * 8;
+    V row[8];
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) __builtin_memcpy(&row[i], from + (down + i) * stride + right, sizeof(V));
+    stitch_exchange<StitchExchange8<V, 4>, 8, 4>(row);
+    stitch_exchange<StitchExchange8<V, 2>, 8, 2>(row);
+    stitch_exchange<StitchExchange8<V, 1>, 8, 1>(row);
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) __builtin_memcpy(to + 16 * (right + i) + down, &row[i], sizeof(V));
+  }
+#else
+  for (int i = 0; i < 16; ++i) {
+    for (int j = 0; j < 16; ++j) to[16 * j + i] = from[i * stride + j];
+  }
+#endif
+}
+
+
 /* Half away from zero: the largest number below a half, added towards the outside, then truncated (as gcc expands round()). */
 STITCH_INLINE float stitch_round_away(float value) {
   return __builtin_truncf(value + __builtin_copysignf(0x1.fffffep-2f, value));

@@ -11,6 +11,7 @@ from .families import Family
 from .graph import Graph, Literal
 from .loops import (
     Assign,
+    Blocks,
     Buffer,
     BufferKind,
     Instance,
@@ -21,6 +22,7 @@ from .loops import (
 from .lowering_combine import lower_combine
 from .lowering_context import Context
 from .lowering_lanes import LaneLowering
+from .lowering_passes import BLOCK_ROWS
 from .lowering_rows import RowLowering
 from .lowering_scatter import lower_scatter
 from .lowering_transpose import transpose_body, turn_of
@@ -91,12 +93,15 @@ def _lower_nest(plan: Plan, nest: Nest, aliases: dict[Buffer, set[Buffer]]) -> N
     partial = any(spans_rows(segment, mapping) for segment, mapping in nest.placed)
     here = set(context.buffers)
     shared = frozenset(number for number, buffer in enumerate(context.buffers) if aliases.get(buffer, set()) & here)
+    rows_per_task = plan.rows_per_task(nest) if turn is None else 1
+    if rows_per_task < nest.rows and any(isinstance(item, Blocks) and item.size == BLOCK_ROWS for item in body):
+        rows_per_task = -(-rows_per_task // BLOCK_ROWS) * BLOCK_ROWS  # whole squares
     code = NestCode(
         nest.number,
         tuple(context.buffers),
         body if context.buffers else (),
         nest.rows if turn is None else turn.count,
-        plan.rows_per_task(nest) if turn is None else 1,
+        rows_per_task,
         cost.one_core_ns,
         partial,
         shared,

@@ -10,6 +10,8 @@
     recorder     runs in the process of a workload for that
     trace        TensorFlow's profile, read
     machine      what it ran on
+    floors       every kernel of the workloads' steps, and of patterns, beside its byte floor
+    functions    elementary functions, an element, beside glibc's vector library
 
 and beside the races, XLA's kernels for the same steps:
 

@@ -76,7 +76,7 @@ def test_a_damaged_entry_is_missing_and_can_be_put_again(
     path = entry.library.parent / name
     whole = path.read_bytes()
     damaged = whole[:length] + tail
-    if damaged == whole:
+    if damaged.rstrip() == whole.rstrip():  # white space after JSON damages nothing
         return
     path.write_bytes(damaged)
     assert cache.find(KEY) is None

@@ -34,6 +34,16 @@ extern "C" STITCH_EXPORT void fold_{dtype}_{lanes}({dtype}* lane, {dtype}* sum, 
   *largest = stitch_fold<{lanes}>(copy, [](auto a, auto b) {{ return stitch_max(a, b); }});
 }}
 """
+EXTREME = """
+extern "C" STITCH_EXPORT void extreme_{lanes}(const float* lane, float* found) {{
+  alignas(64) float copy[4][{lanes}];
+  for (int k = 0; k < 4; ++k) for (int i = 0; i < {lanes}; ++i) copy[k][i] = lane[i];
+  found[0] = stitch_fold_extreme<{lanes}, true>(copy[0]);
+  found[1] = stitch_fold_extreme<{lanes}, false>(copy[1]);
+  found[2] = stitch_fold<{lanes}>(copy[2], [](auto a, auto b) {{ return stitch_max(a, b); }});
+  found[3] = stitch_fold<{lanes}>(copy[3], [](auto a, auto b) {{ return stitch_min(a, b); }});
+}}
+"""
 FOLDS = [(dtype, lanes) for dtype in ("float", "double", "int", "bool") for lanes in (1, 2, 4, 8, 16, 32, 64)]
 
 
@@ -42,6 +52,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     folder: Path = tmp_path_factory.mktemp("prelude")
     source = folder / "prelude.cc"
     texts = [WORDS, *(FOLD.format(dtype=dtype, lanes=lanes) for dtype, lanes in FOLDS)]
+    texts += [EXTREME.format(lanes=lanes) for lanes in (1, 8, 16, 32, 64)]
     source.write_text(translation_unit(texts))
     toolchain().build(source, folder / "prelude.so")
     return ctypes.CDLL(str(folder / "prelude.so"))
@@ -91,3 +102,18 @@ def test_lanes_are_folded_half_onto_half(library: ctypes.CDLL, dtype: str, lanes
         library[f"fold_{dtype}_{lanes}"](*(ctypes.c_void_p(array.ctypes.data) for array in (lane, found[0], found[1])))
         assert np.array_equal(found[0], expected, equal_nan=True)
         assert np.array_equal(found[1], [largest], equal_nan=True)
+
+
+@pytest.mark.parametrize("lanes", [1, 8, 16, 32, 64])
+def test_an_extreme_is_what_folding_step_by_step_gives_to_the_sign_of_a_zero(library: ctypes.CDLL, lanes: int) -> None:
+    rng = np.random.default_rng(lanes)
+    for _ in range(300):
+        lane = rng.choice(np.array([0.0, -0.0, 1.5, -2.0, np.inf, -np.inf], np.float32), lanes)
+        found = np.empty(4, np.float32)
+        library[f"extreme_{lanes}"](*(ctypes.c_void_p(array.ctypes.data) for array in (lane, found)))
+        assert np.array_equal(found[:2].view(np.uint32), found[2:].view(np.uint32))
+        assert found[0] == lane.max()
+        assert found[1] == lane.min()
+        lane[rng.integers(lanes)] = np.nan
+        library[f"extreme_{lanes}"](*(ctypes.c_void_p(array.ctypes.data) for array in (lane, found)))
+        assert np.isnan(found).all()

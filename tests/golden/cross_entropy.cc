@@ -53,7 +53,7 @@ static void stitch_kernel_nest0(void* const* tensors, long long rows, long long 
           lane1[lane] = stitch_max(lane1[lane], t2);
         }
       }
-      const float sum3 = stitch_fold<32>(lane1, [](auto a, auto b) { return stitch_max(a, b); });
+      const float sum3 = stitch_fold_extreme<32, true>(lane1);
       __attribute__((aligned(64))) float lane4[32];
       for (int i = 0; i < 32; ++i) lane4[i] = 0x0.0p+0f;
       for (int k8000_1_base = 0; k8000_1_base < 8000; k8000_1_base += 32) {

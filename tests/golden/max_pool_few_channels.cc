@@ -29,7 +29,7 @@ static void stitch_kernel_nest0(void* const* tensors, long long rows, long long 
         lane1[lane] = stitch_max(lane1[lane], t9);
       }
     }
-    const float sum10 = stitch_fold<8>(lane1, [](auto a, auto b) { return stitch_max(a, b); });
+    const float sum10 = stitch_fold_extreme<8, true>(lane1);
     const float t11 = stitch_max(sum10, -__builtin_inff());
     b1[r] = t11;
   }

@@ -28,7 +28,7 @@ static void stitch_kernel_nest0(void* const* tensors, long long rows, long long 
         lane2[lane] = stitch_max(lane2[lane], t3);
       }
     }
-    const float sum4 = stitch_fold<32>(lane2, [](auto a, auto b) { return stitch_max(a, b); });
+    const float sum4 = stitch_fold_extreme<32, true>(lane2);
     __attribute__((aligned(64))) float lane5[32];
     for (int i = 0; i < 32; ++i) lane5[i] = 0x0.0p+0f;
     for (int k128_1_base = 0; k128_1_base < 128; k128_1_base += 32) {
