@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from . import idle, kernels_cpu, machine, step_kernels, telemetry
+from . import busy, idle, kernels_cpu, machine, step_kernels, telemetry
 from .contestants import (
     CONTESTANTS,
     DEFAULT_CONTESTANTS,
@@ -95,6 +95,7 @@ examples:
   scripts/bench --workloads dien --coverage              no race: what of the step is stitched, what stays out and why
   scripts/bench --kernels-cpu                            single kernels of many sizes, beside TensorFlow, XLA and a copy
   scripts/bench --idle                                   what a step costs more with the plugin active and nothing switched on
+  scripts/bench --busy                                   how soon a job is stitched on a machine that has other work
   scripts/bench --telemetry                              the fleet's side: ingest, storage, a week of 70,000 jobs
   scripts/bench --telemetry --recording                  what recording and sending cost a training step
   scripts/bench --kernels                                CUDA kernels of whole steps by our plan, beside XLA's
@@ -187,6 +188,8 @@ def main(words: Sequence[str] | None = None) -> int:
         return kernels_cpu.main(words[1:])
     if words[:1] == ["--idle"]:
         return idle.main(words[1:])
+    if words[:1] == ["--busy"]:
+        return busy.main(words[1:])
     if words[:1] == ["--telemetry"]:
         return telemetry.main(words[1:])
     if words[:1] == ["--kernels"]:
