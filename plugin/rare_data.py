@@ -56,7 +56,7 @@ class _Floats:
         return f"{node.name}:y:0"
 
     def op(self, name: str, *operands: str) -> str:
-        return self.nodes.node(name, "y" if name in ("IsNan", "Abs") else "z", *operands)
+        return self.nodes.node(name, "y" if name == "Abs" else "z", *operands)
 
     def select(self, condition: str, yes: str, no: str) -> str:
         return self.nodes.node("SelectV2", "output", condition, yes, no)
@@ -110,11 +110,12 @@ _RESULTS: Final[dict[str, Callable[[_Floats, list[str]], str]]] = {
 }
 """Operators that are other nodes in the body: by their operands, the name of the result."""
 _SEARCHES: Final = {
-    "ArgMax": "Maximum",
-    "MaxPool": "Maximum",
-    "ArgMin": "Minimum",
+    "ArgMax": "Greater",
+    "MaxPool": "Greater",
+    "ArgMin": "Less",
 }
-"""Operators that look for an extreme: which, of their first operand."""
+"""Operators that look for an extreme of their first operand: how an element compares with the worst number, as which those count that
+do not."""
 
 
 def has_rule(graph: PlacedGraph, index: int, on_gpu: bool) -> bool:
@@ -139,7 +140,6 @@ def spell_out(function: Any, name: str, graph: PlacedGraph, index: int, operands
         inside = f.op("Less", f.op("Abs", operands[0]), f.number(limit))
         return [f.select(inside, operands[0], f.number(-limit))]
     f = _Floats(function, prefix, int(node.attr["T"].type))
-    extreme = _SEARCHES[node.op]
-    worst = f.number(-_LARGEST[f.dtype] if extreme == "Maximum" else _LARGEST[f.dtype])
-    numbers = f.select(f.op("IsNan", operands[0]), worst, operands[0])
-    return [f.op(extreme, numbers, worst), *operands[1:]]
+    comparison = _SEARCHES[node.op]
+    worst = f.number(-_LARGEST[f.dtype] if comparison == "Greater" else _LARGEST[f.dtype])
+    return [f.select(f.op(comparison, operands[0], worst), operands[0], worst), *operands[1:]]
