@@ -51,6 +51,12 @@ def busy_processes(count: int) -> Iterator[None]:
             process.wait()
 
 
+def _in_front() -> None:
+    """As a job that a terminal started: a group of its own that Ctrl-C ends, also where this process is in the background."""
+    os.setpgrp()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def arrival(workload: str, busy: int, patience_s: float, limit_s: float, native: pathlib.Path) -> Arrival:
     """Runs the job beside `busy` processes until it is stitched. native: the folder with the op, which is not built anew."""
     with tempfile.TemporaryDirectory(prefix="stitchfleet-busy-") as name:
@@ -66,7 +72,7 @@ def arrival(workload: str, busy: int, patience_s: float, limit_s: float, native:
         load = os.getloadavg()[0]
         with busy_processes(busy), (folder / "out").open("w") as out:
             job = subprocess.Popen(
-                command, cwd=ROOT, env=environment, stdout=out, stderr=subprocess.STDOUT, preexec_fn=os.setpgrp
+                command, cwd=ROOT, env=environment, stdout=out, stderr=subprocess.STDOUT, preexec_fn=_in_front
             )
             end = time.monotonic() + limit_s
             while job.poll() is None and time.monotonic() < end:
