@@ -10,13 +10,14 @@ where that depends on where in a vector an element lies, the documented formula.
     ReciprocalGrad, InvGrad      0 where the incoming gradient is 0 (CPU kernel), whatever y is. XLA has 0 * Inf, NaN
     ArgMax, ArgMin               a NaN is never the largest or the smallest; of equal ones the first; 0 where all are NaN (CPU
                                  kernel). The search begins with the lowest finite number, as which an infinity counts
-    MaxPool                      leaves NaN out, and begins likewise (CPU kernel)
     Cast of floats to integers   NaN and what is out of range become the smallest integer (documented as undefined; CPU kernel, int32
                                  and int64 alike at all places). Not on a GPU, whose instruction does as XLA: NaN 0, else the nearest
     Sign                         0 at zeros of both signs (documented); stitch_sign in the compiler
     Maximum, Minimum             x > y ? x : y (documented): of zeros the second; NaN where either is; stitch_max in the compiler
     Max, Min, UnsortedSegmentMax,
     UnsortedSegmentMin           NaN where one is, as XLA and Max have it; the CPU kernel of segments depends on the order
+    MaxPool                      NaN where one is, as XLA has it: the exception. The CPU kernel leaves NaN out; in a kernel that would
+                                 make the lowest finite number of what the operators before it make NaN
     Softmax                      exp(x) / sum(exp(x)) (documented): a row with a NaN is NaN. The CPU kernel has zeros beside the NaN
                                  in most places of a row and NaN in the others, and only NaN in float64
     Cumsum                       in order (CPU kernel): what overflows stays infinite. XLA sums each window for itself: of floats it
@@ -111,7 +112,6 @@ _RESULTS: Final[dict[str, Callable[[_Floats, list[str]], str]]] = {
 """Operators that are other nodes in the body: by their operands, the name of the result."""
 _SEARCHES: Final = {
     "ArgMax": "Greater",
-    "MaxPool": "Greater",
     "ArgMin": "Less",
 }
 """Operators that look for an extreme of their first operand: how an element compares with the worst number, as which those count that
