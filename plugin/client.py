@@ -1,4 +1,10 @@
-"""The trainer's side of the compile service: starts it, sends requests, takes answers on a thread that mostly sleeps."""
+"""The trainer's side of the compile service: starts it, sends requests, takes answers on a thread that mostly sleeps.
+
+The service works at a low priority. On a machine whose processors are all busy that is next to nothing (at nice 10 beside two busy
+threads a core, a twentieth of a core), for as long as they stay busy, and kernels would never come. Where it has had so little for
+`patience_s` with requests open, it is started anew at the job's own priority: to raise a process's takes privileges, but this one has
+it to give. Kernels that were done are in the cache. The job's steps meanwhile are booked as disturbed, as always.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +12,24 @@ import base64
 import json
 import os
 import pathlib
+import select
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
+
+from .descendants import end, processor_seconds
 
 Answer = dict[str, Any]
 
 MAX_RESTARTS = 2
+LOOK_SECONDS = 5.0
+"""So often it is looked at whether the service gets on."""
+STARVED_SHARE = 0.25
+"""Of one processor, what it must have had on the average; less would take minutes for the import of TensorFlow alone."""
 
 
 def clean_environment() -> dict[str, str]:
@@ -33,8 +46,18 @@ class CompileClient:
     """Requests in, answers to callbacks (on this client's thread). A dead service fails what waits and is started anew, twice."""
 
     def __init__(
-        self, cache: pathlib.Path, cache_bytes: int, nice: int, log: pathlib.Path, tell: Callable[[str], None]
+        self,
+        cache: pathlib.Path,
+        cache_bytes: int,
+        nice: int,
+        log: pathlib.Path,
+        tell: Callable[[str], None],
+        patience_s: float = 0.0,
     ) -> None:
+        """patience_s: so long the service may starve at `nice`; 0: for ever."""
+        self._patience_s = patience_s
+        self._window: tuple[float, float] | None = None
+        """When it began that the service is looked at, and what it had had of a processor until then."""
         self._cache, self._cache_bytes, self._nice, self._log, self._tell = cache, cache_bytes, nice, log, tell
         self._lock = threading.Lock()
         self._waiting: dict[int, tuple[dict[str, Any], Callable[[Answer], None]]] = {}
@@ -98,8 +121,7 @@ class CompileClient:
             try:
                 if self._socket is None:
                     self._start()
-                assert self._socket is not None
-                self._socket.sendall(json.dumps(message).encode() + b"\n")
+                self._send([message])
                 return
             except OSError as error:
                 reason = str(error)
@@ -128,8 +150,14 @@ class CompileClient:
 
     def _listen(self, connection: socket.socket) -> None:
         unread = b""
+        poll = select.poll()  # select's bound on numbers of files is the user's to exceed
+        poll.register(connection, select.POLLIN)
         while True:
             try:
+                if not poll.poll(LOOK_SECONDS * 1e3):
+                    if self._starves() and self._start_again(connection):
+                        return  # another thread listens to the new one
+                    continue
                 received = connection.recv(1 << 20)
             except OSError:
                 received = b""
@@ -140,6 +168,51 @@ class CompileClient:
             for line in lines:
                 self._answer(json.loads(line))
         self._lost(connection)
+
+    def _starves(self) -> bool:
+        """Whether requests have been open for `patience_s` in which the service has had hardly anything of a processor."""
+        pid = self.pid
+        if not self._waiting or not self._patience_s or not self._nice or pid is None:
+            self._window = None
+            return False
+        now, used = time.monotonic(), sum(processor_seconds(pid).values())
+        if self._window is None:
+            self._window = (now, used)
+        since, before = self._window
+        if now - since < self._patience_s:
+            return False
+        self._window = (now, used)
+        return used - before < STARVED_SHARE * (now - since)
+
+    def _start_again(self, connection: socket.socket) -> bool:
+        """Starts the service anew, at the job's own priority, with all that is unanswered. False where it is not there any more."""
+        with self._lock:
+            if self._closed or self._socket is not connection or self._process is None:
+                return False
+            self._nice, self._window = 0, None
+            end(self._process.pid)
+            self._process.wait()
+            connection.close()
+            self._socket = None
+            waiting = list(self._waiting.values())
+            try:
+                self._start()
+                self._send([message for message, _ in waiting])
+                reason = ""
+            except OSError as error:
+                reason = str(error)
+        if reason:
+            self._fail_all(f"the compile service cannot be started: {reason}")
+        else:
+            self._tell(
+                "the processors are busy and leave the compile service nothing; it goes on at the job's own priority"
+            )
+        return True
+
+    def _send(self, messages: Iterable[dict[str, Any]]) -> None:
+        assert self._socket is not None
+        for message in messages:
+            self._socket.sendall(json.dumps(message).encode() + b"\n")
 
     def _answer(self, answer: Answer) -> None:
         with self._lock:
@@ -180,9 +253,7 @@ class CompileClient:
         with self._lock:
             try:
                 self._start()
-                assert self._socket is not None
-                for message, _ in waiting:
-                    self._socket.sendall(json.dumps(message).encode() + b"\n")
+                self._send([message for message, _ in waiting])
                 return
             except OSError as error:
                 reason = str(error)

@@ -79,7 +79,12 @@ class Job:
         self.records = Records(settings, self.run_id, cache)
         self.records.start_shipper(os.getpid())
         self.client = CompileClient(
-            cache, settings.cache_bytes, settings.compile_nice, self.records.folder / "service.log", self._service_says
+            cache,
+            settings.cache_bytes,
+            settings.compile_nice,
+            self.records.folder / "service.log",
+            self._service_says,
+            settings.compile_patience,
         )
         self.kernels = (
             None if native is None else Kernels(settings, native, self.client, self.stitcher, self.records, self.run_id)

@@ -10,13 +10,14 @@ where that depends on where in a vector an element lies, the documented formula.
     ReciprocalGrad, InvGrad      0 where the incoming gradient is 0 (CPU kernel), whatever y is. XLA has 0 * Inf, NaN
     ArgMax, ArgMin               a NaN is never the largest or the smallest; of equal ones the first; 0 where all are NaN (CPU
                                  kernel). The search begins with the lowest finite number, as which an infinity counts
-    MaxPool                      leaves NaN out, and begins likewise (CPU kernel)
     Cast of floats to integers   NaN and what is out of range become the smallest integer (documented as undefined; CPU kernel, int32
                                  and int64 alike at all places). Not on a GPU, whose instruction does as XLA: NaN 0, else the nearest
     Sign                         0 at zeros of both signs (documented); stitch_sign in the compiler
     Maximum, Minimum             x > y ? x : y (documented): of zeros the second; NaN where either is; stitch_max in the compiler
     Max, Min, UnsortedSegmentMax,
     UnsortedSegmentMin           NaN where one is, as XLA and Max have it; the CPU kernel of segments depends on the order
+    MaxPool                      NaN where one is, as XLA has it: the exception. The CPU kernel leaves NaN out; in a kernel that would
+                                 make the lowest finite number of what the operators before it make NaN
     Softmax                      exp(x) / sum(exp(x)) (documented): a row with a NaN is NaN. The CPU kernel has zeros beside the NaN
                                  in most places of a row and NaN in the others, and only NaN in float64
     Cumsum                       in order (CPU kernel): what overflows stays infinite. XLA sums each window for itself: of floats it
@@ -56,7 +57,7 @@ class _Floats:
         return f"{node.name}:y:0"
 
     def op(self, name: str, *operands: str) -> str:
-        return self.nodes.node(name, "y" if name in ("IsNan", "Abs") else "z", *operands)
+        return self.nodes.node(name, "y" if name == "Abs" else "z", *operands)
 
     def select(self, condition: str, yes: str, no: str) -> str:
         return self.nodes.node("SelectV2", "output", condition, yes, no)
@@ -110,11 +111,11 @@ _RESULTS: Final[dict[str, Callable[[_Floats, list[str]], str]]] = {
 }
 """Operators that are other nodes in the body: by their operands, the name of the result."""
 _SEARCHES: Final = {
-    "ArgMax": "Maximum",
-    "MaxPool": "Maximum",
-    "ArgMin": "Minimum",
+    "ArgMax": "Greater",
+    "ArgMin": "Less",
 }
-"""Operators that look for an extreme: which, of their first operand."""
+"""Operators that look for an extreme of their first operand: how an element compares with the worst number, as which those count that
+do not."""
 
 
 def has_rule(graph: PlacedGraph, index: int, on_gpu: bool) -> bool:
@@ -139,7 +140,6 @@ def spell_out(function: Any, name: str, graph: PlacedGraph, index: int, operands
         inside = f.op("Less", f.op("Abs", operands[0]), f.number(limit))
         return [f.select(inside, operands[0], f.number(-limit))]
     f = _Floats(function, prefix, int(node.attr["T"].type))
-    extreme = _SEARCHES[node.op]
-    worst = f.number(-_LARGEST[f.dtype] if extreme == "Maximum" else _LARGEST[f.dtype])
-    numbers = f.select(f.op("IsNan", operands[0]), worst, operands[0])
-    return [f.op(extreme, numbers, worst), *operands[1:]]
+    comparison = _SEARCHES[node.op]
+    worst = f.number(-_LARGEST[f.dtype] if comparison == "Greater" else _LARGEST[f.dtype])
+    return [f.select(f.op(comparison, operands[0], worst), operands[0], worst), *operands[1:]]

@@ -79,6 +79,13 @@ class Settings:
     )
     """Measured on a BERT step of 175 ms that keeps two cores busy, 23 November 2026: at 0 the job was stitched after 32 s, and until
     then a step took 360 ms; at 5, 45 s and 250 ms; at 10, 58 s and 210 ms; at 19, 98 s and 205 ms."""
+    compile_patience: float = field(
+        default=60.0,
+        metadata={
+            "help": "seconds for which the compiler may get next to nothing of busy processors; then it has the job's own priority; "
+            "0: never"
+        },
+    )
     cuda_driver: pathlib.Path | None = field(
         default=None, metadata={"help": "NVIDIA's driver; default: libcuda.so.1, wherever the loader finds it"}
     )

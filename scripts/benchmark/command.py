@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from . import floors, functions, idle, kernels_cpu, machine, step_kernels, telemetry
+from . import busy, floors, functions, idle, kernels_cpu, machine, step_kernels, telemetry
 from .contestants import (
     CONTESTANTS,
     DEFAULT_CONTESTANTS,
@@ -97,6 +97,7 @@ examples:
   scripts/bench --floors                                 every kernel of the workloads' steps, and of patterns, beside its byte floor
   scripts/bench --functions                              exp, tanh and the like, an element, beside glibc's vector library
   scripts/bench --idle                                   what a step costs more with the plugin active and nothing switched on
+  scripts/bench --busy                                   how soon a job is stitched on a machine that has other work
   scripts/bench --telemetry                              the fleet's side: ingest, storage, a week of 70,000 jobs
   scripts/bench --telemetry --recording                  what recording and sending cost a training step
   scripts/bench --kernels                                CUDA kernels of whole steps by our plan, beside XLA's
@@ -193,6 +194,8 @@ def main(words: Sequence[str] | None = None) -> int:
         return functions.main(words[1:])
     if words[:1] == ["--idle"]:
         return idle.main(words[1:])
+    if words[:1] == ["--busy"]:
+        return busy.main(words[1:])
     if words[:1] == ["--telemetry"]:
         return telemetry.main(words[1:])
     if words[:1] == ["--kernels"]:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from stitchfleet.compiler import pipeline, selfcheck
 from stitchfleet.compiler.cache import KernelCache
 from stitchfleet.compiler.checkers import Check, CheckerDiedError, checkers
-from stitchfleet.compiler.graph import Graph
-from stitchfleet.compiler.judge import Regime
+from stitchfleet.compiler.graph import Array, DType, Graph
+from stitchfleet.compiler.judge import Regime, random_inputs
 from stitchfleet.compiler.kernel import CheckReport
 from stitchfleet.compiler.oracle import evaluate_sample
 from stitchfleet.compiler.pipeline import Request, compile_graphs
@@ -235,3 +236,110 @@ def test_a_wrong_kernel_fails_alone_among_many(tmp_path: Path, monkeypatch: pyte
     options = CheckOptions(regimes=(Regime.NORMAL,), skip=False, processes=2)
     outcomes = compile_graphs([Request(g.name, g) for g in graphs], KernelCache(tmp_path), toolchain(), options)
     assert [outcome.entry is not None for outcome in outcomes] == [True, False, True]
+
+
+# ---- rare data -----------------------------------------------------------------------------------------------------
+
+
+def clipped_integer() -> Graph:
+    m = Maker("clipped_integer")
+    x = m.parameter(40, 24)
+    low, high = m.constant(-1.0, (40, 24)), m.constant(1.0, (40, 24))
+    return m.done(m.convert(m.op("clamp", low, x, high), DType.S32))
+
+
+def masked_gradient() -> Graph:
+    """As XLA has the gradient of sqrt(relu(x)): selected, where the framework multiplies."""
+    m = Maker("masked_gradient")
+    x = m.parameter(40, 24)
+    zero = m.constant(0.0, (40, 24))
+    positive = m.op("maximum", x, zero)
+    root = m.op("divide", m.constant(0.5, (40, 24)), m.op("sqrt", positive))
+    return m.done(m.op("select", m.op("compare", positive, zero, direction="GT"), root, zero))
+
+
+def quiet_softmax(inputs: Sequence[Array]) -> list[Array]:
+    """Rows with a NaN are zeros beside it, as a vectorised exp may make of them."""
+    with np.errstate(all="ignore"):
+        x = np.asarray(inputs[0], np.float32)
+        e = np.exp(x - np.nanmax(x, 1, keepdims=True))
+        made = e / np.nansum(e, 1, keepdims=True)
+        return [np.where(np.isnan(x).any(1, keepdims=True) & ~np.isnan(x), np.float32(0), made).astype(np.float32)]
+
+
+def integer_of(nan: int) -> Callable[[Sequence[Array]], list[Array]]:
+    def run(inputs: Sequence[Array]) -> list[Array]:
+        x = np.asarray(inputs[0], np.float64)
+        return [np.where(np.isnan(x), nan, np.nan_to_num(np.clip(x, -1, 1))).astype(np.int32)]
+
+    return run
+
+
+def gradient(selected: bool) -> Callable[[Sequence[Array]], list[Array]]:
+    def run(inputs: Sequence[Array]) -> list[Array]:
+        with np.errstate(all="ignore"):
+            x = np.asarray(inputs[0], np.float32)
+            positive = np.maximum(x, np.float32(0))
+            root = np.float32(0.5) / np.sqrt(positive)
+            mask = positive > 0
+            return [np.where(mask, root, np.float32(0)) if selected else root * mask.astype(np.float32)]
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("make", "reference", "complaint"),
+    [
+        (clipped_integer, integer_of(0), None),
+        (clipped_integer, integer_of(-(2**31)), "missing inputs"),
+        (masked_gradient, gradient(True), None),
+        (masked_gradient, gradient(False), "zeros inputs|not what the framework"),
+        (lambda: softmax(40, 24), quiet_softmax, None),
+    ],
+)
+def test_a_kernel_that_is_another_than_the_framework_on_rare_data_is_refused(
+    make: Callable[[], Graph],
+    reference: Callable[[Sequence[Array]], list[Array]],
+    complaint: str | None,
+    tmp_path: Path,
+) -> None:
+    """But a NaN may spread further than the framework's, as its documented formula has it."""
+    graph = make()
+    (outcome,) = compile_graphs([Request(graph.name, graph, reference)], KernelCache(tmp_path), toolchain(), SMALL)
+    assert (outcome.entry is None) == (complaint is not None), outcome.failure
+    if complaint is not None:
+        assert re.search(complaint, outcome.failure or ""), outcome.failure
+
+
+def test_rare_inputs_have_what_they_say() -> None:
+    m = Maker("rare")
+    graph = m.done(m.parameter(400, 16), m.parameter(16))
+    zeros, vector = random_inputs(graph, np.random.default_rng(0), Regime.ZEROS)
+    assert 0.1 < (zeros == 0).mean() < 0.3
+    assert np.signbit(zeros[zeros == 0]).any()
+    assert not np.isnan(zeros).any()
+    assert (np.abs(zeros) == 20).any()
+    missing, vector = random_inputs(graph, np.random.default_rng(0), Regime.MISSING)
+    rows = np.isnan(missing).any(1)
+    assert 0.15 < rows.mean() < 0.35
+    assert not np.isnan(missing).all(1).any()
+    assert not np.isnan(vector).any(), "one NaN of a parameter would be one in all results"
+    special, _ = random_inputs(graph, np.random.default_rng(0), Regime.SPECIAL)
+    magnitude = np.abs(special[np.isfinite(special)])
+    assert ((magnitude > 0) & (magnitude < 2.0**-126)).any(), "subnormal"
+
+
+def test_what_may_pass_is_not_certain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def sleep(text: str) -> str:
+        return text.replace(") {\n", ") {\n  for (volatile bool on = true; on;) {}\n", 1)
+
+    slow = replace(SMALL, time_limit_s=0.5, regimes=(Regime.NORMAL,))
+    outcome = outcome_of(gelu(10, 7), sleep, slow, tmp_path, monkeypatch)
+    assert "did not end within" in (outcome.failure or "")
+    assert not outcome.permanent
+    monkeypatch.undo()
+    wrong = outcome_of(
+        gelu(10, 7), lambda text: text.replace("0x1.6e4e26", "0x1.7"), SMALL, tmp_path / "2", monkeypatch
+    )
+    assert wrong.entry is None
+    assert wrong.permanent

@@ -53,10 +53,10 @@ class Guard:
         else:
             then(self.word)
 
-    def differs(self, signature: int, cluster: str, elements: int = 8) -> None:
+    def differs(self, signature: int, cluster: str, elements: int = 8, expected: float = 1.0) -> None:
         self.kernels.executables[signature] = Executable(signature, cluster, [], state="stitched")
         tensors = [np.arange(elements, dtype=np.float32)]
-        self.waiting.append(MismatchReport(signature, 0, 7, 1, 1.0, 2.0, 1.0, tensors, tensors, tensors))
+        self.waiting.append(MismatchReport(signature, 0, 7, 1, expected, 2.0, 1.0, tensors, tensors, tensors))
         self.kernels.look_at_mismatches()
 
     @property
@@ -133,14 +133,17 @@ def test_a_cluster_that_was_suspected_says_so_once_and_in_the_summary(
 ) -> None:
     one = guard()
     one.is_judge_late, one.word = True, {"right": True, "line": "2 outputs right", "bounds": {}}
-    one.differs(1, "norm")
-    one.differs(2, "norm")
+    one.differs(1, "norm", expected=float("nan"))
+    one.differs(2, "norm", expected=float("nan"))
+    one.differs(3, "other")
     assert "nobody has judged it yet" in one.kernels.suspicions["norm"]
-    one.late.pop(0)()
-    one.late.pop(0)()
-    assert list(one.kernels.suspicions) == ["norm"]
+    for answer in one.late:
+        answer()
+    assert list(one.kernels.suspicions) == ["norm", "other"], "rounding is in the summary, but in no line"
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("stitchfleet: norm differed at step 7: output 0[1] is 2, TensorFlow has 1: either is right")
+    assert line.startswith(
+        "stitchfleet: norm differed at step 7: output 0[1] is 2, TensorFlow has nan: either is right"
+    )
 
 
 def test_a_verdict_after_the_cluster_was_reverted_changes_nothing(guard: Callable[[], Guard]) -> None:

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import os
 import pathlib
+import subprocess
+import sys
+import threading
 import time
+from typing import Any
 
-from stitchfleet.plugin.client import CompileClient
+import pytest
+
+from stitchfleet.plugin import client as module
+from stitchfleet.plugin import descendants
+from stitchfleet.plugin.client import Answer, CompileClient
 
 
 def test_the_service_has_the_lowest_priority_in_the_jobs_own_session(tmp_path: pathlib.Path) -> None:
@@ -24,3 +32,111 @@ def test_the_service_has_the_lowest_priority_in_the_jobs_own_session(tmp_path: p
         assert os.getsid(pid) == os.getsid(0)
     finally:
         client.close()
+
+
+SERVICE = """
+import json, os, socket, subprocess, sys, time
+arguments = sys.argv[1:]
+nice = int(arguments[arguments.index("--nice") + 1])
+with socket.socket(fileno=int(arguments[arguments.index("--fd") + 1])) as connection:
+    if nice:
+        subprocess.Popen([sys.executable, "-c", "import os, time; os.setpgid(0, 0); time.sleep(600)"])
+        time.sleep(600)
+    unread = b""
+    while data := connection.recv(1 << 20):
+        *lines, unread = (unread + data).split(b"\\n")
+        for line in lines:
+            request = json.loads(line)
+            connection.sendall(json.dumps({"id": request["id"], "nice": nice}).encode() + b"\\n")
+"""
+"""In place of the compile service: at a low priority it never answers and has a compiler in a group of its own, at the job's own it
+answers at once."""
+
+
+@pytest.fixture
+def starved(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """starved(works, patience_s): a client of SERVICE, what it tells, and room for answers. works: it has half of a processor."""
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.05)
+    clients: list[CompileClient] = []
+    popen = subprocess.Popen
+
+    def make(works: bool, patience_s: float) -> tuple[CompileClient, list[str], list[Answer]]:
+        script = tmp_path / "service.py"
+        script.write_text(SERVICE)
+        monkeypatch.setattr(module, "processor_seconds", lambda pid: {pid: time.monotonic() / 2 if works else 1.0})
+
+        def start(command: list[str], **more: Any) -> Any:
+            return popen([sys.executable, str(script), *command[3:]], **more)
+
+        monkeypatch.setattr(module.subprocess, "Popen", start)
+        told: list[str] = []
+        client = CompileClient(tmp_path / "cache", 1 << 20, 10, tmp_path / "log", told.append, patience_s)
+        clients.append(client)
+        return client, told, []
+
+    yield make
+    for client in clients:
+        pid = client.pid
+        if pid is not None:
+            descendants.end(pid)
+        client.close()
+
+
+def test_a_service_that_gets_nothing_of_the_processors_goes_on_at_the_jobs_own_priority(starved: Any) -> None:
+    client, told, answers = starved(works=False, patience_s=3.0)
+    done = threading.Semaphore(0)
+
+    def answered(answer: Answer) -> None:
+        answers.append(answer)
+        done.release()
+
+    for number in range(3):
+        client.compile(f"c{number}", b"", [], False, None, answered)
+    first = client.pid
+    below: set[int] = set()
+    while len(below) < 2 and client.pid == first:
+        below = set(descendants.processor_seconds(first)) or below
+    for _ in range(3):
+        assert done.acquire(timeout=60), told
+    assert {answer["nice"] for answer in answers} == {0}
+    assert len(answers) == 3
+    assert client.pid != first
+    assert len(told) == 1
+    assert "at the job's own priority" in told[0]
+    assert not client.busy
+    for process in below:
+        assert not pathlib.Path(f"/proc/{process}/cwd").exists(), "what it had started has ended with it"
+
+
+def test_a_service_at_work_is_left_alone(starved: Any) -> None:
+    client, told, answers = starved(works=True, patience_s=0.3)
+    client.compile("c", b"", [], False, None, answers.append)
+    first = client.pid
+    time.sleep(2.0)
+    assert client.pid == first
+    assert told == []
+
+
+def test_patience_without_end(starved: Any) -> None:
+    client, told, answers = starved(works=False, patience_s=0.0)
+    client.compile("c", b"", [], False, None, answers.append)
+    first = client.pid
+    time.sleep(1.0)
+    assert client.pid == first
+    assert told == answers == []
+
+
+def test_the_processors_time_of_a_process_is_its_childrens_too() -> None:
+    text = """
+import subprocess, sys, time
+subprocess.run([sys.executable, "-c", "x = 0\\nfor i in range(6000000): x += i"])
+print(1, flush=True)
+time.sleep(600)
+"""
+    with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        used = descendants.processor_seconds(process.pid)
+        descendants.end(process.pid)
+    assert list(used) == [process.pid]
+    assert used[process.pid] > 0.1

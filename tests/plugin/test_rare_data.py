@@ -54,7 +54,6 @@ def gradient_of(op: str, first: str, second: str) -> Callable[[Any, Any], Any]:
 def cases() -> dict[str, tuple[Callable[..., Any], list[np.ndarray[Any, Any]]]]:
     import tensorflow as tf
 
-    pooled = {"ksize": [1, 1, 2, 1], "strides": [1, 1, 2, 1], "padding": "VALID"}
     return {
         "ReluGrad": (gradient_of("ReluGrad", "gradients", "features"), PAIRS),
         "Relu6Grad": (gradient_of("Relu6Grad", "gradients", "features"), PAIRS),
@@ -66,7 +65,6 @@ def cases() -> dict[str, tuple[Callable[..., Any], list[np.ndarray[Any, Any]]]]:
         "ArgMax of a row": (lambda x: tf.argmax(x, 1), [ROWS]),
         "ArgMin of a row": (lambda x: tf.argmin(x, 1), [ROWS]),
         "ArgMax of a column": (lambda x: tf.argmax(x, 0), [ROWS]),
-        "MaxPool": (lambda x: raw("MaxPool", **pooled)(input=tf.reshape(x, [1, 8, 8, 1])), [ROWS]),
         "Cast to int32": (lambda x: tf.cast(x, tf.int32), [BEYOND.astype(np.float32)]),
         "Cast to int64": (lambda x: tf.cast(x, tf.int64), [BEYOND.astype(np.float32)]),
         "Cast of float64": (lambda x: tf.cast(x, tf.int32), [BEYOND]),
@@ -80,7 +78,7 @@ def cases() -> dict[str, tuple[Callable[..., Any], list[np.ndarray[Any, Any]]]]:
 
 NAMES = (
     *("ReluGrad", "Relu6Grad", "EluGrad", "SeluGrad", "SqrtGrad", "RsqrtGrad", "ReciprocalGrad", "ArgMax of a row"),
-    *("ArgMin of a row", "ArgMax of a column", "MaxPool", "Cast to int32"),
+    *("ArgMin of a row", "ArgMax of a column", "Cast to int32"),
     *("Cast to int64", "Cast of float64", "Cast of what was clipped", "Sign"),
 )
 

@@ -1,0 +1,37 @@
+"""The processes below one of ours: what they have had of the processors, and their end. Linux's /proc, the standard library."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import signal
+
+
+def processor_seconds(root: int) -> dict[int, float]:
+    """Process -> seconds of a processor that it and its children which have ended have had: of `root` and all below it."""
+    parents: dict[int, int] = {}
+    seconds: dict[int, float] = {}
+    tick = os.sysconf("SC_CLK_TCK")
+    for entry in pathlib.Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it has ended
+        parents[int(entry.name)] = int(fields[1])
+        seconds[int(entry.name)] = sum(map(int, fields[11:15])) / tick
+    found, newest = {root} & seconds.keys(), {root}
+    while newest:
+        newest = {child for child, parent in parents.items() if parent in newest} - found
+        found |= newest
+    return {process: seconds[process] for process in found}
+
+
+def end(root: int) -> None:
+    """Ends a child of ours and all below it at once."""
+    for process in processor_seconds(root):
+        try:
+            os.kill(process, signal.SIGKILL)
+        except OSError:
+            pass  # it has ended by itself

@@ -1,0 +1,125 @@
+"""How soon a job is stitched on a machine whose processors have other work (`scripts/bench --busy`).
+
+A workload runs under `stitchfleet run` with an empty kernel cache: beside nothing, beside as many busy processes as there are
+processors, and beside eight. The time is from its first step to the one from which on it is stitched, as its summary has it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+WORKLOAD = "session_v1"
+MOST = 8
+LIMIT_S = 420.0
+STITCHED = "stitched from step"
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """busy: processes that kept the processors busy. stitched_after_s: None where it was not within the limit; phase: at the end."""
+
+    busy: int
+    limit_s: float
+    stitched_after_s: float | None
+    step: int | None
+    phase: str
+    load: float
+
+
+@contextmanager
+def busy_processes(count: int) -> Iterator[None]:
+    """So many processes that only compute, at the job's priority."""
+    started = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+def _in_front() -> None:
+    """As a job that a terminal started: a group of its own that Ctrl-C ends, also where this process is in the background."""
+    os.setpgrp()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def arrival(workload: str, busy: int, patience_s: float, limit_s: float, native: pathlib.Path) -> Arrival:
+    """Runs the job beside `busy` processes until it is stitched. native: the folder with the op, which is not built anew."""
+    with tempfile.TemporaryDirectory(prefix="stitchfleet-busy-") as name:
+        folder = pathlib.Path(name)
+        (folder / "cache").mkdir()
+        (folder / "cache" / "native").symlink_to(native)
+        command = [
+            *(sys.executable, "-m", "stitchfleet.plugin.command", "run", "--cache", str(folder / "cache")),
+            *("--summary", str(folder / "summary.json"), "--database", f"sqlite:///{folder}/records.db"),
+            *("--", sys.executable, str(ROOT / "scripts" / "workloads" / f"{workload}.py"), "--steps", "1000000000"),
+        ]
+        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "STITCHFLEET_COMPILE_PATIENCE": str(patience_s)}
+        load = os.getloadavg()[0]
+        with busy_processes(busy), (folder / "out").open("w") as out:
+            job = subprocess.Popen(
+                command, cwd=ROOT, env=environment, stdout=out, stderr=subprocess.STDOUT, preexec_fn=_in_front
+            )
+            end = time.monotonic() + limit_s
+            while job.poll() is None and time.monotonic() < end:
+                if STITCHED in (folder / "out").read_text():
+                    break
+                time.sleep(0.5)
+            os.killpg(job.pid, signal.SIGINT)  # as a terminal does
+        job.wait()
+        summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
+    main = next(program for program in summary["programs"] if program["name"] == summary["main"])
+    return Arrival(busy, limit_s, main["stitched_after_seconds"], main["stitched_from_step"], str(main["phase"]), load)
+
+
+def main(words: Sequence[str] = ()) -> int:
+    """Exit code 0, or 2 for a mistake on the command line."""
+    parser = argparse.ArgumentParser(
+        prog="scripts/bench --busy", description=__doc__.splitlines()[0] if __doc__ else ""
+    )
+    parser.add_argument("--workload", default=WORKLOAD, help=f"a script of scripts/workloads (default {WORKLOAD})")
+    parser.add_argument(
+        "--patience", type=float, default=60.0, metavar="S", help="STITCHFLEET_COMPILE_PATIENCE (60); 0: never"
+    )
+    parser.add_argument(
+        "--limit", type=float, default=LIMIT_S, metavar="S", help=f"seconds for each job ({LIMIT_S:.0f})"
+    )
+    parser.add_argument(
+        "--threads", default="", metavar="N,N", help="how many busy processes (none, each processor's, 8)"
+    )
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write the figures there")
+    arguments = parser.parse_args(list(words))
+    from stitchfleet.plugin.native_library import build_library, find_tensorflow
+
+    cores = len(os.sched_getaffinity(0))
+    counts = [int(word) for word in arguments.threads.split(",") if word] or sorted({0, cores, MOST})
+    native = build_library(ROOT / ".cache" / "stitchfleet", find_tensorflow(), print).parents[1]
+    print(f"{arguments.workload}, all kernels new, {cores} processors, patience {arguments.patience:.0f} s")
+    print(f"{'busy processes':>14} {'first step to stitched':>24} {'from step':>10}   load before")
+    found = []
+    for busy in counts:
+        one = arrival(arguments.workload, busy, arguments.patience, arguments.limit, native)
+        after = one.stitched_after_s
+        shown = f"{after:.0f} s" if after is not None else f"not in {one.limit_s:.0f} s ({one.phase})"
+        print(f"{busy:>14} {shown:>24} {one.step if one.step is not None else '-':>10}   {one.load:.1f}", flush=True)
+        found.append(asdict(one))
+    if arguments.json is not None:
+        arguments.json.write_text(
+            json.dumps({"workload": arguments.workload, "patience_s": arguments.patience, "figures": found}, indent=2)
+            + "\n"
+        )
+    return 0

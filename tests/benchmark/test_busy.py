@@ -1,0 +1,52 @@
+"""How soon a job is stitched beside other work: the processes beside it, and the table."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import time
+
+import pytest
+
+from scripts.benchmark import busy
+from scripts.benchmark.busy import Arrival
+from stitchfleet.plugin import native_library
+from stitchfleet.plugin.descendants import processor_seconds
+
+
+def test_busy_processes_are_busy_and_end() -> None:
+    with busy.busy_processes(2):
+        beside = set(processor_seconds(os.getpid())) - {os.getpid()}
+        assert len(beside) == 2
+        while any(processor_seconds(process).get(process, 0.0) < 0.05 for process in beside):
+            time.sleep(0.05)
+    assert set(processor_seconds(os.getpid())) == {os.getpid()}
+
+
+def test_the_table_says_where_a_job_was_not_stitched(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def arrival(workload: str, count: int, patience_s: float, limit_s: float, native: pathlib.Path) -> Arrival:
+        assert (workload, patience_s, limit_s, native) == ("crnn", 30.0, 99.0, tmp_path / "native")
+        return Arrival(count, limit_s, 12.4 if count < 8 else None, 77 if count < 8 else None, "compile", 0.5)
+
+    monkeypatch.setattr(busy, "arrival", arrival)
+    monkeypatch.setattr(native_library, "build_library", lambda *parts: tmp_path / "native" / "tf" / "library.so")
+    words = [
+        "--workload",
+        "crnn",
+        "--patience",
+        "30",
+        "--limit",
+        "99",
+        "--threads",
+        "0,8",
+        "--json",
+        str(tmp_path / "f"),
+    ]
+    assert busy.main(words) == 0
+    _, _, first, last = capsys.readouterr().out.splitlines()
+    assert first.split() == ["0", "12", "s", "77", "0.5"]
+    assert last.split() == ["8", "not", "in", "99", "s", "(compile)", "-", "0.5"]
+    assert [row["busy"] for row in json.loads((tmp_path / "f").read_text())["figures"]] == [0, 8]
