@@ -40,12 +40,13 @@ def main() -> None:
             speed = speed - size * slope(at)
         at = at + size * speed
         speed = speed - 0.5 * size * slope(at)
-        change = energy(position) - energy(at) + 0.5 * tf.reduce_sum(momentum**2 - speed**2, axis=1)
+        before, after = energy(position), energy(at)
+        change = before - after + 0.5 * tf.reduce_sum(momentum**2 - speed**2, axis=1)
         accepted = tf.math.log(chance) < change
         position.assign(tf.where(accepted[:, None], at, position))
         rate = tf.reduce_mean(tf.cast(accepted, tf.float32))
         size.assign(size * tf.exp(0.02 * (rate - 0.8)))
-        return rate
+        return tf.reduce_mean(tf.where(accepted, after, before))
 
     draws = [
         (

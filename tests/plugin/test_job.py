@@ -24,7 +24,7 @@ def test_requests_without_end_do_not_hold_up_the_guard(monkeypatch: pytest.Monke
     job.kernels = types.SimpleNamespace(
         forward=lambda request: done.append("request"), look_at_mismatches=lambda: done.append("guard")
     )
-    for name in ("_move_kernels", "_watch_shapes", "_read_control_file", "_watch_memory"):
+    for name in ("_retire_gone", "_move_kernels", "_watch_shapes", "_read_control_file", "_watch_memory"):
         setattr(job, name, lambda: None)
     end = time.monotonic() + 0.2
     while time.monotonic() < end:

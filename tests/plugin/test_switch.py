@@ -9,6 +9,7 @@ from .conftest import ROOT, RunJob
 IN_TURN = {"STITCHFLEET_BLOCK_STEPS": "10", "STITCHFLEET_PAIRS": "50"}
 
 
+@pytest.mark.slow
 def test_a_loop_with_seeded_dropout_taken_in_turn_equals_the_plain_run_bit_for_bit(
     run_job: RunJob, run_plain: RunJob
 ) -> None:
@@ -21,6 +22,7 @@ def test_a_loop_with_seeded_dropout_taken_in_turn_equals_the_plain_run_bit_for_b
     assert in_turn.result == plain.result
 
 
+@pytest.mark.slow
 def test_every_seeded_random_operator_continues_its_stream_in_the_other_arm(run_job: RunJob, run_plain: RunJob) -> None:
     environment = {"STITCHFLEET_BLOCK_STEPS": "2", "STITCHFLEET_PAIRS": "50"}
     plain = run_plain("random_ops.py", "40")
@@ -47,6 +49,7 @@ def test_a_monitored_session_taken_in_turn_equals_the_plain_run_bit_for_bit(run_
     assert in_turn.result == plain.result
 
 
+@pytest.mark.slow
 def test_a_plain_session_taken_in_turn_equals_the_plain_run_bit_for_bit(run_job: RunJob, run_plain: RunJob) -> None:
     plain = run_plain("plain_session.py", "80")
     in_turn = run_job("plain_session.py", "80", mode="alternate", environment=IN_TURN)
@@ -77,6 +80,13 @@ def test_graphs_of_the_same_names_one_after_another_are_programs_of_their_own(
     assert in_turn.result == plain.result
 
 
+def test_every_seeded_random_operator_has_one_stream_in_both_graphs(run_job: RunJob, run_plain: RunJob) -> None:
+    environment = {"STITCHFLEET_BLOCK_STEPS": "2", "STITCHFLEET_PAIRS": "50"}
+    in_turn = run_job("random_ops.py", "40", mode="fallback", environment=environment)
+    assert in_turn.summary["programs"][0]["steps_stitched"] >= 10
+    assert in_turn.result == run_plain("random_ops.py", "40").result
+
+
 def test_traces_of_one_function_draw_from_streams_of_their_own_and_set_seed_begins_them_again(
     run_job: RunJob, run_plain: RunJob
 ) -> None:
@@ -87,9 +97,7 @@ def test_traces_of_one_function_draw_from_streams_of_their_own_and_set_seed_begi
     assert in_turn.result == run_plain("streams.py").result
 
 
-@pytest.mark.parametrize(
-    "script", ["normalized.py", "callables.py", "calls.py", pytest.param("loop.py", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("script", ["normalized.py", "callables.py", "calls.py"])
 def test_until_a_kernel_runs_every_number_is_the_plain_graphs_own(
     run_job: RunJob, run_plain: RunJob, script: str
 ) -> None:

@@ -48,6 +48,8 @@ CASES = {
         "--layers 1 --hidden 32 --heads 2 --inner 64 --vocabulary 500 --batch 4 --longest 40",
         learns=True,
     ),
+    "actor-critic": Case("actor_critic.py", ""),
+    "sampler": Case("sampler.py", ""),
     "session": Case("session_v1.py", "--batch 16 --vocabulary 1000 --embedding 32", learns=True),
     "session-infer": Case("session_v1.py", "--batch 16 --vocabulary 1000 --embedding 32 --mode infer"),
     "session-old-variables": Case("session_v1.py", "--batch 16 --vocabulary 1000 --embedding 32 --old-variables", True),
