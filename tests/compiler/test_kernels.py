@@ -85,6 +85,7 @@ def _disagreements(made: list[Graph], target: Target) -> list[str]:
     return found
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("target", sorted(TARGETS))
 def test_random_graphs_agree_with_the_oracle(target: str) -> None:
     assert _disagreements(collect(60, 40, 1), TARGETS[target]) == []

@@ -105,6 +105,7 @@ def test_the_self_check_refuses_a_wrong_kernel_before_any_job_sees_it(run_job: R
     assert main_program(job)["phase"] == "plain"
 
 
+@pytest.mark.costly
 def test_a_cluster_without_a_kernel_goes_back_into_the_graph(run_job: RunJob, run_plain: RunJob) -> None:
     """A stitch op that only ever called its fallback would be slower than the operators themselves."""
     environment = {**QUICK, "STITCHFLEET_TEST_BREAK": "add_one_output"}  # those without a float output stay right

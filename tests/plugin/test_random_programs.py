@@ -38,6 +38,7 @@ def compare(job: Finished, plain: Finished) -> None:
             )
 
 
+@pytest.mark.costly
 def test_a_few_random_programs_give_tensorflows_results(run_job: RunJob, run_plain: RunJob) -> None:
     arguments = ("random_programs.py", "0", "4", STEPS)
     job = run_job(*arguments, COLD, environment=SETTINGS)

@@ -12,6 +12,8 @@ import pytest
 from ...marks import slow
 from ..conftest import Finished, RunJob
 
+pytestmark = pytest.mark.costly  # each runs its kernels in the emulator
+
 STEPS, PAUSE = "60", "120"
 SHORT = {"STITCHFLEET_PAIRS": "2", "STITCHFLEET_BLOCK_STEPS": "4", "STITCHFLEET_BASELINE_STEPS": "4"}
 """The phases in as few steps as an emulated launch wants."""
