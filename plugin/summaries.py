@@ -18,10 +18,8 @@ OTHERS = "other_processes"
 
 def write(path: pathlib.Path, summary: Mapping[str, Any]) -> None:
     """A process's summary, complete or not at all. `path` is that of the run's. Raises OSError."""
-    fresh = path.with_name(f"{path.name}.{os.getpid()}.part")
-    fresh.write_text(json.dumps(summary, indent=2) + "\n")
     own = path.with_name(f"{path.name}.{os.getpid()}")
-    fresh.replace(own)
+    _write_whole(own, summary)
     with contextlib.suppress(FileExistsError):  # a job that nobody runs under `stitchfleet run` has its first process's
         os.link(own, path)
 
@@ -60,6 +58,7 @@ def gather(path: pathlib.Path) -> list[dict[str, Any]]:
 
 
 def _write_whole(path: pathlib.Path, document: Mapping[str, Any]) -> None:
+    """Raises OSError."""
     fresh = path.with_name(path.name + ".part")
     fresh.write_text(json.dumps(document, indent=2) + "\n")
     fresh.replace(path)
