@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 
 from . import loops
-from .cpp_text import Writer
+from .cpp_text import ZERO_LINE, Writer
 from .loops import Buffer, BufferKind, Loops, NestCode, Phase, Statement
 from .ops import STORAGE_TYPE
 
@@ -55,6 +55,8 @@ def _nest_text(nest: NestCode, name: str, writer: Writer) -> str:
         restrict = "" if number in nest.may_alias else " __restrict"
         ctype = STORAGE_TYPE[buffer.dtype]
         lines.append(f"  {constness}{ctype}*{restrict} b{number} = ({constness}{ctype}*)tensors[{number}];")
+    place_of_zero = len(lines)
+    writer.has_guards = False
     clip = "last_row = last_row < rows ? last_row : rows;"
     if nest.per_task:
         lines.append("  for (long long task = first_task; task < last_task; ++task) {")
@@ -68,6 +70,8 @@ def _nest_text(nest: NestCode, name: str, writer: Writer) -> str:
         lines.append("  long long last_row = last_task * rows_per_task;")
         lines.append(f"  {clip}")
         lines.extend(writer.body(nest.body, 1))
+    if writer.has_guards:
+        lines.insert(place_of_zero, f"  {ZERO_LINE}")
     lines.append("}")
     return "\n".join(lines)
 

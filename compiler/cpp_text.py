@@ -71,18 +71,24 @@ def _atom_text(atom: Atom) -> str:
     return f"{helper}({inner}, {atom.divisor})"
 
 
-def guard_text(guard: Guard) -> str:
-    """The conjunction as an expression without branches."""
-    return "(" + " & ".join(text for bound in guard for text in _bound_text(bound)) + ")"
+ZERO_NAME = "zero"
+ZERO_LINE = f'int {ZERO_NAME} = 0; __asm__("" : "+r"({ZERO_NAME}));'
+"""A zero that the compiler does not know. g++ 12 makes of a masked load whose mask it knows a blend with memory (vpblendd), which reads
+the masked lanes too: outside of the tensor. Bounds of guarded accesses have this zero added, so that no mask is known."""
 
 
-def _bound_text(bound: Bound) -> Iterator[str]:
+def guard_text(guard: Guard, bound_plus: str = "") -> str:
+    """The conjunction as an expression without branches. bound_plus: what is added to each bound, such as " + zero"."""
+    return "(" + " & ".join(text for bound in guard for text in _bound_text(bound, bound_plus)) + ")"
+
+
+def _bound_text(bound: Bound, plus: str) -> Iterator[str]:
     text = f"({index_text(bound.index)})"
     unclamped = any(variable.extent >= 1 << 60 for variable in bound.index.variables)
     if bound.index.low < bound.low or unclamped:
-        yield f"({text} >= {bound.low})"
+        yield f"({text} >= {bound.low}{plus})"
     if bound.index.high >= bound.high or unclamped:
-        yield f"({text} < {bound.high})"
+        yield f"({text} < {bound.high}{plus})"
 
 
 DRAWN_AT_ONCE = 512
@@ -221,6 +227,9 @@ def _draws(loop: Loop) -> dict[str, _Draw]:
 class Writer:
     """Renders statements, collecting the C library functions that they call. `for_many_shapes`: see `cpp.render`."""
 
+    bound_plus = f" + {ZERO_NAME}"
+    """What the bounds of guarded accesses have added (ZERO_LINE)."""
+
     def __init__(self, for_many_shapes: bool = False) -> None:
         self.for_many_shapes = for_many_shapes
         self.functions: set[tuple[str, bool, int]] = set()
@@ -228,6 +237,8 @@ class Writer:
         """Bytes of the buffers of the nest that is being written."""
         self.unsteady: frozenset[int] = frozenset()
         """Those of its buffers that it writes, or that may be the same memory as one that it writes."""
+        self.has_guards = False
+        """Whether the text since this was set has accesses under a guard, so that the nest needs ZERO_LINE."""
         self._turning = True
         self._ahead: _Ahead | None = None
 
@@ -235,7 +246,7 @@ class Writer:
         if isinstance(value, loops.Load):
             element = f"b{value.buffer}[{index_text(value.index)}]"
             if value.guard:
-                element = f"({guard_text(value.guard)} ? {element} : ({STORAGE_TYPE[dtype]})0)"
+                element = f"({self._guard(value.guard)} ? {element} : ({STORAGE_TYPE[dtype]})0)"
             return load_text(dtype, element)
         if isinstance(value, loops.LoadLocal):
             return f"{value.local}[{index_text(value.index)}]"
@@ -255,6 +266,11 @@ class Writer:
         if dtype.is_float and not value.source.is_float:
             raise AssertionError("accumulators of floats are floats")
         return round_text(dtype, f"({REGISTER_TYPE[dtype]}){value.value}")
+
+    def _guard(self, guard: Guard) -> str:
+        """A guard of an access to memory."""
+        self.has_guards = True
+        return guard_text(guard, self.bound_plus)
 
     def body(self, statements: Sequence[Statement], indent: int) -> Iterator[str]:
         for statement in statements:
@@ -291,7 +307,7 @@ class Writer:
             yield from self.body(statement.body, indent + 1)
             yield pad + "}"
         elif isinstance(statement, loops.If):
-            yield f"{pad}if ({guard_text(statement.guard) if statement.guard else 'true'}) {{"
+            yield f"{pad}if ({self._guard(statement.guard) if statement.guard else 'true'}) {{"
             yield from self.body(statement.body, indent + 1)
             yield pad + "}"
         else:

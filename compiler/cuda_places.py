@@ -30,6 +30,8 @@ def shared_room(elements: int, dtype: DType) -> int:
 class PlacedWriter(Writer):
     """A writer that knows where each local of `nest` is. `shared_bytes`: what they take of shared memory, for one group."""
 
+    bound_plus = ""
+
     def __init__(self, nest: NestCode, threads: int, groups: int) -> None:
         super().__init__()
         self.nest, self.threads, self.groups = nest, threads, groups

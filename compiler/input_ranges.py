@@ -153,14 +153,15 @@ def _logit(y: float) -> float:
 _INVERSES: Final[dict[str, tuple[Callable[[float], float], Interval]]] = {
     "exp": (math.log, Interval(0.25, math.inf)),
     "expm1": (math.log1p, Interval(-0.75, math.inf)),
-    "log": (math.exp, EVERYTHING),
-    "log1p": (math.expm1, EVERYTHING),
+    "log": (math.exp, Interval(-80, math.inf)),
+    "log1p": (math.expm1, Interval(-10, math.inf)),
     "sqrt": (lambda y: y * y, Interval(0, math.inf)),
     "cbrt": (lambda y: y**3, EVERYTHING),
     "tanh": (math.atanh, Interval(-0.99, 0.99)),
     "logistic": (_logit, Interval(0.01, 0.99)),
 }
-"""Rising functions: the inverse, and the results among which to draw: not those that half of all numbers come close to."""
+"""Rising functions: the inverse, and the results among which to draw: not those that half of all numbers come close to,
+nor those of numbers so close to a pole that a float is rounded to it (log1p of -1 is -Inf)."""
 
 
 def _through(graph: Graph, node: Node, position: int, want: _Want, known: Sequence[Interval]) -> list[_Want]:

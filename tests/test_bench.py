@@ -443,12 +443,12 @@ def test_a_run_measures_what_is_there_and_writes_it_down(tmp_path: Path, capsys:
     assert "round 2 of 2" in shown.err
     assert "stepper" in shown.out
     plain, slower = json.loads(out.read_text())["workloads"]["stepper"]
-    assert plain["figures"]["median_ms"] >= 5.0  # a step burns 5 ms of processor time, or 15
+    assert plain["figures"]["median_ms"] >= 5.0  # a step takes 5 ms, or 15
     assert slower["figures"]["median_ms"] >= 15.0
     ratio = slower["figures"]["ratio_of_medians"]
     assert ratio["pairs"] == 2
     assert ratio["low"] <= ratio["value"] <= ratio["high"]
-    assert 0.1 < plain["figures"]["cores"] <= 1.5  # one busy thread
+    assert 0.05 < plain["figures"]["cores"] <= 1.2  # a thread that is busy for a fifth of the time
     assert plain["losses_beside_plain"]["largest_relative_difference"] == 0.0
     assert plain["peak_bytes"] > 4 << 20
     # no step of one ran while the other had the machine

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from stitchfleet.compiler.graph import Graph
+from stitchfleet.compiler.graph import DType, Graph
 from stitchfleet.compiler.judge import Regime, judge, random_inputs
 from stitchfleet.compiler.targets import CPU, Target
 
-from .library import LIBRARY, adam, gelu, layer_norm_gradient, softmax
+from .library import LIBRARY, Maker, adam, gelu, layer_norm_gradient, softmax
 from .native import STRESS, Built, build_all, complaint
 from .strategies import graphs
 
@@ -55,6 +55,23 @@ def test_large_tensors_run_in_parallel_and_agree() -> None:
         assert judge(built.graph, inputs, results).ok
 
 
+def padded(length: int, low: int, high: int, dtype: DType) -> Graph:
+    """Rows with zeros at their ends, so long as one or two vectors, each beside another row."""
+    m = Maker(f"padded_{length}_{low}_{high}_{dtype.value}")
+    rows = m.parameter(31, length, 1, dtype=dtype)
+    return m.done(
+        m.op("pad", rows, m.constant(0, dtype=dtype), low=(0, low, 1), high=(0, high, 1), interior=(0, 0, 0))
+    )
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.S32, DType.F64, DType.S64])
+def test_rows_as_long_as_a_vector_are_padded_without_a_read_outside_of_them(dtype: DType) -> None:
+    """A page that may not be read lies before and behind each tensor. g++ 12 reads there if it knows the mask of a masked load."""
+    made = [padded(size - low - high, low, high, dtype) for size in (4, 8, 16) for low in (0, 1, 2) for high in (0, 1)]
+    for built in build_all(made):
+        assert complaint(built, Regime.NORMAL, seed=1) is None
+
+
 def collect(count: int, max_ops: int, number: int) -> list[Graph]:
     """`count` random graphs, the same in every run."""
     found: list[Graph] = []
@@ -88,7 +105,7 @@ def _disagreements(made: list[Graph], target: Target) -> list[str]:
 @pytest.mark.costly
 @pytest.mark.parametrize("target", sorted(TARGETS))
 def test_random_graphs_agree_with_the_oracle(target: str) -> None:
-    assert _disagreements(collect(60, 40, 1), TARGETS[target]) == []
+    assert _disagreements(collect(32, 40, 1), TARGETS[target]) == []
 
 
 @pytest.mark.slow

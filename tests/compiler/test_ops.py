@@ -7,6 +7,7 @@ import pickle
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -41,6 +42,9 @@ from stitchfleet.compiler.ops import (
     store_text,
 )
 from stitchfleet.compiler.ops_numpy import round_away
+
+from ..kept import kept
+from .native import toolchain
 
 FLAGS = (
     "-std=c++17 -O3 -march=native -fno-math-errno -fno-trapping-math -fopenmp-simd -shared -fPIC -Wall -Werror".split()
@@ -142,7 +146,7 @@ SIZE = 4096
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+def library() -> ctypes.CDLL:
     """All cases' C++ functions in one library, each a loop that a vectorising compiler sees as generated kernels'
     loops."""
     if COMPILER is None:
@@ -164,12 +168,14 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
             f'extern "C" void {case.name}({parameters}{result}* __restrict q, int n) {{\n'
             f"  for (int i = 0; i < n; i++) {{ {body} }}\n}}"
         )
-    folder = tmp_path_factory.mktemp("ops")
-    (folder / "ops.cc").write_text(translation_unit(source))
-    command = [COMPILER, *FLAGS, "ops.cc", "-o", "ops.so", "-lm"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=1200)
-    assert done.returncode == 0, done.stderr[:3000]
-    return ctypes.CDLL(str(folder / "ops.so"))
+
+    def compile_to(source: Path, library: Path) -> None:
+        command = [str(COMPILER), *FLAGS, str(source), "-o", str(library), "-lm"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=1200, check=False)
+        assert done.returncode == 0, done.stderr[:3000]
+
+    identity = "\n".join((toolchain().identity, *FLAGS))
+    return ctypes.CDLL(str(kept(translation_unit(source), identity, "ops.cc", compile_to)))
 
 
 ALL_CASES = list(_cases(SIZE))

@@ -33,7 +33,7 @@ def alike(one: Bounded, other: Bounded) -> bool:
     return bool(same) and np.allclose(one.bound, other.bound, rtol=1e-6, atol=0)
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(graphs(max_ops=40), st.sampled_from(REGIMES), st.sampled_from([1, 7, 64, 1000]), st.integers(0, 2**32))
 def test_slices_change_nothing(graph: Graph, regime: Regime, slice_elements: int, seed: int) -> None:
     inputs = random_inputs(graph, np.random.default_rng(seed), regime)
@@ -43,7 +43,7 @@ def test_slices_change_nothing(graph: Graph, regime: Regime, slice_elements: int
         assert alike(one, other)
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(graphs(max_ops=40), st.sampled_from([1, 7, 64]), st.integers(0, 2**32))
 def test_a_sample_is_a_part_of_the_whole(graph: Graph, slice_elements: int, seed: int) -> None:
     inputs = random_inputs(graph, np.random.default_rng(seed), Regime.NORMAL)

@@ -23,12 +23,12 @@ from stitchfleet.compiler.parametric import NEUTRAL, STATIC_SHAPES, ShapedText, 
 from stitchfleet.compiler.pipeline import CompileOutcome, Request, compile_graphs
 from stitchfleet.compiler.plan import plan_graph
 from stitchfleet.compiler.selfcheck import CheckOptions
-from stitchfleet.compiler.toolchain import Toolchain, ToolchainError
+from stitchfleet.compiler.toolchain import ToolchainError
 
 from ..marks import slow
 from . import library
 from .library import Maker
-from .native import Built, complaint, toolchain
+from .native import Built, KeptToolchain, complaint, toolchain
 
 QUICK = CheckOptions(regimes=(Regime.NORMAL,), skip=False)
 
@@ -110,13 +110,13 @@ def cache(tmp_path: Path) -> KernelCache:
 def builds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The sources given to the compiler."""
     found: list[str] = []
-    build = Toolchain.build
+    build = KeptToolchain.build
 
-    def counted(self: Toolchain, source: Path, output: Path) -> None:
+    def counted(self: KeptToolchain, source: Path, output: Path) -> None:
         found.append(source.read_text())
         build(self, source, output)
 
-    monkeypatch.setattr(Toolchain, "build", counted)
+    monkeypatch.setattr(KeptToolchain, "build", counted)
     return found
 
 
@@ -233,14 +233,14 @@ def test_without_a_cluster_every_shape_has_its_own_binary(cache: KernelCache) ->
 def test_a_text_that_does_not_compile_for_many_shapes_costs_only_that(
     cache: KernelCache, builds: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    build = Toolchain.build
+    build = KeptToolchain.build
 
-    def refuse(self: Toolchain, source: Path, output: Path) -> None:
+    def refuse(self: KeptToolchain, source: Path, output: Path) -> None:
         if "parameters[" in source.read_text():
             raise ToolchainError("no, thank you")
         build(self, source, output)
 
-    monkeypatch.setattr(Toolchain, "build", refuse)
+    monkeypatch.setattr(KeptToolchain, "build", refuse)
     four_shapes_have_binaries_of_their_own(cache)
     (family,) = (cache.directory / "families").glob("??/*")
     assert "no, thank you" in json.loads(family.read_text())["refused"]
@@ -294,7 +294,7 @@ def test_shapes_after_the_first_few_are_neither_compiled_nor_checked(
 ) -> None:
     for rows in (200, 210, 220, 230, 240):
         compiled(library.softmax(rows, 40), cache)
-    monkeypatch.setattr(Toolchain, "build", lambda *_: pytest.fail("built"))
+    monkeypatch.setattr(KeptToolchain, "build", lambda *_: pytest.fail("built"))
     monkeypatch.setattr(pipeline, "check_part", lambda *_: pytest.fail("checked"))
     graph = library.softmax(250, 40)
     check_by_oracle(compiled(graph, cache), graph)

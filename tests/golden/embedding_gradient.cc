@@ -25,6 +25,7 @@ static void stitch_kernel_nest1(void* const* tensors, long long rows, long long 
   const int* __restrict b0 = (const int*)tensors[0];
   const float* __restrict b1 = (const float*)tensors[1];
   float* __restrict b2 = (float*)tensors[2];
+  int zero = 0; __asm__("" : "+r"(zero));
   const long long first_row = first_task * rows_per_task;
   long long last_row = last_task * rows_per_task;
   last_row = last_row < rows ? last_row : rows;
@@ -32,7 +33,7 @@ static void stitch_kernel_nest1(void* const* tensors, long long rows, long long 
     for (int b = 0; b < 64; ++b) {
       const int t1 = b0[b];
       const long long start_5d41e41c38c7 = stitch_index(t1);
-      if ((((start_5d41e41c38c7) >= 0) & ((start_5d41e41c38c7) < 1000))) {
+      if ((((start_5d41e41c38c7) >= 0 + zero) & ((start_5d41e41c38c7) < 1000 + zero))) {
         #pragma omp simd
         for (int w = 0; w < 256; ++w) {
           const float t2 = b1[b * 256 + w];

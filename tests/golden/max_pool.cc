@@ -8,6 +8,7 @@
 static void stitch_kernel_nest0(void* const* tensors, long long rows, long long rows_per_task, long long first_task, long long last_task) {
   const float* __restrict b0 = (const float*)tensors[0];
   float* __restrict b1 = (float*)tensors[1];
+  int zero = 0; __asm__("" : "+r"(zero));
   const long long first_row = first_task * rows_per_task;
   long long last_row = last_task * rows_per_task;
   last_row = last_row < rows ? last_row : rows;
@@ -18,7 +19,7 @@ static void stitch_kernel_nest0(void* const* tensors, long long rows, long long 
       for (int k576_64 = 0; k576_64 < 3; ++k576_64) {
         #pragma omp simd
         for (int k576_1 = 0; k576_1 < 64; ++k576_1) {
-          const float t2 = (((((r / 28 % 28) * 2 + k576_192 - 1) >= 0) & (((r % 28) * 2 + k576_64 - 1) >= 0)) ? b0[(r / 28) * 7168 + k576_192 * 3584 + (r % 28) * 128 + k576_64 * 64 + k576_1 - 3648] : (float)0);
+          const float t2 = (((((r / 28 % 28) * 2 + k576_192 - 1) >= 0 + zero) & (((r % 28) * 2 + k576_64 - 1) >= 0 + zero)) ? b0[(r / 28) * 7168 + k576_192 * 3584 + (r % 28) * 128 + k576_64 * 64 + k576_1 - 3648] : (float)0);
           const float t3 = (((((r / 28 % 28) * 2 + k576_192 - 1) >= 0) & (((r % 28) * 2 + k576_64 - 1) >= 0)) ? t2 : -__builtin_inff());
           row1[k576_1] = stitch_max(row1[k576_1], t3);
         }

@@ -8,6 +8,7 @@
 static void stitch_kernel_nest0(void* const* tensors, long long rows, long long rows_per_task, long long first_task, long long last_task) {
   const float* __restrict b0 = (const float*)tensors[0];
   float* __restrict b1 = (float*)tensors[1];
+  int zero = 0; __asm__("" : "+r"(zero));
   const long long first_row = first_task * rows_per_task;
   long long last_row = last_task * rows_per_task;
   last_row = last_row < rows ? last_row : rows;
@@ -18,11 +19,11 @@ static void stitch_kernel_nest0(void* const* tensors, long long rows, long long 
       #pragma omp simd
       for (int lane = 0; lane < 3; ++lane) {
         const int k9_3 = 0 + lane;
-        const float t2 = (((((r / 84 % 28) * 2 + k9_3 - 1) >= 0) & (((r / 3 % 28) * 2 - 1) >= 0)) ? b0[(r / 84) * 336 + k9_3 * 168 + (r / 3 % 28) * 6 + (r % 3) - 171] : (float)0);
+        const float t2 = (((((r / 84 % 28) * 2 + k9_3 - 1) >= 0 + zero) & (((r / 3 % 28) * 2 - 1) >= 0 + zero)) ? b0[(r / 84) * 336 + k9_3 * 168 + (r / 3 % 28) * 6 + (r % 3) - 171] : (float)0);
         const float t3 = (((((r / 84 % 28) * 2 + k9_3 - 1) >= 0) & (((r / 3 % 28) * 2 - 1) >= 0)) ? t2 : -__builtin_inff());
-        const float t4 = (((((r / 84 % 28) * 2 + k9_3 - 1) >= 0)) ? b0[(r / 84) * 336 + k9_3 * 168 + (r / 3 % 28) * 6 + (r % 3) - 168] : (float)0);
+        const float t4 = (((((r / 84 % 28) * 2 + k9_3 - 1) >= 0 + zero)) ? b0[(r / 84) * 336 + k9_3 * 168 + (r / 3 % 28) * 6 + (r % 3) - 168] : (float)0);
         const float t5 = (((((r / 84 % 28) * 2 + k9_3 - 1) >= 0)) ? t4 : -__builtin_inff());
-        const float t6 = (((((r / 84 % 28) * 2 + k9_3 - 1) >= 0)) ? b0[(r / 84) * 336 + k9_3 * 168 + (r / 3 % 28) * 6 + (r % 3) - 165] : (float)0);
+        const float t6 = (((((r / 84 % 28) * 2 + k9_3 - 1) >= 0 + zero)) ? b0[(r / 84) * 336 + k9_3 * 168 + (r / 3 % 28) * 6 + (r % 3) - 165] : (float)0);
         const float t7 = (((((r / 84 % 28) * 2 + k9_3 - 1) >= 0)) ? t6 : -__builtin_inff());
         const float t8 = stitch_max(t3, t5);
         const float t9 = stitch_max(t8, t7);

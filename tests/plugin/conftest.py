@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import json
 import os
 import pathlib
@@ -10,17 +12,21 @@ import resource
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import pytest
 
+from stitchfleet.compiler.toolchain import cpu_features
 from stitchfleet.plugin import control_flow, rewrite
 from stitchfleet.plugin.clusters import Cluster, find_clusters
 from stitchfleet.plugin.loops import Loop, stitch_loops
 from stitchfleet.plugin.native_library import NativeLibrary, build_library, find_tensorflow, library_path
 from stitchfleet.plugin.placed_graph import OpDefinitions, PlacedGraph
 from stitchfleet.plugin.preparation import prepare
+
+from .. import pace
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCRIPTS = pathlib.Path(__file__).parent / "scripts"
@@ -107,22 +113,40 @@ def warmed(cache: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> Non
     assert done.summary["programs"][0]["phase"] in ("stitched", "verify", "baseline"), done.err
 
 
-@pytest.fixture(scope="session")
-def plain_runs() -> dict[tuple[str, ...], Finished]:
-    return {}
-
-
 @pytest.fixture
-def run_plain(plain_runs: dict[tuple[str, ...], Finished]) -> RunJob:
-    """The same script without us; once for the same arguments, since it is deterministic."""
+def run_plain(cache: pathlib.Path) -> RunJob:
+    """The same script without us; once for the same arguments, since it is deterministic. It is kept where kernels are."""
 
     def run(script: str, *arguments: str, environment: dict[str, str] | None = None, timeout: float = 1800) -> Finished:
-        key = (script, *arguments, *sorted(f"{name}={value}" for name, value in (environment or {}).items()))
-        if key not in plain_runs:
-            plain_runs[key] = finish([sys.executable, str(SCRIPTS / script), *arguments], None, environment, timeout)
-        return plain_runs[key]
+        settings = environment or {}
+        matters = sorted(f"{name}={settings[name]}" for name in settings if name not in _OF_THE_DRIVER_ALONE)
+        made_of = json.dumps([_what_plain_runs_are_made_of(), script, *arguments, *matters])
+        name = hashlib.sha256(made_of.encode()).hexdigest()[:20]
+        folder = cache.parent / "plain-runs"
+        folder.mkdir(exist_ok=True, mode=0o700)
+        found = folder / f"{name}.json"
+        with open(found.with_suffix(".lock"), "w", encoding="utf-8") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if found.exists():
+                return Finished(**json.loads(found.read_text()))
+            done = finish([sys.executable, str(SCRIPTS / script), *arguments], None, environment, timeout)
+            if done.code == 0:
+                found.with_suffix(".new").write_text(json.dumps(asdict(done)))
+                found.with_suffix(".new").replace(found)
+            return done
 
     return run
+
+
+_OF_THE_DRIVER_ALONE = ("TEST_GPU_LOG", "TEST_GPU_BUILDER")
+"""Settings of the tests' GPU that say where its driver writes and how it makes a kernel: a plain run has none of our kernels."""
+
+
+@lru_cache(maxsize=1)
+def _what_plain_runs_are_made_of() -> str:
+    """The scripts, TensorFlow and the processor."""
+    texts = "".join(path.read_text() for path in sorted(SCRIPTS.glob("*.py")))
+    return "\n".join((texts, find_tensorflow().version, sys.version, cpu_features()))
 
 
 def switched_off_while_stitched(
@@ -154,7 +178,7 @@ def finish(
     file_size: int | None = None,
 ) -> Finished:
     clean = {key: value for key, value in os.environ.items() if not key.startswith("STITCHFLEET_")}
-    settings = {**clean, **SOON, "TF_CPP_MIN_LOG_LEVEL": "1", **(environment or {})}
+    settings = {**clean, **SOON, pace.VARIABLE: str(pace.pace()), "TF_CPP_MIN_LOG_LEVEL": "1", **(environment or {})}
 
     def limit() -> None:
         if file_size is not None:

@@ -243,7 +243,7 @@ def test_a_process_that_imported_tensorflow_before_us_is_stitched_all_the_same(
     run_job: RunJob, tmp_path: pathlib.Path
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(
-        "import sys, tensorflow\nprint('the own sitecustomize', file=sys.stderr)\n"
+        "import sys\nif 'loop.py' in sys.orig_argv[1]:\n    import tensorflow\nprint('the own sitecustomize', file=sys.stderr)\n"
     )
     job = run_job("loop.py", "60", mode="alternate", environment={"PYTHONPATH": str(tmp_path)})
     assert job.code == 0, job.err

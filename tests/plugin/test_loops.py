@@ -392,7 +392,7 @@ def run_body(program: list[tuple[str, int, int]], given: list[Any], i: Any, item
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 )
 @given(bodies)
 def test_random_bodies(plugin: Plugin, body: tuple[list[tuple[str, int, int]], list[int], int]) -> None:

@@ -109,21 +109,18 @@ def test_until_a_kernel_runs_every_number_is_the_plain_graphs_own(
     often = [program for program in in_turn.summary["programs"] if program["steps"] > 8]
     assert all(program["steps_stitched"] > 5 for program in often), often
     assert in_turn.result == run_plain(script).result
-
-
-def test_each_way_to_call_what_tf_function_has_traced_is_a_step(run_job: RunJob) -> None:
-    seen = run_job("calls.py", mode="alternate").summary["programs"]
-    assert [(program["name"], program["steps"]) for program in seen] == [
-        ("body", 40),
-        ("<lambda>", 40),
-        ("gradient of <lambda>", 40),
-        ("signature_wrapper_served", 40),
-        ("restored_function_body", 40),
-        ("wrapped_function", 40),
-        ("<lambda>_2", 40),
-        ("<lambda>_3", 40),
-        ("<lambda>_4", 40),
-    ]
+    if script == "calls.py":  # each way to call what tf.function has traced is a step
+        assert [(program["name"], program["steps"]) for program in in_turn.summary["programs"]] == [
+            ("body", 40),
+            ("<lambda>", 40),
+            ("gradient of <lambda>", 40),
+            ("signature_wrapper_served", 40),
+            ("restored_function_body", 40),
+            ("wrapped_function", 40),
+            ("<lambda>_2", 40),
+            ("<lambda>_3", 40),
+            ("<lambda>_4", 40),
+        ]
 
 
 def test_threads_that_call_a_function_at_once_share_one_program_and_reach_its_stitched_phase(

@@ -69,6 +69,7 @@ def test_a_job_on_a_gpu_is_stitched(
         assert to_device <= (launches if optimizer == "many" else 0)
 
 
+@pytest.mark.slow
 def test_two_gpus_have_kernels_of_their_own(run_job: RunJob, run_plain: RunJob, gpu: dict[str, str]) -> None:
     two = {**gpu, "TEST_GPU_COUNT": "2"}
     plain = run_plain("gpu_two.py", STEPS, "0", environment=two)
@@ -82,7 +83,7 @@ def test_two_gpus_have_kernels_of_their_own(run_job: RunJob, run_plain: RunJob, 
 @pytest.mark.parametrize(
     "fault",
     [
-        "cuModuleLoadData 1 200",
+        slow("cuModuleLoadData 1 200"),
         "cuLaunchKernel 60 719",
         slow("cuLaunchKernel 1 701"),
         slow("cuLaunchCooperativeKernel 1 720"),

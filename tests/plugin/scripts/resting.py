@@ -7,16 +7,16 @@ import os
 import pathlib
 import time
 
-REST_SECONDS = 6.0
-"""So long they must have done nothing."""
-IDLE_SHARE = 0.02
-"""Of one core, what still counts as nothing."""
+REST_SECONDS = 2.0 * max(1.0, float(os.environ.get("STITCHFLEET_TEST_PACE", "3")))
+"""So long they must have done nothing: longer on a slow machine (tests/pace.py)."""
+IDLE_SHARE = 0.03
+"""Of one core, what still counts as nothing: this loop takes a third of it."""
 FAULT_SECONDS, READ_SECONDS = 0.0005, 0.02
 """What a page fault counts as, without and with a read from disk: who waits for pages of a library is at work too."""
 
 
 def _descendants():
-    """The work of all processes below this one in seconds, that of those which have ended included; none of them: 0."""
+    """The work of this process's other threads and of all processes below it in seconds, that of those which have ended included."""
     parents, seconds = {}, {}
     for entry in pathlib.Path("/proc").iterdir():
         if not entry.name.isdigit():
@@ -34,7 +34,7 @@ def _descendants():
         more = {child for child, parent in parents.items() if parent in below} - below
         below |= more
         growing = bool(more)
-    return sum(seconds.get(child, 0.0) for child in below - {os.getpid()})
+    return time.process_time() - time.thread_time() + sum(seconds.get(child, 0.0) for child in below - {os.getpid()})
 
 
 def rest(longest):
