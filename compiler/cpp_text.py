@@ -73,8 +73,8 @@ def _atom_text(atom: Atom) -> str:
 
 ZERO_NAME = "zero"
 ZERO_LINE = f'int {ZERO_NAME} = 0; __asm__("" : "+r"({ZERO_NAME}));'
-"""A zero that the compiler does not know. g++ 12 makes of a masked load whose mask it knows a blend with memory (vpblendd), which reads
-the masked lanes too: outside of the tensor. Bounds of guarded accesses have this zero added, so that no mask is known."""
+"""A zero that the compiler does not know. g++ 12 makes of a masked load whose mask it knows a blend with memory (vpblendd), which
+reads the masked lanes too: outside of the tensor. Bounds of guarded accesses have this zero added, so that no mask is known."""
 
 
 def guard_text(guard: Guard, bound_plus: str = "") -> str:

@@ -65,6 +65,10 @@ def input_ranges(graph: Graph, divisors: bool = True) -> dict[int, Interval]:
     for i in range(len(graph.nodes) - 1, -1, -1):
         node = graph.nodes[i]
         here = _agreed(wants.pop(i, ()))
+        if here is not None and (node.dtype.is_integer or node.op in _ROUNDING):
+            here = _Want(_whole_numbers(here.interval), here.is_needed)
+            if here.interval.is_empty:
+                here = None
         if node.op == "parameter":
             if here is not None and here.interval != EVERYTHING:
                 found[int(cast("int", node.attributes["number"]))] = here.interval
@@ -123,6 +127,15 @@ def _iota_extent(graph: Graph, index: int) -> int | None:
 
 # ---- backward: what an op's result has to be, as what its operand has to be --------------------------------------------------
 
+_ROUNDING: Final = ("floor", "ceil", "round_nearest_even", "round_nearest_afz")
+
+
+def _whole_numbers(interval: Interval) -> Interval:
+    """Its largest part with integer ends."""
+    low, high = interval
+    return Interval(math.ceil(low) if math.isfinite(low) else low, math.floor(high) if math.isfinite(high) else high)
+
+
 _MOVES: Final = {
     "broadcast": (0,),
     "reshape": (0,),
@@ -138,10 +151,7 @@ _MOVES: Final = {
     "dynamic_slice": (0,),
     "dynamic_update_slice": (0, 1),
     "reduce_precision": (0,),
-    "floor": (0,),
-    "ceil": (0,),
-    "round_nearest_even": (0,),
-    "round_nearest_afz": (0,),
+    **dict.fromkeys(_ROUNDING, (0,)),
 }
 """Ops whose results are elements of these operands, or lie in every interval with integer ends that these lie in."""
 
@@ -151,17 +161,17 @@ def _logit(y: float) -> float:
 
 
 _INVERSES: Final[dict[str, tuple[Callable[[float], float], Interval]]] = {
-    "exp": (math.log, Interval(0.25, math.inf)),
-    "expm1": (math.log1p, Interval(-0.75, math.inf)),
-    "log": (math.exp, Interval(-80, math.inf)),
-    "log1p": (math.expm1, Interval(-10, math.inf)),
-    "sqrt": (lambda y: y * y, Interval(0, math.inf)),
-    "cbrt": (lambda y: y**3, EVERYTHING),
+    "exp": (math.log, Interval(0.25, 1e30)),
+    "expm1": (math.log1p, Interval(-0.75, 1e30)),
+    "log": (math.exp, Interval(-80, 80)),
+    "log1p": (math.expm1, Interval(-10, 80)),
+    "sqrt": (lambda y: y * y, Interval(0, 1e15)),
+    "cbrt": (lambda y: y**3, Interval(-1e10, 1e10)),
     "tanh": (math.atanh, Interval(-0.99, 0.99)),
     "logistic": (_logit, Interval(0.01, 0.99)),
 }
-"""Rising functions: the inverse, and the results among which to draw: not those that half of all numbers come close to,
-nor those of numbers so close to a pole that a float is rounded to it (log1p of -1 is -Inf)."""
+"""Rising functions: the inverse, and the results among which to draw. Left out are those that half of all numbers come close to,
+those of numbers so close to a pole that a float is rounded to it (log1p of -1 is -Inf), and those near a float's largest."""
 
 
 def _through(graph: Graph, node: Node, position: int, want: _Want, known: Sequence[Interval]) -> list[_Want]:
@@ -274,7 +284,9 @@ def _factor(position: int, want: Interval, other: Interval, is_integer: bool) ->
 def _dividend(position: int, want: Interval, other: Interval, is_integer: bool) -> Interval:
     if position == 1 or other.low != other.high or not other.low > 0:
         return EVERYTHING
-    return Interval(want.low * other.low, want.high * other.low + (other.low - 1 if is_integer else 0))
+    rest = other.low - 1 if is_integer else 0.0  # what division towards zero leaves out
+    low, high = want.low * other.low, want.high * other.low
+    return Interval(low if want.low > 0 else low - rest, high if want.high < 0 else high + rest)
 
 
 def _shifted_left(position: int, want: Interval, other: Interval, is_integer: bool) -> Interval:
@@ -286,7 +298,7 @@ def _shifted_left(position: int, want: Interval, other: Interval, is_integer: bo
 def _shifted_right(position: int, want: Interval, other: Interval, is_integer: bool) -> Interval:
     if position == 1 or other.low != other.high or not 0 <= other.low < 64:
         return EVERYTHING
-    return _dividend(0, want, Interval(2**other.low, 2**other.low), is_integer)
+    return Interval(want.low * 2**other.low, want.high * 2**other.low + 2**other.low - 1)
 
 
 _ARITHMETIC: Final[dict[str, Callable[[int, Interval, Interval, bool], Interval]]] = {

@@ -140,7 +140,7 @@ def grown(m: Maker, steps: list[tuple[str, int]], is_float: bool) -> int:
     x = ids(m, DType.F32 if is_float else DType.S32, COUNT)
     dtype = DType.F32 if is_float else DType.S32
     for name, number in steps:
-        other = m.constant(number, (COUNT,), dtype)
+        other = m.constant(number or int(name == "multiply"), (COUNT,), dtype)
         if name in ("add", "subtract", "multiply", "maximum"):
             x = m.op(name, x, other)
         elif name == "divide":
@@ -166,6 +166,8 @@ def grown(m: Maker, steps: list[tuple[str, int]], is_float: bool) -> int:
 @settings(max_examples=150, deadline=None)
 @example([("log1p", 0), ("negate", 0), ("sqrt", 0)], True, 0)
 @example([("log", 0), ("negate", 0), ("sqrt", 0)], True, 0)
+@example([("divide", 1), ("multiply", 8)], False, 0)
+@example([("divide", 1), ("add", 1), ("multiply", -3)], False, 1)
 @given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(-9, 9)), max_size=5), st.booleans(), st.integers(0, 9))
 def test_whatever_is_found_for_an_input_keeps_its_use_in_range(
     steps: list[tuple[str, int]], is_float: bool, seed: int

@@ -59,9 +59,7 @@ def padded(length: int, low: int, high: int, dtype: DType) -> Graph:
     """Rows with zeros at their ends, so long as one or two vectors, each beside another row."""
     m = Maker(f"padded_{length}_{low}_{high}_{dtype.value}")
     rows = m.parameter(31, length, 1, dtype=dtype)
-    return m.done(
-        m.op("pad", rows, m.constant(0, dtype=dtype), low=(0, low, 1), high=(0, high, 1), interior=(0, 0, 0))
-    )
+    return m.done(m.op("pad", rows, m.constant(0, dtype=dtype), low=(0, low, 1), high=(0, high, 1), interior=(0, 0, 0)))
 
 
 @pytest.mark.parametrize("dtype", [DType.F32, DType.S32, DType.F64, DType.S64])
