@@ -44,7 +44,7 @@ from stitchfleet.plugin import tf_ops
 
 ROOT = Path(__file__).resolve().parents[1]
 STEPPER = ROOT / "tests" / "benchmark" / "stepper.py"
-SHORT = ("--rounds", "2", "--seconds", "2", "--no-modules")
+SHORT = ("--rounds", "2", "--seconds", "1", "--no-modules")
 """A slice of 0.4 s was seen to hold fewer than its three steps of 15 ms on a machine that stood still between."""
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from ..marks import slow
 from .test_command import SOFTMAX
 
 pycuda = find_spec("pycuda")
@@ -95,7 +96,7 @@ def written(text: str, folder: Path) -> Path:
     [
         (SOFTMAX, "cuLaunchKernel", False),
         (CENTRED, "cuLaunchCooperativeKernel", False),
-        (many(450), "cuLaunchKernel", True),
+        slow(many(450), "cuLaunchKernel", True),
     ],
     ids=["softmax", "centred", "many"],
 )
@@ -147,6 +148,7 @@ def test_the_usual_launch_is_not_searched_for_and_is_no_jobs(run: Run, tmp_path:
     assert len(list(cache.rglob("entry.json"))) == 2
 
 
+@pytest.mark.slow
 def test_a_candidate_that_the_driver_refuses_is_out(run: Run, tmp_path: Path) -> None:
     """The fourth image that is loaded, and all behind it."""
     file = written(CENTRED, tmp_path)

@@ -98,6 +98,7 @@ def test_a_kernel_made_wrong_is_caught_before_its_values_reach_the_model(run_job
     assert "wrong" in explained.stdout
 
 
+@pytest.mark.slow
 def test_the_self_check_refuses_a_wrong_kernel_before_any_job_sees_it(run_job: RunJob) -> None:
     job = run_job("loop.py", STEPS, COLD, environment={**QUICK, "STITCHFLEET_TEST_BREAK": "add_one_output"})
     assert job.code == 0, job.err
@@ -230,6 +231,10 @@ def test_a_script_that_raises_keeps_its_traceback_and_exit_code(run_job: RunJob)
     assert job.code == 1
     assert job.err.rstrip().endswith("RuntimeError: the user's own error")
     assert job.summary["programs"][0]["steps"] == 20
+
+
+@pytest.mark.slow
+def test_a_script_that_exits_keeps_its_exit_code(run_job: RunJob) -> None:
     assert run_job("raises.py", "37").code == 37
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ..marks import slow
 from .conftest import Plugin
 from .test_loop_invariants import assert_alike, values
 
@@ -28,8 +29,16 @@ def close(plugin: Plugin, step: Any, hoisted: int) -> list[Any]:
     return actual
 
 
-@pytest.mark.parametrize("layer", ["SimpleRNN", "LSTM", "GRU", "Bidirectional"])
-@pytest.mark.parametrize("batch", [1, 5])
+@pytest.mark.parametrize(
+    ("layer", "batch"),
+    [
+        ("SimpleRNN", 1),
+        ("GRU", 5),
+        ("Bidirectional", 5),
+        *(slow(layer, 1) for layer in ("LSTM", "GRU", "Bidirectional")),
+        *(slow(layer, 5) for layer in ("SimpleRNN", "LSTM")),
+    ],
+)
 def test_recurrent_layers(plugin: Plugin, layer: str, batch: int) -> None:
     import tensorflow as tf
 

@@ -17,6 +17,7 @@ from stitchfleet.plugin.loops import stitch_loops
 from stitchfleet.plugin.rewrite import LOOP_OP
 from stitchfleet.plugin.summary import describe
 
+from ..marks import slow
 from .conftest import Plugin, RunJob
 from .test_faults import COLD, QUICK, main_program
 from .test_loop_invariants import assert_alike, control_flow_util, values
@@ -46,8 +47,16 @@ def test_a_loop_of_so_many_iterations(plugin: Plugin, iterations: int) -> None:
     assert stitched_alike(plugin, step)[0][1] == iterations
 
 
-@pytest.mark.parametrize("layer", ["SimpleRNN", "LSTM", "GRU", "Bidirectional"])
-@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(
+    ("layer", "masked"),
+    [
+        ("GRU", False),
+        ("Bidirectional", True),
+        *(slow(layer, masked) for layer in ("SimpleRNN", "LSTM") for masked in (False, True)),
+        slow("GRU", True),
+        slow("Bidirectional", False),
+    ],
+)
 def test_kerass_recurrent_layers_and_their_gradients(plugin: Plugin, layer: str, masked: bool) -> None:
     import tensorflow as tf
 

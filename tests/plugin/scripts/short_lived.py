@@ -5,7 +5,7 @@ import gc
 import tensorflow as tf
 
 x = tf.ones([32, 32])
-for number in range(60):
+for number in range(40):
     short = tf.function(lambda t: tf.reduce_sum(tf.nn.softmax(tf.exp(t) * 2.0 + number) * tf.tanh(t)))  # noqa: B023
     for _ in range(4):
         short(x)
@@ -18,5 +18,5 @@ def long_lived(t):
     return tf.reduce_sum(tf.nn.softmax(tf.sigmoid(t)) * tf.tanh(t) + 1.0)
 
 
-for _ in range(6000):
+for _ in range(4000):
     long_lived(x)
