@@ -12,7 +12,6 @@ import collections
 import dataclasses
 import json
 import pathlib
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,22 +21,21 @@ from stitchfleet.plugin.tf_ops import why_not
 
 from .contestants import CONTESTANTS, PLAIN, Contestant, Workload
 from .race import ContestantError, Limits, Runner
-from .trace import NodeTime
+from .trace import NodeTime, WallTime, is_product
 
 RECORDER = pathlib.Path(__file__).with_name("recorder.py")
-_PRODUCT = re.compile(r"MatMul|Conv[123]D|Einsum")
-"""Also of what TensorFlow fuses onto them, and of oneDNN's names for them: _MklNativeFusedMatMul."""
 _PLUMBING = why_not("Switch", False)
 NOT_SEEN = "in no graph that the plugin was offered"
 NOT_IN_USE = "in a stitch op whose kernel did not come into use"
 _SOON = {"STITCHFLEET_PAIRS": "1", "STITCHFLEET_BASELINE_STEPS": "5"}
 """A stitched phase soon, for a run that is not timed."""
+NO_TIME = WallTime(0.0, 0.0, 0.0, 0.0)
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Iteration:
-    """What one step runs, by its profile. Times in microseconds, summed over threads.
+    """What one step runs, by its profile. Times in microseconds, summed over threads; `wall` is not.
 
     launches: memory-intensive operators that do something (no control flow), stitch ops among them. written_bytes: what operators
     other than products allocated for results and scratch. What is written over an input or a variable is not in it, nor what is
@@ -51,6 +49,7 @@ class Iteration:
     stitch_launches: float
     product_launches: float
     written_bytes: int
+    wall: WallTime = NO_TIME
 
 
 @dataclass(frozen=True)
@@ -77,13 +76,10 @@ class Coverage:
     stitched: Iteration
 
 
-def is_product(op: str) -> bool:
-    """Whether an operator is a matrix product or a convolution, by its name in the profile."""
-    return bool(_PRODUCT.search(op))
-
-
-def iteration_of(nodes: Sequence[NodeTime], steps: int, allocated: Mapping[str, int]) -> Iteration:
-    """One step out of `steps` profiled ones. allocated: bytes by node, over all of them."""
+def iteration_of(
+    nodes: Sequence[NodeTime], steps: int, allocated: Mapping[str, int], wall: Sequence[float] = NO_TIME
+) -> Iteration:
+    """One step out of `steps` profiled ones. allocated: bytes by node; wall: a WallTime; both over all of them."""
     products = [node for node in nodes if is_product(node.op)]
     others = [node for node in nodes if not is_product(node.op)]
     stitch = [node for node in others if node.op in OUR_OPS]
@@ -96,6 +92,7 @@ def iteration_of(nodes: Sequence[NodeTime], steps: int, allocated: Mapping[str, 
         stitch_launches=sum(node.runs for node in stitch) / steps,
         product_launches=sum(node.runs for node in products) / steps,
         written_bytes=sum(size for name, size in allocated.items() if name not in names) // steps,
+        wall=WallTime(*(one / steps for one in wall)),
     )
 
 
@@ -205,7 +202,7 @@ class _Recording:
         if found is None:
             raise ContestantError("the script ended before it was profiled")
         nodes, steps = [NodeTime(*node) for node in found["nodes"]], int(found["steps"])
-        return iteration_of(nodes, steps, found["allocated_bytes"]), steps, nodes
+        return iteration_of(nodes, steps, found["allocated_bytes"], found["wall_us"]), steps, nodes
 
 
 # ---- out ---------------------------------------------------------------------------------------------------------------------
@@ -225,6 +222,12 @@ def table(name: str, coverage: Coverage, most: int = 16) -> list[str]:
             for title, step in (("plain:", plain), ("stitched:", stitched))
         ),
         f"  of that, stitch ops {stitched.stitch_us / 1e3:.2f} ms in {stitched.stitch_launches:.0f} launches",
+        *(
+            f"  {title:<9} of {sum(step.wall) / 1e3:.2f} ms wall time a product runs in {step.wall.product / 1e3:.2f}, a stitch op "
+            f"alone in {step.wall.stitch / 1e3:.2f}, another operator alone in {step.wall.other / 1e3:.2f}, none in "
+            f"{step.wall.nothing / 1e3:.2f}"
+            for title, step in (("plain:", plain), ("stitched:", stitched))
+        ),
         "  what stays out, by its time in the plain step:",
     ]
     share = 1e2 / plain.memory_us if plain.memory_us else 0.0

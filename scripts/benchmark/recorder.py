@@ -68,8 +68,13 @@ class Profiler:
             return
         profiler.stop()
         (file,) = (self._folder / "trace").rglob("*.xplane.pb")
-        nodes, allocated = node_times(file.read_bytes())
-        text = {"steps": step - self._first, "nodes": [list(node) for node in nodes], "allocated_bytes": allocated}
+        nodes, allocated, wall = node_times(file.read_bytes())
+        text = {
+            "steps": step - self._first,
+            "nodes": [list(node) for node in nodes],
+            "allocated_bytes": allocated,
+            "wall_us": wall,
+        }
         (self._folder / "profile.json").write_text(json.dumps(text))
         shutil.rmtree(self._folder / "trace")
         raise KeyboardInterrupt  # as Ctrl-C would: the script has given what was wanted

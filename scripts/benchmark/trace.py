@@ -12,10 +12,15 @@ from __future__ import annotations
 import collections
 import functools
 import importlib
+import itertools
 import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from stitchfleet.plugin.rewrite import OUR_OPS
+
+_PRODUCT = re.compile(r"MatMul|Conv[123]D|Einsum")
+"""Also of what TensorFlow fuses onto them, and of oneDNN's names for them: _MklNativeFusedMatMul."""
 _OPERATOR = re.compile(r"([A-Za-z0-9.][\w.\-/>]*):([A-Za-z_]\w*)")
 _PROCESS, _INPUT, _ALLOCATION = "ExecutorState::Process", "InstantiatedCapturedFunction::Run", "MemoryAllocation"
 _INPUT_THREADS = "tf_data"
@@ -42,8 +47,18 @@ class Span(NamedTuple):
     bytes: int
 
 
-def node_times(data: bytes) -> tuple[list[NodeTime], dict[str, int]]:
-    """(the time of each node, the bytes of results and scratch that each node allocated) of a serialized XSpace."""
+class WallTime(NamedTuple):
+    """Wall time of what was profiled, in microseconds, each moment counted once: a product ran in it on some thread; if none, a
+    stitch op; if none, another operator; or nothing ran (the executor, Python and the switch between the arms)."""
+
+    product: float
+    stitch: float
+    other: float
+    nothing: float
+
+
+def node_times(data: bytes) -> tuple[list[NodeTime], dict[str, int], WallTime]:
+    """(the time of each node, the bytes of results and scratch that each node allocated, wall time) of a serialized XSpace."""
     space = _message().FromString(data)
     threads: list[tuple[str, list[Span]]] = []
     for plane in space.planes:
@@ -61,7 +76,7 @@ def node_times(data: bytes) -> tuple[list[NodeTime], dict[str, int]]:
         for span in spans:
             if span.name.startswith(_ALLOCATION + " "):
                 allocated[span.name.split(" ", 1)[1]] += span.bytes
-    return add_up(threads), dict(allocated)
+    return add_up(threads), dict(allocated), wall_time(threads)
 
 
 def _message() -> Any:
@@ -99,6 +114,34 @@ def operator_of(name: str) -> tuple[str, str] | None:
     """(node, operator) of an event's name; None for one that is no operator's."""
     found = _OPERATOR.fullmatch(name)
     return None if found is None else (found[1], found[2])
+
+
+def is_product(op: str) -> bool:
+    """Whether an operator is a matrix product or a convolution, by its name in the profile."""
+    return bool(_PRODUCT.search(op))
+
+
+def wall_time(threads: Iterable[tuple[str, list[Span]]]) -> WallTime:
+    """From the first operator's beginning to the last one's end. Of operators that hold others, only those inside count."""
+    changes: list[tuple[int, int, int]] = []  # time, 1 for a beginning and -1 for an end, kind
+    for name, spans in threads:
+        if name.startswith(_INPUT_THREADS):
+            continue
+        named = [(span, found[1]) for span in spans if (found := operator_of(span.name)) is not None]
+        named.sort(key=lambda one: (one[0].start, -one[0].duration))
+        for (span, op), after in itertools.zip_longest(named, named[1:]):
+            end = span.start + span.duration
+            if after is not None and after[0].start < end:
+                continue  # it holds the next one
+            kind = 0 if is_product(op) else 1 if op in OUR_OPS else 2
+            changes += [(span.start, 1, kind), (end, -1, kind)]
+    running, spent, last = [0, 0, 0], [0, 0, 0, 0], None
+    for time, change, kind in sorted(changes):
+        if last is not None:
+            spent[next((k for k in range(3) if running[k]), 3)] += time - last
+        running[kind] += change
+        last = time
+    return WallTime(*(one / 1e6 for one in spent))
 
 
 def add_up(threads: Iterable[tuple[str, list[Span]]]) -> list[NodeTime]:

@@ -11,12 +11,11 @@ from scripts.benchmark.coverage import (
     NOT_SEEN,
     Coverage,
     Iteration,
-    is_product,
     iteration_of,
     join,
     table,
 )
-from scripts.benchmark.trace import NodeTime, Span, add_up, operator_of
+from scripts.benchmark.trace import NodeTime, Span, WallTime, add_up, is_product, operator_of, wall_time
 from stitchfleet.plugin.rewrite import OUR_OPS, STITCH_OP, UPDATE_OP
 
 MICROSECOND = 1_000_000  # picoseconds
@@ -39,6 +38,14 @@ def test_a_node_s_time_is_its_own_without_that_of_operators_inside() -> None:
     assert found["call"].own_us == pytest.approx(25)
     assert found["body/mul"] == NodeTime("body/mul", "Mul", 1, 20.0)
     assert found["after"] == NodeTime("after", "Neg", 2, 7.0)
+
+
+def test_each_moment_of_wall_time_counts_once_and_for_products_first() -> None:
+    one = [span("call:PartitionedCall", 0, 100), span("a/MatMul:_MklMatMul", 10, 20), span("a/mul:Mul", 40, 10)]
+    two = [span("a/kernel:" + STITCH_OP, 25, 20), span("a/exp:Exp", 60, 5)]
+    three = [span("map:Cast", 0, 500)]
+    found = wall_time([("tf_Compute/1", one), ("tf_Compute/2", two), ("tf_data_iterator", three)])
+    assert found == WallTime(product=20.0, stitch=15.0, other=10.0, nothing=10.0)
 
 
 def test_what_the_input_pipeline_runs_is_not_the_step_s() -> None:
