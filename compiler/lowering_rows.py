@@ -29,9 +29,9 @@ from .lowering_passes import (
     Split,
     assign_passes,
     by_shape,
-    crosses_memory,
     indices_of,
     is_reduced,
+    order_across_memory,
     result_number,
     split_row,
 )
@@ -74,7 +74,8 @@ class RowLowering:
         """Task scope, the loop over the task's rows with all passes, and the task's partial results."""
         emitter, nest = self.emitter, self.context.nest
         passes = assign_passes(self.context)
-        if crosses_memory(self.context, passes):
+        if (order := order_across_memory(self.context, passes)) is not None:
+            self.row_index = order
             return self._square_body(passes[0])
         for size in {mapping.inner for _, mapping in nest.placed}:
             self.splits[size] = self._split(size)
