@@ -70,6 +70,7 @@ class Member:
     kept_depth: int = -1  # position of the innermost kept loop
     reduced_outside: bool = False
     lane_reduced: bool = False
+    chains: int = 1  # accumulators of each result that all rows of a task share
 
 
 def is_reduced(pieces: list[tuple[int, int, bool]], stride: int) -> bool:

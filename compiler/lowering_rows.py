@@ -56,6 +56,11 @@ from .targets import GpuTarget
 
 LONG_SUM = 16384  # elements of a row above which a sum is cut into blocks: a lane adds up at most 512 numbers in a row
 BLOCK = 4096
+CHAINS = {16: 8, 32: 4}
+"""Up to so many results that all rows of a task share are added up in so many accumulators, taken in turn row by row. With one, each
+row would wait for the addition of the row before it, whose result lies in the store buffer: some seven cycles."""
+FEWEST_ROWS = 64
+"""Below which this is not worth their addition at the end."""
 
 
 class RowLowering:
@@ -90,6 +95,7 @@ class RowLowering:
         row_body = emitter.pop()
         emitter.put(Loop(self.context.row, nest.rows, LoopKind.SERIAL, row_body, bounds=("first_row", "last_row")))
         for member, local, count in self.flushes:
+            self._add_chains(member, count)
             flush_partials(self.context, emitter, member, local, count)
         return emitter.pop()
 
@@ -284,7 +290,10 @@ class RowLowering:
         if member.spans:
             dtype = partial_dtype(self.graph, member.segment, member.mapping)
             member.local, member.local_dtype = self.emitter.fresh("task"), dtype
-            self.emitter.put(Local(member.local, dtype, count, kind), 0)
+            is_chain = not member.lane_reduced and count > 1 and self.context.nest.rows >= FEWEST_ROWS
+            if is_chain and not isinstance(self.context.target, GpuTarget):
+                member.chains = next((chains for most, chains in CHAINS.items() if count <= most), 1)
+            self.emitter.put(Local(member.local, dtype, count * member.chains, kind), 0)
             self.flushes.append((member, member.local, count))
         elif count > 1 or member.kept_depth >= 0:
             member.local, member.local_dtype = self.emitter.fresh("row"), member.accumulator
@@ -372,8 +381,22 @@ class RowLowering:
                 lane = None if member.in_lanes else ZERO
                 found.append(Combine(member.lanes[order], member.accumulator, lane, kind, name))
             else:
-                found.append(Combine(member.local, member.local_dtype, position, kind, name))
+                _, chain = Index.of_var(self.context.row).divide(member.chains)
+                place = position + chain * self._kept_count(member) if member.chains > 1 else position
+                found.append(Combine(member.local, member.local_dtype, place, kind, name))
         return found
+
+    def _add_chains(self, member: Member, count: int) -> None:
+        """All accumulators of a task into the first."""
+        emitter, kind = self.emitter, kind_of(self.graph, member.segment)
+        for chain in range(1, member.chains):
+            variable = Var(f"i{emitter.fresh()}", count)
+            position, name = Index.of_var(variable), emitter.fresh()
+            body = (
+                loops.Let(name, member.local_dtype, loops.LoadLocal(member.local, position + chain * count)),
+                Combine(member.local, member.local_dtype, position, kind, name),
+            )
+            emitter.put(Loop(variable, count, LoopKind.SIMD, body), 0)
 
     def _merge(self, kind: str, dtype: DType, names: list[str]) -> str:
         """All of `names` combined, pairwise."""

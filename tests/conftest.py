@@ -62,7 +62,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_deselected(items: list[pytest.Item]) -> None:
     for item in items:
-        reason = next((name for name in ("slow", "costly") if item.get_closest_marker(name)), "not asked for")
+        left_out = ("slow", "costly") if pace.is_slow() else ("slow",)
+        reason = next((name for name in left_out if item.get_closest_marker(name)), "not asked for")
         item.config.stash[_COUNTS][reason] += 1
 
 

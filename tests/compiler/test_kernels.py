@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
+from stitchfleet.compiler.cpp import render
 from stitchfleet.compiler.graph import DType, Graph
 from stitchfleet.compiler.judge import Regime, judge, random_inputs
+from stitchfleet.compiler.lowering import lower
+from stitchfleet.compiler.plan import plan_graph
 from stitchfleet.compiler.targets import CPU, Target
 
 from ..marks import slow
@@ -54,6 +57,23 @@ def test_large_tensors_run_in_parallel_and_agree() -> None:
         results = kernel.run(inputs)
         assert kernel.phases_run_parallel >= 1
         assert judge(built.graph, inputs, results).ok
+
+
+def narrow(rows: int, kept: int, kind: str, dtype: DType) -> Graph:
+    """A reduction over all rows to a few results, of squares: the value is one of several that are computed."""
+    m = Maker(f"narrow_{rows}_{kept}_{kind}_{dtype.value}")
+    x = m.parameter(rows, kept, dtype=dtype)
+    return m.done(m.reduce(m.op("multiply", x, x), 0, kind=kind), m.reduce(x, 0, 1, kind="max"))
+
+
+@pytest.mark.parametrize("target", sorted(TARGETS))
+def test_rows_are_added_up_in_several_accumulators_to_few_results(target: str) -> None:
+    shapes = [(64, 2), (67, 3), (1000, 8), (333, 16), (130, 17), (515, 32), (100, 33), (63, 8)]
+    kinds = [("sum", DType.F32), ("max", DType.F32), ("sum", DType.F64), ("sum", DType.BF16), ("min", DType.S32)]
+    made = [narrow(*shape, *kinds[number % len(kinds)]) for number, shape in enumerate(shapes * 2)]
+    assert "% 8) * 8" in render(lower(plan_graph(narrow(1000, 8, "sum", DType.F32))), "k")
+    for number, built in enumerate(build_all(made, TARGETS[target])):
+        assert complaint(built, Regime.NORMAL, seed=number) is None
 
 
 def padded(length: int, low: int, high: int, dtype: DType) -> Graph:

@@ -50,6 +50,13 @@ def test_transposes_move_every_element_where_it_belongs(target: object) -> None:
     assert [(name, wrong) for name, wrong in found if wrong is not None] == []
 
 
+def test_rows_go_in_the_order_of_what_is_read() -> None:
+    """Neighbours in the tensor belong to rows 128 apart: all squares are whole, and read side by side."""
+    text = render(lower(plan_graph(transposed((64, 128, 128), (2, 1, 0), DType.F32, False))), "k")
+    assert "stitch_turn_square" in text
+    assert "b1[(r % 128) * 8192 + (r / 128) * 64" in text
+
+
 def test_both_kinds_of_squares_are_turned() -> None:
     """Of neighbouring rows, and of neighbours within a row."""
     texts = [render(lower(plan_graph(graph)), "k") for graph in GRAPHS]
