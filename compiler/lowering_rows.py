@@ -14,6 +14,7 @@ from collections.abc import Callable
 from . import loops
 from .graph import DType, Graph
 from .loops import Assign, Collapse, Combine, Local, Loop, LoopKind, Store
+from .lowering_ahead import AheadOfRows
 from .lowering_context import (
     BufferNumbers,
     Context,
@@ -74,13 +75,14 @@ class RowLowering:
         self.splits: dict[int, Split] = {}
         self.flushes: list[tuple[Member, str, int]] = []
         self._filling: set[int] = set()  # nodes that the current pass keeps for later ones
+        self._ahead: AheadOfRows | None = AheadOfRows(context, self.emitter)
 
     def body(self) -> tuple[loops.Statement, ...]:
         """Task scope, the loop over the task's rows with all passes, and the task's partial results."""
         emitter, nest = self.emitter, self.context.nest
         passes = assign_passes(self.context)
         if (order := order_across_memory(self.context, passes)) is not None:
-            self.row_index = order
+            self.row_index, self._ahead = order, None
             return self._square_body(passes[0])
         for size in {mapping.inner for _, mapping in nest.placed}:
             self.splits[size] = self._split(size)
@@ -324,6 +326,8 @@ class RowLowering:
             for number, member in enumerate(members):
                 roots = self._roots(member, inner)
                 steps = trace(self.graph, roots, self.context.stored, emitter.tiles)
+                if self._ahead is not None and split.unrolled == 1 and split.variables:
+                    steps = self._ahead.computed(steps, roots, split)
                 emitter.emit(steps)
                 writes.extend(self._keep(steps, inner, split.size))
                 names = [self._value(member, root) for root in roots]

@@ -7,6 +7,7 @@ per task: loop-invariant code motion by construction.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -52,11 +53,16 @@ class Emitter:
         self.row_results: dict[int, RowResult] = {}
         self.tiles = Tiles(graph, row, row.extent)
         self._depth_of: dict[str, int] = {}
-        self._count = 0
+        self._numbers = itertools.count(1)
+
+    def apart(self) -> Emitter:
+        """An emitter of other loops of the same function: it knows no names of this one, and gives out no name twice."""
+        other = Emitter(self.graph, self.buffer_of, self.row)
+        other._numbers = self._numbers
+        return other
 
     def fresh(self, prefix: str = "t") -> str:
-        self._count += 1
-        return f"{prefix}{self._count}"
+        return f"{prefix}{next(self._numbers)}"
 
     def push(self, variable: Var | None) -> Scope:
         scope = Scope(variable)

@@ -59,6 +59,27 @@ def test_large_tensors_run_in_parallel_and_agree() -> None:
         assert judge(built.graph, inputs, results).ok
 
 
+def normalized(rows: int, kept: int) -> Graph:
+    """x * rsqrt(v + e) + exp(v) * y, with v and y of the columns."""
+    m = Maker(f"normalized_{rows}_{kept}")
+    x, v, y = m.parameter(rows, kept), m.op("abs", m.parameter(kept)), m.parameter(kept)
+    scale = m.op("rsqrt", m.op("add", v, m.constant(1e-3, (kept,))))
+    offset = m.op("multiply", m.op("exp", m.op("negate", v)), y)
+    scaled = m.op("multiply", x, m.spread(scale, (rows, kept), 1))
+    return m.done(m.op("add", scaled, m.spread(offset, (rows, kept), 1)), m.reduce(scaled, 1))
+
+
+@pytest.mark.parametrize("target", sorted(TARGETS))
+def test_what_is_the_same_for_all_rows_and_takes_long_is_computed_once_a_task(target: str) -> None:
+    text = render(lower(plan_graph(normalized(300, 40))), "k")
+    before, _, loop = text.partition("for (long long r = first_row")
+    assert before.count("__builtin_sqrtf") == before.count("stitch_exp(") == 1, text
+    assert "__builtin_sqrtf" not in loop
+    made = [normalized(*shape) for shape in ((300, 40), (7, 1000), (64, 33), (5000, 3), (2, 64))]
+    for number, built in enumerate(build_all(made, TARGETS[target])):
+        assert complaint(built, Regime.NORMAL, seed=number) is None
+
+
 def narrow(rows: int, kept: int, kind: str, dtype: DType) -> Graph:
     """A reduction over all rows to a few results, of squares: the value is one of several that are computed."""
     m = Maker(f"narrow_{rows}_{kept}_{kind}_{dtype.value}")

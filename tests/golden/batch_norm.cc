@@ -123,21 +123,27 @@ static void stitch_kernel_nest4(void* const* tensors, long long rows, long long 
   const long long first_row = first_task * rows_per_task;
   long long last_row = last_task * rows_per_task;
   last_row = last_row < rows ? last_row : rows;
+  __attribute__((aligned(64))) float ahead7[64];
+  #pragma omp simd
+  for (int k64_1 = 0; k64_1 < 64; ++k64_1) {
+    const float t1 = b1[k64_1];
+    const float t2 = (t1 * 0x1.4e5e0a0000000p-13f);
+    const float t3 = (t2 + 0x1.0624de0000000p-10f);
+    const float t4 = (1 / __builtin_sqrtf(t3));
+    const float t5 = b2[k64_1];
+    const float t6 = (t4 * t5);
+    ahead7[k64_1] = t6;
+  }
   for (long long r = first_row; r < last_row; ++r) {
     #pragma omp simd
     for (int k64_1 = 0; k64_1 < 64; ++k64_1) {
-      const float t1 = b1[r * 64 + k64_1];
-      const float t2 = b2[k64_1];
-      const float t3 = (t2 * 0x1.4e5e0a0000000p-13f);
-      const float t4 = (t1 - t3);
-      const float t5 = b3[k64_1];
-      const float t6 = (t5 * 0x1.4e5e0a0000000p-13f);
-      const float t7 = (t6 + 0x1.0624de0000000p-10f);
-      const float t8 = (1 / __builtin_sqrtf(t7));
-      const float t9 = b4[k64_1];
-      const float t10 = (t8 * t9);
-      const float t11 = (t4 * t10);
-      b0[r * 64 + k64_1] = t11;
+      const float t8 = ahead7[k64_1];
+      const float t9 = b3[r * 64 + k64_1];
+      const float t10 = b4[k64_1];
+      const float t11 = (t10 * 0x1.4e5e0a0000000p-13f);
+      const float t12 = (t9 - t11);
+      const float t13 = (t12 * t8);
+      b0[r * 64 + k64_1] = t13;
     }
   }
 }
@@ -183,7 +189,7 @@ static void stitch_kernel_phase4(void* argument, long long first, long long last
   void* const* all = (void* const*)argument;
   static const struct { int function, buffers; long long first, last, rows, rows_per_task; int numbers[5]; } table[] = {
     {0, 2, 0, 1, 64, 64, {5, 6}},
-    {1, 5, 1, 46, 6272, 140, {7, 0, 2, 5, 8}},
+    {1, 5, 1, 46, 6272, 140, {7, 5, 8, 0, 2}},
   };
   for (const auto& row : table) {
     if (row.last <= first || row.first >= last) continue;
