@@ -22,7 +22,7 @@ from .freezing import Frozen, freeze, prune
 from .recording import DAY_NS
 from .report import CSV_LINES, as_csv, as_json, as_text, job_facts, jobs_text
 from .store import delete_namespace
-from .weekly import one_process_for_each_job, processes
+from .weekly import processes, standing
 from .weeks import Week
 
 SETTLE_DAYS = 1
@@ -83,7 +83,8 @@ class JobsCommand:
     def run(self, arguments: argparse.Namespace) -> int:
         try:
             with _reading(arguments.database) as connection:
-                found = one_process_for_each_job(processes(connection, None))
+                read = processes(connection, None)
+                found = standing(read.jobs)
         except DatabaseError as error:
             return _complain("jobs", error)
         if arguments.json:

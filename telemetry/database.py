@@ -22,7 +22,7 @@ from alembic.script import ScriptDirectory
 from . import models, partitions
 from .recording import DAY_NS
 
-SCHEMA = 4
+SCHEMA = 5
 """The version of the schema that this program is written for."""
 BUSY_SECONDS = 30
 MIN_SQLITE = (3, 31, 0)
@@ -120,6 +120,30 @@ def writing(engine: sa.Engine) -> Iterator[sa.Connection]:
     """A connection in a transaction that may write; committed at the end, rolled back by an exception."""
     with engine.connect().execution_options(stitchfleet_write=True) as connection, connection.begin():
         yield connection
+
+
+_ABOUT_ROWS = ("54000", "23502", "23514")
+"""SQLSTATEs beside class 22 (data exception): an index's entry too long, a null, a check."""
+_ABOUT_ROWS_ON_SQLITE = (18, 20, 275, 1299, 1811)
+"""SQLITE_TOOBIG, MISMATCH, CONSTRAINT_CHECK, CONSTRAINT_NOTNULL, CONSTRAINT_TRIGGER."""
+
+
+def refuses_rows(error: sa.exc.SQLAlchemyError) -> bool:
+    """Whether the database refused what was to be inserted for what it is, so that it would refuse it again.
+
+    Anything else (a lock, a race for a table's or a key's name, rights, the disk, the connection) says nothing about the rows.
+    """
+    if not isinstance(error, sa.exc.DBAPIError) or not (error.statement or "").startswith("INSERT"):
+        return False
+    state = getattr(error.orig, "sqlstate", None)
+    if state is not None:
+        return state.startswith("22") or state in _ABOUT_ROWS
+    code = getattr(error.orig, "sqlite_errorcode", None)
+    if code is not None:
+        return code in _ABOUT_ROWS_ON_SQLITE
+    # Python 3.10's sqlite3 tells no code
+    said = str(error.orig)
+    return isinstance(error, sa.exc.DataError) or (isinstance(error, sa.exc.IntegrityError) and "UNIQUE" not in said)
 
 
 def reason(error: Exception) -> str:

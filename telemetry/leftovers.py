@@ -14,6 +14,7 @@ import time
 
 from .spool import (
     AFTER_DEATH,
+    FUNCTION_NUMBER,
     MAGIC,
     OPEN,
     SEALED,
@@ -53,14 +54,20 @@ def weight(records: list[Record]) -> int:
     """How many things measured these records stand for."""
     found = 0
     for record in records:
-        if record.kind == Kind.ITERATIONS:
-            try:
-                found += len(Iterations.decode(record.body).durations)
-            except ValueError:
-                found += 1
+        if record.kind in (Kind.ITERATIONS, Kind.FUNCTION_ITERATIONS):
+            found += iterations_in(record)
         else:
             found += record.kind not in (Kind.IDENTITY, Kind.LOSS)
     return found
+
+
+def iterations_in(record: Record) -> int:
+    """How many iterations a record of iterations holds; one that cannot be read stands for one."""
+    body = record.body[FUNCTION_NUMBER.size :] if record.kind == Kind.FUNCTION_ITERATIONS else record.body
+    try:
+        return len(Iterations.decode(body).durations)
+    except ValueError:
+        return 1
 
 
 def _drop(path: pathlib.Path, days: float) -> int:

@@ -15,6 +15,8 @@ _EPOCH = datetime.date(1970, 1, 1)
 _NAME = re.compile(r"iteration_blocks_(\d{4})(\d{2})(\d{2})")
 _LOCK = 0x5717C4F1
 """Of pg_advisory_xact_lock: who makes partitions makes them alone."""
+_ALONE = sa.select(sa.func.pg_advisory_xact_lock(_LOCK))
+_HOLD = "LOCK TABLE iteration_blocks IN ROW EXCLUSIVE MODE"
 AHEAD_DAYS = 7
 
 
@@ -41,16 +43,24 @@ def existing(connection: sa.Connection) -> list[int]:
 def ensure(connection: sa.Connection, days: Iterable[int]) -> list[int]:
     """Makes the partitions of these days that are missing, and keeps all of them until the transaction, which is the caller's, ends.
 
-    Until then nobody freezes a week either. Returns the days.
+    Until then nobody freezes a week, drops its blocks or deletes a namespace either: who writes calls this before it registers a
+    process. Returns the days.
     """
     wanted = set(days)
     if not is_partitioned(connection):
         return []
     # asked before anything is locked: in the order of hold_writers, or the two would wait for each other
-    if not wanted.issubset(existing(connection)):
-        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
-    connection.execute(sa.text("LOCK TABLE iteration_blocks IN ROW EXCLUSIVE MODE"))
+    alone = not wanted.issubset(existing(connection))
+    if alone:
+        connection.execute(_ALONE)
+    connection.exec_driver_sql(f"SAVEPOINT before_partitions; {_HOLD}")
     missing = sorted(wanted.difference(existing(connection)))
+    if missing and not alone:
+        # retention dropped one before it was held. Only who is alone makes any; the lock is given back to wait for that in order
+        connection.exec_driver_sql("ROLLBACK TO SAVEPOINT before_partitions")
+        connection.execute(_ALONE)
+        connection.exec_driver_sql(_HOLD)
+        missing = sorted(wanted.difference(existing(connection)))
     for day in missing:
         # made apart and attached: this lets running inserts go on, which CREATE TABLE ... PARTITION OF does not
         connection.execute(sa.text(f"CREATE TABLE {name_of(day)} (LIKE iteration_blocks INCLUDING ALL)"))
@@ -77,7 +87,7 @@ def has_rows(connection: sa.Connection, day: int) -> bool:
 def hold_writers(connection: sa.Connection) -> None:
     """Lets nobody write blocks until the transaction ends; readers go on. SQLite's transactions that write do so anyway."""
     if is_partitioned(connection):
-        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
+        connection.execute(_ALONE)
         connection.execute(sa.text("LOCK TABLE iteration_blocks IN SHARE ROW EXCLUSIVE MODE"))
 
 

@@ -12,16 +12,15 @@ from dataclasses import dataclass, field
 import sqlalchemy as sa
 
 from .authentication import Caller
-from .database import reason, writing
+from .database import refuses_rows, writing
 from .metrics import TOO_NEW, TOO_OLD, Written
-from .models import arm_blocks, events, jobs
-from .recording import DAY_NS, PLAIN
-from .rows import LOSS_EVENT, FormatError, Row, Rows, records_lost, rows_of_segment
-from .store import Key, insert_rows, key_of, register
+from .models import arm_blocks, events
+from .recording import DAY_NS, MAX_DURATION_NS, PLAIN
+from .rows import FormatError, Row, Rows, records_lost, rows_of_segment, unit_of
+from .schema import LOSS_EVENT
+from .store import KEEP_DAYS, Key, Registered, hold, insert_rows, key_of, register
 from .wire import Outcome
 
-KEEP_DAYS = 35
-"""Blocks older than this are dropped: no spool holds them so long, and a clock that is wrong by years makes no partition."""
 AHEAD_DAYS = 1
 SAID_REASONS = 5
 """Of one segment's damaged records, so many reasons are told."""
@@ -89,7 +88,7 @@ def receive(
         elif rows.damaged:
             receipt.outcome = Outcome.DAMAGED
     if taken:
-        beside.damaged += _write(engine, taken, book)
+        beside.damaged += _write(engine, taken, today, book)
     book(beside)
     return receipts
 
@@ -118,27 +117,30 @@ def _drop_far_days(rows: Rows, today: int, written: Written) -> int:
     return dropped
 
 
-def _write(engine: sa.Engine, taken: list[tuple[Receipt, Rows]], book: Book) -> int:
+def _write(engine: sa.Engine, taken: list[tuple[Receipt, Rows]], today: int, book: Book) -> int:
     """Returns how many rows the database refuses."""
     written = Written()
     try:
         with writing(engine) as connection:
-            _write_rows(connection, [rows for _, rows in taken], written)
-    except (sa.exc.DataError, sa.exc.IntegrityError) as error:
+            _write_rows(connection, [rows for _, rows in taken], today, written)
+    except sa.exc.SQLAlchemyError as error:
+        if not refuses_rows(error):
+            raise
         receipt, rows = taken[0]
         if len(taken) > 1:
-            return sum([_write(engine, [entry], book) for entry in taken])
-        receipt.outcome, receipt.rows, receipt.reason = Outcome.DAMAGED, 0, reason(error)
+            return sum([_write(engine, [entry], today, book) for entry in taken])
+        receipt.outcome, receipt.rows, receipt.reason = Outcome.DAMAGED, 0, "the database refuses a value"
         return len(rows)
     book(written)
     return 0
 
 
-def _write_rows(connection: sa.Connection, batches: Sequence[Rows], written: Written) -> None:
+def _write_rows(connection: sa.Connection, batches: Sequence[Rows], today: int, written: Written) -> None:
     processes: dict[Key, Row] = {}
     for job in (job for rows in batches for job in rows.tables["jobs"]):
         if job["model_fingerprint"] or key_of(job) not in processes:  # only the segment in which it was found has it
             processes[key_of(job)] = job
+    hold(connection, batches)
     if connection.dialect.name == "postgresql":
         # one writer a process: what is new is asked before it is inserted
         for key in sorted(processes):
@@ -146,12 +148,12 @@ def _write_rows(connection: sa.Connection, batches: Sequence[Rows], written: Wri
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtextextended(name, 0))))
     known = {key: _registered(connection, job) for key, job in processes.items()}
     of_losses = {
-        known[key_of(rows.tables["jobs"][0])]
+        known[key_of(rows.tables["jobs"][0])].process_id
         for rows in batches
         if any(row["kind"] == LOSS_EVENT for row in rows.tables.get("events", ()))
     }
     lost_before = sum(_lost(connection, each) for each in of_losses)
-    inserted = insert_rows(connection, *batches, known=known)
+    inserted = insert_rows(connection, *batches, known=known, closed_before=today - KEEP_DAYS)
     lost = sum(_lost(connection, each) for each in of_losses) - lost_before
     functions = {(row["process_id"], row["function"]) for _, row in inserted.blocks}
     plain_means = {of_function: _plain_mean(connection, *of_function) for of_function in functions}
@@ -169,38 +171,37 @@ def _write_rows(connection: sa.Connection, batches: Sequence[Rows], written: Wri
             written.device_seconds[_unit(job)].overhead += job["device_count"] * row["overhead_ns"] / 1e9
 
 
-def _registered(connection: sa.Connection, job: Row) -> int:
-    """The process_id. A run belongs to the namespace that wrote of it first, a process to its pod: else ForbiddenError."""
-    of_run = (jobs.c.run_id == job["run_id"], jobs.c.cluster == job["cluster"])
-    foreign = sa.select(jobs.c.run_id).where(*of_run, jobs.c.namespace != job["namespace"])
-    if connection.execute(foreign.limit(1)).first() is not None:
-        raise ForbiddenError(f"run {job['run_id']!r} belongs to another namespace than {job['namespace']!r}")
+def _registered(connection: sa.Connection, job: Row) -> Registered:
+    """A run is of a namespace, which the caller may write for; a process of it is its pod's: else ForbiddenError."""
     found = register(connection, job)
     if found.uid != job["uid"]:
         raise ForbiddenError(
             f"process {job['process']!r} of run {job['run_id']!r} is of another pod than {job['uid']!r}"
         )
-    return found.process_id
+    return found
 
 
 def _lost(connection: sa.Connection, owner: int) -> int:
     of_losses = (events.c.process_id == owner, events.c.kind == LOSS_EVENT)
-    facts = connection.scalars(sa.select(events.c.facts).where(*of_losses))
-    return records_lost(facts)
+    lost, _ = records_lost(connection.scalars(sa.select(events.c.facts).where(*of_losses)))
+    return lost
 
 
 def _plain_mean(connection: sa.Connection, owner: int, function: int) -> float | None:
     """Nanoseconds; None while fewer than two plain blocks are known."""
     count, mean = connection.execute(
         sa.select(sa.func.count(), sa.func.avg(arm_blocks.c.mean_ns)).where(
-            arm_blocks.c.process_id == owner, arm_blocks.c.function == function, arm_blocks.c.arm == PLAIN
+            arm_blocks.c.process_id == owner,
+            arm_blocks.c.function == function,
+            arm_blocks.c.arm == PLAIN,
+            arm_blocks.c.mean_ns.between(0.0, MAX_DURATION_NS),
         )
     ).one()
     return float(mean) if count >= 2 else None
 
 
 def _unit(job: Row) -> str:
-    return "cpu" if job["device_kind"] == "cpu" else "gpu"
+    return unit_of(job["device_kind"]).lower()
 
 
 def _book_seconds(written: Written, job: Row, block: Row, plain_mean: float | None) -> None:

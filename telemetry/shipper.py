@@ -30,14 +30,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from .background import step_back
-from .leftovers import drop_old
+from .leftovers import drop_old, iterations_in
 from .spool import (
     KEEP_DAYS,
     OPEN,
     SEALED,
     SHIPPING,
     Damage,
-    Iterations,
     Kind,
     Lock,
     decode,
@@ -153,8 +152,10 @@ def _writer_is_dead(folder: pathlib.Path) -> bool:
 def _ship_to_database(engine: sa.Engine, folder: pathlib.Path, done: Shipped) -> None:
     import sqlalchemy.exc
 
-    from .database import reason, writing
+    from .database import reason, refuses_rows, writing
+    from .recording import DAY_NS
     from .rows import FormatError, rows_of_segment
+    from .store import KEEP_DAYS as WEEKS_STAY_OPEN_DAYS
     from .store import insert_rows
 
     for path in _complete(folder):
@@ -176,17 +177,12 @@ def _ship_to_database(engine: sa.Engine, folder: pathlib.Path, done: Shipped) ->
             continue
         try:
             with writing(engine) as connection:
-                insert_rows(connection, rows)
-        except (
-            OverflowError,
-            sqlalchemy.exc.DataError,
-            sqlalchemy.exc.IntegrityError,
-            sqlalchemy.exc.InterfaceError,
-        ) as error:
-            # a value that no database takes: it must not hold up what comes after it
-            _set_aside(path, reason(error), done)
-            continue
+                insert_rows(connection, rows, closed_before=time.time_ns() // DAY_NS - WEEKS_STAY_OPEN_DAYS)
         except sqlalchemy.exc.SQLAlchemyError as error:
+            if refuses_rows(error):
+                # it must not hold up what comes after it
+                _set_aside(path, reason(error), done)
+                continue
             done.kept.append(f"the database cannot be written to: {reason(error)}")
             _release(segments(folder, SHIPPING))
             return
@@ -358,9 +354,8 @@ def _unsent(folder: pathlib.Path) -> str:
     for path in (path for spool in spools_in(folder) for path in segments(spool, OPEN, SEALED, SHIPPING)):
         with contextlib.suppress(OSError):
             for record in decode(path.read_bytes(), Damage()):
-                if record.kind == Kind.ITERATIONS:
-                    with contextlib.suppress(ValueError):
-                        iterations += len(Iterations.decode(record.body).durations)
+                if record.kind in (Kind.ITERATIONS, Kind.FUNCTION_ITERATIONS):
+                    iterations += iterations_in(record)
                 else:
                     others += record.kind != Kind.IDENTITY
     return f" ({iterations} iterations, {others} other records)"

@@ -54,7 +54,9 @@ def folder(request: pytest.FixtureRequest) -> pathlib.Path:
 
 def large(number: int) -> bytes:
     """A segment of 200 kB that does not compress."""
-    return segment(event(random.Random(number).randbytes(100_000).hex(), kind=str(number)), first=10 * number)
+    noise = random.Random(number).randbytes(100_000).hex()
+    parts = {f"part {first}": noise[first : first + 8000] for first in range(0, len(noise), 8000)}
+    return segment(event(kind=str(number), **parts), first=10 * number)
 
 
 def post_until_refused(served: Served) -> tuple[set[int], str]:
