@@ -393,8 +393,10 @@ def _job_section(job: JobWeek, detail: Detail, salt: str) -> str:
         parts.append(
             f"<p class='quiet'>Steps of {escape(detail.function)}; the job's iterations are also those of {others}.</p>"
         )
-    if detail.steps:
-        parts += [_chart(iterations_chart(detail, salt)), KEY]
+    if detail.curve.points:
+        parts += [_chart(iterations_chart(detail.curve, salt)), KEY]
+    if detail.unreadable:
+        parts.append(f"<p class='loss'>{unreadable_words(detail.unreadable)}</p>")
     parts.append("</section>")
     if detail.clusters:
         parts.append(_clusters_section(detail.clusters))

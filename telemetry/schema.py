@@ -12,6 +12,7 @@ docs/limits.md lists the bounds for people; a test holds the two equal. Runs bes
 from __future__ import annotations
 
 import json
+import math
 import typing
 from typing import Annotated, Any, TypeVar
 
@@ -264,7 +265,7 @@ def decoded(body: bytes, wanted: type[_T]) -> _T:
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             pass  # it may be a text that can be mended
     try:
-        loose = _mended(json.loads(body.decode("utf-8", "replace"), parse_constant=str))
+        loose = _mended(json.loads(body.decode("utf-8", "replace"), parse_constant=str, parse_float=_finite))
     except (ValueError, RecursionError) as error:
         raise RefusedError(f"no JSON: {type(error).__name__}") from None
     return checked(_cut(loose, wanted), wanted)
@@ -288,6 +289,13 @@ def mended_text(text: str) -> str:
     if text.isascii() and "\0" not in text:
         return text
     return text.replace("\0", "\ufffd").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _finite(text: str) -> float:
+    found = float(text)
+    if not math.isfinite(found):
+        raise ValueError("a number beyond all")
+    return found
 
 
 def _mended(value: Any) -> Any:
