@@ -15,8 +15,8 @@ import sqlalchemy as sa
 
 from . import database, partitions, places, shipper
 from .configuration import VARIABLE, ConfigurationError, load
-from .database import DatabaseError
 from .details import detail
+from .errors import DatabaseError
 from .fleet import DEFAULT_TREND_WEEKS, FleetReport, fleet_report
 from .freezing import Frozen, freeze, prune
 from .recording import DAY_NS
@@ -235,7 +235,8 @@ class DatabaseCommand:
     def _check(self, url: str) -> int:
         with database.open_engine(url).connect() as connection:
             try:
-                found = database.check(connection)
+                found = database.check_whole(connection)
+                partitions.check_rights(connection)
             except DatabaseError as error:
                 print(error)
                 return 1

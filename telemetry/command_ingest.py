@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from . import database, places
 from .authentication import AUDIENCE, StaticTokens, TokenReviewer
-from .database import DatabaseError
+from .errors import DatabaseError
 from .ingest import Ingest, Limits, serve
 
 DEFAULT_PORT = 8475

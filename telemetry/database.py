@@ -20,6 +20,7 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from . import models, partitions
+from .errors import DatabaseError, SchemaError
 from .recording import DAY_NS
 
 SCHEMA = 5
@@ -31,10 +32,6 @@ MIN_POSTGRESQL = 15
 CONNECT_SECONDS = 10
 _UPGRADE_LOCK = 0x5717C4F0
 """Of pg_advisory_xact_lock: two programs do not upgrade one database at once."""
-
-
-class DatabaseError(Exception):
-    """Something that the person who runs the command can mend; the text says how, in one line."""
 
 
 def open_engine(url: str) -> sa.Engine:
@@ -170,6 +167,10 @@ def _config(connection: sa.Connection | None = None) -> Config:
 def version(connection: sa.Connection) -> int | None:
     """The schema's version; None for a database without one."""
     found = MigrationContext.configure(connection).get_current_revision()
+    if found is not None and not (found.isascii() and found.isdigit()):
+        raise SchemaError(
+            "the table alembic_version names a version that is none of stitchfleet's; name another database"
+        )
     return None if found is None else int(found)
 
 
@@ -185,7 +186,7 @@ def upgrade(engine: sa.Engine) -> tuple[int | None, int]:
         before = version(connection)
         if before is None or before < SCHEMA:
             if before is None and sa.inspect(connection).get_table_names():
-                raise DatabaseError("the database has tables, and they are not stitchfleet's; name another one")
+                raise SchemaError("the database has tables, and they are not stitchfleet's; name another one")
             alembic_command.upgrade(_config(connection), "head")
         elif before > SCHEMA:
             _check_served(connection, before)
@@ -212,13 +213,33 @@ def check(connection: sa.Connection) -> int:
     _check_server(connection)
     found = version(connection)
     if found is None:
-        raise DatabaseError("the database is empty; `stitchfleet db upgrade` makes its tables")
+        raise SchemaError("the database is empty; `stitchfleet db upgrade` makes its tables")
     if found < SCHEMA:
-        raise DatabaseError(
-            f"the database has schema {found}, this program needs {SCHEMA}; run `stitchfleet db upgrade`"
-        )
+        raise SchemaError(f"the database has schema {found}, this program needs {SCHEMA}; run `stitchfleet db upgrade`")
     if found > SCHEMA:
         _check_served(connection, found)
+    return found
+
+
+def check_whole(connection: sa.Connection) -> int:
+    """The same, and that each table, column and view is there."""
+    found = check(connection)
+    inspector, dialect = sa.inspect(connection), connection.dialect.name
+    missing = []
+    tables = set(inspector.get_table_names())
+    for table in models.metadata.sorted_tables:
+        if table.info.get("dialect", dialect) != dialect:
+            continue
+        if table.name not in tables:
+            missing.append(f"the table {table.name}")
+            continue
+        columns = {column["name"] for column in inspector.get_columns(table.name)}
+        missing += [f"the column {table.name}.{column.name}" for column in table.columns if column.name not in columns]
+    missing += [f"the view {name}" for name in models.VIEWS if name not in set(inspector.get_view_names())]
+    if missing:
+        raise SchemaError(
+            f"the database says that it has schema {found}, and lacks {', '.join(missing)}; it has to come back from a backup"
+        )
     return found
 
 
@@ -226,7 +247,13 @@ def _check_server(connection: sa.Connection) -> None:
     if connection.dialect.name == "postgresql":
         major = int((connection.dialect.server_version_info or (0,))[0])
         if major < MIN_POSTGRESQL:
-            raise DatabaseError(f"the server is PostgreSQL {major}; {MIN_POSTGRESQL} or later is needed")
+            raise SchemaError(f"the server is PostgreSQL {major}; {MIN_POSTGRESQL} or later is needed")
+        encoding = connection.scalar(sa.text("SHOW server_encoding"))
+        if encoding != "UTF8":
+            raise SchemaError(
+                f"the database's encoding is {encoding}, in which some names cannot be written; it has to be UTF8: "
+                "CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0"
+            )
 
 
 def _check_served(connection: sa.Connection, found: int) -> None:
@@ -234,7 +261,7 @@ def _check_served(connection: sa.Connection, found: int) -> None:
         sa.select(models.schema_facts.c.value).where(models.schema_facts.c.name == "oldest_reader")
     )
     if oldest is None or oldest > SCHEMA:
-        raise DatabaseError(
+        raise SchemaError(
             f"the database has schema {found} and serves programs from schema {oldest} on; this one is of {SCHEMA}: update it"
         )
 

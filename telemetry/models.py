@@ -293,6 +293,8 @@ weekly_totals = Table(
     sqlite_with_rowid=False,
 )
 
+VIEWS = ("iterations", "weekly_savings", "weekly_job_savings")
+
 schema_facts = Table(
     "schema_facts",
     metadata,

@@ -11,6 +11,8 @@ from collections.abc import Iterable
 
 import sqlalchemy as sa
 
+from .errors import DatabaseError
+
 _EPOCH = datetime.date(1970, 1, 1)
 _NAME = re.compile(r"iteration_blocks_(\d{4})(\d{2})(\d{2})")
 _LOCK = 0x5717C4F1
@@ -77,6 +79,28 @@ def ensure(connection: sa.Connection, days: Iterable[int]) -> list[int]:
 def ensure_ahead(connection: sa.Connection, today: int) -> list[int]:
     """Makes today's partition and the next AHEAD_DAYS'."""
     return ensure(connection, range(today, today + AHEAD_DAYS + 1))
+
+
+def check_rights(connection: sa.Connection) -> None:
+    """Raises DatabaseError unless this role may make partitions: without that all goes well until the days that are prepared are
+    over, and no late day is ever taken."""
+    if not is_partitioned(connection):
+        return
+    role, may_create, owns = connection.execute(
+        sa.text(
+            "SELECT current_user, has_schema_privilege(current_schema(), 'CREATE'), pg_has_role(relowner, 'USAGE') "
+            "FROM pg_class WHERE oid = 'iteration_blocks'::regclass"
+        )
+    ).one()
+    if not may_create or not owns:
+        what = (
+            "make tables in its schema"
+            if not may_create
+            else "attach partitions to iteration_blocks, which it does not own"
+        )
+        raise DatabaseError(
+            f"the role {role} may not {what}; run `stitchfleet db upgrade` as the role that the server uses, or GRANT it the owner's"
+        )
 
 
 def has_rows(connection: sa.Connection, day: int) -> bool:

@@ -57,16 +57,15 @@ class Rows:
 def rows_of_segment(data: bytes, fallback_identity: bytes | None = None) -> tuple[Rows, bytes | None]:
     """The rows of one segment's bytes, and the body of its identity record.
 
-    fallback_identity: that of another segment of the same spool, for one whose own is damaged. Without any, all its records count
-    as damaged. Raises FormatError for a format of the future.
-    """
+    fallback_identity: that of another segment of the same spool, for one whose own, its first record, is damaged. Without any, all
+    its records count as damaged. Raises FormatError for a format of the future."""
     damage = Damage()
     records = list(decode(data, damage))
     found = Rows()
     found.damaged += ["unreadable bytes"] * damage.records
     if not records:
         return found, None
-    identity = next((record.body for record in records if record.kind == Kind.IDENTITY), None)
+    identity = records[0].body if records[0].kind == Kind.IDENTITY else None
     job: Row | None = None
     try:
         job = _job_row(identity) if identity is not None else None
@@ -116,6 +115,16 @@ def rows_of_segment(data: bytes, fallback_identity: bytes | None = None) -> tupl
         for entry in merged(mine):
             found.tables["iteration_blocks"].append({**_iteration_row(*entry), "function": function})
     return found, identity
+
+
+def job_of_segment(data: bytes) -> Row | None:
+    """The row of `jobs` that a segment's first record tells, as rows_of_segment has it; None where that is no identity. Raises
+    FormatError."""
+    first = next(decode(data, Damage()), None)
+    try:
+        return _job_row(first.body) if first is not None and first.kind == Kind.IDENTITY else None
+    except RefusedError:
+        return None
 
 
 def _name(kind: int) -> str:

@@ -21,8 +21,9 @@ from msgspec import Meta, Struct
 
 from .recording import MAX_BLOCK, MAX_DURATION_NS, MAX_FUNCTIONS
 
-MAX_RECORD_BYTES = 1 << 20
-"""Of one record's JSON; the plugin's longest, a cluster with many executables, has some tens of kilobytes."""
+MAX_RECORD_BYTES = 1 << 18
+"""Of one record's JSON; the plugin's longest, a cluster with many executables, has some tens of kilobytes. Read loosely, to be
+mended, it takes a hundred times as much memory at the worst."""
 MAX_ITERATIONS_BYTES = 44 + 4 + 5 * MAX_BLOCK + 4 * MAX_BLOCK
 """Of a record of iterations: its head, the number of its function, a run for each iteration, the durations."""
 MAX_SEQUENCE = (1 << 31) - 1

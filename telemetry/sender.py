@@ -22,7 +22,6 @@ from . import wire
 TOKEN_FILE = pathlib.Path("/var/run/secrets/stitchfleet.io/ingest/token")
 POST_SECONDS = 30.0
 """Longest silence of the server's that is waited for."""
-MAX_ANSWER_BYTES = 4 << 20
 MAX_RETRY_AFTER_SECONDS = 600.0
 
 
@@ -70,7 +69,7 @@ class Sender:
                 self._connection = self._connect()
             self._connection.request("POST", self._path, body, headers)
             response = self._connection.getresponse()
-            status, wanted, text = response.status, response.headers, response.read(MAX_ANSWER_BYTES)
+            status, wanted, text = response.status, response.headers, response.read(wire.MAX_ANSWER_BYTES)
         except (OSError, http.client.HTTPException, ValueError) as error:
             self.close()
             raise SendError(f"the ingest server cannot be reached: {type(error).__name__}: {error}") from None

@@ -59,6 +59,7 @@ LAST_TRIES_SECONDS = 20.0
 MAX_WAIT_SECONDS = 60.0
 BATCH_BYTES = 8 << 20
 """Of segments in one post; a single one may be longer."""
+BATCH_SEGMENTS = 1024
 DAMAGED = ".damaged"
 """Suffix of a segment that gave no row at all; kept for a person to look at, never read again."""
 
@@ -238,7 +239,7 @@ def _claim_batch(folder: pathlib.Path, limit: int, passed_over: set[pathlib.Path
             size += path.stat().st_size
         except FileNotFoundError:
             continue
-        if batch and size > limit:
+        if batch and (size > limit or len(batch) == BATCH_SEGMENTS):
             break
         claimed = _claim(path)
         if claimed is not None:
@@ -315,7 +316,8 @@ def _pass_to_database(url: str, keep_days: float, folder: pathlib.Path) -> Shipp
         return done
     import sqlalchemy.exc
 
-    from .database import DatabaseError, open_engine, prepare, reason
+    from .database import open_engine, prepare, reason
+    from .errors import DatabaseError
     from .places import database_url
 
     try:

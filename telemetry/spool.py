@@ -42,8 +42,8 @@ _HEAD = struct.Struct("<4sII")
 _KEY = struct.Struct("<BQ")
 MAX_BODY_BYTES = 16 << 20
 """No record is longer; a longer length read from a file is damage."""
-MAX_RECORDS = 1 << 16
-"""Of one segment, which a writer seals at 1 MiB: what comes after so many is passed over."""
+MAX_RECORDS = 1 << 14
+"""Of one segment, which a writer seals at 1 MiB: what comes after so many, of 64 bytes each, is passed over."""
 MAX_FALSE_HEADS = 10_000
 MAX_WASTED_CHECKSUMS = 8
 """Reading stops looking for records in a segment after so many heads whose record is none, or when their checksums have gone over so

@@ -14,7 +14,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 
 from stitchfleet.telemetry import database, models, partitions, places
-from stitchfleet.telemetry.database import DatabaseError
+from stitchfleet.telemetry.errors import DatabaseError
 from stitchfleet.telemetry.freezing import freeze
 from stitchfleet.telemetry.recording import DAY_NS, PLAIN
 from stitchfleet.telemetry.store import TABLES_OF_PROCESSES, delete_namespace, insert_rows
