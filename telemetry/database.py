@@ -7,9 +7,11 @@ database: many writers, iterations in partitions of a day.
 from __future__ import annotations
 
 import contextlib
+import os
 import pathlib
 import sqlite3
 import time
+import urllib.parse
 from collections.abc import Iterator
 from typing import Any
 
@@ -38,8 +40,11 @@ def open_engine(url: str) -> sa.Engine:
     """The engine for a URL. Makes the folder of an SQLite file. Raises DatabaseError for a URL that cannot be used."""
     try:
         parsed = sa.make_url(url)
-    except sa.exc.ArgumentError:
-        raise DatabaseError(f"{url!r} is no database URL; one looks like sqlite:////path/to/stitchfleet.db") from None
+    except (sa.exc.ArgumentError, ValueError):
+        # without what was given: it may hold a password
+        raise DatabaseError(
+            "that is no database URL; one looks like sqlite:////path/to/stitchfleet.db or postgresql://user@host:5432/name"
+        ) from None
     if parsed.get_backend_name() in ("postgresql", "postgres"):
         return _postgresql_engine(parsed)
     if parsed.get_backend_name() != "sqlite":
@@ -48,7 +53,7 @@ def open_engine(url: str) -> sa.Engine:
         )
     if sqlite3.sqlite_version_info < MIN_SQLITE:
         raise DatabaseError(f"SQLite {sqlite3.sqlite_version} is too old; {'.'.join(map(str, MIN_SQLITE))} is needed")
-    if parsed.database and parsed.database != ":memory:":
+    if parsed.database and parsed.database != ":memory:" and not parsed.database.startswith("file:"):
         try:
             pathlib.Path(parsed.database).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
@@ -57,6 +62,40 @@ def open_engine(url: str) -> sa.Engine:
     sa.event.listen(engine, "connect", _on_connect)
     sa.event.listen(engine, "begin", _on_begin)
     return engine
+
+
+def open_to_read(url: str) -> sa.Engine:
+    """The engine of who only reads: also of an SQLite file on a disk that cannot be written to. Raises DatabaseError."""
+    file = file_of(url)
+    if file is None or not is_on_read_only_disk(file):
+        return open_engine(url)
+    log = file.with_name(f"{file.name}-wal")
+    if log.exists() and log.stat().st_size:
+        raise DatabaseError(
+            f"{file} is on a disk that cannot be written to, and part of it is in its -wal file, which SQLite cannot read "
+            "there; copy both elsewhere"
+        )
+    # nobody writes there: SQLite needs neither locks nor files of its own
+    name = urllib.parse.quote(str(file.absolute()))
+    return open_engine(f"sqlite:///file:{name}?mode=ro&immutable=1&uri=true")
+
+
+def is_on_read_only_disk(file: pathlib.Path) -> bool:
+    """Whether an existing file's folder takes no file from us."""
+    try:
+        return bool(os.statvfs(file).f_flag & os.ST_RDONLY) or not os.access(file.parent, os.W_OK)
+    except OSError:
+        return False
+
+
+_SHOWN_OPTIONS = {"host", "port", "dbname", "user", "sslmode", "application_name", "target_session_attrs"}
+
+
+def shown(url: str | sa.URL) -> str:
+    """A URL for people: without the password, and without options that may hold one."""
+    parsed = sa.make_url(url)
+    query = {name: value if name.lower() in _SHOWN_OPTIONS else "***" for name, value in parsed.query.items()}
+    return parsed.set(query=query).render_as_string(hide_password=True)
 
 
 def _postgresql_engine(url: sa.URL) -> sa.Engine:
@@ -81,6 +120,7 @@ def _postgresql_engine(url: sa.URL) -> sa.Engine:
     arguments = {
         "connect_timeout": CONNECT_SECONDS,
         "application_name": "stitchfleet",
+        "client_encoding": "utf8",  # of a database without an encoding psycopg would make bytes
         "tcp_user_timeout": 1000 * BUSY_SECONDS,  # a server that went away without a word is noticed
     }
     # a connection that the server closed while it lay in the pool is noticed and made anew
@@ -150,7 +190,7 @@ def reason(error: Exception) -> str:
 
 def file_of(url: str) -> pathlib.Path | None:
     """The SQLite file a URL names; None where there is none."""
-    with contextlib.suppress(sa.exc.ArgumentError):
+    with contextlib.suppress(sa.exc.ArgumentError, ValueError):
         parsed = sa.make_url(url)
         if parsed.get_backend_name() == "sqlite" and parsed.database and parsed.database != ":memory:":
             return pathlib.Path(parsed.database)

@@ -28,7 +28,9 @@ from .spool import (
     encode,
     identity_of,
     old_segments,
+    read_file,
     too_old,
+    write_file,
 )
 
 
@@ -72,7 +74,7 @@ def iterations_in(record: Record) -> int:
 
 def _drop(path: pathlib.Path, days: float) -> int:
     damage = Damage()
-    records = list(decode(path.read_bytes(), damage))
+    records = list(decode(read_file(path), damage))
     lost = weight(records) + damage.records
     identity = next((record for record in records if record.kind == Kind.IDENTITY), None)
     if identity is None and records and (known := identity_of(path.parent)) is not None:
@@ -88,6 +90,6 @@ def _drop(path: pathlib.Path, days: float) -> int:
     said = {"time_ns": time.time_ns(), "lost": lost, "reason": too_old(days), AFTER_DEATH: True}
     loss = Record(Kind.LOSS, sequence, json.dumps(said).encode())
     new = path.with_suffix(".dropping")
-    new.write_bytes(MAGIC + b"".join(map(encode, (identity, *kept, loss))))
+    write_file(new, MAGIC + b"".join(map(encode, (identity, *kept, loss))))
     new.replace(path.rename(path.with_suffix(SEALED)))
     return lost

@@ -6,6 +6,7 @@ spreadsheet they could be formulas."""
 
 from __future__ import annotations
 
+import sys
 import unicodedata
 
 MAX_SHOWN = 120
@@ -28,3 +29,15 @@ def spreadsheet_cell(text: str) -> str:
     # a text that begins with a tab or a carriage return is itself taken for a command by some
     is_formula = bool(start) and unicodedata.normalize("NFKC", start)[:1] in _FORMULA
     return f"'{text}" if is_formula or text[:1] in ("\t", "\r", "\n") else text
+
+
+def write_out(text: str, is_document: bool = False) -> None:
+    """To standard output: a document in UTF-8, as it says of itself; text for a terminal in its encoding, with a question mark for
+    what that does not have. Raises OSError."""
+    if is_document:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(text.encode("utf-8"))
+        sys.stdout.buffer.flush()
+    else:
+        encoding = sys.stdout.encoding or "utf-8"
+        print(text.encode(encoding, "replace").decode(encoding), end="")

@@ -19,7 +19,17 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
-from .recording import MAX_BLOCK, MAX_DURATION_NS, MAX_FUNCTIONS
+from .recording import (
+    MAX_ATTEMPT,
+    MAX_BLOCK,
+    MAX_DEVICES,
+    MAX_DURATION_NS,
+    MAX_FUNCTIONS,
+    MAX_LABEL_KEY,
+    MAX_LABEL_TEXT,
+    MAX_LABELS,
+    MAX_RANKS,
+)
 
 MAX_RECORD_BYTES = 1 << 18
 """Of one record's JSON; the plugin's longest, a cluster with many executables, has some tens of kilobytes. Read loosely, to be
@@ -27,10 +37,6 @@ mended, it takes a hundred times as much memory at the worst."""
 MAX_ITERATIONS_BYTES = 44 + 4 + 5 * MAX_BLOCK + 4 * MAX_BLOCK
 """Of a record of iterations: its head, the number of its function, a run for each iteration, the durations."""
 MAX_SEQUENCE = (1 << 31) - 1
-MAX_RANKS = 1 << 16
-MAX_DEVICES = 1 << 16
-"""Of one job; the largest known trainings have some tens of thousands."""
-MAX_ATTEMPT = 1_000_000
 MAX_PAIR = (1 << 31) - 1
 MAX_STEP = 1 << 62
 MAX_STRIDE = (1 << 31) - 1
@@ -38,7 +44,6 @@ MAX_TIME_NS = (1 << 63) - 1
 """The year 2262."""
 MAX_LOST = 10**12
 MAX_COUNT = 10**9
-MAX_LABELS = 64
 MAX_DEPTH = 8
 """Of lists and objects in what a record says freely."""
 MAX_ENTRIES = 4096
@@ -63,8 +68,8 @@ NameText = Annotated[str, Meta(max_length=253, extra=_FREE)]
 DeviceText = Annotated[str, Meta(max_length=128, extra=_FREE)]
 ImageText = Annotated[str, Meta(max_length=1024, extra=_FREE)]
 Message = Annotated[str, Meta(max_length=4096, extra=_FREE)]
-LabelKey = Annotated[str, Meta(max_length=317)]
-LabelText = Annotated[str, Meta(max_length=253)]
+LabelKey = Annotated[str, Meta(max_length=MAX_LABEL_KEY)]
+LabelText = Annotated[str, Meta(max_length=MAX_LABEL_TEXT)]
 
 Time = Annotated[int, Meta(ge=0, le=MAX_TIME_NS)]
 Duration = Annotated[int, Meta(ge=0, le=MAX_DURATION_NS)]
@@ -336,7 +341,7 @@ def _cut(value: Any, wanted: Any) -> Any:
         job = value["job"] = _cut(value["job"], Job)
         if isinstance(job.get("labels"), dict):
             job["labels"] = {
-                _shortened(key, 317): _shortened(text, 253) if isinstance(text, str) else text
+                _shortened(key, MAX_LABEL_KEY): _shortened(text, MAX_LABEL_TEXT) if isinstance(text, str) else text
                 for key, text in list(job["labels"].items())[:MAX_LABELS]
             }
     inner = {JobEnd: EndFacts, Cluster: ClusterFacts}.get(wanted)

@@ -41,6 +41,7 @@ from .spool import (
     Lock,
     decode,
     identity_of,
+    read_file,
     segments,
     with_identity,
 )
@@ -111,8 +112,8 @@ def _deliver_all(folder: pathlib.Path, deliver: Deliver, done: Shipped, keep_day
                     done.too_old += drop_old(spool, keep_days)
                 else:
                     done.busy += 1
-        except OSError as error:
-            done.kept.append(f"{spool.name}: {error}")
+        except Exception as error:  # whatever is wrong with one spool, the others are shipped
+            done.kept.append(f"{spool.name}: {type(error).__name__}: {error}")
     return done
 
 
@@ -164,7 +165,7 @@ def _ship_to_database(engine: sa.Engine, folder: pathlib.Path, done: Shipped) ->
     identity = identity_of(folder)
     for path in segments(folder, SHIPPING):
         try:
-            rows, found = rows_of_segment(path.read_bytes(), identity)
+            rows, found = rows_of_segment(read_file(path), identity)
         except FormatError as error:
             done.kept.append(f"{path.name}: {error}")
             continue
@@ -200,7 +201,7 @@ def _send(sender: Sender, folder: pathlib.Path, done: Shipped) -> None:
     identity = identity_of(folder)
     while batch := _claim_batch(folder, limit, passed_over):
         try:
-            answers = sender.post([with_identity(path.read_bytes(), identity) for path in batch])
+            answers = sender.post([with_identity(read_file(path), identity) for path in batch])
         except SendError as error:
             if error.too_large and len(batch) > 1:
                 limit = sum(path.stat().st_size for path in batch) // 2
@@ -355,7 +356,7 @@ def _unsent(folder: pathlib.Path) -> str:
     iterations = others = 0
     for path in (path for spool in spools_in(folder) for path in segments(spool, OPEN, SEALED, SHIPPING)):
         with contextlib.suppress(OSError):
-            for record in decode(path.read_bytes(), Damage()):
+            for record in decode(read_file(path), Damage()):
                 if record.kind in (Kind.ITERATIONS, Kind.FUNCTION_ITERATIONS):
                     iterations += iterations_in(record)
                 else:

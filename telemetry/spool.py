@@ -29,6 +29,7 @@ import errno
 import fcntl
 import os
 import pathlib
+import stat
 import struct
 import time
 import zlib
@@ -248,18 +249,41 @@ IDENTITY = "identity"
 
 
 def segments(folder: pathlib.Path, *suffixes: str) -> list[pathlib.Path]:
-    """The segments with these suffixes, oldest first; none where there is no such folder."""
+    """The segments with these suffixes, oldest first; none where there is no such folder. They are files: no links, no pipes."""
     try:
-        names = os.listdir(folder)
+        with os.scandir(folder) as entries:
+            names = [
+                entry.name
+                for entry in entries
+                if entry.name.endswith(suffixes)
+                and entry.name.split(".")[0].isdigit()
+                and entry.is_file(follow_symlinks=False)
+            ]
     except (FileNotFoundError, NotADirectoryError):
         return []
-    return [folder / name for name in sorted(names) if name.endswith(suffixes) and name.split(".")[0].isdigit()]
+    return [folder / name for name in sorted(names)]
+
+
+def read_file(path: pathlib.Path) -> bytes:
+    """The bytes of a regular file. Raises OSError for what is none: a pipe would be waited for, a link may lead anywhere."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file", str(path))
+        return file.read()
+
+
+def write_file(path: pathlib.Path, data: bytes) -> None:
+    """Writes a regular file of ours, and follows no link. Raises OSError."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with open(os.open(path, flags, 0o600), "wb") as file:
+        file.write(data)
 
 
 def identity_of(folder: pathlib.Path) -> bytes | None:
     """The body of the identity record of a spool's writer; None where it is not there or damaged."""
     try:
-        record = _record_at((folder / IDENTITY).read_bytes(), 0)
+        record = _record_at(read_file(folder / IDENTITY), 0)
     except OSError:
         return None
     return record.body if isinstance(record, Record) and record.kind == Kind.IDENTITY else None
@@ -285,8 +309,8 @@ class Lock:
         self._descriptor: int | None = None
 
     def acquire(self) -> bool:
-        """False where another process holds it. Raises OSError where the file cannot be made."""
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        """False where another process holds it. Raises OSError where the file cannot be made, or is a link."""
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
@@ -353,7 +377,7 @@ class SpoolWriter:
         self.sequence = 0
         self._open()
         with contextlib.suppress(OSError):  # each segment has it too
-            (folder / IDENTITY).write_bytes(encode(Record(Kind.IDENTITY, 0, identity)))
+            write_file(folder / IDENTITY, encode(Record(Kind.IDENTITY, 0, identity)))
 
     @property
     def has_records(self) -> bool:

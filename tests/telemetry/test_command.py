@@ -278,7 +278,7 @@ def test_a_report_without_prices_speaks_of_no_money(home: pathlib.Path, capsys: 
     [
         (["report", "--week", "last"], "YYYY-Www"),
         (["report", "--week", "1500-W01"], "1970 to 2261"),
-        (["report", "--trend-weeks", "-1"], "cannot be negative"),
+        (["report", "--trend-weeks", "-1"], "it is from 0 to"),
         (["report", "--configuration", "/nowhere/fleet.json"], "/nowhere/fleet.json cannot be read"),
         (["report", "--configuration", "/proc/self/cmdline"], "no JSON"),
         (["report", "--database", "/nowhere/x.db"], "there is no database /nowhere/x.db"),
