@@ -6,9 +6,11 @@ import asyncio
 import concurrent.futures
 import contextlib
 import gzip
+import importlib
 import pathlib
 import random
 import socket
+import ssl
 import struct
 import subprocess
 import sys
@@ -23,6 +25,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stitchfleet.telemetry import connections, database, spool, wire
+from stitchfleet.telemetry.authentication import MAX_REVIEWS, TokenReviewer
 from stitchfleet.telemetry.ingest import Limits
 from stitchfleet.telemetry.shares import Shares, Turns
 from stitchfleet.telemetry.spool import MAGIC, MARK, Damage, Kind, Record, decode, encode
@@ -144,6 +147,12 @@ def test_the_longest_answer_can_be_read_by_its_sender(served: Served) -> None:
     _, _, text = request(served.url, "POST", wire.PATH, body, {"Authorization": "Bearer mallory"})
     assert text.count(b'"outcome"') == 12_000
     assert len(text) < wire.MAX_ANSWER_BYTES
+
+
+def test_a_segment_that_is_too_long_costs_itself_only(served: Served) -> None:
+    long = segment(event(), namespace="mallory", run_id="long") + bytes(5 << 20)
+    status, answer = post(served.url, segment(event(), namespace="mallory"), long, token="mallory")
+    assert (status, [one["outcome"] for one in answer["segments"]]) == (200, ["stored", "damaged"])
 
 
 @pytest.mark.parametrize("level", [1, 9])
@@ -336,6 +345,80 @@ def test_at_the_limit_of_open_files_it_serves_and_the_log_stays_short(tmp_path: 
         process.wait()
 
 
+def test_a_handshake_that_never_ends_is_not_waited_for(
+    sqlite_url: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(connections, "HANDSHAKE_SECONDS", 0.3)
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    words = [
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-keyout",
+        str(key),
+        "-out",
+        str(certificate),
+        "-days",
+        "1",
+        "-subj",
+        "/CN=x",
+    ]
+    subprocess.run(["openssl", "req", "-x509", *words], check=True, capture_output=True)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate, key)
+    with ingest_server(sqlite_url, tokens=TOKENS, tls=context) as served:
+        for sent in (b"", b"\x16\x03\x01", b"GET / HTTP/1.1\r\n\r\n"):
+            with socket.create_connection(address(served), timeout=60) as half:
+                half.sendall(sent)
+                assert is_closed(half)
+        trusting = ssl.create_default_context(cafile=str(certificate))
+        trusting.check_hostname = False
+        with trusting.wrap_socket(socket.create_connection(address(served), timeout=60)) as whole:
+            whole.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert whole.recv(100).startswith(b"HTTP/1.1 200")
+    assert "Traceback" not in capsys.readouterr().err
+
+
+# ---- who is asked about tokens -----------------------------------------------------------------------------------------------
+
+
+def test_a_flood_of_unknown_tokens_is_refused_without_asking(sqlite_url: str, tmp_path: pathlib.Path) -> None:
+    """The API server is asked so many questions at once and no more, and a good token stays known."""
+    (tmp_path / "own").write_text("own")
+    asked, release, most = list[str](), threading.Event(), list[int]()
+
+    class Slow(TokenReviewer):
+        async def _review(self, token: str) -> object:
+            asked.append(token)
+            most.append(len(self._asking))
+            while token != "good" and not release.is_set():
+                await asyncio.sleep(0.01)
+            user = {
+                "username": "system:serviceaccount:victim:d",
+                "extra": {"authentication.kubernetes.io/pod-uid": ["u-1"]},
+            }
+            return {"authenticated": token == "good", "audiences": ["stitchfleet-ingest"], "user": user}
+
+    reviewer = Slow("http://nowhere.invalid", own_token=tmp_path / "own", authority=None)
+    with (
+        ingest_server(sqlite_url, reviewer=reviewer, tokens="") as served,
+        concurrent.futures.ThreadPoolExecutor(100) as pool,
+    ):
+        sent = segment(event(), namespace="victim")
+        assert post(served.url, sent, token="good")[0] == 200
+        flood = [pool.submit(post, served.url, sent, token=f"bad-{n % 90}") for n in range(100)]
+        deadline = time.monotonic() + 60
+        while sum(one.done() for one in flood) < 26 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert post(served.url, sent, token="good")[0] == 200, "who is known is not asked about"
+        release.set()
+        statuses = [one.result()[0] for one in flood]
+    assert set(statuses) == {401, 503}
+    assert max(most) <= MAX_REVIEWS
+    assert asked.count("good") == 1
+    assert len(asked) == len(set(asked)), "many requests of one token ask once"
+
+
 # ---- all at once -------------------------------------------------------------------------------------------------------------
 
 TENANTS = 6
@@ -429,3 +512,29 @@ def test_memory_stays_bounded_at_the_worst_of_all_at_once(
     finally:
         process.terminate()
         process.wait()
+
+
+# ---- docs/limits.md ----------------------------------------------------------------------------------------------------------
+
+
+def limits_of_the_page() -> list[list[str]]:
+    page = pathlib.Path(__file__).parents[3] / "docs" / "limits.md"
+    lines = [line.strip("|").split("|") for line in page.read_text().splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line] for line in lines if line[0].strip() != "what"]
+
+
+@pytest.mark.parametrize("line", limits_of_the_page(), ids=lambda line: line[0])
+def test_the_page_of_limits_says_what_the_program_does(line: list[str]) -> None:
+    from .test_table import ATTACKS
+
+    _, bound, _, where, _, tried = line
+    module, _, name = where.strip("`").partition(".")
+    value: object = importlib.import_module(f"stitchfleet.telemetry.{module}")
+    for part in name.split("."):
+        value = getattr(value, part)
+    assert value == int(bound.replace(",", ""))
+    if tried.startswith("`"):
+        sources = (path.read_text() for path in pathlib.Path(__file__).parents[1].rglob("test_*.py"))
+        assert any(f"def {tried.strip('`')}(" in source for source in sources), "the test that goes beyond it"
+    else:
+        assert tried in {attack.name for attack in ATTACKS}

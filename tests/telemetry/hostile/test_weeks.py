@@ -351,3 +351,46 @@ def test_the_sums_of_many_years_fit(url: str) -> None:
     assert {job.run_id for job in found.jobs} == {"long", "good"}
     (long,) = [job for job in found.jobs if job.run_id == "long"]
     assert long.plain_ns == (1 << 63) - 1, "as much as the column holds"
+
+
+# ---- number 20: the page's memory --------------------------------------------------------------------------------------------
+
+
+def test_a_job_of_many_kinds_of_clusters_is_a_page_all_the_same(engine: sa.Engine) -> None:
+    from .client import cluster
+
+    for part in range(3):
+        send(
+            engine,
+            *(cluster(f"c{part}-{n}", ops={"Exp": 1}) for n in range(500)),
+            steps(5, at=AT, first=100 * part),
+            started=AT,
+        )
+    with engine.connect() as connection:
+        fleet = fleet_report(connection, LAST_WEEK, Configuration(), 0)
+        (job,) = fleet.report.jobs
+        found = detail(connection, job.process_id, LAST_WEEK)
+        assert len(found.clusters) == 1000
+        assert len(as_html(fleet, {job.key: found})) < 300_000
+
+
+def test_the_memory_of_a_page_does_not_grow_with_the_iterations(engine: sa.Engine) -> None:
+    """Peaks of Python's own allocations, of half a million iterations and of four times as many."""
+    import tracemalloc
+
+    peaks = []
+    for turn, blocks in enumerate((120, 480)):
+        first = 120 if turn else 0
+        for part in range(first, blocks, 60):
+            parts = [steps(4096, 1e3 + part, at=AT, first=5000 * (part + n), arm=STITCHED) for n in range(60)]
+            send(engine, *parts, started=AT)
+        with engine.connect() as connection:
+            (job,) = week_report(connection, LAST_WEEK).jobs
+            detail(connection, job.process_id, LAST_WEEK)  # what is imported, compiled and cached
+            tracemalloc.start()
+            found = detail(connection, job.process_id, LAST_WEEK)
+            peaks.append(tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
+        assert found.curve.count == 4096 * blocks == job.iterations
+        assert len(found.curve.points) <= 9 * 300
+    assert peaks[1] < 1.5 * peaks[0] < 40 << 20
