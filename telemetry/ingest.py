@@ -9,20 +9,27 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import functools
+import json
+import logging
 import ssl
 import sys
+import threading
 import time
+import traceback
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import sqlalchemy as sa
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from . import connections, database, openapi, partitions, wire
 from .authentication import Caller, RefusedError, ReviewerError, StaticTokens, TokenReviewer
 from .connections import Connections
 from .errors import DatabaseError, SchemaError
-from .metrics import Metrics
+from .metrics import Metrics, Written
 from .receiving import ForbiddenError, receive_body
 from .recording import DAY_NS
 from .shares import Shares, Turns
@@ -60,6 +67,8 @@ class Limits:
     """Of the bodies that are read and written just now, decompressed."""
     writers: int = 4
     connections: int = 1024
+    processes_a_day: int = 200_000
+    """That one namespace may register, in each server: every process is a line that reports read."""
 
 
 class RefusalError(Exception):
@@ -96,6 +105,10 @@ class Ingest:
         self.connections = Connections(limits.connections, lambda why: self.metrics.closed.labels(why).inc())
         self._probed = _NEVER
         self._said: dict[str, float] = {}
+        self._counting = threading.Lock()
+        self._registered: Counter[str] = Counter()
+        """New processes of a day, by caller."""
+        self._registered_on = 0
         self._tasks: list[asyncio.Task[None]] = []
 
     def application(self) -> web.Application:
@@ -140,6 +153,8 @@ class Ingest:
         # before anything is held for it: who has no token holds up nobody
         caller = await self._authenticate(request)
         whose = caller.name if caller.namespace is None else f"namespace {caller.namespace}"
+        if self._registered_on == self.now_ns() // DAY_NS and self._registered[whose] >= self.limits.processes_a_day:
+            raise RefusalError(429, "quota", "as many processes as may be were registered today", retry=True)
         self._admit(whose, 1, announced or 0)
         held = [announced or 0]
         try:
@@ -209,7 +224,13 @@ class Ingest:
                     turn.shrink(len(whole))
                 self.metrics.body_bytes.inc(len(whole))
                 work = loop.run_in_executor(
-                    self._writers, receive_body, self.engine, whole, caller, self.metrics.book, self.now_ns
+                    self._writers,
+                    receive_body,
+                    self.engine,
+                    whole,
+                    caller,
+                    functools.partial(self._book, whose),
+                    self.now_ns,
                 )
                 # a sender that goes away does not stop a write half-way: what it began is committed
                 answer = await asyncio.shield(work)
@@ -229,6 +250,16 @@ class Ingest:
         self.metrics.database_up.set(1)
         self.metrics.write_seconds.observe(time.monotonic() - started)
         return web.Response(body=answer, content_type="application/json")
+
+    def _book(self, whose: str, written: Written) -> None:
+        """On a writer's thread: what was committed."""
+        self.metrics.book(written)
+        if written.registered:
+            today = self.now_ns() // DAY_NS
+            with self._counting:
+                if today != self._registered_on:
+                    self._registered_on, self._registered = today, Counter()
+                self._registered[whose] += written.registered
 
     def say_once(self, text: str) -> None:
         """A line for the log: what nobody outside is told. The same one again only after a while."""
@@ -283,7 +314,7 @@ class Ingest:
 
     async def describe(self, _request: web.Request) -> web.Response:
         """The interface."""
-        return web.json_response(openapi.description())
+        return web.Response(body=_description(), content_type="application/json")
 
     # ---- life -------------------------------------------------------------------------------------------------------------------
 
@@ -317,12 +348,42 @@ class Ingest:
     async def _stop(self, _app: web.Application) -> None:
         for task in self._tasks:
             task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         if self.reviewer is not None:
             await self.reviewer.close()
         self._unpacker.shutdown(wait=False, cancel_futures=True)
         await asyncio.get_running_loop().run_in_executor(None, self._writers.shutdown)
         self._prober.shutdown(wait=False, cancel_futures=True)
         self.engine.dispose()
+
+
+@functools.cache
+def _description() -> bytes:
+    return json.dumps(openapi.description()).encode()
+
+
+class _Log(logging.Handler):
+    """What the HTTP library has to say: a request that is none is no news, and its text, which may hold a token, is for no log."""
+
+    def __init__(self, ingest: Ingest) -> None:
+        super().__init__()
+        self.ingest = ingest
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, HttpProcessingError):
+            self.ingest.metrics.rejections.labels("malformed").inc()
+        elif error is not None:
+            self.ingest.say_once("".join(traceback.format_exception(error)).rstrip())
+        else:
+            self.ingest.say_once(record.getMessage())
+
+
+def _logger(ingest: Ingest) -> logging.Logger:
+    """One of its own, for the one server."""
+    found = logging.Logger("stitchfleet.ingest", logging.WARNING)
+    found.addHandler(_Log(ingest))
+    return found
 
 
 async def serve(
@@ -348,6 +409,7 @@ async def serve(
         auto_decompress=False,
         keepalive_timeout=connections.IDLE_SECONDS,
         shutdown_timeout=SHUTDOWN_SECONDS,
+        logger=_logger(ingest),
     )
     await runner.setup()
     listener = None

@@ -14,7 +14,7 @@ UNITS = ("cpu", "gpu")
 TOO_OLD, TOO_NEW = "too_old", "too_new"
 REJECTIONS = (
     *("token_missing", "token_refused", "reviewer_unavailable", "forbidden", "too_large", "malformed", "slow"),
-    *("busy", "draining", "database"),
+    *("busy", "quota", "draining", "database"),
 )
 CODES = ("200", "400", "401", "403", "408", "413", "415", "429", "500", "503")
 """HTTP's codes of an answer to a batch."""
@@ -40,6 +40,8 @@ class Written:
     damaged: int = 0
     future_segments: int = 0
     lost: int = 0
+    registered: int = 0
+    """Processes of which nothing was known before."""
     dropped: Tally[str] = field(default_factory=Tally)
     irregular: Tally[str] = field(default_factory=Tally)
     device_seconds: dict[str, DeviceSeconds] = field(default_factory=lambda: {unit: DeviceSeconds() for unit in UNITS})

@@ -20,7 +20,7 @@ from .database import refuses_rows, writing
 from .metrics import TOO_NEW, TOO_OLD, Written
 from .models import arm_blocks, events
 from .recording import DAY_NS, MAX_DURATION_NS, PLAIN
-from .rows import FormatError, Row, Rows, job_of_segment, records_lost, rows_of_segment, unit_of
+from .rows import FormatError, LossCount, Row, Rows, job_of_segment, rows_of_segment, unit_of
 from .schema import LOSS_EVENT
 from .store import KEEP_DAYS, Key, Registered, hold, insert_rows, key_of, register
 from .wire import Outcome
@@ -229,6 +229,7 @@ def _write_rows(connection: sa.Connection, batches: Sequence[Rows], today: int, 
     # from here on nothing can fail but the commit, and then `written` is thrown away
     written.rows += sum(map(len, batches))
     written.lost += lost
+    written.registered += sum(one.is_new for one in known.values())
     written.blocks += len(inserted.blocks)
     given = sum(len(rows.tables.get("iteration_blocks", ())) for rows in batches)
     written.duplicate_blocks += given - len(inserted.blocks)
@@ -252,8 +253,10 @@ def _registered(connection: sa.Connection, job: Row) -> Registered:
 
 def _lost(connection: sa.Connection, owner: int) -> int:
     of_losses = (events.c.process_id == owner, events.c.kind == LOSS_EVENT)
-    lost, _ = records_lost(connection.scalars(sa.select(events.c.facts).where(*of_losses)))
-    return lost
+    found = LossCount()
+    for facts in connection.scalars(sa.select(events.c.facts).where(*of_losses).execution_options(yield_per=1000)):
+        found.add(facts)
+    return found.lost
 
 
 def _plain_mean(connection: sa.Connection, owner: int, function: int) -> float | None:

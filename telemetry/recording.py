@@ -56,6 +56,8 @@ MAX_DEVICES = 1 << 16
 """Of one job; the largest known trainings have some tens of thousands."""
 MAX_ATTEMPT = 1_000_000
 MAX_LABELS, MAX_LABEL_KEY, MAX_LABEL_TEXT = 64, 317, 253
+MAX_LABEL_LETTERS = 4096
+"""Of all keys and values of a job's labels together: each report reads those of all jobs. What comes after is left out."""
 KEY_TEXTS = ("run_id", "cluster", "namespace", "uid")
 TEXT_LENGTHS = {
     **dict.fromkeys(KEY_TEXTS, 128),
@@ -206,8 +208,20 @@ def _within_bounds(found: dict[str, object]) -> dict[str, object]:
     found["device_count"] = min(int(str(found["device_count"])), MAX_DEVICES)
     labels = found["labels"]
     if isinstance(labels, Mapping):
-        pairs = list(labels.items())[:MAX_LABELS]
-        found["labels"] = {_sound(str(key))[:MAX_LABEL_KEY]: _sound(str(text))[:MAX_LABEL_TEXT] for key, text in pairs}
+        found["labels"] = bounded_labels({_sound(str(key)): _sound(str(text)) for key, text in labels.items()})
+    return found
+
+
+def bounded_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    """As many of the labels as are kept, cut to their lengths."""
+    found: dict[str, str] = {}
+    room = MAX_LABEL_LETTERS
+    for key, text in list(labels.items())[:MAX_LABELS]:
+        key, text = key[:MAX_LABEL_KEY], text[:MAX_LABEL_TEXT]
+        room -= len(key) + len(text)
+        if room < 0:
+            break
+        found[key] = text
     return found
 
 

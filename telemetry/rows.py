@@ -16,7 +16,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import schema
-from .recording import DAY_NS, FORMAT, MAX_BLOCK, MAX_DURATION_NS, PLAIN, STITCHED, UNCOUNTED, JobIdentity
+from .recording import (
+    DAY_NS,
+    FORMAT,
+    MAX_BLOCK,
+    MAX_DURATION_NS,
+    PLAIN,
+    STITCHED,
+    UNCOUNTED,
+    JobIdentity,
+    bounded_labels,
+)
 from .schema import LOSS_EVENT, RefusedError
 from .spool import AFTER_DEATH, FUNCTION_NUMBER, MAX_RECORDS, Damage, Iterations, Kind, Record, decode, little_endian
 
@@ -237,7 +247,7 @@ def _job_row(body: bytes) -> Row:
     about = schema.decoded(body, schema.Identity)
     job = about.job
     row: Row = {name: getattr(job, name) for name in JobIdentity.__dataclass_fields__}
-    row["labels"] = json.dumps(job.labels or {}, sort_keys=True)
+    row["labels"] = json.dumps(bounded_labels(job.labels or {}), sort_keys=True)
     row["device_kind"] = normal_device_kind(job.device_kind)
     return {
         **row,
@@ -328,21 +338,28 @@ REVERT_EVENTS = ("reverted", "revert")
 """Kinds of the events by which the plugin says that a cluster went back to TensorFlow's own operators."""
 
 
-def records_lost(facts: Iterable[str]) -> tuple[int, int]:
-    """How many records a process lost by the facts of all its LOSS_EVENTs: the last count of its own, and all that came after. And
-    how many of these facts cannot be read, as before this program's schema was at the door."""
-    own = later = unreadable = 0
-    for text in facts:
+class LossCount:
+    """How many records a process lost by the facts of all its LOSS_EVENTs: the last count of its own, and all that came after."""
+
+    def __init__(self) -> None:
+        self._own = self._later = 0
+        self.unreadable = 0
+        """Facts that cannot be read, from before a schema was at the door."""
+
+    def add(self, facts: str) -> None:
         try:
-            said = schema.decoded(text.encode("utf-8", "replace"), schema.LossFacts)
+            said = schema.decoded(facts.encode("utf-8", "replace"), schema.LossFacts)
         except RefusedError:
-            unreadable += 1
-            continue
+            self.unreadable += 1
+            return
         if said.after_death:
-            later += said.lost
+            self._later += said.lost
         else:
-            own = max(own, said.lost)
-    return own + later, unreadable
+            self._own = max(self._own, said.lost)
+
+    @property
+    def lost(self) -> int:
+        return self._own + self._later
 
 
 _MAKERS: dict[int, tuple[str, Callable[[int, bytes], Row]]] = {

@@ -35,7 +35,7 @@ import sqlalchemy as sa
 from . import savings, schema
 from .models import PROCESS_KEY, arm_blocks, events, frozen_weeks, iteration_blocks, job_ends, jobs, weekly_rollups
 from .recording import MAX_DURATION_NS, PLAIN, STITCHED, UNCOUNTED
-from .rows import REVERT_EVENTS, records_lost, unit_of
+from .rows import REVERT_EVENTS, LossCount, unit_of
 from .savings import Contribution, Saving, Total
 from .schema import LOSS_EVENT, RefusedError
 from .spool import AFTER_DEATH
@@ -410,9 +410,9 @@ def processes(connection: sa.Connection, week: Week | None) -> Read:
     """All training processes that ran or began in the week; None: all there are, in all their time."""
     sums, functions, stored, unreadable = _sums(connection, week)
     members = _members(connection, week, set(sums))
-    pairs, odd = _pair_means(connection, week)
+    pairs, odd = _pair_means(connection, week, members)
     unreadable += odd
-    lost, odd = _lost(connection, week)
+    lost, odd = _lost(connection, week, members)
     unreadable += odd
     reverted, odd = _reverted(connection, week, members)
     unreadable += odd
@@ -591,24 +591,36 @@ def _members(connection: sa.Connection, week: Week | None, with_iterations: set[
 
 MAX_ASKED = 500
 """Processes that a statement names."""
+ROWS_AT_ONCE = 1000
+"""Of what one process may have without end, so that a report's memory does not grow with it."""
+MAX_PAIRS = 100_000
+"""Of a training function; later ones are left out."""
+MAX_REVERTED, MAX_CLUSTER_NAME = 1000, 256
+"""Clusters of a process that are named, and letters of a name."""
 
 
 def _pair_means(
-    connection: sa.Connection, week: Week | None
+    connection: sa.Connection, week: Week | None, members: Sequence[Any]
 ) -> tuple[dict[tuple[int, int], list[tuple[float, float]]], int]:
     """(plain, stitched) mean of each complete pair, by process and training function; and how many pairs have means that are none."""
+    # numbers are given in the order in which processes are first heard of
+    first = min((row.process_id for row in members), default=0)
     plain, stitched = arm_blocks.alias(), arm_blocks.alias()
     statement = (
         sa.select(plain.c.process_id, plain.c.function, plain.c.mean_ns, stitched.c.mean_ns)
         .join(stitched, sa.and_(plain.c.process_id == stitched.c.process_id, plain.c.pair == stitched.c.pair))
-        .where(plain.c.arm == PLAIN, stitched.c.arm == STITCHED)
+        .where(plain.c.arm == PLAIN, stitched.c.arm == STITCHED, plain.c.process_id >= first)
         .order_by(plain.c.process_id, plain.c.pair)
     )
     if week is not None:
         statement = statement.where(plain.c.ended_ns < week.end_ns, stitched.c.ended_ns < week.end_ns)
     found: dict[tuple[int, int], list[tuple[float, float]]] = defaultdict(list)
     unreadable = 0
-    for owner, function, plain_ns, stitched_ns in connection.execute(statement):
+    for owner, function, plain_ns, stitched_ns in connection.execute(
+        statement.execution_options(yield_per=ROWS_AT_ONCE)
+    ):
+        if len(found[owner, function]) >= MAX_PAIRS:
+            continue
         if 0.0 < plain_ns <= MAX_DURATION_NS and 0.0 < stitched_ns <= MAX_DURATION_NS:
             found[owner, function].append((plain_ns, stitched_ns))
         else:
@@ -616,25 +628,25 @@ def _pair_means(
     return found, unreadable
 
 
-def _lost(connection: sa.Connection, week: Week | None) -> tuple[dict[int, int], int]:
+def _lost(connection: sa.Connection, week: Week | None, members: Sequence[Any]) -> tuple[dict[int, int], int]:
     """Records lost by process: as it counted them up to the week's end, and those dropped from its spool at whatever time later. And
     how many events cannot be read."""
-    found: dict[int, list[str]] = defaultdict(list)
-    statement = sa.select(events.c.process_id, events.c.facts).where(events.c.kind == LOSS_EVENT)
+    found: dict[int, LossCount] = defaultdict(LossCount)
+    first = min((row.process_id for row in members), default=0)
+    of_losses = (events.c.kind == LOSS_EVENT, events.c.process_id >= first)
+    statement = sa.select(events.c.process_id, events.c.facts).where(*of_losses)
     if week is not None:
         after_death = events.c.facts.contains(f'"{AFTER_DEATH}"')
         statement = statement.where(sa.or_(events.c.time_ns < week.end_ns, after_death))
-    for owner, facts in connection.execute(statement):
-        found[owner].append(facts)
-    counted = {owner: records_lost(facts) for owner, facts in found.items()}
-    return {owner: lost for owner, (lost, _) in counted.items()}, sum(odd for _, odd in counted.values())
+    for owner, facts in connection.execute(statement.execution_options(yield_per=ROWS_AT_ONCE)):
+        found[owner].add(facts)
+    return {owner: count.lost for owner, count in found.items()}, sum(count.unreadable for count in found.values())
 
 
 def _events_of(
     connection: sa.Connection, kinds: Sequence[str], week: Week | None, members: Sequence[Any]
 ) -> Iterable[Any]:
     """Events of some kinds up to the week's end, of processes in `members` and maybe others, in order of time."""
-    # numbers are given in the order in which processes are first heard of
     first = min((row.process_id for row in members), default=0)
     statement = (
         sa.select(events, *(jobs.c[name] for name in PROCESS_KEY))
@@ -644,7 +656,7 @@ def _events_of(
     )
     if week is not None:
         statement = statement.where(events.c.time_ns < week.end_ns)
-    return connection.execute(statement)
+    return connection.execute(statement.execution_options(yield_per=ROWS_AT_ONCE))
 
 
 class _Reverted:
@@ -654,7 +666,9 @@ class _Reverted:
         self._of_jobs: dict[JobKey, dict[tuple[int, str], set[str]]] = defaultdict(lambda: defaultdict(set))
 
     def add(self, key: ProcessKey, name: str) -> None:
-        self._of_jobs[key.job][key.rank, key.process].add(name)
+        names = self._of_jobs[key.job][key.rank, key.process]
+        if len(names) < MAX_REVERTED:
+            names.add(name[:MAX_CLUSTER_NAME])
 
     def of(self, key: ProcessKey) -> tuple[str, ...]:
         """The process's own, and those of the job's other ranks, which step with it."""

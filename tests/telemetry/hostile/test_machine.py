@@ -257,4 +257,4 @@ def test_any_order_of_events_on_postgresql(postgres_server: PostgresServer) -> N
 
 @pytest.mark.parametrize("kind", [slow("sqlite"), slow("postgres")])
 def test_many_orders_of_events(kind: str, request: pytest.FixtureRequest) -> None:
-    play(request.getfixturevalue(f"{kind}_url"), 150, 50)
+    play(request.getfixturevalue(f"{kind}_url"), 50, 40)

@@ -32,7 +32,7 @@ from stitchfleet.telemetry.spool import MAGIC, MARK, Damage, Kind, Record, decod
 
 from ...marks import slow
 from ..servers import Served, ingest_server, post, request
-from .client import event, segment, steps, whole_job
+from .client import NOW_NS, event, segment, steps, whole_job
 
 TOKENS = "victim victim\nmallory mallory\n"
 PATIENCE_S = 20
@@ -377,6 +377,62 @@ def test_a_handshake_that_never_ends_is_not_waited_for(
             whole.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
             assert whole.recv(100).startswith(b"HTTP/1.1 200")
     assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "Content-Length: -1",
+        "Content-Length: 5\r\nContent-Length: 6",
+        "A\0B: x",
+        "Authorization: Bearer hunter2\x01",
+        "{'x' * 9000}: y",
+    ],
+)
+def test_a_request_that_is_none_is_answered_and_writes_no_log(
+    served: Served, capsys: pytest.CaptureFixture[str], lines: str
+) -> None:
+    """Found by the second attack: a traceback each, with the request's bytes in it, for anybody without a token."""
+    for _ in range(20):
+        with socket.create_connection(address(served), timeout=60) as connection:
+            connection.sendall(f"POST {wire.PATH} HTTP/1.1\r\nHost: x\r\n{lines}\r\n\r\n".encode())
+            assert b" 400 " in connection.recv(1000).split(b"\r\n")[0]
+    victim_is_served(served)
+    err = capsys.readouterr().err
+    assert (len(err.splitlines()) <= 1, "hunter2" in err, "Traceback" in err) == (True, False, False), err
+
+
+def test_chunks_of_one_byte_hold_up_nobody(served: Served) -> None:
+    with socket.create_connection(address(served), timeout=60) as connection, contextlib.ExitStack() as stack:
+        connection.sendall(head(CHUNKED))
+        ended = threading.Event()
+
+        def send() -> None:
+            with contextlib.suppress(OSError):
+                while not ended.is_set():
+                    connection.sendall(b"1\r\nx\r\n" * 1000)
+
+        sending = threading.Thread(target=send)
+        sending.start()
+        stack.callback(sending.join)
+        stack.callback(connection.shutdown, socket.SHUT_RDWR)
+        stack.callback(ended.set)
+        for number in range(5):
+            victim_is_served(served, number)
+
+
+def test_a_tenant_registers_so_many_processes_a_day(sqlite_url: str) -> None:
+    """Found by the second attack: each process is a line that every report of the fleet reads."""
+    day = [NOW_NS]
+    limits = Limits(processes_a_day=10)
+    with ingest_server(sqlite_url, tokens=TOKENS, limits=limits, now_ns=lambda: day[0]) as served:
+        flood = [segment(event(), namespace="mallory", run_id=f"r{n}") for n in range(10)]
+        assert post(served.url, *flood, token="mallory")[0] == 200
+        assert post(served.url, *flood, token="mallory")[0] == 429
+        victim_is_served(served)
+        day[0] += 86_400 * 10**9
+        assert post(served.url, *flood, token="mallory")[0] == 200, "the same ones are none"
+        assert post(served.url, segment(event(), namespace="mallory", run_id="new"), token="mallory")[0] == 200
 
 
 # ---- who is asked about tokens -----------------------------------------------------------------------------------------------

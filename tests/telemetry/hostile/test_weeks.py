@@ -394,3 +394,29 @@ def test_the_memory_of_a_page_does_not_grow_with_the_iterations(engine: sa.Engin
         assert found.curve.count == 4096 * blocks == job.iterations
         assert len(found.curve.points) <= 9 * 300
     assert peaks[1] < 1.5 * peaks[0] < 40 << 20
+
+
+def test_a_report_reads_what_a_process_may_have_without_end_in_parts(
+    engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by the second attack: losses, reverts and pairs of one process were all held at once."""
+    from stitchfleet.telemetry import weekly
+
+    monkeypatch.setattr(weekly, "MAX_REVERTED", 5)
+    monkeypatch.setattr(weekly, "MAX_PAIRS", 7)
+    monkeypatch.setattr(weekly, "ROWS_AT_ONCE", 3)
+    reverts = [event("reverted", facts={"cluster": f"{n}-{'c' * 1000}"}, at=AT) for n in range(50)]
+    send(
+        engine,
+        steps(10, at=AT, arm=STITCHED),
+        *pairs(20, at=AT),
+        *reverts,
+        *(loss(n, at=AT) for n in range(50)),
+        started=AT,
+    )
+    send(engine, steps(10, at=AT), loss(1, at=AT), run_id="other", started=AT)
+    found = {job.run_id: job for job in report(engine).jobs}
+    assert found["run-1"].saving is not None
+    assert (found["run-1"].saving.pairs, found["run-1"].lost, len(found["run-1"].reverted)) == (7, 49, 5)
+    assert all(len(name) <= 256 for name in found["run-1"].reverted)
+    assert (found["other"].lost, found["other"].reverted) == (1, ())
