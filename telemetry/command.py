@@ -149,6 +149,10 @@ class ReportCommand:
             configuration = load(arguments.configuration)
         except (ValueError, ConfigurationError) as error:
             return _complain("report", error)
+        if arguments.format == "html":
+            # it says where it keeps its list of fonts; nothing that a reader of the report must know
+            logging.getLogger("matplotlib").setLevel(logging.ERROR)
+            from . import page  # noqa: F401  # the plotting library is loaded faster before a fleet's jobs are
         try:
             with _reading(arguments.database) as connection:
                 fleet = fleet_report(connection, week, configuration, arguments.trend_weeks)
@@ -168,8 +172,6 @@ class ReportCommand:
         if arguments.format == "csv":
             return as_csv(fleet, arguments.lines)
         if arguments.format == "html":
-            # it says where it keeps its list of fonts; nothing that a reader of the report must know
-            logging.getLogger("matplotlib").setLevel(logging.ERROR)
             from .page import as_html, detailed_jobs  # it brings the plotting library, which takes a second
 
             chosen = detailed_jobs(fleet.report)
