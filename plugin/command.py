@@ -7,6 +7,8 @@ A subcommand is a class with `help`, `configure(parser)` and `run(arguments) -> 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 import sys
 from importlib import metadata
 from typing import Any
@@ -58,11 +60,24 @@ def main(argv: list[str] | None = None) -> int:
     command.configure(parser)
     arguments = parser.parse_args(words[1:])
     try:
-        return int(command.run(arguments))
+        status = int(command.run(arguments))
+        sys.stdout.flush()
+        return status
     except BrokenPipeError:
+        _let_go_of_output()
         return 0
+    except OSError as error:
+        print(f"stitchfleet {words[0]}: {error}", file=sys.stderr)
+        _let_go_of_output()
+        return 2
     except KeyboardInterrupt:
         return 130
+
+
+def _let_go_of_output() -> None:
+    """What is left of it cannot be written, and Python would say so once more at its end."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _print_help(names: list[str]) -> None:

@@ -15,6 +15,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import aiohttp
 
@@ -23,6 +24,9 @@ CACHE_SECONDS = 60.0
 REFUSED_CACHE_SECONDS = 5.0
 """A refused token is asked for again sooner: its pod may have been a moment ahead of the API server."""
 MAX_CACHED = 20_000
+"""Answers that are kept, of good tokens and of others each: a flood of bad ones makes nobody's good one forgotten."""
+MAX_REVIEWS = 64
+"""Questions to the API server at once; beyond it who comes with an unknown token is told to come again."""
 REVIEW_SECONDS = 10.0
 _SERVICE_ACCOUNT = pathlib.Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _USER_PREFIX = "system:serviceaccount:"
@@ -76,6 +80,16 @@ def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8", "replace")).digest()
 
 
+_T = TypeVar("_T")
+
+
+def _keep(cache: OrderedDict[bytes, _T], key: bytes, value: _T) -> None:
+    cache[key] = value
+    cache.move_to_end(key)
+    while len(cache) > MAX_CACHED:
+        cache.popitem(last=False)
+
+
 class TokenReviewer:
     """Asks the Kubernetes API server (authentication.k8s.io/v1 TokenReview)."""
 
@@ -90,27 +104,43 @@ class TokenReviewer:
         self.url = url.rstrip("/") + "/apis/authentication.k8s.io/v1/tokenreviews"
         self.audience = audience
         self._own_token, self._authority, self._clock = own_token, authority, clock
-        self._cache: OrderedDict[bytes, tuple[float, Caller | RefusedError]] = OrderedDict()
+        self._good: OrderedDict[bytes, tuple[float, Caller]] = OrderedDict()
+        self._bad: OrderedDict[bytes, tuple[float, RefusedError]] = OrderedDict()
+        self._asking: dict[bytes, asyncio.Task[Caller]] = {}
         self._session: aiohttp.ClientSession | None = None
 
     async def caller(self, token: str) -> Caller:
         """Raises RefusedError and ReviewerError."""
         key = _digest(token)
         now = self._clock()
-        until, known = self._cache.get(key, (0.0, None))
-        if known is None or until <= now:
-            try:
-                known = self._judge(await self._review(token))
-                until = now + CACHE_SECONDS
-            except RefusedError as error:
-                known, until = error, now + REFUSED_CACHE_SECONDS
-            self._cache[key] = (until, known)
-            self._cache.move_to_end(key)
-            while len(self._cache) > MAX_CACHED:
-                self._cache.popitem(last=False)
-        if isinstance(known, RefusedError):
-            raise known
-        return known
+        until, known = self._good.get(key, (0.0, None))
+        if known is not None and until > now:
+            return known
+        until, refused = self._bad.get(key, (0.0, None))
+        if refused is not None and until > now:
+            raise refused
+        # many requests of one token ask once
+        asking = self._asking.get(key)
+        if asking is None:
+            if len(self._asking) >= MAX_REVIEWS:
+                raise ReviewerError("too many tokens are being asked about")
+            asking = self._asking[key] = asyncio.create_task(self._ask(key, token))
+            asking.add_done_callback(lambda task: self._asked(key, task))
+        return await asyncio.shield(asking)
+
+    def _asked(self, key: bytes, task: asyncio.Task[Caller]) -> None:
+        del self._asking[key]
+        if not task.cancelled():
+            task.exception()  # whoever asked may be gone
+
+    async def _ask(self, key: bytes, token: str) -> Caller:
+        try:
+            caller = self._judge(await self._review(token))
+        except RefusedError as error:
+            _keep(self._bad, key, (self._clock() + REFUSED_CACHE_SECONDS, error))
+            raise
+        _keep(self._good, key, (self._clock() + CACHE_SECONDS, caller))
+        return caller
 
     async def close(self) -> None:
         if self._session is not None:

@@ -6,9 +6,7 @@ are, never as mathematical markup.
 
 from __future__ import annotations
 
-import bisect
 import io
-import itertools
 import re
 import warnings
 from collections.abc import Sequence
@@ -22,16 +20,14 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from .details import Detail
 from .recording import PLAIN, STITCHED, UNCOUNTED
+from .thinning import Curve, edge
 
 WIDTH = 5.4
 """Inches of 72 SVG points: small enough that the text is readable where a phone shows them as wide as its screen."""
 PLAIN_COLOUR, STITCHED_COLOUR, UNCOUNTED_COLOUR, LOSS_COLOUR = "#4a6fa5", "#1a936f", "#b8bec7", "#c1443c"
 ARM_COLOURS = {PLAIN: PLAIN_COLOUR, STITCHED: STITCHED_COLOUR, UNCOUNTED: UNCOUNTED_COLOUR}
 INK, QUIET, GRID = "#1d2530", "#5a6675", "#e6e9ee"
-MAX_BUCKETS = 300
-"""More iterations than a few times this many are drawn as each stretch's smallest, middle and largest, by arm."""
 MAX_LABEL = 28
 
 _SETTINGS: dict[Any, Any] = {
@@ -179,44 +175,13 @@ def coverage_chart(lines: Sequence[tuple[str, int, int, int]], salt: str) -> str
         return _svg(figure, "Jobs that were measured, unmeasured and not stitched", salt)
 
 
-@dataclass(frozen=True)
-class Point:
-    """One dot of the chart of iterations."""
-
-    position: int
-    """Index of the iteration, in order of time."""
-    arm: int
-    duration: float
-
-
-def thinned(detail: Detail) -> list[Point]:
-    """The iterations to draw: all, or where there are many, of each stretch and arm the smallest, middle and largest.
-
-    So no rare long iteration is hidden, as it would be by drawing every n-th.
-    """
-    count = len(detail.steps)
-    if count <= 3 * MAX_BUCKETS:
-        return [Point(k, detail.arms[k], detail.durations_ms[k]) for k in range(count)]
-    found = []
-    for bucket in range(MAX_BUCKETS):
-        first, end = bucket * count // MAX_BUCKETS, (bucket + 1) * count // MAX_BUCKETS
-        for arm in (UNCOUNTED, PLAIN, STITCHED):
-            members = sorted(
-                (k for k in range(first, end) if detail.arms[k] == arm), key=detail.durations_ms.__getitem__
-            )
-            if members:
-                chosen = dict.fromkeys((members[0], members[len(members) // 2], members[-1]))
-                found += [Point(k, arm, detail.durations_ms[k]) for k in chosen]
-    return found
-
-
-def iterations_chart(detail: Detail, salt: str) -> str:
+def iterations_chart(curve: Curve, salt: str) -> str:
     """Milliseconds of each iteration over the steps, coloured by arm. Iterations above the scale are marked at its top."""
-    points = thinned(detail)
+    points = curve.points
     counted = sorted(point.duration for point in points if point.arm != UNCOUNTED) or sorted(p.duration for p in points)
     # the first step of a job can be a thousand times as long as the others
     high = 1.25 * counted[min(len(counted) - 1, int(0.985 * len(counted)))] if counted else 1.0
-    high = high if high > 0 else 1.0
+    high = edge(high) if high > 0 else 1.0
     with mpl.rc_context(_SETTINGS):
         figure, axes = _figure(2.2)
         for arm in (UNCOUNTED, PLAIN, STITCHED):
@@ -225,26 +190,19 @@ def iterations_chart(detail: Detail, salt: str) -> str:
             drawn: dict[str, Any] = {"linestyle": "none", "color": ARM_COLOURS[arm], "clip_on": False}
             axes.plot([p.position for p in inside], [p.duration for p in inside], marker=".", markersize=3.5, **drawn)
             axes.plot([p.position for p in outside], [high] * len(outside), marker="^", markersize=5, **drawn)
-        above = sum(duration > high for duration in detail.durations_ms)
+        above = curve.above(high)
         if above:
-            said = f"{above:,} iteration{'s' if above > 1 else ''} above the scale (longest {max(detail.durations_ms):,.0f} ms)"
+            said = f"{above:,} iteration{'s' if above > 1 else ''} above the scale (longest {curve.longest_ms:,.0f} ms)"
             axes.set_title(said, loc="right", fontsize=8, color=QUIET)
-        axes.set_xlim(-0.5, max(1, len(detail.steps)) - 0.5)
+        axes.set_xlim(-0.5, max(1, curve.count) - 0.5)
         axes.set_ylim(0.0, high)
         _count_axis(axes, "y")
-        places = _step_places(detail.steps)
-        axes.set_xticks(places, [f"{detail.steps[place]:,}" for place in places])
+        axes.set_xticks([position for position, _ in curve.places], [f"{step:,}" for _, step in curve.places])
         axes.set_xlabel("step")
         axes.set_ylabel("ms an iteration")
         return _svg(figure, "Time of each iteration, by arm", salt)
 
 
-def _step_places(steps: Sequence[int]) -> list[int]:
-    """Indexes of the iterations whose steps are written below: at round numbers, where steps count up."""
-    if not steps:
-        return []
-    if any(after <= before for before, after in itertools.pairwise(steps)):
-        return sorted({round(share * (len(steps) - 1) / 6) for share in range(7)})
-    ticks = MaxNLocator(6, integer=True).tick_values(steps[0], steps[-1])
-    found = {bisect.bisect_left(steps, tick) for tick in ticks if steps[0] <= tick <= steps[-1]}
-    return sorted(found)
+def round_steps(first: int, last: int) -> list[int]:
+    """Round numbers between two steps, for an axis."""
+    return [int(tick) for tick in MaxNLocator(6, integer=True).tick_values(first, last) if first <= tick <= last]

@@ -15,17 +15,19 @@ import sqlalchemy as sa
 
 from . import database, partitions, places, shipper
 from .configuration import VARIABLE, ConfigurationError, load
-from .database import DatabaseError
 from .details import detail
+from .errors import DatabaseError
 from .fleet import DEFAULT_TREND_WEEKS, FleetReport, fleet_report
 from .freezing import Frozen, freeze, prune
+from .printable import printable, write_out
 from .recording import DAY_NS
-from .report import CSV_LINES, as_csv, as_json, as_text, job_facts, jobs_text
+from .report import CSV_LINES, as_csv, as_json, as_text, job_facts, jobs_text, unreadable_words
 from .store import delete_namespace
-from .weekly import one_process_for_each_job, processes
+from .weekly import processes, standing
 from .weeks import Week
 
 SETTLE_DAYS = 1
+MAX_TREND_WEEKS = 520
 
 
 def _complain(command: str, text: object) -> int:
@@ -43,16 +45,19 @@ def _reading(given: str | None) -> Iterator[sa.Connection]:
     file = database.file_of(url)
     if given is not None and file is not None and not file.exists():
         raise DatabaseError(f"there is no database {file}")
-    engine = database.open_engine(url)
+    is_fixed = file is not None and file.exists() and database.is_on_read_only_disk(file)
+    engine = database.open_to_read(url)
     try:
-        if given is None:
+        if given is None and is_fixed:
+            print(f"stitchfleet: {file} cannot be written to; records in spools stay there", file=sys.stderr)
+        elif given is None:
             database.prepare(engine)
             _drain(engine)
         with engine.connect() as connection:
             database.check(connection)
             yield connection
     except sa.exc.SQLAlchemyError as error:
-        where = file or engine.url.render_as_string()  # without the password
+        where = file or database.shown(engine.url)
         raise DatabaseError(f"the database {where} cannot be used: {database.reason(error)}") from None
     finally:
         engine.dispose()
@@ -61,7 +66,7 @@ def _reading(given: str | None) -> Iterator[sa.Connection]:
 def _drain(engine: sa.Engine) -> None:
     done = shipper.ship_all(places.records_folder(), engine)
     for reason in sorted(set(done.kept)):
-        print(f"stitchfleet: some records stay in their spool: {reason}", file=sys.stderr)
+        print(f"stitchfleet: some records stay in their spool: {printable(reason)}", file=sys.stderr)
     if done.damaged:
         print(f"stitchfleet: {len(done.damaged)} damaged records were passed over", file=sys.stderr)
 
@@ -83,15 +88,18 @@ class JobsCommand:
     def run(self, arguments: argparse.Namespace) -> int:
         try:
             with _reading(arguments.database) as connection:
-                found = one_process_for_each_job(processes(connection, None))
+                read = processes(connection, None)
+                found = standing(read.jobs)
         except DatabaseError as error:
             return _complain("jobs", error)
         if arguments.json:
             print(json.dumps([job_facts(job) for job in found], indent=2))
         elif found:
-            print(jobs_text(found), end="")
+            write_out(jobs_text(found))
         else:
             print("no job has been recorded yet; `stitchfleet run -- python train.py` records one")
+        if read.unreadable:
+            print(f"stitchfleet: {unreadable_words(read.unreadable)}", file=sys.stderr)
         return 0
 
 
@@ -136,11 +144,15 @@ class ReportCommand:
     def run(self, arguments: argparse.Namespace) -> int:
         try:
             week = Week.parse(arguments.week) if arguments.week else Week.at(time.time_ns())
-            if arguments.trend_weeks < 0:
-                raise ValueError(f"--trend-weeks is {arguments.trend_weeks}; it cannot be negative")
+            if not 0 <= arguments.trend_weeks <= MAX_TREND_WEEKS:
+                raise ValueError(f"--trend-weeks is {arguments.trend_weeks}; it is from 0 to {MAX_TREND_WEEKS}")
             configuration = load(arguments.configuration)
         except (ValueError, ConfigurationError) as error:
             return _complain("report", error)
+        if arguments.format == "html":
+            # it says where it keeps its list of fonts; nothing that a reader of the report must know
+            logging.getLogger("matplotlib").setLevel(logging.ERROR)
+            from . import page  # noqa: F401  # the plotting library is loaded faster before a fleet's jobs are
         try:
             with _reading(arguments.database) as connection:
                 fleet = fleet_report(connection, week, configuration, arguments.trend_weeks)
@@ -148,10 +160,10 @@ class ReportCommand:
         except DatabaseError as error:
             return _complain("report", error)
         if arguments.output is None:
-            print(text, end="")
+            write_out(text, is_document=arguments.format != "table")
             return 0
         try:
-            arguments.output.write_text(text)
+            arguments.output.write_text(text, encoding="utf-8")
         except OSError as error:
             return _complain("report", f"{arguments.output} cannot be written: {error.strerror}")
         return 0
@@ -160,8 +172,6 @@ class ReportCommand:
         if arguments.format == "csv":
             return as_csv(fleet, arguments.lines)
         if arguments.format == "html":
-            # it says where it keeps its list of fonts; nothing that a reader of the report must know
-            logging.getLogger("matplotlib").setLevel(logging.ERROR)
             from .page import as_html, detailed_jobs  # it brings the plotting library, which takes a second
 
             chosen = detailed_jobs(fleet.report)
@@ -200,8 +210,8 @@ class DatabaseCommand:
         )
 
     def run(self, arguments: argparse.Namespace) -> int:
-        url = places.database_url(arguments.database)
         try:
+            url = places.database_url(arguments.database)
             if arguments.action == "upgrade":
                 return self._upgrade(url)
             file = database.file_of(url)
@@ -227,14 +237,15 @@ class DatabaseCommand:
     def _upgrade(self, url: str) -> int:
         engine = database.open_engine(url)
         before, after = database.upgrade(engine)
-        where = database.file_of(url) or engine.url.render_as_string()
+        where = database.file_of(url) or database.shown(engine.url)
         print(f"{where}: schema {after}" + (" already" if before == after else f", before {before or 'none'}"))
         return 0
 
     def _check(self, url: str) -> int:
-        with database.open_engine(url).connect() as connection:
+        with database.open_to_read(url).connect() as connection:
             try:
-                found = database.check(connection)
+                found = database.check_whole(connection)
+                partitions.check_rights(connection)
             except DatabaseError as error:
                 print(error)
                 return 1
@@ -267,6 +278,8 @@ class DatabaseCommand:
     def _tell_frozen(self, done: list[Frozen]) -> None:
         for entry in done:
             print(f"{entry.week}: figures of {entry.processes} processes kept as revision {entry.revision}")
+            if entry.unreadable:
+                print(f"{entry.week}: {unreadable_words(entry.unreadable)}")
 
     def _delete(self, url: str, namespace: str, really: bool) -> int:
         with database.writing(database.open_engine(url)) as connection:

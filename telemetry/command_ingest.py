@@ -11,9 +11,9 @@ import sys
 
 import sqlalchemy as sa
 
-from . import database, places
+from . import database, partitions, places, wire
 from .authentication import AUDIENCE, StaticTokens, TokenReviewer
-from .database import DatabaseError
+from .errors import DatabaseError
 from .ingest import Ingest, Limits, serve
 
 DEFAULT_PORT = 8475
@@ -74,14 +74,22 @@ async def _serve(arguments: argparse.Namespace) -> int:
     if tokens is not None and not len(tokens):
         raise ValueError(f"{arguments.tokens} holds no token")
     reviewer = TokenReviewer(arguments.kubernetes, arguments.audience) if arguments.kubernetes is not None else None
+    if not 0 <= arguments.port < 1 << 16:
+        raise ValueError(f"--port is {arguments.port}; it is from 0 to 65535")
+    if arguments.pending_bytes < wire.MAX_BODY_BYTES:
+        raise ValueError(f"--pending-bytes is {arguments.pending_bytes}; one body may have {wire.MAX_BODY_BYTES}")
     tls = None
     if arguments.tls_certificate is not None:
         tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        tls.load_cert_chain(arguments.tls_certificate, arguments.tls_key)
+        # a key with a passphrase is refused: nobody is there to be asked for it
+        tls.load_cert_chain(arguments.tls_certificate, arguments.tls_key, password=lambda: "")
+    elif arguments.tls_key is not None:
+        raise ValueError("--tls-key without --tls-certificate: nothing would be encrypted")
     engine = database.open_engine(places.database_url(arguments.database))
     try:
         with engine.connect() as connection:
             database.check(connection)
+            partitions.check_rights(connection)
     except sa.exc.SQLAlchemyError as error:
         # it may come back: until then /readyz says no and batches are refused
         print(f"stitchfleet ingest: the database cannot be used yet: {database.reason(error)}", file=sys.stderr)

@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import functools
 import json
-import math
 import os
 import pathlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+MAX_PRICE = 10**9
 VARIABLE = "STITCHFLEET_REPORT_CONFIGURATION"
 """Names the file where no option does."""
 
@@ -82,8 +82,9 @@ def parse(text: str) -> Configuration:
         found = json.loads(text, object_pairs_hook=_object)
     except json.JSONDecodeError as error:
         raise ConfigurationError(f"line {error.lineno}, column {error.colno}: no JSON ({error.msg})") from None
-    except RecursionError:
-        raise ConfigurationError("no JSON (nested too deeply)") from None
+    except (RecursionError, ValueError) as error:
+        why = "nested too deeply" if isinstance(error, RecursionError) else "a number with too many digits"
+        raise ConfigurationError(f"no JSON that can be read ({why})") from None
     if not isinstance(found, dict):
         raise ConfigurationError(f"{_shown(found)} where a JSON object was expected")
     known = {spec.name for spec in fields(Configuration)}
@@ -100,8 +101,10 @@ def parse(text: str) -> Configuration:
             raise ConfigurationError(f"the cost centre of {_shown(name)} is {_shown(centre)}; a text was expected")
     prices = found.get("prices", {})
     for kind, price in prices.items():
-        if isinstance(price, bool) or not isinstance(price, int | float) or not math.isfinite(price) or price < 0:
-            raise ConfigurationError(f"the price of {_shown(kind)} is {_shown(price)}; a number from 0 on was expected")
+        if isinstance(price, bool) or not isinstance(price, int | float) or not 0 <= price <= MAX_PRICE:
+            raise ConfigurationError(
+                f"the price of {_shown(kind)} is {_shown(price)}; a number from 0 to {MAX_PRICE} was expected"
+            )
     if len({kind.lower() for kind in prices}) < len(prices):
         raise ConfigurationError("a device kind has two prices (upper and lower case are one)")
     if prices and not found.get("currency"):

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
-from array import array
-from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import sqlalchemy as sa
 
+from . import schema
 from .models import clusters, events, functions, iteration_blocks
+from .thinning import Curve, Thinner
+from .weekly import UNREADABLE
 from .weeks import Week
 
 MAX_EVENTS = 200
+MAX_CLUSTERS = 1000
+"""Kinds of clusters of a job of which something is kept."""
+ROWS_AT_ONCE = 64
+"""Of a block of iterations each has up to some tens of kilobytes."""
 
 
 @dataclass(frozen=True)
@@ -41,41 +47,90 @@ class EventLine:
     message: str
 
 
-@dataclass(frozen=True)
+@dataclass
 class Detail:
-    """One process. steps, arms and durations (milliseconds) are of its iterations, in order of time; of a process with several
-    training functions those of the one that took most of the time, whose name `function` is then."""
+    """One process. `curve` is of its iterations; of a process with several training functions of those of the one that took most of
+    the time, whose name `function` is then."""
 
-    steps: list[int] = field(default_factory=list)
-    arms: list[int] = field(default_factory=list)
-    durations_ms: array[float] = field(default_factory=lambda: array("f"))
+    curve: Curve = field(default_factory=Curve)
     clusters: list[ClusterLine] = field(default_factory=list)
     events: list[EventLine] = field(default_factory=list)
     function: str = ""
     other_functions: int = 0
+    unreadable: int = 0
+    """Rows of the database that cannot be read."""
 
 
 def detail(connection: sa.Connection, process_id: int, week: Week | None) -> Detail:
-    """The details of one process, its iterations those of the week."""
+    """The details of one process, its iterations those of the week. Memory does not grow with how many these are."""
     of_week = () if week is None else (iteration_blocks.c.day >= week.first_day, iteration_blocks.c.day < week.end_day)
     shown, name, others = _longest_function(connection, process_id, of_week)
     found = Detail(function=name, other_functions=others)
-    statement = _of(iteration_blocks, process_id).where(*of_week, iteration_blocks.c.function == shown)
-    statement = statement.order_by(iteration_blocks.c.day, iteration_blocks.c.sequence)
-    for row in connection.execute(statement):
-        found.steps.extend(range(row.first_step, row.first_step + row.stride * (len(row.durations) // 4), row.stride))
-        found.arms.extend(arm for _, count, arm in json.loads(row.arms) for _ in range(count))
-        found.durations_ms.extend(value / 1e3 for value in array("f", row.durations))
-    latest: dict[str, Any] = {}
-    for row in connection.execute(_of(clusters, process_id).order_by(clusters.c.sequence)):
-        latest[row.name] = row
-    found.clusters.extend(_cluster_line(row.name, row.state, json.loads(row.facts)) for row in latest.values())
-    found.clusters.sort(key=lambda line: -line.instances * sum(line.ops.values()))
-    recent = _of(events, process_id).order_by(events.c.sequence.desc()).limit(MAX_EVENTS)
+    blocks = iteration_blocks.c
+    of_shown = (blocks.process_id == process_id, *of_week, blocks.function == shown)
+    _read_iterations(connection, of_shown, found)
+    _read_clusters(connection, process_id, found)
+    recent = sa.select(events.c.time_ns, events.c.kind, events.c.message).where(events.c.process_id == process_id)
+    recent = recent.order_by(events.c.sequence.desc()).limit(MAX_EVENTS)
     found.events.extend(
         EventLine(row.time_ns, row.kind, row.message) for row in reversed(connection.execute(recent).all())
     )
     return found
+
+
+def _streamed(connection: sa.Connection, statement: sa.Select[Any]) -> Iterator[Any]:
+    """The rows, some at a time."""
+    yield from connection.execute(statement.execution_options(yield_per=ROWS_AT_ONCE))
+
+
+def _read_iterations(connection: sa.Connection, conditions: tuple[sa.ColumnElement[bool], ...], found: Detail) -> None:
+    import numpy as np
+
+    from .charts import round_steps
+
+    blocks = iteration_blocks.c
+    in_order = (blocks.day, blocks.sequence)
+    counted = (blocks.plain_count + blocks.stitched_count + blocks.uncounted_count).label("count")
+    heads = sa.select(blocks.first_step, blocks.stride, counted).where(*conditions).order_by(*in_order)
+    count, first, last, counts_up = 0, 0, None, True
+    for row in _streamed(connection, heads):
+        counts_up = counts_up and (last is None or row.first_step > last) and row.stride > 0
+        first = row.first_step if last is None else first
+        last = row.first_step + row.stride * (row.count - 1)
+        count += row.count
+    if last is None:
+        return
+    thinner = Thinner(count, round_steps(first, last) if counts_up else ())
+    on_postgresql = connection.dialect.name == "postgresql"
+    # as bytes: psycopg would make a float object of each
+    durations = sa.func.array_send(blocks.durations) if on_postgresql else blocks.durations
+    whole = sa.select(
+        blocks.first_step, blocks.stride, blocks.arms, sa.type_coerce(durations, sa.LargeBinary).label("durations")
+    )
+    for row in _streamed(connection, whole.where(*conditions).order_by(*in_order)):
+        try:
+            if on_postgresql:
+                # a head of five words, then the length of each element before it
+                values = np.frombuffer(row.durations, ">u4")[6::2].astype("<u4").view("<f4")
+            else:
+                values = np.frombuffer(row.durations, "<f4")
+            thinner.add(row.first_step, max(1, row.stride), json.loads(row.arms), values)
+        except UNREADABLE:
+            found.unreadable += 1
+    found.curve = thinner.finish()
+
+
+def _read_clusters(connection: sa.Connection, process_id: int, found: Detail) -> None:
+    latest: dict[str, ClusterLine] = {}
+    for row in _streamed(connection, _of(clusters, process_id).order_by(clusters.c.sequence)):
+        try:
+            line = _cluster_line(row.name, row.state, schema.decoded(row.facts.encode(), schema.ClusterFacts))
+        except UNREADABLE:
+            found.unreadable += 1
+            continue
+        if row.name in latest or len(latest) < MAX_CLUSTERS:
+            latest[row.name] = line
+    found.clusters.extend(sorted(latest.values(), key=lambda line: -line.instances * sum(line.ops.values())))
 
 
 def _longest_function(
@@ -97,28 +152,22 @@ def _of(table: sa.Table, process_id: int) -> sa.Select[Any]:
     return sa.select(table).where(table.c.process_id == process_id)
 
 
-def _cluster_line(name: str, state: str, facts: dict[str, Any]) -> ClusterLine:
+def _cluster_line(name: str, state: str, facts: schema.ClusterFacts) -> ClusterLine:
     """From what the plugin records of a cluster; what it does not say is left empty."""
-    executables = [entry for entry in facts.get("executables") or [] if isinstance(entry, dict)]
-    ops = facts.get("ops")
-    counts: dict[str, int] = defaultdict(int)
-    if isinstance(ops, dict):
-        for op, count in ops.items():
-            counts[str(op)] += int(count)
-    kernels = sorted({str(entry["kernel"]) for entry in executables if entry.get("kernel")})
+    executables = facts.executables or []
+    kernels = sorted({entry.kernel for entry in executables if entry.kernel})
     return ClusterLine(
         name=name,
-        ops=dict(counts),
-        instances=int(facts.get("instances") or 1),
+        ops=facts.ops or {},
+        instances=facts.instances or 1,
         state=state,
-        largest_error=_largest(facts, executables, "largest_error"),
-        over_tolerance=_largest(facts, executables, "error_over_tolerance"),
-        kernel=", ".join(kernels) or str(facts.get("kernel") or ""),
-        scopes=[str(scope) for scope in facts.get("scopes") or []],
+        largest_error=_largest([facts.largest_error, *(entry.largest_error for entry in executables)]),
+        over_tolerance=_largest([facts.error_over_tolerance, *(entry.error_over_tolerance for entry in executables)]),
+        kernel=", ".join(kernels) or facts.kernel or "",
+        scopes=facts.scopes or [],
     )
 
 
-def _largest(facts: dict[str, Any], executables: list[dict[str, Any]], name: str) -> float | None:
+def _largest(values: Iterable[float | str | None]) -> float | None:
     # numbers that were not finite are words in JSON ("inf"), which float reads
-    seen = [float(entry[name]) for entry in (facts, *executables) if entry.get(name) is not None]
-    return max(seen) if seen else None
+    return max((float(value) for value in values if value is not None), default=None)

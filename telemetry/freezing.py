@@ -21,12 +21,10 @@ import sqlalchemy as sa
 from . import partitions, savings
 from .models import frozen_weeks, iteration_blocks, weekly_rollups, weekly_totals
 from .savings import Total
-from .weekly import STORED, JobWeek, UnitTotal, frozen_jobs, one_process_for_each_job, processes, unit_total
+from .weekly import MAX_ASKED, MAX_ROLLUP, STORED, JobWeek, UnitTotal, frozen_jobs, processes, standing, unit_total
 from .weeks import Week
 
 FLEET = "fleet"
-MAX_ASKED = 500
-"""Processes that a statement names; for more it reads those of the whole week."""
 _DIMENSIONS: dict[str, Callable[[JobWeek], str]] = {
     FLEET: lambda job: "",
     "namespace": lambda job: job.namespace,
@@ -50,6 +48,8 @@ class Frozen:
     week: Week
     revision: int
     processes: int
+    unreadable: int
+    """Rows of the database that the revision was made without."""
 
 
 @dataclass(frozen=True)
@@ -110,9 +110,9 @@ def _weeks_with_blocks(connection: sa.Connection, before_day: int) -> set[Week]:
 
 
 def _freeze_week(connection: sa.Connection, week: Week, revision: int) -> Frozen:
-    entries = processes(connection, week)
-    standing = one_process_for_each_job(entries)
-    of_jobs = {entry.process_id for entry in standing}
+    read = processes(connection, week)
+    entries, members = read.jobs, standing(read.jobs)
+    of_jobs = {entry.process_id for entry in members}
     if entries:
         last = last_dropped_sequences(connection, {(entry.process_id, week) for entry in entries})
         last |= {(owner, week): sequence for owner, sequence in _last_sequences(connection, week)}
@@ -125,14 +125,19 @@ def _freeze_week(connection: sa.Connection, week: Week, revision: int) -> Frozen
             for entry in entries
         ]
         connection.execute(sa.insert(weekly_rollups), rows)
-    _write_totals(connection, week, revision, standing)
-    facts = {"revision": revision, "frozen_ns": time.time_ns(), "has_late_data": 0}
+    _write_totals(connection, week, revision, members)
+    facts = {
+        "revision": revision,
+        "frozen_ns": time.time_ns(),
+        "has_late_data": 0,
+        "unreadable_rows": read.unreadable,
+    }
     if revision == 1:
         about = {"week": str(week), "first_day": week.first_day, "blocks_dropped": 0}
         connection.execute(sa.insert(frozen_weeks).values(**about, **facts))
     else:
         connection.execute(sa.update(frozen_weeks).where(frozen_weeks.c.week == str(week)).values(**facts))
-    return Frozen(week, revision, len(entries))
+    return Frozen(week, revision, len(entries), read.unreadable)
 
 
 def _last_sequences(connection: sa.Connection, week: Week) -> Iterable[tuple[int, int]]:
@@ -173,7 +178,8 @@ def _drop_blocks(connection: sa.Connection, week: Week) -> int:
 def _rollup(entry: JobWeek, week: Week, revision: int) -> dict[str, Any]:
     interval = entry.saved_hours_interval
     same = ("process_id", *STORED, "device_hours", "saved_hours")
-    return {name: getattr(entry, name) for name in same} | {
+    values = {name: getattr(entry, name) for name in same}
+    return {name: min(value, MAX_ROLLUP) if isinstance(value, int) else value for name, value in values.items()} | {
         "week": str(week),
         "revision": revision,
         "overhead_is_estimate": int(entry.overhead_is_estimate),
@@ -235,4 +241,4 @@ def renew_totals(connection: sa.Connection, week: Week) -> None:
     revision = connection.scalar(sa.select(frozen_weeks.c.revision).where(frozen_weeks.c.week == str(week)))
     connection.execute(sa.delete(weekly_totals).where(weekly_totals.c.week == str(week)))
     if revision is not None:
-        _write_totals(connection, week, revision, frozen_jobs(connection, week, revision))
+        _write_totals(connection, week, revision, frozen_jobs(connection, week, revision).jobs)

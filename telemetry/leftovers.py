@@ -14,6 +14,7 @@ import time
 
 from .spool import (
     AFTER_DEATH,
+    FUNCTION_NUMBER,
     MAGIC,
     OPEN,
     SEALED,
@@ -27,7 +28,9 @@ from .spool import (
     encode,
     identity_of,
     old_segments,
+    read_file,
     too_old,
+    write_file,
 )
 
 
@@ -53,19 +56,25 @@ def weight(records: list[Record]) -> int:
     """How many things measured these records stand for."""
     found = 0
     for record in records:
-        if record.kind == Kind.ITERATIONS:
-            try:
-                found += len(Iterations.decode(record.body).durations)
-            except ValueError:
-                found += 1
+        if record.kind in (Kind.ITERATIONS, Kind.FUNCTION_ITERATIONS):
+            found += iterations_in(record)
         else:
             found += record.kind not in (Kind.IDENTITY, Kind.LOSS)
     return found
 
 
+def iterations_in(record: Record) -> int:
+    """How many iterations a record of iterations holds; one that cannot be read stands for one."""
+    body = record.body[FUNCTION_NUMBER.size :] if record.kind == Kind.FUNCTION_ITERATIONS else record.body
+    try:
+        return len(Iterations.decode(body).durations)
+    except ValueError:
+        return 1
+
+
 def _drop(path: pathlib.Path, days: float) -> int:
     damage = Damage()
-    records = list(decode(path.read_bytes(), damage))
+    records = list(decode(read_file(path), damage))
     lost = weight(records) + damage.records
     identity = next((record for record in records if record.kind == Kind.IDENTITY), None)
     if identity is None and records and (known := identity_of(path.parent)) is not None:
@@ -81,6 +90,6 @@ def _drop(path: pathlib.Path, days: float) -> int:
     said = {"time_ns": time.time_ns(), "lost": lost, "reason": too_old(days), AFTER_DEATH: True}
     loss = Record(Kind.LOSS, sequence, json.dumps(said).encode())
     new = path.with_suffix(".dropping")
-    new.write_bytes(MAGIC + b"".join(map(encode, (identity, *kept, loss))))
+    write_file(new, MAGIC + b"".join(map(encode, (identity, *kept, loss))))
     new.replace(path.rename(path.with_suffix(SEALED)))
     return lost

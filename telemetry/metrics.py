@@ -14,9 +14,9 @@ UNITS = ("cpu", "gpu")
 TOO_OLD, TOO_NEW = "too_old", "too_new"
 REJECTIONS = (
     *("token_missing", "token_refused", "reviewer_unavailable", "forbidden", "too_large", "malformed", "slow"),
-    *("busy", "draining", "database"),
+    *("busy", "quota", "draining", "database"),
 )
-CODES = ("200", "400", "401", "403", "408", "413", "429", "500", "503")
+CODES = ("200", "400", "401", "403", "408", "413", "415", "429", "500", "503")
 """HTTP's codes of an answer to a batch."""
 
 
@@ -40,6 +40,8 @@ class Written:
     damaged: int = 0
     future_segments: int = 0
     lost: int = 0
+    registered: int = 0
+    """Processes of which nothing was known before."""
     dropped: Tally[str] = field(default_factory=Tally)
     irregular: Tally[str] = field(default_factory=Tally)
     device_seconds: dict[str, DeviceSeconds] = field(default_factory=lambda: {unit: DeviceSeconds() for unit in UNITS})
@@ -98,6 +100,11 @@ class Metrics:
         self.pending_bytes_limit = Gauge(
             "stitchfleet_ingest_pending_bytes_limit", "Most bytes that may be pending.", registry=self.registry
         )
+        self.closed = self._counter(
+            "stitchfleet_ingest_closed_connections",
+            "Connections that were closed without a request: idle for too long, or to make room for another.",
+            "reason",
+        )
         self.database_up = Gauge(
             "stitchfleet_ingest_database_up",
             "1 where the database took the last write or check.",
@@ -115,6 +122,7 @@ class Metrics:
             (self.rejections, REJECTIONS),
             (self.irregular, IRREGULARITIES),
             (self.dropped, (TOO_OLD, TOO_NEW)),
+            (self.closed, ("idle", "full")),
         ):
             for value in values:
                 counter.labels(value)
@@ -123,7 +131,7 @@ class Metrics:
         return Counter(name, text, labels, registry=self.registry)
 
     def book(self, written: Written) -> None:
-        """Adds what was committed; any thread may call it."""
+        """Adds what was committed; any thread may call it. It never fails: what is committed is answered."""
         for unit, seconds in written.device_seconds.items():
             self.actual.labels(unit).inc(seconds.actual)
             self.baseline.labels(unit).inc(seconds.baseline_equivalent)

@@ -1,8 +1,9 @@
 """The tables. Whoever sends a row makes its key, so that twice is once.
 
-A *process* (one row of `jobs`) is one training process: rank `rank` of attempt `attempt` of the job `run_id` in cluster `cluster`;
-`process` tells apart several of the same rank (a child that trains too). These five, PROCESS_KEY, are what a sender knows it by; the
-database gives it a number, `process_id`, which leads every other table: the five would weigh more than a short block's iterations.
+A *process* (one row of `jobs`) is one training process: rank `rank` of attempt `attempt` of the job `run_id` of a namespace in
+cluster `cluster`; `process` tells apart several of the same rank (a child that trains too, a script's second training). These six,
+PROCESS_KEY, are what a sender knows it by: two namespaces with one run id have two jobs. The database gives a process a number,
+`process_id`, which leads every other table: the six would weigh more than a short block's iterations.
 
 Times are wall clock, nanoseconds since 1970, UTC; days are days since 1970, UTC; weeks are YYYY-Www. Texts that hold JSON say so. The
 order of the columns of `iteration_blocks` is by size, as PostgreSQL pads each to its own.
@@ -83,8 +84,10 @@ class Durations(TypeDecorator[bytes]):
 ONLY_SQLITE = {"dialect": "sqlite"}
 """`info` of a table or an index that PostgreSQL does not have."""
 
-PROCESS_KEY = ("run_id", "cluster", "attempt", "rank", "process")
-"""Names of the columns of `jobs` that say which process a row is of; run_id first, which is what people look for."""
+PROCESS_KEY = ("run_id", "cluster", "namespace", "attempt", "rank", "process")
+"""Names of the columns of `jobs` that say which process a row is of; run_id first, which is what people look for. """
+JOB_KEY = PROCESS_KEY[:4]
+"""Those that say which job: all its ranks, and all their processes."""
 
 
 def of_process() -> Column[int]:
@@ -222,6 +225,7 @@ frozen_weeks = Table(
     Column("frozen_ns", BigInteger, nullable=False),
     Column("blocks_dropped", SmallInteger, nullable=False),  # 1: its iterations are only in weekly_rollups
     Column("has_late_data", SmallInteger, nullable=False),  # 1: something came since, which no revision has
+    Column("unreadable_rows", Integer, nullable=False, server_default="0"),  # that the latest revision was made without
     sqlite_with_rowid=False,
 )
 
@@ -243,7 +247,7 @@ weekly_rollups = Table(
     Column("saving", Text),  # JSON object of savings.Saving; null: unmeasured
     Column("method", Text, nullable=False),
     # the rest is null in what was frozen by schema 2 and before
-    Column("stands_for_job", SmallInteger),  # 1: the process whose figures are its job's
+    Column("stands_for_job", SmallInteger),  # 1: a process whose figures the report has; docs/counting.md
     Column("device_hours", Float),  # of all the job's devices, as are the next
     Column("saved_hours", Float),  # null: unmeasured
     Column("saved_hours_low", Float),
@@ -288,6 +292,8 @@ weekly_totals = Table(
     Column("reverted", Integer, nullable=False),
     sqlite_with_rowid=False,
 )
+
+VIEWS = ("iterations", "weekly_savings", "weekly_job_savings")
 
 schema_facts = Table(
     "schema_facts",

@@ -49,7 +49,8 @@ def description() -> dict[str, Any]:
             "required": True,
             "description": (
                 f"{wire.MAGIC!r}, then each segment as its length (32 bits, little-endian) and its bytes; Content-Encoding: gzip "
-                f"is understood. At most {wire.MAX_BODY_BYTES} bytes, before and after decompression."
+                f"is understood. At most {wire.MAX_BODY_BYTES} bytes, before and after decompression, in at most {wire.MAX_SEGMENTS} "
+                f"segments of at most {wire.MAX_SEGMENT_BYTES} bytes each."
             ),
             "content": {wire.CONTENT_TYPE: {"schema": {"type": "string", "format": "binary"}}},
         },
@@ -71,7 +72,8 @@ def description() -> dict[str, Any]:
             "403": _refusal("rows of another namespace, pod or run than the token's; nothing of the batch was written"),
             "408": _refusal("the body did not come"),
             "413": _refusal("the body is too large"),
-            "429": _refusal("too much is being written already", retry=True),
+            "415": _refusal("the body is compressed by something else than gzip"),
+            "429": _refusal("too much is being written already, by all or by this namespace", retry=True),
             "503": _refusal(
                 "the database or the API server does not answer, or the server is shutting down", retry=True
             ),

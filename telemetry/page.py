@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Mapping, Sequence
-from html import escape
 
 from . import savings
 from .charts import (
@@ -20,6 +20,7 @@ from .charts import (
 from .configuration import Configuration
 from .details import ClusterLine, Detail, EventLine
 from .fleet import Dimension, FleetReport
+from .printable import printable
 from .report import (
     COVERAGE_HEADINGS,
     WEEK_HEADINGS,
@@ -34,6 +35,7 @@ from .report import (
     revision_words,
     saved_words,
     saving_words,
+    unreadable_words,
     week_lines,
     why_noteworthy,
 )
@@ -45,6 +47,14 @@ MAX_LINES = 25
 MAX_DETAILED = 8
 MAX_CLUSTERS = 25
 MAX_EVENTS = 40
+MAX_CELL = 400
+"""Letters in a cell of a table."""
+
+
+def escape(text: str) -> str:
+    """Text that somebody else chose, printable and without markup."""
+    return html.escape(printable(text))
+
 
 STYLE = f"""
 body {{ font: 15px/1.5 system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; color: #1d2530; margin: 2rem auto;
@@ -105,6 +115,8 @@ def as_html(fleet: FleetReport, details: Mapping[ProcessKey, Detail]) -> str:
     for unit in report.units:
         parts += [_groups_section(fleet, dimension, unit) for dimension in fleet.dimensions]
         parts.append(_jobs_sections(fleet, unit))
+    if report.unreadable:
+        parts.append(f"<p class='loss'>{unreadable_words(report.unreadable)}</p>")
     unmeasured = [job for job in report.jobs if job.status is Status.UNMEASURED]
     if unmeasured:
         parts.append(_unmeasured_section(unmeasured))
@@ -145,7 +157,7 @@ def html_table(headings: Sequence[str], lines: Sequence[Sequence[str]], figures:
 
     def cells(tag: str, line: Sequence[str]) -> str:
         return "".join(
-            f"<{tag}{' class=figure' if column in figures else ''}>{escape(text)}</{tag}>"
+            f"<{tag}{' class=figure' if column in figures else ''}>{escape(printable(text, MAX_CELL))}</{tag}>"
             for column, text in enumerate(line)
         )
 
@@ -381,8 +393,10 @@ def _job_section(job: JobWeek, detail: Detail, salt: str) -> str:
         parts.append(
             f"<p class='quiet'>Steps of {escape(detail.function)}; the job's iterations are also those of {others}.</p>"
         )
-    if detail.steps:
-        parts += [_chart(iterations_chart(detail, salt)), KEY]
+    if detail.curve.points:
+        parts += [_chart(iterations_chart(detail.curve, salt)), KEY]
+    if detail.unreadable:
+        parts.append(f"<p class='loss'>{unreadable_words(detail.unreadable)}</p>")
     parts.append("</section>")
     if detail.clusters:
         parts.append(_clusters_section(detail.clusters))

@@ -11,10 +11,14 @@ from collections.abc import Iterable
 
 import sqlalchemy as sa
 
+from .errors import DatabaseError
+
 _EPOCH = datetime.date(1970, 1, 1)
 _NAME = re.compile(r"iteration_blocks_(\d{4})(\d{2})(\d{2})")
 _LOCK = 0x5717C4F1
 """Of pg_advisory_xact_lock: who makes partitions makes them alone."""
+_ALONE = sa.select(sa.func.pg_advisory_xact_lock(_LOCK))
+_HOLD = "LOCK TABLE iteration_blocks IN ROW EXCLUSIVE MODE"
 AHEAD_DAYS = 7
 
 
@@ -41,16 +45,24 @@ def existing(connection: sa.Connection) -> list[int]:
 def ensure(connection: sa.Connection, days: Iterable[int]) -> list[int]:
     """Makes the partitions of these days that are missing, and keeps all of them until the transaction, which is the caller's, ends.
 
-    Until then nobody freezes a week either. Returns the days.
+    Until then nobody freezes a week, drops its blocks or deletes a namespace either: who writes calls this before it registers a
+    process. Returns the days.
     """
     wanted = set(days)
     if not is_partitioned(connection):
         return []
     # asked before anything is locked: in the order of hold_writers, or the two would wait for each other
-    if not wanted.issubset(existing(connection)):
-        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
-    connection.execute(sa.text("LOCK TABLE iteration_blocks IN ROW EXCLUSIVE MODE"))
+    alone = not wanted.issubset(existing(connection))
+    if alone:
+        connection.execute(_ALONE)
+    connection.exec_driver_sql(f"SAVEPOINT before_partitions; {_HOLD}")
     missing = sorted(wanted.difference(existing(connection)))
+    if missing and not alone:
+        # retention dropped one before it was held. Only who is alone makes any; the lock is given back to wait for that in order
+        connection.exec_driver_sql("ROLLBACK TO SAVEPOINT before_partitions")
+        connection.execute(_ALONE)
+        connection.exec_driver_sql(_HOLD)
+        missing = sorted(wanted.difference(existing(connection)))
     for day in missing:
         # made apart and attached: this lets running inserts go on, which CREATE TABLE ... PARTITION OF does not
         connection.execute(sa.text(f"CREATE TABLE {name_of(day)} (LIKE iteration_blocks INCLUDING ALL)"))
@@ -69,6 +81,28 @@ def ensure_ahead(connection: sa.Connection, today: int) -> list[int]:
     return ensure(connection, range(today, today + AHEAD_DAYS + 1))
 
 
+def check_rights(connection: sa.Connection) -> None:
+    """Raises DatabaseError unless this role may make partitions: without that all goes well until the days that are prepared are
+    over, and no late day is ever taken."""
+    if not is_partitioned(connection):
+        return
+    role, may_create, owns = connection.execute(
+        sa.text(
+            "SELECT current_user, has_schema_privilege(current_schema(), 'CREATE'), pg_has_role(relowner, 'USAGE') "
+            "FROM pg_class WHERE oid = 'iteration_blocks'::regclass"
+        )
+    ).one()
+    if not may_create or not owns:
+        what = (
+            "make tables in its schema"
+            if not may_create
+            else "attach partitions to iteration_blocks, which it does not own"
+        )
+        raise DatabaseError(
+            f"the role {role} may not {what}; run `stitchfleet db upgrade` as the role that the server uses, or GRANT it the owner's"
+        )
+
+
 def has_rows(connection: sa.Connection, day: int) -> bool:
     """Whether a day's partition, which exists, has a block."""
     return bool(connection.scalar(sa.text(f"SELECT EXISTS (SELECT FROM {name_of(day)})")))
@@ -77,7 +111,7 @@ def has_rows(connection: sa.Connection, day: int) -> bool:
 def hold_writers(connection: sa.Connection) -> None:
     """Lets nobody write blocks until the transaction ends; readers go on. SQLite's transactions that write do so anyway."""
     if is_partitioned(connection):
-        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
+        connection.execute(_ALONE)
         connection.execute(sa.text("LOCK TABLE iteration_blocks IN SHARE ROW EXCLUSIVE MODE"))
 
 

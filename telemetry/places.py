@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import os
 import pathlib
+import re
+
+from .errors import DatabaseError
 
 DATABASE_HELP = (
     "SQLAlchemy URL or SQLite file; default: $STITCHFLEET_DATABASE, else stitchfleet.db in the user's cache folder"
 )
 """Of an argument that goes to `database_url`."""
+
+
+_LIKE_A_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
 
 def cache_folder() -> pathlib.Path:
@@ -29,10 +35,17 @@ def records_folder() -> pathlib.Path:
 def database_url(given: str | None) -> str:
     """The SQLAlchemy URL for what a person gave: a URL, or the path of an SQLite file.
 
-    None: STITCHFLEET_DATABASE (URL or path); else stitchfleet.db in the user's cache folder.
+    None: STITCHFLEET_DATABASE (URL or path); else stitchfleet.db in the user's cache folder. Raises DatabaseError for a mistyped URL,
+    which would be a file with a password in its name; the text does not hold it.
     """
     text = given or os.environ.get("STITCHFLEET_DATABASE")
     if not text:
         base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
         text = str(pathlib.Path(base) / "stitchfleet" / "stitchfleet.db")
-    return text if "://" in text else f"sqlite:///{text}"
+    if "://" in text:
+        return text
+    if _LIKE_A_URL.match(text) or "@" in text.rpartition("/")[0]:
+        raise DatabaseError(
+            "the database looks like a URL and is none: one begins like postgresql:// or sqlite:/// (a file of such a name: ./NAME)"
+        )
+    return f"sqlite:///{text}"

@@ -13,11 +13,13 @@ from __future__ import annotations
 import collections
 import dataclasses
 import getpass
+import hashlib
 import json
 import math
 import os
 import pathlib
 import platform
+import re
 import sys
 import threading
 import time
@@ -48,6 +50,23 @@ LAZY_SEALS = 10
 DAY_NS = 86_400 * 10**9
 MAX_FUNCTIONS = 1 << 15
 """Numbers of training functions are below this: the database keeps them in two bytes."""
+
+MAX_RANKS = 1 << 16
+MAX_DEVICES = 1 << 16
+"""Of one job; the largest known trainings have some tens of thousands."""
+MAX_ATTEMPT = 1_000_000
+MAX_LABELS, MAX_LABEL_KEY, MAX_LABEL_TEXT = 64, 317, 253
+MAX_LABEL_LETTERS = 4096
+"""Of all keys and values of a job's labels together: each report reads those of all jobs. What comes after is left out."""
+KEY_TEXTS = ("run_id", "cluster", "namespace", "uid")
+TEXT_LENGTHS = {
+    **dict.fromkeys(KEY_TEXTS, 128),
+    **dict.fromkeys(("name", "user", "model_fingerprint"), 253),
+    **dict.fromkeys(("framework", "framework_version", "plugin_version"), 64),
+    "image": 1024,
+    "device_kind": 128,
+}
+"""Of what says who a process is, in letters. A key's is bounded by PostgreSQL, whose indexes take 2,704 bytes an entry."""
 
 _SERVICE_ACCOUNT_NAMESPACE = pathlib.Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 MAX_DURATION_NS = 10**16
@@ -110,7 +129,7 @@ class JobIdentity:
         found.update(run_id=run_id)
         names = {spec.name for spec in dataclasses.fields(cls)}
         found.update({name: value for name, value in known.items() if name in names and value is not None})
-        return cls(**found)  # type: ignore[arg-type]
+        return cls(**_within_bounds(found))  # type: ignore[arg-type]
 
     def to_json(self) -> dict[str, object]:
         return {**dataclasses.asdict(self), "labels": dict(self.labels)}
@@ -139,15 +158,15 @@ def _from_environment() -> dict[str, object]:
     in_pod = "KUBERNETES_SERVICE_HOST" in environment
     host = platform.node() or "localhost"
     script = pathlib.Path(sys.argv[0]).stem if sys.argv and sys.argv[0] not in ("", "-c", "-m") else "python"
-    rank = _first_integer("STITCHFLEET_RANK", "HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", default=0)
-    size = max(
-        1, _first_integer("STITCHFLEET_WORLD_SIZE", "HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", default=1)
-    )
+    ranks = ("STITCHFLEET_RANK", "HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+    rank = _first_integer(*ranks, default=0, most=MAX_RANKS - 1)
+    sizes = ("STITCHFLEET_WORLD_SIZE", "HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+    size = max(1, _first_integer(*sizes, default=1, most=MAX_RANKS))
     kind, count = _devices()
     return {
         "cluster": environment.get("STITCHFLEET_CLUSTER") or ("kubernetes" if in_pod else host),
         "uid": environment.get("STITCHFLEET_POD_UID", ""),
-        "attempt": max(0, _first_integer("STITCHFLEET_ATTEMPT", default=0)),
+        "attempt": _first_integer("STITCHFLEET_ATTEMPT", default=0, most=MAX_ATTEMPT),
         "namespace": environment.get("STITCHFLEET_NAMESPACE") or _read(_SERVICE_ACCOUNT_NAMESPACE) or "default",
         "name": environment.get("STITCHFLEET_JOB_NAME") or (host if in_pod else script),
         "user": environment.get("STITCHFLEET_USER") or _login_name(),
@@ -157,20 +176,61 @@ def _from_environment() -> dict[str, object]:
         "plugin_version": "",
         "model_fingerprint": environment.get("STITCHFLEET_MODEL", ""),
         "device_kind": environment.get("STITCHFLEET_DEVICE_KIND") or kind,
-        "device_count": size * max(1, _first_integer("STITCHFLEET_DEVICE_COUNT", default=count)),
+        "device_count": size * max(1, _first_integer("STITCHFLEET_DEVICE_COUNT", default=count, most=MAX_DEVICES)),
         "rank": rank,
         "world_size": size,
         "labels": _labels(),
     }
 
 
-def _first_integer(*names: str, default: int) -> int:
+def _first_integer(*names: str, default: int, most: int) -> int:
+    """Of the first variable that holds a number from 0 to `most`: one that no job has is passed over, as the records would be
+    refused."""
     for name in names:
         try:
-            return int(os.environ[name])
+            found = int(os.environ[name])
         except (KeyError, ValueError):
             continue
+        if 0 <= found <= most:
+            return found
     return default
+
+
+def _within_bounds(found: dict[str, object]) -> dict[str, object]:
+    """The identity as whoever reads it takes it: text that is none is mended, what is too long is cut."""
+    for name, most in TEXT_LENGTHS.items():
+        text = _sound(str(found[name]))
+        if len(text) > most:
+            # of a key the rest still tells it from others
+            told = hashlib.sha256(text.encode()).hexdigest()[:16] if name in KEY_TEXTS else ""
+            text = f"{text[: most - len(told) - 1]}…{told}"
+        found[name] = text
+    found["device_count"] = min(int(str(found["device_count"])), MAX_DEVICES)
+    labels = found["labels"]
+    if isinstance(labels, Mapping):
+        found["labels"] = bounded_labels({_sound(str(key)): _sound(str(text)) for key, text in labels.items()})
+    return found
+
+
+def bounded_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    """As many of the labels as are kept, cut to their lengths."""
+    found: dict[str, str] = {}
+    room = MAX_LABEL_LETTERS
+    for key, text in list(labels.items())[:MAX_LABELS]:
+        key, text = key[:MAX_LABEL_KEY], text[:MAX_LABEL_TEXT]
+        room -= len(key) + len(text)
+        if room < 0:
+            break
+        found[key] = text
+    return found
+
+
+def _sound(text: str) -> str:
+    """Without halves of surrogate pairs, which stand for bytes of a variable that were no UTF-8."""
+    return text if text.isascii() else _HALVES.sub("\ufffd", text)
+
+
+_HALVES = re.compile("[\ud800-\udfff]")
 
 
 def _read(path: pathlib.Path) -> str:

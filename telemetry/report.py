@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from . import savings
 from .fleet import Dimension, FleetReport, Group, Money, PastWeek
+from .printable import MAX_SHOWN, printable, spreadsheet_cell
 from .savings import Saving
 from .weekly import JobWeek, Status, UnitTotal, WeekReport
 
@@ -52,7 +53,8 @@ def moment(time_ns: int | None, seconds: bool = False) -> str:
 
 
 def table(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:
-    """Text in columns; the first is flush left, as are those that hold no figure."""
+    """Text in columns; the first is flush left, as are those that hold no figure. Cells are made printable."""
+    lines = [[printable(cell, MAX_SHOWN) for cell in line] for line in lines]
     widths = [max(len(line[k]) for line in (headings, *lines)) for k in range(len(headings))]
     right = [k > 0 and any(line[k][:1] in "+-0123456789" for line in lines if line[k]) for k in range(len(headings))]
     return [
@@ -143,7 +145,8 @@ def as_text(fleet: FleetReport) -> str:
     frozen = f", {revision_words(report)}" if report.revision else ""
     lines = [f"Week {report.week}, {report.week.in_words} (UTC{state}{frozen})", ""]
     if not report.jobs:
-        return "\n".join([*lines, "No job ran in this week.", "", *_trend_text(fleet)])
+        odd = [unreadable_words(report.unreadable), ""] if report.unreadable else []
+        return "\n".join([*lines, "No job ran in this week.", "", *odd, *_trend_text(fleet)])
     for total in report.totals():
         lines.append(total_words(total))
         money = fleet.whole(total.unit).money
@@ -184,8 +187,15 @@ def as_text(fleet: FleetReport) -> str:
     lost = sum(job.lost for job in report.jobs)
     if lost:
         lines += ["", f"{lost} records of these jobs were lost (full or slow disk); their figures rest on the rest."]
+    if report.unreadable:
+        lines += ["", unreadable_words(report.unreadable)]
     lines += ["", *_trend_text(fleet)]
-    return "\n".join([*lines, f"Method {savings.METHOD}. {savings.DEFINITION}", ""])
+    return "\n".join(map(printable, [*lines, f"Method {savings.METHOD}. {savings.DEFINITION}", ""]))
+
+
+def unreadable_words(count: int) -> str:
+    """What the figures are made without."""
+    return f"{count} rows of the database cannot be read, and are in none of these figures."
 
 
 def _bounded(headings: Sequence[str], entries: Sequence[_T], line_of: Callable[[_T], Sequence[str]]) -> list[str]:
@@ -299,8 +309,7 @@ def job_facts(job: JobWeek) -> dict[str, Any]:
     interval = job.saved_hours_interval
     saving = job.saving
     return {
-        **dict(zip(("run_id", "cluster", "attempt", "rank", "process"), job.key, strict=True)),
-        "namespace": job.namespace,
+        **{name: getattr(job.key, name) for name in ("run_id", "cluster", "attempt", "rank", "process", "namespace")},
         "name": job.name,
         "user": job.user,
         "model_fingerprint": job.model_fingerprint,
@@ -414,7 +423,7 @@ def _past_weeks(fleet: FleetReport) -> list[dict[str, Any]]:
 
 
 def _names(entries: Sequence[JobWeek]) -> list[dict[str, Any]]:
-    return [dict(zip(("run_id", "cluster", "attempt"), job.key)) for job in entries]
+    return [job.key._asdict() for job in entries]
 
 
 def as_json(fleet: FleetReport) -> str:
@@ -426,6 +435,7 @@ def as_json(fleet: FleetReport) -> str:
         "revision": report.revision,
         "has_late_data": report.has_late_data,
         "is_over": report.is_over,
+        "unreadable_rows": report.unreadable,
         "made": _iso(report.made_ns),
         "method": savings.METHOD,
         "definition": savings.DEFINITION,
@@ -461,7 +471,7 @@ def as_csv(fleet: FleetReport, lines: str = "jobs") -> str:
 
 
 def csv_of(entries: Sequence[dict[str, Any]]) -> str:
-    """Lines of equal keys as CSV. A text that a spreadsheet would take for a formula gets a quote before it."""
+    """Lines of equal keys as CSV; no text in it is a formula."""
     out = io.StringIO()
     if not entries:
         return ""
@@ -475,9 +485,7 @@ def csv_of(entries: Sequence[dict[str, Any]]) -> str:
 def _cell(value: object) -> object:
     if isinstance(value, dict | list):
         return json.dumps(value, sort_keys=True)
-    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
-        return "'" + value
-    return value
+    return spreadsheet_cell(value) if isinstance(value, str) else value
 
 
 def jobs_text(entries: Sequence[JobWeek]) -> str:

@@ -1,26 +1,34 @@
 """Spool records to rows of the database. Pure: the same records always make the same rows, so that sending twice changes nothing.
 
-Records come from processes that nobody can vouch for. What no database takes, or what would spoil a figure, is passed over and
-counted: durations that are negative or no number, numbers beyond their column's range, steps that overflow. Text that PostgreSQL
-refuses (a NUL, half of a surrogate pair) is mended.
+Records come from processes that nobody can vouch for: what a record may hold is in `schema`. One that is not of its kind's type is
+passed over and counted, with the reason; the others of its segment are taken.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import statistics
-import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-import sqlalchemy as sa
-
-from . import models
-from .recording import DAY_NS, FORMAT, MAX_BLOCK, MAX_DURATION_NS, PLAIN, STITCHED, UNCOUNTED, JobIdentity
-from .spool import AFTER_DEATH, FUNCTION_NUMBER, Damage, Iterations, Kind, decode, little_endian
+from . import schema
+from .recording import (
+    DAY_NS,
+    FORMAT,
+    MAX_BLOCK,
+    MAX_DURATION_NS,
+    PLAIN,
+    STITCHED,
+    UNCOUNTED,
+    JobIdentity,
+    bounded_labels,
+)
+from .schema import LOSS_EVENT, RefusedError
+from .spool import AFTER_DEATH, FUNCTION_NUMBER, MAX_RECORDS, Damage, Iterations, Kind, Record, decode, little_endian
 
 Row = dict[str, Any]
 
@@ -32,10 +40,9 @@ class FormatError(ValueError):
 DUPLICATE_SEQUENCE, MISSING_SEQUENCE, CLOCK_BACKWARDS = "duplicate_sequence", "missing_sequence", "clock_backwards"
 IRREGULARITIES = (DUPLICATE_SEQUENCE, MISSING_SEQUENCE, CLOCK_BACKWARDS)
 
-NONSENSE = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError)
-"""What reading a record raises that does not hold what its kind should."""
+CPU = "cpu"
+"""The device kind that is no GPU, in whatever case a sender writes it."""
 READABLE_FORMATS = (1, FORMAT)
-_MAX_STEP = 1 << 62
 _MAX_ELAPSED = (1 << 31) - 1
 """Milliseconds; more, or less than nothing, is a clock that was set."""
 
@@ -60,25 +67,26 @@ class Rows:
 def rows_of_segment(data: bytes, fallback_identity: bytes | None = None) -> tuple[Rows, bytes | None]:
     """The rows of one segment's bytes, and the body of its identity record.
 
-    fallback_identity: that of another segment of the same spool, for one whose own is damaged. Without any, all its records count
-    as damaged. Raises FormatError for a format of the future.
-    """
+    fallback_identity: that of another segment of the same spool, for one whose own, its first record, is damaged. Without any, all
+    its records count as damaged. Raises FormatError for a format of the future."""
     damage = Damage()
     records = list(decode(data, damage))
     found = Rows()
     found.damaged += ["unreadable bytes"] * damage.records
     if not records:
         return found, None
-    identity = next((record.body for record in records if record.kind == Kind.IDENTITY), None)
+    identity = records[0].body if records[0].kind == Kind.IDENTITY else None
+    job: Row | None = None
     try:
         job = _job_row(identity) if identity is not None else None
-    except FormatError:
-        raise
-    except NONSENSE as error:
+    except RefusedError as error:
         found.damaged.append(f"identity: {error}")
-        job = identity = None
+        identity = None
     if job is None and fallback_identity is not None:
-        job = _job_row(fallback_identity)
+        try:
+            job = _job_row(fallback_identity)
+        except RefusedError as error:
+            found.damaged.append(f"the spool's identity: {error}")
     if job is None:
         found.damaged += ["a record of nobody knows which job"] * len(records)
         return found, None
@@ -90,42 +98,78 @@ def rows_of_segment(data: bytes, fallback_identity: bytes | None = None) -> tupl
         if record.sequence in seen:
             found.irregular[DUPLICATE_SEQUENCE] += 1
             continue
+        if record.sequence > schema.MAX_SEQUENCE:
+            found.damaged.append(f"a sequence number over {schema.MAX_SEQUENCE}")
+            continue
         seen.add(record.sequence)
-        found.irregular[MISSING_SEQUENCE] += max(0, record.sequence - last_sequence - 1)
+        # more cannot have lain in the bytes between two records of one segment
+        found.irregular[MISSING_SEQUENCE] += min(max(0, record.sequence - last_sequence - 1), MAX_RECORDS)
         last_sequence = max(last_sequence, record.sequence)
         try:
             if record.kind in (Kind.ITERATIONS, Kind.FUNCTION_ITERATIONS):
-                function, body = _function_of(record.kind, record.body)
-                block = _checked(Iterations.decode(body))
+                function, block = _iterations(record)
                 found.irregular[CLOCK_BACKWARDS] += block.ended_ns < max(block.started_ns, last_ended_ns)
                 last_ended_ns = block.ended_ns
                 iterations[function].append((record.sequence, block))
             elif record.kind in _MAKERS:
                 table, make = _MAKERS[record.kind]
-                found.tables[table].append(_fitting(table, make(record.sequence, _object(record.body))))
+                found.tables[table].append(make(record.sequence, record.body))
             elif record.kind == Kind.MODEL:
-                job["model_fingerprint"] = job["model_fingerprint"] or _text(str(_object(record.body)["fingerprint"]))
+                model = schema.decoded(record.body, schema.Model)
+                job["model_fingerprint"] = job["model_fingerprint"] or model.fingerprint
             elif record.kind != Kind.IDENTITY:
                 found.damaged.append(f"a record of unknown kind {record.kind}")
-        except NONSENSE as error:
-            found.damaged.append(f"{type(error).__name__}: {error}")
+        except (ValueError, ArithmeticError) as error:
+            found.damaged.append(f"{_name(record.kind)}: {error}")
     for function, mine in iterations.items():
         for entry in merged(mine):
-            try:
-                row = _fitting("iteration_blocks", {**_iteration_row(*entry), "function": function})
-                found.tables["iteration_blocks"].append(row)
-            except ValueError as error:
-                found.damaged.append(f"iterations: {error}")
+            found.tables["iteration_blocks"].append({**_iteration_row(*entry), "function": function})
     return found, identity
 
 
-def _function_of(kind: int, body: bytes) -> tuple[int, bytes]:
-    """The training function whose iterations a record holds, and these. Raises ValueError for a record without a number."""
-    if kind == Kind.ITERATIONS:
-        return 0, body
-    if len(body) < FUNCTION_NUMBER.size:
-        raise ValueError("iterations without the number of their function")
-    return int(FUNCTION_NUMBER.unpack_from(body)[0]), body[FUNCTION_NUMBER.size :]
+def job_of_segment(data: bytes) -> Row | None:
+    """The row of `jobs` that a segment's first record tells, as rows_of_segment has it; None where that is no identity. Raises
+    FormatError."""
+    first = next(decode(data, Damage()), None)
+    try:
+        return _job_row(first.body) if first is not None and first.kind == Kind.IDENTITY else None
+    except RefusedError:
+        return None
+
+
+def _name(kind: int) -> str:
+    return Kind(kind).name.lower().replace("_", " ")
+
+
+def _iterations(record: Record) -> tuple[int, Iterations]:
+    """The training function whose iterations a record holds, and these. Raises ValueError."""
+    body, function = record.body, 0
+    if len(body) > schema.MAX_ITERATIONS_BYTES:
+        raise ValueError(f"{len(body)} bytes; a record has at most {schema.MAX_ITERATIONS_BYTES}")
+    if record.kind == Kind.FUNCTION_ITERATIONS:
+        if len(body) < FUNCTION_NUMBER.size:
+            raise ValueError("iterations without the number of their function")
+        function, body = int(FUNCTION_NUMBER.unpack_from(body)[0]), body[FUNCTION_NUMBER.size :]
+    block = Iterations.decode(body)
+    count = len(block.durations)
+    total = math.fsum(block.durations)
+    if not math.isfinite(total):
+        raise ValueError("a duration is no number")
+    head = {
+        "sequence": record.sequence,
+        "function": function,
+        "first_step": block.first_step,
+        "last_step": block.first_step + (count - 1) * block.stride,
+        "stride": block.stride,
+        "started_ns": block.started_ns,
+        "ended_ns": block.ended_ns,
+        "count": count,
+        "arms": block.runs,
+        "shortest_us": min(block.durations),
+        "total_us": total,
+    }
+    schema.checked(head, schema.Block)
+    return function, block
 
 
 def merged(records: Iterable[tuple[int, Iterations]]) -> list[tuple[int, Iterations]]:
@@ -134,23 +178,29 @@ def merged(records: Iterable[tuple[int, Iterations]]) -> list[tuple[int, Iterati
     The recorder writes each second, so that little is lost with a killed process; the database wants long arrays.
     """
     found: list[tuple[int, Iterations]] = []
+    is_copy, total_us = False, 0.0
     for sequence, block in records:
         last = found[-1][1] if found else None
-        if last is not None and _follows(last, block):
-            offset = len(last.durations)
-            stride = last.stride if offset > 1 else block.first_step - last.first_step
-            joined = Iterations(
-                last.first_step, stride, last.started_ns, block.ended_ns, list(last.runs), last.durations[:]
-            )
-            joined.durations.extend(block.durations)
-            for first, count, arm in block.runs:
-                if joined.runs[-1][2] == arm:
-                    joined.runs[-1] = (joined.runs[-1][0], joined.runs[-1][1] + count, arm)
-                else:
-                    joined.runs.append((first + offset, count, arm))
-            found[-1] = (found[-1][0], joined)
-        else:
+        mine_us = math.fsum(block.durations)
+        if last is None or not _follows(last, block) or total_us + mine_us > MAX_DURATION_NS / 1e3:
             found.append((sequence, block))
+            is_copy, total_us = False, mine_us
+            continue
+        if not is_copy:
+            last = dataclasses.replace(last, runs=list(last.runs), durations=last.durations[:])
+            found[-1] = (found[-1][0], last)
+            is_copy = True
+        total_us += mine_us
+        offset = len(last.durations)
+        if offset == 1:
+            last.stride = block.first_step - last.first_step
+        last.ended_ns = block.ended_ns
+        last.durations.extend(block.durations)
+        for first, count, arm in block.runs:
+            if last.runs[-1][2] == arm:
+                last.runs[-1] = (last.runs[-1][0], last.runs[-1][1] + count, arm)
+            else:
+                last.runs.append((first + offset, count, arm))
     return found
 
 
@@ -162,59 +212,11 @@ def _follows(last: Iterations, block: Iterations) -> bool:
     if len(block.durations) > 1:
         strides.add(block.stride)
     return (
-        gap > 0
+        0 < gap <= schema.MAX_STRIDE
         and len(strides) == 1
         and len(last.durations) + len(block.durations) <= MAX_BLOCK
         and last.ended_ns // DAY_NS == block.ended_ns // DAY_NS
     )
-
-
-def _checked(block: Iterations) -> Iterations:
-    # fsum: not finite where one of them is not, and as fast as a loop in C
-    if not math.isfinite(math.fsum(block.durations)) or min(block.durations) < 0:
-        raise ValueError("iterations: a duration is negative or no number")
-    if max(block.durations) > MAX_DURATION_NS / 1e3:
-        raise ValueError("iterations: a duration of more than 115 days")
-    if any(arm not in (PLAIN, STITCHED, UNCOUNTED) for _, _, arm in block.runs):
-        raise ValueError("iterations: an arm that does not exist")
-    count = len(block.durations)
-    if count > MAX_BLOCK:
-        raise ValueError(f"iterations: {count} of them; a record has at most {MAX_BLOCK}")
-    if block.stride < 1 or abs(block.first_step) + count * block.stride > _MAX_STEP:
-        raise ValueError(f"iterations: steps from {block.first_step} on, {block.stride} apart")
-    return block
-
-
-def _fitting(table: str, row: Row) -> Row:
-    """The row with its text mended. Raises ValueError where a number is not in its column's range."""
-    for name, low, high in _RANGES[table]:
-        if not low <= row[name] <= high:
-            raise ValueError(f"{name} is {row[name]!r}: out of range")
-    return {name: _text(value) if isinstance(value, str) else value for name, value in row.items()}
-
-
-def _text(value: str) -> str:
-    if value.isascii() and "\0" not in value:
-        return value
-    return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
-
-
-def _ranges(table: sa.Table) -> list[tuple[str, float, float]]:
-    found: list[tuple[str, float, float]] = []
-    for column in table.columns:
-        if column.name == "process_id":
-            continue  # the database's own
-        if isinstance(column.type, sa.Float):
-            found.append((column.name, -sys.float_info.max, sys.float_info.max))
-        elif isinstance(column.type, sa.Integer):
-            bits = (
-                63 if isinstance(column.type, sa.BigInteger) else 15 if isinstance(column.type, sa.SmallInteger) else 31
-            )
-            found.append((column.name, -(1 << bits), (1 << bits) - 1))
-    return found
-
-
-_RANGES = {table.name: _ranges(table) for table in models.metadata.sorted_tables}
 
 
 def _iteration_row(sequence: int, block: Iterations) -> Row:
@@ -238,45 +240,46 @@ def _iteration_row(sequence: int, block: Iterations) -> Row:
     return row
 
 
-def _object(body: bytes) -> dict[str, Any]:
-    facts = json.loads(body, parse_constant=str)  # NaN and Infinity are no JSON; as text they are no number either
-    if not isinstance(facts, dict):
-        raise ValueError("not a JSON object")
-    return facts
-
-
 def _job_row(body: bytes) -> Row:
-    about = _object(body)
-    if about["format"] not in READABLE_FORMATS:
-        raise FormatError(f"a spool of format {about['format']!r}; this program reads formats up to {FORMAT}")
-    job = JobIdentity.from_json(about["job"])
-    row = job.to_json()
-    if job.device_count < 1 or job.world_size < 1 or job.rank < 0 or job.attempt < 0:
-        raise ValueError(f"{job.device_count} devices, rank {job.rank} of {job.world_size}, attempt {job.attempt}")
-    row["labels"] = json.dumps(row["labels"], sort_keys=True)
-    row = {
-        **row,
-        "process": str(about["process"]),
-        "host": str(about["host"]),
-        "pid": int(about["pid"]),
-        "started_ns": int(about["started_ns"]),
-    }
-    return _fitting("jobs", row)
-
-
-def _arm_block(_sequence: int, facts: Mapping[str, Any]) -> Row:
-    durations = [int(value) for value in facts["durations_ns"]]
-    if not durations or min(durations) < 0 or sum(durations) == 0:
-        raise ValueError("a block without time in it")
-    if facts["arm"] not in (PLAIN, STITCHED):
-        raise ValueError(f"a block of arm {facts['arm']!r}")
-    mean = math.fsum(durations) / len(durations)
+    written = schema.decoded(body, schema.Format).format
+    if written not in READABLE_FORMATS:
+        raise FormatError(f"a spool of format {written}; this program reads formats up to {FORMAT}")
+    about = schema.decoded(body, schema.Identity)
+    job = about.job
+    row: Row = {name: getattr(job, name) for name in JobIdentity.__dataclass_fields__}
+    row["labels"] = json.dumps(bounded_labels(job.labels or {}), sort_keys=True)
+    row["device_kind"] = normal_device_kind(job.device_kind)
     return {
-        "function": int(facts.get("function", 0)),
-        "pair": int(facts["pair"]),
-        "arm": int(facts["arm"]),
-        "ended_ns": int(facts["time_ns"]),
-        "first_step": int(facts["first_step"]),
+        **row,
+        "process": about.process,
+        "host": about.host,
+        "pid": about.pid,
+        "started_ns": about.started_ns,
+    }
+
+
+def normal_device_kind(said: str) -> str:
+    """The device kind; CPU in one spelling, as it decides between hours of CPUs and of GPUs."""
+    return CPU if said.strip().lower() == CPU else said
+
+
+def unit_of(device_kind: str) -> str:
+    """CPU or GPU: what a job's hours are of."""
+    return "CPU" if normal_device_kind(device_kind) == CPU else "GPU"
+
+
+def _arm_block(_sequence: int, body: bytes) -> Row:
+    said = schema.decoded(body, schema.ArmBlock)
+    durations = said.durations_ns
+    mean = math.fsum(durations) / len(durations)
+    if not mean > 0:
+        raise ValueError("a block without time in it")
+    return {
+        "function": said.function,
+        "pair": said.pair,
+        "arm": said.arm,
+        "ended_ns": said.time_ns,
+        "first_step": said.first_step,
         "count": len(durations),
         "mean_ns": mean,
         "median_ns": float(statistics.median(durations)),
@@ -284,70 +287,82 @@ def _arm_block(_sequence: int, facts: Mapping[str, Any]) -> Row:
     }
 
 
-def _cluster(sequence: int, facts: Mapping[str, Any]) -> Row:
-    inner = facts["facts"]
+def _cluster(sequence: int, body: bytes) -> Row:
+    said = schema.decoded(body, schema.Cluster)
+    known = schema.checked(said.facts, schema.ClusterFacts)
     return {
-        "name": str(facts["name"]),
+        "name": said.name,
         "sequence": sequence,
-        "state": str(inner.get("state", "")),
-        "facts": json.dumps(inner),
+        "state": known.state or "",
+        "facts": schema.text_of(said.facts),
     }
 
 
-def _event(sequence: int, facts: Mapping[str, Any]) -> Row:
+def _event(sequence: int, body: bytes) -> Row:
+    said = schema.decoded(body, schema.Event)
+    if said.kind in REVERT_EVENTS:
+        schema.checked(said.facts, schema.RevertFacts)
+    return _event_row(sequence, said.time_ns, said.kind, said.message, said.facts)
+
+
+def _event_row(sequence: int, time_ns: int, kind: str, message: str, facts: object) -> Row:
+    return {"sequence": sequence, "time_ns": time_ns, "kind": kind, "message": message, "facts": schema.text_of(facts)}
+
+
+def _loss(sequence: int, body: bytes) -> Row:
+    said = schema.decoded(body, schema.Loss)
+    when = "after its end" if said.after_death else "so far"
+    message = f"{said.lost} records of this process were lost {when}: {said.reason or 'the spool was full'}"
+    facts = {"lost": said.lost, AFTER_DEATH: True} if said.after_death else {"lost": said.lost}
+    return _event_row(sequence, said.time_ns, LOSS_EVENT, message, facts)
+
+
+def _job_end(_sequence: int, body: bytes) -> Row:
+    said = schema.decoded(body, schema.JobEnd)
+    known = schema.checked(said.facts, schema.EndFacts)
     return {
-        "sequence": sequence,
-        "time_ns": int(facts["time_ns"]),
-        "kind": str(facts["kind"]),
-        "message": str(facts["message"]),
-        "facts": json.dumps(facts["facts"]),
+        "ended_ns": said.time_ns,
+        "phase": known.phase or "",
+        "reason": known.reason or "",
+        "overhead_ns": known.overhead_ns,
+        "facts": schema.text_of(said.facts),
     }
 
 
-def _loss(sequence: int, facts: Mapping[str, Any]) -> Row:
-    lost = int(facts["lost"])
-    after_death = facts.get(AFTER_DEATH) is True
-    when = "after its end" if after_death else "so far"
-    message = f"{lost} records of this process were lost {when}: {facts['reason'] or 'the spool was full'}"
-    said = {"lost": lost, AFTER_DEATH: True} if after_death else {"lost": lost}
-    return _event(sequence, {**facts, "kind": LOSS_EVENT, "message": message, "facts": said})
+def _function(_sequence: int, body: bytes) -> Row:
+    said = schema.decoded(body, schema.Function)
+    return {"function": said.function, "name": said.name}
 
 
-def _job_end(_sequence: int, facts: Mapping[str, Any]) -> Row:
-    inner = facts["facts"]
-    overhead_ns = int(inner.get("overhead_ns", 0))
-    if overhead_ns < 0:
-        raise ValueError(f"an overhead of {overhead_ns} ns")
-    return {
-        "ended_ns": int(facts["time_ns"]),
-        "phase": str(inner.get("phase", "")),
-        "reason": str(inner.get("reason") or ""),
-        "overhead_ns": overhead_ns,
-        "facts": json.dumps(inner),
-    }
+REVERT_EVENTS = ("reverted", "revert")
+"""Kinds of the events by which the plugin says that a cluster went back to TensorFlow's own operators."""
 
 
-LOSS_EVENT = "records-lost"
-"""Kind of the event whose facts say how many records a process had lost up to then, or were dropped from its spool after its end."""
-
-
-def records_lost(facts: Iterable[str]) -> int:
+class LossCount:
     """How many records a process lost by the facts of all its LOSS_EVENTs: the last count of its own, and all that came after."""
-    own = later = 0
-    for said in map(json.loads, facts):
-        lost = int(said.get("lost", 0))
-        if said.get(AFTER_DEATH):
-            later += lost
+
+    def __init__(self) -> None:
+        self._own = self._later = 0
+        self.unreadable = 0
+        """Facts that cannot be read, from before a schema was at the door."""
+
+    def add(self, facts: str) -> None:
+        try:
+            said = schema.decoded(facts.encode("utf-8", "replace"), schema.LossFacts)
+        except RefusedError:
+            self.unreadable += 1
+            return
+        if said.after_death:
+            self._later += said.lost
         else:
-            own = max(own, lost)
-    return own + later
+            self._own = max(self._own, said.lost)
+
+    @property
+    def lost(self) -> int:
+        return self._own + self._later
 
 
-def _function(_sequence: int, facts: Mapping[str, Any]) -> Row:
-    return {"function": int(facts["function"]), "name": str(facts["name"])}
-
-
-_MAKERS: dict[int, tuple[str, Callable[[int, Mapping[str, Any]], Row]]] = {
+_MAKERS: dict[int, tuple[str, Callable[[int, bytes], Row]]] = {
     Kind.ARM_BLOCK: ("arm_blocks", _arm_block),
     Kind.FUNCTION: ("functions", _function),
     Kind.CLUSTER: ("clusters", _cluster),

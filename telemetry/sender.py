@@ -20,9 +20,10 @@ from dataclasses import dataclass
 from . import wire
 
 TOKEN_FILE = pathlib.Path("/var/run/secrets/stitchfleet.io/ingest/token")
+MAX_TOKEN = 7000
+"""Letters; a server takes some 8,000 in a header."""
 POST_SECONDS = 30.0
 """Longest silence of the server's that is waited for."""
-MAX_ANSWER_BYTES = 4 << 20
 MAX_RETRY_AFTER_SECONDS = 600.0
 
 
@@ -48,11 +49,15 @@ class Sender:
     """One connection to the server, made when it is needed and made anew after a failure."""
 
     def __init__(self, url: str, environment: Mapping[str, str] = os.environ) -> None:
-        """Raises ValueError for a URL that is none."""
-        parts = urllib.parse.urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"{url!r} is no URL of an ingest server; one looks like https://stitchfleet-ingest:8475")
-        self._scheme, self._host, self._port = parts.scheme, parts.hostname, parts.port
+        """Raises ValueError for a URL that is none; its text does not hold it, as it may have a password."""
+        try:
+            parts = urllib.parse.urlsplit(url)
+            self._port = parts.port
+        except ValueError:
+            parts = urllib.parse.urlsplit("")
+        if parts.scheme not in ("http", "https") or not parts.hostname or not url.isprintable() or " " in url:
+            raise ValueError("that is no URL of an ingest server; one looks like https://stitchfleet-ingest:8475")
+        self._scheme, self._host = parts.scheme, parts.hostname
         self._path = parts.path.rstrip("/") + wire.PATH
         self._environment = environment
         self._connection: http.client.HTTPConnection | None = None
@@ -70,7 +75,7 @@ class Sender:
                 self._connection = self._connect()
             self._connection.request("POST", self._path, body, headers)
             response = self._connection.getresponse()
-            status, wanted, text = response.status, response.headers, response.read(MAX_ANSWER_BYTES)
+            status, wanted, text = response.status, response.headers, response.read(wire.MAX_ANSWER_BYTES)
         except (OSError, http.client.HTTPException, ValueError) as error:
             self.close()
             raise SendError(f"the ingest server cannot be reached: {type(error).__name__}: {error}") from None
@@ -92,12 +97,18 @@ class Sender:
 
     def _token(self) -> str:
         path = pathlib.Path(self._environment.get("STITCHFLEET_INGEST_TOKEN_FILE") or TOKEN_FILE)
+        source = f"the file {path}"
         try:
-            return path.read_text().strip()
+            found = path.read_text().strip()
         except FileNotFoundError:
-            return self._environment.get("STITCHFLEET_INGEST_TOKEN", "").strip()
+            source = "STITCHFLEET_INGEST_TOKEN"
+            found = self._environment.get("STITCHFLEET_INGEST_TOKEN", "").strip()
         except (OSError, UnicodeDecodeError) as error:
-            raise SendError(f"the token cannot be read: {error}") from None
+            raise SendError(f"the token cannot be read: {type(error).__name__}") from None
+        # what is no header is told back by http.client, with the token in it
+        if not (found.isascii() and found.isprintable()) or " " in found or len(found) > MAX_TOKEN:
+            raise SendError(f"{source} does not hold one token, on one line")
+        return found
 
     @staticmethod
     def _answers(text: bytes, count: int) -> list[Answer]:

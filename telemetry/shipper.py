@@ -30,18 +30,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from .background import step_back
-from .leftovers import drop_old
+from .leftovers import drop_old, iterations_in
 from .spool import (
     KEEP_DAYS,
     OPEN,
     SEALED,
     SHIPPING,
     Damage,
-    Iterations,
     Kind,
     Lock,
     decode,
     identity_of,
+    read_file,
     segments,
     with_identity,
 )
@@ -60,6 +60,7 @@ LAST_TRIES_SECONDS = 20.0
 MAX_WAIT_SECONDS = 60.0
 BATCH_BYTES = 8 << 20
 """Of segments in one post; a single one may be longer."""
+BATCH_SEGMENTS = 1024
 DAMAGED = ".damaged"
 """Suffix of a segment that gave no row at all; kept for a person to look at, never read again."""
 
@@ -111,8 +112,8 @@ def _deliver_all(folder: pathlib.Path, deliver: Deliver, done: Shipped, keep_day
                     done.too_old += drop_old(spool, keep_days)
                 else:
                     done.busy += 1
-        except OSError as error:
-            done.kept.append(f"{spool.name}: {error}")
+        except Exception as error:  # whatever is wrong with one spool, the others are shipped
+            done.kept.append(f"{spool.name}: {type(error).__name__}: {error}")
     return done
 
 
@@ -153,8 +154,10 @@ def _writer_is_dead(folder: pathlib.Path) -> bool:
 def _ship_to_database(engine: sa.Engine, folder: pathlib.Path, done: Shipped) -> None:
     import sqlalchemy.exc
 
-    from .database import reason, writing
+    from .database import reason, refuses_rows, writing
+    from .recording import DAY_NS
     from .rows import FormatError, rows_of_segment
+    from .store import KEEP_DAYS as WEEKS_STAY_OPEN_DAYS
     from .store import insert_rows
 
     for path in _complete(folder):
@@ -162,7 +165,7 @@ def _ship_to_database(engine: sa.Engine, folder: pathlib.Path, done: Shipped) ->
     identity = identity_of(folder)
     for path in segments(folder, SHIPPING):
         try:
-            rows, found = rows_of_segment(path.read_bytes(), identity)
+            rows, found = rows_of_segment(read_file(path), identity)
         except FormatError as error:
             done.kept.append(f"{path.name}: {error}")
             continue
@@ -176,17 +179,12 @@ def _ship_to_database(engine: sa.Engine, folder: pathlib.Path, done: Shipped) ->
             continue
         try:
             with writing(engine) as connection:
-                insert_rows(connection, rows)
-        except (
-            OverflowError,
-            sqlalchemy.exc.DataError,
-            sqlalchemy.exc.IntegrityError,
-            sqlalchemy.exc.InterfaceError,
-        ) as error:
-            # a value that no database takes: it must not hold up what comes after it
-            _set_aside(path, reason(error), done)
-            continue
+                insert_rows(connection, rows, closed_before=time.time_ns() // DAY_NS - WEEKS_STAY_OPEN_DAYS)
         except sqlalchemy.exc.SQLAlchemyError as error:
+            if refuses_rows(error):
+                # it must not hold up what comes after it
+                _set_aside(path, reason(error), done)
+                continue
             done.kept.append(f"the database cannot be written to: {reason(error)}")
             _release(segments(folder, SHIPPING))
             return
@@ -203,7 +201,7 @@ def _send(sender: Sender, folder: pathlib.Path, done: Shipped) -> None:
     identity = identity_of(folder)
     while batch := _claim_batch(folder, limit, passed_over):
         try:
-            answers = sender.post([with_identity(path.read_bytes(), identity) for path in batch])
+            answers = sender.post([with_identity(read_file(path), identity) for path in batch])
         except SendError as error:
             if error.too_large and len(batch) > 1:
                 limit = sum(path.stat().st_size for path in batch) // 2
@@ -242,7 +240,7 @@ def _claim_batch(folder: pathlib.Path, limit: int, passed_over: set[pathlib.Path
             size += path.stat().st_size
         except FileNotFoundError:
             continue
-        if batch and size > limit:
+        if batch and (size > limit or len(batch) == BATCH_SEGMENTS):
             break
         claimed = _claim(path)
         if claimed is not None:
@@ -319,7 +317,8 @@ def _pass_to_database(url: str, keep_days: float, folder: pathlib.Path) -> Shipp
         return done
     import sqlalchemy.exc
 
-    from .database import DatabaseError, open_engine, prepare, reason
+    from .database import open_engine, prepare, reason
+    from .errors import DatabaseError
     from .places import database_url
 
     try:
@@ -357,10 +356,9 @@ def _unsent(folder: pathlib.Path) -> str:
     iterations = others = 0
     for path in (path for spool in spools_in(folder) for path in segments(spool, OPEN, SEALED, SHIPPING)):
         with contextlib.suppress(OSError):
-            for record in decode(path.read_bytes(), Damage()):
-                if record.kind == Kind.ITERATIONS:
-                    with contextlib.suppress(ValueError):
-                        iterations += len(Iterations.decode(record.body).durations)
+            for record in decode(read_file(path), Damage()):
+                if record.kind in (Kind.ITERATIONS, Kind.FUNCTION_ITERATIONS):
+                    iterations += iterations_in(record)
                 else:
                     others += record.kind != Kind.IDENTITY
     return f" ({iterations} iterations, {others} other records)"

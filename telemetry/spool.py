@@ -29,6 +29,7 @@ import errno
 import fcntl
 import os
 import pathlib
+import stat
 import struct
 import time
 import zlib
@@ -42,6 +43,12 @@ _HEAD = struct.Struct("<4sII")
 _KEY = struct.Struct("<BQ")
 MAX_BODY_BYTES = 16 << 20
 """No record is longer; a longer length read from a file is damage."""
+MAX_RECORDS = 1 << 14
+"""Of one segment, which a writer seals at 1 MiB: what comes after so many, of 64 bytes each, is passed over."""
+MAX_FALSE_HEADS = 10_000
+MAX_WASTED_CHECKSUMS = 8
+"""Reading stops looking for records in a segment after so many heads whose record is none, or when their checksums have gone over so
+many times its bytes: each damaged record makes one such head, and a segment that somebody made of heads would be read for minutes."""
 
 
 class Kind(enum.IntEnum):
@@ -98,19 +105,31 @@ class Damage:
 
 
 def decode(data: bytes, damage: Damage) -> Iterator[Record]:
-    """The records in a segment's bytes, damaged ones passed over and counted in `damage`."""
+    """The records in a segment's bytes, damaged ones passed over and counted in `damage`. Takes time in proportion to the bytes."""
     position = len(MAGIC)
     if not data.startswith(MAGIC):
         if len(data) < len(MAGIC) and MAGIC.startswith(data):
             damage.torn_bytes += len(data)
             return
         position = 0
+    view = memoryview(data)
     bad_from: int | None = None if position else 0
+    found = false_heads = wasted = 0
     while position < len(data):
-        record = _record_at(data, position)
-        if record is None:
+        record = _record_at(view, position) if found < MAX_RECORDS else 0
+        if isinstance(record, int):
             if bad_from is None:
                 bad_from = position
+            false_heads += 1
+            wasted += record
+            if (
+                found == MAX_RECORDS
+                or false_heads > MAX_FALSE_HEADS
+                or wasted > MAX_WASTED_CHECKSUMS * len(data) + MAX_BODY_BYTES
+            ):
+                damage.records += 1
+                damage.bytes += len(data) - bad_from
+                return
             position = data.find(MARK, position + 1)
             if position < 0:
                 break
@@ -120,6 +139,7 @@ def decode(data: bytes, damage: Damage) -> Iterator[Record]:
                 damage.records += 1
                 damage.bytes += position - bad_from
             bad_from = None
+        found += 1
         yield record
         position += _HEAD.size + _KEY.size + len(record.body)
     if bad_from is not None:
@@ -130,18 +150,19 @@ def decode(data: bytes, damage: Damage) -> Iterator[Record]:
             damage.bytes += len(data) - bad_from
 
 
-def _record_at(data: bytes, position: int) -> Record | None:
+def _record_at(data: bytes | memoryview, position: int) -> Record | int:
+    """The record that begins here; where none does, the bytes over which a checksum was made in vain."""
     start = position + _HEAD.size + _KEY.size
     if start > len(data):
-        return None
+        return 0
     mark, length, checksum = _HEAD.unpack_from(data, position)
     if mark != MARK or length > MAX_BODY_BYTES or start + length > len(data):
-        return None
+        return 0
     body = data[start : start + length]
     if zlib.crc32(body, zlib.crc32(data[position + _HEAD.size : start])) != checksum:
-        return None
+        return int(length)
     kind, sequence = _KEY.unpack_from(data, position + _HEAD.size)
-    return Record(kind, sequence, body)
+    return Record(kind, sequence, bytes(body))
 
 
 def _is_torn(data: bytes, position: int) -> bool:
@@ -197,7 +218,7 @@ class Iterations:
             first += length
         durations = array("f")
         rest = body[_ITERATIONS.size + 5 * run_count :]
-        if first != count or len(rest) != 4 * count or count == 0:
+        if first != count or len(rest) != 4 * count or count == 0 or any(length == 0 for length, _ in lengths):
             raise ValueError(
                 f"iterations: {count} iterations, {first} of them with an arm, {len(rest)} bytes of durations"
             )
@@ -222,27 +243,50 @@ def little_endian(values: array[float]) -> bytes:
 
 LOCK_TRIES = 20
 KEEP_DAYS = 30.0
-"""How long a segment may wait to be sent, where nobody says otherwise: less than the ingest server takes (receiving.KEEP_DAYS)."""
+"""How long a segment may wait to be sent, where nobody says otherwise: less than the ingest server takes (store.KEEP_DAYS)."""
 OPEN, SEALED, SHIPPING = ".open", ".sealed", ".shipping"
 IDENTITY = "identity"
 
 
 def segments(folder: pathlib.Path, *suffixes: str) -> list[pathlib.Path]:
-    """The segments with these suffixes, oldest first; none where there is no such folder."""
+    """The segments with these suffixes, oldest first; none where there is no such folder. They are files: no links, no pipes."""
     try:
-        names = os.listdir(folder)
+        with os.scandir(folder) as entries:
+            names = [
+                entry.name
+                for entry in entries
+                if entry.name.endswith(suffixes)
+                and entry.name.split(".")[0].isdigit()
+                and entry.is_file(follow_symlinks=False)
+            ]
     except (FileNotFoundError, NotADirectoryError):
         return []
-    return [folder / name for name in sorted(names) if name.endswith(suffixes) and name.split(".")[0].isdigit()]
+    return [folder / name for name in sorted(names)]
+
+
+def read_file(path: pathlib.Path) -> bytes:
+    """The bytes of a regular file. Raises OSError for what is none: a pipe would be waited for, a link may lead anywhere."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file", str(path))
+        return file.read()
+
+
+def write_file(path: pathlib.Path, data: bytes) -> None:
+    """Writes a regular file of ours, and follows no link. Raises OSError."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with open(os.open(path, flags, 0o600), "wb") as file:
+        file.write(data)
 
 
 def identity_of(folder: pathlib.Path) -> bytes | None:
     """The body of the identity record of a spool's writer; None where it is not there or damaged."""
     try:
-        record = _record_at((folder / IDENTITY).read_bytes(), 0)
+        record = _record_at(read_file(folder / IDENTITY), 0)
     except OSError:
         return None
-    return record.body if record is not None and record.kind == Kind.IDENTITY else None
+    return record.body if isinstance(record, Record) and record.kind == Kind.IDENTITY else None
 
 
 def with_identity(data: bytes, identity: bytes | None) -> bytes:
@@ -265,8 +309,8 @@ class Lock:
         self._descriptor: int | None = None
 
     def acquire(self) -> bool:
-        """False where another process holds it. Raises OSError where the file cannot be made."""
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        """False where another process holds it. Raises OSError where the file cannot be made, or is a link."""
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
@@ -333,7 +377,7 @@ class SpoolWriter:
         self.sequence = 0
         self._open()
         with contextlib.suppress(OSError):  # each segment has it too
-            (folder / IDENTITY).write_bytes(encode(Record(Kind.IDENTITY, 0, identity)))
+            write_file(folder / IDENTITY, encode(Record(Kind.IDENTITY, 0, identity)))
 
     @property
     def has_records(self) -> bool:

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from . import freezing, partitions
-from .models import PROCESS_KEY, frozen_weeks, iteration_blocks, jobs, metadata
+from . import freezing, partitions, weekly
+from .models import JOB_KEY, PROCESS_KEY, events, frozen_weeks, iteration_blocks, jobs, metadata, weekly_rollups
 from .recording import DAY_NS
-from .rows import Row, Rows
+from .rows import REVERT_EVENTS, Row, Rows
+from .spool import AFTER_DEATH
 from .weeks import Week
 
 TABLES_OF_PROCESSES = tuple(table for table in metadata.sorted_tables if "process_id" in table.primary_key.columns)
 """Those whose rows are of a process."""
 
+KEEP_DAYS = 35
+"""Blocks older than this are dropped: no spool holds them so long, and a clock that is wrong by years makes no partition. And a
+frozen week that ended so long ago stays as it was published, whatever arrives."""
 
 Key = tuple[Any, ...]
 """Of a process: the values of PROCESS_KEY."""
@@ -33,23 +36,38 @@ class Inserted:
     ends: list[tuple[Row, Row]]
 
 
-def insert_rows(connection: sa.Connection, *batches: Rows, known: Mapping[Key, int] = MappingProxyType({})) -> Inserted:
-    """Inserts what is not there yet; makes the day partitions that are missing. The transaction is the caller's.
+def hold(connection: sa.Connection, batches: Sequence[Rows]) -> None:
+    """Makes the day partitions that these rows need, and lets nobody freeze, prune or delete until the transaction ends. First of all
+    that a writer does: a process that it registers, or finds, is not deleted while its rows are written."""
+    partitions.ensure(connection, {row["day"] for rows in batches for row in rows.tables.get("iteration_blocks", ())})
 
-    known: the process_id of those that are registered already.
+
+def insert_rows(
+    connection: sa.Connection,
+    *batches: Rows,
+    known: Mapping[Key, Registered] | None = None,
+    closed_before: int | None = None,
+) -> Inserted:
+    """Inserts what is not there yet. The transaction is the caller's.
+
+    known: the processes, where the caller has called `hold` and registered them. closed_before: frozen weeks that ended by this day
+    stay as they are; None: none is so old.
     """
+    if known is None:
+        hold(connection, batches)
+        known = {key_of(job): register(connection, job) for rows in batches for job in rows.tables["jobs"]}
     processes: dict[int, Row] = {}
     entries: dict[str, list[Row]] = defaultdict(list)
     for rows in batches:
         for job in rows.tables["jobs"]:
-            owner = known.get(key_of(job)) or register(connection, job).process_id
+            owner = known[key_of(job)].process_id
             processes[owner] = {"process_id": owner, **job}
             for name, mine in rows.tables.items():
                 if name != "jobs":
                     entries[name] += ({"process_id": owner, **row} for row in mine)
-    partitions.ensure(connection, {row["day"] for row in entries["iteration_blocks"]})
     blocks = entries["iteration_blocks"] = _new_blocks(connection, entries["iteration_blocks"])
     ends = [row for row in entries["job_ends"] if not _has_end(connection, row["process_id"])]
+    told = _new_events(connection, entries["events"])
     changed: dict[str, int] = {}
     for table in TABLES_OF_PROCESSES:
         if found := entries.get(table.name):
@@ -58,10 +76,28 @@ def insert_rows(connection: sa.Connection, *batches: Rows, known: Mapping[Key, i
             statement = _insert(connection, table).on_conflict_do_nothing()
             done = connection.execute(statement, found, execution_options={"preserve_rowcount": True})
             changed[table.name] = done.rowcount
-    days = {row["day"] for row in blocks} | {processes[row["process_id"]]["started_ns"] // DAY_NS for row in ends}
+    late = _Late(connection, closed_before)
+    late.on_days(
+        {row["day"] for row in blocks}
+        | {
+            day
+            for row in ends
+            for day in (processes[row["process_id"]]["started_ns"] // DAY_NS, row["ended_ns"] // DAY_NS)
+        }
+        | {processes[one.process_id]["started_ns"] // DAY_NS for one in known.values() if one.is_new}
+    )
     if changed.get("arm_blocks", 0) > 0:
-        days |= {row["ended_ns"] // DAY_NS for row in entries["arm_blocks"]}
-    _mark_late(connection, days)
+        for row in entries["arm_blocks"]:
+            late.since(row["process_id"], row["ended_ns"])
+    for row in told:
+        if row["kind"] in REVERT_EVENTS:
+            # that a cluster was taken out on one rank is said of the process that stands for the job
+            for process_id in _same_job(connection, processes[row["process_id"]]):
+                late.since(process_id, row["time_ns"])
+        else:
+            # what was dropped after a process's end is of all its weeks
+            late.since(row["process_id"], 0 if AFTER_DEATH in row["facts"] else row["time_ns"])
+    late.mark()
     return Inserted(
         *([(processes[row["process_id"]], row) for row in found] for found in (blocks, ends)),
     )
@@ -72,6 +108,7 @@ class Registered(NamedTuple):
 
     process_id: int
     uid: str
+    is_new: bool
 
 
 def key_of(job: Row) -> Key:
@@ -85,13 +122,14 @@ def register(connection: sa.Connection, job: Row) -> Registered:
     question = sa.select(jobs.c.process_id, jobs.c.uid, jobs.c.model_fingerprint).where(*key)
     # asked first: an insert that does nothing takes a number all the same
     found = connection.execute(question).first()
+    is_new = found is None
     if found is None:
         connection.execute(_insert(connection, jobs).on_conflict_do_nothing(), job)
         found = connection.execute(question).one()
     if job["model_fingerprint"] and not found.model_fingerprint:
         named = sa.update(jobs).where(jobs.c.process_id == found.process_id, jobs.c.model_fingerprint == "")
         connection.execute(named.values(model_fingerprint=job["model_fingerprint"]))
-    return Registered(found.process_id, found.uid)
+    return Registered(found.process_id, found.uid, is_new)
 
 
 def _insert(connection: sa.Connection, table: sa.Table) -> Any:
@@ -127,16 +165,69 @@ def _has_end(connection: sa.Connection, owner: int) -> bool:
     return connection.scalar(sa.select(ends.c.process_id).where(ends.c.process_id == owner)) is not None
 
 
-def _mark_late(connection: sa.Connection, days: set[int]) -> None:
-    """Notes that frozen weeks have got data in these days, which their revisions do not have."""
-    weeks = {str(week) for week in map(Week.of_day, days)}
-    if weeks:
-        late = sa.update(frozen_weeks).where(frozen_weeks.c.week.in_(weeks), frozen_weeks.c.has_late_data == 0)
-        connection.execute(late.values(has_late_data=1))
+def _new_events(connection: sa.Connection, entries: list[Row]) -> list[Row]:
+    """Of the events that move a week's figures those that are not in the database."""
+    found = [row for row in entries if row["kind"] in weekly.TOLD_EVENTS]
+    for owner in {row["process_id"] for row in found}:
+        sequences = [row["sequence"] for row in found if row["process_id"] == owner]
+        between = events.c.sequence.between(min(sequences), max(sequences))
+        there = set(connection.scalars(sa.select(events.c.sequence).where(events.c.process_id == owner, between)))
+        found = [row for row in found if row["process_id"] != owner or row["sequence"] not in there]
+    return found
+
+
+def _same_job(connection: sa.Connection, job: Row) -> Sequence[int]:
+    of_job = [jobs.c[name] == job[name] for name in JOB_KEY]
+    return connection.scalars(sa.select(jobs.c.process_id).where(*of_job)).all()
+
+
+class _Late:
+    """Notes which frozen weeks have got data that their revisions do not have."""
+
+    def __init__(self, connection: sa.Connection, closed_before: int | None) -> None:
+        self.connection, self.closed_before = connection, closed_before
+        self.weeks: set[str] = set()
+        self.reaching: dict[int, str] = {}
+        """For processes whose figures changed from a moment on: that moment's week."""
+
+    def on_days(self, days: set[int]) -> None:
+        self.weeks |= {str(Week.of_day(day)) for day in days}
+
+    def since(self, process_id: int, time_ns: int) -> None:
+        """All weeks of the process from a moment on."""
+        week = str(Week.at(time_ns))
+        self.reaching[process_id] = min(week, self.reaching.get(process_id, week))
+
+    def mark(self) -> None:
+        if not self.weeks and not self.reaching:
+            return
+        first = min((*self.weeks, *self.reaching.values()))
+        # no week is so much as looked for where data is newer than all that is frozen
+        question = sa.select(frozen_weeks.c.week, frozen_weeks.c.first_day).where(
+            frozen_weeks.c.week >= first, frozen_weeks.c.has_late_data == 0
+        )
+        open_weeks = {
+            row.week
+            for row in self.connection.execute(question)
+            if self.closed_before is None or row.first_day + 7 > self.closed_before
+        }
+        late = self.weeks & open_weeks
+        for process_id, since in self.reaching.items():
+            if any(week >= since for week in open_weeks - late):
+                rollups = weekly_rollups.c
+                of_process = sa.select(rollups.week).where(rollups.process_id == process_id, rollups.week >= since)
+                late |= open_weeks.intersection(self.connection.scalars(of_process))
+        if late:
+            noted = sa.update(frozen_weeks).where(frozen_weeks.c.week.in_(late))
+            self.connection.execute(noted.values(has_late_data=1))
 
 
 def delete_namespace(connection: sa.Connection, namespace: str) -> dict[str, int]:
-    """Deletes all rows of a namespace's jobs, frozen weeks included; returns how many, by table. The transaction is the caller's."""
+    """Deletes all rows of a namespace's jobs, frozen weeks included; returns how many, by table. The transaction is the caller's.
+
+    Who writes meanwhile waits, and then registers its process anew: what a job that still runs sends after is there again.
+    """
+    partitions.hold_writers(connection)
     of_namespace = sa.select(jobs.c.process_id).where(jobs.c.namespace == namespace)
     weeks = freezing.weeks_with(connection, of_namespace)
     deleted = {}

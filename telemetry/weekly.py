@@ -4,7 +4,11 @@ A job that crosses a week's boundary is split there: its iterations by the day t
 midnight). Its saving per iteration comes from all pairs measured up to the week's end. What stitching cost (tracing, verifying) is
 charged to the week in which the job began.
 
-In a distributed job all ranks step together, so the lowest rank's iterations stand for the job, and its devices are all devices.
+In a distributed job all ranks step together, so the lowest rank's iterations stand for the job, and its devices are all devices. Each
+process of that rank that trained is a line of its own: a script's two trainings, one after the other, are both counted
+(docs/counting.md).
+
+Rows that cannot be read, written before the door had a schema or by hand, are left out and counted; the report says how many.
 
 Once freezing has put a week's figures into weekly_rollups, the week is read from there. What arrives later for it is noted, the
 week's figures are then made anew (its blocks gone, from what is kept and what came), and freezing again makes that a revision.
@@ -24,29 +28,50 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from . import savings
+from . import savings, schema
 from .models import PROCESS_KEY, arm_blocks, events, frozen_weeks, iteration_blocks, job_ends, jobs, weekly_rollups
-from .recording import PLAIN, STITCHED, UNCOUNTED
-from .rows import LOSS_EVENT, records_lost
+from .recording import MAX_DURATION_NS, PLAIN, STITCHED, UNCOUNTED
+from .rows import REVERT_EVENTS, LossCount, unit_of
 from .savings import Contribution, Saving, Total
+from .schema import LOSS_EVENT, RefusedError
+from .spool import AFTER_DEATH
 from .weeks import Week
 
 HOUR_NS = 3_600 * 10**9
 WARM_UP_ITERATIONS = 4
 """Of a job that did not say what stitching cost it: this many first iterations are TensorFlow's own start, and not charged."""
 
-REVERT_EVENTS = ("reverted", "revert")
-"""Kinds of the events by which the plugin says that a cluster went back to TensorFlow's own operators."""
 FALLBACK_EVENTS = ("plain", "does-not-pay", "memory", "switched-off")
 """Those by which it says that a whole program did."""
+TOLD_EVENTS = (*REVERT_EVENTS, *FALLBACK_EVENTS, LOSS_EVENT)
+"""Kinds of the events that move a week's figures."""
 FALLBACK_PHASES = ("plain", "reverted")
 """Phases that a job ends in which did so and stayed there."""
 
-ProcessKey = tuple[str, str, int, int, str]
+
+class ProcessKey(NamedTuple):
+    """The values of models.PROCESS_KEY."""
+
+    run_id: str
+    cluster: str
+    namespace: str
+    attempt: int
+    rank: int
+    process: str
+
+    @property
+    def job(self) -> JobKey:
+        """Which job the process is of."""
+        return self[:4]
+
+
+JobKey = tuple[str, str, str, int]
+MAX_ROLLUP = (1 << 63) - 1
+"""Sums beyond it, which only rows from before the door had a schema make, are stored as this."""
 COUNTS = ("plain_count", "plain_ns", "stitched_count", "stitched_ns", "uncounted_count", "uncounted_ns")
 
 
@@ -69,7 +94,6 @@ class JobWeek:
 
     process_id: int
     key: ProcessKey
-    """run_id, cluster, attempt, rank, process."""
     namespace: str
     name: str
     user: str
@@ -114,7 +138,7 @@ class JobWeek:
 
     def __post_init__(self) -> None:
         found = functools.partial(object.__setattr__, self)
-        found("unit", "CPU" if self.device_kind == "cpu" else "GPU")
+        found("unit", unit_of(self.device_kind))
         found("device_hours", self.device_count * (self.plain_ns + self.stitched_ns + self.uncounted_ns) / HOUR_NS)
         found("overhead_hours", self.device_count * self.overhead_ns / HOUR_NS)
         found("status", self._status())
@@ -129,7 +153,7 @@ class JobWeek:
 
     @property
     def run_id(self) -> str:
-        return self.key[0]
+        return self.key.run_id
 
     @property
     def iterations(self) -> int:
@@ -155,7 +179,7 @@ class JobWeek:
     @property
     def template(self) -> Template:
         """What this job is a submission of: cluster, namespace, model, and the name without the part that counts runs."""
-        return (self.key[1], self.namespace, self.model_fingerprint, _COUNTS.sub("", self.name))
+        return (self.key.cluster, self.namespace, self.model_fingerprint, without_counts(self.name))
 
     def _contribution(self) -> Contribution | None:
         if self.status is Status.UNMEASURED:
@@ -167,8 +191,15 @@ class JobWeek:
 
 
 Template = tuple[str, str, str, str]
-_COUNTS = re.compile(r"(?:[-_.][a-z]*\d[a-z0-9]*)+\Z")
-"""-17, _20261121, .x7k2p at a name's end: what tells one submission's name from the next one's."""
+_COUNT = re.compile(r"[a-z]*\d[a-z0-9]*")
+_SEPARATOR = re.compile(r"[-_.](?=[^-_.]*\Z)")
+
+
+def without_counts(name: str) -> str:
+    """The name without -17, _20261121, .x7k2p at its end: what tells one submission's name from the next one's."""
+    while (last := _SEPARATOR.search(name)) is not None and _COUNT.fullmatch(name, last.end()):
+        name = name[: last.start()]
+    return name
 
 
 @dataclass(frozen=True)
@@ -206,6 +237,8 @@ class WeekReport:
     jobs: list[JobWeek]
     has_late_data: bool = False
     """The figures are the revision's and those of what came since."""
+    unreadable: int = 0
+    """Rows of the database that the figures are made without, as they cannot be read."""
 
     @property
     def is_over(self) -> bool:
@@ -278,13 +311,24 @@ def week_report(connection: sa.Connection, week: Week) -> WeekReport:
     """The report of a week, from what the database holds now."""
     frozen = connection.execute(sa.select(frozen_weeks).where(frozen_weeks.c.week == str(week))).first()
     if frozen is not None and not frozen.has_late_data:
-        return WeekReport(week, frozen.revision, time.time_ns(), frozen_jobs(connection, week, frozen.revision))
-    found = one_process_for_each_job(processes(connection, week))
-    return WeekReport(week, frozen.revision if frozen else 0, time.time_ns(), found, frozen is not None)
+        mine = frozen_jobs(connection, week, frozen.revision)
+        unreadable = frozen.unreadable_rows + mine.unreadable
+        return WeekReport(week, frozen.revision, time.time_ns(), mine.jobs, unreadable=unreadable)
+    found = processes(connection, week)
+    revision = frozen.revision if frozen else 0
+    return WeekReport(week, revision, time.time_ns(), standing(found.jobs), frozen is not None, found.unreadable)
 
 
-def frozen_jobs(connection: sa.Connection, week: Week, revision: int) -> list[JobWeek]:
-    """A revision's jobs, each by the process that stands for it. Most device-hours first."""
+@dataclass(frozen=True)
+class Read:
+    """What was made of the database's rows, and how many of these could not be read."""
+
+    jobs: list[JobWeek]
+    unreadable: int
+
+
+def frozen_jobs(connection: sa.Connection, week: Week, revision: int) -> Read:
+    """A revision's jobs, each by the processes that stand for it. Most device-hours first."""
     statement = (
         sa.select(
             *_ABOUT, *(weekly_rollups.c[name] for name in (*STORED, "overhead_is_estimate", "saving", "reverted"))
@@ -293,9 +337,18 @@ def frozen_jobs(connection: sa.Connection, week: Week, revision: int) -> list[Jo
         .where(weekly_rollups.c.week == str(week), weekly_rollups.c.revision == revision)
         .where(weekly_rollups.c.stands_for_job == 1)
     )
+    found, unreadable = [], 0
     with _all_that_is_made_stays():
-        found = [_frozen_job(row) for row in connection.execute(statement).all()]
-    return sorted(found, key=_report_order)
+        for row in connection.execute(statement).all():
+            try:
+                found.append(_frozen_job(row))
+            except UNREADABLE:
+                unreadable += 1
+    return Read(sorted(found, key=_report_order), unreadable)
+
+
+UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError)
+"""What comes of reading a row that does not hold what it should."""
 
 
 @contextlib.contextmanager
@@ -326,14 +379,23 @@ def _frozen_job(row: Any) -> JobWeek:
     )
 
 
-def one_process_for_each_job(entries: Iterable[JobWeek]) -> list[JobWeek]:
-    """The process that stands for each job: of the lowest rank the one with the most time. Most device-hours first."""
-    best: dict[tuple[str, str, int], JobWeek] = {}
+def standing(entries: Iterable[JobWeek]) -> list[JobWeek]:
+    """The processes that stand for their jobs: of the lowest rank that trained all that did. Most device-hours first.
+
+    Of a job in which nobody trained, one process of the lowest rank.
+    """
+    of_jobs: dict[JobKey, list[JobWeek]] = defaultdict(list)
     for entry in entries:
-        job = entry.key[:3]
-        if job not in best or _rank_order(entry) < _rank_order(best[job]):
-            best[job] = entry
-    return sorted(best.values(), key=_report_order)
+        of_jobs[entry.key.job].append(entry)
+    found: list[JobWeek] = []
+    for mine in of_jobs.values():
+        if len(mine) > 1:
+            first = min(mine, key=_rank_order)
+            mine = [
+                entry for entry in mine if entry is first or (entry.iterations and entry.key.rank == first.key.rank)
+            ]
+        found += mine
+    return sorted(found, key=_report_order)
 
 
 def _report_order(entry: JobWeek) -> tuple[float, ProcessKey]:
@@ -341,58 +403,67 @@ def _report_order(entry: JobWeek) -> tuple[float, ProcessKey]:
 
 
 def _rank_order(entry: JobWeek) -> tuple[bool, int, float, str]:
-    return (entry.iterations == 0, entry.key[3], -entry.device_hours, entry.key[4])
+    return (entry.iterations == 0, entry.key.rank, -entry.device_hours, entry.key.process)
 
 
-def processes(connection: sa.Connection, week: Week | None) -> list[JobWeek]:
+def processes(connection: sa.Connection, week: Week | None) -> Read:
     """All training processes that ran or began in the week; None: all there are, in all their time."""
-    sums, functions, stored = _sums(connection, week)
+    sums, functions, stored, unreadable = _sums(connection, week)
     members = _members(connection, week, set(sums))
-    pairs = _pair_means(connection, week)
-    lost = _lost(connection)
-    reverted, fallbacks = _reverted(connection, week, members), _fallbacks(connection, week, members)
+    pairs, odd = _pair_means(connection, week, members)
+    unreadable += odd
+    lost, odd = _lost(connection, week, members)
+    unreadable += odd
+    reverted, odd = _reverted(connection, week, members)
+    unreadable += odd
+    fallbacks = _fallbacks(connection, week, members)
     found = []
     for row in members:
         owner = row.process_id
         counts: dict[str, Any] = sums.get(owner) or dict.fromkeys(COUNTS, 0)
-        saving = savings.estimate_job(
-            [
-                savings.FunctionData(pairs.get((owner, function), []), count, total_ns)
-                for function, (count, total_ns) in _functions(owner, functions, pairs).items()
-            ]
-        ) or (stored[owner].saving if owner in stored else None)
-        begun_here = week is None or week.start_ns <= row.started_ns < week.end_ns
-        overhead, is_estimate = 0, False
-        if begun_here and row.overhead_ns is not None:
-            overhead = row.overhead_ns
-        elif begun_here and counts["stitched_count"] > 0:
-            frozen_overhead = stored[owner].overhead_ns if owner in stored else 0
-            overhead = frozen_overhead or _estimated_overhead(connection, owner, counts, saving)
-            is_estimate = True
-        found.append(
-            JobWeek(
-                **_about(row),
-                ended_ns=row.ended_ns,
-                phase=row.phase or "",
-                reason=row.reason or "",
-                overhead_ns=overhead,
-                overhead_is_estimate=is_estimate,
-                saving=saving,
-                lost=lost.get(owner, 0),
-                fallback=_fallback(row, fallbacks.get(owner, "")),
-                reverted=tuple(sorted(reverted.get(_key(row)[:3], ()))),
-                functions=tuple((number, *stitched) for number, stitched in sorted(functions.get(owner, {}).items())),
-                **counts,
+        try:
+            saving = savings.estimate_job(
+                [
+                    savings.FunctionData(pairs.get((owner, function), []), count, total_ns)
+                    for function, (count, total_ns) in _functions(owner, functions, pairs).items()
+                ]
+            ) or (stored[owner].saving if owner in stored else None)
+            begun_here = week is None or week.start_ns <= row.started_ns < week.end_ns
+            overhead, is_estimate = 0, False
+            if begun_here and row.overhead_ns is not None:
+                overhead = row.overhead_ns
+            elif begun_here and counts["stitched_count"] > 0:
+                frozen_overhead = stored[owner].overhead_ns if owner in stored else 0
+                overhead = frozen_overhead or _estimated_overhead(connection, owner, counts, saving)
+                is_estimate = True
+            found.append(
+                JobWeek(
+                    **_about(row),
+                    ended_ns=row.ended_ns,
+                    phase=row.phase or "",
+                    reason=row.reason or "",
+                    overhead_ns=overhead,
+                    overhead_is_estimate=is_estimate,
+                    saving=saving,
+                    lost=lost.get(owner, 0),
+                    fallback=_fallback(row, fallbacks.get(owner, "")),
+                    reverted=reverted.of(_key(row)),
+                    functions=tuple(
+                        (number, *stitched) for number, stitched in sorted(functions.get(owner, {}).items())
+                    ),
+                    **counts,
+                )
             )
-        )
-    return found
+        except UNREADABLE:
+            unreadable += 1
+    return Read(found, unreadable)
 
 
 def _key(row: Any) -> ProcessKey:
-    return (row.run_id, row.cluster, row.attempt, row.rank, row.process)
+    return ProcessKey(row.run_id, row.cluster, row.namespace, row.attempt, row.rank, row.process)
 
 
-_SAME = ("process_id", "namespace", "name", "user", "model_fingerprint", "device_kind", "device_count", "started_ns")
+_SAME = ("process_id", "name", "user", "model_fingerprint", "device_kind", "device_count", "started_ns")
 """Fields of a JobWeek that are columns of jobs as they are."""
 _ABOUT = [jobs.c[name] for name in (*_SAME, "framework", "framework_version", "labels", *PROCESS_KEY)]
 
@@ -401,17 +472,24 @@ def _about(row: Any) -> dict[str, Any]:
     """What the columns _ABOUT, with which a row begins, say of a JobWeek."""
     framework, version, labels, *key = row[len(_SAME) : len(_ABOUT)]
     facts = dict(zip(_SAME, row[: len(_SAME)], strict=True))
-    return facts | {"key": tuple(key), "framework": f"{framework} {version}".strip(), "labels": _labels(labels)}
+    # a name from before the door bounded it must not make the report slow and long
+    facts["name"] = facts["name"][: schema.FREE_TEXT[schema.Job]["name"]]
+    whole = ProcessKey(*key)
+    about = {"namespace": whole.namespace, "framework": f"{framework} {version}".strip(), "labels": _labels(labels)}
+    return facts | about | {"key": whole}
 
 
 @functools.lru_cache(maxsize=1024)
 def _labels(text: str) -> Mapping[str, str]:
-    return MappingProxyType(json.loads(text))
+    try:
+        return MappingProxyType({str(key): str(value) for key, value in json.loads(text).items()})
+    except UNREADABLE:
+        return MappingProxyType({})  # they only name groups
 
 
 @functools.lru_cache(maxsize=1024)
 def _names(text: str) -> tuple[str, ...]:
-    return tuple(json.loads(text))
+    return tuple(map(str, json.loads(text)))
 
 
 def _saving(text: str | None) -> Saving | None:
@@ -432,9 +510,10 @@ Stitched = dict[int, tuple[int, int]]
 
 def _sums(
     connection: sa.Connection, week: Week | None
-) -> tuple[dict[int, dict[str, int]], dict[int, Stitched], dict[int, _Stored]]:
+) -> tuple[dict[int, dict[str, int]], dict[int, Stitched], dict[int, _Stored], int]:
     """By process: counts and times by arm, of the blocks and of the frozen weeks whose blocks are gone; of these the stitched ones by
-    function; and what else those weeks say."""
+    function; and what else those weeks say. And how many rows cannot be read."""
+    unreadable = 0
     sums: dict[int, dict[str, int]] = defaultdict(lambda: dict.fromkeys(COUNTS, 0))
     functions: dict[int, Stitched] = defaultdict(dict)
     stored: dict[int, _Stored] = {}
@@ -451,20 +530,26 @@ def _sums(
         target, before = sums[row.process_id], stored.get(row.process_id)
         for name in COUNTS:
             target[name] += getattr(row, name)
-        for entry in json.loads(row.functions) if row.functions else [(0, row.stitched_count, row.stitched_ns)]:
-            add(row.process_id, *entry)
-        saving = _saving(row.saving) or (before.saving if before else None)
+        try:
+            of_functions = json.loads(row.functions) if row.functions else [(0, row.stitched_count, row.stitched_ns)]
+            saving = _saving(row.saving) or (before.saving if before else None)
+            for function, count, total_ns in of_functions:
+                add(row.process_id, int(function), int(count), int(total_ns))
+        except UNREADABLE:
+            unreadable += 1
+            saving = before.saving if before else None
         stored[row.process_id] = _Stored(saving, row.overhead_ns + (before.overhead_ns if before else 0))
     key = (iteration_blocks.c.process_id, iteration_blocks.c.function)
-    blocks = sa.select(*key, *(_sum(iteration_blocks.c[name]) for name in COUNTS))
+    blocks = sa.select(*key, *(_sum(connection, iteration_blocks.c[name]) for name in COUNTS))
     if week is not None:
         blocks = blocks.where(iteration_blocks.c.day >= week.first_day, iteration_blocks.c.day < week.end_day)
     for owner, function, *counts in connection.execute(blocks.group_by(*key)):
         target = sums[owner]
-        for name, count in zip(COUNTS, counts, strict=True):
+        whole = [int(count) for count in counts]
+        for name, count in zip(COUNTS, whole, strict=True):
             target[name] += count
-        add(owner, function, *counts[COUNTS.index("stitched_count") : COUNTS.index("stitched_ns") + 1])
-    return dict(sums), dict(functions), stored
+        add(owner, function, *whole[COUNTS.index("stitched_count") : COUNTS.index("stitched_ns") + 1])
+    return dict(sums), dict(functions), stored, unreadable
 
 
 def _functions(owner: int, functions: Mapping[int, Stitched], pairs: Mapping[tuple[int, int], object]) -> Stitched:
@@ -473,74 +558,138 @@ def _functions(owner: int, functions: Mapping[int, Stitched], pairs: Mapping[tup
     return known or {0: (0, 0)} if (owner, 0) in pairs else known
 
 
-def _sum(column: sa.Column[Any]) -> sa.Label[int]:
-    # PostgreSQL's sum of a bigint is a numeric
-    return sa.cast(sa.func.sum(column), sa.BigInteger).label(column.name)
+def _sum(connection: sa.Connection, column: sa.Column[Any]) -> sa.ColumnElement[Any]:
+    """The sum over a group's rows, which cannot overflow."""
+    total = sa.func.sum(column)
+    if connection.dialect.name == "postgresql":
+        # of bigints it is a numeric, which is slow to read
+        return sa.cast(sa.func.least(total, MAX_ROLLUP), sa.BigInteger)
+    if not isinstance(column.type, sa.BigInteger):
+        return total
+    # SQLite's sum of integers fails beyond 64 bits; that of their upper halves cannot
+    above = sa.func.sum(column.op(">>")(32))
+    below = sa.func.sum(column.op("&")(0xFFFFFFFF))
+    return sa.case((above + below.op(">>")(32) < 1 << 31, above * (1 << 32) + below), else_=MAX_ROLLUP)
 
 
 def _members(connection: sa.Connection, week: Week | None, with_iterations: set[int]) -> list[Any]:
+    """Processes that began in the week or have iterations in it: also of those whose clock was set back after they began."""
     columns = (job_ends.c.ended_ns, job_ends.c.phase, job_ends.c.reason, job_ends.c.overhead_ns)
     statement = sa.select(*_ABOUT, *columns).join(job_ends, jobs.c.process_id == job_ends.c.process_id, isouter=True)
-    if week is not None:
-        # nobody runs in a week who began after it
-        statement = statement.where(jobs.c.started_ns < week.end_ns)
-    return [
+    if week is None:
+        return list(connection.execute(statement))
+    found = [
         row
-        for row in connection.execute(statement)
-        if week is None or row.started_ns >= week.start_ns or row.process_id in with_iterations
+        for row in connection.execute(statement.where(jobs.c.started_ns < week.end_ns))
+        if row.started_ns >= week.start_ns or row.process_id in with_iterations
     ]
+    others = sorted(with_iterations.difference(row.process_id for row in found))
+    for first in range(0, len(others), MAX_ASKED):
+        found += connection.execute(statement.where(jobs.c.process_id.in_(others[first : first + MAX_ASKED])))
+    return found
 
 
-def _pair_means(connection: sa.Connection, week: Week | None) -> dict[tuple[int, int], list[tuple[float, float]]]:
-    """(plain, stitched) mean of each complete pair, by process and training function."""
+MAX_ASKED = 500
+"""Processes that a statement names."""
+ROWS_AT_ONCE = 1000
+"""Of what one process may have without end, so that a report's memory does not grow with it."""
+MAX_PAIRS = 100_000
+"""Of a training function; later ones are left out."""
+MAX_REVERTED, MAX_CLUSTER_NAME = 1000, 256
+"""Clusters of a process that are named, and letters of a name."""
+
+
+def _pair_means(
+    connection: sa.Connection, week: Week | None, members: Sequence[Any]
+) -> tuple[dict[tuple[int, int], list[tuple[float, float]]], int]:
+    """(plain, stitched) mean of each complete pair, by process and training function; and how many pairs have means that are none."""
+    # numbers are given in the order in which processes are first heard of
+    first = min((row.process_id for row in members), default=0)
     plain, stitched = arm_blocks.alias(), arm_blocks.alias()
     statement = (
         sa.select(plain.c.process_id, plain.c.function, plain.c.mean_ns, stitched.c.mean_ns)
         .join(stitched, sa.and_(plain.c.process_id == stitched.c.process_id, plain.c.pair == stitched.c.pair))
-        .where(plain.c.arm == PLAIN, stitched.c.arm == STITCHED)
+        .where(plain.c.arm == PLAIN, stitched.c.arm == STITCHED, plain.c.process_id >= first)
         .order_by(plain.c.process_id, plain.c.pair)
     )
     if week is not None:
         statement = statement.where(plain.c.ended_ns < week.end_ns, stitched.c.ended_ns < week.end_ns)
     found: dict[tuple[int, int], list[tuple[float, float]]] = defaultdict(list)
-    for owner, function, *means in connection.execute(statement):
-        found[owner, function].append((means[0], means[1]))
-    return found
+    unreadable = 0
+    for owner, function, plain_ns, stitched_ns in connection.execute(
+        statement.execution_options(yield_per=ROWS_AT_ONCE)
+    ):
+        if len(found[owner, function]) >= MAX_PAIRS:
+            continue
+        if 0.0 < plain_ns <= MAX_DURATION_NS and 0.0 < stitched_ns <= MAX_DURATION_NS:
+            found[owner, function].append((plain_ns, stitched_ns))
+        else:
+            unreadable += 1
+    return found, unreadable
 
 
-def _lost(connection: sa.Connection) -> dict[int, int]:
-    found: dict[int, list[str]] = defaultdict(list)
-    statement = sa.select(events.c.process_id, events.c.facts).where(events.c.kind == LOSS_EVENT)
-    for owner, facts in connection.execute(statement):
-        found[owner].append(facts)
-    return {owner: records_lost(facts) for owner, facts in found.items()}
+def _lost(connection: sa.Connection, week: Week | None, members: Sequence[Any]) -> tuple[dict[int, int], int]:
+    """Records lost by process: as it counted them up to the week's end, and those dropped from its spool at whatever time later. And
+    how many events cannot be read."""
+    found: dict[int, LossCount] = defaultdict(LossCount)
+    first = min((row.process_id for row in members), default=0)
+    of_losses = (events.c.kind == LOSS_EVENT, events.c.process_id >= first)
+    statement = sa.select(events.c.process_id, events.c.facts).where(*of_losses)
+    if week is not None:
+        after_death = events.c.facts.contains(f'"{AFTER_DEATH}"')
+        statement = statement.where(sa.or_(events.c.time_ns < week.end_ns, after_death))
+    for owner, facts in connection.execute(statement.execution_options(yield_per=ROWS_AT_ONCE)):
+        found[owner].add(facts)
+    return {owner: count.lost for owner, count in found.items()}, sum(count.unreadable for count in found.values())
 
 
 def _events_of(
     connection: sa.Connection, kinds: Sequence[str], week: Week | None, members: Sequence[Any]
 ) -> Iterable[Any]:
     """Events of some kinds up to the week's end, of processes in `members` and maybe others, in order of time."""
-    # nothing happened in a process before it began: what is older is of others
-    since = min((row.started_ns for row in members), default=0)
+    first = min((row.process_id for row in members), default=0)
     statement = (
         sa.select(events, *(jobs.c[name] for name in PROCESS_KEY))
         .join(jobs, jobs.c.process_id == events.c.process_id)
-        .where(events.c.kind.in_(kinds), events.c.time_ns >= since)
+        .where(events.c.kind.in_(kinds), events.c.process_id >= first)
         .order_by(events.c.time_ns)
     )
     if week is not None:
         statement = statement.where(events.c.time_ns < week.end_ns)
-    return connection.execute(statement)
+    return connection.execute(statement.execution_options(yield_per=ROWS_AT_ONCE))
 
 
-def _reverted(
-    connection: sa.Connection, week: Week | None, members: Sequence[Any]
-) -> dict[tuple[str, str, int], set[str]]:
-    """Names of the clusters that the guard took out, by job."""
-    found: dict[tuple[str, str, int], set[str]] = defaultdict(set)
+class _Reverted:
+    """Names of the clusters that the guard took out, by process."""
+
+    def __init__(self) -> None:
+        self._of_jobs: dict[JobKey, dict[tuple[int, str], set[str]]] = defaultdict(lambda: defaultdict(set))
+
+    def add(self, key: ProcessKey, name: str) -> None:
+        names = self._of_jobs[key.job][key.rank, key.process]
+        if len(names) < MAX_REVERTED:
+            names.add(name[:MAX_CLUSTER_NAME])
+
+    def of(self, key: ProcessKey) -> tuple[str, ...]:
+        """The process's own, and those of the job's other ranks, which step with it."""
+        found: set[str] = set()
+        for (rank, process), names in self._of_jobs.get(key.job, {}).items():
+            if process == key.process or rank != key.rank:
+                found |= names
+        return tuple(sorted(found))
+
+
+def _reverted(connection: sa.Connection, week: Week | None, members: Sequence[Any]) -> tuple[_Reverted, int]:
+    """And how many events cannot be read."""
+    found, unreadable = _Reverted(), 0
     for row in _events_of(connection, REVERT_EVENTS, week, members):
-        found[_key(row)[:3]].add(str(json.loads(row.facts).get("cluster", "")) or row.message)
-    return found
+        try:
+            said = schema.decoded(row.facts.encode("utf-8", "replace"), schema.RevertFacts)
+        except RefusedError:
+            unreadable += 1
+            continue
+        found.add(_key(row), said.cluster or row.message)
+    return found, unreadable
 
 
 def _fallbacks(connection: sa.Connection, week: Week | None, members: Sequence[Any]) -> dict[int, str]:
@@ -570,9 +719,9 @@ def _estimated_overhead(connection: sa.Connection, owner: int, counts: dict[str,
     ).first()
     count, spent = counts["uncounted_count"], float(counts["uncounted_ns"])
     if first is not None:
-        durations = array("f", first.durations)
-        arms = [arm for _, length, arm in json.loads(first.arms) for _ in range(length)]
-        for arm, duration in list(zip(arms, durations, strict=True))[:WARM_UP_ITERATIONS]:
+        durations = array("f", first.durations)[:WARM_UP_ITERATIONS]
+        arms = [arm for _, length, arm in json.loads(first.arms) for _ in range(min(length, WARM_UP_ITERATIONS))]
+        for arm, duration in zip(arms, durations):
             if arm == UNCOUNTED:
                 count, spent = count - 1, spent - duration * 1e3
     return max(0, round(spent - count * typical))

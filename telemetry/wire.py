@@ -12,13 +12,20 @@ from __future__ import annotations
 import enum
 import gzip
 import struct
+import zlib
 from collections.abc import Iterable
 
 MAGIC = b"STITCHBATCH1\n"
 PATH = "/v1/segments"
 CONTENT_TYPE = "application/vnd.stitchfleet.segments"
 MAX_BODY_BYTES = 32 << 20
-"""The most that a server takes, before and after compression; a segment of one longest record fits."""
+"""The most that a server takes, before and after compression."""
+MAX_SEGMENTS = 1 << 14
+"""Of one batch."""
+MAX_SEGMENT_BYTES = 4 << 20
+"""Of one segment, which a spool's writer seals at 1 MiB; a longer one is damaged."""
+MAX_ANSWER_BYTES = 4 << 20
+"""The most that a sender reads."""
 WORTH_COMPRESSING = 0.9
 """A body is sent compressed where that leaves at most this share of it: durations of steps that differ little do, noise does not."""
 _LENGTH = struct.Struct("<I")
@@ -43,14 +50,16 @@ def encode(segments: Iterable[bytes]) -> bytes:
     return MAGIC + b"".join(_LENGTH.pack(len(segment)) + segment for segment in segments)
 
 
-def decode(body: bytes) -> list[bytes]:
-    """The segments. Raises WireError."""
-    if not body.startswith(MAGIC):
-        if body.startswith(MAGIC[:-2]):
-            version = body[len(MAGIC) - 2 :][:1].decode("ascii", "replace")
+def decode(body: bytes | bytearray | memoryview) -> list[memoryview]:
+    """The segments, which share the body's memory. Raises WireError."""
+    body = memoryview(body)
+    if body[: len(MAGIC)] != MAGIC:
+        if body[: len(MAGIC) - 2] == MAGIC[:-2]:
+            version = bytes(body[len(MAGIC) - 2 :][:1]).decode("ascii", "replace")
             raise WireError(f"the body is of version {version}; this server reads version 1")
         raise WireError("the body is no batch of segments")
-    found, position = [], len(MAGIC)
+    found: list[memoryview] = []
+    position = len(MAGIC)
     while position < len(body):
         if position + _LENGTH.size > len(body):
             raise WireError("the body ends within a length")
@@ -58,8 +67,30 @@ def decode(body: bytes) -> list[bytes]:
         position += _LENGTH.size
         if position + length > len(body):
             raise WireError(f"the body ends within a segment of {length} bytes")
+        if len(found) == MAX_SEGMENTS:
+            raise WireError(f"the body has more than {MAX_SEGMENTS} segments")
         found.append(body[position : position + length])
         position += length
+    return found
+
+
+class TooLargeError(WireError):
+    """A body that has more bytes than is taken, once it is decompressed."""
+
+
+def decompressed(body: bytes | bytearray, most: int = MAX_BODY_BYTES) -> bytes:
+    """What gzip made the body of, which never takes more memory than `most`. Raises WireError and TooLargeError."""
+    unpacker = zlib.decompressobj(wbits=31)
+    try:
+        found = unpacker.decompress(body, most)
+        if not unpacker.eof and unpacker.decompress(unpacker.unconsumed_tail, 1):
+            raise TooLargeError(f"the body is too large: more than {most} bytes, decompressed")
+    except zlib.error as error:
+        raise WireError(f"the body is no gzip: {error}") from None
+    if not unpacker.eof:
+        raise WireError("the body ends within its gzip")
+    if unpacker.unused_data:
+        raise WireError("something follows the body's gzip")
     return found
 
 

@@ -54,7 +54,9 @@ def folder(request: pytest.FixtureRequest) -> pathlib.Path:
 
 def large(number: int) -> bytes:
     """A segment of 200 kB that does not compress."""
-    return segment(event(random.Random(number).randbytes(100_000).hex(), kind=str(number)), first=10 * number)
+    noise = random.Random(number).randbytes(100_000).hex()
+    parts = {f"part {first}": noise[first : first + 8000] for first in range(0, len(noise), 8000)}
+    return segment(event(kind=str(number), **parts), first=10 * number)
 
 
 def post_until_refused(served: Served) -> tuple[set[int], str]:
@@ -81,7 +83,9 @@ def ready(served: Served) -> bool:
 # ---- PostgreSQL --------------------------------------------------------------------------------------------------------------
 
 
-def test_a_tablespace_that_is_full(tmp_path: pathlib.Path, folder: pathlib.Path) -> None:
+def test_a_tablespace_that_is_full(
+    tmp_path: pathlib.Path, folder: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     disk = Disk(folder, 48)
     record_job(tmp_path / "spool")
     with postgres.postgres_server() as server:
@@ -93,7 +97,8 @@ def test_a_tablespace_that_is_full(tmp_path: pathlib.Path, folder: pathlib.Path)
         with ingest_server(url) as served:
             disk.fill(leave_bytes=2 * MIB)
             acknowledged, why = post_until_refused(served)
-            assert "No space left on device" in why
+            assert why == "the database cannot be written to"
+            assert "No space left on device" in capsys.readouterr().err
             assert acknowledged
             # a sender keeps what was refused
             big = tmp_path / "spool" / f"{9:010d}{SEALED}"
@@ -157,13 +162,14 @@ def wait_until(done: Callable[[], bool]) -> None:
 # ---- SQLite ------------------------------------------------------------------------------------------------------------------
 
 
-def test_sqlite_behind_ingest(folder: pathlib.Path) -> None:
+def test_sqlite_behind_ingest(folder: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     disk = Disk(folder, 16)
     url = f"sqlite:///{folder}/telemetry.db"
     with ingest_server(url) as served:
         disk.fill(leave_bytes=2 * MIB)
         acknowledged, why = post_until_refused(served)
-        assert "full" in why
+        assert why == "the database cannot be written to"
+        assert "full" in capsys.readouterr().err
         assert acknowledged
         assert stored(url) == acknowledged
         assert served.metrics()["stitchfleet_ingest_rejections_total.database"] == 1

@@ -10,6 +10,7 @@ import http.server
 import json
 import pathlib
 import socket
+import ssl
 import subprocess
 import threading
 import time
@@ -52,6 +53,7 @@ def ingest_server(
     tokens: str = TOKEN,
     limits: Limits | None = None,
     upgrade: bool = True,
+    tls: ssl.SSLContext | None = None,
     **more: Any,
 ) -> Iterator[Served]:
     engine = database.open_engine(url)
@@ -66,7 +68,7 @@ def ingest_server(
         ports.append(port)
         started.set()
 
-    thread = threading.Thread(target=lambda: loop.run_until_complete(serve(ingest, "127.0.0.1", 0, None, ended, ready)))
+    thread = threading.Thread(target=lambda: loop.run_until_complete(serve(ingest, "127.0.0.1", 0, tls, ended, ready)))
     thread.start()
     assert started.wait(60)
     try:

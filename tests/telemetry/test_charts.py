@@ -5,14 +5,15 @@ from __future__ import annotations
 import xml.etree.ElementTree as ElementTree
 from array import array
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stitchfleet.telemetry import charts
+from stitchfleet.telemetry import charts, thinning
 from stitchfleet.telemetry.charts import Bar, TrendPoint
-from stitchfleet.telemetry.details import Detail
 from stitchfleet.telemetry.recording import PLAIN, STITCHED, UNCOUNTED
+from stitchfleet.telemetry.thinning import Curve, Thinner
 
 HREF = "{http://www.w3.org/1999/xlink}href"
 
@@ -29,6 +30,26 @@ def marks(svg: str) -> list[tuple[float, float, str]]:
         if charts.QUIET not in style and "#8a94a3" not in style:
             found.append((x, y, style))
     return found
+
+
+def curve(steps: list[int], arms: list[int], times: array[float], block: int = 1) -> Curve:
+    """The curve of iterations, whose blocks have each so many; times in milliseconds."""
+    thinner = Thinner(len(steps), charts.round_steps(steps[0], steps[-1]) if steps else ())
+    for first in range(0, len(steps), block):
+        mine = slice(first, first + block)
+        runs = [[index, 1, arm] for index, arm in enumerate(arms[mine])]
+        thinner.add(
+            steps[first],
+            1 if len(steps) < 2 else steps[1] - steps[0],
+            runs,
+            np.array(times[mine], "f4") * np.float32(1e3),
+        )
+    return thinner.finish()
+
+
+def in_ms(time: float) -> float:
+    """What is left of it after it was microseconds."""
+    return float(np.float32(time) * np.float32(1e3) / np.float32(1e3))
 
 
 values = st.floats(-1e6, 1e6)
@@ -52,7 +73,7 @@ def test_the_chart_of_savings_has_a_mark_for_each_in_the_order_of_their_values(
 @given(st.lists(st.tuples(st.integers(0, 2), st.floats(0, 1e7, width=32)), max_size=40), st.integers(1, 9))
 def test_the_chart_of_iterations_has_a_mark_for_each(entries: list[tuple[int, float]], stride: int) -> None:
     arms, times = [arm for arm, _ in entries], array("f", [time for _, time in entries])
-    svg = charts.iterations_chart(Detail([stride * k for k in range(len(arms))], arms, times), "i")
+    svg = charts.iterations_chart(curve([stride * k for k in range(len(arms))], arms, times), "i")
     drawn = [next(arm for arm, colour in charts.ARM_COLOURS.items() if colour in style) for *_, style in marks(svg)]
     assert sorted(drawn) == sorted(arms)
 
@@ -61,9 +82,35 @@ def test_many_iterations_are_thinned_without_hiding_the_rare_long_one() -> None:
     count = 60_000
     times = array("f", [10.0] * count)
     times[43_217] = 900.0
-    points = charts.thinned(Detail(list(range(count)), [STITCHED] * count, times))
-    assert len(points) <= 9 * charts.MAX_BUCKETS
-    assert max(point.duration for point in points) == 900.0
+    found = curve(list(range(count)), [STITCHED] * count, times, block=4096)
+    assert len(found.points) <= 9 * thinning.MAX_BUCKETS
+    assert max(point.duration for point in found.points) == 900.0
+    assert (found.above(thinning.edge(12.0)), found.above(thinning.edge(1000.0)), found.longest_ms) == (1, 0, 900.0)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.floats(0, 1e6, width=32)), min_size=1, max_size=40),
+    st.integers(1, 200),
+    st.integers(1, 500),
+)
+def test_thinning_keeps_what_a_sort_of_each_stretch_would(
+    entries: list[tuple[int, float]], repeat: int, block: int
+) -> None:
+    entries = entries * repeat
+    arms, times = [arm for arm, _ in entries], array("f", [time for _, time in entries])
+    found = curve(list(range(len(arms))), arms, times, block)
+    buckets = min(len(arms), thinning.MAX_BUCKETS) if len(arms) > 3 * thinning.MAX_BUCKETS else len(arms)
+    expected = set[int]()
+    for bucket in range(buckets):
+        inside = range(bucket * len(arms) // buckets, (bucket + 1) * len(arms) // buckets)
+        for arm in (PLAIN, STITCHED, UNCOUNTED):
+            if members := sorted((k for k in inside if arms[k] == arm), key=lambda k: in_ms(times[k])):
+                expected |= {members[0], members[len(members) // 2], members[-1]}
+    assert {point.position for point in found.points} == expected
+    high = thinning.edge(max(times) / 2 + 1)
+    assert found.above(high) == sum(in_ms(time) > high for time in times)
+    assert found.count == len(arms)
 
 
 def test_a_week_without_a_measurement_is_a_gap_and_an_open_week_is_hollow() -> None:
@@ -107,7 +154,7 @@ def test_a_chart_is_the_same_each_time_and_shares_no_id_with_another() -> None:
     def ids(svg: str) -> list[str]:
         return [element.attrib["id"] for element in ElementTree.fromstring(svg).iter() if "id" in element.attrib]
 
-    other = charts.iterations_chart(Detail([1, 2], [PLAIN, UNCOUNTED], array("f", [1.0, 2.0])), "two")
+    other = charts.iterations_chart(curve([1, 2], [PLAIN, UNCOUNTED], array("f", [1.0, 2.0])), "two")
     assert len(ids(one)) == len(set(ids(one)))
     assert set(ids(one)) & set(ids(other)) == set()
     for element in ElementTree.fromstring(one).iter():

@@ -14,7 +14,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 
 from stitchfleet.telemetry import database, models, partitions, places
-from stitchfleet.telemetry.database import DatabaseError
+from stitchfleet.telemetry.errors import DatabaseError
 from stitchfleet.telemetry.freezing import freeze
 from stitchfleet.telemetry.recording import DAY_NS, PLAIN
 from stitchfleet.telemetry.store import TABLES_OF_PROCESSES, delete_namespace, insert_rows
@@ -87,6 +87,10 @@ def test_a_migration_that_is_killed_leaves_a_database_that_works_as_before(url: 
     assert database.upgrade(database.open_engine(url)) == (1, database.SCHEMA)
 
 
+FIRST_KEY = ("run_id", "cluster", "attempt", "rank", "process")
+"""What the first schema knows a process by."""
+
+
 def populate_the_first_schema(url: str) -> None:
     """A database as the first version made it: a job of two blocks on two days, and one of a week that was frozen."""
     engine = database.open_engine(url)
@@ -106,14 +110,14 @@ def populate_the_first_schema(url: str) -> None:
             (owner,) = rows.tables["jobs"]
             for name, entries in rows.tables.items():
                 for entry in entries:
-                    whole = entry | {column: owner[column] for column in models.PROCESS_KEY}
+                    whole = entry | {column: owner[column] for column in FIRST_KEY}
                     whole.pop("function", None)
                     if name == "iteration_blocks":
                         whole["started_ns"] = whole["ended_ns"] - 10**6 * whole.pop("elapsed_ms")
                     if name == "iteration_blocks" and connection.dialect.name == "postgresql":
                         whole["durations"] = list(array("f", entry["durations"]))
                     connection.execute(sa.Table(name, sa.MetaData(), autoload_with=connection).insert(), whole)
-        rollup = {name: owner[name] for name in models.PROCESS_KEY} | {
+        rollup = {name: owner[name] for name in FIRST_KEY} | {
             "week": "2026-W44", "plain_count": 7, "plain_ns": 700, "stitched_count": 3, "stitched_ns": 240, "uncounted_count": 0,
             "uncounted_ns": 0, "overhead_ns": 5, "overhead_is_estimate": 0, "pairs": 2, "saving": None, "method": "m",
         }  # fmt: skip
@@ -133,9 +137,9 @@ def everything(url: str) -> dict[str, list[tuple[object, ...]]]:
                 found[table.name] = []
                 continue
             there = [column["name"] for column in sa.inspect(connection).get_columns(table.name)]
-            mine = [name for name in there if name != "process_id" and name not in models.PROCESS_KEY]
+            mine = [name for name in there if name != "process_id" and name not in FIRST_KEY]
             joined = "process_id" in there and table.name != "jobs"
-            key = [f"j.{name}" if joined else f"o.{name}" for name in models.PROCESS_KEY if joined or name in there]
+            key = [f"j.{name}" if joined else f"o.{name}" for name in FIRST_KEY if joined or name in there]
             columns = ", ".join(
                 [*key, *(f'o."{name}"' for name in sorted(mine) if name not in CHANGED.get(table.name, ()))]
             )
@@ -149,7 +153,7 @@ def everything(url: str) -> dict[str, list[tuple[object, ...]]]:
 CHANGED = {
     "iteration_blocks": {"started_ns", "elapsed_ms", "function"},
     "arm_blocks": {"function"},
-    "iterations": {"function"},
+    "iterations": {"function", "namespace"},
     "weekly_rollups": {
         "stands_for_job", "device_hours", "saved_hours", "saved_hours_low", "saved_hours_high", "ended_ns", "phase", "reason",
         "fallback", "reverted", "lost", "last_sequence", "functions",

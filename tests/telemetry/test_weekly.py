@@ -149,7 +149,7 @@ def test_a_job_that_crosses_a_week_is_split_there_and_nothing_is_counted_twice(e
     assert (before.stitched_count, after.stitched_count) == (200, 300)
     assert (before.overhead_ns, after.overhead_ns) == (10**9, 0), "what stitching cost belongs to the week it began in"
     with engine.connect() as connection:
-        (whole,) = weekly.processes(connection, None)
+        (whole,) = weekly.processes(connection, None).jobs
     assert whole.saved_hours == pytest.approx((before.saved_hours or 0) + (after.saved_hours or 0))
     assert report(engine, week=Week(2026, 48)).jobs == []
 
@@ -187,9 +187,13 @@ def test_the_lowest_rank_stands_for_a_job(engine: sa.Engine) -> None:
         for rank in (2, 0, 3)
     ]
     child = job("r", blocks=[(MONDAY + 10**11, PLAIN, 3, MS)], process="child", device_count=4, world_size=4)
-    (found,) = report(engine, child, *ranks).jobs
-    assert (found.key[3], found.key[4]) == (0, "p0")
+    found, of_child = report(engine, child, *ranks).jobs
+    assert (found.key.rank, found.key.process) == (0, "p0")
     assert found.device_hours == pytest.approx(4 * 300 * 0.08 / 3600)
+    assert (of_child.key.rank, of_child.key.process) == (0, "child"), (
+        "it trained at the same rank, and is no part of the other"
+    )
+    assert of_child.device_hours == pytest.approx(4 * 3 * 0.001 / 3600)
 
 
 def test_freezing_a_week_changes_no_figure_and_late_data_make_a_revision(engine: sa.Engine) -> None:

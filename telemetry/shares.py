@@ -1,0 +1,132 @@
+"""Who may hold how much of what the server holds at once.
+
+A caller may hold as much as it leaves free: one alone half of everything, two a third each, and a newcomer always finds room. (The
+dynamic threshold of shared-memory switches, with alpha 1: Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory
+packet switches", IEEE/ACM Transactions on Networking 6(2), 1998.) A caller is a namespace, not one of its pods."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter, deque
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+
+class Shares:
+    """Requests and bytes by caller. Used on the event loop's thread alone."""
+
+    def __init__(self, requests: int, size: int) -> None:
+        self.limits = (requests, size)
+        self.used = [0, 0]
+        self._of_callers: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
+
+    def admits(self, caller: str, requests: int, size: int) -> bool:
+        """Whether the caller may hold so much more."""
+        wanted = (requests, size)
+        for limit, used, of_callers, more in zip(self.limits, self.used, self._of_callers, wanted):
+            if more and used + more > limit:
+                return False
+            mine = of_callers[caller]
+            # who holds nothing yet may have one request, however long
+            if more and self._of_callers[0][caller] and mine + more > limit - used - more:
+                return False
+        return True
+
+    def hold(self, caller: str, requests: int, size: int) -> None:
+        """Adds to what the caller holds, or takes away."""
+        for place, more in enumerate((requests, size)):
+            self.used[place] += more
+            counter = self._of_callers[place]
+            counter[caller] += more
+            if not counter[caller]:
+                del counter[caller]  # callers come and go for ever
+
+
+class Turns:
+    """Memory and threads for the batches that are worked on: callers take turns, each with one batch, however many wait behind it.
+
+    A caller never has all threads: a batch that is slow to read or write holds up nobody else's. Used on the event loop's thread
+    alone."""
+
+    def __init__(self, size: int, threads: int, wait_s: float) -> None:
+        """size: bytes at once. wait_s: how long one waits for its turn."""
+        self.size, self.threads, self.wait_s = size, threads, wait_s
+        self._used = self._passed = 0
+        self._active: Counter[str] = Counter()
+        self._waiting: dict[str, deque[tuple[int, asyncio.Future[None]]]] = {}
+
+    @contextlib.asynccontextmanager
+    async def turn(self, caller: str, size: int) -> AsyncIterator[Turn]:
+        """Waits for so many bytes, or all where it is more than there are. Raises asyncio.TimeoutError."""
+        size = min(size, self.size)
+        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(caller, deque()).append((size, granted))
+        self._wake()
+        held = Turn(self, size)
+        try:
+            await asyncio.wait_for(asyncio.shield(granted), self.wait_s)
+            yield held
+        finally:
+            if granted.done():
+                self._used -= held.size
+                self._active[caller] -= 1
+                if not self._active[caller]:
+                    del self._active[caller]
+            else:
+                granted.cancel()
+            self._wake()
+
+    def give_back(self, size: int) -> None:
+        self._used -= size
+        self._wake()
+
+    def _wake(self) -> None:
+        while sum(self._active.values()) < self.threads and self._grant_one():
+            pass
+
+    def _grant_one(self) -> bool:
+        """Gives the next caller that may have one its turn; it goes to the end of the line."""
+        for caller in list(self._waiting):
+            queue = self._waiting[caller]
+            while queue and queue[0][1].done():
+                queue.popleft()  # it does not wait any more
+            if not queue:
+                del self._waiting[caller]
+                continue
+            size, granted = queue[0]
+            if self._active[caller] >= max(1, self.threads - 1):
+                continue
+            if self._used + size > self.size:
+                # smaller ones of others may pass it, but not for ever
+                self._passed += 1
+                if self._passed > MAX_PASSED:
+                    return False
+                continue
+            queue.popleft()
+            del self._waiting[caller]
+            if queue:
+                self._waiting[caller] = queue
+            self._used += size
+            self._active[caller] += 1
+            self._passed = 0
+            granted.set_result(None)
+            return True
+        return False
+
+
+MAX_PASSED = 16
+
+
+@dataclass
+class Turn:
+    """What a batch holds."""
+
+    turns: Turns
+    size: int
+
+    def shrink(self, size: int) -> None:
+        """Gives back what is not needed."""
+        if size < self.size:
+            rest, self.size = self.size - size, size
+            self.turns.give_back(rest)
