@@ -4,6 +4,8 @@ loop's variable alone, takes an operator that is not cheap, and the loop comes b
 
 from __future__ import annotations
 
+import math
+
 from .loops import Assign, LoadLocal, Local, Loop, LoopKind
 from .lowering_context import Context
 from .lowering_passes import Split
@@ -36,11 +38,8 @@ class AheadOfRows:
     def computed(self, steps: Trace, roots: tuple[Request, ...], split: Split) -> Trace:
         """The steps of a loop's body without those that are computed ahead; what they gave has names from here on."""
         variable, _ = split.variables[-1]
-        others = 1
-        for other, _ in split.variables[:-1]:
-            others *= other.extent
         context = self._context
-        uses = context.plan.rows_per_task(context.nest) * others
+        uses = context.plan.rows_per_task(context.nest) * math.prod(other.extent for other, _ in split.variables[:-1])
         if isinstance(context.target, GpuTarget) or uses < FEWEST_USES or not 1 < variable.extent <= MOST_ELEMENTS:
             return steps
         chosen = [request for request in self._outermost(steps, roots, variable) if self._vector_of(request, variable)]
@@ -80,13 +79,16 @@ class AheadOfRows:
         """Whether there is a vector of the value, or room for one, which is then filled ahead of the rows."""
         if request in self._vectors:
             return True
-        if len(self._vectors) == MOST_VECTORS or not self._depends(request, variable):
-            return False
         emitter, context = self._emitter, self._context
+        steps = trace(context.graph, [request], context.stored)
+        # what does not change from lane to lane either is computed once a task anyway
+        is_vector = any(variable in flat.variables for _, flat in steps.loads())
+        if len(self._vectors) == MOST_VECTORS or not is_vector:
+            return False
         apart = emitter.apart()
         apart.push(None)
         apart.push(variable)
-        apart.emit(trace(context.graph, [request], context.stored))
+        apart.emit(steps)
         name = self._vectors[request] = emitter.fresh("ahead")
         apart.put(Assign(name, Index.of_var(variable), apart.name_of(request)))
         body = apart.pop()
@@ -95,11 +97,6 @@ class AheadOfRows:
             emitter.put(statement, 0)
         emitter.put(Loop(variable, variable.extent, LoopKind.SIMD, body), 0)
         return True
-
-    def _depends(self, request: Request, variable: Var) -> bool:
-        """Whether it is a vector at all: what does not change from lane to lane is computed once a task anyway."""
-        steps = trace(self._context.graph, [request], self._context.stored)
-        return any(variable in flat.variables for _, flat in steps.loads())
 
 
 def _without(steps: Trace, roots: tuple[Request, ...], known: set[Request]) -> Trace:
