@@ -65,7 +65,8 @@ class Turns:
         self._wake()
         held = Turn(self, size)
         try:
-            await asyncio.wait_for(asyncio.shield(granted), self.wait_s)
+            if not (await asyncio.wait({granted}, timeout=self.wait_s))[0]:
+                raise asyncio.TimeoutError
             yield held
         finally:
             if granted.done():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 import gzip
 import http.client
@@ -27,7 +28,7 @@ import sqlalchemy as sa
 from scripts.benchmark.postgres import PostgresServer
 from stitchfleet.telemetry import database, metrics, rows, shipper, spool, wire
 from stitchfleet.telemetry.authentication import StaticTokens, TokenReviewer
-from stitchfleet.telemetry.ingest import Limits
+from stitchfleet.telemetry.ingest import Ingest, Limits
 from stitchfleet.telemetry.recording import DAY_NS, PLAIN, STITCHED, UNCOUNTED
 from stitchfleet.telemetry.spool import OPEN, SEALED, SHIPPING, Iterations, Kind, Record
 
@@ -623,6 +624,24 @@ def test_sigterm_ends_what_is_under_way_first(tmp_path: pathlib.Path, sqlite_url
     assert process.communicate(timeout=60)[1] == ""
     assert process.returncode == 0
     assert query(sqlite_url, "SELECT count(*) FROM events") == [(1,)]
+
+
+def test_an_end_that_comes_as_the_database_answers_is_no_hang(sqlite_url: str) -> None:
+    ingest = Ingest(database.open_engine(sqlite_url), None, None)
+
+    async def end_as_the_database_answers() -> set[asyncio.Task[None]]:
+        loop = asyncio.get_running_loop()
+        answer = loop.create_future()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(loop, "run_in_executor", lambda *_work: answer)
+            watch = asyncio.create_task(ingest._watch_database())
+            await asyncio.sleep(0)
+            answer.set_result("")
+            await asyncio.sleep(0)
+            watch.cancel()
+            return (await asyncio.wait({watch}, timeout=1))[1]
+
+    assert not asyncio.run(end_as_the_database_answers())
 
 
 def test_what_was_acknowledged_survives_the_servers_death(tmp_path: pathlib.Path, url: str) -> None:

@@ -522,7 +522,8 @@ def test_memory_stays_bounded_at_the_worst_of_all_at_once(
     """Six tenants, each with the worst bodies on four connections and idle ones beside; half heads; a victim is served throughout."""
     url = request.getfixturevalue(f"{kind}_url")
     database.upgrade(database.open_engine(url))
-    (tmp_path / "tokens").write_text("".join(f"t{n} N\n" for n in range(TENANTS)) + "victim victim\n")
+    # of no namespace: each is a caller of its own, that may write the rows of the bodies' one
+    (tmp_path / "tokens").write_text("".join(f"t{n}\n" for n in range(TENANTS)) + "victim victim\n")
     words = ["ingest", "--port", "0", "--database", url, "--tokens", str(tmp_path / "tokens")]
     with open(tmp_path / "log", "wb") as log:
         process = subprocess.Popen([sys.executable, "-m", "stitchfleet.plugin.command", *words], stderr=log)
