@@ -273,6 +273,28 @@ def test_a_day_has_its_partition_before_its_rows_come(postgres_url: str) -> None
     assert query(postgres_url, "SELECT count(*) FROM iteration_blocks_20261116") == [(1,)]
 
 
+def test_a_days_rows_are_not_padded_for_a_column_that_came_later(postgres_url: str) -> None:
+    engine = database.open_engine(postgres_url)
+    database.upgrade(engine)
+    with engine.connect() as connection:
+        day = partitions.name_of(partitions.existing(connection)[0])
+    of_day = sa.text(
+        "SELECT attname, attlen, attstorage FROM pg_attribute WHERE attrelid = CAST(:day AS regclass) AND attnum > 0 ORDER BY attnum"
+    )
+    with engine.connect() as connection:
+        columns = connection.execute(of_day, {"day": day}).all()
+    padding = offset = 0
+    for _, size, _ in columns:
+        if size > 0:
+            padding += -offset % size
+            offset += size + -offset % size
+    assert padding == 2, "a smallint before a bigint"
+    assert all(size > 0 for _, size, _ in columns[:-2]), "those of varying length come last"
+    assert {name: storage for name, _, storage in columns}["durations"] == "e", (
+        "long arrays lie outside the row, uncompressed"
+    )
+
+
 def test_partitions_are_made_while_others_write(postgres_url: str) -> None:
     """An open transaction that has written holds up nobody who needs another day's partition."""
     engine = database.open_engine(postgres_url)
