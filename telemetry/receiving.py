@@ -215,14 +215,15 @@ def _write_rows(connection: sa.Connection, batches: Sequence[Rows], today: int, 
         for key in sorted(processes):
             name = "/".join(map(str, key))
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtextextended(name, 0))))
-    known = {key: _registered(connection, job) for key, job in processes.items()}
+    closed_before = today - KEEP_DAYS
+    known = {key: _registered(connection, job, closed_before) for key, job in processes.items()}
     of_losses = {
         known[key_of(rows.tables["jobs"][0])].process_id
         for rows in batches
         if any(row["kind"] == LOSS_EVENT for row in rows.tables.get("events", ()))
     }
     lost_before = sum(_lost(connection, each) for each in of_losses)
-    inserted = insert_rows(connection, *batches, known=known, closed_before=today - KEEP_DAYS)
+    inserted = insert_rows(connection, *batches, known=known, closed_before=closed_before)
     lost = sum(_lost(connection, each) for each in of_losses) - lost_before
     functions = {(row["process_id"], row["function"]) for _, row in inserted.blocks}
     plain_means = {of_function: _plain_mean(connection, *of_function) for of_function in functions}
@@ -241,9 +242,9 @@ def _write_rows(connection: sa.Connection, batches: Sequence[Rows], today: int, 
             written.device_seconds[_unit(job)].overhead += job["device_count"] * row["overhead_ns"] / 1e9
 
 
-def _registered(connection: sa.Connection, job: Row) -> Registered:
+def _registered(connection: sa.Connection, job: Row, closed_before: int) -> Registered:
     """A run is of a namespace, which the caller may write for; a process of it is its pod's: else ForbiddenError."""
-    found = register(connection, job)
+    found = register(connection, job, closed_before)
     if found.uid != job["uid"]:
         raise ForbiddenError(
             f"process {job['process']!r} of run {job['run_id']!r} is of another pod than {job['uid']!r}"

@@ -55,7 +55,9 @@ def insert_rows(
     """
     if known is None:
         hold(connection, batches)
-        known = {key_of(job): register(connection, job) for rows in batches for job in rows.tables["jobs"]}
+        known = {
+            key_of(job): register(connection, job, closed_before) for rows in batches for job in rows.tables["jobs"]
+        }
     processes: dict[int, Row] = {}
     entries: dict[str, list[Row]] = defaultdict(list)
     for rows in batches:
@@ -97,6 +99,10 @@ def insert_rows(
         else:
             # what was dropped after a process's end is of all its weeks
             late.since(row["process_id"], 0 if AFTER_DEATH in row["facts"] else row["time_ns"])
+    for one in known.values():
+        if one.was_named:
+            # its model says which jobs are submissions of one thing: of the groups, and of the interval of each total
+            late.since(one.process_id, 0)
     late.mark()
     return Inserted(
         *([(processes[row["process_id"]], row) for row in found] for found in (blocks, ends)),
@@ -109,6 +115,8 @@ class Registered(NamedTuple):
     process_id: int
     uid: str
     is_new: bool
+    was_named: bool
+    """Its model became known just now."""
 
 
 def key_of(job: Row) -> Key:
@@ -116,8 +124,10 @@ def key_of(job: Row) -> Key:
     return tuple(job[name] for name in PROCESS_KEY)
 
 
-def register(connection: sa.Connection, job: Row) -> Registered:
-    """Inserts a row of `jobs` where it is not there; tells the one that is there its model, once that is known."""
+def register(connection: sa.Connection, job: Row, closed_before: int | None = None) -> Registered:
+    """Inserts a row of `jobs` where it is not there; tells the one that is there its model, once that is known.
+
+    closed_before: as in insert_rows. A process that such a week has keeps the model that the week was published with."""
     key = [jobs.c[name] == job[name] for name in PROCESS_KEY]
     question = sa.select(jobs.c.process_id, jobs.c.uid, jobs.c.model_fingerprint).where(*key)
     # asked first: an insert that does nothing takes a number all the same
@@ -126,10 +136,19 @@ def register(connection: sa.Connection, job: Row) -> Registered:
     if found is None:
         connection.execute(_insert(connection, jobs).on_conflict_do_nothing(), job)
         found = connection.execute(question).one()
-    if job["model_fingerprint"] and not found.model_fingerprint:
+    was_named = bool(job["model_fingerprint"]) and not found.model_fingerprint
+    if was_named:
+        published = (
+            sa.select(weekly_rollups.c.week)
+            .join(frozen_weeks, frozen_weeks.c.week == weekly_rollups.c.week)
+            .where(weekly_rollups.c.process_id == found.process_id, frozen_weeks.c.first_day + 7 <= closed_before)
+        )
+        if closed_before is not None and connection.execute(published.limit(1)).first() is not None:
+            was_named = False
+    if was_named:
         named = sa.update(jobs).where(jobs.c.process_id == found.process_id, jobs.c.model_fingerprint == "")
         connection.execute(named.values(model_fingerprint=job["model_fingerprint"]))
-    return Registered(found.process_id, found.uid, is_new)
+    return Registered(found.process_id, found.uid, is_new, was_named)
 
 
 def _insert(connection: sa.Connection, table: sa.Table) -> Any:

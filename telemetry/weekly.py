@@ -417,6 +417,16 @@ def processes(connection: sa.Connection, week: Week | None) -> Read:
     reverted, odd = _reverted(connection, week, members)
     unreadable += odd
     fallbacks = _fallbacks(connection, week, members)
+    estimated = [
+        row.process_id
+        for row in members
+        if row.overhead_ns is None
+        and _begun_in(week, row)
+        and row.process_id in sums
+        and sums[row.process_id]["stitched_count"] > 0
+        and not (row.process_id in stored and stored[row.process_id].overhead_ns)
+    ]
+    warm_ups = _warm_ups(connection, estimated)
     found = []
     for row in members:
         owner = row.process_id
@@ -428,13 +438,13 @@ def processes(connection: sa.Connection, week: Week | None) -> Read:
                     for function, (count, total_ns) in _functions(owner, functions, pairs).items()
                 ]
             ) or (stored[owner].saving if owner in stored else None)
-            begun_here = week is None or week.start_ns <= row.started_ns < week.end_ns
+            begun_here = _begun_in(week, row)
             overhead, is_estimate = 0, False
             if begun_here and row.overhead_ns is not None:
                 overhead = row.overhead_ns
             elif begun_here and counts["stitched_count"] > 0:
                 frozen_overhead = stored[owner].overhead_ns if owner in stored else 0
-                overhead = frozen_overhead or _estimated_overhead(connection, owner, counts, saving)
+                overhead = frozen_overhead or _estimated_overhead(warm_ups.get(owner), counts, saving)
                 is_estimate = True
             found.append(
                 JobWeek(
@@ -704,23 +714,40 @@ def _fallback(row: Any, said: str) -> str:
     return (row.reason or said or "no reason was given") if row.phase in FALLBACK_PHASES else ""
 
 
-def _estimated_overhead(connection: sa.Connection, owner: int, counts: dict[str, int], saving: Saving | None) -> int:
-    """For a process that ended without a word: what its uncounted iterations took beyond plain ones, without the warm-up's."""
+def _begun_in(week: Week | None, row: Any) -> bool:
+    return week is None or week.start_ns <= row.started_ns < week.end_ns
+
+
+def _warm_ups(connection: sa.Connection, owners: Sequence[int]) -> dict[int, tuple[str, bytes]]:
+    """Arms and durations of the first block of each of these processes."""
+    found: dict[int, tuple[str, bytes]] = {}
+    blocks = iteration_blocks.c
+    for first in range(0, len(owners), MAX_ASKED):
+        place = sa.func.row_number().over(partition_by=blocks.process_id, order_by=(blocks.day, blocks.sequence))
+        asked = blocks.process_id.in_(owners[first : first + MAX_ASKED])
+        # without the arrays, which are long
+        key = (blocks.process_id, blocks.day, blocks.sequence)
+        ordered = sa.select(*key, place.label("place")).where(asked).subquery()
+        same = sa.and_(*(column == ordered.c[column.name] for column in key))
+        statement = sa.select(blocks.process_id, blocks.arms, blocks.durations).join(ordered, same)
+        for owner, arms, durations in connection.execute(statement.where(ordered.c.place == 1)):
+            found[owner] = (arms, durations)
+    return found
+
+
+def _estimated_overhead(first: tuple[str, bytes] | None, counts: dict[str, int], saving: Saving | None) -> int:
+    """For a process that ended without a word: what its uncounted iterations took beyond plain ones, without the warm-up's.
+
+    first: arms and durations of its first block."""
     typical = (
         saving.plain_ns if saving else counts["plain_ns"] / counts["plain_count"] if counts["plain_count"] else None
     )
     if typical is None:
         return 0
-    first = connection.execute(
-        sa.select(iteration_blocks.c.arms, iteration_blocks.c.durations)
-        .where(iteration_blocks.c.process_id == owner)
-        .order_by(iteration_blocks.c.day, iteration_blocks.c.sequence)
-        .limit(1)
-    ).first()
     count, spent = counts["uncounted_count"], float(counts["uncounted_ns"])
     if first is not None:
-        durations = array("f", first.durations)[:WARM_UP_ITERATIONS]
-        arms = [arm for _, length, arm in json.loads(first.arms) for _ in range(min(length, WARM_UP_ITERATIONS))]
+        durations = array("f", first[1])[:WARM_UP_ITERATIONS]
+        arms = [arm for _, length, arm in json.loads(first[0]) for _ in range(min(length, WARM_UP_ITERATIONS))]
         for arm, duration in zip(arms, durations):
             if arm == UNCOUNTED:
                 count, spent = count - 1, spent - duration * 1e3

@@ -110,6 +110,27 @@ def test_a_week_that_ended_long_ago_stays_as_it_was_published(engine: sa.Engine)
     assert after.totals() == before.totals()
 
 
+@pytest.mark.parametrize(("days", "is_closed"), [(14, False), (60, True)])
+def test_a_model_that_is_named_late_is_a_revision_of_the_weeks_that_are_open(
+    engine: sa.Engine, days: int, is_closed: bool
+) -> None:
+    """Errors of jobs of one model add up in full: the name moves the interval of every total."""
+    week = Week.at(NOW_NS - days * DAY_NS)
+    at = week.start_ns + DAY_NS
+    for run in ("a", "b"):
+        job = {"run_id": run, "name": f"train-{run}7", "started": at - HOUR_NS, "model_fingerprint": ""}
+        send(engine, steps(900, 8e4, at=at, arm=STITCHED), *pairs(at=at), end(at=at), closed=False, **job)
+    frozen(engine)
+    before = report(engine, week)
+    send(engine, event(at=at), run_id="a", name="train-a7", started=at - HOUR_NS, model_fingerprint="m")
+    assert report(engine, week).has_late_data == (not is_closed)
+    frozen(engine)
+    after = report(engine, week)
+    assert after.revision == (1 if is_closed else 2)
+    assert sorted(entry.model_fingerprint for entry in after.jobs) == ([""] * 2 if is_closed else ["", "m"])
+    assert (after.totals() == before.totals()) == is_closed
+
+
 def test_the_server_leaves_them_alone_too(url: str) -> None:
     old = Week.at(NOW_NS - 60 * DAY_NS)
     at = old.start_ns + DAY_NS
