@@ -23,7 +23,7 @@ from .printable import printable, write_out
 from .recording import DAY_NS
 from .report import CSV_LINES, as_csv, as_json, as_text, job_facts, jobs_text, unreadable_words
 from .store import delete_namespace
-from .weekly import processes, standing
+from .weekly import all_that_is_made_stays, processes, standing
 from .weeks import Week
 
 SETTLE_DAYS = 1
@@ -154,7 +154,7 @@ class ReportCommand:
             logging.getLogger("matplotlib").setLevel(logging.ERROR)
             from . import page  # noqa: F401  # the plotting library is loaded faster before a fleet's jobs are
         try:
-            with _reading(arguments.database) as connection:
+            with all_that_is_made_stays(), _reading(arguments.database) as connection:
                 fleet = fleet_report(connection, week, configuration, arguments.trend_weeks)
                 text = self._text(connection, fleet, arguments)
         except DatabaseError as error:

@@ -1,6 +1,6 @@
 """A week's report as managers read it: groups of jobs, money, jobs that want a look, and the weeks before.
 
-A group's figures and its interval come from the same function as the fleet's (weekly.unit_total, savings.total), of its jobs alone.
+A group's figures and its interval come from the same function as the fleet's (weekly.Columns), of its jobs alone.
 Intervals of groups do not add up to the fleet's, as errors of unrelated jobs cancel. CPU and GPU jobs are never in one group.
 
 Money is hours avoided times the price of an hour, job by job; its interval is that of the hours, weighted by the prices. A group with
@@ -10,7 +10,6 @@ a measured job whose device kind has no price has no amount at all: a sum over t
 from __future__ import annotations
 
 import enum
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -22,7 +21,7 @@ from .freezing import stored_totals
 from .models import jobs
 from .recording import GRAPH
 from .savings import Contribution, Total
-from .weekly import JobWeek, Status, UnitTotal, WeekReport, unit_total, week_report
+from .weekly import JobWeek, Status, UnitTotal, WeekReport, week_report
 from .weeks import Week
 
 TOP_JOBS = 10
@@ -95,10 +94,15 @@ class FleetReport:
 
     def groups(self, dimension: Dimension, unit: str) -> list[Group]:
         """Those that saved most first; jobs that the dimension says nothing about come last."""
-        namer, members = self._namer(dimension), defaultdict(list)
-        for job in self.members(unit):
-            members[namer(job)].append(job)
-        found = [self._group(name, unit, of_name) for name, of_name in members.items()]
+        namer, members = self._namer(dimension), self.members(unit)
+        places: dict[str | None, int] = {}
+        of = [places.setdefault(namer(job), len(places)) for job in members]
+        totals = self.report.columns(unit).totals(unit, of, len(places))
+        of_names: list[list[JobWeek]] = [[] for _ in places]
+        if self.configuration.prices:
+            for place, job in zip(of, members, strict=True):
+                of_names[place].append(job)
+        found = [Group(name, totals[place], self.money(of_names[place])) for name, place in places.items()]
         return sorted(found, key=lambda group: (group.name is None, -group.total.saved.value, group.name or ""))
 
     @property
@@ -131,9 +135,6 @@ class FleetReport:
             else:
                 parts.append(Contribution(part.template, part.value * price, part.error * price, part.degrees))
         return Money(None if unpriced else savings.total(parts), tuple(sorted(unpriced)))
-
-    def _group(self, name: str | None, unit: str, members: Sequence[JobWeek]) -> Group:
-        return Group(name, unit_total(unit, members), self.money(members))
 
     def _namer(self, dimension: Dimension) -> Callable[[JobWeek], str | None]:
         chosen: dict[Dimension, Callable[[JobWeek], str | None]] = {

@@ -154,6 +154,7 @@ def _with_intervals(
 ) -> Saving:
     """plain, stitched: nanoseconds an iteration. error: standard error of their difference."""
     saved = plain - stitched
+    relative = saved / plain
     quantile = two_sided_quantile(CONFIDENCE, degrees)
     log_ratio = math.log(plain / stitched)
     half = quantile * math.sqrt(ratio_variance)
@@ -162,9 +163,10 @@ def _with_intervals(
         plain_ns=plain,
         stitched_ns=stitched,
         saved_ns=saved,
-        relative=saved / plain,
-        low=_share(log_ratio - half),
-        high=_share(log_ratio + half),
+        relative=relative,
+        # by another way than the estimate: where blocks do not differ at all, rounding must not part the two
+        low=min(relative, _share(log_ratio - half)),
+        high=max(relative, _share(log_ratio + half)),
         saved_low_ns=saved - quantile * error,
         saved_high_ns=saved + quantile * error,
         saved_error_ns=error,
@@ -277,10 +279,15 @@ def total(contributions: Iterable[Contribution]) -> Total:
         else:
             sums[0] += error
             sums[1] += uncertainty
-    value = math.fsum(values)
-    known = [sums for sums in of_templates.values() if sums[0] > 0.0]
+    return combined(math.fsum(values), len(values), list(of_templates.values()))
+
+
+def combined(value: float, jobs: int, of_templates: Sequence[Sequence[float]]) -> Total:
+    """The total of so many jobs whose values add up to `value`; of each template the sum of errors, and that of errors divided by the
+    root of their degrees."""
+    known = [sums for sums in of_templates if sums[0] > 0.0]
     if not known:
-        return Total(value, value, value, len(values), len(of_templates))
+        return Total(value, value, value, jobs, len(of_templates))
     # in shares of the largest: squares and fourth powers of small hours would underflow
     unit = max(error for error, _ in known)
     variance = math.fsum((error / unit) ** 2 for error, _ in known)
@@ -288,4 +295,4 @@ def total(contributions: Iterable[Contribution]) -> Total:
         ((error / unit) ** 2 / variance) ** 2 * (uncertainty / error) ** 2 for error, uncertainty in known
     )
     half = two_sided_quantile(CONFIDENCE, round(1.0 / inverse, 3)) * math.sqrt(variance) * unit
-    return Total(value, value - half, value + half, len(values), len(of_templates))
+    return Total(value, value - half, value + half, jobs, len(of_templates))

@@ -21,11 +21,12 @@ import enum
 import functools
 import gc
 import json
+import math
 import re
 import time
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -250,7 +251,18 @@ class WeekReport:
 
     @functools.cached_property
     def _totals(self) -> list[UnitTotal]:
-        return [unit_total(unit, self.members(unit)) for unit in self.units]
+        return [self.columns(unit).totals(unit, [0] * len(self.members(unit)), 1)[0] for unit in self.units]
+
+    def columns(self, unit: str) -> Columns:
+        """The figures of a unit's members, in their order."""
+        found = self._columns.get(unit)
+        if found is None:
+            found = self._columns[unit] = Columns(self.members(unit))
+        return found
+
+    @functools.cached_property
+    def _columns(self) -> dict[str, Columns]:
+        return {}
 
     @property
     def units(self) -> list[str]:
@@ -270,26 +282,85 @@ class WeekReport:
 
 def unit_total(unit: str, members: Sequence[JobWeek]) -> UnitTotal:
     """Adds up jobs that are all of the unit."""
-    # list comprehensions: this is most of what a large fleet's report takes
-    parts = [job.contribution for job in members if job.contribution is not None]
-    in_total = [job for job in members if job.contribution is not None]
-    measured = sum([job.status is Status.MEASURED for job in in_total])
-    unmeasured = [job for job in members if job.contribution is None] if len(parts) < len(members) else []
-    return UnitTotal(
-        unit=unit,
-        saved=savings.total(parts),
-        device_hours=sum([job.device_hours for job in members]),
-        jobs=len(members),
-        measured=measured,
-        not_stitched=len(parts) - measured,
-        unmeasured=len(unmeasured),
-        unmeasured_device_hours=sum([job.device_hours for job in unmeasured]),
-        unmeasured_overhead_hours=sum([job.overhead_hours for job in unmeasured]),
-        overhead_hours=sum([job.overhead_hours for job in in_total]),
-        slower=sum([job.is_slower for job in in_total]),
-        fell_back=sum([1 for job in members if job.fallback]),
-        reverted=sum([1 for job in members if job.reverted]),
-    )
+    return Columns(members).totals(unit, [0] * len(members), 1)[0]
+
+
+class Columns:
+    """Figures of many jobs, a column each: a large fleet's are added up once for each dimension by which they are grouped, and to
+    read them from the jobs takes ten times as long as to add them."""
+
+    def __init__(self, members: Sequence[JobWeek]) -> None:
+        import numpy as np
+
+        def floats(values: Iterable[float]) -> Any:
+            return np.fromiter(values, np.float64, len(members))
+
+        parts = [job.contribution for job in members]
+        self._values = [part.value if part else 0.0 for part in parts]
+        self._errors = floats(part.error if part else 0.0 for part in parts)
+        self._degrees = floats(part.degrees if part else 1.0 for part in parts)
+        codes: dict[Hashable, int] = {}
+        self._templates = np.array([codes.setdefault(part.template, len(codes)) if part else 0 for part in parts], int)
+        self._in_total = np.array([part is not None for part in parts], bool)
+        self._measured = np.array([job.status is Status.MEASURED for job in members], bool)
+        self._device_hours = floats(job.device_hours for job in members)
+        self._overhead_hours = floats(job.overhead_hours for job in members)
+        self._slower = np.array([job.is_slower for job in members], bool)
+        self._fell_back = np.array([bool(job.fallback) for job in members], bool)
+        self._reverted = np.array([bool(job.reverted) for job in members], bool)
+
+    def totals(self, unit: str, groups: Sequence[int], count: int) -> list[UnitTotal]:
+        """Of `count` groups. groups: which one each job is of, from 0. Jobs are added in their order, whatever group they are of."""
+        import numpy as np
+
+        of = np.asarray(groups, int)
+
+        def added(column: Any, where: Any = None) -> list[Any]:
+            """Sums of floats, or how often a boolean is true, by group."""
+            if column.dtype == bool:
+                return list(np.bincount(of[column], minlength=count).tolist())
+            chosen, what = (of, column) if where is None else (of[where], column[where])
+            return list(np.bincount(chosen, weights=what, minlength=count).tolist())
+
+        columns = {
+            "device_hours": added(self._device_hours),
+            "jobs": np.bincount(of, minlength=count).tolist(),
+            "measured": added(self._measured),
+            "not_stitched": added(self._in_total & ~self._measured),
+            "unmeasured": added(~self._in_total),
+            "unmeasured_device_hours": added(self._device_hours, ~self._in_total),
+            "unmeasured_overhead_hours": added(self._overhead_hours, ~self._in_total),
+            "overhead_hours": added(self._overhead_hours, self._in_total),
+            "slower": added(self._slower),
+            "fell_back": added(self._fell_back),
+            "reverted": added(self._reverted),
+        }
+        saved = self._saved(of, count)
+        return [
+            UnitTotal(unit=unit, saved=saved[group], **{name: column[group] for name, column in columns.items()})
+            for group in range(count)
+        ]
+
+    def _saved(self, of: Any, count: int) -> list[Total]:
+        """As savings.total of each group's contributions."""
+        import numpy as np
+
+        mine = self._in_total
+        templates = int(self._templates.max(initial=0)) + 1
+        pairs, where = np.unique(of[mine] * templates + self._templates[mine], return_inverse=True)
+        errors = np.bincount(where, weights=self._errors[mine])
+        uncertainties = np.bincount(where, weights=self._errors[mine] / np.sqrt(self._degrees[mine]))
+        of_templates: list[list[tuple[float, float]]] = [[] for _ in range(count)]
+        for group, *sums in zip((pairs // templates).tolist(), errors.tolist(), uncertainties.tolist()):
+            of_templates[group].append((sums[0], sums[1]))
+        values: list[list[float]] = [[] for _ in range(count)]
+        for group, value, is_in in zip(of.tolist(), self._values, mine.tolist()):
+            if is_in:
+                values[group].append(value)
+        return [
+            savings.combined(math.fsum(values[group]), len(values[group]), of_templates[group])
+            for group in range(count)
+        ]
 
 
 # ---- reading ----------------------------------------------------------------------------------------------------------------
@@ -326,7 +397,7 @@ def frozen_jobs(connection: sa.Connection, week: Week, revision: int) -> Read:
         .where(weekly_rollups.c.stands_for_job == 1)
     )
     found, unreadable = [], 0
-    with _all_that_is_made_stays():
+    with all_that_is_made_stays():
         for row in connection.execute(statement).all():
             try:
                 found.append(_frozen_job(row))
@@ -340,8 +411,8 @@ UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, 
 
 
 @contextlib.contextmanager
-def _all_that_is_made_stays() -> Iterator[None]:
-    """Without the search for unreachable cycles, which takes a fourth of the time where a large fleet's jobs are read."""
+def all_that_is_made_stays() -> Iterator[None]:
+    """Without the search for unreachable cycles, which goes through all that a large fleet's report is made of again and again."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -16,7 +16,7 @@ from stitchfleet.telemetry.recording import PLAIN, STITCHED
 from stitchfleet.telemetry.report import why_noteworthy
 from stitchfleet.telemetry.rows import Rows
 from stitchfleet.telemetry.store import insert_rows
-from stitchfleet.telemetry.weekly import JobWeek, week_report
+from stitchfleet.telemetry.weekly import JobWeek, unit_total, week_report
 from stitchfleet.telemetry.weeks import Week
 
 from . import synthetic
@@ -103,6 +103,7 @@ def test_a_groups_interval_is_that_of_a_fleet_of_its_jobs_alone(synthetic_engine
         alone = [entry for entry in found.members("GPU") if entry.namespace == group.name]
         parts = [part for entry in alone if (part := entry.contribution) is not None]
         assert group.total.saved == savings.total(parts)
+        assert group.total == unit_total("GPU", alone)
         assert group.total.saved.low < group.total.saved.value < group.total.saved.high
 
 

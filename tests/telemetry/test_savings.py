@@ -7,7 +7,7 @@ import random
 import statistics
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from stitchfleet.telemetry import savings, student
@@ -187,6 +187,7 @@ def test_a_job_of_one_function_has_that_functions_estimate(one: FunctionData) ->
 
 
 @given(st.lists(functions, min_size=2, max_size=5))
+@example([FunctionData([(1.0, 1.0)] * 2, 1, 0.0), FunctionData([(1.0, 13.0)] * 2, 1, 0.0)])
 def test_a_job_saves_the_sum_of_what_its_functions_save(several: list[FunctionData]) -> None:
     found, parts = estimate_job(several), [estimate_from_means(one.means) for one in several]
     assert found is not None
