@@ -335,6 +335,7 @@ def test_whoever_reads_survives_a_bad_row(engine: sa.Engine, name: str) -> None:
         assert all(len(text) < 300_000 for text in texts)
         good = next(job for job in fleet.report.jobs if job.run_id == "good")
         assert (good.stitched_count, good.saving.pairs if good.saving else 0) == (100, 4), state
+        assert all(len(job.name) <= 253 for job in fleet.report.jobs), "the name's work is quadratic"
         odd = any(word in statement for word in ("events SET", "arm_blocks SET"))
         assert fleet.report.unreadable == (1 if odd else 0), state
         assert ("rows of the database cannot be read" in texts[0]) is odd
