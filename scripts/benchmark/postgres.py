@@ -87,11 +87,11 @@ class PostgresServer:
     def url(self, database: str) -> str:
         return f"postgresql://postgres@/{database}?host={self.folder}"
 
-    def new_database(self) -> str:
-        """The URL of an empty database."""
+    def new_database(self, template: str = "template1") -> str:
+        """The URL of a copy of the database `template`, which nobody may use just then; without one, of an empty database."""
         name = f"test_{next(self.numbers)}"
         with psycopg.connect(host=str(self.folder), user="postgres", dbname="postgres", autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {name}".encode())
+            connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}".encode())
         return self.url(name)
 
 

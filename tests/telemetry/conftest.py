@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import shutil
 import socket
 from collections.abc import Iterator
 
@@ -22,22 +23,63 @@ def postgres_server() -> Iterator[PostgresServer]:
         yield server
 
 
-@pytest.fixture
-def postgres_url(postgres_server: PostgresServer) -> str:
-    """An empty database on PostgreSQL."""
-    return postgres_server.new_database()
+def _upgraded(url: str) -> str:
+    engine = database.open_engine(url)
+    database.upgrade(engine)
+    engine.dispose()
+    return url
+
+
+@pytest.fixture(scope="session")
+def postgres_template(postgres_server: PostgresServer) -> str:
+    """The name of a database with this program's tables and no rows."""
+    return str(sa.make_url(_upgraded(postgres_server.new_database())).database)
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """The file of one."""
+    file = tmp_path_factory.mktemp("template") / "telemetry.db"
+    _upgraded(f"sqlite:///{file}")
+    return file
 
 
 @pytest.fixture
-def sqlite_url(tmp_path: pathlib.Path) -> str:
-    """An empty database on SQLite."""
+def postgres_url(postgres_server: PostgresServer, postgres_template: str) -> str:
+    """A database of PostgreSQL with tables and no rows."""
+    return postgres_server.new_database(postgres_template)
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: pathlib.Path, sqlite_template: pathlib.Path) -> str:
+    """A database of SQLite with tables and no rows."""
+    shutil.copyfile(sqlite_template, tmp_path / "telemetry.db")
     return f"sqlite:///{tmp_path}/telemetry.db"
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def url(request: pytest.FixtureRequest) -> str:
-    """An empty database: the test runs on both."""
+    """A database with tables and no rows: the test runs on both kinds."""
     found: str = request.getfixturevalue(f"{request.param}_url")
+    return found
+
+
+@pytest.fixture
+def empty_postgres_url(postgres_server: PostgresServer) -> str:
+    """A database of PostgreSQL without tables."""
+    return postgres_server.new_database()
+
+
+@pytest.fixture
+def empty_sqlite_url(tmp_path: pathlib.Path) -> str:
+    """Where an SQLite database could be made."""
+    return f"sqlite:///{tmp_path}/telemetry.db"
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def empty_url(request: pytest.FixtureRequest) -> str:
+    """A database without tables: the test runs on both kinds."""
+    found: str = request.getfixturevalue(f"empty_{request.param}_url")
     return found
 
 

@@ -31,9 +31,9 @@ def home(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Pat
 
 
 @pytest.fixture
-def home_and_fleet(home: pathlib.Path, url: str, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+def home_and_fleet(home: pathlib.Path, empty_url: str, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
     """The same, and an empty database of either kind named by the environment."""
-    monkeypatch.setenv("STITCHFLEET_DATABASE", url)
+    monkeypatch.setenv("STITCHFLEET_DATABASE", empty_url)
     return home
 
 

@@ -25,6 +25,12 @@ from .conftest import query
 from .test_weekly import MONDAY, job
 
 
+@pytest.fixture
+def url(empty_url: str) -> str:
+    """A database without tables: here they are made."""
+    return empty_url
+
+
 def test_the_migrations_make_what_the_models_say(url: str) -> None:
     engine = database.open_engine(url)
     assert database.upgrade(engine) == (None, database.SCHEMA)

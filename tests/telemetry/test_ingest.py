@@ -522,26 +522,26 @@ def test_a_full_disk_refuses_batches_until_there_is_room(
 # ---- pages -------------------------------------------------------------------------------------------------------------------
 
 
-def test_it_is_ready_when_the_database_is(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_ready_when_the_database_is(empty_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stitchfleet.telemetry.ingest.PROBE_SECONDS", 0.0)
-    with ingest_server(url, upgrade=False) as served:
+    with ingest_server(empty_url, upgrade=False) as served:
         status, _, text = request(served.url, "GET", "/readyz")
         assert (status, b"db upgrade" in text) == (503, True)
         assert post(served.url, segment(event()))[0] == 503
-        engine = database.open_engine(url)
+        engine = database.open_engine(empty_url)
         database.upgrade(engine)
         engine.dispose()
         assert request(served.url, "GET", "/readyz")[::2] == (200, b"ok\n")
         assert post(served.url, segment(event()))[0] == 200
 
 
-def test_prometheus_learns_of_the_database_where_nobody_asks(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prometheus_learns_of_the_database_where_nobody_asks(empty_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stitchfleet.telemetry.ingest.PROBE_SECONDS", 0.0)
     monkeypatch.setattr("stitchfleet.telemetry.ingest.WATCH_SECONDS", 0.05)
-    with ingest_server(url, upgrade=False) as served:
+    with ingest_server(empty_url, upgrade=False) as served:
         time.sleep(0.2)
         assert served.metrics()["stitchfleet_ingest_database_up"] == 0
-        upgraded(url)
+        upgraded(empty_url)
         deadline = time.monotonic() + 60
         while served.metrics()["stitchfleet_ingest_database_up"] == 0 and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -687,12 +687,12 @@ def test_a_mistake_is_one_line(
 
 
 def test_a_database_that_was_not_upgraded_is_refused_with_the_command_to_run(
-    tmp_path: pathlib.Path, sqlite_url: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: pathlib.Path, empty_sqlite_url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from stitchfleet.plugin.command import main
 
     (tmp_path / "tokens").write_text(TOKEN)
-    words = ["ingest", "--database", sqlite_url]
+    words = ["ingest", "--database", empty_sqlite_url]
     assert main(words) == 2
     assert "who may write?" in capsys.readouterr().err
     assert main([*words, "--tokens", str(tmp_path / "tokens")]) == 2
