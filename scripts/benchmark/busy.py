@@ -1,7 +1,8 @@
 """How soon a job is stitched on a machine whose processors have other work (`scripts/bench --busy`).
 
 A workload runs under `stitchfleet run` with an empty kernel cache: beside nothing, beside as many busy processes as there are
-processors, and beside eight. The time is from its first step to the one from which on it is stitched, as its summary has it.
+processors, and beside eight. The time is from its first step to the one from which on it is stitched. The job is charged the time of
+the steps that stitching disturbed, beyond as many plain ones. Both are as its summary has them.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ STITCHED = "stitched from step"
 
 @dataclass(frozen=True)
 class Arrival:
-    """busy: processes that kept the processors busy. stitched_after_s: None where it was not within the limit; phase: at the end."""
+    """busy: processes that kept the processors busy. stitched_after_s: None where it was not within the limit; phase: at the end.
+
+    charged_s: what the job's disturbed steps took beyond as many plain ones; compiling_s: for how long its compile service had work.
+    """
 
     busy: int
     limit_s: float
@@ -37,6 +41,8 @@ class Arrival:
     step: int | None
     phase: str
     load: float
+    charged_s: float
+    compiling_s: float
 
 
 @contextmanager
@@ -83,7 +89,12 @@ def arrival(workload: str, busy: int, patience_s: float, limit_s: float, native:
         job.wait()
         summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
     main = next(program for program in summary["programs"] if program["name"] == summary["main"])
-    return Arrival(busy, limit_s, main["stitched_after_seconds"], main["stitched_from_step"], str(main["phase"]), load)
+    costs = summary["overheads"]
+    return Arrival(
+        *(busy, limit_s, main["stitched_after_seconds"], main["stitched_from_step"], str(main["phase"]), load),
+        charged_s=costs["steps_disturbed_ms"] / 1e3,
+        compiling_s=costs["compile_service_busy_ms"] / 1e3,
+    )
 
 
 def main(words: Sequence[str] = ()) -> int:
@@ -109,13 +120,16 @@ def main(words: Sequence[str] = ()) -> int:
     counts = [int(word) for word in arguments.threads.split(",") if word] or sorted({0, cores, MOST})
     native = build_library(ROOT / ".cache" / "stitchfleet", find_tensorflow(), print).parents[1]
     print(f"{arguments.workload}, all kernels new, {cores} processors, patience {arguments.patience:.0f} s")
-    print(f"{'busy processes':>14} {'first step to stitched':>24} {'from step':>10}   load before")
+    print(
+        f"{'busy processes':>14} {'first step to stitched':>24} {'from step':>10} {'charged':>9} {'compiling':>10}   load before"
+    )
     found = []
     for busy in counts:
         one = arrival(arguments.workload, busy, arguments.patience, arguments.limit, native)
         after = one.stitched_after_s
         shown = f"{after:.0f} s" if after is not None else f"not in {one.limit_s:.0f} s ({one.phase})"
-        print(f"{busy:>14} {shown:>24} {one.step if one.step is not None else '-':>10}   {one.load:.1f}", flush=True)
+        step, costs = "-" if one.step is None else one.step, f"{one.charged_s:>7.1f} s {one.compiling_s:>8.0f} s"
+        print(f"{busy:>14} {shown:>24} {step:>10} {costs}   {one.load:.1f}", flush=True)
         found.append(asdict(one))
     if arguments.json is not None:
         arguments.json.write_text(
