@@ -20,8 +20,9 @@ where that depends on where in a vector an element lies, the documented formula.
                                  make the lowest finite number of what the operators before it make NaN
     Softmax                      exp(x) / sum(exp(x)) (documented): a row with a NaN is NaN. The CPU kernel has zeros beside the NaN
                                  in most places of a row and NaN in the others, and only NaN in float64
-    Cumsum                       in order (CPU kernel): what overflows stays infinite. XLA sums each window for itself: of floats it
-                                 stays TensorFlow's operator
+    Cumsum, Cumprod              in order (CPU kernel): what overflows stays infinite. XLA sums each window for itself; the compiler's
+                                 scans are in order (compiler/scans.py). Its CUDA kernels have none: there, of floats, they stay
+                                 TensorFlow's operators
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ with the first cache, one of some MiB with the last, a larger one with memory. `
 
 What is measured:
   steps     each distinct stitch op of the workloads' steps (tests/fixtures/hlo), on random data that is valid for it
-  patterns  sums, maxima, broadcasts and transposes of three-dimensional tensors over every choice of dimensions, of odd and even
-            extents, beside TensorFlow's own operator (its time without that of an empty call)
+  patterns  sums, maxima, broadcasts, transposes and running sums of three-dimensional tensors over every choice of dimensions, of
+            odd and even extents, beside TensorFlow's own operator (its time without that of an empty call)
 Kernels with an exponential or the like run a second time on masked data: of their largest float input a random half is -1e9, as
 in an attention with a mask. `masked` is that time over the other.
 
@@ -36,7 +36,7 @@ import numpy as np
 
 from stitchfleet.compiler import ops
 from stitchfleet.compiler.cache import KernelCache
-from stitchfleet.compiler.graph import Array, DType, Graph, GraphBuilder
+from stitchfleet.compiler.graph import Array, DType, Graph, GraphBuilder, Literal, WindowDimension
 from stitchfleet.compiler.hlo_import import read_hlo_file
 from stitchfleet.compiler.kernel import LoadedKernel, Prepared, PreparedCopy, aligned, aligned_copy
 from stitchfleet.compiler.ops import OPS, Cost
@@ -104,6 +104,7 @@ def main(words: Sequence[str]) -> int:
         metavar="A,B",
         help=f"of {', '.join(known)}, patterns (default: all)",
     )
+    parser.add_argument("--match", default="", metavar="TEXT", help="only kernels whose name has this in it")
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="turns of kernel and copy (default 5)")
     parser.add_argument(
         "--threads",
@@ -133,6 +134,7 @@ def main(words: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="stitchfleet-floors-") as folder:
         for group in wanted:
             items = patterns() if group == "patterns" else step_kernels(group)
+            items = [item for item in items if arguments.match in item.name]
             _say(f"{group}: building {len(items)} kernels")
             requests = [Request(f"{group}_{number}", item.graph) for number, item in enumerate(items)]
             outcomes = compile_graphs(requests, KernelCache(pathlib.Path(folder)), check=CheckOptions(skip=True))
@@ -171,7 +173,8 @@ def step_kernels(workload: str) -> list[Item]:
 
 
 def patterns() -> list[Item]:
-    return [item for shape in SHAPES for item in (*_reduces(shape), *_broadcasts(shape), *_transposes(shape))]
+    kinds = (_reduces, _broadcasts, _transposes, _scans)
+    return [item for shape in SHAPES for kind in kinds for item in kind(shape)]
 
 
 def _text(shape: Sequence[int]) -> str:
@@ -245,6 +248,27 @@ def _tf_transpose(permutation: tuple[int, ...]) -> Callable[..., Any]:
         import tensorflow as tf
 
         return tf.transpose(x, permutation)
+
+    return function
+
+
+def _scans(shape: tuple[int, ...]) -> Iterator[Item]:
+    """Running sums, as XLA has them: windows."""
+    for axis in range(len(shape)):
+        builder = GraphBuilder("scan")
+        x = ops.build(builder, "parameter", shape=shape, dtype=DType.F32, number=0)
+        zero = ops.build(builder, "constant", literal=Literal(np.zeros((), np.float32)))
+        window = [WindowDimension(1)] * len(shape)
+        window[axis] = WindowDimension(shape[axis], padding_low=shape[axis] - 1)
+        total = ops.build(builder, "reduce_window", (x, zero), window=tuple(window), kind="sum")
+        yield Item("patterns", f"cumsum {_text(shape)} along {axis}", builder.finish((total,)), 1, _tf_cumsum(axis))
+
+
+def _tf_cumsum(axis: int) -> Callable[..., Any]:
+    def function(x: Any) -> Any:
+        import tensorflow as tf
+
+        return tf.cumsum(x, axis)
 
     return function
 
