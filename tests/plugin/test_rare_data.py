@@ -82,6 +82,16 @@ def cases() -> dict[str, tuple[Callable[..., Any], list[np.ndarray[Any, Any]]]]:
             [BEYOND.astype(np.float32)],
         ),
         "Sign": (tf.sign, [ROWS]),
+        "MaxPool": (lambda x: tf.nn.max_pool2d(x, 2, 2, "VALID"), [ROWS.reshape(1, 8, 8, 1)]),
+        "MaxPool of windows that overlap": (
+            lambda x: tf.nn.max_pool2d(x, 3, 1, "SAME"),
+            [np.repeat(ROWS.T.reshape(1, 8, 8, 1), 16, axis=3)],
+        ),
+        "MaxPool of float64": (
+            lambda x: tf.nn.max_pool2d(x, 3, 1, "SAME"),
+            [ROWS.astype(np.float64).reshape(2, 4, 8, 1)],
+        ),
+        "UnsortedSegmentSum": (lambda x: tf.math.unsorted_segment_sum(x, [0, 2, 2, 0, 4, 4, 0, 2], 5), [ROWS]),
         "Cumsum": (lambda x: tf.cumsum(x, 1), [SUMS]),
         "Cumsum from the end": (lambda x: tf.cumsum(x, 0, reverse=True, exclusive=True), [SUMS]),
         "Cumprod": (lambda x: tf.math.cumprod(x, 1), [SUMS]),
@@ -93,6 +103,7 @@ NAMES = (
     *("ArgMin of a row", "ArgMax of a column", "Cast to int32"),
     *("Cast to int64", "Cast of float64", "Cast of what was clipped", "Sign"),
     *("Cumsum", "Cumsum from the end", "Cumprod"),
+    *("MaxPool", "MaxPool of windows that overlap", "MaxPool of float64", "UnsortedSegmentSum"),
 )
 
 
@@ -135,6 +146,20 @@ def test_the_body_is_tensorflows_operator(name: str, plugin: Plugin) -> None:
     compute, operands = cases()[name]
     expected, result = bodys_result(plugin, compute, operands)
     np.testing.assert_allclose(result, expected, rtol=3e-7, atol=0)
+
+
+@pytest.mark.parametrize("op", ["max", "min"])
+def test_a_segment_with_a_nan_is_nan_in_whatever_order_its_rows_come(op: str, plugin: Plugin) -> None:
+    """TensorFlow's kernel begins anew after each NaN: its own result depends on the order."""
+    import tensorflow as tf
+
+    segments = tf.math.unsorted_segment_max if op == "max" else tf.math.unsorted_segment_min
+    extreme = np.max if op == "max" else np.min
+    for ids in ([0, 1, 1, 0, 2, 1, 0, 3], [3, 0, 1, 2, 0, 1, 1, 0]):
+        _, result = bodys_result(plugin, lambda x, ids=ids: segments(x, ids, 4), [ROWS])
+        for segment in range(4):
+            expected = extreme(ROWS[np.array(ids) == segment], axis=0)
+            np.testing.assert_array_equal(np.isnan(result[segment]), np.isnan(expected))
 
 
 def test_running_sums_are_part_of_a_cluster(plugin: Plugin) -> None:
