@@ -236,9 +236,10 @@ template <class Op, class T, class Total, bool is_float> struct StitchScan {
     }
   }
   __attribute__((always_inline)) bool is_steady() const {
-    bool all = true;
-    for (int lane = 0; lane < lanes; ++lane) all &= steady[lane] != 0;
-    return all;
+    unsigned long long words[sizeof(V) / 8], all = ~0ull;
+    __builtin_memcpy(words, &steady, sizeof words);
+    for (unsigned long long word : words) all &= word;
+    return all == ~0ull;
   }
 };
 #endif

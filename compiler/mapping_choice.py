@@ -16,7 +16,7 @@ MIN_ROW: int = 64  # elements of a row below which starting it costs more than i
 MIN_ROWS: int = 8  # rows below which a nest cannot keep a machine's cores busy
 MIN_TOGETHER: int = 16  # results of a reduce_window in a row below which one loop over all of them is better
 MOST_SCANNED: int = 512  # neighbours that one row of a scan takes along: their accumulators stay in the first cache
-FEWEST_SCANNED: int = 16  # and the fewest: a cache line of floats
+FEWEST_SCANNED: int = 32  # and the fewest: two cache lines of floats, as each step waits for the one before it
 LONG_ROW: int = 8192  # elements above which an element-wise row is cut, so that there are enough rows
 
 

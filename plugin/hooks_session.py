@@ -8,7 +8,8 @@
 A step enters the stitched arm when a constant of ours is among its fetches: TensorFlow then uses an executor of its own for it
 (prototype: two executors of one graph side by side). A MonitoredSession finalizes its graph before the first step, so a
 SessionRunHook, added by itself, makes the constants in `begin`, spare ones for later generations included; a plain Session gets
-them at its first step that needs them.
+them at its first step that needs them. A session of a server (tf.distribute.Server, as with parameter servers) stays plain: that
+prepares its graphs, and gives their parts to other processes, which know no stitch op.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class _Thread(threading.local):
 
 
 PARTIAL = "partial_run"
+OF_A_SERVER = "its session is a server's, which hands parts of the graph to other processes"
 _thread = _Thread()
 _numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 _next_number = itertools.count()
@@ -115,6 +117,8 @@ def make_hook(job: Job) -> Any:
             names = _fetch_names(run_context.original_args.fetches)
             graph = run_context.session.graph
             program = _program_of(job, graph, names)
+            if run_context.session.sess_str:
+                program.refuse(OF_A_SERVER)
             ticket = job.begin(program)
             if ticket is None:
                 return None
@@ -166,10 +170,10 @@ class _SessionSteps:
         self.job = job
         self._seen_executors: set[tuple[int, tuple[str, ...]]] = set()
 
-    def begin(self, graph: Any, names: tuple[str, ...]) -> Ticket | None:
+    def begin(self, session: Any, names: tuple[str, ...]) -> Ticket | None:
         """A step that fetches `names`, which the hook may have begun already. None: not a step of ours."""
-        pending, _thread.pending = _thread.pending, None
-        ticket = self.job.begin(_program_of(self.job, graph, names)) if pending is None else pending
+        graph, (pending, _thread.pending) = session.graph, (_thread.pending, None)
+        ticket = self._begun(session, names) if pending is None else pending
         if ticket is None:
             return None
         if pending is None and ticket.arm is Arm.STITCHED and self.mark_of(graph, ticket) is None:
@@ -181,6 +185,12 @@ class _SessionSteps:
             self._seen_executors.add(executor)
             ticket.counted = False
         return ticket
+
+    def _begun(self, session: Any, names: tuple[str, ...]) -> Ticket | None:
+        program = _program_of(self.job, session.graph, names)
+        if session.sess_str:
+            program.refuse(OF_A_SERVER)
+        return self.job.begin(program)
 
     def mark_of(self, graph: Any, ticket: Ticket) -> Any | None:
         """The constant that puts the step into the stitched arm; None where the graph has none and may not grow."""
@@ -198,7 +208,7 @@ class _Callable:
     """
 
     def __init__(self, steps: _SessionSteps, session: Any, options: Any, make: Any) -> None:
-        self._stitchfleet = (steps, session.graph, options, make)
+        self._stitchfleet = (steps, session, options, make)
         self._stitchfleet_plain = make(options)
         self._stitchfleet_arms: dict[str, Any] = {}
         """By the mark's name."""
@@ -226,13 +236,13 @@ class _Callable:
 
     @contained(None)
     def _stitchfleet_begin(self) -> tuple[Ticket, Any] | None:
-        steps, graph, options, make = self._stitchfleet
-        ticket = steps.begin(graph, tuple(sorted([*options.fetch, *options.target])))
+        steps, session, options, make = self._stitchfleet
+        ticket = steps.begin(session, tuple(sorted([*options.fetch, *options.target])))
         if ticket is None:
             return None
         if ticket.arm is Arm.PLAIN:
             return ticket, None
-        mark = steps.mark_of(graph, ticket)
+        mark = steps.mark_of(session.graph, ticket)
         assert mark is not None  # `begin` has looked
         if mark.name not in self._stitchfleet_arms:
             with_mark = type(options)()
@@ -256,7 +266,7 @@ def install(job: Job, session_class: type[Any], monitored_session_class: type[An
     @contained(None)
     def begin(session: Any, fetches: Any) -> tuple[Ticket, Any] | None:
         by_hook = _thread.pending is not None  # which has put the mark among the fetches
-        ticket = steps.begin(session.graph, _fetch_names(fetches))
+        ticket = steps.begin(session, _fetch_names(fetches))
         if ticket is None:
             return None
         return ticket, None if by_hook or ticket.arm is Arm.PLAIN else steps.mark_of(session.graph, ticket)
@@ -267,7 +277,7 @@ def install(job: Job, session_class: type[Any], monitored_session_class: type[An
             return None
         named = [f"{pywrap_tf_session.TF_OperationName(fetch.oper)}:{fetch.index}" for fetch in fetches]
         named += [pywrap_tf_session.TF_OperationName(target) for target in targets]
-        ticket = steps.begin(session.graph, tuple(sorted(named)))
+        ticket = steps.begin(session, tuple(sorted(named)))
         if ticket is None:
             return None
         return ticket, None if ticket.arm is Arm.PLAIN else steps.mark_of(session.graph, ticket)

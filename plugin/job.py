@@ -281,6 +281,11 @@ class Job:
             program.enter(Phase.PLAIN, "stitching does not pay here: TensorFlow's own operators are faster")
         elif UNSETTLED in reasons:
             program.enter(Phase.PLAIN, "the shapes of its tensors never settle")
+        elif program.plan is None and not program.nested_plans:
+            program.enter(
+                Phase.PLAIN, "no graph of it was prepared in this process: it is trivial, or runs on a server's devices"
+            )
+            return
         else:
             program.enter(Phase.PLAIN, "no operators to stitch in its graph")
             return
