@@ -38,6 +38,8 @@ OF_A_SERVER = "its session is a server's, which hands parts of the graph to othe
 _thread = _Thread()
 _numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 _next_number = itertools.count()
+_fills_a_queue: weakref.WeakKeyDictionary[Any, dict[tuple[str, ...], bool]] = weakref.WeakKeyDictionary()
+"""By graph and the names of a run's targets: what `_only_fills_a_queue` has found."""
 
 
 def _mark_name(generation: int) -> str:
@@ -93,12 +95,13 @@ def _program_of(job: Job, graph: Any, names: tuple[str, ...]) -> Program:
     return job.program_of_fetches((_number_of(graph), names), _name_of(names))
 
 
-def _only_fills_a_queue(graph: Any, targets: Any) -> bool:
-    """Whether a run is a queue runner's: it waits for room in its queue, and its time is nobody's work."""
-    from tensorflow.python.client import pywrap_tf_session
-
-    names = [pywrap_tf_session.TF_OperationName(target) for target in targets]
-    return all(graph.get_operation_by_name(name).type.startswith("QueueEnqueue") for name in names)
+def _only_fills_a_queue(graph: Any, names: tuple[str, ...]) -> bool:
+    """Whether a run of these operations is a queue runner's: it waits for room in its queue, and its time is nobody's work. Each set of
+    operations is looked at once, since they stay what they are."""
+    known = _fills_a_queue.setdefault(graph, {})
+    if names not in known:
+        known[names] = all(graph.get_operation_by_name(name).type.startswith("QueueEnqueue") for name in names)
+    return known[names]
 
 
 def make_hook(job: Job) -> Any:
@@ -273,10 +276,10 @@ def install(job: Job, session_class: type[Any], monitored_session_class: type[An
 
     @contained(None)
     def begin_raw(session: Any, fetches: Any, targets: Any) -> tuple[Ticket, Any] | None:
-        if not fetches and _only_fills_a_queue(session.graph, targets):
+        named = [pywrap_tf_session.TF_OperationName(target) for target in targets]
+        if not fetches and _only_fills_a_queue(session.graph, tuple(named)):
             return None
-        named = [f"{pywrap_tf_session.TF_OperationName(fetch.oper)}:{fetch.index}" for fetch in fetches]
-        named += [pywrap_tf_session.TF_OperationName(target) for target in targets]
+        named += [f"{pywrap_tf_session.TF_OperationName(fetch.oper)}:{fetch.index}" for fetch in fetches]
         ticket = steps.begin(session, tuple(sorted(named)))
         if ticket is None:
             return None

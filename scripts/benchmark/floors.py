@@ -24,7 +24,6 @@ import itertools
 import json
 import os
 import pathlib
-import statistics
 import sys
 import tempfile
 import time
@@ -47,6 +46,7 @@ from stitchfleet.compiler.selfcheck import CheckOptions
 
 from . import machine
 from .kernels_cpu import _quieten
+from .turns import in_turns, median_us
 from .xla_kernels import FIXTURES
 
 MASKED: Final = -1e9
@@ -334,13 +334,13 @@ def measure(item: Item, kernel: LoadedKernel, rounds: int, threads: int, with_te
             contestants["masked"] = stack.enter_context(Prepared(kernel, hidden, outputs, threads)).call
         if with_tensorflow and item.tensorflow is not None:
             contestants |= _tensorflow(item.tensorflow, given)
-        times: dict[str, list[float]] = {name: [] for name in contestants}
-        for function in contestants.values():
-            for _ in range(2):
-                function()
-        for _ in range(rounds):
-            for name, function in contestants.items():
-                times[name].append(_time_us(function, threads == 1 and name not in ("tensorflow", "empty")))
+
+        def turn(name: str) -> float:
+            of_thread = threads == 1 and name not in ("tensorflow", "empty")
+            clock = time.thread_time_ns if of_thread else time.perf_counter_ns
+            return median_us(contestants[name], ROUND_S, MOST_CALLS, BATCH_NS, clock)
+
+        times = in_turns(contestants, rounds, 2, turn)
     fastest = {name: min(values) for name, values in times.items()}
     return Figure(
         item.group,
@@ -364,22 +364,6 @@ def _tensorflow(function: Callable[..., Any], inputs: Sequence[Array]) -> dict[s
     compiled = tf.function(function, autograph=False)
     empty = tf.function(lambda *_: tf.constant(0.0), autograph=False)
     return {"tensorflow": lambda: compiled(*tensors), "empty": lambda: empty(*tensors)}
-
-
-def _time_us(function: Callable[[], Any], of_thread: bool) -> float:
-    """The median time of a call, of as many as fit a round; of_thread: this thread's processor time."""
-    clock = time.thread_time_ns if of_thread else time.perf_counter_ns
-    started = clock()
-    function()
-    together = max(1, min(MOST_CALLS, BATCH_NS // max(1, clock() - started)))  # a clock's own time is some 0.3 us
-    found: list[float] = []
-    end = time.perf_counter_ns() + int(ROUND_S * 1e9)
-    while len(found) < 3 or (len(found) < MOST_CALLS and time.perf_counter_ns() < end):
-        started = clock()
-        for _ in range(together):
-            function()
-        found.append((clock() - started) / together)
-    return statistics.median(found) / 1e3
 
 
 # ---- out -----------------------------------------------------------------------------------------------------------
