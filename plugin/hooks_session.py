@@ -96,8 +96,8 @@ def _program_of(job: Job, graph: Any, names: tuple[str, ...]) -> Program:
 
 
 def _only_fills_a_queue(graph: Any, names: tuple[str, ...]) -> bool:
-    """Whether a run of these operations is a queue runner's: it waits for room in its queue, and its time is nobody's work. Each set of
-    operations is looked at once, since they stay what they are."""
+    """Whether a run of these operations is a queue runner's: it waits for room in its queue, and its time is nobody's work. Each set
+    of operations is looked at once, since they stay what they are."""
     known = _fills_a_queue.setdefault(graph, {})
     if names not in known:
         known[names] = all(graph.get_operation_by_name(name).type.startswith("QueueEnqueue") for name in names)
@@ -166,6 +166,33 @@ def hide_marks(graph_class: type[Any]) -> None:
     wrap(graph_class, "get_operations", make_list)
 
 
+class _Running(switch.RunningStep):
+    """`with _Running(job, ticket)`: what this thread runs is a step that has begun; it ends with it, unless that raises.
+
+    A context manager leaves no frame in a user's traceback, so the ways to run a step share it.
+    """
+
+    __slots__ = ("_job", "_ticket")
+
+    def __init__(self, job: Job, ticket: Ticket) -> None:
+        super().__init__(ticket.program, ticket.arm)
+        self._job, self._ticket = job, ticket
+
+    def __enter__(self) -> None:
+        _thread.busy = True
+        super().__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        _thread.busy = False
+        if error[0] is None:
+            self._end()
+
+    @contained(None)
+    def _end(self) -> None:
+        self._job.end(self._ticket)
+
+
 class _SessionSteps:
     """Begins and ends the steps of v1 sessions."""
 
@@ -226,16 +253,8 @@ class _Callable:
         if begun is None:
             return self._stitchfleet_plain(*args, **kwargs)
         ticket, stitched = begun
-        _thread.busy = True
-        try:
-            with switch.RunningStep(ticket.program, ticket.arm):
-                result = (
-                    self._stitchfleet_plain(*args, **kwargs) if stitched is None else stitched(*args, **kwargs)[:-1]
-                )
-        finally:
-            _thread.busy = False
-        self._stitchfleet_end(ticket)
-        return result
+        with _Running(self._stitchfleet[0].job, ticket):
+            return self._stitchfleet_plain(*args, **kwargs) if stitched is None else stitched(*args, **kwargs)[:-1]
 
     @contained(None)
     def _stitchfleet_begin(self) -> tuple[Ticket, Any] | None:
@@ -254,10 +273,6 @@ class _Callable:
             with switch.RunningStep(ticket.program, ticket.arm):  # the graph is offered here
                 self._stitchfleet_arms[mark.name] = make(with_mark)
         return ticket, self._stitchfleet_arms[mark.name]
-
-    @contained(None)
-    def _stitchfleet_end(self, ticket: Ticket) -> None:
-        self._stitchfleet[0].job.end(ticket)
 
 
 def install(job: Job, session_class: type[Any], monitored_session_class: type[Any]) -> None:
@@ -314,17 +329,10 @@ def install(job: Job, session_class: type[Any], monitored_session_class: type[An
             if begun is None:
                 return original(self, fetches, feed_dict, options, run_metadata)
             ticket, mark = begun
-            _thread.busy = True
-            try:
-                with switch.RunningStep(ticket.program, ticket.arm):
-                    if mark is None:
-                        result = original(self, fetches, feed_dict, options, run_metadata)
-                    else:
-                        result, _ = original(self, [fetches, mark], feed_dict, options, run_metadata)
-            finally:
-                _thread.busy = False
-            end(ticket)
-            return result
+            with _Running(job, ticket):
+                if mark is None:
+                    return original(self, fetches, feed_dict, options, run_metadata)
+                return original(self, [fetches, mark], feed_dict, options, run_metadata)[0]
 
         return run
 
@@ -338,19 +346,12 @@ def install(job: Job, session_class: type[Any], monitored_session_class: type[An
             if begun is None:
                 return original(self, options, feed_dict, fetch_list, target_list, run_metadata)
             ticket, mark = begun
-            _thread.busy = True
-            try:
-                with switch.RunningStep(ticket.program, ticket.arm):
-                    if mark is None:
-                        result = original(self, options, feed_dict, fetch_list, target_list, run_metadata)
-                    else:
-                        self._extend_graph()
-                        fetched = [*fetch_list, mark._as_tf_output()]
-                        result = original(self, options, feed_dict, fetched, target_list, run_metadata)[:-1]
-            finally:
-                _thread.busy = False
-            end(ticket)
-            return result
+            with _Running(job, ticket):
+                if mark is None:
+                    return original(self, options, feed_dict, fetch_list, target_list, run_metadata)
+                self._extend_graph()
+                fetched = [*fetch_list, mark._as_tf_output()]
+                return original(self, options, feed_dict, fetched, target_list, run_metadata)[:-1]
 
         return call_tf_sessionrun
 
