@@ -184,7 +184,7 @@ class Collapse:
 @dataclass(frozen=True)
 class Scan:
     """`local[index] = combine(local[index], value)`, and `name` is that in `dtype`. `accumulator`: the local's dtype. In a SCAN loop
-    `index` is ZERO. An accumulator wider than a float's `dtype` overflows where `dtype` does, and stays infinite."""
+    `index` is ZERO. On a processor an accumulator wider than a float's `dtype` overflows where `dtype` does, and stays infinite."""
 
     name: str
     dtype: DType

@@ -4,7 +4,7 @@
     one, a long dimension     lanes are scanned together (LoopKind.SCAN): a block of them, then the sum so far is added
     one, a short dimension    rows are the lanes, the dimension is written out
 
-Sums and products of floats overflow as they do in order: what has become infinite stays so (`loops.Scan`).
+On a processor sums and products of floats overflow as they do in order: what has become infinite stays so (`loops.Scan`).
 """
 
 from __future__ import annotations

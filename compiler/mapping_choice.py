@@ -30,7 +30,7 @@ def choose(
     if segment.kind is SegmentKind.SCATTER:
         return top_rows(size, size)
     if segment.kind is SegmentKind.SCAN:
-        return _scan_map(segment, attribute(node, "dimension", int))
+        return _scan_map(segment, attribute(node, "dimension", int), target)
     if not segment.reduces:
         return _choose_elementwise(size, boundaries(flats, segment.variable) or kin())
     cuts = boundaries(flats, segment.variable)
@@ -45,13 +45,14 @@ def choose(
     raise AssertionError("the mapping with one row per result always exists")
 
 
-def _scan_map(segment: Segment, dimension: int) -> RowMap:
+def _scan_map(segment: Segment, dimension: int, target: Target) -> RowMap:
     """A row is all of the dimension, of some neighbours side by side: many enough that each step has vectors to work on, few enough
     that there are rows for all threads."""
     extent, inner = segment.space[dimension], math.prod(segment.space[dimension + 1 :])
     outer = math.prod(segment.space[:dimension])
     beside = inner if inner <= MOST_SCANNED else divisor_near(inner, MOST_SCANNED)
-    while outer * inner // beside < MIN_ROWS and beside >= 2 * FEWEST_SCANNED:
+    wanted = max(MIN_ROWS, target.row_slots)
+    while outer * inner // beside < wanted and beside >= 2 * FEWEST_SCANNED:
         fewer = divisor_near(inner, beside // 2)
         if fewer < FEWEST_SCANNED:
             break

@@ -3,12 +3,14 @@
     tf.cumsum, jax.lax.cumsum:   reduce_window(x, size=n pad=n-1_0) -> scan(x), n additions in place of n * n / 2
 
 XLA has no operator of its own for them: TensorFlow's lowering of Cumsum, Cumprod and Unique and JAX's of cumsum and cummax are such
-windows. Only the work is another: a result is made of the same elements. Sums and products of floats are in order, as TensorFlow's
-operators have them, as far as this shows: what overflows on the way stays infinite.
+windows. Only the work is another: a result is made of the same elements. On a processor sums and products of floats are in order, as
+TensorFlow's operators have them, as far as this shows: what overflows on the way stays infinite.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -41,8 +43,8 @@ class _Scan(NamedTuple):
 
 
 def find_scans(graph: Graph, target: Target) -> Graph:
-    """An equal graph, up to rounding, with scans in place of windows that are prefixes. A GPU's kernels have no scans yet."""
-    if isinstance(target, GpuTarget) or not any(node.op in ("reduce_window", "scan") for node in graph.nodes):
+    """An equal graph, up to rounding, with scans in place of windows that are prefixes."""
+    if not any(node.op in ("reduce_window", "scan") for node in graph.nodes):
         return graph
     builder = GraphBuilder(graph.name)
     renamed: list[int] = []
@@ -50,13 +52,47 @@ def find_scans(graph: Graph, target: Target) -> Graph:
         operands = tuple(renamed[operand] for operand in node.operands)
         made = None
         if node.op == "reduce_window":
-            made = _scan_of(builder, node, operands)
+            made = _scan_of(builder, node, operands, target)
+        elif node.op == "slice" and (windows := _without_last(graph, node)) is not None:
+            inputs = graph.nodes[node.operands[0]].operands
+            made = _scan_of(builder, windows, tuple(renamed[operand] for operand in inputs), target)
         elif node.op == "scan":
-            made = _parted(builder, operands[0], operands[1], _attributes(node))
+            made = _parted(builder, operands[0], operands[1], _attributes(node), target)
         if made is None:
             made = builder.add(node.op, operands, node.shape, node.dtype, node.name, **dict(node.attributes))
         renamed.append(made)
     return prune(builder.finish(renamed[output] for output in graph.outputs))
+
+
+def _without_last(graph: Graph, node: Node) -> Node | None:
+    """TensorFlow's exclusive sums are windows with one result more than there are elements, which a slice leaves out: the windows
+    without it. None for any other slice."""
+    source = graph.nodes[node.operands[0]]
+    prefix = None
+    if source.op == "reduce_window":
+        prefix = prefix_of(graph.nodes[source.operands[0]].shape, window_of(source), source.shape)
+    if prefix is None or prefix.first != 0:
+        return None
+    start, limit = [0] * len(node.shape), list(source.shape)
+    if prefix.reverse:
+        start[prefix.dimension] = 1
+    else:
+        limit[prefix.dimension] -= 1
+    strides = (1,) * len(node.shape)
+    if (node.attributes["start"], node.attributes["limit"], node.attributes["strides"]) != (
+        tuple(start),
+        tuple(limit),
+        strides,
+    ):
+        return None
+    items = list(window_of(source))
+    item = items[prefix.dimension]
+    kept = (
+        (item.padding_low, item.padding_high - 1) if not prefix.reverse else (item.padding_low - 1, item.padding_high)
+    )
+    items[prefix.dimension] = replace(item, padding_low=kept[0], padding_high=kept[1])
+    attributes = MappingProxyType({**source.attributes, "window": tuple(items)})
+    return replace(source, shape=node.shape, attributes=attributes)
 
 
 def _attributes(node: Node) -> _Scan:
@@ -65,7 +101,7 @@ def _attributes(node: Node) -> _Scan:
     return _Scan(dimension, str(kind), bool(reverse), bool(exclusive))
 
 
-def _scan_of(builder: GraphBuilder, node: Node, operands: tuple[int, int] | tuple[int, ...]) -> int | None:
+def _scan_of(builder: GraphBuilder, node: Node, operands: tuple[int, ...], target: Target) -> int | None:
     x, init = operands
     source = builder.nodes[x]
     kind, prefix = str(node.attributes["kind"]), prefix_of(source.shape, window_of(node), node.shape)
@@ -80,7 +116,7 @@ def _scan_of(builder: GraphBuilder, node: Node, operands: tuple[int, int] | tupl
     dimension, extent = prefix.dimension, source.shape[prefix.dimension]
     exclusive = prefix.first == 0 and node.shape[dimension] == extent
     starts = _spread(builder, init, _without(source.shape, dimension))
-    made = _parted(builder, x, starts, _Scan(dimension, kind, prefix.reverse, exclusive))
+    made = _parted(builder, x, starts, _Scan(dimension, kind, prefix.reverse, exclusive), target)
     if exclusive or (prefix.first == 1 and node.shape == source.shape):
         return made
     # Results before the first element are starts; what is not asked for is left out.
@@ -98,17 +134,19 @@ def _spread(builder: GraphBuilder, scalar: int, shape: Shape) -> int:
     return build(builder, "broadcast", (scalar,), shape=shape, dimensions=()) if shape else scalar
 
 
-def _parted(builder: GraphBuilder, x: int, starts: int, scan: _Scan) -> int:
+def _parted(builder: GraphBuilder, x: int, starts: int, scan: _Scan, target: Target) -> int:
     """The scan; a long one by parts: what each part adds up to is scanned first, and is where its own scan starts. Not a sum of
-    floats, which might overflow in order but not in parts."""
+    floats on a processor, which might overflow in order but not in parts."""
     source = builder.nodes[x]
-    in_order = source.dtype.is_float and scan.kind in ("sum", "product")
+    on_gpu = isinstance(target, GpuTarget)
+    in_order = source.dtype.is_float and scan.kind in ("sum", "product") and not on_gpu
     shape, dimension = source.shape, scan.dimension
     extent = shape[dimension]
     rows = source.element_count // max(extent, 1)
     count = min(source.element_count // PART, extent // FEWEST)
     parts = next((parts for parts in range(count, count // 2, -1) if extent % parts == 0), 1)
-    if in_order or source.element_count < LONG or _rows_of(shape, dimension) >= BUSY_ROWS or parts < 2 or not rows:
+    busy_rows = target.row_slots // 2 if on_gpu else BUSY_ROWS
+    if in_order or source.element_count < LONG or _rows_of(shape, dimension) >= busy_rows or parts < 2 or not rows:
         return build(builder, "scan", (x, starts), **scan._asdict())
     apart = (*shape[:dimension], parts, extent // parts, *shape[dimension + 1 :])
     split = build(builder, "reshape", (x,), shape=apart)

@@ -20,10 +20,11 @@ from stitchfleet.compiler.ops_numpy import reduce_axes, reduce_identity, reduce_
 from stitchfleet.compiler.pipeline import describe
 from stitchfleet.compiler.plan import plan_graph
 from stitchfleet.compiler.scans import find_scans
-from stitchfleet.compiler.targets import CPU, V100, Target
+from stitchfleet.compiler.targets import CPU, Target
 from stitchfleet.compiler.toolchain import cpu_features
 
 from ..kept import kept
+from . import emulated
 from .library import Maker, cumulative
 from .native import STRESS, Built, build_all, complaint, toolchain
 
@@ -147,6 +148,17 @@ def test_a_long_sum_of_equal_numbers_does_not_drift() -> None:
         assert np.max(np.abs(run(built, x) - exact) / exact) < 1e-5
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+def test_an_exclusive_sum_is_one_loop(reverse: bool) -> None:
+    """TensorFlow's slice behind it leaves nothing to copy."""
+    graph = cumulative((64, 1000), 1, reverse=reverse, exclusive=True)
+    assert [node.op for node in find_scans(graph, CPU).nodes if node.op not in ("parameter", "constant")] == [
+        "broadcast",
+        "scan",
+    ]
+    assert len(lower(plan_graph(graph)).phases) == 1
+
+
 def test_windows_that_are_no_scan_stay_windows() -> None:
     def of(item: WindowDimension, kind: str = "sum", start: float = 0.0, extent: int = 40) -> set[str]:
         m = Maker("no_scan")
@@ -164,7 +176,6 @@ def test_windows_that_are_no_scan_stay_windows() -> None:
     assert "scan" not in of(WindowDimension(79, padding_low=39, padding_high=39))
     assert "scan" not in of(WindowDimension(8, padding_low=7), "max", extent=8)  # cheaper written out
     assert "scan" in of(WindowDimension(8, padding_low=7), extent=8)  # but in order
-    assert "scan" not in {node.op for node in find_scans(cumulative((40,), 0), V100).nodes}
 
 
 def by_definition(graph: Graph, x: np.ndarray) -> np.ndarray:
@@ -208,6 +219,42 @@ def test_a_scan_is_computed_with_what_its_elements_are_made_of() -> None:
     assert complaint(built, Regime.NORMAL, seed=1) is None
     text = render(lower(plan_graph(cumulative((6464,), 0, dtype=DType.S32))), "k")
     assert text.count("for (") - text.count("int lane") <= 5, text
+
+
+GPU_SHAPES = [
+    ((200,), 0),
+    ((3, 77), 1),
+    ((2, 33, 40), 1),
+    ((70, 9), 0),
+    ((5, 600), 1),
+    ((20, 5), 1),
+    ((300, 6), 1),
+    ((2, 9000), 1),
+]
+
+
+@pytest.mark.parametrize("target", ["small", "h200", pytest.param("warp", marks=pytest.mark.slow)])
+def test_a_gpus_groups_scan_their_rows_together(target: str) -> None:
+    """By the emulator, which finds missing barriers too: groups of part of a warp, of a warp, of a block."""
+    graphs = [
+        cumulative(shape, dimension, kind, dtype, reverse=number % 2 == 1, exclusive=number % 3 == 1)
+        for number, ((shape, dimension), (kind, dtype)) in enumerate(
+            itertools.product(
+                GPU_SHAPES, [("sum", DType.F32), ("max", DType.S32), ("or", DType.PRED), ("sum", DType.BF16)]
+            )
+        )
+    ]
+    for number, built in enumerate(emulated.build_all(graphs, emulated.TARGETS[target])):
+        for seed in (number, number + 1):
+            assert built.complaint(Regime.NORMAL, seed) is None, built.graph.name
+        assert built.complaint(Regime.SPECIAL, number) is None, built.graph.name
+
+
+def test_one_long_dimension_keeps_a_gpu_busy_in_parts() -> None:
+    (built,) = emulated.build_all([cumulative((300_000,), 0)], emulated.TARGETS["h200"])
+    ops = [node.op for node in plan_graph(built.graph, emulated.TARGETS["h200"]).graph.nodes]
+    assert ops.count("scan") == 2
+    assert built.complaint(Regime.NORMAL, 1) is None
 
 
 @pytest.mark.parametrize("march", ["x86-64-v3", "x86-64"])

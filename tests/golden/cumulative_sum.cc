@@ -7,8 +7,8 @@
 // }
 
 static void stitch_kernel_nest0(void* const* tensors, long long rows, long long rows_per_task, long long first_task, long long last_task) {
-  const float* __restrict b0 = (const float*)tensors[0];
-  float* __restrict b1 = (float*)tensors[1];
+  float* __restrict b0 = (float*)tensors[0];
+  const float* __restrict b1 = (const float*)tensors[1];
   const long long first_row = first_task * rows_per_task;
   long long last_row = last_task * rows_per_task;
   last_row = last_row < rows ? last_row : rows;
@@ -16,9 +16,10 @@ static void stitch_kernel_nest0(void* const* tensors, long long rows, long long 
     double total[1];
     for (int v = 0; v < 1; ++v) {
       total[0] = 0x0.0p+0f;
+      b0[r * 1000] = 0x0.0p+0f;
     }
-    for (int k_block = 0; k_block < 1000; k_block += 1024) {
-      const int k_end = k_block + 1024 < 1000 ? k_block + 1024 : 1000;
+    for (int k_block = 0; k_block < 999; k_block += 1024) {
+      const int k_end = k_block + 1024 < 999 ? k_block + 1024 : 999;
       int k_base = k_block;
 #ifdef STITCH_SCANS
       StitchScan<StitchSum, float, double, true> scan2_state(total[0], (float)0x0.0p+0);
@@ -27,7 +28,7 @@ static void stitch_kernel_nest0(void* const* tensors, long long rows, long long 
         #pragma omp simd
         for (int lane = 0; lane < 16; ++lane) {
           const int k = k_base + lane;
-          const float t1 = b0[r * 1000 + k];
+          const float t1 = b1[r * 1000 + k];
           scan2_lanes[lane] = t1;
         }
         scan2_state.step(scan2_lanes);
@@ -35,35 +36,20 @@ static void stitch_kernel_nest0(void* const* tensors, long long rows, long long 
         for (int lane = 0; lane < 16; ++lane) {
           const int k = k_base + lane;
           const float scan2 = (float)scan2_lanes[lane];
-          b1[r * 1000 + k] = scan2;
+          b0[r * 1000 + k + 1] = scan2;
         }
       }
       if (scan2_state.is_steady()) total[0] = scan2_state.total;
       else k_base = k_block;
 #endif
       for (int k = k_base; k < k_end; ++k) {
-        const float t1 = b0[r * 1000 + k];
+        const float t1 = b1[r * 1000 + k];
         total[0] = (total[0] + t1);
         const float scan2 = (float)total[0];
         total[0] = __builtin_fabsf(scan2) < __builtin_inff() ? total[0] : (double)scan2;
-        b1[r * 1000 + k] = scan2;
+        b0[r * 1000 + k + 1] = scan2;
       }
     }
-  }
-}
-
-static void stitch_kernel_nest1(void* const* tensors, long long rows, long long rows_per_task, long long first_task, long long last_task) {
-  const float* __restrict b0 = (const float*)tensors[0];
-  float* __restrict b1 = (float*)tensors[1];
-  int zero = 0; __asm__("" : "+r"(zero));
-  const long long first_row = first_task * rows_per_task;
-  long long last_row = last_task * rows_per_task;
-  last_row = last_row < rows ? last_row : rows;
-  #pragma omp simd
-  for (long long r = first_row; r < last_row; ++r) {
-    const float t1 = (((((r % 1000) - 1) >= 0 + zero)) ? b0[r - 1] : (float)0);
-    const float t2 = (((((r % 1000) - 1) >= 0)) ? t1 : 0x0.0p+0f);
-    b1[r] = t2;
   }
 }
 
@@ -73,15 +59,8 @@ static void stitch_kernel_phase0(void* argument, long long first, long long last
   stitch_kernel_nest0(tensors, 64, 16, first, last);
 }
 
-static void stitch_kernel_phase1(void* argument, long long first, long long last) {
-  void* const* all = (void* const*)argument;
-  void* const tensors[] = {all[1], all[2]};
-  stitch_kernel_nest1(tensors, 64000, 16000, first, last);
-}
-
 extern "C" STITCH_EXPORT void stitch_kernel(const void* const* inputs, void* const* outputs, void* scratch, StitchRuntime* runtime) {
   (void)inputs; (void)outputs; (void)scratch; (void)runtime;
-  void* all[] = {(void*)inputs[0], (char*)scratch + 0, outputs[0]};
+  void* all[] = {outputs[0], (void*)inputs[0]};
   runtime->parallel_for(runtime, 4, 8672, stitch_kernel_phase0, all);
-  runtime->parallel_for(runtime, 4, 8000, stitch_kernel_phase1, all);
 }

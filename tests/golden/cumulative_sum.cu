@@ -6,58 +6,48 @@
 //   return %3
 // }
 
-// 320 blocks of 256 threads, 256 bytes of shared memory
+// 64 blocks of 256 threads, 256 bytes of shared memory
 
-struct stitch_kernel_Tensors { void* p[3]; };
+struct stitch_kernel_Tensors { void* p[2]; };
 
 static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, const long long work) {
-  STITCH_GLOBAL_CONST(float, b0, p0, 64000);
-  STITCH_GLOBAL(float, b1, p1, 64064);
+  STITCH_GLOBAL(float, b0, p0, 64000);
+  STITCH_GLOBAL_CONST(float, b1, p1, 64000);
   const int thread = threadIdx.x;
   const int reduce_shared = 0;
   const long long task = work;
   const long long first_row = task * 1;
-  const long long last_row = first_row + 1 < 64064 ? first_row + 1 : 64064;
-  for (long long r = first_row; r < last_row; ++r) {
-    float lane1 = 0x0.0p+0f;
-    for (int k1000_1 = thread; k1000_1 < 1000; k1000_1 += 256) {
-      const float t2 = (((((r % 1001) + k1000_1 - 1000) >= 0)) ? b0[(r / 1001) * 1000 + (r % 1001) + k1000_1 - 1000] : (float)0);
-      const float t3 = (((((r % 1001) + k1000_1 - 1000) >= 0)) ? t2 : 0x0.0p+0f);
-      lane1 = ((float)lane1 + t3);
-    }
-    const float sum4 = stitch_group_reduce<256>(lane1, [](const float a, const float b) { return (float)((a + b)); }, reduce_shared);
-    const float t5 = (sum4 + 0x0.0p+0f);
-    if (thread == 0) b1[r] = t5;
-  }
-}
-
-static __device__ __forceinline__ void stitch_kernel_nest1(void* p0, void* p1, const long long work) {
-  STITCH_GLOBAL(float, b0, p0, 64000);
-  STITCH_GLOBAL(float, b1, p1, 64064);
-  const int thread = threadIdx.x;
-  const long long task = work;
-  const long long first_row = task * 1;
   const long long last_row = first_row + 1 < 64 ? first_row + 1 : 64;
   for (long long r = first_row; r < last_row; ++r) {
-    for (int k1000_1 = thread; k1000_1 < 1000; k1000_1 += 256) {
-      const float t1 = b1[r * 1001 + k1000_1];
-      b0[r * 1000 + k1000_1] = t1;
+    double total;
+    for (int v = 0; v < 1; ++v) {
+      total = 0x0.0p+0f;
+      if (thread == 0) b0[r * 1000] = 0x0.0p+0f;
+    }
+    for (int k_base = 0; k_base < 999; k_base += 256) {
+      const int k = k_base + thread;
+      double scan2_value = 0x0.0p+0, scan2_all;
+      if (k < 999) {
+        const float t1 = b1[r * 1000 + k];
+        scan2_value = t1;
+      }
+      const double scan2_here = stitch_group_scan<256>(scan2_value, scan2_all, [](const double a, const double b) { return (double)((a + b)); }, reduce_shared);
+      const double scan2_sum = (double)(((double)total + (double)scan2_here));
+      total = (double)(((double)total + (double)scan2_all));
+      if (k < 999) {
+        const float scan2 = (float)scan2_sum;
+        b0[r * 1000 + k + 1] = scan2;
+      }
     }
   }
 }
 
 extern "C" __global__ void __launch_bounds__(256, 4)
 stitch_kernel(const __grid_constant__ stitch_kernel_Tensors tensors, unsigned* semaphore) {
-  for (long long work = blockIdx.x; work < 64064; work += gridDim.x) {
-    {
-      stitch_kernel_nest0(tensors.p[0], (char*)tensors.p[2] + 0, work);
-    }
-    __syncthreads();
-  }
-  stitch_grid_barrier(semaphore);
   for (long long work = blockIdx.x; work < 64; work += gridDim.x) {
     {
-      stitch_kernel_nest1(tensors.p[1], (char*)tensors.p[2] + 0, work);
+      stitch_kernel_nest0(tensors.p[1], tensors.p[0], work);
     }
+    __syncthreads();
   }
 }

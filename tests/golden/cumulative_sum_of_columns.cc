@@ -12,18 +12,18 @@ static void stitch_kernel_nest0(void* const* tensors, long long rows, long long 
   long long last_row = last_task * rows_per_task;
   last_row = last_row < rows ? last_row : rows;
   for (long long r = first_row; r < last_row; ++r) {
-    __attribute__((aligned(64))) float total[16];
+    __attribute__((aligned(64))) float total[32];
     #pragma omp simd
-    for (int v = 0; v < 16; ++v) {
+    for (int v = 0; v < 32; ++v) {
       total[v] = 0x0.0p+0f;
     }
     for (int k = 0; k < 100; ++k) {
       #pragma omp simd
-      for (int w = 0; w < 16; ++w) {
-        const float t1 = b0[k * 64 + r * 16 + w];
+      for (int w = 0; w < 32; ++w) {
+        const float t1 = b0[k * 64 + r * 32 + w];
         total[w] = (total[w] + t1);
         const float scan2 = (float)total[w];
-        b1[k * 64 + r * 16 + w] = scan2;
+        b1[k * 64 + r * 32 + w] = scan2;
       }
     }
   }
@@ -32,7 +32,7 @@ static void stitch_kernel_nest0(void* const* tensors, long long rows, long long 
 static void stitch_kernel_phase0(void* argument, long long first, long long last) {
   void* const* all = (void* const*)argument;
   void* const tensors[] = {all[0], all[1]};
-  stitch_kernel_nest0(tensors, 4, 4, first, last);
+  stitch_kernel_nest0(tensors, 2, 2, first, last);
 }
 
 extern "C" STITCH_EXPORT void stitch_kernel(const void* const* inputs, void* const* outputs, void* scratch, StitchRuntime* runtime) {

@@ -5,7 +5,7 @@
 //   return %2
 // }
 
-// 13 blocks of 256 threads, 0 bytes of shared memory
+// 1 blocks of 256 threads, 0 bytes of shared memory
 
 struct stitch_kernel_Tensors { void* p[2]; };
 
@@ -14,38 +14,30 @@ static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, c
   STITCH_GLOBAL(float, b1, p1, 6400);
   const int thread = threadIdx.x % 32, group = threadIdx.x / 32;
   const long long task = work * 8 + group;
-  if (task >= 100) return;
+  if (task >= 2) return;
   const long long first_row = task * 1;
-  const long long last_row = first_row + 1 < 100 ? first_row + 1 : 100;
+  const long long last_row = first_row + 1 < 2 ? first_row + 1 : 2;
   for (long long r = first_row; r < last_row; ++r) {
-    float row1[2];
-    for (int i = 0; i < 2; ++i) row1[i] = 0x0.0p+0f;
-    for (int k6400_64 = 0; k6400_64 < 100; ++k6400_64) {
-      #pragma unroll
-      for (int k6400_1_turn = 0; k6400_1_turn < 2; ++k6400_1_turn) {
-        const int k6400_1 = thread + k6400_1_turn * 32;
-        const float t2 = ((((k6400_64 + r - 99) >= 0)) ? b0[k6400_64 * 64 + r * 64 + k6400_1 - 6336] : (float)0);
-        const float t3 = ((((k6400_64 + r - 99) >= 0)) ? t2 : 0x0.0p+0f);
-        row1[k6400_1_turn] = ((float)row1[k6400_1_turn] + t3);
+    float total[1];
+    {
+      const int v = thread;
+      total[0] = 0x0.0p+0f;
+    }
+    for (int k = 0; k < 100; ++k) {
+      {
+        const int w = thread;
+        const float t1 = b0[k * 64 + r * 32 + w];
+        total[0] = (float)(((float)total[0] + (float)t1));
+        const float scan2 = (float)total[0];
+        b1[k * 64 + r * 32 + w] = scan2;
       }
-    }
-    #pragma unroll
-    for (int it4_turn = 0; it4_turn < 2; ++it4_turn) {
-      const int it4 = thread + it4_turn * 32;
-      row1[it4_turn] = ((float)row1[it4_turn] + 0x0.0p+0f);
-    }
-    #pragma unroll
-    for (int it5_turn = 0; it5_turn < 2; ++it5_turn) {
-      const int it5 = thread + it5_turn * 32;
-      const float t6 = row1[it5_turn];
-      b1[r * 64 + it5] = t6;
     }
   }
 }
 
 extern "C" __global__ void __launch_bounds__(256, 4)
 stitch_kernel(const __grid_constant__ stitch_kernel_Tensors tensors, unsigned* semaphore) {
-  for (long long work = blockIdx.x; work < 13; work += gridDim.x) {
+  for (long long work = blockIdx.x; work < 1; work += gridDim.x) {
     {
       stitch_kernel_nest0(tensors.p[0], tensors.p[1], work);
     }
