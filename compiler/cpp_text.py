@@ -156,6 +156,16 @@ class _Draw:
     index: Index
 
 
+SCANNED_AT_ONCE = 1024
+"""Elements after which a scan by lanes looks whether it came near to an overflow."""
+SCAN_STEP = {
+    "sum": "StitchSum",
+    "product": "StitchProduct",
+    "max": "StitchMax",
+    "min": "StitchMin",
+    "and": "StitchAnd",
+    "or": "StitchOr",
+}
 _PLACE = Index.of_var(Var("place", 256))
 SQUARE = 16
 """Rows and lanes of the squares in which a nest that transposes works (lowering_passes.BLOCK_ROWS, SQUARE_LANES)."""
@@ -298,6 +308,8 @@ class Writer:
             yield f"{pad}{target} = {cpp_combine(statement.kind, statement.dtype, target, statement.value)};"
         elif isinstance(statement, loops.Collapse):
             yield from self._collapse(statement, pad)
+        elif isinstance(statement, loops.Scan):
+            yield from self._scan(statement, pad)
         elif isinstance(statement, loops.Fold):
             return  # one worker did the whole loop
         elif isinstance(statement, loops.Blocks):
@@ -345,7 +357,65 @@ class Writer:
             )
         yield f"{pad}const {REGISTER_TYPE[statement.dtype]} {statement.name} = {folded};"
 
+    def _scan(self, statement: loops.Scan, pad: str) -> Iterator[str]:
+        target = f"{statement.local}[{index_text(statement.index)}]"
+        name, dtype, wide = statement.name, statement.dtype, statement.accumulator
+        yield f"{pad}{target} = {cpp_combine(statement.kind, wide, target, statement.value)};"
+        yield f"{pad}const {REGISTER_TYPE[dtype]} {name} = {round_text(dtype, f'({REGISTER_TYPE[dtype]}){target}')};"
+        if wide is DType.F64 and dtype is not wide:
+            yield f"{pad}{target} = __builtin_fabsf({name}) < __builtin_inff() ? {target} : (double){name};"
+
+    def _scan_loop(self, loop: Loop, indent: int) -> Iterator[str]:
+        """A SCAN loop: block by block, first by lanes, then what is left one by one, in order; a block whose sums might overflow all
+        in order."""
+        pad, name, width = "  " * indent, loop.variable.name, loop.width
+        (place,) = (i for i, statement in enumerate(loop.body) if isinstance(statement, loops.Scan))
+        scan = loop.body[place]
+        assert isinstance(scan, loops.Scan)
+        yield f"{pad}for (int {name}_block = 0; {name}_block < {loop.extent}; {name}_block += {SCANNED_AT_ONCE}) {{"
+        end = f"{name}_block + {SCANNED_AT_ONCE}"
+        yield f"{pad}  const int {name}_end = {end} < {loop.extent} ? {end} : {loop.extent};"
+        yield f"{pad}  int {name}_base = {name}_block;"
+        # What is scanned, and what it adds up to; of integers as unsigned ones, which wrap.
+        each, total = (
+            REGISTER_TYPE[DType.F32 if dtype in (DType.F16, DType.BF16) else dtype]
+            for dtype in (scan.dtype, scan.accumulator)
+        )
+        if scan.dtype.is_integer and scan.kind in ("sum", "product") and not each.startswith("unsigned"):
+            each = total = f"unsigned {each}"
+        if scan.dtype.size_bytes >= 4 or scan.dtype.is_float:
+            is_float = str(scan.dtype.is_float and scan.kind in ("sum", "product")).lower()
+            lanes, state = f"{scan.name}_lanes", f"{scan.name}_state"
+            identity = literal_text(scan.accumulator, reduce_identity(scan.kind, scan.accumulator))
+            yield "#ifdef STITCH_SCANS"
+            state_type = f"StitchScan<{SCAN_STEP[scan.kind]}, {each}, {total}, {is_float}>"
+            yield f"{pad}  {state_type} {state}({scan.local}[0], ({each}){identity});"
+            yield f"{pad}  for (; {name}_base + {width} <= {name}_end; {name}_base += {width}) {{"
+            yield f"{pad}    __attribute__((aligned(64))) {each} {lanes}[{width}];"
+            keep = loops.Assign(lanes, Index.of_var(_LANE), scan.value)
+            before = replace(loop, body=(*loop.body[:place], keep))
+            yield from self._lanes(before, str(width), f"{name}_base", "int", indent + 2)
+            yield f"{pad}    {state}.step({lanes});"
+            ctype = REGISTER_TYPE[scan.dtype]
+            yield f"{pad}    #pragma omp simd"
+            yield f"{pad}    for (int lane = 0; lane < {width}; ++lane) {{"
+            yield f"{pad}      const int {name} = {name}_base + lane;"
+            yield f"{pad}      const {ctype} {scan.name} = {round_text(scan.dtype, f'({ctype}){lanes}[lane]')};"
+            yield from self.body(loop.body[place + 1 :], indent + 3)
+            yield f"{pad}    }}"
+            yield f"{pad}  }}"
+            yield f"{pad}  if ({state}.is_steady()) {scan.local}[0] = {state}.total;"
+            yield f"{pad}  else {name}_base = {name}_block;"
+            yield "#endif"
+        yield f"{pad}  for (int {name} = {name}_base; {name} < {name}_end; ++{name}) {{"
+        yield from self.body(loop.body, indent + 2)
+        yield f"{pad}  }}"
+        yield f"{pad}}}"
+
     def _loop(self, loop: Loop, indent: int) -> Iterator[str]:
+        if loop.kind is LoopKind.SCAN:
+            yield from self._scan_loop(loop, indent)
+            return
         pad = "  " * indent
         name = loop.variable.name
         ctype = "long long" if is_wide_variable(loop.variable) else "int"

@@ -118,7 +118,7 @@ class PlacedWriter(Writer):
             return True  # a scatter's next index may be another thread's element
         if isinstance(statement, loops.Store):
             return statement.buffer in self._both
-        if isinstance(statement, loops.Assign | loops.Combine):
+        if isinstance(statement, loops.Assign | loops.Combine | loops.Scan):
             return self._is_common(statement.local)
         if isinstance(statement, Local):
             return self._is_common(statement.name) and statement.kind is not None

@@ -120,6 +120,35 @@ template <int T, class V, class F> STITCH_INLINE V stitch_group_reduce(V value, 
   return W > 1 ? stitch_shuffle_first<W>(value) : value;
 }
 
+/* `value` combined with those of the threads before it in the group; `total`: that of all. The order is always the same. Within a warp
+ * each thread takes what the one 1, 2, 4, ... before it has. scratch: as for a reduction. */
+template <int T, class V, class F> STITCH_INLINE V stitch_group_scan(V value, V& total, F combine, int scratch) {
+  typedef typename StitchShuffled<V>::Type S;
+  constexpr int W = T < 32 ? T : 32;
+  const unsigned mask = stitch_group_mask<W>();
+  const int in_warp = threadIdx.x & 31, lane = in_warp & (W - 1);
+  for (int distance = 1; distance < W; distance *= 2) {
+    const V before = (V)__shfl_sync(mask, (S)value, lane >= distance ? in_warp - distance : in_warp);
+    value = lane >= distance ? combine(before, value) : value;
+  }
+  total = W > 1 ? (V)__shfl_sync(mask, (S)value, in_warp - lane + W - 1) : value;
+  if (T > 32) {
+    STITCH_SHARED(V, parts, scratch, T / 32);
+    const int warp = threadIdx.x / 32;
+    if (in_warp == 31) parts[warp] = value;
+    __syncthreads();
+    V before = parts[0];
+    total = before;
+    for (int other = 1; other < T / 32; ++other) {
+      before = other == warp ? total : before;
+      total = combine(total, parts[other]);
+    }
+    value = warp > 0 ? combine(before, value) : value;
+    __syncthreads();
+  }
+  return value;
+}
+
 /* All blocks of the grid wait for each other. They must be co-resident (cooperative launch). `semaphore` is 0 before the first
  * launch, is left with all but its top bit 0, and belongs to one launch at a time: block 0 adds what makes the sum over all blocks
  * 2^31, so that the top bit turns when the last one has come (the form of Inductor's x_grid_barrier). */

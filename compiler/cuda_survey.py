@@ -82,6 +82,10 @@ class Survey:
                     self.locals[statement.local].by_lanes |= dealt is not None
                 else:
                     self._touch(statement.local, statement.index, dealt, writes=True)
+            elif isinstance(statement, loops.Scan):
+                # In a loop of its kind all threads have the accumulator alike.
+                alike = dealt is not None and dealt.kind is LoopKind.SCAN
+                self._touch(statement.local, statement.index, None if alike else dealt, writes=True)
             elif isinstance(statement, loops.Collapse):
                 self.locals[statement.local].collapsed = True
             elif isinstance(statement, loops.Fold):
@@ -116,7 +120,7 @@ def is_dealt(loop: Loop) -> bool:
 
 def is_interleaved(loop: Loop) -> bool:
     """Whether thread n takes iterations n, n + T, ...: all of a row, the same in every such loop."""
-    return is_dealt(loop) and loop.kind is not LoopKind.FOLD and loop.bounds is None
+    return is_dealt(loop) and loop.kind not in (LoopKind.FOLD, LoopKind.SCAN) and loop.bounds is None
 
 
 def is_row_loop(statement: Statement) -> bool:

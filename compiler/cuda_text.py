@@ -2,6 +2,7 @@
 
     Loop SIMD, LANES        its iterations are dealt out to the group's threads: thread n takes n, n + T, n + 2T, ...; or neighbours
     Loop FOLD               each thread takes one stretch of them
+    Loop SCAN               neighbouring threads take neighbouring iterations, which they scan together; then the next ones
     every other statement   all threads of the group do it alike, on registers of their own
     a write there           thread 0 does it
     Collapse, Fold          the threads' accumulators combined by shuffles, and by shared memory where the group is a block
@@ -28,7 +29,7 @@ from .cuda_together import TogetherWriter
 from .cuda_vectors import Vectors, fold_width, row_vectors, vectors_of
 from .graph import DType
 from .loops import Local, Loop, LoopKind, NestCode, Statement
-from .ops import REGISTER_TYPE, STORAGE_TYPE, literal_text, load_text, store_text
+from .ops import REGISTER_TYPE, STORAGE_TYPE, literal_text, load_text, round_text, store_text
 from .ops_numpy import reduce_identity
 from .ops_text import cpp_combine
 
@@ -94,7 +95,7 @@ class CudaWriter(TogetherWriter):
         def touches(each: Statement) -> bool:
             if isinstance(each, loops.Let):
                 return isinstance(each.value, loops.LoadLocal) and each.value.local in self._in_registers
-            if isinstance(each, loops.Assign | loops.Combine):
+            if isinstance(each, loops.Assign | loops.Combine | loops.Scan):
                 return each.local in self._in_registers
             return isinstance(each, Loop | loops.Blocks | loops.If) and any(map(touches, each.body))
 
@@ -184,6 +185,10 @@ class CudaWriter(TogetherWriter):
             current = f"({REGISTER_TYPE[statement.dtype]}){target}"
             combined = cpp_combine(statement.kind, statement.dtype, current, statement.value)
             yield from self._local_write(statement.local, f"{pad}{target} = {combined};", pad)
+        elif isinstance(statement, loops.Scan):
+            target = self._element(statement.local, statement.index)
+            yield f"{pad}{target} = {self._combined(statement, target)};"
+            yield f"{pad}const {REGISTER_TYPE[statement.dtype]} {statement.name} = {self._rounded(statement, target)};"
         elif isinstance(statement, loops.Fold):
             yield from self._fold(statement, indent)
         elif isinstance(statement, loops.If):
@@ -192,6 +197,46 @@ class CudaWriter(TogetherWriter):
             yield pad + "}"
         else:
             yield from super().statement(statement, indent)
+
+    def _combined(self, scan: loops.Scan, before: str) -> str:
+        ctype = REGISTER_TYPE[scan.accumulator]
+        return f"({ctype})({cpp_combine(scan.kind, scan.accumulator, f'({ctype}){before}', f'({ctype}){scan.value}')})"
+
+    def _rounded(self, scan: loops.Scan, value: str) -> str:
+        return round_text(scan.dtype, f"({REGISTER_TYPE[scan.dtype]}){value}")
+
+    def _scan_loop(self, loop: Loop, indent: int) -> Iterator[str]:
+        """A scan of a row: as many elements at once as the group has threads."""
+        pad, name = "  " * indent, loop.variable.name
+        (place,) = (i for i, statement in enumerate(loop.body) if isinstance(statement, loops.Scan))
+        scan = loop.body[place]
+        assert isinstance(scan, loops.Scan)
+        ctype, wide = REGISTER_TYPE[scan.accumulator], scan.accumulator
+        identity = literal_text(wide, reduce_identity(scan.kind, wide))
+        combined = (
+            f"[](const {ctype} a, const {ctype} b) {{ return ({ctype})({cpp_combine(scan.kind, wide, 'a', 'b')}); }}"
+        )
+        total = self._element(scan.local, scan.index)
+        self.reduces = max(self.reduces, 1)
+        yield f"{pad}for (int {name}_base = 0; {name}_base < {loop.extent}; {name}_base += {self.threads}) {{"
+        yield f"{pad}  const int {name} = {name}_base + {THREAD};"
+        yield f"{pad}  {ctype} {scan.name}_value = {identity}, {scan.name}_all;"
+        yield f"{pad}  if ({name} < {loop.extent}) {{"
+        self._dealt = True
+        yield from self.body(loop.body[:place], indent + 2)
+        yield f"{pad}    {scan.name}_value = {scan.value};"
+        yield f"{pad}  }}"
+        group = f"stitch_group_scan<{self.threads}>({scan.name}_value, {scan.name}_all, {combined}, reduce_shared)"
+        own = f"{scan.name}_sum"
+        yield f"{pad}  const {ctype} {scan.name}_here = {group};"
+        yield f"{pad}  const {ctype} {own} = {self._combined(replace(scan, value=f'{scan.name}_here'), total)};"
+        yield f"{pad}  {total} = {self._combined(replace(scan, value=f'{scan.name}_all'), total)};"
+        yield f"{pad}  if ({name} < {loop.extent}) {{"
+        yield f"{pad}    const {REGISTER_TYPE[scan.dtype]} {scan.name} = {self._rounded(scan, own)};"
+        yield from self.body(loop.body[place + 1 :], indent + 2)
+        self._dealt = False
+        yield f"{pad}  }}"
+        yield f"{pad}}}"
 
     def _by_one(self, lines: Iterator[str], pad: str) -> Iterator[str]:
         """What all threads come to is done by the group's first."""
@@ -283,6 +328,9 @@ class CudaWriter(TogetherWriter):
         ctype = "long long" if is_wide_variable(loop.variable) else "int"
         first, last = loop.bounds if loop.bounds else ("0", str(loop.extent))
         deal = is_dealt(loop) and not self._dealt
+        if deal and loop.kind is LoopKind.SCAN:
+            yield from self._scan_loop(loop, indent)
+            return
         vectors = None
         if deal and is_interleaved(loop) and (self._is_unrolled(loop) or self._width(loop.extent) > 1):
             if not self.one_by_one:

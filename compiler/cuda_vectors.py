@@ -83,7 +83,7 @@ def vectors_of(loop: Loop, nest: NestCode, threads: int) -> Vectors | None:
 
 def _is_array(statement: Statement) -> bool:
     """Whether it works on an element of an array of the nest, which threads own by the way that loops are dealt out."""
-    if isinstance(statement, loops.Assign):
+    if isinstance(statement, loops.Assign | loops.Scan):
         return True
     if isinstance(statement, loops.Combine):
         return statement.index is not None

@@ -177,6 +177,7 @@ class Node:
     dimensions: tuple; body: Graph of 2n scalar parameters (n accumulators, then n values) and n outputs;
                      result: int; operands: n inputs, then n scalar inits
     reduce_window    window: tuple[WindowDimension, ...]; kind; operands (x, scalar init)
+    scan             dimension: int; kind; reverse, exclusive: bool; operands (x, starts: x's shape without the dimension)
     gather           gather: GatherDimensions; operands (x, start_indices)
     scatter          scatter: GatherDimensions; kind: one of REDUCE_KINDS or "replace"; operands (x, indices, updates)
     dynamic_slice    sizes: tuple; operands (x, one scalar start per dimension)

@@ -50,7 +50,7 @@ class Candidate:
 
 def is_reduction(node: Node) -> bool:
     """Reductions and what is computed like one, in a loop nest of its own."""
-    return OPS[node.op].cost is Cost.REDUCE or node.op in ("reduce_window", "scatter")
+    return OPS[node.op].cost is Cost.REDUCE or node.op in ("reduce_window", "scan", "scatter")
 
 
 def find_candidates(graph: Graph, forced: Iterable[int] = ()) -> Mapping[int, Candidate]:

@@ -17,6 +17,7 @@ given, at most
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
@@ -28,6 +29,7 @@ from .graph import Array, Graph, Node
 from .interpreter import quiet
 from .ops import OPS, GraphError
 from .ops_error import UNIT_ROUNDOFF, accumulator, summation_depth
+from .ops_numpy import window_of
 from .oracle import Bounded, Ranges, evaluate_with_bounds
 from .random_inputs import REGIMES, Regime, random_inputs
 
@@ -306,6 +308,9 @@ def _own_error(graph: Graph, node: Node) -> float:
     if node.op in ("reduce", "reduce_window", "reduce_general", "scatter"):
         source = graph.nodes[node.operands[-1 if node.op == "scatter" else 0]]
         count = max(source.element_count // max(node.element_count, 1), 1)
+        if node.op == "reduce_window":
+            extents = zip(window_of(node), source.shape, strict=True)
+            count = math.prod(min(item.size, max(extent, 1)) for item, extent in extents)
         own += summation_depth(count) * wide
     return own
 

@@ -161,6 +161,89 @@ template <int lanes, bool largest> STITCH_INLINE float stitch_fold_extreme(float
 
 /* ---- squares that are turned ------------------------------------------------------------------------------------------------- */
 
+/* ---- scans -----------------------------------------------------------------------------------------------------------------
+ * Lanes are scanned by adding each to the one 1, 2, 4, ... further on, then what came before them to all. */
+
+struct StitchSum {
+  static constexpr bool can_vanish = false;
+  template <class V> STITCH_INLINE V of(V a, V b) { return a + b; }
+};
+struct StitchProduct {
+  static constexpr bool can_vanish = true;
+  template <class V> STITCH_INLINE V of(V a, V b) { return a * b; }
+};
+struct StitchMax { template <class V> STITCH_INLINE V of(V a, V b) { return ((a > b) | (a != a)) ? a : b; } };
+struct StitchMin { template <class V> STITCH_INLINE V of(V a, V b) { return ((a < b) | (a != a)) ? a : b; } };
+struct StitchAnd { template <class V> STITCH_INLINE V of(V a, V b) { return a & b; } };
+struct StitchOr { template <class V> STITCH_INLINE V of(V a, V b) { return a | b; } };
+
+#if defined(STITCH_SHUFFLES) && defined(__AVX2__)
+#define STITCH_SCANS 1
+#ifdef __AVX512F__
+#define STITCH_VECTOR_BYTES 64
+#else
+#define STITCH_VECTOR_BYTES 32
+#endif
+
+/* The lanes of `v` so many places up, the lowest ones from `fill`. */
+template <int lanes, int places> struct StitchUp;
+#define STITCH_UP(lanes, places, ...)                                 \
+  template <> struct StitchUp<lanes, places> {                        \
+    template <class V> STITCH_INLINE V of(V v, V fill) { return __builtin_shufflevector(v, fill, __VA_ARGS__); } \
+  }
+STITCH_UP(16, 1, 16, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14);
+STITCH_UP(16, 2, 16, 16, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13);
+STITCH_UP(16, 4, 16, 16, 16, 16, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11);
+STITCH_UP(16, 8, 16, 16, 16, 16, 16, 16, 16, 16, 0, 1, 2, 3, 4, 5, 6, 7);
+STITCH_UP(8, 1, 8, 0, 1, 2, 3, 4, 5, 6);
+STITCH_UP(8, 2, 8, 8, 0, 1, 2, 3, 4, 5);
+STITCH_UP(8, 4, 8, 8, 8, 8, 0, 1, 2, 3);
+STITCH_UP(4, 1, 4, 0, 1, 2);
+STITCH_UP(4, 2, 4, 4, 0, 1);
+
+template <class Op, int lanes, int places, class V> STITCH_INLINE V stitch_scan_lanes(V v, V fill) {
+  if constexpr (places >= lanes) {
+    return v;
+  } else {
+    return stitch_scan_lanes<Op, lanes, 2 * places>(Op::of(StitchUp<lanes, places>::of(v, fill), v), fill);
+  }
+}
+
+/* A scan of many elements, 16 at a time, so far: what they add up to, in a type that may be wider, and whether no sum or product came
+ * near to where one in order might overflow or vanish, as then it has to be done in order. */
+template <class Op, class T, class Total, bool is_float> struct StitchScan {
+  static constexpr int lanes = STITCH_VECTOR_BYTES / sizeof(T);
+  typedef typename StitchLanes<T, lanes>::Vector V;
+  Total total;
+  V fill;
+  decltype(V() < V()) steady;
+
+  __attribute__((always_inline)) StitchScan(Total start, T identity) : total(start), fill(identity - V{}), steady(V{} == V{}) {}
+
+  __attribute__((always_inline)) void step(T* value) {
+#pragma GCC unroll 4
+    for (int part = 0; part < 16; part += lanes) {
+      V* const place = (V*)(value + part);
+      const V scanned = stitch_scan_lanes<Op, lanes, 1>(*place, fill);
+      const V result = Op::of((V)((T)total - V{}), scanned);
+      total = Op::of(total, (Total)scanned[lanes - 1]);
+      if constexpr (is_float) {
+        const T limit = sizeof(T) == 4 ? T(0x1p125) : T(0x1p1021), least = sizeof(T) == 4 ? T(0x1p-120) : T(0x1p-1000);
+        steady &= (result < limit) & (result > -limit);
+        if constexpr (Op::can_vanish) steady &= (result > least) | (result < -least);
+      }
+      *place = result;
+    }
+  }
+  __attribute__((always_inline)) bool is_steady() const {
+    unsigned long long words[sizeof(V) / 8], all = ~0ull;
+    __builtin_memcpy(words, &steady, sizeof words);
+    for (unsigned long long word : words) all &= word;
+    return all == ~0ull;
+  }
+};
+#endif
+
 /* to[16 j + i] = from[i stride + j] for i, j < 16, elements of four bytes. Rows are read in memory's order and halves exchanged between
  * rows 8, 4, 2 and 1 apart: a shuffle each, where a strided loop has a load for each element. */
 #ifdef STITCH_SHUFFLES

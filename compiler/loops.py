@@ -10,15 +10,17 @@
              | Assign local[index] = name
              | Combine local[index] (kind)= name      one step of a reduction; index None: this lane's own accumulator
              | Collapse name = combine(all lanes of local)
+             | Scan local[index] (kind)= value; name  one step of a scan: name is the accumulator after it, rounded
              | Fold locals with others: body          what several workers of a FOLD loop have, folded together
-             | Loop var in [0, extent): body          kind SERIAL | SIMD | LANES | FOLD
+             | Loop var in [0, extent): body          kind SERIAL | SIMD | LANES | FOLD | SCAN
              | Blocks of rows: body                   block_first, block_last within first_row, last_row
              | If guard: body
 
 SIMD: iterations are independent. LANES: iterations are strip-mined into `width` lanes; Combine with index None adds to
 the lane's own accumulator, which is what lets a float sum be vectorised without changing what the source says about its
 order. FOLD: a variadic reduction; workers may share its iterations, each taking one stretch of them with accumulators of
-its own, which the Fold after it brings together in order. Names are single-assignment. Positions are
+its own, which the Fold after it brings together in order. SCAN: iterations are strip-mined into `width` lanes, whose steps of the
+loop's one Scan are done together. Names are single-assignment. Positions are
 `plan_index.Index`; a buffer's number is its place in the nest's `buffers`.
 """
 
@@ -180,6 +182,20 @@ class Collapse:
 
 
 @dataclass(frozen=True)
+class Scan:
+    """`local[index] = combine(local[index], value)`, and `name` is that in `dtype`. `accumulator`: the local's dtype. In a SCAN loop
+    `index` is ZERO. On a processor an accumulator wider than a float's `dtype` overflows where `dtype` does, and stays infinite."""
+
+    name: str
+    dtype: DType
+    local: str
+    accumulator: DType
+    index: Index
+    kind: str
+    value: str
+
+
+@dataclass(frozen=True)
 class Fold:
     """After a FOLD loop, of one worker nothing to do; of several: `body` computes `results` from two workers' accumulators, whose
     names there are `own` and `others`, for each of `locals`."""
@@ -197,6 +213,7 @@ class LoopKind(enum.Enum):
     FOLD = "fold"
     SIMD = "simd"
     LANES = "lanes"
+    SCAN = "scan"
 
 
 @dataclass(frozen=True)
@@ -226,7 +243,7 @@ class If:
 
 
 Statement: TypeAlias = (
-    "Let | LetIndex | Local | Store | Update | Assign | Combine | Collapse | Fold | Loop | Blocks | If"
+    "Let | LetIndex | Local | Store | Update | Assign | Combine | Collapse | Scan | Fold | Loop | Blocks | If"
 )
 
 
@@ -341,6 +358,8 @@ def _statements(body: tuple[Statement, ...], indent: int) -> Iterator[str]:
         elif isinstance(statement, Combine):
             where = "lane" if statement.index is None else str(statement.index)
             yield f"{pad}{statement.local}[{where}] {statement.kind}= {statement.value}"
+        elif isinstance(statement, Scan):
+            yield f"{pad}{statement.name} = {statement.local}[{statement.index}] {statement.kind}= {statement.value}"
         elif isinstance(statement, Collapse):
             yield f"{pad}{statement.name} = {statement.kind} of {statement.local}[0:{statement.lanes}]"
         elif isinstance(statement, Fold):

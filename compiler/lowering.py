@@ -24,6 +24,7 @@ from .lowering_context import Context
 from .lowering_lanes import LaneLowering
 from .lowering_passes import BLOCK_ROWS
 from .lowering_rows import RowLowering
+from .lowering_scan import lower_scan
 from .lowering_scatter import lower_scatter
 from .lowering_transpose import transpose_body, turn_of
 from .mapping import SegmentKind, spans_rows
@@ -85,6 +86,8 @@ def _lower_nest(plan: Plan, nest: Nest, aliases: dict[Buffer, set[Buffer]]) -> N
     cost = plan.costs[nest.number]
     if nest.placed[0][0].kind is SegmentKind.SCATTER:
         return lower_scatter(context, nest.placed[0][0])
+    if nest.placed[0][0].kind is SegmentKind.SCAN:
+        return lower_scan(context, *nest.placed[0])
     turn = turn_of(plan, nest)
     if turn is not None:
         body = transpose_body(context, turn)

@@ -36,6 +36,7 @@ class SegmentKind(enum.Enum):
     REDUCE = "reduce"
     BASE = "base"  # what a scatter starts from, written where the scatter's result will be
     SCATTER = "scatter"  # combines updates into what BASE wrote
+    SCAN = "scan"  # stores each element combined with those before it in its dimension
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,8 @@ def segments_of(graph: Graph, nodes: tuple[int, ...]) -> tuple[Segment, ...]:
         # The window's dimensions are the outer ones: then results that lie side by side may share a row (mapping_choice.py).
         flags = (True,) * len(sizes) + (False,) * len(node.shape)
         return (Segment(SegmentKind.REDUCE, nodes, sizes + node.shape, flags),)
+    if node.op == "scan":
+        return (Segment(SegmentKind.SCAN, nodes, node.shape, (False,) * len(node.shape)),)
     result = Segment(SegmentKind.VALUE, nodes, node.shape, (False,) * len(node.shape))
     if node.op == "scatter":
         updates = graph.nodes[node.operands[2]].shape
@@ -133,7 +136,7 @@ def roots_of(graph: Graph, segment: Segment, point: Index) -> tuple[Request, ...
     position = unravel(point, segment.space)
     if segment.kind is SegmentKind.VALUE:
         return (Request(segment.node, position),)
-    if node.op == "reduce" or segment.kind is SegmentKind.BASE:
+    if node.op in ("reduce", "scan") or segment.kind is SegmentKind.BASE:
         return (Request(node.operands[0], position),)
     if node.op == "reduce_general":
         return tuple(Request(operand, position) for operand in node.operands[: len(node.operands) // 2])

@@ -8,12 +8,15 @@ from collections.abc import Callable, Iterator, Sequence
 
 from .graph import Graph
 from .mapping import Part, RowMap, Segment, SegmentKind, boundaries, divisor_near, row_map, side_by_side, top_rows
+from .plan_access import attribute
 from .plan_index import Index
 from .targets import GpuTarget, Target
 
 MIN_ROW: int = 64  # elements of a row below which starting it costs more than its work
 MIN_ROWS: int = 8  # rows below which a nest cannot keep a machine's cores busy
 MIN_TOGETHER: int = 16  # results of a reduce_window in a row below which one loop over all of them is better
+MOST_SCANNED: int = 512  # neighbours that one row of a scan takes along: their accumulators stay in the first cache
+FEWEST_SCANNED: int = 32  # and the fewest: two cache lines of floats, as each step waits for the one before it
 LONG_ROW: int = 8192  # elements above which an element-wise row is cut, so that there are enough rows
 
 
@@ -26,6 +29,8 @@ def choose(
     size = segment.size
     if segment.kind is SegmentKind.SCATTER:
         return top_rows(size, size)
+    if segment.kind is SegmentKind.SCAN:
+        return _scan_map(segment, attribute(node, "dimension", int), target)
     if not segment.reduces:
         return _choose_elementwise(size, boundaries(flats, segment.variable) or kin())
     cuts = boundaries(flats, segment.variable)
@@ -38,6 +43,24 @@ def choose(
         if candidate is not None:
             return candidate
     raise AssertionError("the mapping with one row per result always exists")
+
+
+def _scan_map(segment: Segment, dimension: int, target: Target) -> RowMap:
+    """A row is all of the dimension, of some neighbours side by side: many enough that each step has vectors to work on, few enough
+    that there are rows for all threads."""
+    extent, inner = segment.space[dimension], math.prod(segment.space[dimension + 1 :])
+    outer = math.prod(segment.space[:dimension])
+    beside = inner if inner <= MOST_SCANNED else divisor_near(inner, MOST_SCANNED)
+    wanted = max(MIN_ROWS, target.row_slots)
+    while outer * inner // beside < wanted and beside >= 2 * FEWEST_SCANNED:
+        fewer = divisor_near(inner, beside // 2)
+        if fewer < FEWEST_SCANNED:
+            break
+        beside = fewer
+    kept = [Part(beside, inner // beside), Part(extent * inner, outer)]
+    found = _one_row_each(segment.size, kept)
+    assert found is not None
+    return found
 
 
 def _choose_elementwise(size: int, cuts: set[int]) -> RowMap:

@@ -196,6 +196,7 @@ def _other_rows() -> Iterable[OpRow]:
         ("reverse", 1, Cost.MOVEMENT, infer.reverse, reference.reverse, 0),
         ("reduce", 1, Cost.REDUCE, infer.reduce, reference.reduce, 0.5),
         ("reduce_window", 2, Cost.OPAQUE, infer.reduce_window, reference.reduce_window, 0.5),
+        ("scan", 2, Cost.OPAQUE, infer.scan, reference.scan, 0.5),
         ("gather", 2, Cost.OPAQUE, infer.gather, reference.gather, 0),
         ("scatter", 3, Cost.OPAQUE, infer.scatter, reference.scatter, 0.5),
         ("dynamic_slice", None, Cost.OPAQUE, infer.dynamic_slice, reference.dynamic_slice, 0),

@@ -393,27 +393,41 @@ def dynamic_update_slice(step: Step) -> Bound:
 # ---- reductions ----------------------------------------------------------------------------------------------------
 
 
-def sum_bound(x: _AnyArray, bound: Bound, result: _AnyArray, dtype: DType, axes: tuple[int, ...]) -> Bound:
-    """The bound of a sum over `axes` in any order; `result` is the oracle's sum."""
-    inherited = np.zeros(result.shape) if is_exact(bound) else bound.sum(axis=axes)
+@dataclass(frozen=True)
+class Folding:
+    """Which terms are combined: `of(ufunc, x)` gives each result's, and each has `count` of them at most."""
+
+    of: Callable[[np.ufunc, _AnyArray], _AnyArray]
+    count: int
+
+
+def over_axes(x: _AnyArray, axes: tuple[int, ...]) -> Folding:
+    """A reduction over some dimensions."""
+    count = math.prod(x.shape[axis] for axis in axes)
+    return Folding(lambda ufunc, terms: np.asarray(ufunc.reduce(terms, axis=axes)), count)
+
+
+def sum_bound(x: _AnyArray, bound: Bound, result: _AnyArray, dtype: DType, folding: Folding) -> Bound:
+    """The bound of a sum in any order; `result` is the oracle's sum."""
+    fold, count = folding.of, folding.count
+    inherited = np.zeros(result.shape) if is_exact(bound) else fold(np.add, bound)
     if not dtype.is_float:
         return np.asarray(inherited)
-    count = math.prod(x.shape[axis] for axis in axes)
     wide = accumulator(dtype)
     sizes = np.abs(x)
     if not np.isfinite(result).all():  # else all terms are finite, too
         sizes = np.where(np.isfinite(x), sizes, 0.0)
-    absolute = np.asarray(sizes.sum(axis=axes) + inherited)
+    absolute = np.asarray(fold(np.add, sizes) + inherited)
     depth = summation_depth(count)
     rounding = depth * UNIT_ROUNDOFF[wide] * absolute + depth * SMALLEST_NORMAL[wide] * (absolute > 0)
     # Whole numbers of which no partial sum needs more digits than there are add up exactly.
     short = (absolute * UNIT_ROUNDOFF[wide] <= 0.5) & (inherited == 0)
     if short.any():
-        rounding = np.where(short & (np.rint(x) == x).all(axis=axes), 0.0, rounding)
+        rounding = np.where(short & fold(np.logical_and, np.rint(x) == x), 0.0, rounding)
     may_overflow = absolute >= LARGEST[wide] * (1 - OVERFLOW_MARGIN)
     total = inherited + rounding
     if may_overflow.any():
-        same_sign = (x >= 0).all(axis=axes) | (x <= 0).all(axis=axes)
+        same_sign = fold(np.logical_and, x >= 0) | fold(np.logical_and, x <= 0)
         clear = same_sign & (absolute - inherited - rounding > CLEAR_OVERFLOW * LARGEST[wide])
         total = np.where(may_overflow & ~clear, np.inf, total)
     # With an Inf or NaN among the terms the sum is certain, as long as the finite ones stay finite.
@@ -421,19 +435,20 @@ def sum_bound(x: _AnyArray, bound: Bound, result: _AnyArray, dtype: DType, axes:
     return np.where(special & ~may_overflow, 0.0, clean(total))
 
 
-def product_bound(x: _AnyArray, bound: Bound, dtype: DType, axes: tuple[int, ...]) -> Bound:
+def product_bound(x: _AnyArray, bound: Bound, dtype: DType, folding: Folding) -> Bound:
+    fold, wide = folding.of, accumulator(dtype)
     if not dtype.is_float:
-        return ambiguous((bound > 0).any(axis=axes))
-    count, wide = math.prod(x.shape[axis] for axis in axes), accumulator(dtype)
+        return ambiguous(fold(np.logical_or, bound > 0))
     size = np.abs(x)
-    high = np.asarray((size + bound).prod(axis=axes))
-    rounding = (max(count - 1, 0)) * UNIT_ROUNDOFF[wide] * high
-    reach = clean(high - size.prod(axis=axes) + rounding)
+    high = np.asarray(fold(np.multiply, size + bound))
+    rounding = (max(folding.count - 1, 0)) * UNIT_ROUNDOFF[wide] * high
+    reach = clean(high - fold(np.multiply, size) + rounding)
     # Some order may overflow or fall below the normal numbers on its way.
-    peak = np.maximum(size + bound, 1.0).prod(axis=axes) >= LARGEST[wide] * (1 - OVERFLOW_MARGIN)
-    low = np.minimum(np.where(size == 0, 1.0, np.maximum(size - bound, 0)), 1.0).prod(axis=axes) < SMALLEST_NORMAL[wide]
-    exact_ends = (size == 0).any(axis=axes) | ~np.isfinite(size).all(axis=axes)
-    unclear = peak | low | (exact_ends & (bound > 0).any(axis=axes))
+    peak = fold(np.multiply, np.maximum(size + bound, 1.0)) >= LARGEST[wide] * (1 - OVERFLOW_MARGIN)
+    smallest = np.minimum(np.where(size == 0, 1.0, np.maximum(size - bound, 0)), 1.0)
+    low = fold(np.multiply, smallest) < SMALLEST_NORMAL[wide]
+    exact_ends = fold(np.logical_or, size == 0) | ~fold(np.logical_and, np.isfinite(size))
+    unclear = peak | low | (exact_ends & fold(np.logical_or, bound > 0))
     return np.where(unclear, np.inf, np.where(exact_ends, 0.0, reach))
 
 
@@ -441,23 +456,33 @@ def reduction_bound(
     x: _AnyArray, bound: Bound, result: _AnyArray, kind: str, dtype: DType, axes: tuple[int, ...]
 ) -> Bound:
     """The bound of `x` (with `bound`) reduced by `kind` over `axes` in any order; `result` is the oracle's."""
+    if kind != "sum" and is_exact(bound) and kind != "product":
+        return no_error(result.shape)
+    if not math.prod(x.shape[axis] for axis in axes):  # identities, which `min` and `max` of numpy do not have
+        return no_error(result.shape)
+    return folded_bound(x, bound, result, kind, dtype, over_axes(x, axes))
+
+
+def folded_bound(x: _AnyArray, bound: Bound, result: _AnyArray, kind: str, dtype: DType, folding: Folding) -> Bound:
+    """The bound of what `folding` combines by `kind` of `x`, in any order; `result` is the oracle's."""
+    fold = folding.of
     if kind == "sum":
-        return sum_bound(x, bound, result, dtype, axes)
+        return sum_bound(x, bound, result, dtype, folding)
     if is_exact(bound) and kind != "product":
         return no_error(result.shape)
     if kind == "product":
-        return product_bound(x, bound, dtype, axes)
+        return product_bound(x, bound, dtype, folding)
+    function = reference.reduce_ufunc(kind, x.dtype)
     if dtype is DType.PRED:
-        low = reference.reduce_axes(x & (bound == 0), kind, dtype, axes)
-        high = reference.reduce_axes(x | (bound > 0), kind, dtype, axes)
-        return ambiguous(low != high)
+        return ambiguous(fold(function, x & (bound == 0)) != fold(function, x | (bound > 0)))
     if kind in ("and", "or"):
-        return ambiguous((bound > 0).any(axis=axes))
-    low = reference.reduce_axes(x.astype(np.float64) - bound, kind, DType.F64, axes)
-    high = reference.reduce_axes(x.astype(np.float64) + bound, kind, DType.F64, axes)
+        return ambiguous(fold(np.logical_or, bound > 0))
+    low = fold(function, x.astype(np.float64) - bound)
+    high = fold(function, x.astype(np.float64) + bound)
     centre = result.astype(np.float64)
     reach = clean(np.maximum(np.abs(low - centre), np.abs(high - centre)))
-    return np.where((bound > 0).any(axis=axes), np.where(np.isinf(bound).any(axis=axes), np.inf, reach), 0.0)
+    unknown = fold(np.logical_or, np.isinf(bound))
+    return np.where(fold(np.logical_or, bound > 0), np.where(unknown, np.inf, reach), 0.0)
 
 
 def reduce(step: Step) -> Bound:
@@ -472,15 +497,34 @@ def reduce_window(step: Step) -> Bound:
     (x, init), (bound, init_bound) = step.values, step.bounds
     rank, kind = len(step.node.shape), str(step.node.attributes["kind"])
     window = reference.window_of(step.node)
-    values = reference.windows(x, window, init, step.node.shape)
-    bounds = reference.windows(bound, window, init_bound, step.node.shape)
-    reach = reduction_bound(values, bounds, step.result, kind, step.node.dtype, tuple(range(rank, 2 * rank)))
+    prefix = reference.prefix_of_window(step.node, x.shape, init)
+    if prefix is not None:
+        reach = _scan_bound(step, prefix)
+    else:
+        values = reference.windows(x, window, init, step.node.shape)
+        bounds = reference.windows(bound, window, init_bound, step.node.shape)
+        reach = reduction_bound(values, bounds, step.result, kind, step.node.dtype, tuple(range(rank, 2 * rank)))
     if init_bound.any():
         return np.full(step.node.shape, np.inf)
     if kind == "sum" and step.node.dtype.is_float and init != 0:
         # One more addition.
         reach = reach + UNIT_ROUNDOFF[accumulator(step.node.dtype)] * (np.abs(step.result) + reach)
     return np.asarray(reach)
+
+
+def scan(step: Step) -> Bound:
+    return _scan_bound(step, reference.prefix_of_scan(step.node))
+
+
+def _scan_bound(step: Step, prefix: reference.Prefix) -> Bound:
+    """Each result is a reduction of the start and the elements so far, in any order."""
+    (x, start), (bound, start_bound) = step.values, step.bounds
+    results = step.node.shape[prefix.dimension]
+    folding = Folding(
+        lambda ufunc, terms: reference.scanned(ufunc, terms, prefix, results), x.shape[prefix.dimension] + 1
+    )
+    terms, bounds = reference.scan_terms(x, start, prefix), reference.scan_terms(bound, start_bound, prefix)
+    return folded_bound(terms, bounds, step.result, str(step.node.attributes["kind"]), step.node.dtype, folding)
 
 
 def scatter(step: Step) -> Bound:
@@ -664,6 +708,7 @@ ERRORS: Final[Mapping[str, ErrorRule]] = {
     "reverse": moved(reference.reverse),
     "reduce": reduce,
     "reduce_window": reduce_window,
+    "scan": scan,
     "gather": gather,
     "scatter": scatter,
     "dynamic_slice": dynamic_slice,

@@ -342,6 +342,20 @@ def reduce_window(request: Request) -> ShapeAndType:
     return tuple(shape), source.dtype
 
 
+def scan(request: Request) -> ShapeAndType:
+    source, start = request.operands
+    _reduce_kind(request, source.dtype)
+    dimension = request.attribute("dimension", int)
+    if not 0 <= dimension < len(source.shape):
+        raise request.fail(f"dimension={dimension}", f"one of {len(source.shape)}")
+    for flag in ("reverse", "exclusive"):
+        request.attribute(flag, bool)
+    expected = _without(source.shape, (dimension,))
+    if start.shape != expected or start.dtype is not source.dtype:
+        raise request.fail(start.type_text, f"starts {source.dtype.value}{list(expected)}")
+    return source.shape, source.dtype
+
+
 def _index_shape(request: Request, indices: Node, numbers: GatherDimensions) -> Shape:
     """The batch dimensions of gather's or scatter's indices."""
     if not indices.dtype.is_integer:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -381,14 +381,81 @@ def window_of(node: Node) -> tuple[WindowDimension, ...]:
     return tuple(item for item in window if isinstance(item, WindowDimension))
 
 
+class Prefix(NamedTuple):
+    """Windows along `dimension` that all begin at its first element (reverse: all end at its last): the first one has `first`
+    elements (of less than none: padding only), each later one has one more (reverse: the last one, each earlier one)."""
+
+    dimension: int
+    reverse: bool
+    first: int
+
+
+def prefix_of(source: Shape, window: Sequence[WindowDimension], shape: Shape) -> Prefix | None:
+    """What a reduce_window of `source` with a result of `shape` is a scan of, or None."""
+    wide = [axis for axis, item in enumerate(window) if item != WindowDimension(1)]
+    if len(wide) != 1:
+        return None
+    (axis,) = wide
+    item, results = window[axis], shape[axis]
+    if item != WindowDimension(item.size, 1, item.padding_low, item.padding_high) or not results or item.size == 1:
+        return None
+    for reverse, padding in ((False, item.padding_low), (True, item.padding_high)):
+        first = item.size - padding
+        if padding >= results - 1 and results - 1 + first <= source[axis]:
+            return Prefix(axis, reverse, first)
+    return None
+
+
+def scan_terms(x: _AnyArray, start: object, prefix: Prefix) -> _AnyArray:
+    """What a scan combines, along the first dimension: `start`, then the elements in its direction."""
+    moved = np.moveaxis(x, prefix.dimension, 0)
+    first = np.broadcast_to(np.asarray(start).astype(x.dtype, copy=False), moved.shape[1:])
+    return np.concatenate([first[np.newaxis], moved[::-1] if prefix.reverse else moved])
+
+
+def scanned(function: np.ufunc, terms: _AnyArray, prefix: Prefix, results: int) -> _AnyArray:
+    """What `function` makes of the terms (`scan_terms`) of each of so many windows, in order."""
+    counts = np.maximum(np.arange(results) + prefix.first, 0)
+    found = function.accumulate(terms, axis=0)[counts]
+    return np.moveaxis(found[::-1] if prefix.reverse else found, 0, prefix.dimension)
+
+
+def prefix_of_window(node: Node, source: Shape, init: _AnyArray) -> Prefix | None:
+    """What a reduce_window is a scan of, if it starts from what may be combined any number of times: padding holds it too."""
+    kind = str(node.attributes["kind"])
+    if kind in ("sum", "product") and init != reduce_identity(kind, node.dtype):
+        return None
+    return prefix_of(source, window_of(node), node.shape)
+
+
 def reduce_window(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> Array:
     """Padding and dilation holes hold the initial value, which is also where each window's reduction starts."""
     del sources
     x, init = values
-    view = windows(x, window_of(node), init, node.shape)
     kind, rank = str(node.attributes["kind"]), len(node.shape)
+    prefix = prefix_of_window(node, x.shape, init)
+    if prefix is not None:
+        found = scanned(reduce_ufunc(kind, x.dtype), scan_terms(x, init, prefix), prefix, node.shape[prefix.dimension])
+        return np.ascontiguousarray(found)
+    view = windows(x, window_of(node), init, node.shape)
     reduced = reduce_axes(view, kind, node.dtype, tuple(range(rank, 2 * rank)))
     return np.asarray(reduce_ufunc(kind, x.dtype)(reduced, init))
+
+
+def prefix_of_scan(node: Node) -> Prefix:
+    dimension, reverse, exclusive = (node.attributes[key] for key in ("dimension", "reverse", "exclusive"))
+    assert isinstance(dimension, int)
+    return Prefix(dimension, bool(reverse), 0 if exclusive else 1)
+
+
+def scan(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> Array:
+    """Element i along `dimension`: the start, combined in order with the elements up to i (`exclusive`: before i; `reverse`: from the
+    other end)."""
+    del sources
+    x, start = values
+    prefix, function = prefix_of_scan(node), reduce_ufunc(str(node.attributes["kind"]), x.dtype)
+    found = scanned(function, scan_terms(x, start, prefix), prefix, x.shape[prefix.dimension])
+    return np.ascontiguousarray(found)
 
 
 # ---- indexed -------------------------------------------------------------------------------------------------------

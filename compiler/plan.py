@@ -16,6 +16,7 @@ from .plan_access import TraceTooLargeError
 from .plan_cost import LANE_ALIGNMENT, NestCost, nest_cost
 from .plan_normal import normalise
 from .rules import ALL, Rules
+from .scans import find_scans
 from .schemes import Nest, Placement, place_all
 from .splitting import SplitDecision, split_long_rows
 from .targets import CPU, GpuTarget, Target
@@ -131,7 +132,7 @@ class Plan:
 def plan_graph(graph: Graph, target: Target = CPU, rules: Rules = ALL) -> Plan:
     """Plans one kernel for the whole of `graph`. A node whose inlining would multiply work is taken out of line and all
     is planned again, so that every graph has a plan. rules: fewer than all, to see what each is good for."""
-    simple, splits = split_long_rows(normalise(graph), target)
+    simple, splits = split_long_rows(normalise(find_scans(normalise(graph), target)), target)
     return replace(_plan_normal(normalise(simple), target, rules), splits=splits)
 
 

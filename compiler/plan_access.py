@@ -298,6 +298,7 @@ _EXPAND = {
     "reduce": _never_inlined,
     "reduce_general": _never_inlined,
     "reduce_window": _never_inlined,
+    "scan": _never_inlined,
     "scatter": _never_inlined,
 }
 

@@ -48,7 +48,10 @@ def alias_pairs(plan: Plan) -> dict[Buffer, set[Buffer]]:
                 continue
             point = mapping.point(row, Index.of_var(within(mapping.inner)))
             node = plan.graph.nodes[segment.node]
-            if segment.kind is SegmentKind.SCATTER or node.op in ("reduce_general", "reduce_window"):
+            if segment.kind in (SegmentKind.SCATTER, SegmentKind.SCAN) or node.op in (
+                "reduce_general",
+                "reduce_window",
+            ):
                 # Loops of their own, whose order beside the others of a pass is not for us to rely on.
                 for operand in node.operands:
                     _forbid(plan, operand, reads)

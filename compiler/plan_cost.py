@@ -50,7 +50,10 @@ def nest_cost(graph: Graph, placement: Placement, nest: Nest, target: Target) ->
         for request, _ in steps.loads():
             node = graph.nodes[request.node]
             read[request.node] = min(node.size_bytes, segment.size * node.dtype.size_bytes)
-        if segment.kind is SegmentKind.REDUCE:
+        if segment.kind is SegmentKind.SCAN:
+            reduced += segment.size
+            written += graph.nodes[segment.node].size_bytes
+        elif segment.kind is SegmentKind.REDUCE:
             reduced += segment.size
         elif segment.kind is SegmentKind.SCATTER:
             updates = graph.nodes[graph.nodes[segment.node].operands[2]]

@@ -153,6 +153,7 @@ def _segment_text(plan: Plan, nest: Nest, segment: Segment, mapping: RowMap) -> 
         SegmentKind.REDUCE: "reduces over rows to" if spans_rows(segment, mapping) else "reduces within a row to",
         SegmentKind.BASE: "fills the base of",
         SegmentKind.SCATTER: "scatters into",
+        SegmentKind.SCAN: "scans each row to",
     }[segment.kind]
     names = ", ".join(_name(graph, node) for node in segment.nodes)
     return f"{what} {names} [{mapping}; r: row]" + (f" from {read}" if read else "")

@@ -52,9 +52,12 @@ def _nest(plan: Plan, nest: Nest, x: int, y: int) -> tuple[list[str], int]:
     lines: list[tuple[str, str]] = []
     for segment, mapping in nest.placed:
         node = plan.graph.nodes[segment.node]
-        verb = {SegmentKind.REDUCE: "reduce", SegmentKind.SCATTER: "scatter", SegmentKind.BASE: "base"}.get(
-            segment.kind, ""
-        )
+        verb = {
+            SegmentKind.REDUCE: "reduce",
+            SegmentKind.SCATTER: "scatter",
+            SegmentKind.SCAN: "scan",
+            SegmentKind.BASE: "base",
+        }.get(segment.kind, "")
         over = " over rows" if spans_rows(segment, mapping) else ""
         lines.append(
             (scheme_of(plan, segment.node).scheme.value, f"{verb}{over} %{segment.node} {node.op} {node.type_text}")

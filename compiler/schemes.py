@@ -45,6 +45,7 @@ ROW = "r"
 WITHIN = "k"
 SOFT_LIGHT_OPS = 8  # a light output of at most this many ops is recomputed by another nest rather than waited for
 SMALL_WORK = 1 << 15  # elements below which a nest of few rows may take a segment in
+ALONE = (SegmentKind.SCATTER, SegmentKind.SCAN)  # segments that have a nest of their own
 MAX_STREAMS = 24  # tensors of a nest beyond which sharing a parameter is no reason to join
 
 
@@ -166,7 +167,7 @@ class Placer:
         tried: dict[int, str] = {}
         stored = self._stored(None, segment)
         steps = trace(self.graph, self._space_roots(segment), stored)
-        if segment.kind is not SegmentKind.SCATTER and self.rules.hierarchy:
+        if segment.kind not in ALONE and self.rules.hierarchy:
             for nest in self._homes(segment, steps):
                 refusal = self._join(segment, nest, after)
                 if refusal is None:
@@ -180,6 +181,9 @@ class Placer:
         if node.op in ("reduce_general", "reduce_window"):  # initial values
             first = len(node.operands) // 2
             extra = [Request(operand, ()) for operand in node.operands[first:]]
+        if segment.kind is SegmentKind.SCAN:
+            starts = self.graph.nodes[node.operands[1]]
+            extra = [Request(node.operands[1], unravel(Index.of_var(Var("i", starts.element_count)), starts.shape))]
         if segment.kind is SegmentKind.SCATTER:
             indices = self.graph.nodes[node.operands[1]]
             variable = Var("i", max(indices.element_count, 1))
@@ -212,8 +216,9 @@ class Placer:
             return "one of them stands for a family of components"
         if nest.level < after:
             return "it runs before what the segment waits for"
-        if any(placed.kind is SegmentKind.SCATTER for placed, _ in nest.placed):
-            return "a scatter runs alone"
+        alone = next((placed.kind for placed, _ in nest.placed if placed.kind in ALONE), None)
+        if alone is not None:
+            return f"a {alone.value} runs alone"
         apart = {i for i in nest.computes() if i in self.candidates and self.candidates[i].apart}
         stored = self._stored(nest, segment)
         steps = trace(self.graph, self._space_roots(segment), lambda node: node in apart or stored(node))
@@ -299,7 +304,7 @@ class Placer:
             if (
                 not later
                 or self.graph.nodes[node].element_count != segment.size
-                or self.graph.nodes[node].op == "scatter"
+                or self.graph.nodes[node].op in ("scatter", "scan")
             ):
                 continue
             if node not in self._kin:
@@ -342,7 +347,7 @@ class Placer:
 
     def _follow_dominant(self, segment: Segment, group: Group, steps: Trace, own: RowMap) -> RowMap | None:
         dominant = segments_of(self.graph, (group.dominant,))[-1]
-        if dominant.kind is SegmentKind.SCATTER:
+        if dominant.kind in ALONE:
             return None
         stored = self._stored(None, dominant)
         their_steps = trace(self.graph, roots_of(self.graph, dominant, Index.of_var(dominant.variable)), stored)

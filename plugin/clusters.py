@@ -257,6 +257,8 @@ def _reason_to_stay_on_gpu(graph: PlacedGraph, node: GraphNode, definitions: OpD
     """What TensorFlow's operators do otherwise on a GPU than on the processor, whose numbers the kernels have."""
     if node.op == RANDOM_UNIFORM or node.op.startswith("FusedBatchNorm"):
         return "its numbers on a GPU are a library's own"
+    if node.op in ("Cumsum", "Cumprod") and int(node.proto.attr["T"].type) in (1, 2):
+        return "of floats it goes once along the dimension"
     if demands.has_demand(graph, node.index) and not demands.is_defined_on_gpu(graph, node.index):
         return "what it computes on a GPU for operands that the processor refuses is not documented"
     if any(dtype == DT_INT32 for _, _, dtype in definitions.outputs(node.proto)) and not RULES[node.op].shape_only:

@@ -8,7 +8,8 @@
 A step enters the stitched arm when a constant of ours is among its fetches: TensorFlow then uses an executor of its own for it
 (prototype: two executors of one graph side by side). A MonitoredSession finalizes its graph before the first step, so a
 SessionRunHook, added by itself, makes the constants in `begin`, spare ones for later generations included; a plain Session gets
-them at its first step that needs them.
+them at its first step that needs them. A session of a server (tf.distribute.Server, as with parameter servers) stays plain: that
+prepares its graphs, and gives their parts to other processes, which know no stitch op.
 """
 
 from __future__ import annotations
@@ -33,9 +34,12 @@ class _Thread(threading.local):
 
 
 PARTIAL = "partial_run"
+OF_A_SERVER = "its session is a server's, which hands parts of the graph to other processes"
 _thread = _Thread()
 _numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 _next_number = itertools.count()
+_fills_a_queue: weakref.WeakKeyDictionary[Any, dict[tuple[str, ...], bool]] = weakref.WeakKeyDictionary()
+"""By graph and the names of a run's targets: what `_only_fills_a_queue` has found."""
 
 
 def _mark_name(generation: int) -> str:
@@ -91,12 +95,13 @@ def _program_of(job: Job, graph: Any, names: tuple[str, ...]) -> Program:
     return job.program_of_fetches((_number_of(graph), names), _name_of(names))
 
 
-def _only_fills_a_queue(graph: Any, targets: Any) -> bool:
-    """Whether a run is a queue runner's: it waits for room in its queue, and its time is nobody's work."""
-    from tensorflow.python.client import pywrap_tf_session
-
-    names = [pywrap_tf_session.TF_OperationName(target) for target in targets]
-    return all(graph.get_operation_by_name(name).type.startswith("QueueEnqueue") for name in names)
+def _only_fills_a_queue(graph: Any, names: tuple[str, ...]) -> bool:
+    """Whether a run of these operations is a queue runner's: it waits for room in its queue, and its time is nobody's work. Each set
+    of operations is looked at once, since they stay what they are."""
+    known = _fills_a_queue.setdefault(graph, {})
+    if names not in known:
+        known[names] = all(graph.get_operation_by_name(name).type.startswith("QueueEnqueue") for name in names)
+    return known[names]
 
 
 def make_hook(job: Job) -> Any:
@@ -115,6 +120,8 @@ def make_hook(job: Job) -> Any:
             names = _fetch_names(run_context.original_args.fetches)
             graph = run_context.session.graph
             program = _program_of(job, graph, names)
+            if run_context.session.sess_str:
+                program.refuse(OF_A_SERVER)
             ticket = job.begin(program)
             if ticket is None:
                 return None
@@ -159,6 +166,33 @@ def hide_marks(graph_class: type[Any]) -> None:
     wrap(graph_class, "get_operations", make_list)
 
 
+class _Running(switch.RunningStep):
+    """`with _Running(job, ticket)`: what this thread runs is a step that has begun; it ends with it, unless that raises.
+
+    A context manager leaves no frame in a user's traceback, so the ways to run a step share it.
+    """
+
+    __slots__ = ("_job", "_ticket")
+
+    def __init__(self, job: Job, ticket: Ticket) -> None:
+        super().__init__(ticket.program, ticket.arm)
+        self._job, self._ticket = job, ticket
+
+    def __enter__(self) -> None:
+        _thread.busy = True
+        super().__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        _thread.busy = False
+        if error[0] is None:
+            self._end()
+
+    @contained(None)
+    def _end(self) -> None:
+        self._job.end(self._ticket)
+
+
 class _SessionSteps:
     """Begins and ends the steps of v1 sessions."""
 
@@ -166,10 +200,10 @@ class _SessionSteps:
         self.job = job
         self._seen_executors: set[tuple[int, tuple[str, ...]]] = set()
 
-    def begin(self, graph: Any, names: tuple[str, ...]) -> Ticket | None:
+    def begin(self, session: Any, names: tuple[str, ...]) -> Ticket | None:
         """A step that fetches `names`, which the hook may have begun already. None: not a step of ours."""
-        pending, _thread.pending = _thread.pending, None
-        ticket = self.job.begin(_program_of(self.job, graph, names)) if pending is None else pending
+        graph, (pending, _thread.pending) = session.graph, (_thread.pending, None)
+        ticket = self._begun(session, names) if pending is None else pending
         if ticket is None:
             return None
         if pending is None and ticket.arm is Arm.STITCHED and self.mark_of(graph, ticket) is None:
@@ -181,6 +215,12 @@ class _SessionSteps:
             self._seen_executors.add(executor)
             ticket.counted = False
         return ticket
+
+    def _begun(self, session: Any, names: tuple[str, ...]) -> Ticket | None:
+        program = _program_of(self.job, session.graph, names)
+        if session.sess_str:
+            program.refuse(OF_A_SERVER)
+        return self.job.begin(program)
 
     def mark_of(self, graph: Any, ticket: Ticket) -> Any | None:
         """The constant that puts the step into the stitched arm; None where the graph has none and may not grow."""
@@ -198,7 +238,7 @@ class _Callable:
     """
 
     def __init__(self, steps: _SessionSteps, session: Any, options: Any, make: Any) -> None:
-        self._stitchfleet = (steps, session.graph, options, make)
+        self._stitchfleet = (steps, session, options, make)
         self._stitchfleet_plain = make(options)
         self._stitchfleet_arms: dict[str, Any] = {}
         """By the mark's name."""
@@ -213,26 +253,18 @@ class _Callable:
         if begun is None:
             return self._stitchfleet_plain(*args, **kwargs)
         ticket, stitched = begun
-        _thread.busy = True
-        try:
-            with switch.RunningStep(ticket.program, ticket.arm):
-                result = (
-                    self._stitchfleet_plain(*args, **kwargs) if stitched is None else stitched(*args, **kwargs)[:-1]
-                )
-        finally:
-            _thread.busy = False
-        self._stitchfleet_end(ticket)
-        return result
+        with _Running(self._stitchfleet[0].job, ticket):
+            return self._stitchfleet_plain(*args, **kwargs) if stitched is None else stitched(*args, **kwargs)[:-1]
 
     @contained(None)
     def _stitchfleet_begin(self) -> tuple[Ticket, Any] | None:
-        steps, graph, options, make = self._stitchfleet
-        ticket = steps.begin(graph, tuple(sorted([*options.fetch, *options.target])))
+        steps, session, options, make = self._stitchfleet
+        ticket = steps.begin(session, tuple(sorted([*options.fetch, *options.target])))
         if ticket is None:
             return None
         if ticket.arm is Arm.PLAIN:
             return ticket, None
-        mark = steps.mark_of(graph, ticket)
+        mark = steps.mark_of(session.graph, ticket)
         assert mark is not None  # `begin` has looked
         if mark.name not in self._stitchfleet_arms:
             with_mark = type(options)()
@@ -241,10 +273,6 @@ class _Callable:
             with switch.RunningStep(ticket.program, ticket.arm):  # the graph is offered here
                 self._stitchfleet_arms[mark.name] = make(with_mark)
         return ticket, self._stitchfleet_arms[mark.name]
-
-    @contained(None)
-    def _stitchfleet_end(self, ticket: Ticket) -> None:
-        self._stitchfleet[0].job.end(ticket)
 
 
 def install(job: Job, session_class: type[Any], monitored_session_class: type[Any]) -> None:
@@ -256,18 +284,18 @@ def install(job: Job, session_class: type[Any], monitored_session_class: type[An
     @contained(None)
     def begin(session: Any, fetches: Any) -> tuple[Ticket, Any] | None:
         by_hook = _thread.pending is not None  # which has put the mark among the fetches
-        ticket = steps.begin(session.graph, _fetch_names(fetches))
+        ticket = steps.begin(session, _fetch_names(fetches))
         if ticket is None:
             return None
         return ticket, None if by_hook or ticket.arm is Arm.PLAIN else steps.mark_of(session.graph, ticket)
 
     @contained(None)
     def begin_raw(session: Any, fetches: Any, targets: Any) -> tuple[Ticket, Any] | None:
-        if not fetches and _only_fills_a_queue(session.graph, targets):
+        named = [pywrap_tf_session.TF_OperationName(target) for target in targets]
+        if not fetches and _only_fills_a_queue(session.graph, tuple(named)):
             return None
-        named = [f"{pywrap_tf_session.TF_OperationName(fetch.oper)}:{fetch.index}" for fetch in fetches]
-        named += [pywrap_tf_session.TF_OperationName(target) for target in targets]
-        ticket = steps.begin(session.graph, tuple(sorted(named)))
+        named += [f"{pywrap_tf_session.TF_OperationName(fetch.oper)}:{fetch.index}" for fetch in fetches]
+        ticket = steps.begin(session, tuple(sorted(named)))
         if ticket is None:
             return None
         return ticket, None if ticket.arm is Arm.PLAIN else steps.mark_of(session.graph, ticket)
@@ -301,17 +329,10 @@ def install(job: Job, session_class: type[Any], monitored_session_class: type[An
             if begun is None:
                 return original(self, fetches, feed_dict, options, run_metadata)
             ticket, mark = begun
-            _thread.busy = True
-            try:
-                with switch.RunningStep(ticket.program, ticket.arm):
-                    if mark is None:
-                        result = original(self, fetches, feed_dict, options, run_metadata)
-                    else:
-                        result, _ = original(self, [fetches, mark], feed_dict, options, run_metadata)
-            finally:
-                _thread.busy = False
-            end(ticket)
-            return result
+            with _Running(job, ticket):
+                if mark is None:
+                    return original(self, fetches, feed_dict, options, run_metadata)
+                return original(self, [fetches, mark], feed_dict, options, run_metadata)[0]
 
         return run
 
@@ -325,19 +346,12 @@ def install(job: Job, session_class: type[Any], monitored_session_class: type[An
             if begun is None:
                 return original(self, options, feed_dict, fetch_list, target_list, run_metadata)
             ticket, mark = begun
-            _thread.busy = True
-            try:
-                with switch.RunningStep(ticket.program, ticket.arm):
-                    if mark is None:
-                        result = original(self, options, feed_dict, fetch_list, target_list, run_metadata)
-                    else:
-                        self._extend_graph()
-                        fetched = [*fetch_list, mark._as_tf_output()]
-                        result = original(self, options, feed_dict, fetched, target_list, run_metadata)[:-1]
-            finally:
-                _thread.busy = False
-            end(ticket)
-            return result
+            with _Running(job, ticket):
+                if mark is None:
+                    return original(self, options, feed_dict, fetch_list, target_list, run_metadata)
+                self._extend_graph()
+                fetched = [*fetch_list, mark._as_tf_output()]
+                return original(self, options, feed_dict, fetched, target_list, run_metadata)[:-1]
 
         return call_tf_sessionrun
 

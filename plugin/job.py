@@ -96,7 +96,8 @@ class Job:
         self.forgotten_programs = 0
         """Functions that were gone before anything of theirs was stitched."""
         self._names: dict[str, int] = {}
-        """Names of programs, and how many have asked for each."""
+        """What functions are called, and how many have been called so: of a job that goes on making functions of one name that name
+        alone is kept."""
         self._session_programs: dict[object, Program] = {}
         self._pairs_seen: dict[str, int] = {}
         self._lock = threading.Lock()
@@ -151,12 +152,7 @@ class Job:
         return found
 
     def _add_program(self, name: str, kind: str) -> Program:
-        unique = name
-        while unique in self._names:
-            self._names[name] += 1
-            unique = f"{name}_{self._names[name]}"
-        self._names[unique] = 1
-        program = Program(unique, kind, self.settings, self.run_id)
+        program = Program(self._unique(name), kind, self.settings, self.run_id)
         if self.settings.mode == "observe":
             program.refuse("mode observe: measure only")
         elif self.settings.mode == "auto" and _op_determinism():
@@ -167,6 +163,16 @@ class Job:
         if len(self.programs) == 1:
             self._wake()  # which starts the compile service while TensorFlow traces the first step
         return program
+
+    def _unique(self, name: str) -> str:
+        """`name`, or with a number behind it where it was given out before; users' functions may have such names themselves."""
+        count = self._names[name] = self._names.get(name, 0) + 1
+        unique = name if count == 1 else f"{name}_{count}"
+        base, _, digits = unique.rpartition("_")
+        number = int(digits) if digits.isascii() and digits.isdigit() else 0
+        # Given out to a function that is named without the number.
+        is_taken = count == 1 and f"{base}_{number}" == unique and 1 < number <= self._names.get(base, 0)
+        return self._unique(name) if is_taken or (count > 1 and unique in self._names) else unique
 
     def _note_gone(self, program: Program) -> None:
         """The function of a program has been collected, on whatever thread: nothing may be waited for here."""
@@ -281,6 +287,11 @@ class Job:
             program.enter(Phase.PLAIN, "stitching does not pay here: TensorFlow's own operators are faster")
         elif UNSETTLED in reasons:
             program.enter(Phase.PLAIN, "the shapes of its tensors never settle")
+        elif program.plan is None and not program.nested_plans:
+            program.enter(
+                Phase.PLAIN, "no graph of it was prepared in this process: it is trivial, or runs on a server's devices"
+            )
+            return
         else:
             program.enter(Phase.PLAIN, "no operators to stitch in its graph")
             return

@@ -2,7 +2,7 @@
 body (bodies.py) has the operator spelled out so that it computes what TensorFlow computes.
 
 One rule decides each case: what TensorFlow's documentation says of that value; where it says nothing, what its CPU kernel computes;
-where that depends on where in a vector an element lies, the documented formula.
+where that depends on where in a vector or in which order elements lie, the documented formula.
 
     ReluGrad, Relu6Grad          gradients * (features > 0): NaN and Inf times 0 are NaN (documented). XLA selects 0
     EluGrad, SeluGrad            by outputs < 0 (documented): at 0 and NaN the gradient as of positive ones. XLA asks outputs > 0
@@ -15,13 +15,15 @@ where that depends on where in a vector an element lies, the documented formula.
     Sign                         0 at zeros of both signs (documented); stitch_sign in the compiler
     Maximum, Minimum             x > y ? x : y (documented): of zeros the second; NaN where either is; stitch_max in the compiler
     Max, Min, UnsortedSegmentMax,
-    UnsortedSegmentMin           NaN where one is, as XLA and Max have it; the CPU kernel of segments depends on the order
-    MaxPool                      NaN where one is, as XLA has it: the exception. The CPU kernel leaves NaN out; in a kernel that would
-                                 make the lowest finite number of what the operators before it make NaN
+    UnsortedSegmentMin           NaN where one is, as XLA and Max have it (the documented maximum of all). The CPU kernel of segments
+                                 begins anew after each NaN, so that it depends on the order of the rows
+    MaxPool                      a NaN is never the largest; the search begins with the lowest finite number, which is the result
+                                 where all are NaN (CPU kernel, oneDNN's too, at all places). XLA has NaN where one is
     Softmax                      exp(x) / sum(exp(x)) (documented): a row with a NaN is NaN. The CPU kernel has zeros beside the NaN
                                  in most places of a row and NaN in the others, and only NaN in float64
-    Cumsum                       in order (CPU kernel): what overflows stays infinite. XLA sums each window for itself: of floats it
-                                 stays TensorFlow's operator
+    Cumsum, Cumprod              in order (CPU kernel): what overflows stays infinite. XLA sums each window for itself; the compiler's
+                                 scans are in order (compiler/scans.py), but not those of CUDA kernels: there, of floats, they stay
+                                 TensorFlow's operators
 """
 
 from __future__ import annotations
@@ -113,6 +115,7 @@ _RESULTS: Final[dict[str, Callable[[_Floats, list[str]], str]]] = {
 _SEARCHES: Final = {
     "ArgMax": "Greater",
     "ArgMin": "Less",
+    "MaxPool": "Greater",
 }
 """Operators that look for an extreme of their first operand: how an element compares with the worst number, as which those count that
 do not."""

@@ -6,8 +6,8 @@ with the first cache, one of some MiB with the last, a larger one with memory. `
 
 What is measured:
   steps     each distinct stitch op of the workloads' steps (tests/fixtures/hlo), on random data that is valid for it
-  patterns  sums, maxima, broadcasts and transposes of three-dimensional tensors over every choice of dimensions, of odd and even
-            extents, beside TensorFlow's own operator (its time without that of an empty call)
+  patterns  sums, maxima, broadcasts, transposes and running sums of three-dimensional tensors over every choice of dimensions, of
+            odd and even extents, beside TensorFlow's own operator (its time without that of an empty call)
 Kernels with an exponential or the like run a second time on masked data: of their largest float input a random half is -1e9, as
 in an attention with a mask. `masked` is that time over the other.
 
@@ -24,7 +24,6 @@ import itertools
 import json
 import os
 import pathlib
-import statistics
 import sys
 import tempfile
 import time
@@ -36,7 +35,7 @@ import numpy as np
 
 from stitchfleet.compiler import ops
 from stitchfleet.compiler.cache import KernelCache
-from stitchfleet.compiler.graph import Array, DType, Graph, GraphBuilder
+from stitchfleet.compiler.graph import Array, DType, Graph, GraphBuilder, Literal, WindowDimension
 from stitchfleet.compiler.hlo_import import read_hlo_file
 from stitchfleet.compiler.kernel import LoadedKernel, Prepared, PreparedCopy, aligned, aligned_copy
 from stitchfleet.compiler.ops import OPS, Cost
@@ -47,6 +46,7 @@ from stitchfleet.compiler.selfcheck import CheckOptions
 
 from . import machine
 from .kernels_cpu import _quieten
+from .turns import in_turns, median_us
 from .xla_kernels import FIXTURES
 
 MASKED: Final = -1e9
@@ -104,6 +104,7 @@ def main(words: Sequence[str]) -> int:
         metavar="A,B",
         help=f"of {', '.join(known)}, patterns (default: all)",
     )
+    parser.add_argument("--match", default="", metavar="TEXT", help="only kernels whose name has this in it")
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="turns of kernel and copy (default 5)")
     parser.add_argument(
         "--threads",
@@ -133,6 +134,7 @@ def main(words: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="stitchfleet-floors-") as folder:
         for group in wanted:
             items = patterns() if group == "patterns" else step_kernels(group)
+            items = [item for item in items if arguments.match in item.name]
             _say(f"{group}: building {len(items)} kernels")
             requests = [Request(f"{group}_{number}", item.graph) for number, item in enumerate(items)]
             outcomes = compile_graphs(requests, KernelCache(pathlib.Path(folder)), check=CheckOptions(skip=True))
@@ -171,7 +173,8 @@ def step_kernels(workload: str) -> list[Item]:
 
 
 def patterns() -> list[Item]:
-    return [item for shape in SHAPES for item in (*_reduces(shape), *_broadcasts(shape), *_transposes(shape))]
+    kinds = (_reduces, _broadcasts, _transposes, _scans)
+    return [item for shape in SHAPES for kind in kinds for item in kind(shape)]
 
 
 def _text(shape: Sequence[int]) -> str:
@@ -249,6 +252,27 @@ def _tf_transpose(permutation: tuple[int, ...]) -> Callable[..., Any]:
     return function
 
 
+def _scans(shape: tuple[int, ...]) -> Iterator[Item]:
+    """Running sums, as XLA has them: windows."""
+    for axis in range(len(shape)):
+        builder = GraphBuilder("scan")
+        x = ops.build(builder, "parameter", shape=shape, dtype=DType.F32, number=0)
+        zero = ops.build(builder, "constant", literal=Literal(np.zeros((), np.float32)))
+        window = [WindowDimension(1)] * len(shape)
+        window[axis] = WindowDimension(shape[axis], padding_low=shape[axis] - 1)
+        total = ops.build(builder, "reduce_window", (x, zero), window=tuple(window), kind="sum")
+        yield Item("patterns", f"cumsum {_text(shape)} along {axis}", builder.finish((total,)), 1, _tf_cumsum(axis))
+
+
+def _tf_cumsum(axis: int) -> Callable[..., Any]:
+    def function(x: Any) -> Any:
+        import tensorflow as tf
+
+        return tf.cumsum(x, axis)
+
+    return function
+
+
 def must_move(graph: Graph) -> int:
     """Bytes that any kernel for `graph` reads and writes at least: of an input that is only looked up, what is taken from it."""
     users: dict[int, list[int]] = {index: [] for index in graph.parameters}
@@ -310,13 +334,13 @@ def measure(item: Item, kernel: LoadedKernel, rounds: int, threads: int, with_te
             contestants["masked"] = stack.enter_context(Prepared(kernel, hidden, outputs, threads)).call
         if with_tensorflow and item.tensorflow is not None:
             contestants |= _tensorflow(item.tensorflow, given)
-        times: dict[str, list[float]] = {name: [] for name in contestants}
-        for function in contestants.values():
-            for _ in range(2):
-                function()
-        for _ in range(rounds):
-            for name, function in contestants.items():
-                times[name].append(_time_us(function, threads == 1 and name not in ("tensorflow", "empty")))
+
+        def turn(name: str) -> float:
+            of_thread = threads == 1 and name not in ("tensorflow", "empty")
+            clock = time.thread_time_ns if of_thread else time.perf_counter_ns
+            return median_us(contestants[name], ROUND_S, MOST_CALLS, BATCH_NS, clock)
+
+        times = in_turns(contestants, rounds, 2, turn)
     fastest = {name: min(values) for name, values in times.items()}
     return Figure(
         item.group,
@@ -340,22 +364,6 @@ def _tensorflow(function: Callable[..., Any], inputs: Sequence[Array]) -> dict[s
     compiled = tf.function(function, autograph=False)
     empty = tf.function(lambda *_: tf.constant(0.0), autograph=False)
     return {"tensorflow": lambda: compiled(*tensors), "empty": lambda: empty(*tensors)}
-
-
-def _time_us(function: Callable[[], Any], of_thread: bool) -> float:
-    """The median time of a call, of as many as fit a round; of_thread: this thread's processor time."""
-    clock = time.thread_time_ns if of_thread else time.perf_counter_ns
-    started = clock()
-    function()
-    together = max(1, min(MOST_CALLS, BATCH_NS // max(1, clock() - started)))  # a clock's own time is some 0.3 us
-    found: list[float] = []
-    end = time.perf_counter_ns() + int(ROUND_S * 1e9)
-    while len(found) < 3 or (len(found) < MOST_CALLS and time.perf_counter_ns() < end):
-        started = clock()
-        for _ in range(together):
-            function()
-        found.append((clock() - started) / together)
-    return statistics.median(found) / 1e3
 
 
 # ---- out -----------------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -28,6 +29,7 @@ from stitchfleet.compiler.cpp import translation_unit
 from stitchfleet.compiler.toolchain import CompilerFailedError, Toolchain, find_toolchain
 
 from . import machine
+from .turns import in_turns
 
 Numbers = npt.NDArray[Any]
 ELEMENTS: Final = 4096
@@ -132,13 +134,12 @@ class Bench:
 
     def measure(self, name: str, ctype: str, data: str, rounds: int) -> Figure:
         operands = numbers(name, ctype, data)
-        libraries = [self.ours, *([self.libmvec] if self.libmvec is not None else [])]
-        times: list[list[float]] = [[] for _ in libraries]
-        for _ in range(rounds + 1):
-            for library, found in zip(libraries, times):
-                found.append(self._once(library, f"{name}_{ctype}", operands))
-        medians = [statistics.median(found[1:]) for found in times]
-        return Figure(name, ctype, data, medians[0], medians[1] if len(medians) > 1 else None)
+        contestants = {"ours": partial(self._once, self.ours, f"{name}_{ctype}", operands)}
+        if self.libmvec is not None:
+            contestants["libmvec"] = partial(self._once, self.libmvec, f"{name}_{ctype}", operands)
+        times = in_turns(contestants, rounds, 1, lambda contestant: contestants[contestant]())
+        medians = {contestant: statistics.median(found) for contestant, found in times.items()}
+        return Figure(name, ctype, data, medians["ours"], medians.get("libmvec"))
 
     def _once(self, library: ctypes.CDLL, symbol: str, operands: Sequence[Numbers]) -> float:
         result = np.empty_like(operands[0])

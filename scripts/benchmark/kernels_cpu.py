@@ -31,6 +31,7 @@ import numpy as np
 
 from . import machine
 from .kernel_cases import BETAS, CASES, Arrays, Case
+from .turns import in_turns, median_us
 
 DATA = ("ordinary", "masked")
 SIZES = (4 << 10, 64 << 10, 1 << 20, 16 << 20, 256 << 20)
@@ -159,7 +160,6 @@ def measure(case: Case, size: int, rounds: int, data: str = "ordinary") -> Figur
         copies = 1 if case.in_place else _copies(inputs)
         plain, compiled, empty, empty_compiled = _tensorflow(case, inputs, copies)
         floor = _floor(bytes_moved, stack)
-        times: dict[str, list[float]] = {}
         contestants = {
             "floor": floor,
             "stitched": ours,
@@ -168,12 +168,7 @@ def measure(case: Case, size: int, rounds: int, data: str = "ordinary") -> Figur
             "xla": compiled,
             "empty_xla": empty_compiled,
         }
-        for function in contestants.values():
-            for _ in range(3):
-                function()
-        for _ in range(rounds):
-            for name, function in contestants.items():
-                times.setdefault(name, []).append(_time_us(function))
+        times = in_turns(contestants, rounds, 3, lambda name: median_us(contestants[name], ROUND_S, MOST_CALLS))
     medians = {name: statistics.median(values) for name, values in times.items()}
     return Figure(
         case.name,
@@ -195,17 +190,6 @@ def _beside(calls: Sequence[float], empty: Sequence[float]) -> float:
 
 def _copies(inputs: Arrays) -> int:
     return max(1, min(COPIES, COPIED_BYTES // sum(array.nbytes for array in inputs)))
-
-
-def _time_us(function: Callable[[], object]) -> float:
-    """The median time of a call, of as many as fit a round."""
-    found: list[int] = []
-    end = time.perf_counter_ns() + int(ROUND_S * 1e9)
-    while len(found) < 3 or (len(found) < MOST_CALLS and time.perf_counter_ns() < end):
-        started = time.perf_counter_ns()
-        function()
-        found.append(time.perf_counter_ns() - started)
-    return statistics.median(found) / 1e3
 
 
 def _floor(bytes_moved: int, stack: contextlib.ExitStack) -> Callable[[], None]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from stitchfleet.compiler import ops
 from stitchfleet.compiler.graph import Attribute, DType, Graph, GraphBuilder, Literal, Shape, WindowDimension
+from stitchfleet.compiler.ops_numpy import reduce_identity
 
 
 class Maker:
@@ -322,6 +323,37 @@ def argmax(rows: int, length: int, dimension: int, below_zero: bool = False) -> 
     return m.done(*both)
 
 
+def cumulative(
+    shape: Sequence[int],
+    dimension: int,
+    kind: str = "sum",
+    dtype: DType = DType.F32,
+    reverse: bool = False,
+    exclusive: bool = False,
+    sliced: bool = True,
+) -> Graph:
+    """A cumulative reduction as TensorFlow's lowering writes it. exclusive: one element of padding more, and the last result cut off
+    (unless not `sliced`)."""
+    m = Maker(
+        f"{kind}_{dtype.value}_{'x'.join(map(str, shape))}_{dimension}{'_reverse' * reverse}{'_exclusive' * exclusive}"
+    )
+    x = m.parameter(*shape, dtype=dtype)
+    extent = shape[dimension]
+    low, high = extent - 1 + exclusive, 0
+    if reverse:
+        low, high = high, low
+    items = [WindowDimension(1)] * len(shape)
+    items[dimension] = WindowDimension(extent, padding_low=low, padding_high=high)
+    init = m.constant(reduce_identity(kind, dtype), dtype=dtype)
+    y = m.op("reduce_window", x, init, window=tuple(items), kind=kind)
+    if exclusive and sliced:
+        start, limit = [0] * len(shape), list(shape)
+        if reverse:
+            start[dimension], limit[dimension] = 1, extent + 1
+        y = m.op("slice", y, start=tuple(start), limit=tuple(limit), strides=(1,) * len(shape))
+    return m.done(y)
+
+
 def max_pool(batch: int, size: int, channels: int) -> Graph:
     m = Maker("max_pool")
     x = m.parameter(batch, size, size, channels)
@@ -438,6 +470,8 @@ LIBRARY: Mapping[str, Callable[[], Graph]] = {
     "figure_nine": figure_nine,
     "argmax_rows": lambda: argmax(50, 33, 1),
     "argmax_columns": lambda: argmax(50, 33, 0),
+    "cumulative_sum": lambda: cumulative((3, 70), 1),
+    "cumulative_sum_of_columns": lambda: cumulative((40, 20), 0, exclusive=True),
     "max_pool": lambda: max_pool(2, 9, 5),
     "max_pool_channels": lambda: max_pool(2, 9, 40),
     "cumsum_of_columns": lambda: cumsum_of_columns(30, 24),

@@ -30,6 +30,8 @@ GOLDEN: dict[str, Callable[[], Graph]] = {
     "clip_by_global_norm": lambda: library.clip_by_global_norm([(300, 300), (1000,)]),
     "attention_heads": lambda: library.attention_heads(8, 128, 4, 64),
     "matrix_transpose": lambda: library.matrix_transpose(1024, 256),
+    "cumulative_sum": lambda: library.cumulative((64, 1000), 1, exclusive=True),
+    "cumulative_sum_of_columns": lambda: library.cumulative((100, 64), 0),
     "max_pool": lambda: library.max_pool(8, 56, 64),
     "max_pool_few_channels": lambda: library.max_pool(8, 56, 3),
     "gelu": lambda: library.gelu(1024, 1024),

@@ -63,6 +63,8 @@ FAMILIES: dict[str, Callable[[int], Graph]] = {
     "drawn dropout": lambda n: library.drawn_dropout(4 * n, 24),
     "drawn dropout as long as n": lambda n: library.drawn_dropout(12, n),
     "a column sum": lambda n: library.column_sum(16 * n, 32),
+    "running sums as long as n": lambda n: library.cumulative((40, 8 * n), 1),
+    "running sums down n rows": lambda n: library.cumulative((2, 8 * n, 24), 1, exclusive=True),
     "divided by its shape": lambda n: divided_by_its_shape(4 * n),
 }
 AT_ALL_TIMES = (
@@ -72,6 +74,7 @@ AT_ALL_TIMES = (
     "cross-entropy",
     "embedding's gradient",
     "a column sum",
+    "running sums as long as n",
 )
 """The others take `scripts/test --all`."""
 

@@ -130,7 +130,7 @@ def test_some_loop_of_every_nest_is_vectorised(name: str) -> None:
     for phase in kernel.phases:
         for nest in phase.nests:
             kinds = {loop.kind for loop in loops_in(nest.body)}
-            assert kinds & {LoopKind.SIMD, LoopKind.LANES}, f"{name}: nest {nest.number}"
+            assert kinds & {LoopKind.SIMD, LoopKind.LANES, LoopKind.SCAN}, f"{name}: nest {nest.number}"
 
 
 def test_equal_tensors_share_one_function() -> None:

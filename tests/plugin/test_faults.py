@@ -229,7 +229,10 @@ def service_processes(job: int) -> list[int]:
 def test_a_script_that_raises_keeps_its_traceback_and_exit_code(run_job: RunJob) -> None:
     job = run_job("raises.py")
     assert job.code == 1
-    assert job.err.rstrip().endswith("RuntimeError: the user's own error")
+    theirs = [
+        line for line in job.err.splitlines() if not line.startswith("stitchfleet: ")
+    ]  # on a busy machine: records are kept
+    assert theirs[-1] == "RuntimeError: the user's own error"
     assert job.summary["programs"][0]["steps"] == 20
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from stitchfleet.plugin import job as module
 from stitchfleet.plugin.job import Job
@@ -81,3 +83,14 @@ def test_a_job_that_stitching_makes_slower_goes_back_to_plain(monkeypatch: pytes
     assert "slower" in verdict(monkeypatch, stalls)
     half = blocks(random, 12, 8e6, 8e6)
     assert "the saving lies between" in verdict(monkeypatch, [*half, *((stitched, plain) for plain, stitched in half)])
+
+
+@given(st.lists(st.sampled_from(["f", "f_2", "f_3", "f_2_2", "f_02", "_2", "g", "f_-1"]), max_size=40))
+def test_no_name_is_given_out_twice(names: list[str]) -> None:
+    """Users' functions may be called as ours number them. What is kept is what functions are called, not what they were given."""
+    job: Any = object.__new__(Job)
+    job._names = {}
+    given_out = [job._unique(name) for name in names]
+    assert len(set(given_out)) == len(names)
+    assert set(job._names) == set(names)
+    assert all(unique.startswith(name) for unique, name in zip(given_out, names, strict=True))

@@ -34,6 +34,15 @@ ROWS = np.array(
 GRADIENTS = np.array([1, -2, 0, -0.0, NAN, INF, -INF, 3], np.float32)
 VALUES = np.array([0, -0.0, NAN, 1, -1, INF, 6, 7], np.float32)
 PAIRS = [np.ascontiguousarray(x, np.float32) for x in np.meshgrid(GRADIENTS, VALUES)]
+SUMS = np.array(
+    [
+        [3e38, 3e38, -3e38, -3e38, 1, 2, 3, 4],  # infinite on the way, and in order that is the result
+        [1, NAN, 2, 3, -1, INF, 2, 1],
+        [INF, 1, -INF, 2, 3, 4, -0.0, 0.0],
+        [-0.0, -0.0, 1e-30, 1e-30, 1e30, 1e30, 1e30, 1],
+    ],
+    np.float32,
+)
 BEYOND = np.array(
     [[NAN, 1e20, -1e20, INF, -INF, 3e9, -3e9, -1.5], [2147483520, -2147483648, 0.5, -0.5, 7.9, NAN, -0.0, 9e18]]
 )
@@ -73,6 +82,19 @@ def cases() -> dict[str, tuple[Callable[..., Any], list[np.ndarray[Any, Any]]]]:
             [BEYOND.astype(np.float32)],
         ),
         "Sign": (tf.sign, [ROWS]),
+        "MaxPool": (lambda x: tf.nn.max_pool2d(x, 2, 2, "VALID"), [ROWS.reshape(1, 8, 8, 1)]),
+        "MaxPool of windows that overlap": (
+            lambda x: tf.nn.max_pool2d(x, 3, 1, "SAME"),
+            [np.repeat(ROWS.T.reshape(1, 8, 8, 1), 16, axis=3)],
+        ),
+        "MaxPool of float64": (
+            lambda x: tf.nn.max_pool2d(x, 3, 1, "SAME"),
+            [ROWS.astype(np.float64).reshape(2, 4, 8, 1)],
+        ),
+        "UnsortedSegmentSum": (lambda x: tf.math.unsorted_segment_sum(x, [0, 2, 2, 0, 4, 4, 0, 2], 5), [ROWS]),
+        "Cumsum": (lambda x: tf.cumsum(x, 1), [SUMS]),
+        "Cumsum from the end": (lambda x: tf.cumsum(x, 0, reverse=True, exclusive=True), [SUMS]),
+        "Cumprod": (lambda x: tf.math.cumprod(x, 1), [SUMS]),
     }
 
 
@@ -80,6 +102,8 @@ NAMES = (
     *("ReluGrad", "Relu6Grad", "EluGrad", "SeluGrad", "SqrtGrad", "RsqrtGrad", "ReciprocalGrad", "ArgMax of a row"),
     *("ArgMin of a row", "ArgMax of a column", "Cast to int32"),
     *("Cast to int64", "Cast of float64", "Cast of what was clipped", "Sign"),
+    *("Cumsum", "Cumsum from the end", "Cumprod"),
+    *("MaxPool", "MaxPool of windows that overlap", "MaxPool of float64", "UnsortedSegmentSum"),
 )
 
 
@@ -124,17 +148,26 @@ def test_the_body_is_tensorflows_operator(name: str, plugin: Plugin) -> None:
     np.testing.assert_allclose(result, expected, rtol=3e-7, atol=0)
 
 
-def test_a_running_sum_of_floats_stays_tensorflows(plugin: Plugin) -> None:
-    """3e38 + 3e38 - 3e38 - 3e38 is infinite on the way, and in order that is the result."""
+@pytest.mark.parametrize("op", ["max", "min"])
+def test_a_segment_with_a_nan_is_nan_in_whatever_order_its_rows_come(op: str, plugin: Plugin) -> None:
+    """TensorFlow's kernel begins anew after each NaN: its own result depends on the order."""
     import tensorflow as tf
 
-    x = tf.constant(np.array([[3e38, 3e38, -3e38, -3e38, 1, 2]] * 4, np.float32))
-    plain, stitched = plugin.both(lambda: tf.tanh(tf.cumsum(x * 0.5, 1) * 2.0) * 3.0 + x)
-    np.testing.assert_array_equal(plain[0], stitched[0])
-    assert plugin.graph is not None
-    members = {i for cluster in plugin.clusters for i in cluster.members}
-    assert not [node.op for node in plugin.graph.nodes if node.op == "Cumsum" and node.index in members]
-    counts = tf.constant(np.arange(24, dtype=np.int32).reshape(4, 6))
-    plugin.both(lambda: tf.cumsum(counts * 2, 1) + counts)
-    members = {i for cluster in plugin.clusters for i in cluster.members}
-    assert [node.op for node in plugin.graph.nodes if node.op == "Cumsum" and node.index in members]
+    segments = tf.math.unsorted_segment_max if op == "max" else tf.math.unsorted_segment_min
+    extreme = np.max if op == "max" else np.min
+    for ids in ([0, 1, 1, 0, 2, 1, 0, 3], [3, 0, 1, 2, 0, 1, 1, 0]):
+        _, result = bodys_result(plugin, lambda x, ids=ids: segments(x, ids, 4), [ROWS])
+        for segment in range(4):
+            expected = extreme(ROWS[np.array(ids) == segment], axis=0)
+            np.testing.assert_array_equal(np.isnan(result[segment]), np.isnan(expected))
+
+
+def test_running_sums_are_part_of_a_cluster(plugin: Plugin) -> None:
+    import tensorflow as tf
+
+    for x in (tf.constant(SUMS), tf.constant(np.arange(24, dtype=np.int32).reshape(4, 6))):
+        plain, stitched = plugin.both(lambda x=x: tf.cumsum(x * 2, 1) * 2 + x)
+        np.testing.assert_array_equal(plain[0], stitched[0])
+        assert plugin.graph is not None
+        members = {i for cluster in plugin.clusters for i in cluster.members}
+        assert [node.op for node in plugin.graph.nodes if node.op == "Cumsum" and node.index in members]

@@ -170,3 +170,28 @@ def test_ways_to_run_a_graph_that_stay_plain_say_why(run_job: RunJob, run_plain:
     )
     assert not any("enqueue" in name for name in found), "a queue runner's thread is no step"
     assert job.result == run_plain("other_ways.py").result
+
+
+@pytest.mark.parametrize("variables", [(), ("--ref",)], ids=["resources", "references"])
+def test_a_session_of_a_server_stays_plain_and_says_why(
+    run_job: RunJob, run_plain: RunJob, variables: tuple[str, ...]
+) -> None:
+    """A parameter server's parts of the graph belong to another process, which knows no stitch op."""
+    job = run_job("parameter_servers_v1.py", "40", *variables, mode="fallback")
+    assert job.code == 0, job.err
+    (main,) = [program for program in job.summary["programs"] if program["steps"] == 40]
+    assert main["reason"] == "its session is a server's, which hands parts of the graph to other processes"
+    assert main["steps_stitched"] == 0
+    assert job.result == run_plain("parameter_servers_v1.py", "40", *variables).result
+
+
+def test_steps_on_a_parameter_servers_workers_stay_plain_and_the_coordinators_own_are_stitched(
+    run_job: RunJob, run_plain: RunJob
+) -> None:
+    job = run_job("parameter_servers.py", "60")
+    assert job.code == 0, job.err
+    programs = {program["name"]: program for program in job.summary["programs"]}
+    assert "runs on a server's devices" in programs["step"]["reason"]
+    assert programs["step"]["steps"] == 60
+    assert programs["<lambda>"]["clusters"] == 1
+    assert job.result == run_plain("parameter_servers.py", "60").result

@@ -1,0 +1,46 @@
+"""Timing of small functions by turns: each contestant has one in every round, so that what the machine does meanwhile meets all."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+def in_turns(
+    contestants: Mapping[str, Callable[[], Any]], rounds: int, warm_up: int, turn: Callable[[str], float]
+) -> dict[str, list[float]]:
+    """The figures of `rounds` turns of each, after `warm_up` calls. turn: takes a contestant's turn, by its name."""
+    for function in contestants.values():
+        for _ in range(warm_up):
+            function()
+    times: dict[str, list[float]] = {name: [] for name in contestants}
+    for _ in range(rounds):
+        for name, found in times.items():
+            found.append(turn(name))
+    return times
+
+
+def median_us(
+    function: Callable[[], Any],
+    seconds: float,
+    most: int,
+    batch_ns: int = 0,
+    clock: Callable[[], int] = time.perf_counter_ns,
+) -> float:
+    """The median time of a call, of as many as fit into so many seconds, `most` at most. batch_ns: calls are timed together until
+    they take as long, since reading a clock takes some 0.3 us itself."""
+    together = 1
+    if batch_ns:
+        started = clock()
+        function()
+        together = max(1, min(most, batch_ns // max(1, clock() - started)))
+    found: list[float] = []
+    end = time.perf_counter_ns() + int(seconds * 1e9)
+    while len(found) < 3 or (len(found) < most and time.perf_counter_ns() < end):
+        started = clock()
+        for _ in range(together):
+            function()
+        found.append((clock() - started) / together)
+    return statistics.median(found) / 1e3
