@@ -163,10 +163,12 @@ class Toolchain:
         os.replace(scratch, output)
 
     def build_c(self, source: Path, output: Path, include: Path) -> None:
-        """Compiles a C helper (the test runtime) to a shared object."""
+        """Compiles a C helper (the test runtime) to a shared object. Raises CompilerFailedError."""
         scratch = output.with_name(f"{output.name}.{os.getpid()}")
         arguments = ["-x", "c", "-std=c11", "-O2", "-fPIC", "-shared", "-pthread", "-I", str(include), str(source)]
-        result = self._run([*arguments, "-o", str(scratch), *(ZIG_LIBRARIES if self.is_zig else ())], self.timeout_s)
+        result = self._run(
+            [*arguments, "-o", str(scratch), *(zig_libraries_for_c() if self.is_zig else ())], self.timeout_s
+        )
         if result.returncode:
             raise CompilerFailedError(f"{self.command[0]}: {_first_error(result.stderr)}", result.stderr[-STDERR_KEPT:])
         os.replace(scratch, output)
@@ -200,6 +202,16 @@ class Toolchain:
                 process.communicate()
                 raise CompilerFailedError(f"{self.command[0]} did not end within {timeout_s:.0f} s") from error
             return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
+
+
+def zig_libraries_for_c() -> tuple[str, ...]:
+    """zig's flags for a C helper. With -nostdlib it leaves out the C library's declarations too, and an image may have none."""
+    spec = importlib.util.find_spec("ziglang")
+    found = spec.submodule_search_locations if spec is not None else None
+    declarations = Path(found[0] if found else "", "lib", "libc", "include")
+    machine = "x86" if platform.machine() in ("x86_64", "AMD64") else platform.machine()
+    names = (f"{machine}-linux-gnu", "generic-glibc", f"{machine}-linux-any", "any-linux-any")
+    return (*ZIG_LIBRARIES, *(word for name in names for word in ("-isystem", str(declarations / name))))
 
 
 _NOT_THE_SOURCE = re.compile(r"fatal error|internal compiler error|No space left|memory|Killed|signal|I/O error", re.I)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import platform
 import sys
 from typing import Any
 
@@ -49,6 +50,7 @@ class ControllerCommand:
             registry=handlers(keeper, arguments.look_seconds),
             clusterwide=True,
             standalone=True,
+            identity=f"stitchfleet@{platform.node()}",  # type: ignore[arg-type]  # by default the user's name, which has none in a pod
             liveness_endpoint=f"http://0.0.0.0:{arguments.port}/healthz",
         )
         return 0
@@ -70,6 +72,10 @@ def handlers(keeper: Keeper, look_seconds: float) -> kopf.OperatorRegistry:
             waiter = asyncio.ensure_future(wake.wait())
             await asyncio.wait({waiter}, timeout=look_seconds)
             waiter.cancel()
+
+    @kopf.on.login(registry=registry)
+    async def login(**known: Any) -> Any:
+        return kopf.login_with_service_account(**known) or kopf.login_with_kubeconfig(**known)
 
     @kopf.on.startup(registry=registry)
     async def start(settings: kopf.OperatorSettings, **_: Any) -> None:

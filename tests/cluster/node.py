@@ -237,6 +237,7 @@ class Node:
         }
         for name, content in files.items():
             (state / name).write_text(json.dumps(content))  # JSON is YAML
+        self.kubeconfig.chmod(0o600)
         (state / "containerd.toml").write_text(_CONTAINERD.format(state=state, store=self.store, pause=PAUSE_IMAGE))
 
 

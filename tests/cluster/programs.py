@@ -22,6 +22,12 @@ KUBERNETES = "1.33.0"
 checksum of every patch release can be looked up: those of 1.33.0 can. Without the linker's variables the server calls itself
 v0.0.0-master, which helm refuses."""
 HELM = "helm.sh/helm/v3/cmd/helm@v3.16.4"
+_HELM_VARIABLES = " ".join(
+    f"-X helm.sh/helm/v3/pkg/{package}.k8sVersion{part}={number}"
+    for package in ("lint/rules", "chartutil")
+    for part, number in (("Major", 1), ("Minor", 33))
+)
+"""Without them it renders charts for Kubernetes 1.20."""
 _VERSION = "k8s.io/component-base/version"
 _NODE_VARIABLES = f"-X {_VERSION}.gitVersion=v{KUBERNETES} -X {_VERSION}.gitMajor=1 -X {_VERSION}.gitMinor=33"
 
@@ -39,7 +45,7 @@ def cache_folder() -> pathlib.Path:
 
 def digest() -> str:
     """Of all that the programs are made of."""
-    found = hashlib.sha256(f"{HELM} {_NODE_VARIABLES} {_run(['go', 'version'])}".encode())
+    found = hashlib.sha256(f"{HELM} {_HELM_VARIABLES} {_NODE_VARIABLES} {_run(['go', 'version'])}".encode())
     for path in sorted(SOURCES.rglob("*")):
         if path.is_file():
             found.update(f"{path.relative_to(SOURCES)}\0".encode() + path.read_bytes())
@@ -65,7 +71,7 @@ def programs(tell: Callable[[str], None]) -> pathlib.Path:
         scratch = pathlib.Path(scratch_name)
         _go_build(SOURCES / "node", scratch / "node", _NODE_VARIABLES)
         _go_build(SOURCES / "dns", scratch / "coredns")
-        _run(["go", "install", "-ldflags=-s -w", HELM], GOBIN=str(scratch))
+        _run(["go", "install", f"-ldflags=-s -w {_HELM_VARIABLES}", HELM], GOBIN=str(scratch))
         _pause_image(scratch)
         (scratch / "complete").touch()
         for old in folder.parent.glob("programs-*"):
