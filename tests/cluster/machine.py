@@ -14,6 +14,7 @@ import re
 import signal
 import subprocess
 import time
+from typing import Any
 
 BRIDGE = "stitchfleet0"
 NETWORK = "stitchfleet"
@@ -110,16 +111,35 @@ def undo(folder: pathlib.Path) -> None:
     """Removes what a node whose processes have ended left on the machine. It may be called twice."""
     _unmount(folder)
     _remove_networks()
-    try:
-        before = json.loads((folder / "machine.json").read_text())
-    except (OSError, ValueError):
-        before = {"rules": {}, "settings": {}}
+    before = _noted(folder)
     for tables, rules in before["rules"].items():
         _remove_rules(tables, set(rules))
     for name, text in before["settings"].items():
         with contextlib.suppress(OSError):
             pathlib.Path("/proc/sys", name).write_text(text)
     _remove_cgroups()
+
+
+def leftovers(folder: pathlib.Path) -> list[str]:
+    """What is there yet of a node that was stopped, a line each; to be asked before its folder goes."""
+    before = _noted(folder)
+    found = [f"process {pid}" for pid in processes_of(folder)]
+    found += [f"mount {path}" for path in mounts_below(folder)]
+    found += [f"link {BRIDGE}"] if pathlib.Path("/sys/class/net", BRIDGE).exists() else []
+    found += [f"network file {path}" for path in (_CNI_FILES / "results").glob(f"{NETWORK}-*")]
+    found += [f"control group {path}" for path in pathlib.Path("/sys/fs/cgroup").glob("**/kubepods*")]
+    for tables, rules in before["rules"].items():
+        now = output(f"{tables}-save").splitlines()
+        found += [f"{tables} rule {line}" for line in now if line not in set(rules) and _RULES.search(line)]
+    found += [f"setting {name}" for name, text in before["settings"].items() if _setting(name) != text]
+    return found
+
+
+def _noted(folder: pathlib.Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads((folder / "machine.json").read_text()))
+    except (OSError, ValueError):
+        return {"rules": {}, "settings": {}}
 
 
 def mounts_below(folder: pathlib.Path) -> list[str]:

@@ -79,20 +79,22 @@ class Node:
                 self._tell(logs)
             raise
 
-    def stop(self) -> None:
-        """Ends it, its containers included, and undoes what it changed on the machine."""
+    def stop(self) -> list[str]:
+        """Ends it, its containers included, and undoes what it changed on the machine. Returns what is left of it nevertheless."""
         for part in ("coredns", "kube-proxy", "kube-scheduler", "kube-controller-manager", "kubelet"):
             machine.end(self.state, part)
         self._end_containers()
         machine.end(self.state, "containerd")
         machine.end(self.state)
         machine.undo(self.state)
+        left = machine.leftovers(self.state)
         shutil.rmtree(self.state, ignore_errors=True)
         for link in pathlib.Path("/var/log/containers").glob("*"):
             link.unlink(missing_ok=True)
         for folder in ("/var/log/containers", "/var/log/pods"):
             if os.path.isdir(folder) and not os.listdir(folder):
                 os.rmdir(folder)
+        return left
 
     def load(self, archive: pathlib.Path, reference: str) -> None:
         """Brings an image to the node, unless it is there."""

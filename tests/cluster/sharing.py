@@ -33,8 +33,8 @@ def shared_node(node: Node) -> Iterator[Node]:
             yield node
         finally:
             with _gate():
-                if _is_alone(users) and not _PERSON.exists():
-                    node.stop()
+                if _is_alone(users) and not _PERSON.exists() and (left := node.stop()):
+                    raise NodeError(f"the cluster was stopped and left behind: {'; '.join(left)}")
 
 
 def start_for_a_person(node: Node) -> None:
@@ -48,8 +48,11 @@ def start_for_a_person(node: Node) -> None:
 
 
 def stop_for_a_person(node: Node) -> None:
+    """Raises NodeError if something of it is left."""
     with _gate():
-        node.stop()
+        left = node.stop()
+    if left:
+        raise NodeError(f"it was stopped and left behind: {'; '.join(left)}")
 
 
 def _must_be_ours(node: Node) -> None:

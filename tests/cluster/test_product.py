@@ -23,8 +23,9 @@ pytestmark = pytest.mark.costly
 
 TRAINING = "vision"
 """The researcher's namespace."""
-STEPS, TWINS_STEPS = 1500, 200
-"""The twin only has to show what the same steps compute without a label."""
+TRAINS, TWIN_TRAINS = "--steps 1000000 --seconds 150", "--steps 200"
+"""Long enough for kernels to be built beside the job and for pairs of blocks after that. The twin only has to show what the same
+steps compute without a label."""
 COMPILERS = "g++ c++ gcc cc clang clang++ zig"
 TRAINING_SECONDS = 400.0
 
@@ -50,9 +51,9 @@ stitching cost."""
 CLUSTERS = "SELECT name, state, facts FROM clusters ORDER BY name, sequence"
 
 
-def training_pod(name: str, image: str, steps: int, **labels: str) -> dict[str, Any]:
+def training_pod(name: str, image: str, options: str, **labels: str) -> dict[str, Any]:
     """What the researcher writes. A restricted namespace asks for the security context; only a label is for stitchfleet."""
-    script = f"for compiler in {COMPILERS}; do command -v $compiler; done; exec python /app/train.py --steps {steps}"
+    script = f"for compiler in {COMPILERS}; do command -v $compiler; done; exec python /app/train.py {options}"
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -91,9 +92,9 @@ def _in_server(kubernetes: Kubernetes, release: Release, *command: str) -> str:
 def test_a_label_is_all_it_takes(kubernetes: Kubernetes, images: Images, release: Release) -> None:
     kubernetes.namespace(TRAINING, **{"pod-security.kubernetes.io/enforce": "restricted"})
     image = images.demo.reference
-    kubernetes.create(training_pod("twin", image, TWINS_STEPS))
+    kubernetes.create(training_pod("twin", image, TWIN_TRAINS))
     twin = kubernetes.finished("twin", TRAINING, TRAINING_SECONDS)
-    created = kubernetes.create(training_pod("train", image, STEPS, **{"stitchfleet.io/enabled": "true"}))
+    created = kubernetes.create(training_pod("train", image, TRAINS, **{"stitchfleet.io/enabled": "true"}))
     pod = kubernetes.finished("train", TRAINING, TRAINING_SECONDS)
 
     # The pod was changed at its creation, and only as much as it takes; it ran to its end, and so did its twin.
@@ -105,13 +106,13 @@ def test_a_label_is_all_it_takes(kubernetes: Kubernetes, images: Images, release
 
     # It computed what the twin did: the same losses, from the same seed.
     log, twins_log = (kubernetes.kubectl("-n", TRAINING, "logs", name, "-c", "main") for name in ("train", "twin"))
-    assert len(losses(log)) == 1 + STEPS // 100
-    assert losses(log)[: 1 + TWINS_STEPS // 100] == pytest.approx(losses(twins_log), rel=1e-3)
+    assert len(losses(twins_log)) == 3
+    assert losses(log)[:3] == pytest.approx(losses(twins_log), rel=1e-3)
 
     # It was stitched, and each kernel verified on the job's own tensors before it ran alone.
     (row,) = query(kubernetes, release, SAVED)
     assert row["phase"] == "stitched", (log, row)
-    assert row["stitched"] > STEPS / 2
+    assert row["pairs"] >= 3
     clusters = {each["name"]: each for each in query(kubernetes, release, CLUSTERS)}
     assert clusters
     assert {each["state"] for each in clusters.values()} == {"stitched"}, clusters
