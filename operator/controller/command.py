@@ -12,6 +12,7 @@ import kopf
 from kubernetes.config import ConfigException
 
 from stitchfleet.operator.cluster import client
+from stitchfleet.operator.cluster.policies import PolicyStore
 from stitchfleet.operator.cluster.reports import GROUP, PLURAL, VERSION, ReportStore
 from stitchfleet.telemetry import database, places
 from stitchfleet.telemetry.errors import DatabaseError
@@ -42,7 +43,8 @@ class ControllerCommand:
     def run(self, arguments: argparse.Namespace) -> int:
         try:
             engine = database.open_engine(places.database_url(arguments.database))
-            keeper = Keeper(engine, ReportStore(client.connect()), arguments.keep_days)
+            api = client.connect()
+            keeper = Keeper(engine, ReportStore(api), PolicyStore(api), arguments.keep_days)
         except (DatabaseError, ConfigException) as error:
             print(f"stitchfleet controller: {error}", file=sys.stderr)
             return 2

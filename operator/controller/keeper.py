@@ -14,14 +14,20 @@ from typing import Any
 import sqlalchemy as sa
 from kubernetes.client.exceptions import ApiException
 
+from stitchfleet.operator.cluster.policies import PolicyStore
 from stitchfleet.operator.cluster.reports import ReportStore
+from stitchfleet.operator.policy.precedence import in_effect
 from stitchfleet.telemetry import database, partitions
 from stitchfleet.telemetry.errors import DatabaseError
 from stitchfleet.telemetry.freezing import freeze, prune
 from stitchfleet.telemetry.recording import DAY_NS
 from stitchfleet.telemetry.weeks import Week
 
+from .conditions import condition, with_times
 from .weekly import status_of, unavailable
+
+IN_EFFECT = "InEffect"
+"""Condition of a StitchPolicy."""
 
 HOUSEKEEPING_SECONDS = 3600.0
 SETTLE_DAYS = 1
@@ -34,9 +40,15 @@ class Keeper:
     """progress: when the last pass ended (time.monotonic)."""
 
     def __init__(
-        self, engine: sa.Engine, reports: ReportStore, keep_days: int, now_ns: Callable[[], int] = time.time_ns
+        self,
+        engine: sa.Engine,
+        reports: ReportStore,
+        policies: PolicyStore,
+        keep_days: int,
+        now_ns: Callable[[], int] = time.time_ns,
     ) -> None:
-        self._engine, self._reports, self._keep_days, self._now_ns = engine, reports, keep_days, now_ns
+        self._engine, self._reports, self._policies = engine, reports, policies
+        self._keep_days, self._now_ns = keep_days, now_ns
         self._housekept = float("-inf")
         self.progress = time.monotonic()
 
@@ -49,6 +61,7 @@ class Keeper:
             self._make_this_weeks()
             for report in self._reports.all():
                 self._renew(report)
+            self._judge_policies()
             self._keep_house()
         except ApiException as error:
             _tell(f"the API server answered {error.status} {error.reason}")
@@ -75,6 +88,23 @@ class Keeper:
             _tell(f"the database cannot be read: {database.reason(error)}")
         if {**before, **status} != before:
             self._reports.set_status(metadata["name"], status)
+
+    def _judge_policies(self) -> None:
+        """Says of each StitchPolicy whether it is in effect."""
+        objects = self._policies.all()
+        chosen = in_effect(objects)
+        for each in objects:
+            metadata, before = each["metadata"], each.get("status") or {}
+            generation, winner = int(metadata.get("generation", 1)), chosen[metadata["namespace"]]["metadata"]["name"]
+            is_chosen = winner == metadata["name"]
+            why = "it holds for pods that are created from now on" if is_chosen else f"{winner} is older"
+            found = condition(IN_EFFECT, is_chosen, "Oldest" if is_chosen else "Conflict", why, generation)
+            status = {
+                "observedGeneration": generation,
+                "conditions": with_times([found], before.get("conditions") or ()),
+            }
+            if status != before:
+                self._policies.set_status(metadata["namespace"], metadata["name"], status)
 
     def _keep_house(self) -> None:
         """Freezes, drops, and makes the next days' partitions; once an hour, as each looks at a whole database."""

@@ -11,7 +11,8 @@ import sqlalchemy as sa
 from stitchfleet.telemetry.weekly import UnitTotal, WeekReport, unit_total, week_report
 from stitchfleet.telemetry.weeks import Week
 
-Object = dict[str, Any]
+from .conditions import Object, condition, merged, with_times
+
 READY, CLOSED = "Ready", "Closed"
 """Conditions: the figures are the database's; the week is over and frozen, with nothing having come since."""
 
@@ -44,35 +45,8 @@ def status_of(connection: sa.Connection, spec: Mapping[str, Any], generation: in
 def unavailable(reason: str, message: str, generation: int, before: Mapping[str, Any]) -> Object:
     """What changes in a status where the figures cannot be had: only the condition; figures that were there stay."""
     return {
-        "conditions": _merged([condition(READY, False, reason, message, generation)], before.get("conditions") or ())
+        "conditions": merged([condition(READY, False, reason, message, generation)], before.get("conditions") or ())
     }
-
-
-def condition(kind: str, status: bool, reason: str, message: str, generation: int) -> Object:
-    return {
-        "type": kind,
-        "status": "True" if status else "False",
-        "reason": reason,
-        "message": message,
-        "observedGeneration": generation,
-    }
-
-
-def with_times(conditions: Sequence[Object], before: Sequence[Mapping[str, Any]]) -> list[Object]:
-    """lastTransitionTime is when the status changed last, not when it was looked at."""
-    known = {entry["type"]: entry for entry in before}
-    now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-    found = []
-    for entry in conditions:
-        old = known.get(entry["type"])
-        same = old is not None and old.get("status") == entry["status"]
-        found.append(entry | {"lastTransitionTime": old["lastTransitionTime"] if same and old else now})
-    return found
-
-
-def _merged(conditions: Sequence[Object], before: Sequence[Mapping[str, Any]]) -> list[Object]:
-    fresh = {entry["type"] for entry in conditions}
-    return [*with_times(conditions, before), *(dict(entry) for entry in before if entry["type"] not in fresh)]
 
 
 def _totals(report: WeekReport, namespace: str | None) -> list[UnitTotal]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import dataclasses
 import signal
 import sys
 
@@ -13,8 +12,10 @@ from kubernetes.config import ConfigException
 from stitchfleet.operator.cluster import client
 from stitchfleet.operator.cluster.authority import CertificateStore
 from stitchfleet.operator.cluster.certificates import Server
+from stitchfleet.operator.cluster.policies import PolicyStore
 from stitchfleet.operator.policy.policy import Policy
 
+from .policies import Policies
 from .server import Webhook
 from .serving import Serving
 
@@ -73,7 +74,8 @@ async def _serve(arguments: argparse.Namespace) -> int:
         Server("webhook", hosts_of(arguments.service, namespace)),
         Server("ingest", hosts_of(arguments.ingest_service, namespace)),
     ]
-    store = CertificateStore(client.connect(), namespace, arguments.certificates, arguments.configuration, servers)
+    api = client.connect()
+    store = CertificateStore(api, namespace, arguments.certificates, arguments.configuration, servers)
     policy = Policy(
         payload_image=arguments.payload_image,
         cluster=arguments.cluster_name,
@@ -81,10 +83,8 @@ async def _serve(arguments: argparse.Namespace) -> int:
         pull_policy=arguments.pull_policy,
     )
 
-    def policy_of(_namespace: str) -> Policy:
-        return dataclasses.replace(policy, ingest_authority=serving.authority if arguments.ingest_url else "")
-
-    serving = Serving(Webhook(policy_of), store.ensure)
+    policies = Policies(policy, PolicyStore(api).all)
+    serving = Serving(Webhook(lambda namespace: policies.of(namespace, serving.authority)), store.ensure)
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -93,5 +93,10 @@ async def _serve(arguments: argparse.Namespace) -> int:
     def ready(port: int) -> None:
         print(f"stitchfleet webhook: https://{arguments.host}:{port}", file=sys.stderr, flush=True)
 
-    await serving.run(arguments.host, arguments.port, ended, ready)
+    await policies.first(ended)
+    keeper = asyncio.create_task(policies.keep())
+    try:
+        await serving.run(arguments.host, arguments.port, ended, ready)
+    finally:
+        keeper.cancel()
     return 0

@@ -141,8 +141,13 @@ class Reports:
         self.objects[name].setdefault("status", {}).update(status)
 
 
-def kept(engine: sa.Engine, reports: Reports) -> Keeper:
-    return Keeper(engine, reports, 28, lambda: WEEK.start_ns + 10**14)  # type: ignore[arg-type]
+class NoPolicies:
+    def all(self) -> list[Object]:
+        return []
+
+
+def kept(engine: sa.Engine, reports: Reports, policies: Any = NoPolicies()) -> Keeper:  # noqa: B008
+    return Keeper(engine, reports, policies, 28, lambda: WEEK.start_ns + 10**14)  # type: ignore[arg-type]
 
 
 def test_a_pass_makes_the_current_and_the_last_week_s_report_and_a_second_writes_nothing(engine: sa.Engine) -> None:

@@ -9,6 +9,7 @@ import datetime
 import json
 import socket
 import ssl
+import threading
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -37,16 +38,19 @@ class Authority:
         self.held: dict[str, bytes] = {}
         self.now = datetime.datetime.now(datetime.timezone.utc)
         self.fails = False
+        self._one = threading.Lock()
 
     def ensure(self) -> dict[str, bytes]:
         if self.fails:
             raise OSError("the API server is away")
-        self.held = renewed(self.held, [HOST], self.now, Lifetimes())
-        return self.held
+        with self._one:
+            self.held = renewed(self.held, [HOST], self.now, Lifetimes())
+            return self.held
 
     def turn(self) -> None:
-        self.now += datetime.timedelta(seconds=1)
-        del self.held["webhook.crt"]
+        with self._one:
+            self.now += datetime.timedelta(seconds=1)
+            self.held = {name: pem for name, pem in self.held.items() if name != "webhook.crt"}
 
 
 @contextlib.asynccontextmanager
