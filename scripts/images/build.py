@@ -100,9 +100,18 @@ class Builder:
         self._buildah(
             name, "push", "--disable-compression", image.reference, f"docker-archive:{partial}:{image.reference}"
         )
-        for old in self.folder.glob(f"{name}-*.tar"):
-            old.unlink()
+        self._forget_older(name, image)
         partial.rename(image.archive)
+
+    def _forget_older(self, name: str, image: Image) -> None:
+        """Removes earlier builds, with the layers that no other image has."""
+        for archive in self.folder.glob(f"{name}-*.tar"):
+            archive.unlink()
+        repository = image.reference.rpartition(":")[0]
+        for reference in self._buildah(name, "images", "--format", "{{.Name}}:{{.Tag}}").split():
+            if reference.startswith(f"{repository}:") and reference != image.reference:
+                with contextlib.suppress(ImageError):  # another build may use it just now
+                    self._buildah(name, "rmi", reference)
 
     def _made_base(self) -> str:
         """A Debian with Python, made by debootstrap from the mirror that this machine uses."""
