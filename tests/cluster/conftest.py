@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,6 +64,8 @@ class Release:
     namespace: str
     server: str
     """Deployment of the ingest server and the database."""
+    installed: str
+    """When it was complete, UTC."""
 
 
 @pytest.fixture(scope="session")
@@ -77,7 +80,7 @@ def release(kubernetes: Kubernetes, images: Images) -> Iterator[Release]:
         *_image("image", images.operator),
         *_image("payload", images.payload),
     )
-    yield Release(NAMESPACE, "deploy/stitchfleet-server")
+    yield Release(NAMESPACE, "deploy/stitchfleet-server", time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
     kubernetes.helm("uninstall", "stitchfleet", "--namespace", NAMESPACE, "--wait", "--timeout", "2m")
     kubernetes.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
 

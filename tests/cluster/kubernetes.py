@@ -84,8 +84,10 @@ class Kubernetes:
             time.sleep(0.2)
         return result
 
-    def audit(self) -> Iterator[Object]:
-        """The API server's audit log."""
+    def audit(self, since: str = "") -> Iterator[Object]:
+        """The API server's audit log. since: a time in UTC, written as the log's own."""
         with open(self.node.audit_log, encoding="utf-8") as log:
             for line in log:
-                yield json.loads(line)
+                event = json.loads(line)
+                if event["requestReceivedTimestamp"] >= since:
+                    yield event

@@ -1,11 +1,15 @@
 """Trains a small text classifier on made-up data: a transformer's feed-forward block with layer normalization, Keras' Adam.
 
-python train.py [--steps 600] [--seconds 60]
+python train.py [--steps 600]
+
+SIGTERM ends it after the step that it is at, as a preemption does.
 """
 
 from __future__ import annotations
 
 import argparse
+import signal
+import threading
 import time
 
 import numpy as np
@@ -16,7 +20,6 @@ from classifier import CLASSES, LENGTH, TOKENS, make_model
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=600)
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="end after so long")
     parser.add_argument("--batch", type=int, default=16)
     arguments = parser.parse_args()
     random = np.random.default_rng(7)
@@ -36,12 +39,13 @@ def main() -> None:
         optimizer.apply_gradients(zip(gradients, model.trainable_variables))
         return loss
 
-    until = time.monotonic() + arguments.seconds
+    is_asked_to_end = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: is_asked_to_end.set())
     for number, (some_tokens, some_classes) in enumerate(data.take(arguments.steps)):
         loss = step(some_tokens, some_classes)
         if number == 0 or (number + 1) % 100 == 0:
             print(f"{time.time():.2f} step {number + 1} loss {float(loss):.4f}", flush=True)
-        if time.monotonic() > until:
+        if is_asked_to_end.is_set():
             break
 
 
