@@ -58,8 +58,7 @@ class Keeper:
     def look(self) -> None:
         """One pass. Never raises: what went wrong is told, and stands in the reports' conditions."""
         try:
-            self._make_this_weeks()
-            for report in self._reports.all():
+            for report in self._with_this_weeks(self._reports.all()):
                 self._renew(report)
             self._judge_policies()
             self._keep_house()
@@ -69,10 +68,14 @@ class Keeper:
             _tell(f"{type(error).__name__}: {error}")
         self.progress = time.monotonic()
 
-    def _make_this_weeks(self) -> None:
+    def _with_this_weeks(self, reports: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """All reports, those of this week and of the last one made if they are not there."""
         week = Week.at(self._now_ns())
-        for each in (Week.of_day(week.first_day - 7), week):
+        known = {report["metadata"]["name"] for report in reports}
+        missing = [each for each in (Week.of_day(week.first_day - 7), week) if str(each).lower() not in known]
+        for each in missing:
             self._reports.create(str(each).lower(), {"week": str(each)})
+        return self._reports.all() if missing else reports
 
     def _renew(self, report: dict[str, Any]) -> None:
         metadata, before = report["metadata"], report.get("status") or {}

@@ -65,7 +65,7 @@ class Release:
     server: str
     """Deployment of the ingest server and the database."""
     installed: str
-    """When it was complete, UTC."""
+    """When that began, UTC."""
 
 
 @pytest.fixture(scope="session")
@@ -73,6 +73,7 @@ def release(kubernetes: Kubernetes, images: Images) -> Iterator[Release]:
     """With the embedded database, on a volume that ends with its pod."""
     kubernetes.kubectl("delete", "savingsreports", "--all", "--ignore-not-found") if _has_crds(kubernetes) else None
     kubernetes.namespace(NAMESPACE)
+    installed = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     kubernetes.helm(
         *("upgrade", "--install", "stitchfleet", str(CHART), "--namespace", NAMESPACE, "--wait", "--timeout", "2m"),
         *("--set-json", 'database.embedded.volume={"emptyDir":{}}', "--set", "clusterName=test-cluster"),
@@ -80,7 +81,7 @@ def release(kubernetes: Kubernetes, images: Images) -> Iterator[Release]:
         *_image("image", images.operator),
         *_image("payload", images.payload),
     )
-    yield Release(NAMESPACE, "deploy/stitchfleet-server", time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+    yield Release(NAMESPACE, "deploy/stitchfleet-server", installed)
     kubernetes.helm("uninstall", "stitchfleet", "--namespace", NAMESPACE, "--wait", "--timeout", "2m")
     kubernetes.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
 
