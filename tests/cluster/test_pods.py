@@ -240,7 +240,9 @@ def test_certificates_that_are_gone_are_made_anew(kubernetes: Kubernetes, image:
 def test_each_right_in_the_chart_is_used_and_none_is_lacking(kubernetes: Kubernetes, release: Release) -> None:
     """The audit log of all that the tests before did: nothing of ours is always refused, and every verb that we may use was used."""
     accounts = {f"system:serviceaccount:{release.namespace}:stitchfleet-{name}" for name in ("webhook", "server")}
-    used, allowed, refused = set(), set(), set()
+    used: set[tuple[str, str, str]] = set()
+    allowed: set[tuple[str, str, str]] = set()
+    refused: set[tuple[str, str, str]] = set()
     for event in kubernetes.audit(since=release.installed):
         about = event.get("objectRef") or {}
         if event["user"]["username"] in accounts and about.get("resource"):
