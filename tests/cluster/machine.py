@@ -20,6 +20,11 @@ BRIDGE = "stitchfleet0"
 NETWORK = "stitchfleet"
 """Names of the bridge and of the pods' network: the container network's plugins keep files under the latter."""
 _CNI_FILES = pathlib.Path("/var/lib/cni")
+_SHARED_FOLDERS = (
+    *("/var/lib/cni/results", "/var/lib/cni", "/var/log/containers", "/var/log/pods", "/run/netns"),
+    *("/run/containerd/runc/k8s.io", "/run/containerd/runc", "/run/containerd/s", "/run/containerd"),
+)
+"""Where programs of a node put files whatever they are told; each goes if nobody else has something in it."""
 _RULES = re.compile(rf"KUBE-|CNI-|{BRIDGE}")
 _SETTINGS = (
     "net/ipv4/ip_forward",
@@ -118,6 +123,9 @@ def undo(folder: pathlib.Path) -> None:
         with contextlib.suppress(OSError):
             pathlib.Path("/proc/sys", name).write_text(text)
     _remove_cgroups()
+    for path in _SHARED_FOLDERS:
+        with contextlib.suppress(OSError):
+            os.rmdir(path)
 
 
 def leftovers(folder: pathlib.Path) -> list[str]:
@@ -162,9 +170,6 @@ def _remove_networks() -> None:
     for line in output("ip", "-o", "link", "show", "master", BRIDGE).splitlines():
         output("ip", "link", "del", line.split(": ")[1].split("@")[0])
     output("ip", "link", "del", BRIDGE)
-    for empty in (_CNI_FILES / "results", _CNI_FILES):
-        with contextlib.suppress(OSError):
-            empty.rmdir()
 
 
 def _remove_rules(tables: str, before: set[str]) -> None:

@@ -6,7 +6,6 @@ The state lies in one folder, which goes with the node; containerd's images stay
 from __future__ import annotations
 
 import json
-import os
 import pathlib
 import shutil
 import ssl
@@ -86,14 +85,12 @@ class Node:
         self._end_containers()
         machine.end(self.state, "containerd")
         machine.end(self.state)
+        for link in pathlib.Path("/var/log/containers").glob("*"):
+            if link.is_symlink() and str(link.readlink()).startswith(str(self.state)):
+                link.unlink()
         machine.undo(self.state)
         left = machine.leftovers(self.state)
         shutil.rmtree(self.state, ignore_errors=True)
-        for link in pathlib.Path("/var/log/containers").glob("*"):
-            link.unlink(missing_ok=True)
-        for folder in ("/var/log/containers", "/var/log/pods"):
-            if os.path.isdir(folder) and not os.listdir(folder):
-                os.rmdir(folder)
         return left
 
     def load(self, archive: pathlib.Path, reference: str) -> None:
