@@ -12,12 +12,15 @@ import kopf
 from kubernetes.config import ConfigException
 
 from stitchfleet.operator.cluster import client
+from stitchfleet.operator.cluster.pods import PodStore
 from stitchfleet.operator.cluster.policies import PolicyStore
 from stitchfleet.operator.cluster.reports import GROUP, PLURAL, VERSION, ReportStore
 from stitchfleet.telemetry import database, places
 from stitchfleet.telemetry.errors import DatabaseError
 
+from . import releaser as releaser_module
 from .keeper import Keeper
+from .releaser import Releaser
 
 LOOK_SECONDS = 60.0
 DEFAULT_PORT = 8080
@@ -45,11 +48,12 @@ class ControllerCommand:
             engine = database.open_engine(places.database_url(arguments.database))
             api = client.connect()
             keeper = Keeper(engine, ReportStore(api), PolicyStore(api), arguments.keep_days)
+            releaser = Releaser(PodStore(api))
         except (DatabaseError, ConfigException) as error:
             print(f"stitchfleet controller: {error}", file=sys.stderr)
             return 2
         kopf.run(
-            registry=handlers(keeper, arguments.look_seconds),
+            registry=handlers(keeper, releaser, arguments.look_seconds),
             clusterwide=True,
             standalone=True,
             identity=f"stitchfleet@{platform.node()}",  # type: ignore[arg-type]  # by default the user's name, which has none in a pod
@@ -58,7 +62,7 @@ class ControllerCommand:
         return 0
 
 
-def handlers(keeper: Keeper, look_seconds: float) -> kopf.OperatorRegistry:
+def handlers(keeper: Keeper, releaser: Releaser, look_seconds: float) -> kopf.OperatorRegistry:
     """kopf's registry. No handler of create, delete or timers: they would put a finalizer on objects, which then cannot be deleted
     while the controller is away."""
     registry = kopf.OperatorRegistry()
@@ -75,6 +79,12 @@ def handlers(keeper: Keeper, look_seconds: float) -> kopf.OperatorRegistry:
             await asyncio.wait({waiter}, timeout=look_seconds)
             waiter.cancel()
 
+    async def let_go() -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await loop.run_in_executor(None, releaser.look)
+            await asyncio.sleep(releaser_module.LOOK_SECONDS)
+
     @kopf.on.login(registry=registry)
     async def login(**known: Any) -> Any:
         return kopf.login_with_service_account(**known) or kopf.login_with_kubeconfig(**known)
@@ -88,7 +98,7 @@ def handlers(keeper: Keeper, look_seconds: float) -> kopf.OperatorRegistry:
         settings.watching.reconnect_backoff = 2.0
         settings.posting.enabled = False
         settings.scanning.disabled = True  # the resources are known: no right to read all CRDs is needed
-        tasks.append(asyncio.create_task(keep()))
+        tasks.extend((asyncio.create_task(keep()), asyncio.create_task(let_go())))
 
     @kopf.on.cleanup(registry=registry)
     async def stop(**_: Any) -> None:
@@ -103,7 +113,7 @@ def handlers(keeper: Keeper, look_seconds: float) -> kopf.OperatorRegistry:
 
     @kopf.on.probe(id="progress", registry=registry)
     async def progress(**_: Any) -> str:
-        if keeper.stalled():
+        if keeper.stalled() or releaser.stalled():
             raise kopf.PermanentError("the loop makes no progress")
         return "ok"
 

@@ -7,5 +7,6 @@ mutate.py        `mutate(pod, policy, admission)`, the whole of it
 refusals.py      pods and containers that are left alone, each with the reason that the pod then shows
 python_path.py   how Python finds us in a container without losing what the image or the user set
 payload.py       the init container that copies the payload, and the volumes
+release.py       what lets a pod go whose payload cannot be pulled
 identity.py      the variables by which the job knows who it is, from telemetry's one table
 """

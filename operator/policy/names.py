@@ -37,7 +37,8 @@ PACKAGES = f"{PAYLOAD}/python"
 BOOTSTRAP = f"{PACKAGES}/stitchfleet/plugin/bootstrap"
 """Holds `sitecustomize`, and must be written as the plugin itself writes its path, which it takes off PYTHONPATH for its helpers."""
 IDENTITY_MOUNT = "/var/run/secrets/stitchfleet.io/ingest"
-COPY = "/copy"
-"""In the payload's image: copies the payload to the folder named, and never fails."""
+COPY = f"if [ -x /copy ]; then /copy {MOUNT}; fi; exit 0"
+"""For a shell. In the payload's image /copy copies the payload to the folder named. In the user's own image, which the controller
+gives the init container if the payload's cannot be pulled, it does nothing."""
 AUDIENCE = "stitchfleet-ingest"
 TOKEN_SECONDS = 3600

@@ -42,7 +42,7 @@ def init_container(target: Object, policy: Policy) -> Object:
         "name": INIT_CONTAINER,
         "image": policy.payload_image,
         "imagePullPolicy": policy.pull_policy,
-        "command": [COPY, MOUNT],
+        "command": ["/bin/sh", "-c", COPY],
         "securityContext": context,
         "volumeMounts": [{"name": VOLUME, "mountPath": MOUNT}],
     }

@@ -164,8 +164,12 @@ def _unmount(folder: pathlib.Path) -> None:
 def _remove_networks() -> None:
     """The namespaces and addresses that the pods' network holds, and its links."""
     for cached in (_CNI_FILES / "results").glob(f"{NETWORK}-*"):
-        with contextlib.suppress(OSError, ValueError):
-            output("ip", "netns", "del", pathlib.Path(json.loads(cached.read_text())["netns"]).name)
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            found = json.loads(cached.read_text())
+            for interface in found["result"]["interfaces"]:
+                if sandbox := interface.get("sandbox"):
+                    output("ip", "netns", "del", pathlib.Path(sandbox).name)
+            (cached.parent / f"cni-loopback-{found['containerId']}-lo").unlink(missing_ok=True)
         cached.unlink(missing_ok=True)
     for line in output("ip", "-o", "link", "show", "master", BRIDGE).splitlines():
         output("ip", "link", "del", line.split(": ")[1].split("@")[0])

@@ -178,6 +178,27 @@ def test_a_policy_holds_for_pods_that_come_after_it(kubernetes: Kubernetes, imag
         kubernetes.create(bad)
 
 
+def test_a_payload_that_cannot_be_pulled_holds_no_pod(kubernetes: Kubernetes, image: str) -> None:
+    kubernetes.namespace(SPACE)
+    about = {
+        "apiVersion": "stitchfleet.io/v1alpha1",
+        "kind": "StitchPolicy",
+        "metadata": {"name": "pinned", "namespace": SPACE},
+    }
+    kubernetes.create({**about, "spec": {"payloadImage": "localhost/stitchfleet-nothing:1"}})
+
+    def is_pinned() -> bool:
+        dry = kubernetes.kubectl("create", "--dry-run=server", "-o", "json", "-f", "-", stdin=json.dumps(pod(image)))
+        return bool(json.loads(dry)["spec"]["initContainers"][0]["image"] == "localhost/stitchfleet-nothing:1")
+
+    kubernetes.wait(is_pinned, 20, "the webhook does not learn of the policy")
+    kubernetes.create(pod(image, command=["true"]))
+    found = kubernetes.finished("train", SPACE, 120.0)
+    assert found["status"]["phase"] == "Succeeded", kubernetes.why("train", SPACE)
+    assert "could not be pulled" in found["metadata"]["annotations"]["stitchfleet.io/not-injected"]
+    assert "stitchfleet.io/injected" not in found["metadata"]["annotations"]
+
+
 def test_without_a_webhook_pods_start_and_with_it_they_are_injected_again(
     kubernetes: Kubernetes, image: str, release: Release
 ) -> None:
