@@ -54,6 +54,7 @@ def images(node: Node) -> Images:
     found = Images(*(builder.image(name) for name in ("payload", "operator", "demo")))
     for image in (found.payload, found.operator, found.demo):
         node.load(image.archive, image.reference)
+    node.forget_images_but({found.payload.reference, found.operator.reference, found.demo.reference})
     return found
 
 

@@ -107,10 +107,10 @@ class Node:
         old = [
             name
             for name in self._ctr("images", "ls", "-q").split()
-            if name.startswith("localhost/") and name not in wanted
+            if name.startswith("localhost/") and name not in (*wanted, PAUSE_IMAGE)
         ]
         if old:
-            self._ctr("images", "rm", *old)
+            self._ctr("images", "rm", "--sync", *old)
 
     # ---- parts -------------------------------------------------------------------------------------------------------------
 
