@@ -94,16 +94,17 @@ def activate() -> None:
 def load_native(settings: Settings) -> tuple[Any, str]:
     """(the loaded native library or None, why not). Builds nothing: `stitchfleet run` and the payload bring it."""
     from . import tf_version
-    from .native_library import NativeBuildError, NativeLibrary, find_tensorflow, library_path
+    from .native_library import NativeBuildError, NativeLibrary, find_library, find_tensorflow
 
     try:
         build = find_tensorflow()
     except NativeBuildError as error:
         return None, str(error)
-    path = library_path(settings.cache, build)
-    if not path.exists():
+    path = find_library(settings.cache, settings.payload, build)
+    if path is None:
+        places = " or ".join(str(place) for place in (settings.cache, settings.payload) if place is not None)
         reason = (
-            f"the op for TensorFlow {build.version} is not built in {settings.cache} "
+            f"the op for TensorFlow {build.version} is not built in {places} "
             "(start the job with `stitchfleet run`, or build it with `stitchfleet doctor --build`)"
         )
         say(f"this job runs plain: {reason}")

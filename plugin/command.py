@@ -25,10 +25,18 @@ SUMMARIES = {
     "report": "the device-hours saved in a week, with their interval",
     "db": "create, upgrade, check and prune the database",
     "ingest": "serve the fleet: take what jobs recorded over HTTP",
+    "webhook": "serve the cluster: put stitchfleet into the pods that ask for it",
+    "controller": "serve the cluster: make the week's report, look after policies and the database",
 }
 
 # The extra (setup.cfg) that brings what a command needs, where it is not `report`.
-EXTRAS = {"compile": "compiler", "explain": "compiler", "ingest": "ingest"}
+EXTRAS = {
+    "compile": "compiler",
+    "explain": "compiler",
+    "ingest": "ingest",
+    "webhook": "operator",
+    "controller": "operator",
+}
 
 
 def main(argv: list[str] | None = None) -> int:

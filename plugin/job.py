@@ -15,7 +15,7 @@ import uuid
 import weakref
 from typing import Any
 
-from stitchfleet.telemetry import recording
+from stitchfleet.telemetry import environment, recording
 
 from .client import CompileClient
 from .containment import HEALTH, contained, say
@@ -69,7 +69,7 @@ class Job:
 
     def __init__(self, settings: Settings, native: NativeLibrary | None, native_reason: str = "") -> None:
         self.settings = settings
-        self.run_id = os.environ.get("STITCHFLEET_RUN_ID") or uuid.uuid4().hex
+        self.run_id = environment.RUN_ID.read() or uuid.uuid4().hex
         self.native = native
         self.stitcher = Stitcher(settings)
         self.programs: list[Program] = []

@@ -106,6 +106,12 @@ def library_path(cache: pathlib.Path, build: TensorFlowBuild) -> pathlib.Path:
     return cache / "native" / f"tf-{build.version}-{digest.hexdigest()[:16]}" / "libstitchfleet_tf.so"
 
 
+def find_library(cache: pathlib.Path, payload: pathlib.Path | None, build: TensorFlowBuild) -> pathlib.Path | None:
+    """The library where it is built: in the cache, else in the payload; None if it is in neither."""
+    places = (cache, payload) if payload is not None else (cache,)
+    return next((path for place in places if (path := library_path(place, build)).exists()), None)
+
+
 def _abi_header() -> str:
     import stitchfleet.compiler
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from stitchfleet.telemetry import recording, savings
+from stitchfleet.telemetry import recording, savings, spool
 
 from .containment import say
 from .memory_watch import peak_bytes
@@ -23,6 +23,10 @@ from .training import Step, TrainingFunctions
 
 if TYPE_CHECKING:
     from .job import Job
+
+
+HAND_OVER_SECONDS = 10.0
+"""The longest that a job in a pod waits for its last records to be sent; the shipper looks every 2 s."""
 
 
 class Records:
@@ -164,6 +168,19 @@ class Records:
             }
         )
         self.recorder.close(timeout_s=2.0)
+        if self.settings.payload is not None and self._shipper is not None:
+            self._wait_for_shipper()
+
+    def _wait_for_shipper(self) -> None:
+        """A container ends with the job's process, and the shipper with it: the last records are waited for."""
+        until = time.monotonic() + HAND_OVER_SECONDS
+        while (
+            _unsent(self.folder)
+            and time.monotonic() < until
+            and self._shipper is not None
+            and self._shipper.poll() is None
+        ):
+            time.sleep(0.05)
 
 
 def shipping_words(settings: Settings) -> tuple[str, ...]:
@@ -172,6 +189,10 @@ def shipping_words(settings: Settings) -> tuple[str, ...]:
     if settings.ingest is not None:
         return ("--ingest", settings.ingest, *keep)
     return ("--database", settings.database, *keep) if settings.database is not None else ()
+
+
+def _unsent(folder: pathlib.Path) -> bool:
+    return bool(spool.segments(folder, spool.OPEN, spool.SEALED, spool.SHIPPING))
 
 
 def _own_folder(wanted: pathlib.Path) -> pathlib.Path:

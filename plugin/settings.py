@@ -37,6 +37,12 @@ class Settings:
         },
     )
     cache: pathlib.Path = field(default_factory=_default_cache, metadata={"help": "folder of kernels and native code"})
+    payload: pathlib.Path | None = field(
+        default=None,
+        metadata={
+            "help": "folder with native code that was built before, as a pod's payload brings it; the cache goes first"
+        },
+    )
     cache_bytes: int = field(default=2 << 30, metadata={"help": "most bytes the cache may hold"})
     data: pathlib.Path | None = field(
         default=None, metadata={"help": "folder of records; default: the cache's records/"}

@@ -6,7 +6,6 @@ import argparse
 import asyncio
 import pathlib
 import signal
-import ssl
 import sys
 
 import sqlalchemy as sa
@@ -15,6 +14,7 @@ from . import database, partitions, places, wire
 from .authentication import AUDIENCE, StaticTokens, TokenReviewer
 from .errors import DatabaseError
 from .ingest import Ingest, Limits, serve
+from .tls import CertificateFiles
 
 DEFAULT_PORT = 8475
 KUBERNETES = "https://kubernetes.default.svc"
@@ -80,9 +80,7 @@ async def _serve(arguments: argparse.Namespace) -> int:
         raise ValueError(f"--pending-bytes is {arguments.pending_bytes}; one body may have {wire.MAX_BODY_BYTES}")
     tls = None
     if arguments.tls_certificate is not None:
-        tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        # a key with a passphrase is refused: nobody is there to be asked for it
-        tls.load_cert_chain(arguments.tls_certificate, arguments.tls_key, password=lambda: "")
+        tls = CertificateFiles(arguments.tls_certificate, arguments.tls_key)
     elif arguments.tls_key is not None:
         raise ValueError("--tls-key without --tls-certificate: nothing would be encrypted")
     engine = database.open_engine(places.database_url(arguments.database))
@@ -103,5 +101,11 @@ async def _serve(arguments: argparse.Namespace) -> int:
         print(f"stitchfleet ingest: {scheme}://{arguments.host}:{port}", file=sys.stderr, flush=True)
 
     limits = Limits(pending_bytes=arguments.pending_bytes)
-    await serve(Ingest(engine, tokens, reviewer, limits), arguments.host, arguments.port, tls, ended, ready)
+    ingest = Ingest(engine, tokens, reviewer, limits)
+    fresh = asyncio.create_task(tls.keep_fresh(ingest.say_once)) if tls is not None else None
+    try:
+        await serve(ingest, arguments.host, arguments.port, tls.context if tls is not None else None, ended, ready)
+    finally:
+        if fresh is not None:
+            fresh.cancel()
     return 0

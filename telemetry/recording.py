@@ -29,6 +29,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from . import environment
 from .spool import FUNCTION_NUMBER, KEEP_DAYS, Iterations, Kind, SpoolWriter, too_old
 
 PLAIN, STITCHED, UNCOUNTED = 0, 1, 2
@@ -108,19 +109,7 @@ class JobIdentity:
     def from_environment(cls, run_id: str, **known: object) -> JobIdentity:
         """The identity that the environment tells; `known` (names of fields) goes before it.
 
-        In Kubernetes the admission webhook sets, from the downward API and the owner:
-
-            STITCHFLEET_CLUSTER      name of the cluster
-            STITCHFLEET_NAMESPACE    namespace (else the service account's file says it)
-            STITCHFLEET_JOB_NAME     name of the owning MPIJob, Job or pod
-            STITCHFLEET_POD_UID      uid of the pod
-            STITCHFLEET_ATTEMPT      restarts of the job so far
-            STITCHFLEET_USER         who submitted it
-            STITCHFLEET_IMAGE        image, with digest where known
-            STITCHFLEET_LABELS       labels as a=b,c=d
-            STITCHFLEET_LABELS_FILE  a downward-API file of labels, one a="b" a line
-            STITCHFLEET_MODEL        name of the model (else a fingerprint of its graph is recorded, once it is seen)
-            STITCHFLEET_DEVICE_KIND, STITCHFLEET_DEVICE_COUNT   devices of one process
+        The variables are those of the table in `environment`; in Kubernetes the admission webhook sets them.
 
         Rank and world size come from Horovod, Open MPI or PMI. On a laptop the host's name, the script's name, and the login
         name stand in, and the devices are those that the driver's files in /proc show.
@@ -154,29 +143,28 @@ class JobIdentity:
 
 
 def _from_environment() -> dict[str, object]:
-    environment = os.environ
-    in_pod = "KUBERNETES_SERVICE_HOST" in environment
+    in_pod = "KUBERNETES_SERVICE_HOST" in os.environ
     host = platform.node() or "localhost"
     script = pathlib.Path(sys.argv[0]).stem if sys.argv and sys.argv[0] not in ("", "-c", "-m") else "python"
-    ranks = ("STITCHFLEET_RANK", "HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+    ranks = (environment.RANK.name, "HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
     rank = _first_integer(*ranks, default=0, most=MAX_RANKS - 1)
-    sizes = ("STITCHFLEET_WORLD_SIZE", "HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+    sizes = (environment.WORLD_SIZE.name, "HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
     size = max(1, _first_integer(*sizes, default=1, most=MAX_RANKS))
     kind, count = _devices()
     return {
-        "cluster": environment.get("STITCHFLEET_CLUSTER") or ("kubernetes" if in_pod else host),
-        "uid": environment.get("STITCHFLEET_POD_UID", ""),
-        "attempt": _first_integer("STITCHFLEET_ATTEMPT", default=0, most=MAX_ATTEMPT),
-        "namespace": environment.get("STITCHFLEET_NAMESPACE") or _read(_SERVICE_ACCOUNT_NAMESPACE) or "default",
-        "name": environment.get("STITCHFLEET_JOB_NAME") or (host if in_pod else script),
-        "user": environment.get("STITCHFLEET_USER") or _login_name(),
-        "image": environment.get("STITCHFLEET_IMAGE", ""),
+        "cluster": environment.CLUSTER.read() or ("kubernetes" if in_pod else host),
+        "uid": environment.POD_UID.read(),
+        "attempt": _first_integer(environment.ATTEMPT.name, default=0, most=MAX_ATTEMPT),
+        "namespace": environment.NAMESPACE.read() or _read(_SERVICE_ACCOUNT_NAMESPACE) or "default",
+        "name": environment.JOB_NAME.read() or (host if in_pod else script),
+        "user": environment.USER.read() or _login_name(),
+        "image": environment.IMAGE.read(),
         "framework": "",
         "framework_version": "",
         "plugin_version": "",
-        "model_fingerprint": environment.get("STITCHFLEET_MODEL", ""),
-        "device_kind": environment.get("STITCHFLEET_DEVICE_KIND") or kind,
-        "device_count": size * max(1, _first_integer("STITCHFLEET_DEVICE_COUNT", default=count, most=MAX_DEVICES)),
+        "model_fingerprint": environment.MODEL.read(),
+        "device_kind": environment.DEVICE_KIND.read() or kind,
+        "device_count": size * max(1, _first_integer(environment.DEVICE_COUNT.name, default=count, most=MAX_DEVICES)),
         "rank": rank,
         "world_size": size,
         "labels": _labels(),
@@ -269,8 +257,8 @@ def _devices() -> tuple[str, int]:
 
 
 def _labels() -> dict[str, str]:
-    parts = os.environ.get("STITCHFLEET_LABELS", "").split(",")
-    file = os.environ.get("STITCHFLEET_LABELS_FILE")
+    parts = environment.LABELS.read().split(",")
+    file = environment.LABELS_FILE.read()
     if file:
         parts += _read(pathlib.Path(file)).splitlines()
     pairs = (part.partition("=") for part in parts)

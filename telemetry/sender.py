@@ -1,9 +1,6 @@
 """Posts segments to the ingest server (see wire). It runs in the training pod: standard library only.
 
-STITCHFLEET_INGEST              URL of the server
-STITCHFLEET_INGEST_TOKEN_FILE   file with the token, read anew for each post, as the kubelet renews it; default TOKEN_FILE
-STITCHFLEET_INGEST_TOKEN        a static token, where there is no such file
-STITCHFLEET_INGEST_CA_FILE      PEM of who signed the server's certificate; default: those that the system trusts
+Where to, with what token and whose certificate is trusted stands in the variables of `environment.SENDING`.
 """
 
 from __future__ import annotations
@@ -17,6 +14,7 @@ import urllib.parse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from . import environment as variables
 from . import wire
 
 TOKEN_FILE = pathlib.Path("/var/run/secrets/stitchfleet.io/ingest/token")
@@ -92,17 +90,17 @@ class Sender:
     def _connect(self) -> http.client.HTTPConnection:
         if self._scheme == "http":
             return http.client.HTTPConnection(self._host, self._port, timeout=POST_SECONDS)
-        context = ssl.create_default_context(cafile=self._environment.get("STITCHFLEET_INGEST_CA_FILE"))
+        context = ssl.create_default_context(cafile=variables.INGEST_CA_FILE.read(self._environment) or None)
         return http.client.HTTPSConnection(self._host, self._port, timeout=POST_SECONDS, context=context)
 
     def _token(self) -> str:
-        path = pathlib.Path(self._environment.get("STITCHFLEET_INGEST_TOKEN_FILE") or TOKEN_FILE)
+        path = pathlib.Path(variables.INGEST_TOKEN_FILE.read(self._environment) or TOKEN_FILE)
         source = f"the file {path}"
         try:
             found = path.read_text().strip()
         except FileNotFoundError:
-            source = "STITCHFLEET_INGEST_TOKEN"
-            found = self._environment.get("STITCHFLEET_INGEST_TOKEN", "").strip()
+            source = variables.INGEST_TOKEN.name
+            found = variables.INGEST_TOKEN.read(self._environment).strip()
         except (OSError, UnicodeDecodeError) as error:
             raise SendError(f"the token cannot be read: {type(error).__name__}") from None
         # what is no header is told back by http.client, with the token in it

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("compiler", "plugin", "telemetry")
+PACKAGES = ("compiler", "plugin", "telemetry", "operator")
 FIXTURE = ROOT / "tests" / "compiler" / "fixtures" / "layer_norm.hlo"
 
 # What code in a training pod may import: the standard library, and what TensorFlow itself brings.
@@ -71,11 +71,12 @@ def test_the_wheel_holds_every_file_of_the_packages(wheel: Path) -> None:
     assert wanted - _wheel_files(wheel) == set()
     # the sources of the op are built where the job runs, and the bootstrap folder goes on the job's PYTHONPATH
     assert {"stitchfleet/plugin/native/stitch_op.cc", "stitchfleet/plugin/bootstrap/sitecustomize.py"} <= wanted
-    assert {f"stitchfleet/{name}/py.typed" for name in PACKAGES} <= wanted
+    typed = {path.parent for path in (ROOT / "operator").rglob("__init__.py")} | {ROOT / name for name in PACKAGES[:3]}
+    assert {f"stitchfleet/{folder.relative_to(ROOT)}/py.typed" for folder in typed} <= wanted
 
 
 def test_the_wheel_holds_nothing_else(wheel: Path) -> None:
-    roots = tuple(f"stitchfleet/{name}/" for name in (*PACKAGES, "operator"))
+    roots = tuple(f"stitchfleet/{name}/" for name in PACKAGES)
     others = {name for name in _wheel_files(wheel) if not name.startswith(roots) and ".dist-info/" not in name}
     assert others == set()
     assert not any(name.startswith(("operator/", "stitchfleet/operator/__init__")) for name in _wheel_files(wheel))

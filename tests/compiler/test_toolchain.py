@@ -107,3 +107,25 @@ def test_a_compiler_that_finds_fault_with_the_source_will_again(said: str, is_ce
     with pytest.raises(CompilerFailedError) as failed:
         Toolchain((str(script),)).build(tmp_path / "k.cc", tmp_path / "k.so")
     assert failed.value.is_certain == is_certain
+
+
+def test_zig_links_no_library_and_brings_the_declarations_of_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A training image may have no C library to compile against; the cluster's tests run the real compiler in one."""
+    log = tmp_path / "log"
+    zig = script(
+        tmp_path / "python", f'echo "clang version 22"; echo "$@" >> {log}; while [ $# -gt 1 ]; do shift; done\n'
+    )
+    found = Toolchain((str(zig), "-m", "ziglang", "c++"))
+    assert found.is_zig
+    assert found.is_clang
+    assert "-nostdlib" in found.identity
+    monkeypatch.setattr(os, "replace", lambda *_: None)
+    found.build(tmp_path / "k.cc", tmp_path / "k.so")
+    found.build_c(tmp_path / "r.c", tmp_path / "r.so", tmp_path)
+    kernel, helper = (line for line in log.read_text().splitlines() if "--version" not in line)
+    assert kernel.endswith("-nostdlib")
+    assert "-lm" not in kernel
+    assert "-isystem" in helper
+    assert "lib/libc/include/generic-glibc" in helper

@@ -1,0 +1,99 @@
+"""Keeps the certificates in one Secret, and the webhook's configuration told whom the API server may trust.
+
+Every webhook pod does this, without a leader: the Secret's resource version lets one of them win, and the others read what it wrote.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime
+from collections.abc import Sequence
+from typing import Any
+
+from kubernetes import client
+from kubernetes.client.exceptions import ApiException
+
+from .certificates import AUTHORITY, DEFAULT_LIFETIMES, Lifetimes, Server, renewed
+from .client import REQUEST_SECONDS, status_of
+
+TRIES = 5
+
+
+class CertificateStore:
+    """The Secret and the MutatingWebhookConfiguration, both by name."""
+
+    def __init__(
+        self,
+        api: Any,
+        namespace: str,
+        secret: str,
+        configuration: str,
+        servers: Sequence[Server],
+        lifetimes: Lifetimes = DEFAULT_LIFETIMES,
+    ) -> None:
+        self._core: Any = client.CoreV1Api(api)
+        self._admission: Any = client.AdmissionregistrationV1Api(api)
+        self._namespace, self._secret, self._configuration = namespace, secret, configuration
+        self._servers, self._lifetimes = tuple(servers), lifetimes
+
+    def ensure(self, now: datetime.datetime | None = None) -> dict[str, bytes]:
+        """The Secret's certificates, renewed where they are due, and published. Raises ApiException."""
+        moment = now or datetime.datetime.now(datetime.timezone.utc)
+        for _ in range(TRIES):
+            held, version = self._read()
+            wanted = renewed(held, self._servers, moment, self._lifetimes)
+            if wanted == held or self._write(wanted, version):
+                self._publish(wanted[AUTHORITY])
+                return wanted
+        raise ApiException(status=409, reason=f"the Secret {self._secret} was changed by others {TRIES} times in a row")
+
+    def _read(self) -> tuple[dict[str, bytes], str | None]:
+        """(what the Secret holds, its version); None: there is no Secret."""
+        try:
+            found = self._core.read_namespaced_secret(self._secret, self._namespace, _request_timeout=REQUEST_SECONDS)
+        except ApiException as error:
+            if status_of(error) == 404:
+                return {}, None
+            raise
+        data = {name: base64.b64decode(text) for name, text in (found.data or {}).items()}
+        return data, found.metadata.resource_version
+
+    def _write(self, wanted: dict[str, bytes], version: str | None) -> bool:
+        """False: somebody else was first."""
+        body: dict[str, Any] = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": self._secret, "namespace": self._namespace},
+            "type": "Opaque",
+            "data": {name: base64.b64encode(pem).decode() for name, pem in wanted.items()},
+        }
+        try:
+            if version is None:
+                self._core.create_namespaced_secret(self._namespace, body, _request_timeout=REQUEST_SECONDS)
+            else:
+                body["metadata"]["resourceVersion"] = version
+                self._core.replace_namespaced_secret(
+                    self._secret, self._namespace, body, _request_timeout=REQUEST_SECONDS
+                )
+        except ApiException as error:
+            if status_of(error) == 409:
+                return False
+            raise
+        return True
+
+    def _publish(self, authority: bytes) -> None:
+        """Writes caBundle into every webhook of the configuration, where it is another."""
+        name = self._configuration
+        found = self._admission.read_mutating_webhook_configuration(name, _request_timeout=REQUEST_SECONDS)
+        bundle = base64.b64encode(authority).decode()
+        changes: list[dict[str, Any]] = [
+            {"op": "test", "path": f"/webhooks/{number}/name", "value": webhook.name}
+            for number, webhook in enumerate(found.webhooks or ())
+            if webhook.client_config.ca_bundle != bundle
+        ]
+        changes += [
+            {"op": "add", "path": change["path"].replace("/name", "/clientConfig/caBundle"), "value": bundle}
+            for change in changes
+        ]
+        if changes:
+            self._admission.patch_mutating_webhook_configuration(name, changes, _request_timeout=REQUEST_SECONDS)

@@ -1,0 +1,40 @@
+"""Pods that ask for stitchfleet and wait."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kubernetes import client
+from kubernetes.client.exceptions import ApiException
+
+from stitchfleet.operator.policy.names import ENABLED
+
+from .client import REQUEST_SECONDS, status_of
+
+Object = dict[str, Any]
+
+
+class PodStore:
+    """Each method raises ApiException."""
+
+    def __init__(self, api: Any) -> None:
+        self._api = api
+        self._core: Any = client.CoreV1Api(api)
+
+    def pending(self) -> list[Object]:
+        """Those with the label that have not started, as plain dictionaries. Few: a pod is Pending for seconds, or in trouble."""
+        found = self._core.list_pod_for_all_namespaces(
+            label_selector=f"{ENABLED}=true",
+            field_selector="status.phase=Pending",
+            resource_version="0",
+            _request_timeout=REQUEST_SECONDS,
+        )
+        return list(self._api.sanitize_for_serialization(found)["items"])
+
+    def patch(self, namespace: str, name: str, change: Object) -> None:
+        """A strategic merge. Nothing happens if the pod is gone."""
+        try:
+            self._core.patch_namespaced_pod(name, namespace, change, _request_timeout=REQUEST_SECONDS)
+        except ApiException as error:
+            if status_of(error) != 404:
+                raise

@@ -1,0 +1,45 @@
+"""SavingsReport objects (stitchfleet.io/v1alpha1, cluster-scoped)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kubernetes import client
+from kubernetes.client.exceptions import ApiException
+
+from .client import REQUEST_SECONDS, status_of
+
+GROUP, VERSION, PLURAL = "stitchfleet.io", "v1alpha1", "savingsreports"
+_OF_RESOURCE = (GROUP, VERSION, PLURAL)
+
+Object = dict[str, Any]
+
+
+class ReportStore:
+    """Reads and writes them. Each method raises ApiException."""
+
+    def __init__(self, api: Any) -> None:
+        self._objects: Any = client.CustomObjectsApi(api)
+
+    def all(self) -> list[Object]:
+        found: Object = self._objects.list_cluster_custom_object(*_OF_RESOURCE, _request_timeout=REQUEST_SECONDS)
+        return list(found["items"])
+
+    def create(self, name: str, spec: Object) -> None:
+        """Nothing happens if one of that name is there."""
+        body = {"apiVersion": f"{GROUP}/{VERSION}", "kind": "SavingsReport", "metadata": {"name": name}, "spec": spec}
+        try:
+            self._objects.create_cluster_custom_object(*_OF_RESOURCE, body, _request_timeout=REQUEST_SECONDS)
+        except ApiException as error:
+            if status_of(error) != 409:
+                raise
+
+    def set_status(self, name: str, status: Object) -> None:
+        """Nothing happens if it was deleted meanwhile."""
+        try:
+            self._objects.patch_cluster_custom_object_status(
+                *_OF_RESOURCE, name, {"status": status}, _request_timeout=REQUEST_SECONDS
+            )
+        except ApiException as error:
+            if status_of(error) != 404:
+                raise

@@ -1,0 +1,8 @@
+"""`stitchfleet controller`: one replica, which makes the week's reports from the database and keeps the database in order.
+
+command.py   the command, and kopf's handlers: one line each
+conditions.py  status conditions in the standard shape
+weekly.py    a SavingsReport's status from the database: what telemetry's report has, as an object's status
+keeper.py    the loop: reports of the weeks that need one, freezing, retention
+releaser.py  lets pods go whose payload cannot be pulled
+"""

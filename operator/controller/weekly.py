@@ -1,0 +1,104 @@
+"""A SavingsReport's status from the database. The figures are telemetry's weekly report's; nothing is worked out anew."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from stitchfleet.telemetry.weekly import UnitTotal, WeekReport, unit_total, week_report
+from stitchfleet.telemetry.weeks import Week
+
+from .conditions import Object, condition, merged, with_times
+
+READY, CLOSED = "Ready", "Closed"
+"""Conditions: the figures are the database's; the week is over and frozen, with nothing having come since."""
+
+
+def status_of(connection: sa.Connection, spec: Mapping[str, Any], generation: int, before: Mapping[str, Any]) -> Object:
+    """The status for a spec. before: the status so far, for the times at which its conditions changed. Raises ValueError for a week
+    that is none."""
+    week = Week.parse(str(spec.get("week", "")))
+    namespace = (spec.get("scope") or {}).get("namespace")
+    report = week_report(connection, week)
+    totals = _totals(report, namespace)
+    is_closed = report.is_over and report.revision > 0 and not report.has_late_data
+    conditions = [
+        condition(READY, True, "Measured" if totals else "NoJobs", _words(totals), generation),
+        condition(CLOSED, is_closed, "Frozen" if is_closed else "Open", _closed_words(report), generation),
+    ]
+    return {
+        "observedGeneration": generation,
+        "week": str(week),
+        "revision": report.revision,
+        "start": _iso(week.start_ns),
+        "end": _iso(week.end_ns),
+        "totals": [_facts(total) for total in totals],
+        "summary": _words(totals),
+        "unreadableRows": report.unreadable,
+        "conditions": with_times(conditions, before.get("conditions") or ()),
+    }
+
+
+def unavailable(reason: str, message: str, generation: int, before: Mapping[str, Any]) -> Object:
+    """What changes in a status where the figures cannot be had: only the condition; figures that were there stay."""
+    return {
+        "conditions": merged([condition(READY, False, reason, message, generation)], before.get("conditions") or ())
+    }
+
+
+def _totals(report: WeekReport, namespace: str | None) -> list[UnitTotal]:
+    if namespace is None:
+        return report.totals()
+    found = []
+    for unit in report.units:
+        mine = [job for job in report.members(unit) if job.namespace == namespace]
+        if mine:
+            found.append(unit_total(unit, mine))
+    return found
+
+
+def _facts(total: UnitTotal) -> Object:
+    """Hours are device-hours; a saving may be negative."""
+    return {
+        "unit": total.unit,
+        "savedHours": total.saved.value,
+        "savedHoursLow": total.saved.low,
+        "savedHoursHigh": total.saved.high,
+        "deviceHours": total.device_hours,
+        "overheadHours": total.overhead_hours,
+        "unmeasuredDeviceHours": total.unmeasured_device_hours,
+        "jobs": {
+            "total": total.jobs,
+            "measured": total.measured,
+            "unmeasured": total.unmeasured,
+            "notStitched": total.not_stitched,
+            "slower": total.slower,
+            "fellBack": total.fell_back,
+            "reverted": total.reverted,
+        },
+    }
+
+
+def _words(totals: Sequence[UnitTotal]) -> str:
+    if not totals:
+        return "no job ran with stitchfleet"
+    return "; ".join(
+        f"{total.unit}: {total.saved.value:+.3g} device-hours saved ({total.saved.low:+.3g} to {total.saved.high:+.3g}), "
+        f"{total.measured} of {total.jobs} jobs measured"
+        for total in totals
+    )
+
+
+def _closed_words(report: WeekReport) -> str:
+    if not report.is_over:
+        return "the week is not over"
+    if report.revision == 0:
+        return "the week is not frozen yet"
+    return "data came after it was frozen" if report.has_late_data else f"revision {report.revision}"
+
+
+def _iso(time_ns: int) -> str:
+    return datetime.datetime.fromtimestamp(time_ns / 1e9, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

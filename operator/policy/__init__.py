@@ -1,0 +1,12 @@
+"""What is done to a pod, decided on plain dictionaries: no API, no server, no clock.
+
+names.py         labels, annotations, paths and names that stand in a pod
+policy.py        what is to be brought and said: Policy; from where a pod comes: Admission
+precedence.py    StitchPolicy objects: which is in effect, and what it changes
+mutate.py        `mutate(pod, policy, admission)`, the whole of it
+refusals.py      pods and containers that are left alone, each with the reason that the pod then shows
+python_path.py   how Python finds us in a container without losing what the image or the user set
+payload.py       the init container that copies the payload, and the volumes
+release.py       what lets a pod go whose payload cannot be pulled
+identity.py      the variables by which the job knows who it is, from telemetry's one table
+"""

@@ -1,0 +1,87 @@
+"""`mutate(pod, policy, admission)`: the pod as it is to be created. A pure function on raw dictionaries.
+
+    mutate(mutate(pod)) == mutate(pod); fields that nobody here knows survive; what the user set wins.
+
+A pod that is left alone carries the reason in an annotation, and nothing else of ours. Other kinds (MPIJob and so on) will have
+modules of their own beside this one, which use the same parts.
+"""
+
+from __future__ import annotations
+
+import copy
+
+from . import identity, payload, python_path
+from .names import AUTHORITY, CONTAINERS, INIT_CONTAINER, INJECTED, NOT_INJECTED, Object
+from .policy import UNKNOWN, Admission, Policy
+from .refusals import LeftAloneError, check_container, check_pod
+
+
+def mutate(pod: Object, policy: Policy, admission: Admission = UNKNOWN) -> Object:
+    """A changed copy of the pod, which needs a spec with containers, as the API server's has; raises KeyError or TypeError if not."""
+    changed = copy.deepcopy(pod)
+    if is_injected(changed):
+        return changed
+    annotations = changed.setdefault("metadata", {}).setdefault("annotations", {}) or {}
+    changed["metadata"]["annotations"] = annotations
+    annotations.pop(INJECTED, None)
+    annotations.pop(NOT_INJECTED, None)
+    try:
+        check_pod(changed, policy)
+        injected, reasons = _inject_containers(changed, policy, admission)
+    except LeftAloneError as error:
+        annotations[NOT_INJECTED] = str(error)
+        return changed
+    spec = changed["spec"]
+    spec["initContainers"] = [payload.init_container(injected[0], policy), *(spec.get("initContainers") or ())]
+    spec["volumes"] = [*(spec.get("volumes") or ()), *payload.volumes(policy)]
+    annotations[INJECTED] = ",".join(container["name"] for container in injected)
+    if policy.ingest_authority:
+        annotations[AUTHORITY] = policy.ingest_authority
+    if reasons:
+        annotations[NOT_INJECTED] = "; ".join(reasons)
+    return changed
+
+
+def is_injected(pod: Object) -> bool:
+    """Whether we were here already: the API server may ask twice, and pods are made of copies of pods."""
+    containers = pod["spec"].get("initContainers") or ()
+    named = any(container.get("name") == INIT_CONTAINER for container in containers)
+    return named and INJECTED in ((pod.get("metadata") or {}).get("annotations") or {})
+
+
+def chosen(pod: Object) -> list[Object]:
+    """The containers to inject: those that the annotation names, else the first. Raises LeftAloneError for a name that is none."""
+    containers: list[Object] = pod["spec"]["containers"]
+    wanted = ((pod.get("metadata") or {}).get("annotations") or {}).get(CONTAINERS)
+    if wanted is None:
+        return containers[:1]
+    names = [name.strip() for name in str(wanted).split(",") if name.strip()]
+    by_name = {container.get("name"): container for container in containers}
+    unknown = [name for name in names if name not in by_name]
+    if unknown or not names:
+        known = ", ".join(sorted(str(name) for name in by_name))
+        raise LeftAloneError(
+            f"the annotation {CONTAINERS} names {unknown[0] if unknown else 'nothing'}; the pod has {known}"[:500]
+        )
+    return [by_name[name] for name in dict.fromkeys(names)]
+
+
+def _inject_containers(pod: Object, policy: Policy, admission: Admission) -> tuple[list[Object], list[str]]:
+    """(the containers that were changed, why others were not). Raises LeftAloneError where none was."""
+    injected, reasons = [], []
+    annotations = pod["metadata"]["annotations"]
+    for container in chosen(pod):
+        try:
+            check_container(container)
+            python_path.extend(container, annotations)
+        except LeftAloneError as error:
+            reasons.append(str(error))
+            continue
+        given = {entry.get("name") for entry in container.get("env") or ()}
+        ours = identity.environment(pod, container, policy, admission)
+        container["env"] = [*(container.get("env") or ()), *(entry for entry in ours if entry["name"] not in given)]
+        container["volumeMounts"] = [*(container.get("volumeMounts") or ()), *payload.mounts()]
+        injected.append(container)
+    if not injected:
+        raise LeftAloneError("; ".join(reasons))
+    return injected, reasons

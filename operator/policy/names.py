@@ -1,0 +1,44 @@
+"""Labels, annotations, paths and names that stand in a pod. Changing one breaks pods that run: they are an interface."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Object = dict[str, Any]
+"""A Kubernetes object, as its JSON: never a typed model, which would drop the fields that it does not know."""
+
+ENABLED = "stitchfleet.io/enabled"
+"""Label. The webhook configuration selects pods with the value "true"; the API server asks us of no other pod."""
+
+# Annotations that a user may set.
+CONTAINERS = "stitchfleet.io/containers"
+"""Names of containers, separated by commas; default: the first."""
+PYTHON_PATH = "stitchfleet.io/python-path"
+"""The PYTHONPATH that the image sets, for containers without a command: the webhook cannot see it. Empty: the image sets none."""
+USER = "stitchfleet.io/user"
+RUN_ID = "stitchfleet.io/run-id"
+
+# Annotations that the webhook sets.
+INJECTED = "stitchfleet.io/injected"
+"""The containers that were injected, separated by commas."""
+NOT_INJECTED = "stitchfleet.io/not-injected"
+"""Why the pod, or one of the chosen containers, was not."""
+AUTHORITY = "stitchfleet.io/ingest-authority"
+"""PEM of who signs the ingest server's certificate; a downward-API file brings it to the job without an object in its namespace."""
+
+INIT_CONTAINER = "stitchfleet-payload"
+VOLUME = "stitchfleet"
+IDENTITY_VOLUME = "stitchfleet-identity"
+
+MOUNT = "/opt/stitchfleet"
+PAYLOAD = f"{MOUNT}/payload"
+CACHE = f"{MOUNT}/cache"
+PACKAGES = f"{PAYLOAD}/python"
+BOOTSTRAP = f"{PACKAGES}/stitchfleet/plugin/bootstrap"
+"""Holds `sitecustomize`, and must be written as the plugin itself writes its path, which it takes off PYTHONPATH for its helpers."""
+IDENTITY_MOUNT = "/var/run/secrets/stitchfleet.io/ingest"
+COPY = f"if [ -x /copy ]; then /copy {MOUNT}; fi; exit 0"
+"""For a shell. In the payload's image /copy copies the payload to the folder named. In the user's own image, which the controller
+gives the init container if the payload's cannot be pulled, it does nothing."""
+AUDIENCE = "stitchfleet-ingest"
+TOKEN_SECONDS = 3600

@@ -1,0 +1,35 @@
+"""What the webhook brings into pods, and what it knows of a pod from outside of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Policy:
+    """For the pods of one namespace.
+
+    payload_image: name and tag. ingest_url: where jobs send to; empty: nowhere. ingest_authority: PEM of who signed that server's
+    certificate; empty: one that the system trusts. settings: of the plugin, by variable. opted_out: why no pod is injected; empty:
+    they are.
+    """
+
+    payload_image: str
+    cluster: str
+    ingest_url: str = ""
+    ingest_authority: str = ""
+    pull_policy: str = "IfNotPresent"
+    settings: Mapping[str, str] = field(default_factory=dict)
+    opted_out: str = ""
+
+
+@dataclass(frozen=True)
+class Admission:
+    """What the request says and the pod does not: its namespace, and the user who makes it (a controller's for a Job's pod)."""
+
+    namespace: str = ""
+    user: str = ""
+
+
+UNKNOWN = Admission()

@@ -1,0 +1,50 @@
+"""StitchPolicy objects: which of a namespace's is in effect, and what it changes of the cluster's policy."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from .names import Object
+from .policy import Policy
+
+_SETTINGS: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "mode": ("STITCHFLEET_MODE", str),
+    "baselineSteps": ("STITCHFLEET_BASELINE_STEPS", str),
+    "verifySteps": ("STITCHFLEET_VERIFY_STEPS", str),
+    "sampleStride": ("STITCHFLEET_SAMPLE_STRIDE", str),
+    "plainSharePercent": ("STITCHFLEET_PLAIN_SHARE", lambda percent: f"{percent / 100:g}"),
+    "compileNice": ("STITCHFLEET_COMPILE_NICE", str),
+    "cacheMegabytes": ("STITCHFLEET_CACHE_BYTES", lambda megabytes: str(megabytes << 20)),
+    "disableClusters": ("STITCHFLEET_DISABLE_CLUSTERS", ",".join),
+}
+"""Of a spec: the plugin's variable, and how its value is written. The schema has checked type and bounds."""
+
+
+def in_effect(objects: Iterable[Object]) -> dict[str, Object]:
+    """By namespace: the oldest StitchPolicy; of one second, the first by name."""
+    found: dict[str, Object] = {}
+    for each in sorted(objects, key=_age):
+        found.setdefault(str(each["metadata"]["namespace"]), each)
+    return found
+
+
+def _age(policy: Object) -> tuple[str, str]:
+    metadata = policy["metadata"]
+    return str(metadata.get("creationTimestamp", "")), str(metadata["name"])
+
+
+def applied(policy: Policy, stitch_policy: Object | None) -> Policy:
+    """The cluster's policy as a namespace's StitchPolicy changes it."""
+    if stitch_policy is None:
+        return policy
+    spec: Mapping[str, Any] = stitch_policy.get("spec") or {}
+    settings = {name: write(spec[field]) for field, (name, write) in _SETTINGS.items() if spec.get(field) is not None}
+    metadata = stitch_policy["metadata"]
+    return dataclasses.replace(
+        policy,
+        payload_image=str(spec.get("payloadImage") or policy.payload_image),
+        settings={**policy.settings, **settings},
+        opted_out="" if spec.get("enabled", True) else f"the StitchPolicy {metadata['name']} of its namespace says so",
+    )

@@ -1,0 +1,79 @@
+"""Pods that are left alone, and why. The reason stands in an annotation of the pod: a job that is not faster must not be a riddle."""
+
+from __future__ import annotations
+
+from .names import IDENTITY_VOLUME, INIT_CONTAINER, MOUNT, VOLUME, Object
+from .policy import Policy
+
+NEEDED_STORAGE_BYTES = 1 << 30
+"""Of a pod's limit of ephemeral storage: payload, kernels and spool count against it, and a pod beyond it is evicted."""
+_MIRROR = "kubernetes.io/config.mirror"
+_UNITS = {
+    "": 1,
+    "k": 10**3,
+    "M": 10**6,
+    "G": 10**9,
+    "T": 10**12,
+    "Ki": 1 << 10,
+    "Mi": 1 << 20,
+    "Gi": 1 << 30,
+    "Ti": 1 << 40,
+}
+
+
+class LeftAloneError(Exception):
+    """The pod or the container is not injected; the text is the reason, for whoever owns the pod."""
+
+
+def check_pod(pod: Object, policy: Policy) -> None:
+    """Raises LeftAloneError."""
+    spec, metadata = pod["spec"], pod.get("metadata") or {}
+    selector = spec.get("nodeSelector") or {}
+    if policy.opted_out:
+        raise LeftAloneError(policy.opted_out)
+    if _MIRROR in (metadata.get("annotations") or {}):
+        raise LeftAloneError("a static pod cannot be changed")
+    system = (spec.get("os") or {}).get("name") or selector.get("kubernetes.io/os") or "linux"
+    if system != "linux":
+        raise LeftAloneError(f"the pod is for {system}; there is a payload for Linux only")
+    processor = selector.get("kubernetes.io/arch") or "amd64"
+    if processor != "amd64":
+        raise LeftAloneError(f"the pod is for {processor}; there is a payload for amd64 only")
+    taken = {volume.get("name") for volume in spec.get("volumes") or ()} & {VOLUME, IDENTITY_VOLUME}
+    if taken:
+        raise LeftAloneError(f"the pod has a volume {min(taken)} of its own")
+    containers = [*spec["containers"], *(spec.get("initContainers") or ())]
+    if any(container.get("name") == INIT_CONTAINER for container in containers):
+        raise LeftAloneError(f"the pod has a container {INIT_CONTAINER} of its own")
+    limit = _storage_limit(spec["containers"])
+    if limit is not None and limit < NEEDED_STORAGE_BYTES:
+        raise LeftAloneError(
+            f"the pod's limit of ephemeral storage is {limit >> 20} MiB; with less than {NEEDED_STORAGE_BYTES >> 20} MiB the payload "
+            "could get it evicted"
+        )
+
+
+def check_container(container: Object) -> None:
+    """Raises LeftAloneError."""
+    for mount in container.get("volumeMounts") or ():
+        path = str(mount.get("mountPath", "")).rstrip("/")
+        if path == MOUNT or path.startswith(f"{MOUNT}/"):
+            raise LeftAloneError(f"{container.get('name')}: it mounts a volume at {path}")
+
+
+def _storage_limit(containers: list[Object]) -> int | None:
+    """Of the pod, bytes: the sum of its containers' limits, if any has one."""
+    texts = [
+        ((container.get("resources") or {}).get("limits") or {}).get("ephemeral-storage") for container in containers
+    ]
+    found = [bytes_of(str(text)) for text in texts if text is not None]
+    return sum(found) if found else None
+
+
+def bytes_of(quantity: str) -> int:
+    """Of a Kubernetes quantity. One that is written in another way counts as nothing, which leaves the pod alone."""
+    number = quantity.rstrip("KMGTik")
+    try:
+        return int(float(number) * _UNITS[quantity[len(number) :]])
+    except (ValueError, KeyError, OverflowError):
+        return 0

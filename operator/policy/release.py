@@ -1,0 +1,51 @@
+"""Pods that are held by our payload's image, which cannot be pulled: what lets them go.
+
+Of a pod that exists only its containers' images can be changed. The init container gets the user's own image, which the pod pulls
+anyway; its command does nothing there, and the job runs plain.
+"""
+
+from __future__ import annotations
+
+import datetime
+
+from .names import INIT_CONTAINER, INJECTED, NOT_INJECTED, Object
+
+WAIT_SECONDS = 60.0
+"""From the pod's creation: a registry may be slow, and a pull may work the second time."""
+_CANNOT_PULL = (
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "InvalidImageName",
+    "ErrImageNeverPull",
+    "ImageInspectError",
+    "RegistryUnavailable",
+)
+
+
+def release(pod: Object, now: datetime.datetime) -> Object | None:
+    """The patch (a strategic merge) for a pod that is held by the payload's image; None for any other."""
+    metadata, status = pod["metadata"], pod.get("status") or {}
+    ours = next(
+        (each for each in status.get("initContainerStatuses") or () if each.get("name") == INIT_CONTAINER), None
+    )
+    waiting = ((ours or {}).get("state") or {}).get("waiting") or {}
+    if waiting.get("reason") not in _CANNOT_PULL or _age(metadata, now) < WAIT_SECONDS:
+        return None
+    target = str((metadata.get("annotations") or {}).get(INJECTED, "")).split(",")[0]
+    images = {each["name"]: each["image"] for each in pod["spec"]["containers"]}
+    image = images.get(target)
+    held = next(
+        (each["image"] for each in pod["spec"].get("initContainers") or () if each["name"] == INIT_CONTAINER), None
+    )
+    if image is None or held is None or image == held:  # it waits for the user's own image now
+        return None
+    reason = f"the payload's image {held} could not be pulled ({waiting['reason']}); the job runs plain"
+    return {
+        "metadata": {"annotations": {INJECTED: None, NOT_INJECTED: reason}},
+        "spec": {"initContainers": [{"name": INIT_CONTAINER, "image": image}]},
+    }
+
+
+def _age(metadata: Object, now: datetime.datetime) -> float:
+    created = datetime.datetime.fromisoformat(str(metadata["creationTimestamp"]).replace("Z", "+00:00"))
+    return (now - created).total_seconds()

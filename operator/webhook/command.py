@@ -1,0 +1,102 @@
+"""`stitchfleet webhook`: the admission webhook's server."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import sys
+
+from kubernetes.config import ConfigException
+
+from stitchfleet.operator.cluster import client
+from stitchfleet.operator.cluster.authority import CertificateStore
+from stitchfleet.operator.cluster.certificates import Server
+from stitchfleet.operator.cluster.policies import PolicyStore
+from stitchfleet.operator.policy.policy import Policy
+
+from .policies import Policies
+from .server import Webhook
+from .serving import Serving
+
+DEFAULT_PORT = 8443
+
+
+class WebhookCommand:
+    """`stitchfleet webhook`."""
+
+    help = (
+        "Answers the API server for each pod that carries the label stitchfleet.io/enabled: it puts stitchfleet into it, or says\n"
+        "in an annotation why not. A failure of its own admits the pod as it is. It makes and renews the certificates of the\n"
+        "webhook and of the ingest server, in one Secret. Pages: /healthz, /readyz, /metrics (Prometheus)."
+    )
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--payload-image", required=True, metavar="IMAGE", help="what is copied into pods")
+        parser.add_argument("--pull-policy", default="IfNotPresent", help="of that image; default %(default)s")
+        parser.add_argument(
+            "--cluster-name", default="kubernetes", metavar="NAME", help="in reports; default %(default)s"
+        )
+        parser.add_argument("--ingest-url", default="", metavar="URL", help="where jobs send to; default: nowhere")
+        parser.add_argument(
+            "--service", default="stitchfleet-webhook", help="this server's service; default %(default)s"
+        )
+        parser.add_argument("--ingest-service", default="stitchfleet-ingest", help="default %(default)s")
+        parser.add_argument(
+            "--certificates", default="stitchfleet-certificates", metavar="SECRET", help="default %(default)s"
+        )
+        parser.add_argument(
+            "--configuration",
+            default="stitchfleet",
+            metavar="NAME",
+            help="the MutatingWebhookConfiguration whose caBundle it keeps; default %(default)s",
+        )
+        parser.add_argument("--host", default="0.0.0.0", help="address to listen on; default %(default)s")
+        parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="default %(default)s")
+        parser.epilog = "example:\n  stitchfleet webhook --payload-image REGISTRY/stitchfleet-payload:1 --ingest-url https://ingest:8475"
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        try:
+            return asyncio.run(_serve(arguments))
+        except (OSError, ConfigException) as error:
+            print(f"stitchfleet webhook: {error}", file=sys.stderr)
+            return 2
+
+
+def hosts_of(service: str, namespace: str) -> tuple[str, ...]:
+    """The names by which a service is called from within the cluster."""
+    return (f"{service}.{namespace}.svc", f"{service}.{namespace}.svc.cluster.local", service, f"{service}.{namespace}")
+
+
+async def _serve(arguments: argparse.Namespace) -> int:
+    namespace = client.own_namespace()
+    servers = [
+        Server("webhook", hosts_of(arguments.service, namespace)),
+        Server("ingest", hosts_of(arguments.ingest_service, namespace)),
+    ]
+    api = client.connect()
+    store = CertificateStore(api, namespace, arguments.certificates, arguments.configuration, servers)
+    policy = Policy(
+        payload_image=arguments.payload_image,
+        cluster=arguments.cluster_name,
+        ingest_url=arguments.ingest_url,
+        pull_policy=arguments.pull_policy,
+    )
+
+    policies = Policies(policy, PolicyStore(api).all)
+    serving = Serving(Webhook(lambda namespace: policies.of(namespace, serving.authority)), store.ensure)
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ended.set)
+
+    def ready(port: int) -> None:
+        print(f"stitchfleet webhook: https://{arguments.host}:{port}", file=sys.stderr, flush=True)
+
+    await policies.first(ended)
+    keeper = asyncio.create_task(policies.keep())
+    try:
+        await serving.run(arguments.host, arguments.port, ended, ready)
+    finally:
+        keeper.cancel()
+    return 0

@@ -1,0 +1,100 @@
+"""Admission reviews over HTTP. No call of the API and no disk in the path of a request.
+
+Whatever goes wrong here, the pod is admitted as it is, and the failure is counted: the webhook may cost a job its speed-up, never its
+start.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import jsonpatch
+from aiohttp import web
+
+from stitchfleet.operator.policy.mutate import is_injected, mutate
+from stitchfleet.operator.policy.names import INJECTED, NOT_INJECTED
+from stitchfleet.operator.policy.policy import Admission, Policy
+
+from .metrics import Metrics
+
+PATH = "/mutate"
+MAX_BODY_BYTES = 8 << 20
+"""An object has at most 1.5 MiB in etcd; a review holds it and more."""
+MAX_WARNING = 250
+"""Letters; the API server cuts longer ones."""
+
+
+class Webhook:
+    """The handlers. policy_of: the policy of a namespace; it must answer from memory."""
+
+    def __init__(self, policy_of: Callable[[str], Policy], metrics: Metrics | None = None) -> None:
+        self.policy_of = policy_of
+        self.metrics = metrics or Metrics()
+        self.not_ready = ""
+        """Why requests are not to be sent here yet; empty: they are."""
+
+    def application(self) -> web.Application:
+        app = web.Application(client_max_size=MAX_BODY_BYTES)
+        app.router.add_post(PATH, self.admit)
+        app.router.add_get("/healthz", self.healthz)
+        app.router.add_get("/readyz", self.readyz)
+        app.router.add_get("/metrics", self.prometheus)
+        return app
+
+    async def admit(self, request: web.Request) -> web.Response:
+        """POST of an AdmissionReview. What is no review gets 400: there is no uid to answer with, and the API server ignores it."""
+        started = time.perf_counter()
+        try:
+            review = json.loads(await request.read())
+            uid = review["request"]["uid"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            self.metrics.admissions.labels("error").inc()
+            return web.Response(status=400, text="no AdmissionReview\n")
+        response: dict[str, Any] = {"uid": uid, "allowed": True}
+        try:
+            outcome = self._answer(review["request"], response)
+        except Exception:
+            response = {"uid": uid, "allowed": True}
+            outcome = "error"
+            print(
+                f"stitchfleet webhook: a pod is admitted as it is: {traceback.format_exc()}",
+                file=sys.stderr,
+                flush=True,
+            )
+        self.metrics.admissions.labels(outcome).inc()
+        self.metrics.seconds.observe(time.perf_counter() - started)
+        return web.json_response({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
+
+    def _answer(self, asked: dict[str, Any], response: dict[str, Any]) -> str:
+        """Fills the response; returns the outcome, one of metrics.OUTCOMES."""
+        pod, namespace = asked["object"], str(asked.get("namespace") or "")
+        if is_injected(pod):
+            return "unchanged"
+        user = str((asked.get("userInfo") or {}).get("username") or "")
+        changed = mutate(pod, self.policy_of(namespace), Admission(namespace, user))
+        patch = jsonpatch.make_patch(pod, changed).patch
+        annotations = changed["metadata"]["annotations"]
+        if patch:
+            response["patchType"] = "JSONPatch"
+            response["patch"] = base64.b64encode(json.dumps(patch).encode()).decode()
+        if NOT_INJECTED in annotations:
+            response["warnings"] = [f"stitchfleet: not injected: {annotations[NOT_INJECTED]}"[:MAX_WARNING]]
+        return "injected" if INJECTED in annotations else "left_alone"
+
+    async def healthz(self, _request: web.Request) -> web.Response:
+        """The event loop runs."""
+        return web.Response(text="ok\n")
+
+    async def readyz(self, _request: web.Request) -> web.Response:
+        """Whether the API server can trust this server's certificate by now."""
+        return web.Response(text=f"{self.not_ready or 'ok'}\n", status=503 if self.not_ready else 200)
+
+    async def prometheus(self, _request: web.Request) -> web.Response:
+        headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+        return web.Response(body=self.metrics.exposition(), headers=headers)

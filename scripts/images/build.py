@@ -1,0 +1,254 @@
+"""Builds the project's images with buildah, without a container engine and without an image registry, and keeps them by content.
+
+An image's tag is a digest of all that it is made of: its Dockerfile, the files that it copies, its build arguments, and the base. An
+image whose archive is there already is not built. The base, if none is given, is made by debootstrap. A private certificate authority
+and pip's configuration are handed over as build secrets, so that no layer keeps them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import configparser
+import contextlib
+import fcntl
+import hashlib
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+HERE = pathlib.Path(__file__).parent
+ROOT = HERE.parents[1]
+NAMES = ("payload", "operator", "demo")
+SUITE = "bookworm"
+BASE_PACKAGES = ("python3", "python3-venv", "ca-certificates")
+EXTRAS = ("operator",)
+"""Of setup.cfg: what the operator's image installs."""
+PACKAGES = ("compiler", "plugin", "telemetry", "operator")
+AUTHORITIES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT")
+"""Variables that may name a file of certificate authorities, the machine's own among them."""
+BUILD_SECONDS = 1800
+
+
+class ImageError(Exception):
+    """An image cannot be built; the text is one line and names the log."""
+
+
+@dataclass(frozen=True)
+class Image:
+    """reference: its name and tag. archive: a docker-archive file, which containerd imports."""
+
+    reference: str
+    archive: pathlib.Path
+
+
+class Builder:
+    """Builds into a folder: archives, logs, and buildah's own storage with the layers that a later build uses again."""
+
+    def __init__(self, folder: pathlib.Path, tell: Callable[[str], None], base: str | None = None) -> None:
+        """base: an image that buildah can pull; None: one made by debootstrap."""
+        self.folder, self.tell, self._base = folder, tell, base
+
+    def image(self, name: str) -> Image:
+        """The image, built if it is not there. Raises ImageError."""
+        image = self._image(name)
+        if image.archive.exists():
+            os.utime(image.archive)
+            return image
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with self._alone():
+            if not image.archive.exists():
+                self._build(name, image)
+        return image
+
+    def is_built(self, name: str) -> bool:
+        return self._image(name).archive.exists()
+
+    def _image(self, name: str) -> Image:
+        found = hashlib.sha256(f"{self._base or (SUITE, BASE_PACKAGES)}".encode())
+        for path, content in sorted(_context(name).items()):
+            found.update(f"{path}\0{len(content)}\0".encode() + content)
+        tag = found.hexdigest()[:16]
+        return Image(f"localhost/stitchfleet-{name}:{tag}", self.folder / f"{name}-{tag}.tar")
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        with open(self.folder / "lock", "w", encoding="utf-8") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def _build(self, name: str, image: Image) -> None:
+        base = self._base or self._made_base()
+        self.tell(f"building the image {name}")
+        with tempfile.TemporaryDirectory(prefix="stitchfleet-image-") as folder_name:
+            folder = pathlib.Path(folder_name)
+            for path, content in _context(name).items():
+                target = folder / path
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(content)
+                target.chmod(0o755 if content.startswith(b"#!") else 0o644)
+            if name != "demo":
+                _wheel(folder / "wheel")
+            options = ["--isolation", "chroot", "--layers", "--build-arg", f"BASE={base}", "--tag", image.reference]
+            self._buildah(name, "build", *options, *_secrets(), str(folder))
+        partial = image.archive.with_suffix(".part")
+        partial.unlink(missing_ok=True)
+        self._buildah(
+            name, "push", "--disable-compression", image.reference, f"docker-archive:{partial}:{image.reference}"
+        )
+        self._forget_older(name, image)
+        partial.rename(image.archive)
+
+    def _forget_older(self, name: str, image: Image) -> None:
+        """Removes earlier builds, with the layers that no other image has."""
+        for archive in self.folder.glob(f"{name}-*.tar"):
+            archive.unlink()
+        repository = image.reference.rpartition(":")[0]
+        for reference in self._buildah(name, "images", "--format", "{{.Name}}:{{.Tag}}").split():
+            if reference.startswith(f"{repository}:") and reference != image.reference:
+                with contextlib.suppress(ImageError):  # another build may use it just now
+                    self._buildah(name, "rmi", reference)
+
+    def _made_base(self) -> str:
+        """A Debian with Python, made by debootstrap from the mirror that this machine uses."""
+        tag = hashlib.sha256(f"{SUITE} {BASE_PACKAGES}".encode()).hexdigest()[:16]
+        reference = f"localhost/stitchfleet-base:{tag}"
+        with contextlib.suppress(ImageError):
+            self._buildah("base", "inspect", "--type", "image", reference)
+            return reference
+        self.tell("making the base of the images with debootstrap: about a minute, once")
+        root = self.folder / "base-root"
+        shutil.rmtree(root, ignore_errors=True)
+        try:
+            options = ["--variant=minbase", f"--include={','.join(BASE_PACKAGES)}"]
+            self._run("base", ["debootstrap", *options, SUITE, str(root)])
+            shutil.rmtree(root / "var/cache/apt/archives", ignore_errors=True)
+            container = self._buildah("base", "from", "scratch").strip()
+            self._buildah("base", "add", "-q", container, str(root), "/")
+            self._buildah("base", "commit", "-q", "--rm", container, reference)
+        finally:
+            shutil.rmtree(root, ignore_errors=True)
+        return reference
+
+    def _buildah(self, log: str, *words: str) -> str:
+        storage = ["--root", str(self.folder / "storage"), "--runroot", str(self.folder / "run")]
+        return self._run(log, ["buildah", *storage, "--storage-driver", "overlay", *words])
+
+    def _run(self, name: str, command: list[str]) -> str:
+        """Its output; what it says otherwise goes to the image's log."""
+        path = self.folder / f"{name}.log"
+        with open(path, "ab") as log:
+            try:
+                done = subprocess.run(
+                    ["nice", "-n", "5", *command],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    timeout=BUILD_SECONDS,
+                    check=False,
+                )
+            except (OSError, subprocess.TimeoutExpired) as error:
+                raise ImageError(f"{command[0]} for the image {name}: {error}") from None
+            log.write(done.stdout)
+        if done.returncode:
+            raise ImageError(f"{command[0]} failed for the image {name}; {path} says why")
+        return done.stdout.decode(errors="replace")
+
+
+def _context(name: str) -> dict[str, bytes]:
+    """What the image is made of, by path in the build's context. The wheel is built of `source/`, which no Dockerfile copies."""
+    found = {f"{path.relative_to(HERE / name)}": path.read_bytes() for path in _files(HERE / name)}
+    if name != "demo":
+        for package in PACKAGES:
+            found |= {f"source/{path.relative_to(ROOT)}": path.read_bytes() for path in _files(ROOT / package)}
+        for file in ("setup.cfg", "pyproject.toml", "README.md"):
+            found[f"source/{file}"] = (ROOT / file).read_bytes()
+    if name == "payload":
+        for path in _native_files():
+            found[f"native/stitchfleet/{path.relative_to(ROOT)}"] = path.read_bytes()
+    if name == "operator":
+        found["requirements.txt"] = "\n".join(_requirements()).encode()
+    return found
+
+
+def _files(folder: pathlib.Path) -> list[pathlib.Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+
+
+def _native_files() -> list[pathlib.Path]:
+    """What the TensorFlow op is made of, and what builds it."""
+    plugin, compiler = ROOT / "plugin", ROOT / "compiler"
+    single = (plugin / "__init__.py", plugin / "native_library.py", compiler / "__init__.py", compiler / "stitch_abi.h")
+    return [*single, *_files(plugin / "native")]
+
+
+def _requirements() -> list[str]:
+    """The packages of EXTRAS, and of the extras that these name."""
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    waiting, found = list(EXTRAS), set()
+    while waiting:
+        for line in config["options.extras_require"][waiting.pop()].split("\n"):
+            if line.startswith("stitchfleet["):
+                waiting += line.removeprefix("stitchfleet[").rstrip("]").split(",")
+            elif line:
+                found.add(line)
+    return sorted(found)
+
+
+def _wheel(folder: pathlib.Path) -> None:
+    """Of the project, into `folder`, from the copy of its sources beside that."""
+    options = ["-q", "--no-deps", "--no-build-isolation", "--disable-pip-version-check", "-w", str(folder)]
+    source = folder.parent / "source"
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", *options, str(source)], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise ImageError(f"the wheel cannot be built: {(done.stderr.strip().splitlines() or ['no message'])[-1]}")
+    shutil.rmtree(source)
+
+
+def _secrets() -> list[str]:
+    """Build secrets for what this machine needs to reach a package index; none if it needs nothing of its own."""
+    found = []
+    authority = next((os.environ[name] for name in AUTHORITIES if os.environ.get(name)), None)
+    if authority and os.path.exists(authority):
+        found += ["--secret", f"id=ca,src={authority}"]
+    settings = os.environ.get("PIP_CONFIG_FILE") or "/etc/pip.conf"
+    if os.path.exists(settings):
+        found += ["--secret", f"id=pip,src={settings}"]
+    return found
+
+
+def default_folder() -> pathlib.Path:
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return pathlib.Path(base) / "stitchfleet-tests" / "images"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(NAMES)}; default: all")
+    parser.add_argument("--base", metavar="IMAGE", help="a Debian with Python 3.11; default: made by debootstrap")
+    parser.add_argument(
+        "--folder", type=pathlib.Path, default=default_folder(), help="for archives and layers; default %(default)s"
+    )
+    arguments = parser.parse_args()
+    builder = Builder(arguments.folder, lambda text: print(text, file=sys.stderr), arguments.base)
+    for name in arguments.names or NAMES:
+        if name not in NAMES:
+            parser.error(f"there is no image {name}; there are {', '.join(NAMES)}")
+        try:
+            image = builder.image(name)
+        except ImageError as error:
+            print(f"images: {error}", file=sys.stderr)
+            return 1
+        print(f"{image.reference}  {image.archive}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

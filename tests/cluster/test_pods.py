@@ -1,0 +1,288 @@
+"""Pods of every kind on the real cluster: each starts as it would without us, and those that can be are injected."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from typing import Any
+
+import pytest
+
+from .conftest import Images, Release
+from .kubernetes import Kubernetes
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("release")]
+
+SPACE = "pods"
+LABEL = {"stitchfleet.io/enabled": "true"}
+SECRET = "stitchfleet-certificates"
+SECONDS = 90.0
+IMPORTS = (
+    "import stitchfleet.plugin.activation, classifier, sys; print('imported', stitchfleet.plugin.activation.__file__)"
+)
+"""Ours from the payload, and the image's own module, which only its PYTHONPATH leads to."""
+
+
+@pytest.fixture
+def image(images: Images) -> str:
+    return images.demo.reference
+
+
+def pod(image: str, labels: dict[str, str] = LABEL, name: str = "train", **container: Any) -> dict[str, Any]:
+    main = {"name": "main", "image": image, "command": ["python", "-c", IMPORTS], **container}
+    spec = {"restartPolicy": "Never", "containers": [main]}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": SPACE, "labels": labels},
+        "spec": spec,
+    }
+
+
+def ran(kubernetes: Kubernetes, manifest: dict[str, Any]) -> dict[str, Any]:
+    """The pod, which ended well, injected."""
+    kubernetes.create(manifest)
+    found = kubernetes.finished(manifest["metadata"]["name"], SPACE, SECONDS)
+    assert found["status"]["phase"] == "Succeeded", kubernetes.why(manifest["metadata"]["name"], SPACE)
+    assert found["metadata"]["annotations"]["stitchfleet.io/injected"] == "main"
+    assert "imported /opt/stitchfleet/payload/python" in kubernetes.kubectl(
+        "-n", SPACE, "logs", manifest["metadata"]["name"]
+    )
+    return found
+
+
+SHOWN = """
+import json, os
+files = os.environ["STITCHFLEET_INGEST_TOKEN_FILE"], os.environ["STITCHFLEET_LABELS_FILE"], os.environ["STITCHFLEET_INGEST_CA_FILE"]
+print(json.dumps([dict(os.environ), *(open(file).read() for file in files)]))
+"""
+SMALL = {"requests": {"cpu": "100m", "memory": "200Mi"}, "limits": {"cpu": "1", "memory": "500Mi"}}
+
+
+def test_a_quota_that_fits_the_pod_alone_is_enough(kubernetes: Kubernetes, image: str) -> None:
+    kubernetes.namespace(SPACE)
+    hard = {
+        "requests.cpu": "100m",
+        "requests.memory": "200Mi",
+        "limits.cpu": "1",
+        "limits.memory": "500Mi",
+        "pods": "1",
+    }
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "q", "namespace": SPACE},
+        "spec": {"hard": hard},
+    }
+    kubernetes.create(quota)
+    kubernetes.wait(lambda: kubernetes.get("resourcequota", "q", SPACE).get("status", {}).get("hard"), 30, "the quota")
+    ran(kubernetes, pod(image, resources=SMALL))
+
+
+def test_a_limit_range_s_defaults_and_bounds_hold_for_both_containers(kubernetes: Kubernetes, image: str) -> None:
+    kubernetes.namespace(SPACE)
+    limits = {
+        "type": "Container",
+        "default": {"cpu": "1", "memory": "600Mi"},
+        "max": {"cpu": "1", "memory": "600Mi"},
+        "min": {"memory": "500Mi"},
+    }
+    bounds = {
+        "apiVersion": "v1",
+        "kind": "LimitRange",
+        "metadata": {"name": "l", "namespace": SPACE},
+        "spec": {"limits": [limits]},
+    }
+    kubernetes.create(bounds)
+    found = ran(kubernetes, pod(image))
+    assert found["spec"]["initContainers"][0]["resources"] == found["spec"]["containers"][0]["resources"]
+
+
+def test_a_guaranteed_pod_stays_guaranteed(kubernetes: Kubernetes, image: str) -> None:
+    kubernetes.namespace(SPACE)
+    same = {"cpu": "500m", "memory": "500Mi"}
+    assert (
+        ran(kubernetes, pod(image, resources={"requests": same, "limits": same}))["status"]["qosClass"] == "Guaranteed"
+    )
+
+
+def test_a_root_pod_and_a_pod_of_any_user(kubernetes: Kubernetes, image: str) -> None:
+    kubernetes.namespace(SPACE)
+    ran(kubernetes, pod(image, name="root", securityContext={"runAsUser": 0}))
+    ran(kubernetes, pod(image, name="somebody", securityContext={"runAsUser": 12345, "runAsGroup": 54321}))
+    read_only = pod(image, name="read-only", securityContext={"readOnlyRootFilesystem": True})
+    read_only["spec"]["volumes"] = [
+        {"name": "tmp", "emptyDir": {}}
+    ]  # TensorFlow itself needs a folder for temporary files
+    read_only["spec"]["containers"][0]["volumeMounts"] = [{"name": "tmp", "mountPath": "/tmp"}]
+    ran(kubernetes, read_only)
+
+
+def test_a_job_knows_who_it_is(kubernetes: Kubernetes, image: str) -> None:
+    """A Job's pod: what the process sees in its environment and files is what the API server says of it."""
+    kubernetes.namespace(SPACE)
+    template = pod(image, {**LABEL, "team": "eyes"}, command=["python", "-c", SHOWN])
+    template = {"metadata": {"labels": template["metadata"]["labels"]}, "spec": template["spec"]}
+    job = kubernetes.create(
+        {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {"name": "bert", "namespace": SPACE},
+            "spec": {"template": template},
+        }
+    )
+
+    def its_pods() -> list[dict[str, Any]]:
+        found = json.loads(kubernetes.kubectl("-n", SPACE, "get", "pods", "-l", "job-name=bert", "-o", "json"))["items"]
+        return [each for each in found if each["status"].get("phase") == "Succeeded"]
+
+    (found,) = kubernetes.wait(its_pods, SECONDS, lambda: kubernetes.kubectl("-n", SPACE, "describe", "pods"))
+    name = found["metadata"]["name"]
+    environment, token, labels, authority = json.loads(
+        kubernetes.kubectl("-n", SPACE, "logs", name).strip().splitlines()[-1]
+    )
+    told = {key.removeprefix("STITCHFLEET_"): value for key, value in environment.items()}
+    assert (told["NAMESPACE"], told["POD_UID"], told["CLUSTER"]) == (SPACE, found["metadata"]["uid"], "test-cluster")
+    assert (told["JOB_NAME"], told["RUN_ID"], told["IMAGE"]) == ("bert", job["metadata"]["uid"], image)
+    assert 'team="eyes"' in labels
+    assert authority.startswith("-----BEGIN CERTIFICATE-----")
+    claims = json.loads(base64.urlsafe_b64decode(token.split(".")[1] + "=="))
+    assert claims["aud"] == ["stitchfleet-ingest"]
+    assert claims["kubernetes.io"]["pod"]["uid"] == found["metadata"]["uid"]
+
+
+def test_a_job_in_a_pod_that_limits_little_disk_is_left_alone_and_told(kubernetes: Kubernetes, image: str) -> None:
+    kubernetes.namespace(SPACE)
+    kubernetes.create(pod(image, resources={"limits": {"ephemeral-storage": "200Mi"}}, command=["true"]))
+    found = kubernetes.finished("train", SPACE, SECONDS)
+    assert found["status"]["phase"] == "Succeeded"
+    assert "ephemeral storage is 200 MiB" in found["metadata"]["annotations"]["stitchfleet.io/not-injected"]
+
+
+def test_a_policy_holds_for_pods_that_come_after_it(kubernetes: Kubernetes, image: str) -> None:
+    kubernetes.namespace(SPACE)
+    about = {"apiVersion": "stitchfleet.io/v1alpha1", "kind": "StitchPolicy"}
+    kubernetes.create({**about, "metadata": {"name": "quiet", "namespace": SPACE}, "spec": {"enabled": False}})
+
+    def says_no() -> bool:
+        dry = kubernetes.kubectl("create", "--dry-run=server", "-o", "json", "-f", "-", stdin=json.dumps(pod(image)))
+        return "quiet" in json.loads(dry)["metadata"]["annotations"].get("stitchfleet.io/not-injected", "")
+
+    kubernetes.wait(says_no, 20, "the webhook does not learn of the policy")
+    wait = ("wait", "stitchpolicy/quiet", "--for=condition=InEffect", "--timeout=30s")
+    kubernetes.wait(lambda: kubernetes.get("stitchpolicy", "quiet", SPACE).get("status"), 30, "its status")
+    kubernetes.kubectl("-n", SPACE, *wait)
+    bad = {**about, "metadata": {"name": "bad", "namespace": SPACE}, "spec": {"mode": "fast"}}
+    with pytest.raises(AssertionError, match="Unsupported value"):
+        kubernetes.create(bad)
+
+
+def test_a_payload_that_cannot_be_pulled_holds_no_pod(kubernetes: Kubernetes, image: str) -> None:
+    kubernetes.namespace(SPACE)
+    about = {
+        "apiVersion": "stitchfleet.io/v1alpha1",
+        "kind": "StitchPolicy",
+        "metadata": {"name": "pinned", "namespace": SPACE},
+    }
+    kubernetes.create({**about, "spec": {"payloadImage": "localhost/stitchfleet-nothing:1"}})
+
+    def is_pinned() -> bool:
+        dry = kubernetes.kubectl("create", "--dry-run=server", "-o", "json", "-f", "-", stdin=json.dumps(pod(image)))
+        # until it learns of this namespace's policy, the webhook may have one of a namespace of the same name that is gone
+        (init,) = json.loads(dry)["spec"].get("initContainers") or [{}]
+        return bool(init.get("image") == "localhost/stitchfleet-nothing:1")
+
+    kubernetes.wait(is_pinned, 20, "the webhook does not learn of the policy")
+    kubernetes.create(pod(image, command=["true"]))
+    found = kubernetes.finished("train", SPACE, 120.0)
+    assert found["status"]["phase"] == "Succeeded", kubernetes.why("train", SPACE)
+    assert "could not be pulled" in found["metadata"]["annotations"]["stitchfleet.io/not-injected"]
+    assert "stitchfleet.io/injected" not in found["metadata"]["annotations"]
+
+
+def test_without_a_webhook_pods_start_and_with_it_they_are_injected_again(
+    kubernetes: Kubernetes, image: str, release: Release
+) -> None:
+    kubernetes.namespace(SPACE)
+    scale = ("-n", release.namespace, "scale", "deploy/stitchfleet-webhook")
+    kubernetes.kubectl(*scale, "--replicas=0")
+    kubernetes.kubectl(
+        "-n",
+        release.namespace,
+        "wait",
+        "--for=delete",
+        "pod",
+        "-l",
+        "app.kubernetes.io/component=webhook",
+        "--timeout=60s",
+    )
+    try:
+        started = time.monotonic()
+        created = kubernetes.create(pod(image, command=["true"]))
+        assert time.monotonic() - started < 20
+        assert "initContainers" not in created["spec"]
+        assert kubernetes.finished("train", SPACE, SECONDS)["status"]["phase"] == "Succeeded"
+    finally:
+        kubernetes.kubectl(*scale, "--replicas=1")
+        kubernetes.kubectl("-n", release.namespace, "rollout", "status", "deploy/stitchfleet-webhook", "--timeout=90s")
+    ran(kubernetes, pod(image, name="after"))
+
+
+def test_certificates_that_are_gone_are_made_anew(kubernetes: Kubernetes, image: str, release: Release) -> None:
+    """Somebody deletes one, then all: the webhook makes new ones, tells the API server, and goes on."""
+    kubernetes.namespace(SPACE)
+
+    def held() -> dict[str, str]:
+        """The Secret's certificates; none if there is no Secret."""
+        found = kubernetes.kubectl(
+            "-n", release.namespace, "get", "secret", SECRET, "--ignore-not-found", "-o", "jsonpath={.data}"
+        )
+        return dict(json.loads(found or "{}"))
+
+    def published() -> str:
+        found = kubernetes.get("mutatingwebhookconfiguration", "stitchfleet-stitchfleet")
+        return str(found["webhooks"][0]["clientConfig"]["caBundle"])
+
+    def is_injected() -> bool:
+        dry = kubernetes.kubectl("create", "--dry-run=server", "-o", "json", "-f", "-", stdin=json.dumps(pod(image)))
+        return "initContainers" in json.loads(dry)["spec"]
+
+    before = held()
+    removal = json.dumps([{"op": "remove", "path": "/data/webhook.crt"}])
+    kubernetes.kubectl("-n", release.namespace, "patch", "secret", SECRET, "--type=json", "-p", removal)
+    kubernetes.wait(lambda: held().get("webhook.crt"), 60, "the certificate is not made anew")
+    assert held()["ca.crt"] == before["ca.crt"]
+    kubernetes.wait(is_injected, 60, "pods are not injected any more")
+    kubernetes.kubectl("-n", release.namespace, "delete", "secret", SECRET)
+    kubernetes.wait(lambda: held().get("ca.crt") not in (None, before["ca.crt"]), 60, "there is no new authority")
+    kubernetes.wait(lambda: published() == held()["ca.crt"], 60, "it is not published")
+    kubernetes.wait(is_injected, 60, "pods are not injected any more")
+
+
+def test_each_right_in_the_chart_is_used_and_none_is_lacking(kubernetes: Kubernetes, release: Release) -> None:
+    """The audit log of all that the tests before did: nothing of ours is always refused, and every verb that we may use was used."""
+    accounts = {f"system:serviceaccount:{release.namespace}:stitchfleet-{name}" for name in ("webhook", "server")}
+    used: set[tuple[str, str, str]] = set()
+    allowed: set[tuple[str, str, str]] = set()
+    refused: set[tuple[str, str, str]] = set()
+    for event in kubernetes.audit(since=release.installed):
+        about = event.get("objectRef") or {}
+        if event["user"]["username"] in accounts and about.get("resource"):
+            resource = "/".join(part for part in (about["resource"], about.get("subresource")) if part)
+            used.add((about.get("apiGroup", ""), resource, event["verb"]))
+            is_refused = (event.get("responseStatus") or {}).get("code") == 403
+            (refused if is_refused else allowed).add((event["verb"], resource, event["user"]["username"]))
+    granted = set()
+    for kind in ("roles", "clusterroles"):
+        words = ("-n", release.namespace, "get", kind, "-l", "app.kubernetes.io/part-of=stitchfleet", "-o", "json")
+        for role in json.loads(kubernetes.kubectl(*words))["items"]:
+            for rule in role["rules"]:
+                granted |= {
+                    (group, name, verb)
+                    for group in rule["apiGroups"]
+                    for name in rule["resources"]
+                    for verb in rule["verbs"]
+                }
+    assert refused <= allowed  # a pod may be quicker than the news of its rights; it asks again
+    assert granted - used == set()

@@ -1,0 +1,271 @@
+"""What the webhook does to a pod: rule by rule, and what holds for every pod."""
+
+from __future__ import annotations
+
+import copy
+import subprocess
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from stitchfleet.operator.policy import names, python_path
+from stitchfleet.operator.policy.mutate import mutate
+from stitchfleet.operator.policy.policy import Admission, Policy
+
+from .pods import POLICY, Object, container, pod, pods
+
+
+def environment(changed: Object, number: int = 0) -> dict[str, Any]:
+    return {
+        entry["name"]: entry.get("value", entry.get("valueFrom"))
+        for entry in changed["spec"]["containers"][number]["env"]
+    }
+
+
+def reason(changed: Object) -> str:
+    annotations = changed["metadata"]["annotations"]
+    assert names.INJECTED not in annotations
+    assert "initContainers" not in changed["spec"]
+    return str(annotations[names.NOT_INJECTED])
+
+
+# ---- for every pod -----------------------------------------------------------------------------------------------------------
+
+
+@given(pods())
+def test_a_second_time_changes_nothing(given: Object) -> None:
+    once = mutate(given, POLICY)
+    assert mutate(once, POLICY) == once
+
+
+@given(pods())
+def test_what_was_there_stays_and_the_pod_given_is_not_changed(given: Object) -> None:
+    before = copy.deepcopy(given)
+    changed = mutate(given, POLICY)
+    assert given == before
+    assert _holds(changed, given)
+
+
+def _holds(changed: Any, given: Any, path: str = "") -> bool:
+    """Whether all that is in `given` is in `changed`: fields by name, lists as a part in their order. What we change, we extend."""
+    field = path.rpartition(".")[2]
+    if isinstance(given, dict):
+        ours = (names.INJECTED, names.NOT_INJECTED)
+        if field == "env" and given.get("name") == "PYTHONPATH" and changed != given:
+            return str(given.get("value") or "") in str(changed["value"])
+        return isinstance(changed, dict) and all(
+            key in ours or (key in changed and _holds(changed[key], value, f"{path}.{key}"))
+            for key, value in given.items()
+        )
+    if isinstance(given, list) and field in (
+        "env",
+        "volumeMounts",
+        "volumes",
+        "initContainers",
+        "containers",
+        "command",
+    ):
+        rest = list(changed)
+        for value in given:
+            while rest and not _holds(rest[0], value, path):
+                rest.pop(0)
+            if not rest:
+                return False
+            rest.pop(0)
+        return True
+    return (given is None and field in ("annotations", "initContainers")) or bool(changed == given)
+
+
+@given(pods())
+def test_a_pod_that_is_left_alone_has_only_the_reason_more(given: Object) -> None:
+    changed = mutate(given, POLICY)
+    if names.INJECTED in changed["metadata"]["annotations"]:
+        return
+    assert changed["spec"] == given["spec"]
+    assert changed["metadata"]["annotations"][names.NOT_INJECTED]
+
+
+# ---- the plain case ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_training_pod() -> None:
+    changed = mutate(pod(), POLICY, Admission("vision", "ada"))
+    (init,) = changed["spec"]["initContainers"]
+    assert (init["name"], init["image"]) == (names.INIT_CONTAINER, POLICY.payload_image)
+    assert subprocess.run(init["command"], check=False).returncode == 0  # as in an image that has no payload
+    assert {volume["name"]: volume.get("emptyDir") for volume in changed["spec"]["volumes"]} == {
+        names.VOLUME: {},  # no limit of size, beyond which the pod would be evicted
+        names.IDENTITY_VOLUME: None,
+    }
+    told = environment(changed)
+    assert (told["STITCHFLEET_ENABLED"], told["STITCHFLEET_CLUSTER"], told["STITCHFLEET_USER"]) == (
+        "1",
+        "prod-7",
+        "ada",
+    )
+    assert told["STITCHFLEET_RUN_ID"] == {"fieldRef": {"fieldPath": "metadata.uid"}}
+    assert changed["metadata"]["annotations"][names.INJECTED] == "main"
+    assert changed["metadata"]["annotations"][names.AUTHORITY] == POLICY.ingest_authority
+
+
+def test_the_token_is_for_the_ingest_server_alone() -> None:
+    changed = mutate(pod(), POLICY)
+    (volume,) = (each for each in changed["spec"]["volumes"] if each["name"] == names.IDENTITY_VOLUME)
+    (token,) = (
+        source["serviceAccountToken"] for source in volume["projected"]["sources"] if "serviceAccountToken" in source
+    )
+    assert token["audience"] == "stitchfleet-ingest"
+    assert environment(changed)["STITCHFLEET_INGEST_TOKEN_FILE"] == f"{names.IDENTITY_MOUNT}/{token['path']}"
+
+
+def test_without_an_authority_the_system_s_own_are_trusted() -> None:
+    changed = mutate(pod(), Policy("image", "c", ingest_url="https://public.example.org"))
+    assert "STITCHFLEET_INGEST_CA_FILE" not in environment(changed)
+    assert names.AUTHORITY not in changed["metadata"]["annotations"]
+
+
+def test_what_the_user_set_wins() -> None:
+    mine = [{"name": "STITCHFLEET_ENABLED", "value": "0"}, {"name": "STITCHFLEET_INGEST", "value": "https://mine"}]
+    told = environment(mutate(pod(container(env=mine)), POLICY))
+    assert (told["STITCHFLEET_ENABLED"], told["STITCHFLEET_INGEST"]) == ("0", "https://mine")
+
+
+def test_ours_comes_before_the_pods_own_init_containers() -> None:
+    changed = mutate(pod(initContainers=[container("setup", restartPolicy="Always")]), POLICY)
+    assert [each["name"] for each in changed["spec"]["initContainers"]] == [names.INIT_CONTAINER, "setup"]
+    assert changed["spec"]["initContainers"][1]["restartPolicy"] == "Always"
+
+
+# ---- the init container is nobody's burden -----------------------------------------------------------------------------------
+
+
+def test_it_asks_for_what_the_target_asks_for_but_no_device() -> None:
+    resources = {
+        "requests": {"cpu": "2", "memory": "8Gi"},
+        "limits": {"cpu": "4", "memory": "8Gi", "nvidia.com/gpu": "1", "hugepages-2Mi": "4Mi"},
+        "claims": [{"name": "gpu"}],
+    }
+    (init,) = mutate(pod(container(resources=resources)), POLICY)["spec"]["initContainers"]
+    assert init["resources"] == {"requests": {"cpu": "2", "memory": "8Gi"}, "limits": {"cpu": "4", "memory": "8Gi"}}
+
+
+def test_without_resources_it_asks_for_none() -> None:
+    assert "resources" not in mutate(pod(), POLICY)["spec"]["initContainers"][0]
+
+
+def test_it_runs_as_the_target_s_user_and_fits_the_restricted_level() -> None:
+    theirs = {
+        "runAsUser": 1000,
+        "runAsNonRoot": True,
+        "seccompProfile": {"type": "RuntimeDefault"},
+        "privileged": False,
+    }
+    (init,) = mutate(pod(container(securityContext=theirs)), POLICY)["spec"]["initContainers"]
+    context = init["securityContext"]
+    assert (context["runAsUser"], context["runAsNonRoot"], context["seccompProfile"]) == (
+        1000,
+        True,
+        {"type": "RuntimeDefault"},
+    )
+    assert context["allowPrivilegeEscalation"] is False
+    assert context["capabilities"] == {"drop": ["ALL"]}
+    assert "privileged" not in context
+
+
+def test_in_a_root_pod_it_does_not_ask_to_be_another() -> None:
+    (init,) = mutate(pod(container(securityContext={"runAsUser": 0})), POLICY)["spec"]["initContainers"]
+    assert init["securityContext"]["runAsUser"] == 0
+    assert "runAsNonRoot" not in init["securityContext"]
+
+
+# ---- PYTHONPATH --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_literal_path_is_extended_on_both_sides() -> None:
+    told = environment(mutate(pod(container(env=[{"name": "PYTHONPATH", "value": "/app:/lib"}])), POLICY))
+    assert told["PYTHONPATH"] == f"{names.BOOTSTRAP}:/app:/lib:{names.PACKAGES}"
+
+
+@pytest.mark.parametrize(("from_image", "between"), [("", ":"), ("/app/modules", ":/app/modules:")])
+def test_a_command_is_started_through_a_shell_that_keeps_what_the_image_sets(from_image: str, between: str) -> None:
+    shown = ["printenv", "PYTHONPATH"]
+    changed = mutate(pod(container(command=shown)), POLICY)["spec"]["containers"][0]
+    assert changed["command"] == [*python_path.PREFIX, *shown]
+    assert "PYTHONPATH" not in {entry["name"] for entry in changed["env"]}
+    image = {"PATH": "/usr/bin:/bin"} | ({"PYTHONPATH": from_image} if from_image else {})
+    done = subprocess.run(changed["command"], env=image, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == f"{names.BOOTSTRAP}{between}{names.PACKAGES}"
+
+
+def test_the_shell_hands_on_hostile_words_and_the_exit_code() -> None:
+    words = ["sh", "-c", 'printf "%s|" "$@"; exit 7', "x", "$(id)", "`id`", "a b", "'", '"', ";"]
+    done = subprocess.run([*python_path.PREFIX, *words], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("$(id)|`id`|a b|'|\"|;|", 7)
+
+
+def test_without_a_command_it_is_left_alone_until_an_annotation_asks() -> None:
+    bare = container()
+    del bare["command"]
+    assert "has no command" in reason(mutate(pod(bare), POLICY))
+    told = environment(mutate(pod(bare, annotations={names.PYTHON_PATH: "/app"}), POLICY))
+    assert told["PYTHONPATH"] == f"{names.BOOTSTRAP}:/app:{names.PACKAGES}"
+    told = environment(mutate(pod(bare, annotations={names.PYTHON_PATH: ""}), POLICY))
+    assert told["PYTHONPATH"] == f"{names.BOOTSTRAP}:{names.PACKAGES}"
+
+
+def test_a_path_from_elsewhere_is_left_alone() -> None:
+    entry = {"name": "PYTHONPATH", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}}
+    assert "valueFrom" in reason(mutate(pod(container(env=[entry])), POLICY))
+
+
+def test_a_variable_that_a_shell_would_drop_is_not_risked() -> None:
+    assert "spring.config" in reason(mutate(pod(container(env=[{"name": "spring.config", "value": "x"}])), POLICY))
+
+
+# ---- which containers --------------------------------------------------------------------------------------------------------
+
+
+def test_the_annotation_chooses() -> None:
+    changed = mutate(pod(container("proxy"), container("main"), annotations={names.CONTAINERS: "main"}), POLICY)
+    assert "env" not in changed["spec"]["containers"][0]
+    assert changed["metadata"]["annotations"][names.INJECTED] == "main"
+
+
+def test_a_name_that_is_none_is_told() -> None:
+    assert "names mian; the pod has main" in reason(mutate(pod(annotations={names.CONTAINERS: "mian"}), POLICY))
+
+
+def test_of_two_chosen_the_one_that_can_be_is_injected() -> None:
+    bare = container("other")
+    del bare["command"]
+    changed = mutate(pod(container("main"), bare, annotations={names.CONTAINERS: "other,main"}), POLICY)
+    assert changed["metadata"]["annotations"][names.INJECTED] == "main"
+    assert changed["metadata"]["annotations"][names.NOT_INJECTED].startswith("other: ")
+
+
+# ---- pods that are left alone ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (pod(os={"name": "windows"}), "windows"),
+        (pod(nodeSelector={"kubernetes.io/arch": "arm64"}), "arm64"),
+        (pod(volumes=[{"name": names.VOLUME, "emptyDir": {}}]), "a volume stitchfleet of its own"),
+        (pod(container(names.INIT_CONTAINER)), "a container stitchfleet-payload of its own"),
+        (
+            pod(container(volumeMounts=[{"name": "d", "mountPath": "/opt/stitchfleet/"}])),
+            "mounts a volume at /opt/stitchfleet",
+        ),
+        (pod(container(resources={"limits": {"ephemeral-storage": "100Mi"}})), "limit of ephemeral storage is 100 MiB"),
+        (pod(annotations={"kubernetes.io/config.mirror": "x"}), "static pod"),
+    ],
+)
+def test_why_a_pod_is_left_alone(given: Object, why: str) -> None:
+    assert why in reason(mutate(given, POLICY))
+
+
+def test_a_namespace_may_opt_out() -> None:
+    policy = Policy("image", "c", opted_out="the StitchPolicy vision/off says so")
+    assert reason(mutate(pod(), policy)) == "the StitchPolicy vision/off says so"

@@ -1,0 +1,193 @@
+"""A SavingsReport's status: telemetry's own figures, conditions in the standard shape, and a schema that names every field."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+import yaml
+
+from stitchfleet.operator.controller import keeper as keeper_module
+from stitchfleet.operator.controller.keeper import Keeper
+from stitchfleet.operator.controller.weekly import status_of
+from stitchfleet.telemetry import database
+from stitchfleet.telemetry.configuration import Configuration
+from stitchfleet.telemetry.fleet import fleet_report
+from stitchfleet.telemetry.report import as_json
+from stitchfleet.telemetry.weeks import Week
+
+from ..telemetry import synthetic
+
+Object = dict[str, Any]
+WEEK = Week(2026, 40)
+BEFORE = Week(2026, 39)
+"""Frozen."""
+CRD = pathlib.Path(__file__).resolve().parents[2] / "helm" / "stitchfleet" / "crds" / "savingsreports.yaml"
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sa.Engine]:
+    made = database.open_engine(f"sqlite:///{tmp_path_factory.mktemp('fleet')}/fleet.db")
+    database.upgrade(made)
+    synthetic.fill(made, WEEK, weeks=2, jobs=25, frozen=1)
+    yield made
+    made.dispose()
+
+
+def status(engine: sa.Engine, week: Week, before: Object | None = None, **scope: str) -> Object:
+    spec: Object = {"week": str(week), **({"scope": scope} if scope else {})}
+    with engine.connect() as connection:
+        return status_of(connection, spec, 3, before or {})
+
+
+def conditions(of: Object) -> dict[str, tuple[str, str]]:
+    return {entry["type"]: (entry["status"], entry["reason"]) for entry in of["conditions"]}
+
+
+def test_the_totals_are_those_of_the_weekly_report(engine: sa.Engine) -> None:
+    with engine.connect() as connection:
+        report = json.loads(as_json(fleet_report(connection, WEEK, Configuration(), 0)))
+    found = {total["unit"]: total for total in status(engine, WEEK)["totals"]}
+    assert set(found) == {total["unit"] for total in report["totals"]} == {"CPU", "GPU"}
+    for total in report["totals"]:
+        mine = found[total["unit"]]
+        assert (mine["savedHours"], mine["savedHoursLow"], mine["savedHoursHigh"]) == (
+            total["saved_hours"],
+            total["saved_hours_low"],
+            total["saved_hours_high"],
+        )
+        assert (mine["deviceHours"], mine["jobs"]["total"], mine["jobs"]["measured"]) == (
+            total["device_hours"],
+            total["jobs"],
+            total["jobs_measured"],
+        )
+
+
+def test_a_scope_counts_one_namespace_and_the_namespaces_add_up(engine: sa.Engine) -> None:
+    with engine.connect() as connection:
+        report = fleet_report(connection, WEEK, Configuration(), 0).report
+    spaces = {job.namespace for job in report.jobs}
+    parts = [total for space in spaces for total in status(engine, WEEK, namespace=space)["totals"]]
+    whole = status(engine, WEEK)["totals"]
+    assert len(spaces) > 3
+    for unit in ("CPU", "GPU"):
+        of_parts = sum(each["savedHours"] for each in parts if each["unit"] == unit)
+        assert of_parts == pytest.approx(next(each["savedHours"] for each in whole if each["unit"] == unit))
+    assert status(engine, WEEK, namespace="nobody")["totals"] == []
+
+
+def test_conditions_say_whether_a_week_is_closed(engine: sa.Engine) -> None:
+    assert conditions(status(engine, WEEK)) == {"Ready": ("True", "Measured"), "Closed": ("False", "Open")}
+    frozen = status(engine, BEFORE)
+    assert conditions(frozen) == {"Ready": ("True", "Measured"), "Closed": ("True", "Frozen")}
+    assert frozen["revision"] == 1
+    assert conditions(status(engine, Week(2026, 2)))["Ready"] == ("True", "NoJobs")
+
+
+def test_a_condition_keeps_its_time_until_its_status_changes(engine: sa.Engine) -> None:
+    first = status(engine, WEEK)
+    first["conditions"] = [entry | {"lastTransitionTime": "2026-01-01T00:00:00Z"} for entry in first["conditions"]]
+    assert status(engine, WEEK, before=first) == first
+    closed = status(engine, BEFORE, before=first)
+    times = {entry["type"]: entry["lastTransitionTime"] for entry in closed["conditions"]}
+    assert times["Ready"] == "2026-01-01T00:00:00Z"
+    assert times["Closed"] != "2026-01-01T00:00:00Z"
+
+
+def test_a_structural_schema_would_drop_no_field_of_the_status(engine: sa.Engine) -> None:
+    schema = yaml.safe_load(CRD.read_text())["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    assert _unknown(status(engine, WEEK), schema["properties"]["status"]) == []
+
+
+def _unknown(value: Any, schema: Object, path: str = "status") -> list[str]:
+    """Paths of fields that the schema does not name: the API server would drop them without a word."""
+    if isinstance(value, dict):
+        known = schema.get("properties", {})
+        inner = [
+            _unknown(each, known[key], f"{path}.{key}") if key in known else [f"{path}.{key}"]
+            for key, each in value.items()
+        ]
+        return [found for part in inner for found in part]
+    if isinstance(value, list):
+        return [found for each in value for found in _unknown(each, schema["items"], f"{path}[]")]
+    kinds = {"string": str, "integer": int, "number": (int, float)}
+    return [] if isinstance(value, kinds[schema["type"]]) else [f"{path}: {value!r}"]
+
+
+# ---- the loop ----------------------------------------------------------------------------------------------------------------
+
+
+class Reports:
+    """In the place of the API server's objects."""
+
+    def __init__(self, *weeks: str) -> None:
+        self.objects: dict[str, Object] = {}
+        self.writes = 0
+        for week in weeks:
+            self.create(week.lower(), {"week": week})
+
+    def all(self) -> list[Object]:
+        return list(self.objects.values())
+
+    def create(self, name: str, spec: Object) -> None:
+        self.objects.setdefault(name, {"metadata": {"name": name, "generation": 1}, "spec": spec})
+
+    def set_status(self, name: str, status: Object) -> None:
+        self.writes += 1
+        self.objects[name].setdefault("status", {}).update(status)
+
+
+class NoPolicies:
+    def all(self) -> list[Object]:
+        return []
+
+
+def kept(engine: sa.Engine, reports: Reports, policies: Any = NoPolicies()) -> Keeper:  # noqa: B008
+    return Keeper(engine, reports, policies, 28, lambda: WEEK.start_ns + 10**14)  # type: ignore[arg-type]
+
+
+def test_a_pass_makes_the_current_and_the_last_week_s_report_and_a_second_writes_nothing(engine: sa.Engine) -> None:
+    reports = Reports()
+    keeper = kept(engine, reports)
+    keeper.look()
+    assert set(reports.objects) == {"2026-w40", "2026-w39"}
+    assert reports.objects["2026-w40"]["status"]["totals"] == status(engine, WEEK)["totals"]
+    writes = reports.writes
+    keeper.look()
+    assert reports.writes == writes
+
+
+def test_a_week_that_somebody_asks_for_is_made_and_one_that_is_none_says_so(engine: sa.Engine) -> None:
+    reports = Reports("2026-W02", "2026-W77")
+    kept(engine, reports).look()
+    assert conditions(reports.objects["2026-w02"]["status"])["Ready"] == ("True", "NoJobs")
+    assert conditions(reports.objects["2026-w77"]["status"])["Ready"] == ("False", "InvalidWeek")
+
+
+def test_a_database_that_is_away_is_a_condition_and_the_figures_stay(engine: sa.Engine, tmp_path: pathlib.Path) -> None:
+    reports = Reports()
+    kept(engine, reports).look()
+    totals = reports.objects["2026-w40"]["status"]["totals"]
+    away = kept(database.open_engine(f"sqlite:///{tmp_path}/empty.db"), reports)
+    away.look()
+    found = reports.objects["2026-w40"]["status"]
+    assert conditions(found)["Ready"] == ("False", "DatabaseUnavailable")
+    assert found["totals"] == totals
+    kept(engine, reports).look()
+    assert conditions(reports.objects["2026-w40"]["status"])["Ready"] == ("True", "Measured")
+
+
+def test_a_loop_that_hangs_is_seen_and_one_that_fails_is_not_taken_for_it(
+    engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keeper = kept(engine, Reports())
+    now = keeper.progress
+    monkeypatch.setattr(keeper_module.time, "monotonic", lambda: now + keeper_module.STALL_SECONDS + 1)
+    assert keeper.stalled()
+    monkeypatch.setattr(keeper._reports, "all", lambda: 1 / 0)
+    keeper.look()
+    assert not keeper.stalled()
