@@ -103,12 +103,11 @@ class Node:
                 raise NodeError(f"the image {reference} cannot be imported: {done.stderr.strip()[-300:]}")
 
     def forget_images_but(self, wanted: set[str]) -> None:
-        """Removes images of earlier builds from the node's store."""
-        old = [
-            name
-            for name in self._ctr("images", "ls", "-q").split()
-            if name.startswith("localhost/") and name not in (*wanted, PAUSE_IMAGE)
-        ]
+        """Removes images of earlier builds from the node's store, which knows each by its digest too."""
+        listed = [line.split() for line in self._ctr("images", "ls").splitlines()[1:]]
+        targets = {words[0]: words[2] for words in listed}
+        kept = {targets.get(name) for name in (*wanted, PAUSE_IMAGE)}
+        old = [name for name, target in targets.items() if target not in kept]
         if old:
             self._ctr("images", "rm", "--sync", *old)
 
