@@ -11,6 +11,19 @@ from collections.abc import Callable
 LOOK_SECONDS = 10.0
 
 
+def load_chain(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
+    """Gives a context that serves another chain and key, PEM. Raises OSError for what is none, and changes nothing then: a chain and
+    a key that do not fit are refused before the context has half of them, which would end each handshake."""
+    with tempfile.TemporaryDirectory() as folder:  # the library reads from files only
+        chain, secret = pathlib.Path(folder, "tls.crt"), pathlib.Path(folder, "tls.key")
+        chain.write_bytes(certificate)
+        secret.touch(mode=0o600)
+        secret.write_bytes(key)
+        for each in (ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), context):
+            # a key with a passphrase is refused: nobody is there to be asked for it
+            each.load_cert_chain(chain, secret, password=lambda: "")
+
+
 class CertificateFiles:
     """A TLS context for a server, and the files that it is read from."""
 
@@ -22,15 +35,7 @@ class CertificateFiles:
         self._load()
 
     def _load(self) -> None:
-        """A chain and a key that do not fit are refused before the context has half of them, which would end each handshake."""
-        with tempfile.TemporaryDirectory() as folder:
-            chain, key = pathlib.Path(folder, "tls.crt"), pathlib.Path(folder, "tls.key")
-            chain.write_bytes(self._certificate.read_bytes())
-            key.touch(mode=0o600)
-            key.write_bytes((self._key or self._certificate).read_bytes())
-            for context in (ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), self.context):
-                # a key with a passphrase is refused: nobody is there to be asked for it
-                context.load_cert_chain(chain, key, password=lambda: "")
+        load_chain(self.context, self._certificate.read_bytes(), (self._key or self._certificate).read_bytes())
 
     def _times(self) -> tuple[int, ...]:
         return tuple(path.stat().st_mtime_ns for path in (self._certificate, self._key) if path is not None)

@@ -251,7 +251,7 @@ class WeekReport:
 
     @functools.cached_property
     def _totals(self) -> list[UnitTotal]:
-        return [self.columns(unit).totals(unit, [0] * len(self.members(unit)), 1)[0] for unit in self.units]
+        return [self.columns(unit).total(unit) for unit in self.units]
 
     def columns(self, unit: str) -> Columns:
         """The figures of a unit's members, in their order."""
@@ -282,7 +282,7 @@ class WeekReport:
 
 def unit_total(unit: str, members: Sequence[JobWeek]) -> UnitTotal:
     """Adds up jobs that are all of the unit."""
-    return Columns(members).totals(unit, [0] * len(members), 1)[0]
+    return Columns(members).total(unit)
 
 
 class Columns:
@@ -308,6 +308,10 @@ class Columns:
         self._slower = np.array([job.is_slower for job in members], bool)
         self._fell_back = np.array([bool(job.fallback) for job in members], bool)
         self._reverted = np.array([bool(job.reverted) for job in members], bool)
+
+    def total(self, unit: str) -> UnitTotal:
+        """Of all of them."""
+        return self.totals(unit, [0] * len(self._values), 1)[0]
 
     def totals(self, unit: str, groups: Sequence[int], count: int) -> list[UnitTotal]:
         """Of `count` groups. groups: which one each job is of, from 0. Jobs are added in their order, whatever group they are of."""
@@ -476,16 +480,16 @@ def processes(connection: sa.Connection, week: Week | None) -> Read:
     reverted, odd = _reverted(connection, week, members)
     unreadable += odd
     fallbacks = _fallbacks(connection, week, members)
-    estimated = [
+    # they ended without a word: what stitching cost them is estimated
+    estimated = {
         row.process_id
         for row in members
         if row.overhead_ns is None
         and _begun_in(week, row)
         and row.process_id in sums
         and sums[row.process_id]["stitched_count"] > 0
-        and not (row.process_id in stored and stored[row.process_id].overhead_ns)
-    ]
-    warm_ups = _warm_ups(connection, estimated)
+    }
+    warm_ups = _warm_ups(connection, sorted(estimated))
     found = []
     for row in members:
         owner = row.process_id
@@ -497,14 +501,10 @@ def processes(connection: sa.Connection, week: Week | None) -> Read:
                     for function, (count, total_ns) in _functions(owner, functions, pairs).items()
                 ]
             ) or (stored[owner].saving if owner in stored else None)
-            begun_here = _begun_in(week, row)
-            overhead, is_estimate = 0, False
-            if begun_here and row.overhead_ns is not None:
-                overhead = row.overhead_ns
-            elif begun_here and counts["stitched_count"] > 0:
+            overhead = row.overhead_ns if row.overhead_ns is not None and _begun_in(week, row) else 0
+            if owner in estimated:
                 frozen_overhead = stored[owner].overhead_ns if owner in stored else 0
                 overhead = frozen_overhead or _estimated_overhead(warm_ups.get(owner), counts, saving)
-                is_estimate = True
             found.append(
                 JobWeek(
                     **_about(row),
@@ -512,7 +512,7 @@ def processes(connection: sa.Connection, week: Week | None) -> Read:
                     phase=row.phase or "",
                     reason=row.reason or "",
                     overhead_ns=overhead,
-                    overhead_is_estimate=is_estimate,
+                    overhead_is_estimate=owner in estimated,
                     saving=saving,
                     lost=lost.get(owner, 0),
                     fallback=_fallback(row, fallbacks.get(owner, "")),

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import ssl
 import sys
-import tempfile
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 from aiohttp import web
 
 from stitchfleet.operator.cluster.certificates import AUTHORITY, expiry
+from stitchfleet.telemetry.tls import load_chain
 
 from .server import Webhook
 
@@ -65,7 +64,7 @@ class Serving:
             found = await asyncio.get_running_loop().run_in_executor(None, self._ensure)
             certificate, key = found[f"{self._name}.crt"], found[f"{self._name}.key"]
             if certificate != self._served:
-                self._load(certificate, key)
+                load_chain(self.context, certificate, key)
                 self._served = certificate
                 self.webhook.metrics.certificate_expiry.set(expiry(certificate).timestamp())
             self.authority = found[AUTHORITY].decode()
@@ -77,15 +76,6 @@ class Serving:
                 f"stitchfleet webhook: certificates: {type(error).__name__}: {error}"[:500], file=sys.stderr, flush=True
             )
             return False
-
-    def _load(self, certificate: bytes, key: bytes) -> None:
-        """The library reads from files only."""
-        with tempfile.TemporaryDirectory() as folder:
-            chain, secret = Path(folder, "tls.crt"), Path(folder, "tls.key")
-            chain.write_bytes(certificate)
-            secret.touch(mode=0o600)
-            secret.write_bytes(key)
-            self.context.load_cert_chain(chain, secret)
 
 
 async def _sleep(seconds: float, ended: asyncio.Event) -> None:
