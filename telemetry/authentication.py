@@ -10,14 +10,13 @@ import asyncio
 import hashlib
 import hmac
 import pathlib
-import ssl
 import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-import aiohttp
+from .api_server import AUTHORITY, OWN_TOKEN, ApiServer, ReviewerError
 
 AUDIENCE = "stitchfleet-ingest"
 CACHE_SECONDS = 60.0
@@ -27,8 +26,6 @@ MAX_CACHED = 20_000
 """Answers that are kept, of good tokens and of others each: a flood of bad ones makes nobody's good one forgotten."""
 MAX_REVIEWS = 64
 """Questions to the API server at once; beyond it who comes with an unknown token is told to come again."""
-REVIEW_SECONDS = 10.0
-_SERVICE_ACCOUNT = pathlib.Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _USER_PREFIX = "system:serviceaccount:"
 _POD_UID = "authentication.kubernetes.io/pod-uid"
 
@@ -44,10 +41,6 @@ class Caller:
 
 class RefusedError(Exception):
     """A token that is good for nothing here; the text says why and never holds the token."""
-
-
-class ReviewerError(Exception):
-    """The API server did not say."""
 
 
 class StaticTokens:
@@ -97,17 +90,15 @@ class TokenReviewer:
         self,
         url: str,
         audience: str = AUDIENCE,
-        own_token: pathlib.Path = _SERVICE_ACCOUNT / "token",
-        authority: pathlib.Path | None = _SERVICE_ACCOUNT / "ca.crt",
+        own_token: pathlib.Path = OWN_TOKEN,
+        authority: pathlib.Path | None = AUTHORITY,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.url = url.rstrip("/") + "/apis/authentication.k8s.io/v1/tokenreviews"
-        self.audience = audience
-        self._own_token, self._authority, self._clock = own_token, authority, clock
+        self.audience, self._clock = audience, clock
+        self._server = ApiServer(url, own_token, authority)
         self._good: OrderedDict[bytes, tuple[float, Caller]] = OrderedDict()
         self._bad: OrderedDict[bytes, tuple[float, RefusedError]] = OrderedDict()
         self._asking: dict[bytes, asyncio.Task[Caller]] = {}
-        self._session: aiohttp.ClientSession | None = None
 
     async def caller(self, token: str) -> Caller:
         """Raises RefusedError and ReviewerError."""
@@ -143,32 +134,12 @@ class TokenReviewer:
         return caller
 
     async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
+        await self._server.close()
 
     async def _review(self, token: str) -> object:
         """The review's status."""
-        if self._session is None:
-            context: ssl.SSLContext | bool = True
-            if self._authority is not None and self.url.startswith("https:"):
-                context = ssl.create_default_context(cafile=str(self._authority))
-            timeout = aiohttp.ClientTimeout(total=REVIEW_SECONDS)
-            self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context), timeout=timeout)
-        review = {
-            "apiVersion": "authentication.k8s.io/v1",
-            "kind": "TokenReview",
-            "spec": {"token": token, "audiences": [self.audience]},
-        }
-        try:
-            # read each time: the kubelet renews it
-            headers = {"Authorization": f"Bearer {self._own_token.read_text().strip()}"}
-            async with self._session.post(self.url, json=review, headers=headers) as response:
-                if response.status not in (200, 201):
-                    raise ReviewerError(f"the API server answered a TokenReview with {response.status}")
-                answer = await response.json(content_type=None)
-        except (OSError, aiohttp.ClientError, asyncio.TimeoutError, ValueError) as error:
-            raise ReviewerError(f"the API server could not be asked: {type(error).__name__}: {error}") from None
-        return answer.get("status") if isinstance(answer, dict) else None
+        spec = {"token": token, "audiences": [self.audience]}
+        return await self._server.review("authentication.k8s.io", "TokenReview", spec)
 
     def _judge(self, status: object) -> Caller:
         if not isinstance(status, dict) or not status.get("authenticated"):

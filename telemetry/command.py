@@ -15,13 +15,13 @@ import sqlalchemy as sa
 
 from . import database, partitions, places, shipper
 from .configuration import VARIABLE, ConfigurationError, load
-from .details import detail
+from .document import FORMATS, document
 from .errors import DatabaseError
-from .fleet import DEFAULT_TREND_WEEKS, FleetReport, fleet_report
+from .fleet import DEFAULT_TREND_WEEKS, fleet_report
 from .freezing import Frozen, freeze, prune
 from .printable import printable, write_out
 from .recording import DAY_NS
-from .report import CSV_LINES, as_csv, as_json, as_text, job_facts, jobs_text, unreadable_words
+from .report import CSV_LINES, job_facts, jobs_text, unreadable_words
 from .store import delete_namespace
 from .weekly import all_that_is_made_stays, processes, standing
 from .weeks import Week
@@ -115,9 +115,7 @@ class ReportCommand:
     def configure(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--week", metavar="YYYY-Www", help="ISO week, like 2026-W07; default: the current one")
         parser.add_argument("--database", metavar="URL", help=places.DATABASE_HELP)
-        parser.add_argument(
-            "--format", choices=("table", "json", "csv", "html"), default="table", help="html is one page with pictures"
-        )
+        parser.add_argument("--format", choices=FORMATS, default="table", help="html is one page with pictures")
         parser.add_argument(
             "--lines", choices=CSV_LINES, default="jobs", help="for csv: what a line is of; default jobs"
         )
@@ -156,7 +154,7 @@ class ReportCommand:
         try:
             with all_that_is_made_stays(), _reading(arguments.database) as connection:
                 fleet = fleet_report(connection, week, configuration, arguments.trend_weeks)
-                text = self._text(connection, fleet, arguments)
+                text = document(connection, fleet, arguments.format, arguments.lines)
         except DatabaseError as error:
             return _complain("report", error)
         if arguments.output is None:
@@ -167,16 +165,6 @@ class ReportCommand:
         except OSError as error:
             return _complain("report", f"{arguments.output} cannot be written: {error.strerror}")
         return 0
-
-    def _text(self, connection: sa.Connection, fleet: FleetReport, arguments: argparse.Namespace) -> str:
-        if arguments.format == "csv":
-            return as_csv(fleet, arguments.lines)
-        if arguments.format == "html":
-            from .page import as_html, detailed_jobs  # it brings the plotting library, which takes a second
-
-            chosen = detailed_jobs(fleet.report)
-            return as_html(fleet, {job.key: detail(connection, job.process_id, fleet.report.week) for job in chosen})
-        return as_json(fleet) if arguments.format == "json" else as_text(fleet)
 
 
 class DatabaseCommand:

@@ -11,9 +11,11 @@ import sys
 import sqlalchemy as sa
 
 from . import database, partitions, places, wire
+from .api_server import ApiServer
 from .authentication import AUDIENCE, StaticTokens, TokenReviewer
 from .errors import DatabaseError
 from .ingest import Ingest, Limits, serve
+from .report_pages import Readers, ReportPages, made_by_process
 from .tls import CertificateFiles
 
 DEFAULT_PORT = 8475
@@ -27,7 +29,8 @@ class IngestCommand:
         "Takes over HTTP what training jobs recorded, checks it and writes it to the database. A job may write rows of its own\n"
         "namespace and pod only: Kubernetes vouches for its service-account token (TokenReview), or the token stands in a file.\n"
         "A batch is answered when it is committed, and one that comes twice changes nothing. SIGTERM ends what is under way\n"
-        "first. Pages: /healthz, /readyz, /metrics (Prometheus), /openapi.json."
+        "first. Pages: /healthz, /readyz, /metrics (Prometheus), /openapi.json; with --kubernetes the weekly report at\n"
+        "/reports/2026-W07, for tokens whose owner may get savingsreports.stitchfleet.io."
     )
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
@@ -102,6 +105,9 @@ async def _serve(arguments: argparse.Namespace) -> int:
 
     limits = Limits(pending_bytes=arguments.pending_bytes)
     ingest = Ingest(engine, tokens, reviewer, limits)
+    if arguments.kubernetes is not None:
+        make = made_by_process(places.database_url(arguments.database))
+        ingest.pages = ReportPages(Readers(ApiServer(arguments.kubernetes)), make, ingest.say_once)
     fresh = asyncio.create_task(tls.keep_fresh(ingest.say_once)) if tls is not None else None
     try:
         await serve(ingest, arguments.host, arguments.port, tls.context if tls is not None else None, ended, ready)

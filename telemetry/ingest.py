@@ -25,13 +25,15 @@ import sqlalchemy as sa
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from . import connections, database, openapi, partitions, wire
-from .authentication import Caller, RefusedError, ReviewerError, StaticTokens, TokenReviewer
+from . import connections, database, openapi, partitions, report_pages, wire
+from .api_server import ReviewerError
+from .authentication import Caller, RefusedError, StaticTokens, TokenReviewer
 from .connections import Connections
 from .errors import DatabaseError, SchemaError
 from .metrics import Metrics, Written
 from .receiving import ForbiddenError, receive_body
 from .recording import DAY_NS
+from .report_pages import ReportPages
 from .shares import Shares, Turns
 
 RETRY_SECONDS = 5
@@ -95,6 +97,8 @@ class Ingest:
         self.metrics.pending_limit.set(limits.pending_requests)
         self.metrics.pending_bytes_limit.set(limits.pending_bytes)
         self.draining = False
+        self.pages: ReportPages | None = None
+        """For people; none where nobody can say who they are."""
         # SQLite has one writer at a time: more threads would only wait for its lock
         writers = 1 if engine.dialect.name == "sqlite" else limits.writers
         self._writers = concurrent.futures.ThreadPoolExecutor(writers, "stitchfleet-ingest")
@@ -118,6 +122,8 @@ class Ingest:
         app.router.add_get("/readyz", self.readyz)
         app.router.add_get("/metrics", self.prometheus)
         app.router.add_get("/openapi.json", self.describe)
+        if self.pages is not None:
+            app.router.add_get(report_pages.PATH, self.pages.show)
         app.on_startup.append(self._start)
         app.on_shutdown.append(self._drain)
         app.on_cleanup.append(self._stop)
@@ -350,6 +356,8 @@ class Ingest:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self.reviewer is not None:
             await self.reviewer.close()
+        if self.pages is not None:
+            await self.pages.close()
         self._unpacker.shutdown(wait=False, cancel_futures=True)
         await asyncio.get_running_loop().run_in_executor(None, self._writers.shutdown)
         self._prober.shutdown(wait=False, cancel_futures=True)

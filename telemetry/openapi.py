@@ -79,6 +79,27 @@ def description() -> dict[str, Any]:
             ),
         },
     }
+    week = {
+        "name": "week",
+        "in": "path",
+        "required": True,
+        "schema": {"type": "string", "pattern": "^[0-9]{4}-W[0-9]{2}$"},
+    }
+    formats = {"name": "format", "in": "query", "schema": {"enum": ["html", "json", "csv", "table"], "default": "html"}}
+    answers = {
+        "200": "the report",
+        "400": "no week, or no format",
+        "401": "no token",
+        "403": "its owner may not get savingsreports.stitchfleet.io of that name",
+        "429": "too many reports are being made",
+        "503": "the API server or the database does not answer",
+    }
+    report = {
+        "summary": "The weekly report, for people; only where --kubernetes says who they are",
+        "description": "The token is one of the cluster, for the API server's own audience.",
+        "parameters": [week, formats],
+        "responses": {code: {"description": what, "content": _TEXT} for code, what in answers.items()},
+    }
     return {
         "openapi": "3.1.0",
         "info": {
@@ -92,6 +113,7 @@ def description() -> dict[str, Any]:
             "/healthz": _page("Whether the process lives", {"200": "it does"}),
             "/readyz": _page("Whether it can take batches", {"200": "it can", "503": "why it cannot"}),
             "/metrics": _page("Prometheus' metrics", {"200": "the text format"}),
+            "/reports/{week}": {"get": report},
             "/openapi.json": {
                 "get": {
                     "summary": "This document",

@@ -24,6 +24,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from stitchfleet.telemetry import database, wire
 from stitchfleet.telemetry.authentication import StaticTokens, TokenReviewer
 from stitchfleet.telemetry.ingest import Ingest, Limits, serve
+from stitchfleet.telemetry.report_pages import ReportPages
 
 TOKEN = "a-static-token"
 
@@ -54,12 +55,14 @@ def ingest_server(
     limits: Limits | None = None,
     upgrade: bool = True,
     tls: ssl.SSLContext | None = None,
+    pages: ReportPages | None = None,
     **more: Any,
 ) -> Iterator[Served]:
     engine = database.open_engine(url)
     if upgrade:
         database.upgrade(engine)
     ingest = Ingest(engine, StaticTokens(tokens), reviewer, limits or Limits(), **more)
+    ingest.pages = pages
     started, ports = threading.Event(), list[int]()
     loop = asyncio.new_event_loop()
     ended = asyncio.Event()
@@ -170,6 +173,14 @@ class ApiServer:
     statuses: dict[str, dict[str, Any]] = field(default_factory=dict)
     reviews: list[dict[str, Any]] = field(default_factory=list)
     failing: bool = False
+    allowed: set[tuple[str, str, str, str]] = field(default_factory=set)
+    """Of a SubjectAccessReview: (user, verb, resource, name)."""
+
+    def add_person(self, token: str, name: str) -> str:
+        """A token for the API server itself."""
+        user = {"username": name, "uid": "7", "groups": ["system:authenticated"], "extra": {}}
+        self.statuses[token] = {"authenticated": True, "user": user, "audiences": ["kubernetes"]}
+        return token
 
     def add(self, token: str, *, namespace: str = "team", uid: str | None = "u-1", **changes: Any) -> str:
         """A projected token of a pod."""
@@ -209,13 +220,23 @@ def api_server() -> Iterator[ApiServer]:
                 return 500, {**failure, "reason": "InternalError", "code": 500}
             if self.headers.get("Authorization") != f"Bearer {found.own_token}":
                 return 401, {**failure, "reason": "Unauthorized", "code": 401}
+            access = (
+                "/apis/authorization.k8s.io/v1/subjectaccessreviews",
+                "SubjectAccessReview",
+                "authorization.k8s.io/v1",
+            )
+            if (self.path, review.get("kind"), review.get("apiVersion")) == access:
+                found.reviews.append(review)
+                asked_for = review["spec"]["resourceAttributes"]
+                key = (review["spec"]["user"], asked_for["verb"], asked_for["resource"], asked_for["name"])
+                return 201, {**review, "status": {"allowed": key in found.allowed}}
             expected = ("/apis/authentication.k8s.io/v1/tokenreviews", "TokenReview", "authentication.k8s.io/v1")
             if (self.path, review.get("kind"), review.get("apiVersion")) != expected:
                 return 404, {**failure, "reason": "NotFound", "code": 404}
             found.reviews.append(review)
             unknown = {"user": {}, "error": "[invalid bearer token, service account token has expired]"}
             status = found.statuses.get(review["spec"]["token"], unknown)
-            asked = review["spec"].get("audiences")
+            asked = review["spec"].get("audiences") or ["kubernetes"]
             if status.get("authenticated") and status.get("audiences") and not set(asked) & set(status["audiences"]):
                 status = {"user": {}, "error": f"[invalid bearer token, token audiences {status['audiences']!r}]"}
             return 201, {**review, "metadata": {"creationTimestamp": None}, "status": status}

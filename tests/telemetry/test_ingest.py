@@ -27,9 +27,11 @@ import sqlalchemy as sa
 
 from scripts.benchmark.postgres import PostgresServer
 from stitchfleet.telemetry import database, metrics, rows, shipper, spool, wire
+from stitchfleet.telemetry.api_server import ApiServer as Client
 from stitchfleet.telemetry.authentication import StaticTokens, TokenReviewer
 from stitchfleet.telemetry.ingest import Ingest, Limits
 from stitchfleet.telemetry.recording import DAY_NS, PLAIN, STITCHED, UNCOUNTED
+from stitchfleet.telemetry.report_pages import Readers, ReportPages, made_by_process
 from stitchfleet.telemetry.spool import OPEN, SEALED, SHIPPING, Iterations, Kind, Record
 
 from .conftest import query
@@ -553,6 +555,7 @@ def test_the_interface_describes_itself(server: Served) -> None:
     assert status == 200
     document = json.loads(text)
     openapi_spec_validator.validate(document)
+    server.ingest.pages = ReportPages(Readers(Client("http://nowhere")), made_by_process("sqlite://"), print)
     routes = {route.resource.canonical for route in server.ingest.application().router.routes() if route.resource}
     assert set(document["paths"]) == routes
     _, answer = post(server.url, segment(event()))

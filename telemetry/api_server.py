@@ -1,0 +1,55 @@
+"""Questions to the Kubernetes API server: who a token is (TokenReview), what somebody may do (SubjectAccessReview)."""
+
+from __future__ import annotations
+
+import asyncio
+import pathlib
+import ssl
+from typing import Any
+
+import aiohttp
+
+REQUEST_SECONDS = 10.0
+_SERVICE_ACCOUNT = pathlib.Path("/var/run/secrets/kubernetes.io/serviceaccount")
+OWN_TOKEN = _SERVICE_ACCOUNT / "token"
+AUTHORITY = _SERVICE_ACCOUNT / "ca.crt"
+
+
+class ReviewerError(Exception):
+    """The API server did not say."""
+
+
+class ApiServer:
+    """own_token: file of the token by which we ask, renewed by the kubelet. authority: who signed the server's certificate; None: the
+    system's."""
+
+    def __init__(
+        self, url: str, own_token: pathlib.Path = OWN_TOKEN, authority: pathlib.Path | None = AUTHORITY
+    ) -> None:
+        self._url = url.rstrip("/")
+        self._own_token, self._authority = own_token, authority
+        self._session: aiohttp.ClientSession | None = None
+
+    async def review(self, group: str, kind: str, spec: dict[str, Any]) -> object:
+        """The status of a review, an object that the API server answers and does not keep. Raises ReviewerError."""
+        if self._session is None:
+            context: ssl.SSLContext | bool = True
+            if self._authority is not None and self._url.startswith("https:"):
+                context = ssl.create_default_context(cafile=str(self._authority))
+            timeout = aiohttp.ClientTimeout(total=REQUEST_SECONDS)
+            self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context), timeout=timeout)
+        body = {"apiVersion": f"{group}/v1", "kind": kind, "spec": spec}
+        try:
+            headers = {"Authorization": f"Bearer {self._own_token.read_text().strip()}"}
+            url = f"{self._url}/apis/{group}/v1/{kind.lower()}s"
+            async with self._session.post(url, json=body, headers=headers) as response:
+                if response.status not in (200, 201):
+                    raise ReviewerError(f"the API server answered a {kind} with {response.status}")
+                answer = await response.json(content_type=None)
+        except (OSError, aiohttp.ClientError, asyncio.TimeoutError, ValueError) as error:
+            raise ReviewerError(f"the API server could not be asked: {type(error).__name__}: {error}") from None
+        return answer.get("status") if isinstance(answer, dict) else None
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
