@@ -11,7 +11,7 @@ import re
 import resource
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -27,6 +27,7 @@ from stitchfleet.plugin.placed_graph import OpDefinitions, PlacedGraph
 from stitchfleet.plugin.preparation import prepare
 
 from .. import pace
+from .prepared import VARIABLE, Prepared
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCRIPTS = pathlib.Path(__file__).parent / "scripts"
@@ -66,11 +67,23 @@ class Finished:
 RunJob = Callable[..., Finished]
 
 
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A program that starts scripts as Python does, with TensorFlow imported already (prepared.py)."""
+    if os.environ.get(VARIABLE) == "each":
+        yield sys.executable
+        return
+    server = Prepared(tmp_path_factory.mktemp("prepared"))
+    yield str(server.python)
+    server.close()
+
+
 @pytest.fixture
-def run_job(cache: pathlib.Path, tmp_path: pathlib.Path) -> RunJob:
+def run_job(cache: pathlib.Path, tmp_path: pathlib.Path, prepared: str) -> RunJob:
     """run_job(script, *arguments, mode=..., environment={...}): `stitchfleet run` on tests/plugin/scripts/SCRIPT.
 
-    with_cache: another cache folder. file_size: no file of the job's may grow beyond so many bytes (a full disk).
+    with_cache: another cache folder. file_size: no file of the job's may grow beyond so many bytes (a full disk). start: whether
+    Python is started for the job, and imports TensorFlow; else it is a fork of a process that has.
     """
 
     def run(
@@ -80,6 +93,7 @@ def run_job(cache: pathlib.Path, tmp_path: pathlib.Path) -> RunJob:
         environment: dict[str, str] | None = None,
         with_cache: pathlib.Path | None = None,
         file_size: int | None = None,
+        start: bool = False,
         timeout: float = 1800,
     ) -> Finished:
         sends = "STITCHFLEET_INGEST" in (environment or {})
@@ -90,7 +104,7 @@ def run_job(cache: pathlib.Path, tmp_path: pathlib.Path) -> RunJob:
             *(
                 *(() if sends else ("--database", f"sqlite:///{tmp_path}/records.db")),
                 "--",
-                sys.executable,
+                sys.executable if start else prepared,
                 str(SCRIPTS / script),
                 *arguments,
             ),
@@ -101,20 +115,20 @@ def run_job(cache: pathlib.Path, tmp_path: pathlib.Path) -> RunJob:
 
 
 @pytest.fixture(scope="session")
-def warmed(cache: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def warmed(cache: pathlib.Path, tmp_path_factory: pytest.TempPathFactory, prepared: str) -> None:
     """The kernels of loop.py are in the cache, so that jobs on it need only a short pause to be stitched."""
     folder = tmp_path_factory.mktemp("warm")
     command = [
         *(sys.executable, "-m", "stitchfleet.plugin.command", "run", "--quiet", "--cache", str(cache)),
         *("--summary", str(folder / "s.json"), "--database", f"sqlite:///{folder}/r.db"),
-        *("--", sys.executable, str(SCRIPTS / "loop.py"), "60", "240"),
+        *("--", prepared, str(SCRIPTS / "loop.py"), "60", "240"),
     ]
     done = finish(command, folder / "s.json", {}, 900)
     assert done.summary["programs"][0]["phase"] in ("stitched", "verify", "baseline"), done.err
 
 
 @pytest.fixture
-def run_plain(cache: pathlib.Path) -> RunJob:
+def run_plain(cache: pathlib.Path, prepared: str) -> RunJob:
     """The same script without us; once for the same arguments, since it is deterministic. It is kept where kernels are."""
 
     def run(script: str, *arguments: str, environment: dict[str, str] | None = None, timeout: float = 1800) -> Finished:
@@ -129,7 +143,7 @@ def run_plain(cache: pathlib.Path) -> RunJob:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if found.exists():
                 return Finished(**json.loads(found.read_text()))
-            done = finish([sys.executable, str(SCRIPTS / script), *arguments], None, environment, timeout)
+            done = finish([prepared, str(SCRIPTS / script), *arguments], None, environment, timeout)
             if done.code == 0:
                 found.with_suffix(".new").write_text(json.dumps(asdict(done)))
                 found.with_suffix(".new").replace(found)
