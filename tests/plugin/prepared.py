@@ -3,7 +3,7 @@
 An import of TensorFlow takes 2 to 3 seconds of a processor, more than most of the jobs themselves. A fork has the modules and nothing
 else: TensorFlow starts its threads and reads its settings when a job first uses it. What differs from a start of Python is that the
 plugin finds TensorFlow imported. So some tests start Python in each run, and `scripts/test --all` starts it for all jobs
-(STITCHFLEET_TEST_STARTS=each).
+(tests/marks.py).
 
     job        the program in `Prepared.python`, in place of Python: hands over its arguments, environment, folder, input and outputs
     server     forks a guard for each job
@@ -24,8 +24,6 @@ import subprocess
 import sys
 import types
 from typing import Any
-
-VARIABLE = "STITCHFLEET_TEST_STARTS"
 
 PROGRAM = """#!{python} -IS
 import json, os, resource, signal, socket, sys

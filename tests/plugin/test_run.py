@@ -119,6 +119,7 @@ def test_standard_output_is_the_jobs_alone(cache: pathlib.Path, tmp_path: pathli
     assert "stitchfleet: what happened in run" in done.stderr
 
 
+@pytest.mark.slow  # three imports of TensorFlow: 8 s of a processor
 def test_every_training_process_of_a_run_is_in_the_summary(cache: pathlib.Path, tmp_path: pathlib.Path) -> None:
     """Two scripts one after the other, the second of which forks two children that train."""
     summary = tmp_path / "summary.json"
