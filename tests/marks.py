@@ -1,10 +1,19 @@
-"""Marks of single parameters of tests."""
+"""What `scripts/test --all` tries beyond the quick suite: parameters of tests, and more random examples."""
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
+
+ALL = os.environ.get("STITCHFLEET_TEST_ALL") == "1"
+"""Whether `scripts/test --all` runs."""
+
+
+def examples(quick: int, whole: int) -> int:
+    """How many random examples: `whole` behind `--all`."""
+    return whole if ALL else quick
 
 
 def slow(*values: object) -> Any:

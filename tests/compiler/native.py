@@ -17,11 +17,12 @@ from stitchfleet.compiler.kernel import KernelMetadata, LoadedKernel
 from stitchfleet.compiler.lowering import lower
 from stitchfleet.compiler.pipeline import describe
 from stitchfleet.compiler.plan import plan_graph
-from stitchfleet.compiler.selfcheck import run_apart, same_bits
+from stitchfleet.compiler.selfcheck import same_bits
 from stitchfleet.compiler.targets import CPU, Target
 from stitchfleet.compiler.toolchain import Toolchain, find_toolchain
 
 from ..kept import kept
+from .runner import runner
 
 # Everything parallel that can be, tiny tiles and tasks: small graphs then take the paths of large ones.
 STRESS = Target(
@@ -74,8 +75,7 @@ def complaint(built: Built, regime: Regime, seed: int) -> str | None:
     """What is wrong with a kernel on random inputs, or None: judged by the oracle, and run a second time with its tasks
     one by one in reverse order."""
     inputs = random_inputs(built.graph, np.random.default_rng(seed), regime)
-    outputs = run_apart(built.library, built.metadata, inputs, 2, False, 60.0)
-    backwards = run_apart(built.library, built.metadata, inputs, 1, True, 60.0)
+    outputs, backwards = runner().run(built.library, built.metadata, inputs, 60.0)
     if not all(same_bits(one, other) for one, other in zip(outputs, backwards, strict=True)):
         return "depends on the order of tasks"
     verdict = judge(built.graph, inputs, outputs)

@@ -116,6 +116,7 @@ def test_a_kernel_is_run_judged_and_timed(
     assert json.loads(entry.read_text())["metadata"]["launch"]["by_table"] == is_by_table
 
 
+@pytest.mark.slow  # all candidates of a kernel, each timed in the emulator
 def test_the_fastest_candidate_is_kept_for_jobs(run: Run, tmp_path: Path) -> None:
     file, cache = written(CENTRED, tmp_path), tmp_path / "cache"
     gpu = ("--target", "cuda", "--run", "--cache", cache)
@@ -175,9 +176,9 @@ def test_a_wrong_kernel_is_called_wrong(run: Run, tmp_path: Path) -> None:
     [
         ("cuDevicePrimaryCtxRetain 1 2", "CUDA_ERROR_OUT_OF_MEMORY"),
         ("cuMemAlloc_v2 2 2", "bytes of the device's memory cannot be had"),
-        ("cuLaunchKernel 1 701", "cuLaunchKernel: CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"),
+        slow("cuLaunchKernel 1 701", "cuLaunchKernel: CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"),
         ("cuStreamSynchronize 6 719", "the device has stopped"),
-        ("cuModuleGetFunction 1 500", "cuModuleGetFunction: CUDA_ERROR_NOT_FOUND"),
+        slow("cuModuleGetFunction 1 500", "cuModuleGetFunction: CUDA_ERROR_NOT_FOUND"),
     ],
 )
 def test_a_fault_of_the_driver_is_one_line(run: Run, tmp_path: Path, fault: str, words: str) -> None:

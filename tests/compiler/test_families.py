@@ -18,6 +18,7 @@ from stitchfleet.compiler.plan import plan_graph
 from stitchfleet.compiler.plan_normal import normalise
 from stitchfleet.compiler.selfcheck import run_all_ways, same_bits
 
+from ..marks import examples
 from .library import Maker, adam
 from .native import STRESS, build_all
 
@@ -90,7 +91,7 @@ def complaints(graphs: Sequence[Graph], stress: bool) -> list[str]:
     return found
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(3, 8), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.lists(kinds, min_size=1, max_size=14), min_size=4, max_size=4), st.booleans())
 def test_steps_over_any_number_of_tensors_are_right(steps: list[list[Kind]], stress: bool) -> None:
     assert complaints([step_of(components) for components in steps], stress) == []

@@ -14,6 +14,7 @@ from stitchfleet.compiler.plan_alias import kernel_aliases
 from stitchfleet.compiler.selfcheck import disjoint_pairs, same_bits
 from stitchfleet.compiler.targets import CPU
 
+from ..marks import slow
 from . import emulated
 from .library import LIBRARY, Maker
 from .native import STRESS, Built, build_all
@@ -120,7 +121,7 @@ def differing(built: Built, number: int) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", [slow("cpu"), "stress"])
 def test_every_alias_of_random_row_graphs(target: str) -> None:
     graphs = [RowGraph(seed).graph() for seed in range(100)]
     allowed, found = 0, []
@@ -131,7 +132,7 @@ def test_every_alias_of_random_row_graphs(target: str) -> None:
     assert allowed > 100
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", ["cpu", slow("stress")])
 def test_every_alias_of_the_library_and_of_random_graphs(target: str) -> None:
     graphs = [make() for make in LIBRARY.values()] + collect(80, 14, number=17)
     allowed, found = 0, []
@@ -142,7 +143,7 @@ def test_every_alias_of_the_library_and_of_random_graphs(target: str) -> None:
     assert allowed > 100
 
 
-@pytest.mark.parametrize("target", ["small", "warp"])
+@pytest.mark.parametrize("target", ["small", slow("warp")])
 def test_every_alias_on_a_gpu(target: str) -> None:
     """Threads of a block read and write the same row, in any order between barriers."""
     allowed, found = 0, []

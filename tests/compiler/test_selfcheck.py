@@ -219,8 +219,10 @@ def test_checks_side_by_side_tell_what_became_of_them() -> None:
 def test_checks_nobody_waits_for_are_ended() -> None:
     with checkers(1) as room:
         check = room.start(lambda: os.read(os.pipe()[0], 1) and report())  # type: ignore[arg-type,return-value]
+        child = check._child
+    assert child
     with pytest.raises(ChildProcessError):
-        os.waitpid(check._child or -1, 0)
+        os.waitpid(child, 0)
 
 
 def test_a_wrong_kernel_fails_alone_among_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,9 +9,10 @@ import os
 import pathlib
 import re
 import resource
+import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -25,8 +26,11 @@ from stitchfleet.plugin.loops import Loop, stitch_loops
 from stitchfleet.plugin.native_library import NativeLibrary, build_library, find_tensorflow, library_path
 from stitchfleet.plugin.placed_graph import OpDefinitions, PlacedGraph
 from stitchfleet.plugin.preparation import prepare
+from stitchfleet.telemetry import database
 
 from .. import pace
+from ..marks import ALL
+from .prepared import Prepared
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCRIPTS = pathlib.Path(__file__).parent / "scripts"
@@ -66,11 +70,44 @@ class Finished:
 RunJob = Callable[..., Finished]
 
 
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A program that starts scripts as Python does, with TensorFlow imported already (prepared.py)."""
+    if ALL:
+        yield sys.executable
+        return
+    server = Prepared(tmp_path_factory.mktemp("prepared"))
+    yield str(server.python)
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def empty_records(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A database with tables and no rows, which no job then has to make."""
+    file = tmp_path_factory.mktemp("records") / "records.db"
+    engine = database.open_engine(f"sqlite:///{file}")
+    database.upgrade(engine)
+    engine.dispose()
+    return file
+
+
+def hand_over(done: Finished, url: str) -> None:
+    """What `stitchfleet run` did not wait for on a busy machine: the records are handed over, and its line about them is removed."""
+    for line in re.findall(
+        r"^stitchfleet: what was recorded stays in the spool .* for now: .*\n", done.err, re.MULTILINE
+    ):
+        folder = line.split("the spool ")[1].split(" for now: ")[0]
+        command = [sys.executable, "-m", "stitchfleet.telemetry.shipper", folder, "--database", url]
+        assert subprocess.run(command, check=False).returncode == 0
+        done.err = done.err.replace(line, "")
+
+
 @pytest.fixture
-def run_job(cache: pathlib.Path, tmp_path: pathlib.Path) -> RunJob:
+def run_job(cache: pathlib.Path, tmp_path: pathlib.Path, prepared: str, empty_records: pathlib.Path) -> RunJob:
     """run_job(script, *arguments, mode=..., environment={...}): `stitchfleet run` on tests/plugin/scripts/SCRIPT.
 
-    with_cache: another cache folder. file_size: no file of the job's may grow beyond so many bytes (a full disk).
+    with_cache: another cache folder. file_size: no file of the job's may grow beyond so many bytes (a full disk). start: whether
+    Python is started for the job, and imports TensorFlow; else it is a fork of a process that has.
     """
 
     def run(
@@ -80,9 +117,12 @@ def run_job(cache: pathlib.Path, tmp_path: pathlib.Path) -> RunJob:
         environment: dict[str, str] | None = None,
         with_cache: pathlib.Path | None = None,
         file_size: int | None = None,
+        start: bool = False,
         timeout: float = 1800,
     ) -> Finished:
         sends = "STITCHFLEET_INGEST" in (environment or {})
+        if not (tmp_path / "records.db").exists():
+            shutil.copyfile(empty_records, tmp_path / "records.db")
         summary = tmp_path / f"summary-{script}-{mode}.json"
         command = [
             *(sys.executable, "-m", "stitchfleet.plugin.command", "run", "--quiet", "--mode", mode),
@@ -90,31 +130,34 @@ def run_job(cache: pathlib.Path, tmp_path: pathlib.Path) -> RunJob:
             *(
                 *(() if sends else ("--database", f"sqlite:///{tmp_path}/records.db")),
                 "--",
-                sys.executable,
+                sys.executable if start else prepared,
                 str(SCRIPTS / script),
                 *arguments,
             ),
         ]
-        return finish(command, summary, environment, timeout, file_size)
+        done = finish(command, summary, environment, timeout, file_size)
+        if not sends:
+            hand_over(done, f"sqlite:///{tmp_path}/records.db")
+        return done
 
     return run
 
 
 @pytest.fixture(scope="session")
-def warmed(cache: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def warmed(cache: pathlib.Path, tmp_path_factory: pytest.TempPathFactory, prepared: str) -> None:
     """The kernels of loop.py are in the cache, so that jobs on it need only a short pause to be stitched."""
     folder = tmp_path_factory.mktemp("warm")
     command = [
         *(sys.executable, "-m", "stitchfleet.plugin.command", "run", "--quiet", "--cache", str(cache)),
         *("--summary", str(folder / "s.json"), "--database", f"sqlite:///{folder}/r.db"),
-        *("--", sys.executable, str(SCRIPTS / "loop.py"), "60", "240"),
+        *("--", prepared, str(SCRIPTS / "loop.py"), "60", "240"),
     ]
     done = finish(command, folder / "s.json", {}, 900)
     assert done.summary["programs"][0]["phase"] in ("stitched", "verify", "baseline"), done.err
 
 
 @pytest.fixture
-def run_plain(cache: pathlib.Path) -> RunJob:
+def run_plain(cache: pathlib.Path, prepared: str) -> RunJob:
     """The same script without us; once for the same arguments, since it is deterministic. It is kept where kernels are."""
 
     def run(script: str, *arguments: str, environment: dict[str, str] | None = None, timeout: float = 1800) -> Finished:
@@ -129,7 +172,7 @@ def run_plain(cache: pathlib.Path) -> RunJob:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if found.exists():
                 return Finished(**json.loads(found.read_text()))
-            done = finish([sys.executable, str(SCRIPTS / script), *arguments], None, environment, timeout)
+            done = finish([prepared, str(SCRIPTS / script), *arguments], None, environment, timeout)
             if done.code == 0:
                 found.with_suffix(".new").write_text(json.dumps(asdict(done)))
                 found.with_suffix(".new").replace(found)

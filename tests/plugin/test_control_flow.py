@@ -18,6 +18,7 @@ from stitchfleet.plugin import control_flow, rewrite
 from stitchfleet.plugin.clusters import find_clusters
 from stitchfleet.plugin.placed_graph import PlacedGraph
 
+from ..marks import examples
 from .conftest import Plugin
 
 # A program is nested tuples: ("unary", op, p) ("binary", op, p, q) ("cond", k, p, q) ("while", n, p) or "x" "y".
@@ -88,7 +89,9 @@ def run(program: Any, plugin: Plugin, active: bool) -> list[np.ndarray[Any, Any]
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+    max_examples=examples(20, 60),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 @given(programs)
 def test_stitched_programs_of_nested_conds_and_whiles_give_tensorflows_results(plugin: Plugin, program: Any) -> None:

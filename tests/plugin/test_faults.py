@@ -43,7 +43,7 @@ def relative_difference(a: list[float], b: list[float]) -> float:
 
 @pytest.mark.usefixtures("warmed")
 def test_a_job_is_stitched_and_its_losses_agree(run_job: RunJob, run_plain: RunJob) -> None:
-    job = run_job("loop.py", STEPS, WARM, environment=QUICK)
+    job = run_job("loop.py", STEPS, WARM, environment=QUICK, start=True)
     assert job.code == 0, job.err
     program = main_program(job)
     assert program["phase"] == "stitched", job.err
@@ -199,7 +199,7 @@ def test_the_compile_service_killed_leaves_the_job_running(
             for pid in service_processes(job.pid):
                 os.kill(pid, signal.SIGKILL)
                 killed += 1
-            time.sleep(0.02)
+            time.sleep(0.1)
         out, err = job.communicate()
     assert killed >= 1
     assert job.returncode == 0, err
@@ -296,11 +296,11 @@ def test_a_cache_on_a_file_system_that_takes_no_files_is_replaced_for_the_job(
 
 
 def test_a_database_that_cannot_be_written_does_not_stop_the_job(
-    run_plain: RunJob, cache: pathlib.Path, tmp_path: pathlib.Path
+    run_plain: RunJob, cache: pathlib.Path, prepared: str
 ) -> None:
     command = [
         *(sys.executable, "-m", "stitchfleet.plugin.command", "run", "--quiet", "--cache", str(cache)),
-        *("--database", "sqlite:////proc/no/such.db", "--", sys.executable, str(SCRIPTS / "loop.py"), "100"),
+        *("--database", "sqlite:////proc/no/such.db", "--", prepared, str(SCRIPTS / "loop.py"), "100"),
     ]
     job = subprocess.run(
         command, env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}, capture_output=True, text=True, check=False

@@ -51,7 +51,7 @@ def test_recurrent_layers(plugin: Plugin, layer: str, batch: int) -> None:
     close(plugin, lambda: model(x), hoisted={"Bidirectional": 2, "SimpleRNN": 0}.get(layer, 1))
 
 
-@pytest.mark.parametrize("layer", ["LSTM", "GRU"])
+@pytest.mark.parametrize("layer", ["LSTM", slow("GRU")])
 def test_gradients_of_recurrent_layers(plugin: Plugin, layer: str) -> None:
     import tensorflow as tf
 

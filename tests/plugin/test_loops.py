@@ -17,7 +17,7 @@ from stitchfleet.plugin.loops import stitch_loops
 from stitchfleet.plugin.rewrite import LOOP_OP
 from stitchfleet.plugin.summary import describe
 
-from ..marks import slow
+from ..marks import examples, slow
 from .conftest import Plugin, RunJob
 from .test_faults import COLD, QUICK, main_program
 from .test_loop_invariants import assert_alike, control_flow_util, values
@@ -50,11 +50,10 @@ def test_a_loop_of_so_many_iterations(plugin: Plugin, iterations: int) -> None:
 @pytest.mark.parametrize(
     ("layer", "masked"),
     [
-        ("GRU", False),
-        ("Bidirectional", True),
+        ("GRU", True),
         *(slow(layer, masked) for layer in ("SimpleRNN", "LSTM") for masked in (False, True)),
-        slow("GRU", True),
-        slow("Bidirectional", False),
+        slow("GRU", False),
+        *(slow("Bidirectional", masked) for masked in (False, True)),
     ],
 )
 def test_kerass_recurrent_layers_and_their_gradients(plugin: Plugin, layer: str, masked: bool) -> None:
@@ -401,7 +400,9 @@ def run_body(program: list[tuple[str, int, int]], given: list[Any], i: Any, item
 
 
 @settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+    max_examples=examples(10, 30),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 @given(bodies)
 def test_random_bodies(plugin: Plugin, body: tuple[list[tuple[str, int, int]], list[int], int]) -> None:

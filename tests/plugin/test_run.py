@@ -16,7 +16,7 @@ import pytest
 
 from stitchfleet.plugin.command_run import why_python_does_not_start_us
 
-from .conftest import SCRIPTS, RunJob
+from .conftest import SCRIPTS
 
 COUNTS = """
 import os, signal, sys, time
@@ -105,11 +105,12 @@ def test_a_job_that_a_signal_ends_gives_its_exit_code_and_does_not_outlive_run(c
         time.sleep(0.05)
 
 
-def test_standard_output_is_the_jobs_alone(run_job: RunJob, cache: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_standard_output_is_the_jobs_alone(cache: pathlib.Path, tmp_path: pathlib.Path, prepared: str) -> None:
     command = [sys.executable, "-m", "stitchfleet.plugin.command", "run", "--cache", str(cache)]
-    job = "import tensorflow as tf; tf.function(lambda x: x + 1)(tf.ones([])); print('mine')"
+    job = tmp_path / "job.py"
+    job.write_text("import tensorflow as tf; tf.function(lambda x: x + 1)(tf.ones([])); print('mine')")
     done = subprocess.run(
-        [*command, "--database", f"sqlite:///{tmp_path}/r.db", "--", sys.executable, "-c", job],
+        [*command, "--database", f"sqlite:///{tmp_path}/r.db", "--", prepared, str(job)],
         capture_output=True,
         text=True,
         check=True,
@@ -118,6 +119,7 @@ def test_standard_output_is_the_jobs_alone(run_job: RunJob, cache: pathlib.Path,
     assert "stitchfleet: what happened in run" in done.stderr
 
 
+@pytest.mark.slow  # three imports of TensorFlow: 8 s of a processor
 def test_every_training_process_of_a_run_is_in_the_summary(cache: pathlib.Path, tmp_path: pathlib.Path) -> None:
     """Two scripts one after the other, the second of which forks two children that train."""
     summary = tmp_path / "summary.json"

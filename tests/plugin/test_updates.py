@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from stitchfleet.plugin import lowering
 from stitchfleet.plugin.apply_ops import APPLY
 
+from ..marks import examples
 from .conftest import Finished, Plugin, RunJob
 from .test_faults import COLD, QUICK, main_program
 
@@ -80,7 +81,9 @@ def run(program: Program, plugin: Plugin, active: bool, times: int) -> list[Any]
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+    max_examples=examples(20, 60),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 @given(programs)
 @example(

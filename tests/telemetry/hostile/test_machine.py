@@ -29,7 +29,7 @@ from stitchfleet.telemetry.weekly import week_report
 from stitchfleet.telemetry.weeks import Week
 from stitchfleet.telemetry.wire import Outcome
 
-from ...marks import slow
+from ...marks import examples, slow
 from .client import NOW_NS, event, loss, segment, steps
 
 TODAY = NOW_NS // DAY_NS
@@ -284,11 +284,11 @@ def test_what_comes_again_after_all_else_is_counted_once(url: str, prunes: bool)
 
 def test_any_order_of_events_on_sqlite() -> None:
     with tempfile.TemporaryDirectory() as name:
-        play(f"sqlite:///{pathlib.Path(name)}/telemetry.db", 12, 25)
+        play(f"sqlite:///{pathlib.Path(name)}/telemetry.db", examples(5, 12), 25)
 
 
 def test_any_order_of_events_on_postgresql(postgres_server: PostgresServer) -> None:
-    play(postgres_server.new_database(), 6, 20)
+    play(postgres_server.new_database(), examples(3, 6), 20)
 
 
 @pytest.mark.parametrize("kind", [slow("sqlite"), slow("postgres")])

@@ -113,10 +113,18 @@ def test_sound_records_after_some_damage_are_still_found(sizes: list[int], data:
 @pytest.mark.parametrize(
     "body",
     [
-        pytest.param([false_heads(1 << 20)] * 16, id="false heads"),
+        pytest.param([false_heads(1 << 20)] * 16, id="false heads", marks=pytest.mark.slow),
         pytest.param([MAGIC + encode(Record(Kind.EVENT, 0, b"")) * 40_000] * 20, id="the shortest records"),
-        pytest.param([segment(*(event("k", "m") for _ in range(9000)), namespace="mallory")] * 6, id="many events"),
-        pytest.param([segment(*(steps(1) for _ in range(9000)), namespace="mallory")] * 6, id="many iterations"),
+        pytest.param(
+            [segment(*(event("k", "m") for _ in range(9000)), namespace="mallory")] * 6,
+            id="many events",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            [segment(*(steps(1) for _ in range(9000)), namespace="mallory")] * 6,
+            id="many iterations",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_a_body_that_is_slow_to_read_holds_up_nobody(served: Served, body: list[bytes]) -> None:
