@@ -17,6 +17,8 @@ PYTHON_PATH = "stitchfleet.io/python-path"
 """The PYTHONPATH that the image sets, for containers without a command: the webhook cannot see it. Empty: the image sets none."""
 USER = "stitchfleet.io/user"
 RUN_ID = "stitchfleet.io/run-id"
+SKIP = "stitchfleet.io/skip"
+"""Leaves a pod alone that has the label; its value is the reason that is shown."""
 
 # Annotations that the webhook sets.
 INJECTED = "stitchfleet.io/injected"
@@ -25,6 +27,8 @@ NOT_INJECTED = "stitchfleet.io/not-injected"
 """Why the pod, or one of the chosen containers, was not."""
 AUTHORITY = "stitchfleet.io/ingest-authority"
 """PEM of who signs the ingest server's certificate; a downward-API file brings it to the job without an object in its namespace."""
+STARTER = "stitchfleet.io/starter"
+"""The program that starts commands; see starter/."""
 
 INIT_CONTAINER = "stitchfleet-payload"
 VOLUME = "stitchfleet"
@@ -37,8 +41,12 @@ PACKAGES = f"{PAYLOAD}/python"
 BOOTSTRAP = f"{PACKAGES}/stitchfleet/plugin/bootstrap"
 """Holds `sitecustomize`, and must be written as the plugin itself writes its path, which it takes off PYTHONPATH for its helpers."""
 IDENTITY_MOUNT = "/var/run/secrets/stitchfleet.io/ingest"
-COPY = f"if [ -x /copy ]; then /copy {MOUNT}; fi; exit 0"
-"""For a shell. In the payload's image /copy copies the payload to the folder named. In the user's own image, which the controller
-gives the init container if the payload's cannot be pulled, it does nothing."""
+POD_UID = "pod-uid"
+"""A file beside it: whose pod it is, also for a process that did not get the container's environment."""
+START = f"{IDENTITY_MOUNT}/start"
+"""The starter, as a file."""
+COPY = "/stitchfleet-copy"
+"""In the payload's image it copies the payload to the folder named. The user's own image, which the controller gives the init
+container if the payload's cannot be pulled, has no such program."""
 AUDIENCE = "stitchfleet-ingest"
 TOKEN_SECONDS = 3600

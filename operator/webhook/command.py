@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 import signal
 import sys
 
@@ -12,9 +13,12 @@ from kubernetes.config import ConfigException
 from stitchfleet.operator.cluster import client
 from stitchfleet.operator.cluster.authority import CertificateStore
 from stitchfleet.operator.cluster.certificates import Server
+from stitchfleet.operator.cluster.nodes import NodeStore
 from stitchfleet.operator.cluster.policies import PolicyStore
 from stitchfleet.operator.policy.policy import Policy
+from stitchfleet.operator.policy.refusals import PROCESSOR
 
+from . import selftest
 from .policies import Policies
 from .server import Webhook
 from .serving import Serving
@@ -81,9 +85,11 @@ async def _serve(arguments: argparse.Namespace) -> int:
         cluster=arguments.cluster_name,
         ingest_url=arguments.ingest_url,
         pull_policy=arguments.pull_policy,
+        cannot_start=selftest.why_not(),
     )
-
-    policies = Policies(policy, PolicyStore(api).all)
+    if policy.cannot_start:
+        print(f"stitchfleet webhook: no pod is injected: {policy.cannot_start}", file=sys.stderr, flush=True)
+    policies = Policies(policy, PolicyStore(api).all, functools.partial(NodeStore(api).are_of_one_kind, PROCESSOR))
     serving = Serving(Webhook(lambda namespace: policies.of(namespace, serving.authority)), store.ensure)
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()

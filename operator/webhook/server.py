@@ -17,6 +17,7 @@ from typing import Any
 import jsonpatch
 from aiohttp import web
 
+from stitchfleet.operator.policy.mpijob import mutate_mpijob
 from stitchfleet.operator.policy.mutate import is_injected, mutate
 from stitchfleet.operator.policy.names import INJECTED, NOT_INJECTED
 from stitchfleet.operator.policy.policy import Admission, Policy
@@ -73,18 +74,22 @@ class Webhook:
 
     def _answer(self, asked: dict[str, Any], response: dict[str, Any]) -> str:
         """Fills the response; returns the outcome, one of metrics.OUTCOMES."""
-        pod, namespace = asked["object"], str(asked.get("namespace") or "")
-        if is_injected(pod):
-            return "unchanged"
+        given, namespace = asked["object"], str(asked.get("namespace") or "")
         user = str((asked.get("userInfo") or {}).get("username") or "")
-        changed = mutate(pod, self.policy_of(namespace), Admission(namespace, user))
-        patch = jsonpatch.make_patch(pod, changed).patch
-        annotations = changed["metadata"]["annotations"]
+        admission = Admission(namespace, user, str(asked["uid"]))
+        is_job = (asked.get("resource") or {}).get("resource") == "mpijobs"
+        if not is_job and is_injected(given):
+            return "unchanged"
+        changed = (mutate_mpijob if is_job else mutate)(given, self.policy_of(namespace), admission)
+        patch = jsonpatch.make_patch(given, changed).patch
+        annotations = changed["metadata"].get("annotations") or {}
         if patch:
             response["patchType"] = "JSONPatch"
             response["patch"] = base64.b64encode(json.dumps(patch).encode()).decode()
         if NOT_INJECTED in annotations:
             response["warnings"] = [f"stitchfleet: not injected: {annotations[NOT_INJECTED]}"[:MAX_WARNING]]
+        if is_job:
+            return "left_alone" if NOT_INJECTED in annotations else "carried"
         return "injected" if INJECTED in annotations else "left_alone"
 
     async def healthz(self, _request: web.Request) -> web.Response:

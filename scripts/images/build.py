@@ -23,7 +23,9 @@ from dataclasses import dataclass
 
 HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parents[1]
-NAMES = ("payload", "operator", "demo")
+NAMES = ("payload", "operator", "demo", "horovod")
+WITH_US = ("payload", "operator")
+"""Those that hold stitchfleet: the others are made as a user makes them."""
 SUITE = "bookworm"
 BASE_PACKAGES = ("python3", "python3-venv", "ca-certificates")
 EXTRAS = ("operator",)
@@ -65,6 +67,10 @@ class Builder:
                 self._build(name, image)
         return image
 
+    def reference(self, name: str) -> str:
+        """Its name and tag, built or not."""
+        return self._image(name).reference
+
     def is_built(self, name: str) -> bool:
         return self._image(name).archive.exists()
 
@@ -91,7 +97,7 @@ class Builder:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(content)
                 target.chmod(0o755 if content.startswith(b"#!") else 0o644)
-            if name != "demo":
+            if name in WITH_US:
                 _wheel(folder / "wheel")
             options = ["--isolation", "chroot", "--layers", "--build-arg", f"BASE={base}", "--tag", image.reference]
             self._buildah(name, "build", *options, *_secrets(), str(folder))
@@ -162,7 +168,7 @@ class Builder:
 def _context(name: str) -> dict[str, bytes]:
     """What the image is made of, by path in the build's context. The wheel is built of `source/`, which no Dockerfile copies."""
     found = {f"{path.relative_to(HERE / name)}": path.read_bytes() for path in _files(HERE / name)}
-    if name != "demo":
+    if name in WITH_US:
         for package in PACKAGES:
             found |= {f"source/{path.relative_to(ROOT)}": path.read_bytes() for path in _files(ROOT / package)}
         for file in ("setup.cfg", "pyproject.toml", "README.md"):
@@ -170,6 +176,8 @@ def _context(name: str) -> dict[str, bytes]:
     if name == "payload":
         for path in _native_files():
             found[f"native/stitchfleet/{path.relative_to(ROOT)}"] = path.read_bytes()
+    if name == "horovod":
+        found["classifier.py"] = (HERE / "demo" / "modules" / "classifier.py").read_bytes()
     if name == "operator":
         found["requirements.txt"] = "\n".join(_requirements()).encode()
     return found

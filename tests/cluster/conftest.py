@@ -12,6 +12,7 @@ import pytest
 
 from scripts.images.build import Builder, Image
 
+from . import controllers
 from .kubernetes import Kubernetes
 from .node import Node
 from .programs import cache_folder
@@ -54,8 +55,26 @@ def images(node: Node) -> Images:
     found = Images(*(builder.image(name) for name in ("payload", "operator", "demo")))
     for image in (found.payload, found.operator, found.demo):
         node.load(image.archive, image.reference)
-    node.forget_images_but({found.payload.reference, found.operator.reference, found.demo.reference})
+    kept = {found.payload.reference, found.operator.reference, found.demo.reference, builder.reference("horovod")}
+    node.forget_images_but(kept)
     return found
+
+
+@pytest.fixture(scope="session")
+def horovod(node: Node, images: Images) -> Image:
+    """The training image with Horovod and an ssh server: of the slow tests alone, as its build takes five minutes."""
+    image = Builder(cache_folder() / "images", tell).image("horovod")
+    node.load(image.archive, image.reference)
+    return image
+
+
+@pytest.fixture(scope="session")
+def mpi_operator(node: Node, kubernetes: Kubernetes) -> Iterator[None]:
+    """Kubeflow's, with its CRD."""
+    built = controllers.built(controllers.MPI, tell)
+    kubernetes.apply(*built.manifests)
+    with node.beside(built.program, f"--kubeConfig={node.kubeconfig}", "--lock-namespace=default"):
+        yield
 
 
 @dataclass(frozen=True)
