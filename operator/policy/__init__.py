@@ -2,6 +2,9 @@
 
 names.py         labels, annotations, paths and names that stand in a pod
 policy.py        what is to be brought and said: Policy; from where a pod comes: Admission
+canary.py        which jobs are stitched, if a share of them is to be
+pauses.py        where the payload could not be pulled, and how long injection pauses there
+roster.py        what there is to do and to say about the pods that carry the label
 precedence.py    StitchPolicy objects: which is in effect, and what it changes
 mutate.py        `mutate(pod, policy, admission)`, the whole of it
 refusals.py      pods and containers that are left alone, each with the reason that the pod then shows

@@ -13,7 +13,7 @@ from stitchfleet.telemetry import environment as variables
 from stitchfleet.telemetry.environment import Variable
 
 from . import launcher
-from .names import CACHE, IDENTITY_MOUNT, PAYLOAD, POD_UID, RUN_ID, USER, Object
+from .names import CACHE, CONTROL_FILE, IDENTITY_MOUNT, PAYLOAD, POD_UID, RUN_ID, USER, Object
 from .policy import Admission, Policy
 
 _JOB_LABELS = (
@@ -40,6 +40,7 @@ def environment(pod: Object, container: Object, policy: Policy, admission: Admis
         {"name": "STITCHFLEET_ENABLED", "value": "1"},
         {"name": "STITCHFLEET_PAYLOAD", "value": PAYLOAD},
         {"name": "STITCHFLEET_CACHE", "value": CACHE},
+        {"name": "STITCHFLEET_CONTROL_FILE", "value": CONTROL_FILE},
         *({"name": name, "value": value} for name, value in sorted(policy.settings.items())),
     ]
     for variable, write in WRITERS.items():

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import copy
 
-from . import identity, launcher, payload, python_path, starter
-from .names import AUTHORITY, CONTAINERS, INIT_CONTAINER, INJECTED, NOT_INJECTED, STARTER, Object
+from . import canary, identity, launcher, payload, python_path, starter
+from .names import AUTHORITY, CONTAINERS, CONTROL, INIT_CONTAINER, INJECTED, NOT_INJECTED, ON, STARTER, Object
 from .policy import UNKNOWN, Admission, Policy
 from .refusals import LeftAloneError, check_container, check_pod
 
@@ -33,6 +33,10 @@ def mutate(pod: Object, policy: Policy, admission: Admission = UNKNOWN) -> Objec
     annotations.pop(NOT_INJECTED, None)
     try:
         check_pod(changed, policy)
+        if not canary.is_chosen(changed, policy, admission):
+            raise LeftAloneError(
+                f"{policy.canary_percent}% of its namespace's jobs are stitched, and it is not among them"
+            )
         ours = _annotations(policy)
         if _size(annotations) + _size(ours) + ROOM_FOR_REASONS > MOST_ANNOTATION_BYTES:
             raise LeftAloneError("its annotations are too long for ours to be added")
@@ -53,7 +57,11 @@ def mutate(pod: Object, policy: Policy, admission: Admission = UNKNOWN) -> Objec
 
 def _annotations(policy: Policy) -> Object:
     """What files of the pod are made of."""
-    return {STARTER: starter.TEXT, **({AUTHORITY: policy.ingest_authority} if policy.ingest_authority else {})}
+    return {
+        STARTER: starter.TEXT,
+        CONTROL: ON,
+        **({AUTHORITY: policy.ingest_authority} if policy.ingest_authority else {}),
+    }
 
 
 def _size(annotations: Object) -> int:

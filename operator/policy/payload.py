@@ -13,6 +13,8 @@ from . import starter
 from .names import (
     AUDIENCE,
     AUTHORITY,
+    CONTROL,
+    CONTROL_FILE,
     COPY,
     IDENTITY_MOUNT,
     IDENTITY_VOLUME,
@@ -70,6 +72,7 @@ def volumes(policy: Policy) -> list[Object]:
         {"serviceAccountToken": {"path": "token", "audience": AUDIENCE, "expirationSeconds": TOKEN_SECONDS}},
         {"downwardAPI": {"items": [{"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}]}},
         {"downwardAPI": {"items": [{"path": POD_UID, "fieldRef": {"fieldPath": "metadata.uid"}}]}},
+        {"downwardAPI": {"items": [_annotation(CONTROL_FILE.rpartition("/")[2], CONTROL)]}},
         {"downwardAPI": {"items": [{**_annotation(START.rpartition("/")[2], STARTER), "mode": 0o555}]}},
     ]
     if policy.ingest_authority:

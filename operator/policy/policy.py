@@ -13,7 +13,7 @@ class Policy:
     payload_image: name and tag. ingest_url: where jobs send to; empty: nowhere. ingest_authority: PEM of who signed that server's
     certificate; empty: one that the system trusts. settings: of the plugin, by variable. opted_out: why no pod is injected; empty:
     they are. has_other_processors: the cluster has nodes that are no amd64. cannot_start: why the starter does not run in this
-    cluster; empty: it does.
+    cluster; empty: it does. canary_percent: of a namespace's jobs, so many are injected.
     """
 
     payload_image: str
@@ -25,6 +25,7 @@ class Policy:
     opted_out: str = ""
     has_other_processors: bool = False
     cannot_start: str = ""
+    canary_percent: int = 100
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from stitchfleet.operator.cluster import client
 from stitchfleet.operator.cluster.authority import CertificateStore
 from stitchfleet.operator.cluster.certificates import Server
 from stitchfleet.operator.cluster.nodes import NodeStore
+from stitchfleet.operator.cluster.pauses import PauseStore
 from stitchfleet.operator.cluster.policies import PolicyStore
 from stitchfleet.operator.policy.policy import Policy
 from stitchfleet.operator.policy.refusals import PROCESSOR
@@ -55,6 +56,12 @@ class WebhookCommand:
             metavar="NAME",
             help="the MutatingWebhookConfiguration whose caBundle it keeps; default %(default)s",
         )
+        parser.add_argument(
+            "--pauses",
+            default="stitchfleet-pauses",
+            metavar="NAME",
+            help="the controller's ConfigMap; default %(default)s",
+        )
         parser.add_argument("--host", default="0.0.0.0", help="address to listen on; default %(default)s")
         parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="default %(default)s")
         parser.epilog = "example:\n  stitchfleet webhook --payload-image REGISTRY/stitchfleet-payload:1 --ingest-url https://ingest:8475"
@@ -89,7 +96,12 @@ async def _serve(arguments: argparse.Namespace) -> int:
     )
     if policy.cannot_start:
         print(f"stitchfleet webhook: no pod is injected: {policy.cannot_start}", file=sys.stderr, flush=True)
-    policies = Policies(policy, PolicyStore(api).all, functools.partial(NodeStore(api).are_of_one_kind, PROCESSOR))
+    policies = Policies(
+        policy,
+        PolicyStore(api).all,
+        functools.partial(NodeStore(api).are_of_one_kind, PROCESSOR),
+        PauseStore(api, namespace, arguments.pauses).read,
+    )
     serving = Serving(Webhook(lambda namespace: policies.of(namespace, serving.authority)), store.ensure)
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()

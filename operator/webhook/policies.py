@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import datetime
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from stitchfleet.operator.policy.pauses import why_paused
 from stitchfleet.operator.policy.policy import Policy
 from stitchfleet.operator.policy.precedence import applied, in_effect
 
@@ -23,8 +25,8 @@ Object = dict[str, Any]
 class Policies:
     """What the last look found; one that fails changes nothing.
 
-    list_all: the StitchPolicies of all namespaces. is_of_one_kind: whether all nodes have the processor that the payload is for. Both
-    may block.
+    list_all: the StitchPolicies of all namespaces. is_of_one_kind: whether all nodes have the processor that the payload is for.
+    read_pauses: where injection pauses (policy/pauses.py). All may block.
     """
 
     def __init__(
@@ -32,9 +34,11 @@ class Policies:
         of_cluster: Policy,
         list_all: Callable[[], list[Object]],
         is_of_one_kind: Callable[[], bool] = lambda: True,
+        read_pauses: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         self._of_cluster = of_cluster
-        self._list_all, self._is_of_one_kind = list_all, is_of_one_kind
+        self._list_all, self._is_of_one_kind, self._read_pauses = list_all, is_of_one_kind, read_pauses
+        self._pauses: Mapping[str, str] = {}
         self._by_namespace: dict[str, Object] = {}
         self._nodes_due = float("-inf")
 
@@ -43,7 +47,9 @@ class Policies:
         policy = dataclasses.replace(
             self._of_cluster, ingest_authority=authority if self._of_cluster.ingest_url else ""
         )
-        return applied(policy, self._by_namespace.get(namespace))
+        found = applied(policy, self._by_namespace.get(namespace))
+        paused = why_paused(self._pauses, namespace, found.payload_image, datetime.datetime.now(datetime.timezone.utc))
+        return dataclasses.replace(found, opted_out=found.opted_out or paused)
 
     async def first(self, ended: asyncio.Event) -> None:
         """Until it is known which namespaces want no injection, or `ended` is set: nobody is to be served before that."""
@@ -67,6 +73,7 @@ class Policies:
 
     def _look_at_once(self) -> None:
         self._by_namespace = in_effect(self._list_all())
+        self._pauses = self._read_pauses()
         if time.monotonic() >= self._nodes_due:
             is_mixed = not self._is_of_one_kind()
             self._of_cluster = dataclasses.replace(self._of_cluster, has_other_processors=is_mixed)

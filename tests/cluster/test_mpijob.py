@@ -35,9 +35,7 @@ CLUSTERS = """
 """
 
 
-def mpijob(
-    name: str, image: Image, *words: str, env: Any = None, **labels: str
-) -> dict[str, Any]:
+def mpijob(name: str, image: Image, *words: str, env: Any = None, **labels: str) -> dict[str, Any]:
     """A launcher and two workers. words: of mpirun."""
     about = {
         "image": image.reference,
