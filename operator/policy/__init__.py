@@ -7,6 +7,7 @@ pauses.py        where the payload could not be pulled, and how long injection p
 roster.py        what there is to do and to say about the pods that carry the label
 precedence.py    StitchPolicy objects: which is in effect, and what it changes
 mutate.py        `mutate(pod, policy, admission)`, the whole of it
+patch.py         the JSON patch that the API server applies
 refusals.py      pods and containers that are left alone, each with the reason that the pod then shows
 python_path.py   how Python finds us in a container without losing what the image or the user set
 starter/         a program that starts a command with a longer PYTHONPATH, in any image

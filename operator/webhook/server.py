@@ -14,12 +14,12 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-import jsonpatch
 from aiohttp import web
 
 from stitchfleet.operator.policy.mpijob import mutate_mpijob
 from stitchfleet.operator.policy.mutate import is_injected, mutate
 from stitchfleet.operator.policy.names import INJECTED, NOT_INJECTED
+from stitchfleet.operator.policy.patch import patch
 from stitchfleet.operator.policy.policy import Admission, Policy
 
 from .metrics import Metrics
@@ -81,11 +81,11 @@ class Webhook:
         if not is_job and is_injected(given):
             return "unchanged"
         changed = (mutate_mpijob if is_job else mutate)(given, self.policy_of(namespace), admission)
-        patch = jsonpatch.make_patch(given, changed).patch
+        operations = patch(given, changed)
         annotations = changed["metadata"].get("annotations") or {}
-        if patch:
+        if operations:
             response["patchType"] = "JSONPatch"
-            response["patch"] = base64.b64encode(json.dumps(patch).encode()).decode()
+            response["patch"] = base64.b64encode(json.dumps(operations).encode()).decode()
         if NOT_INJECTED in annotations:
             response["warnings"] = [f"stitchfleet: not injected: {annotations[NOT_INJECTED]}"[:MAX_WARNING]]
         if is_job:

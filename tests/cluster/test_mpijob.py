@@ -16,14 +16,16 @@ from scripts.images.build import Image
 
 from .conftest import Release
 from .kubernetes import Kubernetes
+from .test_controller import admitted, policy
+from .test_pods import pod
 from .test_product import query
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("mpi_operator", "release")]
 
 SPACE = "horovod"
-SECONDS = 420.0
+SECONDS = 500.0
 PYTHON = "/opt/venv/bin/python"
-STEPS = 300
+STEPS = 1200
 
 JOBS = """
     SELECT j.rank, j.world_size, j.run_id, j.uid, j.name, j.user, e.phase FROM jobs AS j
@@ -102,6 +104,10 @@ def test_both_ranks_are_stitched_alike_and_are_one_run(
     kubernetes: Kubernetes, horovod: Image, release: Release
 ) -> None:
     kubernetes.namespace(SPACE)
+    policy(kubernetes, SPACE, compileNice=0)  # of the namespace's settings one that the ranks have to get
+    twin = pod(horovod.reference)
+    twin["metadata"]["namespace"] = SPACE
+    kubernetes.wait(lambda: "STITCHFLEET_COMPILE_NICE" in json.dumps(admitted(kubernetes, twin)), 30, "the policy")
     words = ("-x", "PATH", "-x", "PYTHONUNBUFFERED=1", PYTHON, "/app/train.py", "--steps", str(STEPS))
     job = kubernetes.create(mpijob("bert", horovod, *words, **LABEL))
     run = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["metadata"]["annotations"]["stitchfleet.io/run-id"]
