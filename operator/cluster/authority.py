@@ -40,30 +40,44 @@ class CertificateStore:
         """The Secret's certificates, renewed where they are due, and published. Raises ApiException."""
         moment = now or datetime.datetime.now(datetime.timezone.utc)
         for _ in range(TRIES):
-            held, version = self._read()
+            configuration = self._read_configuration()
+            held, version, owners = self._read()
             wanted = renewed(held, self._servers, moment, self._lifetimes)
-            if wanted == held or self._write(wanted, version):
-                self._publish(wanted[AUTHORITY])
+            is_ours = configuration.metadata.uid in owners
+            if (wanted == held and is_ours) or self._write(wanted, version, configuration):
+                self._publish(wanted[AUTHORITY], configuration)
                 return wanted
         raise ApiException(status=409, reason=f"the Secret {self._secret} was changed by others {TRIES} times in a row")
 
-    def _read(self) -> tuple[dict[str, bytes], str | None]:
-        """(what the Secret holds, its version); None: there is no Secret."""
+    def _read(self) -> tuple[dict[str, bytes], str | None, list[str]]:
+        """(what the Secret holds, its version, the uids of its owners); without a version: there is no Secret."""
         try:
             found = self._core.read_namespaced_secret(self._secret, self._namespace, _request_timeout=REQUEST_SECONDS)
         except ApiException as error:
             if status_of(error) == 404:
-                return {}, None
+                return {}, None, []
             raise
         data = {name: base64.b64decode(text) for name, text in (found.data or {}).items()}
-        return data, found.metadata.resource_version
+        owners = [str(owner.uid) for owner in found.metadata.owner_references or ()]
+        return data, found.metadata.resource_version, owners
 
-    def _write(self, wanted: dict[str, bytes], version: str | None) -> bool:
-        """False: somebody else was first."""
+    def _read_configuration(self) -> Any:
+        return self._admission.read_mutating_webhook_configuration(
+            self._configuration, _request_timeout=REQUEST_SECONDS
+        )
+
+    def _write(self, wanted: dict[str, bytes], version: str | None, configuration: Any) -> bool:
+        """False: somebody else was first. The Secret belongs to the configuration, so that an uninstall leaves no key behind."""
+        owner = {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "MutatingWebhookConfiguration",
+            "name": self._configuration,
+            "uid": configuration.metadata.uid,
+        }
         body: dict[str, Any] = {
             "apiVersion": "v1",
             "kind": "Secret",
-            "metadata": {"name": self._secret, "namespace": self._namespace},
+            "metadata": {"name": self._secret, "namespace": self._namespace, "ownerReferences": [owner]},
             "type": "Opaque",
             "data": {name: base64.b64encode(pem).decode() for name, pem in wanted.items()},
         }
@@ -81,10 +95,9 @@ class CertificateStore:
             raise
         return True
 
-    def _publish(self, authority: bytes) -> None:
+    def _publish(self, authority: bytes, found: Any) -> None:
         """Writes caBundle into every webhook of the configuration, where it is another."""
         name = self._configuration
-        found = self._admission.read_mutating_webhook_configuration(name, _request_timeout=REQUEST_SECONDS)
         bundle = base64.b64encode(authority).decode()
         changes: list[dict[str, Any]] = [
             {"op": "test", "path": f"/webhooks/{number}/name", "value": webhook.name}

@@ -1,4 +1,4 @@
-"""Pods that ask for stitchfleet and wait."""
+"""Pods that ask for stitchfleet."""
 
 from __future__ import annotations
 
@@ -37,6 +37,11 @@ class PodStore:
             label_selector=f"{ENABLED}=true", resource_version="0", _request_timeout=REQUEST_SECONDS
         )
         return list(self._api.sanitize_for_serialization(found)["items"])
+
+    def dry_run(self, namespace: str, pod: Object) -> Object:
+        """What the API server and its webhooks would make of the pod, which is not created."""
+        found = self._core.create_namespaced_pod(namespace, pod, dry_run="All", _request_timeout=REQUEST_SECONDS)
+        return dict(self._api.sanitize_for_serialization(found))
 
     def patch(self, namespace: str, name: str, change: Object) -> None:
         """A strategic merge. Nothing happens if the pod is gone."""

@@ -5,14 +5,16 @@ from __future__ import annotations
 import argparse
 import asyncio
 import functools
+import pathlib
 import signal
 import sys
+from typing import Any
 
 from kubernetes.config import ConfigException
 
 from stitchfleet.operator.cluster import client
 from stitchfleet.operator.cluster.authority import CertificateStore
-from stitchfleet.operator.cluster.certificates import Server
+from stitchfleet.operator.cluster.certificates import AUTHORITY, Server
 from stitchfleet.operator.cluster.nodes import NodeStore
 from stitchfleet.operator.cluster.pauses import PauseStore
 from stitchfleet.operator.cluster.policies import PolicyStore
@@ -22,7 +24,7 @@ from stitchfleet.operator.policy.refusals import PROCESSOR
 from . import selftest
 from .policies import Policies
 from .server import Webhook
-from .serving import Serving
+from .serving import Ensure, Serving
 
 DEFAULT_PORT = 8443
 
@@ -62,6 +64,12 @@ class WebhookCommand:
             metavar="NAME",
             help="the controller's ConfigMap; default %(default)s",
         )
+        parser.add_argument(
+            "--certificates-folder",
+            metavar="FOLDER",
+            help="read webhook.crt, webhook.key and ca.crt (whom jobs trust at the ingest server) there, where somebody else, like\n"
+            "cert-manager, renews them; default: make them, and keep them in the Secret",
+        )
         parser.add_argument("--host", default="0.0.0.0", help="address to listen on; default %(default)s")
         parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="default %(default)s")
         parser.epilog = "example:\n  stitchfleet webhook --payload-image REGISTRY/stitchfleet-payload:1 --ingest-url https://ingest:8475"
@@ -79,14 +87,24 @@ def hosts_of(service: str, namespace: str) -> tuple[str, ...]:
     return (f"{service}.{namespace}.svc", f"{service}.{namespace}.svc.cluster.local", service, f"{service}.{namespace}")
 
 
-async def _serve(arguments: argparse.Namespace) -> int:
-    namespace = client.own_namespace()
+def _certificates(arguments: argparse.Namespace, api: Any, namespace: str) -> Ensure:
+    if arguments.certificates_folder:
+        return functools.partial(certificates_in, pathlib.Path(arguments.certificates_folder))
     servers = [
         Server("webhook", hosts_of(arguments.service, namespace)),
         Server("ingest", hosts_of(arguments.ingest_service, namespace)),
     ]
+    return CertificateStore(api, namespace, arguments.certificates, arguments.configuration, servers).ensure
+
+
+def certificates_in(folder: pathlib.Path) -> dict[str, bytes]:
+    """The files of a mounted volume, by the names that the Secret of our own has. Raises OSError."""
+    return {name: (folder / name).read_bytes() for name in ("webhook.crt", "webhook.key", AUTHORITY)}
+
+
+async def _serve(arguments: argparse.Namespace) -> int:
+    namespace = client.own_namespace()
     api = client.connect()
-    store = CertificateStore(api, namespace, arguments.certificates, arguments.configuration, servers)
     policy = Policy(
         payload_image=arguments.payload_image,
         cluster=arguments.cluster_name,
@@ -102,7 +120,8 @@ async def _serve(arguments: argparse.Namespace) -> int:
         functools.partial(NodeStore(api).are_of_one_kind, PROCESSOR),
         PauseStore(api, namespace, arguments.pauses).read,
     )
-    serving = Serving(Webhook(lambda namespace: policies.of(namespace, serving.authority)), store.ensure)
+    webhook = Webhook(lambda namespace: policies.of(namespace, serving.authority))
+    serving = Serving(webhook, _certificates(arguments, api, namespace))
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

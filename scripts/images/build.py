@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parents[1]
-NAMES = ("payload", "operator", "demo", "horovod")
+NAMES = ("payload", "operator", "demo", "horovod", "postgres")
 WITH_US = ("payload", "operator")
 """Those that hold stitchfleet: the others are made as a user makes them."""
 SUITE = "bookworm"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.images.build import Builder, Image
+from scripts.images.build import NAMES, Builder, Image
 
 from . import controllers
 from .kubernetes import Kubernetes
@@ -55,9 +55,15 @@ def images(node: Node) -> Images:
     found = Images(*(builder.image(name) for name in ("payload", "operator", "demo")))
     for image in (found.payload, found.operator, found.demo):
         node.load(image.archive, image.reference)
-    kept = {found.payload.reference, found.operator.reference, found.demo.reference, builder.reference("horovod")}
-    node.forget_images_but(kept)
+    node.forget_images_but({builder.reference(name) for name in NAMES})
     return found
+
+
+@pytest.fixture(scope="session")
+def postgres(node: Node) -> Image:
+    image = Builder(cache_folder() / "images", tell).image("postgres")
+    node.load(image.archive, image.reference)
+    return image
 
 
 @pytest.fixture(scope="session")
@@ -83,31 +89,63 @@ class Release:
 
     namespace: str
     server: str
-    """Deployment of the ingest server and the database."""
+    """Deployment of the ingest server."""
     installed: str
     """When that began, UTC."""
 
 
+class Releases:
+    """The one release that the cluster has: another set of values takes the place of what is installed."""
+
+    def __init__(self, kubernetes: Kubernetes, images: Images) -> None:
+        self._kubernetes, self._images = kubernetes, images
+        self._values: tuple[str, ...] = ()
+        self._release: Release | None = None
+
+    def with_values(self, server: str, *values: str) -> Release:
+        """Installed if it is not there."""
+        if self._release is None or self._values != values:
+            self.uninstall()
+            if self._kubernetes.kubectl("get", "crd", "savingsreports.stitchfleet.io", "--ignore-not-found"):
+                self._kubernetes.kubectl("delete", "savingsreports", "--all")
+            if not self._kubernetes.kubectl("get", "namespace", NAMESPACE, "--ignore-not-found"):
+                self._kubernetes.namespace(NAMESPACE)
+            self._release = Release(NAMESPACE, server, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+            self._values = values
+            self.upgrade()
+        return self._release
+
+    def upgrade(self, *more: str) -> None:
+        """To the same values, and more."""
+        self._kubernetes.helm(
+            *("upgrade", "--install", "stitchfleet", str(CHART), "--namespace", NAMESPACE, "--wait", "--timeout", "3m"),
+            *("--set", "clusterName=test-cluster", "--set", "controller.lookSeconds=2"),
+            *_image("image", self._images.operator),
+            *_image("payload", self._images.payload),
+            *self._values,
+            *more,
+        )
+
+    def uninstall(self) -> None:
+        """As a person does. Nothing happens if there is none."""
+        if self._release is not None:
+            self._release = None
+            self._kubernetes.helm("uninstall", "stitchfleet", "--namespace", NAMESPACE, "--wait", "--timeout", "2m")
+
+
 @pytest.fixture(scope="session")
-def release(kubernetes: Kubernetes, images: Images) -> Iterator[Release]:
+def releases(kubernetes: Kubernetes, images: Images) -> Iterator[Releases]:
+    found = Releases(kubernetes, images)
+    yield found
+    found.uninstall()
+    kubernetes.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--wait=false")
+
+
+@pytest.fixture
+def release(releases: Releases) -> Release:
     """With the embedded database, on a volume that ends with its pod."""
-    kubernetes.kubectl("delete", "savingsreports", "--all", "--ignore-not-found") if _has_crds(kubernetes) else None
-    kubernetes.namespace(NAMESPACE)
-    installed = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    kubernetes.helm(
-        *("upgrade", "--install", "stitchfleet", str(CHART), "--namespace", NAMESPACE, "--wait", "--timeout", "2m"),
-        *("--set-json", 'database.embedded.volume={"emptyDir":{}}', "--set", "clusterName=test-cluster"),
-        *("--set", "controller.lookSeconds=2", "--set", "webhook.replicas=1"),
-        *_image("image", images.operator),
-        *_image("payload", images.payload),
-    )
-    yield Release(NAMESPACE, "deploy/stitchfleet-server", installed)
-    kubernetes.helm("uninstall", "stitchfleet", "--namespace", NAMESPACE, "--wait", "--timeout", "2m")
-    kubernetes.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
-
-
-def _has_crds(kubernetes: Kubernetes) -> bool:
-    return bool(kubernetes.kubectl("get", "crd", "savingsreports.stitchfleet.io", "--ignore-not-found"))
+    values = ("--set-json", 'database.embedded.volume={"emptyDir":{}}', "--set", "webhook.replicas=1")
+    return releases.with_values("deploy/stitchfleet-server", *values)
 
 
 def _image(value: str, image: Image) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import yaml
 
 from .conftest import CHART
+from .foreign import ForeignError, definitions
 from .kubernetes import Kubernetes
 
 pytestmark = pytest.mark.slow
@@ -24,16 +26,38 @@ def rendered(kubernetes: Kubernetes, mode: Path) -> list[dict[str, Any]]:
     return [each for each in yaml.safe_load_all(text) if each]
 
 
+@pytest.fixture(scope="module")
+def foreign_resources(kubernetes: Kubernetes) -> Iterator[None]:
+    """Those of Prometheus' operator and of cert-manager. They are gone afterwards."""
+    try:
+        texts = definitions()
+    except ForeignError as error:
+        pytest.skip(str(error))
+    everything = "\n---\n".join(texts)
+    kubernetes.kubectl("apply", "--server-side", "-f", "-", stdin=everything)
+    kubernetes.kubectl("wait", "--for=condition=Established", "--timeout=60s", "-f", "-", stdin=everything)
+    yield
+    kubernetes.kubectl("delete", "--wait=false", "-f", "-", stdin=everything)
+
+
+@pytest.mark.usefixtures("foreign_resources")
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: str(mode.stem))
 def test_the_api_server_takes_every_object(kubernetes: Kubernetes, mode: Path) -> None:
     kubernetes.helm("lint", "--strict", str(CHART), "--values", str(mode))
     kubernetes.namespace("chart")
     objects = rendered(kubernetes, mode)
+    for space in (each["metadata"]["name"] for each in objects if each["kind"] == "Namespace"):
+        kubernetes.namespace(space)  # what lies in it is refused without it; the same holds for a pod's account, below
     for each in objects:
+        if each["kind"] in ("CustomResourceDefinition", "Namespace"):
+            continue
         # unknown fields are errors: a mistyped one would be dropped without a word
+        space = each["metadata"].get("namespace", "chart")
         kubernetes.kubectl(
-            "-n", "chart", "create", "--dry-run=server", "--validate=strict", "-f", "-", stdin=json.dumps(each)
-        ) if each["kind"] != "CustomResourceDefinition" else None
+            "-n", space, "create", "--dry-run=server", "--validate=strict", "-f", "-", stdin=json.dumps(each)
+        )
+        if each["kind"] == "ServiceAccount":
+            kubernetes.create(each) if "namespace" in each["metadata"] else None
     assert {"MutatingWebhookConfiguration", "Deployment", "Service", "ClusterRole"} <= {
         each["kind"] for each in objects
     }
@@ -49,10 +73,10 @@ def test_a_second_rendering_is_the_same(kubernetes: Kubernetes, mode: Path) -> N
 
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: str(mode.stem))
 def test_every_container_is_restricted(kubernetes: Kubernetes, mode: Path) -> None:
-    templates = [
-        each["spec"]["template"]["spec"] for each in rendered(kubernetes, mode) if each["kind"] in ("Deployment", "Job")
-    ]
-    assert templates
+    objects = rendered(kubernetes, mode)
+    templates = [each["spec"]["template"]["spec"] for each in objects if each["kind"] in ("Deployment", "Job")]
+    templates += [each["spec"] for each in objects if each["kind"] == "Pod"]
+    assert len(templates) >= 3
     for spec in templates:
         assert spec["securityContext"]["runAsNonRoot"] is True
         for container in (*spec["containers"], *spec.get("initContainers", ())):
@@ -79,3 +103,27 @@ def test_only_labelled_pods_outside_our_own_namespaces_are_asked_about(kubernete
     (excluded,) = webhook["namespaceSelector"]["matchExpressions"]
     assert (excluded["operator"], excluded["values"]) == ("NotIn", ["kube-system", "chart"])
     assert (webhook["failurePolicy"], webhook["sideEffects"]) == ("Ignore", "None")
+
+
+def test_a_mirror_holds_every_image(kubernetes: Kubernetes) -> None:
+    (mode,) = (each for each in MODES if each.stem == "everything-values")
+    text = json.dumps(rendered(kubernetes, mode))
+    assert text.count("mirror.example.com/ai/stitchfleet/") == text.count("stitchfleet/operator:") + text.count(
+        "stitchfleet/payload:"
+    )
+    assert "mirror.example.com/ai/stitchfleet/payload" in text
+
+
+def test_each_alert_of_the_rules_links_to_its_place_in_the_runbook(kubernetes: Kubernetes) -> None:
+    (mode,) = (each for each in MODES if each.stem == "everything-values")
+    (rules,) = (each for each in rendered(kubernetes, mode) if each["kind"] == "PrometheusRule")
+    shipped = yaml.safe_load((CHART / "files" / "rules.yml").read_text())
+    alerts = {}
+    for group, theirs in zip(rules["spec"]["groups"], shipped["groups"], strict=True):
+        for rule, ours in zip(group["rules"], theirs["rules"], strict=True):
+            if "alert" in rule:
+                alerts[rule["alert"]] = rule["annotations"].pop("runbook_url")
+            assert rule == ours
+    assert len(alerts) > 10
+    for name, link in alerts.items():
+        assert link == f"https://docs.example.com/stitchfleet/runbook#{name.lower()}"

@@ -6,11 +6,13 @@ import asyncio
 import base64
 import contextlib
 import datetime
+import functools
 import json
 import socket
 import ssl
 import threading
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -23,6 +25,7 @@ from stitchfleet.operator.policy.mutate import mutate
 from stitchfleet.operator.policy.policy import Admission, Policy
 from stitchfleet.operator.webhook import server as server_module
 from stitchfleet.operator.webhook import serving as serving_module
+from stitchfleet.operator.webhook.command import certificates_in
 from stitchfleet.operator.webhook.server import Webhook
 from stitchfleet.operator.webhook.serving import Serving
 
@@ -215,3 +218,21 @@ def test_health_readiness_and_metrics_have_pages() -> None:
             return found
 
     assert asyncio.run(all_of_it()) == [200, 200, 200, 503]
+
+
+def test_certificates_that_somebody_else_keeps_are_read_from_their_volume(tmp_path: Path) -> None:
+    held = renewed({}, [HOST], datetime.datetime.now(datetime.timezone.utc), Lifetimes())
+    with pytest.raises(OSError, match=r"webhook\.crt"):
+        certificates_in(tmp_path)
+    for name in ("webhook.crt", "webhook.key", AUTHORITY):
+        (tmp_path / name).write_bytes(held[name])
+
+    async def scenario() -> None:
+        authority = Authority()
+        authority.held = held
+        authority.ensure = functools.partial(certificates_in, tmp_path)  # type: ignore[method-assign]
+        async with running(authority) as (url, serving), trusting(authority) as session:
+            assert (await session.get(f"{url}/readyz")).status == 200
+            assert serving.authority == held[AUTHORITY].decode()
+
+    asyncio.run(scenario())

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 import yaml
+from prometheus_client.parser import text_string_to_metric_families
 
+from stitchfleet.operator.webhook import metrics as webhook
 from stitchfleet.telemetry import dashboards
 
 from .servers import Served, ingest_server, post, prometheus, request
@@ -78,7 +80,9 @@ def test_no_rule_adds_seconds_of_cpus_to_those_of_gpus() -> None:
 
 
 def test_the_rules_ask_for_metrics_that_there_are(served: Served) -> None:
+    of_webhook = text_string_to_metric_families(webhook.Metrics().exposition().decode())
     exposed = {name.split(".")[0] for name in served.metrics()}
+    exposed |= {sample.name for family in of_webhook for sample in family.samples}
     recorded = {rule["record"] for rule in rules() if "record" in rule}
     asked = {
         word

@@ -21,8 +21,50 @@ app.kubernetes.io/name: stitchfleet
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
+{{/* Of a repository, the mirror's where one is named. */}}
+{{- define "stitchfleet.registry" -}}
+{{- with .Values.imageRegistry }}{{ trimSuffix "/" . }}/{{ end }}
+{{- end }}
+
 {{- define "stitchfleet.image" -}}
-{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{ include "stitchfleet.registry" . }}{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end }}
+
+{{- define "stitchfleet.payloadImage" -}}
+{{ include "stitchfleet.registry" . }}{{ .Values.payload.repository }}:{{ .Values.payload.tag | default .Chart.AppVersion }}
+{{- end }}
+
+{{/* Of each pod of ours: where it runs, and how its image is pulled. Never empty, so that it can stand anywhere in a spec. */}}
+{{- define "stitchfleet.podFields" -}}
+enableServiceLinks: false
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- end }}
+
+{{/* The Secret whose ca.crt is the authority of both servers' certificates. */}}
+{{- define "stitchfleet.authoritySecret" -}}
+{{ include "stitchfleet.name" . }}-{{ ternary "ingest-tls" "certificates" .Values.certificates.certManager.enabled }}
+{{- end }}
+
+{{- define "stitchfleet.egressOfAll" -}}
+# names
+- ports: [{port: 53, protocol: UDP}, {port: 53, protocol: TCP}]
+# the API server, whose address no selector finds
+- ports: [{port: 443, protocol: TCP}, {port: {{ .Values.networkPolicy.apiServerPort }}, protocol: TCP}]
+{{- end }}
+
+{{- define "stitchfleet.egressToDatabase" -}}
+- ports: [{port: {{ .Values.networkPolicy.databasePort }}, protocol: TCP}]
 {{- end }}
 
 {{- define "stitchfleet.isExternal" -}}
@@ -123,11 +165,18 @@ volumeMounts: {{- include "stitchfleet.databaseMounts" . | nindent 2 }}
 {{- end }}
 
 {{- define "stitchfleet.certificatesVolume" -}}
-# The pod waits for the Secret, which the webhook makes; the signing key in it is not brought here.
+# The pod waits for the Secret, which the webhook or cert-manager makes; no signing key is brought here.
 - name: certificates
   secret:
+    {{- if .Values.certificates.certManager.enabled }}
+    secretName: {{ include "stitchfleet.name" . }}-ingest-tls
+    items:
+      - {key: tls.crt, path: ingest.crt}
+      - {key: tls.key, path: ingest.key}
+    {{- else }}
     secretName: {{ include "stitchfleet.name" . }}-certificates
     items:
       - {key: ingest.crt, path: ingest.crt}
       - {key: ingest.key, path: ingest.key}
+    {{- end }}
 {{- end }}

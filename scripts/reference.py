@@ -1,0 +1,171 @@
+"""Writes the pages of reference in `docs/` from what they describe: the chart's values, and the fields of its resources.
+
+    scripts/reference.py            writes docs/values.md and docs/resources.md
+    scripts/reference.py --check    says whether they are as they would be written; exit code 1 if not
+
+A value's text is the comment above it, or behind it, in values.yaml; its type is that of values.schema.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+CHART = ROOT / "helm" / "stitchfleet"
+_KEY = re.compile(r"^(?P<indent> *)(?P<key>[A-Za-z]\w*):(?P<rest>.*)$")
+
+
+def values_page() -> str:
+    """docs/values.md."""
+    defaults = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    texts = comments((CHART / "values.yaml").read_text(encoding="utf-8"))
+    lines = [
+        "# The chart's values",
+        "",
+        "Made by `scripts/reference.py` from `helm/stitchfleet/values.yaml` and its schema, which refuses everything else.",
+        "",
+        "| value | default | type | |",
+        "|---|---|---|---|",
+    ]
+    for path, value in leaves(defaults, schema):
+        text = texts.get(path, "")
+        lines.append(
+            f"| `{'.'.join(path)}` | `{json.dumps(value)}` | {kind(node_of(schema, path), schema)} | {cell(text)} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def comments(text: str) -> dict[tuple[str, ...], str]:
+    """By path, what is written above a key or behind it."""
+    found: dict[tuple[str, ...], str] = {}
+    path: list[tuple[int, str]] = []
+    above: list[str] = []
+    for line in text.splitlines():
+        key = _KEY.match(line)
+        if line.lstrip().startswith("#"):
+            above.append(line.lstrip(" #"))
+            continue
+        if key is not None:
+            path = [step for step in path if step[0] < len(key["indent"])] + [(len(key["indent"]), key["key"])]
+            behind = re.search(r"(?:^|\s)# (.*)$", key["rest"])
+            if said := " ".join([*above, *([behind[1]] if behind else [])]):
+                found[tuple(step for _, step in path)] = said
+        above = []
+    return found
+
+
+def leaves(value: Any, schema: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every value that one sets as a whole: an object whose fields the schema does not name is one."""
+    named = node_of(schema, path).get("properties") if path else schema["properties"]
+    if isinstance(value, dict) and value and named:
+        for key, inner in value.items():
+            yield from leaves(inner, schema, (*path, key))
+    else:
+        yield path, value
+
+
+def node_of(schema: Mapping[str, Any], path: tuple[str, ...]) -> Mapping[str, Any]:
+    """The schema of one value, references followed."""
+    node: Mapping[str, Any] = schema
+    for key in path:
+        node = node.get("properties", {}).get(key, {})
+        if "$ref" in node:
+            node = schema["definitions"][node["$ref"].rpartition("/")[2]]
+    return node
+
+
+def kind(node: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
+    """In words: string, one of, integer from to."""
+    if "enum" in node:
+        return ", ".join(f"`{each}`" for each in node["enum"])
+    name = str(node.get("type", "any"))
+    low, high = node.get("minimum"), node.get("maximum")
+    if low is not None or high is not None:
+        name += (
+            f", {low} to {high}"
+            if low is not None and high is not None
+            else f", at least {low}"
+            if high is None
+            else ""
+        )
+    return name
+
+
+def cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def resources_page() -> str:
+    """docs/resources.md."""
+    lines = [
+        "# StitchPolicy and SavingsReport",
+        "",
+        "Made by `scripts/reference.py` from the definitions in `helm/stitchfleet/crds`, by which the API server checks objects;",
+        "`kubectl explain stitchpolicy.spec` says the same.",
+    ]
+    for file in sorted((CHART / "crds").glob("*.yaml"), reverse=True):
+        definition = yaml.safe_load(file.read_text(encoding="utf-8"))["spec"]
+        (version,) = definition["versions"]
+        schema = version["schema"]["openAPIV3Schema"]
+        scope = "in a namespace" if definition["scope"] == "Namespaced" else "of the whole cluster"
+        lines += [
+            "",
+            f"## {definition['names']['kind']}",
+            "",
+            f"`{definition['group']}/{version['name']}`, {scope}. {schema['description']}",
+            "",
+            "| field | type | |",
+            "|---|---|---|",
+        ]
+        lines += [f"| `{path}` | {kind} | {cell(text)} |" for path, kind, text in fields(schema)]
+    return "\n".join(lines) + "\n"
+
+
+def fields(schema: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str, str]]:
+    """(path, type, description) of every field below a schema; conditions have the standard shape and are not spelled out."""
+    for key, node in schema.get("properties", {}).items():
+        here = f"{path}.{key}" if path else key
+        is_list = node.get("type") == "array"
+        inner = node["items"] if is_list else node
+        name = kind(inner, {})
+        if "default" in node:
+            name += f"; default `{json.dumps(node['default'])}`"
+        if not inner.get("properties") or node.get("description"):
+            yield here + ("[]" if is_list else ""), name, node.get("description", "")
+        if key != "conditions":
+            yield from fields(inner, here + ("[]" if is_list else ""))
+
+
+PAGES = {"values.md": values_page, "resources.md": resources_page}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 if a page is out of date")
+    arguments = parser.parse_args()
+    stale = [name for name, make in PAGES.items() if _read(ROOT / "docs" / name) != make()]
+    if arguments.check:
+        for name in stale:
+            print(f"docs/{name} is out of date; scripts/reference.py writes it anew", file=sys.stderr)
+        return 1 if stale else 0
+    for name in stale:
+        (ROOT / "docs" / name).write_text(PAGES[name](), encoding="utf-8")
+        print(f"docs/{name}")
+    return 0
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,269 @@
+"""The chart with PostgreSQL, over its life: installed, tested by helm, upgraded and rolled back, its database away, uninstalled; jobs
+run through all of it."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from typing import Any
+
+import pytest
+
+from scripts.images.build import Image
+
+from .conftest import NAMESPACE, Images, Release, Releases
+from .kubernetes import Kubernetes
+from .node import STATE
+
+pytestmark = pytest.mark.slow
+
+SPACE = "speech"
+PASSWORD = "only-for-the-test"
+SECONDS = 240.0
+OF_OURS = "app.kubernetes.io/part-of=stitchfleet"
+
+
+def database(image: str) -> list[dict[str, Any]]:
+    """A PostgreSQL whose data outlive its pod, its service, and the Secret that the chart's values name."""
+    about = {"namespace": NAMESPACE, "labels": {"app": "postgres"}}
+    container = {
+        "name": "postgres",
+        "image": image,
+        "env": [{"name": "POSTGRES_PASSWORD", "value": PASSWORD}],
+        "readinessProbe": {
+            "exec": {"command": ["pg_isready", "-h", "127.0.0.1", "-U", "stitchfleet"]},
+            "periodSeconds": 1,
+        },
+        "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+    }
+    folder = STATE / "postgres"
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": "fleet-database", **about},
+            "stringData": {"url": f"postgresql://stitchfleet:{PASSWORD}@postgres.{NAMESPACE}/stitchfleet"},
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": "postgres", **about},
+            "spec": {"selector": {"app": "postgres"}, "ports": [{"port": 5432}]},
+        },
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": "postgres", **about},
+            "spec": {
+                "strategy": {"type": "Recreate"},
+                "selector": {"matchLabels": {"app": "postgres"}},
+                "template": {
+                    "metadata": {"labels": {"app": "postgres"}},
+                    "spec": {
+                        "containers": [container],
+                        "volumes": [{"name": "data", "hostPath": {"path": str(folder), "type": "Directory"}}],
+                    },
+                },
+            },
+        },
+    ]
+
+
+@pytest.fixture
+def external(kubernetes: Kubernetes, releases: Releases, postgres: Image) -> Release:
+    """The release with PostgreSQL beside it, which is started once."""
+    if not kubernetes.kubectl("get", "namespace", NAMESPACE, "--ignore-not-found"):
+        kubernetes.namespace(NAMESPACE)
+    if not kubernetes.kubectl("-n", NAMESPACE, "get", "deploy", "postgres", "--ignore-not-found"):
+        folder = STATE / "postgres"
+        folder.mkdir(exist_ok=True)
+        folder.chmod(0o777)
+        for each in database(postgres.reference):
+            kubernetes.create(each)
+    kubernetes.kubectl("-n", NAMESPACE, "rollout", "status", "deploy/postgres", "--timeout=90s")
+    return releases.with_values("deploy/stitchfleet-ingest", "--set", "database.external.secretName=fleet-database")
+
+
+def rows(kubernetes: Kubernetes, statement: str) -> list[list[str]]:
+    """Read by PostgreSQL's own program."""
+    words = ("psql", "-h", "127.0.0.1", "-U", "stitchfleet", "-d", "stitchfleet", "-At", "-F", "|", "-c", statement)
+    found = kubernetes.kubectl(
+        *("-n", NAMESPACE, "exec", "deploy/postgres", "--", "env", f"PGPASSWORD={PASSWORD}", *words)
+    )
+    return [line.split("|") for line in found.splitlines()]
+
+
+def pod(image: str, name: str, steps: int = 1_000_000) -> dict[str, Any]:
+    """A labelled training pod."""
+    main = {"name": "main", "image": image, "command": ["python", "/app/train.py", "--steps", str(steps)]}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": SPACE, "labels": {"stitchfleet.io/enabled": "true"}},
+        "spec": {"restartPolicy": "Never", "containers": [main]},
+    }
+
+
+def log_of(kubernetes: Kubernetes, name: str) -> str:
+    started = kubernetes.get("pod", name, SPACE)["status"].get("phase") not in (None, "Pending")
+    return kubernetes.kubectl("-n", SPACE, "logs", name, "-c", "main") if started else ""
+
+
+def running(kubernetes: Kubernetes, image: str, name: str) -> None:
+    """A job that has made its first hundred steps."""
+    created = kubernetes.create(pod(image, name))
+    assert created["metadata"]["annotations"]["stitchfleet.io/injected"] == "main"
+    kubernetes.wait(lambda: "step 100 " in log_of(kubernetes, name), SECONDS, lambda: kubernetes.why(name, SPACE))
+
+
+def ended(kubernetes: Kubernetes, name: str) -> dict[str, Any]:
+    """The job, asked to end as a preemption asks."""
+    kubernetes.kubectl("-n", SPACE, "exec", name, "-c", "main", "--", "python", "-c", "import os; os.kill(1, 15)")
+    found = kubernetes.finished(name, SPACE, SECONDS)
+    assert found["status"]["phase"] == "Succeeded", kubernetes.why(name, SPACE)
+    return found
+
+
+def whole(kubernetes: Kubernetes, pod: dict[str, Any]) -> bool:
+    """Whether the database has every iteration of a job that ended, from its first to its last, and the job's own last word."""
+    count = "plain_count + stitched_count + uncounted_count"
+    statement = (
+        f"SELECT sum({count}), max(first_step + ({count} - 1) * stride) - min(first_step) + 1, count(DISTINCT e.process_id)"
+        " FROM jobs AS j JOIN iteration_blocks USING (process_id) LEFT JOIN job_ends AS e USING (process_id)"
+        f" WHERE j.uid = '{pod['metadata']['uid']}'"
+    )
+    ((stored, span, ends),) = rows(kubernetes, statement)
+    return ends == "1" and int(stored) == int(span) >= last_step(kubernetes, pod["metadata"]["name"]) - 1
+
+
+def test_helm_test_says_whether_labelled_pods_are_injected(kubernetes: Kubernetes, external: Release) -> None:
+    assert "Phase:          Succeeded" in kubernetes.helm("test", "stitchfleet", "-n", external.namespace)
+    left = kubernetes.kubectl("get", "namespace", "-l", OF_OURS, "-o", "name").split()
+    kubernetes.wait(
+        lambda: not kubernetes.kubectl("get", "namespace", "-l", OF_OURS, "-o", "name"), 60, f"{left} stay behind"
+    )
+
+
+def test_two_ingest_servers_and_two_webhooks_share_one_database(
+    kubernetes: Kubernetes, external: Release, images: Images
+) -> None:
+    deployments = json.loads(
+        kubernetes.kubectl("-n", external.namespace, "get", "deploy", "-l", OF_OURS, "-o", "json")
+    )["items"]
+    ready = {each["metadata"]["name"]: each["status"]["readyReplicas"] for each in deployments}
+    assert ready == {"stitchfleet-webhook": 2, "stitchfleet-ingest": 2, "stitchfleet-controller": 1}
+    kubernetes.namespace(SPACE)
+    kubernetes.create(pod(images.demo.reference, "train", steps=300))
+    found = kubernetes.finished("train", SPACE, SECONDS)
+    assert found["status"]["phase"] == "Succeeded", kubernetes.why("train", SPACE)
+    assert whole(kubernetes, found)
+    week = time.strftime("%G-W%V", time.gmtime()).lower()
+
+    def totals() -> list[dict[str, Any]]:
+        return list((kubernetes.get("savingsreport", week).get("status") or {}).get("totals") or ())
+
+    kubernetes.wait(lambda: any(each["jobs"]["total"] == 1 for each in totals()), 60, lambda: str(totals()))
+
+
+def test_a_database_that_is_away_loses_nothing_and_nobody_restarts(
+    kubernetes: Kubernetes, external: Release, images: Images
+) -> None:
+    """Ingest is not ready, the report says why, the job goes on and keeps its records; afterwards all of them are there."""
+    kubernetes.namespace(SPACE)
+    running(kubernetes, images.demo.reference, "train")
+    before = restarts(kubernetes)
+    scale = ("-n", external.namespace, "scale", "deploy/postgres")
+    kubernetes.kubectl(*scale, "--replicas=0")
+    try:
+        week = time.strftime("%G-W%V", time.gmtime()).lower()
+
+        def condition() -> dict[str, Any]:
+            conditions = (kubernetes.get("savingsreport", week).get("status") or {}).get("conditions") or ()
+            return dict({each["type"]: each for each in conditions}.get("Ready", {}))
+
+        def ready_ingests() -> int:
+            return int(
+                kubernetes.get("deploy", "stitchfleet-ingest", external.namespace)["status"].get("readyReplicas", 0)
+            )
+
+        kubernetes.wait(lambda: ready_ingests() == 0, 90, "the ingest servers are ready without a database")
+        kubernetes.wait(lambda: condition().get("status") == "False", 90, lambda: str(condition()))
+        assert condition()["reason"] == "DatabaseUnavailable"
+        step = last_step(kubernetes)
+        kubernetes.wait(lambda: last_step(kubernetes) >= step + 300, SECONDS, "the job waits for the database")
+    finally:
+        kubernetes.kubectl(*scale, "--replicas=1")
+    kubernetes.kubectl("-n", external.namespace, "rollout", "status", "deploy/stitchfleet-ingest", "--timeout=120s")
+    kubernetes.wait(lambda: condition().get("status") == "True", 90, lambda: str(condition()))
+    found = ended(kubernetes, "train")
+    kubernetes.wait(lambda: whole(kubernetes, found), 60, lambda: log_of(kubernetes, "train")[-3000:])
+    assert restarts(kubernetes) == before
+
+
+def test_an_upgrade_and_a_rollback_leave_a_running_job_alone(
+    kubernetes: Kubernetes, external: Release, releases: Releases, images: Images
+) -> None:
+    kubernetes.namespace(SPACE)
+    running(kubernetes, images.demo.reference, "train")
+    (revision,) = json.loads(kubernetes.helm("list", "-n", external.namespace, "-o", "json"))
+    releases.upgrade("--set", "webhook.resources.requests.memory=130Mi", "--set", "controller.keepDays=30")
+    running(kubernetes, images.demo.reference, "during")
+    kubernetes.helm(
+        "rollback", "stitchfleet", revision["revision"], "-n", external.namespace, "--wait", "--timeout", "3m"
+    )
+    running(kubernetes, images.demo.reference, "after")
+    for name in ("train", "during", "after"):
+        assert whole(kubernetes, ended(kubernetes, name)), log_of(kubernetes, name)[-3000:]
+
+
+def test_an_uninstall_leaves_running_jobs_alone_and_only_the_data(
+    kubernetes: Kubernetes, external: Release, releases: Releases, images: Images
+) -> None:
+    kubernetes.namespace(SPACE)
+    of_others = {each for each in named(kubernetes) if not is_of(each, external)}
+    running(kubernetes, images.demo.reference, "train")
+    releases.uninstall()
+    kubernetes.create(pod(images.demo.reference, "after", steps=20))
+    found = kubernetes.finished("after", SPACE, SECONDS)
+    assert found["status"]["phase"] == "Succeeded", kubernetes.why("after", SPACE)
+    assert "annotations" not in found["metadata"]
+    ended(kubernetes, "train")
+
+    def left() -> set[str]:
+        return named(kubernetes) - of_others
+
+    kubernetes.wait(lambda: all(is_data(each, external) for each in left()), 60, lambda: str(left()))
+    assert any(each.startswith("savingsreport.") for each in left())
+
+
+def named(kubernetes: Kubernetes) -> set[str]:
+    """Every object of every kind whose name has ours in it."""
+    kinds = kubernetes.kubectl("api-resources", "--verbs=list", "-o", "name").split()
+    kinds = [kind for kind in kinds if kind not in ("events", "events.events.k8s.io", "componentstatuses")]
+    found = kubernetes.kubectl("get", ",".join(kinds), "-A", "-o", "name", "--ignore-not-found").split()
+    return {each for each in found if "stitchfleet" in each}
+
+
+def is_of(name: str, release: Release) -> bool:
+    """Whether an object is the release's: its own names begin with the release's name."""
+    return name.partition("/")[2].startswith(("stitchfleet", release.namespace))
+
+
+def is_data(name: str, release: Release) -> bool:
+    """What an uninstall leaves on purpose: reports and policies, their kinds, and the namespace, which is not the chart's."""
+    kind, _, _ = name.partition("/")
+    of_resources = ("savingsreport.", "stitchpolicy.", "customresourcedefinition.", "apiservice.")
+    return kind.startswith(of_resources) or name == f"namespace/{release.namespace}"
+
+
+def last_step(kubernetes: Kubernetes, name: str = "train") -> int:
+    return int(re.findall(r"step (\d+) loss", log_of(kubernetes, name))[-1])
+
+
+def restarts(kubernetes: Kubernetes) -> dict[str, int]:
+    pods = json.loads(kubernetes.kubectl("-n", NAMESPACE, "get", "pods", "-l", OF_OURS, "-o", "json"))["items"]
+    return {
+        each["metadata"]["name"]: sum(status["restartCount"] for status in each["status"]["containerStatuses"])
+        for each in pods
+    }
