@@ -117,6 +117,8 @@ class Releases:
 
     def upgrade(self, *more: str) -> None:
         """To the same values, and more."""
+        # helm makes the kinds of objects once, and never changes them: a person applies them before an upgrade
+        self._kubernetes.apply(*(path.read_text() for path in sorted((CHART / "crds").glob("*.yaml"))))
         self._kubernetes.helm(
             *("upgrade", "--install", "stitchfleet", str(CHART), "--namespace", NAMESPACE, "--wait", "--timeout", "3m"),
             *("--set", "clusterName=test-cluster", "--set", "controller.lookSeconds=2"),
