@@ -27,6 +27,8 @@ from .metrics import Metrics
 PATH = "/mutate"
 MAX_BODY_BYTES = 8 << 20
 """An object has at most 1.5 MiB in etcd; a review holds it and more."""
+MOST_REVIEW_BYTES = 1_450_000
+"""A pod of a longer review is left as it is: what we add could make it too large for etcd, which takes 1.5 MiB."""
 MAX_WARNING = 250
 """Letters; the API server cuts longer ones."""
 
@@ -52,14 +54,21 @@ class Webhook:
         """POST of an AdmissionReview. What is no review gets 400: there is no uid to answer with, and the API server ignores it."""
         started = time.perf_counter()
         try:
-            review = json.loads(await request.read())
+            body = await request.read()
+            review = json.loads(body)
             uid = review["request"]["uid"]
         except (ValueError, KeyError, TypeError, RecursionError):
             self.metrics.admissions.labels("error").inc()
             return web.Response(status=400, text="no AdmissionReview\n")
         response: dict[str, Any] = {"uid": uid, "allowed": True}
         try:
-            outcome = self._answer(review["request"], response)
+            if len(body) > MOST_REVIEW_BYTES:
+                response["warnings"] = [
+                    "stitchfleet: not injected: the object is so large that nothing can be added to it"
+                ]
+                outcome = "left_alone"
+            else:
+                outcome = self._answer(review["request"], response)
         except Exception:
             response = {"uid": uid, "allowed": True}
             outcome = "error"

@@ -61,6 +61,7 @@ class Api:
         self.pods, self.policies = pods, list(policies)
         self.told: list[tuple[str, str, str]] = []
         self.pauses: dict[str, str] = {}
+        self.patches = 0
         self.fails = False
 
     def asked(self) -> list[Object]:
@@ -74,6 +75,7 @@ class Api:
     def patch(self, namespace: str, name: str, change: Object) -> None:
         (found,) = (each for each in self.pods if each["metadata"]["name"] == name)
         found["metadata"]["annotations"] |= change["metadata"]["annotations"]
+        self.patches += 1
 
     def about_pod(self, found: Object, reason: str, message: str) -> None:
         self.told.append((found["metadata"]["name"], reason, message))
@@ -108,6 +110,7 @@ def test_jobs_that_run_are_stopped_and_may_go_on_again() -> None:
         ("a", STOPPED_REASON, "the StitchPolicy of its namespace stops it: the job goes on plain")
     ]
     assert names.CONTROL not in ended["metadata"]["annotations"]
+    assert api.patches == 1
     api.policies = []
     found.look()
     assert running["metadata"]["annotations"][names.CONTROL] == "on"
