@@ -454,7 +454,10 @@ class Job:
             text = path.read_text().strip()
         except OSError:
             return
+        is_first = not self._control_seen[0]
         self._control_seen = (changed, text)
+        if is_first and text in ("", "on"):  # as it is anyway: in a pod there always is such a file
+            return
         self.control(text)
 
     def control(self, text: str) -> None:

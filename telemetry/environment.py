@@ -31,6 +31,7 @@ CLUSTER = Variable("STITCHFLEET_CLUSTER", "name of the cluster", True)
 NAMESPACE = Variable("STITCHFLEET_NAMESPACE", "namespace; default: what the service account's file says", True)
 JOB_NAME = Variable("STITCHFLEET_JOB_NAME", "name of the owning MPIJob, Job or pod", True)
 POD_UID = Variable("STITCHFLEET_POD_UID", "uid of the pod", True)
+POD_UID_FILE = Variable("STITCHFLEET_POD_UID_FILE", "a downward-API file of it, for ranks that ssh started", True)
 ATTEMPT = Variable("STITCHFLEET_ATTEMPT", "restarts of the job so far", True)
 USER = Variable("STITCHFLEET_USER", "who submitted the job; default: the login name", True)
 IMAGE = Variable("STITCHFLEET_IMAGE", "image of the training container", True)
@@ -54,7 +55,7 @@ INGEST_CA_FILE = Variable(
 )
 
 IDENTITY = (
-    *(RUN_ID, CLUSTER, NAMESPACE, JOB_NAME, POD_UID, ATTEMPT, USER, IMAGE, LABELS, LABELS_FILE, MODEL),
+    *(RUN_ID, CLUSTER, NAMESPACE, JOB_NAME, POD_UID, POD_UID_FILE, ATTEMPT, USER, IMAGE, LABELS, LABELS_FILE, MODEL),
     *(DEVICE_KIND, DEVICE_COUNT, RANK, WORLD_SIZE),
 )
 SENDING = (INGEST, INGEST_TOKEN_FILE, INGEST_TOKEN, INGEST_CA_FILE)

@@ -153,7 +153,7 @@ def _from_environment() -> dict[str, object]:
     kind, count = _devices()
     return {
         "cluster": environment.CLUSTER.read() or ("kubernetes" if in_pod else host),
-        "uid": environment.POD_UID.read(),
+        "uid": environment.POD_UID.read() or _read(pathlib.Path(environment.POD_UID_FILE.read())),
         "attempt": _first_integer(environment.ATTEMPT.name, default=0, most=MAX_ATTEMPT),
         "namespace": environment.NAMESPACE.read() or _read(_SERVICE_ACCOUNT_NAMESPACE) or "default",
         "name": environment.JOB_NAME.read() or (host if in_pod else script),

@@ -31,6 +31,13 @@ class PodStore:
         )
         return list(self._api.sanitize_for_serialization(found)["items"])
 
+    def asked(self) -> list[Object]:
+        """All with the label, as plain dictionaries."""
+        found = self._core.list_pod_for_all_namespaces(
+            label_selector=f"{ENABLED}=true", resource_version="0", _request_timeout=REQUEST_SECONDS
+        )
+        return list(self._api.sanitize_for_serialization(found)["items"])
+
     def dry_run(self, namespace: str, pod: Object) -> Object:
         """What the API server and its webhooks would make of the pod, which is not created."""
         found = self._core.create_namespaced_pod(namespace, pod, dry_run="All", _request_timeout=REQUEST_SECONDS)

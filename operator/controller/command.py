@@ -6,12 +6,15 @@ import argparse
 import asyncio
 import platform
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import kopf
 from kubernetes.config import ConfigException
 
 from stitchfleet.operator.cluster import client
+from stitchfleet.operator.cluster.events import EventStore
+from stitchfleet.operator.cluster.pauses import PauseStore
 from stitchfleet.operator.cluster.pods import PodStore
 from stitchfleet.operator.cluster.policies import PolicyStore
 from stitchfleet.operator.cluster.reports import GROUP, PLURAL, VERSION, ReportStore
@@ -19,8 +22,10 @@ from stitchfleet.telemetry import database, places
 from stitchfleet.telemetry.errors import DatabaseError
 
 from . import releaser as releaser_module
+from . import roster as roster_module
 from .keeper import Keeper
 from .releaser import Releaser
+from .roster import Roster
 
 LOOK_SECONDS = 60.0
 DEFAULT_PORT = 8080
@@ -40,6 +45,12 @@ class ControllerCommand:
         parser.add_argument(
             "--look-seconds", type=float, default=LOOK_SECONDS, metavar="S", help="between looks; default %(default)s"
         )
+        parser.add_argument(
+            "--pauses",
+            default="stitchfleet-pauses",
+            metavar="NAME",
+            help="ConfigMap for the webhook; default %(default)s",
+        )
         parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="of /healthz; default %(default)s")
         parser.epilog = "example:\n  stitchfleet controller --database postgresql://stitchfleet@db/stitchfleet"
 
@@ -47,13 +58,16 @@ class ControllerCommand:
         try:
             engine = database.open_engine(places.database_url(arguments.database))
             api = client.connect()
-            keeper = Keeper(engine, ReportStore(api), PolicyStore(api), arguments.keep_days)
-            releaser = Releaser(PodStore(api))
+            pods, policies = PodStore(api), PolicyStore(api)
+            pauses = PauseStore(api, client.own_namespace(), arguments.pauses)
+            roster = Roster(pods, policies, EventStore(api), pauses)
+            keeper = Keeper(engine, ReportStore(api), policies, arguments.keep_days, lambda: roster.seen)
+            releaser = Releaser(pods, roster.held_by)
         except (DatabaseError, ConfigException) as error:
             print(f"stitchfleet controller: {error}", file=sys.stderr)
             return 2
         kopf.run(
-            registry=handlers(keeper, releaser, arguments.look_seconds),
+            registry=handlers(keeper, releaser, roster, arguments.look_seconds),
             clusterwide=True,
             standalone=True,
             identity=f"stitchfleet@{platform.node()}",  # type: ignore[arg-type]  # by default the user's name, which has none in a pod
@@ -62,7 +76,7 @@ class ControllerCommand:
         return 0
 
 
-def handlers(keeper: Keeper, releaser: Releaser, look_seconds: float) -> kopf.OperatorRegistry:
+def handlers(keeper: Keeper, releaser: Releaser, roster: Roster, look_seconds: float) -> kopf.OperatorRegistry:
     """kopf's registry. No handler of create, delete or timers: they would put a finalizer on objects, which then cannot be deleted
     while the controller is away."""
     registry = kopf.OperatorRegistry()
@@ -79,11 +93,11 @@ def handlers(keeper: Keeper, releaser: Releaser, look_seconds: float) -> kopf.Op
             await asyncio.wait({waiter}, timeout=look_seconds)
             waiter.cancel()
 
-    async def let_go() -> None:
+    async def often(look: Callable[[], None], seconds: float) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            await loop.run_in_executor(None, releaser.look)
-            await asyncio.sleep(releaser_module.LOOK_SECONDS)
+            await loop.run_in_executor(None, look)
+            await asyncio.sleep(seconds)
 
     @kopf.on.login(registry=registry)
     async def login(**known: Any) -> Any:
@@ -98,7 +112,9 @@ def handlers(keeper: Keeper, releaser: Releaser, look_seconds: float) -> kopf.Op
         settings.watching.reconnect_backoff = 2.0
         settings.posting.enabled = False
         settings.scanning.disabled = True  # the resources are known: no right to read all CRDs is needed
-        tasks.extend((asyncio.create_task(keep()), asyncio.create_task(let_go())))
+        tasks.append(asyncio.create_task(keep()))
+        tasks.append(asyncio.create_task(often(releaser.look, releaser_module.LOOK_SECONDS)))
+        tasks.append(asyncio.create_task(often(roster.look, roster_module.LOOK_SECONDS)))
 
     @kopf.on.cleanup(registry=registry)
     async def stop(**_: Any) -> None:
@@ -113,7 +129,7 @@ def handlers(keeper: Keeper, releaser: Releaser, look_seconds: float) -> kopf.Op
 
     @kopf.on.probe(id="progress", registry=registry)
     async def progress(**_: Any) -> str:
-        if keeper.stalled() or releaser.stalled():
+        if keeper.stalled() or releaser.stalled() or roster.stalled():
             raise kopf.PermanentError("the loop makes no progress")
         return "ok"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -24,7 +24,7 @@ from stitchfleet.telemetry.recording import DAY_NS
 from stitchfleet.telemetry.weeks import Week
 
 from .conditions import condition, with_times
-from .weekly import status_of, unavailable
+from .weekly import pods_of, status_of, unavailable
 
 IN_EFFECT = "InEffect"
 """Condition of a StitchPolicy."""
@@ -37,7 +37,7 @@ STALL_SECONDS = 300.0
 
 
 class Keeper:
-    """progress: when the last pass ended (time.monotonic)."""
+    """progress: when the last pass ended (time.monotonic). pods: those with the label, as the last look at them found them."""
 
     def __init__(
         self,
@@ -45,10 +45,11 @@ class Keeper:
         reports: ReportStore,
         policies: PolicyStore,
         keep_days: int,
+        pods: Callable[[], Sequence[dict[str, Any]]] = tuple,
         now_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         self._engine, self._reports, self._policies = engine, reports, policies
-        self._keep_days, self._now_ns = keep_days, now_ns
+        self._keep_days, self._pods, self._now_ns = keep_days, pods, now_ns
         self._housekept = float("-inf")
         self.progress = time.monotonic()
 
@@ -84,6 +85,8 @@ class Keeper:
             with self._engine.connect() as connection:
                 database.check(connection)
                 status = status_of(connection, report["spec"], generation, before)
+                if status["week"] == str(Week.at(self._now_ns())):
+                    status |= pods_of(connection, report["spec"], self._pods())
         except ValueError as error:
             status = unavailable("InvalidWeek", str(error), generation, before)
         except (DatabaseError, sa.exc.SQLAlchemyError) as error:

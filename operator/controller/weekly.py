@@ -8,6 +8,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from stitchfleet.operator.policy.roster import asked
+from stitchfleet.telemetry import models
 from stitchfleet.telemetry.weekly import UnitTotal, WeekReport, unit_total, week_report
 from stitchfleet.telemetry.weeks import Week
 
@@ -15,6 +17,10 @@ from .conditions import Object, condition, merged, with_times
 
 READY, CLOSED = "Ready", "Closed"
 """Conditions: the figures are the database's; the week is over and frozen, with nothing having come since."""
+
+
+UIDS_AT_ONCE = 500
+"""SQLite takes so many variables in a statement."""
 
 
 def status_of(connection: sa.Connection, spec: Mapping[str, Any], generation: int, before: Mapping[str, Any]) -> Object:
@@ -39,6 +45,26 @@ def status_of(connection: sa.Connection, spec: Mapping[str, Any], generation: in
         "summary": _words(totals),
         "unreadableRows": report.unreadable,
         "conditions": with_times(conditions, before.get("conditions") or ()),
+    }
+
+
+def pods_of(connection: sa.Connection, spec: Mapping[str, Any], pods: Sequence[Mapping[str, Any]]) -> Object:
+    """Of a report of this week, what the pods with the label that are there just now came to."""
+    now = datetime.datetime.now(datetime.timezone.utc)
+    uids = sorted(str(pod["metadata"]["uid"]) for pod in pods)
+    reported: set[str] = set()
+    for start in range(0, len(uids), UIDS_AT_ONCE):
+        some = uids[start : start + UIDS_AT_ONCE]
+        reported |= set(connection.scalars(sa.select(models.jobs.c.uid).where(models.jobs.c.uid.in_(some))))
+    found = asked([dict(pod) for pod in pods], reported, now, (spec.get("scope") or {}).get("namespace"))
+    return {
+        "pods": {
+            "asked": found.total,
+            "injected": found.injected,
+            "notInjected": found.not_injected,
+            "silent": found.silent,
+            "examples": found.examples,
+        }
     }
 
 

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from stitchfleet.telemetry import environment as variables
 from stitchfleet.telemetry.environment import Variable
 
-from .names import CACHE, IDENTITY_MOUNT, PAYLOAD, RUN_ID, USER, Object
+from . import launcher
+from .names import CACHE, CONTROL_FILE, IDENTITY_MOUNT, PAYLOAD, POD_UID, RUN_ID, USER, Object
 from .policy import Admission, Policy
 
 _JOB_LABELS = (
@@ -39,6 +40,7 @@ def environment(pod: Object, container: Object, policy: Policy, admission: Admis
         {"name": "STITCHFLEET_ENABLED", "value": "1"},
         {"name": "STITCHFLEET_PAYLOAD", "value": PAYLOAD},
         {"name": "STITCHFLEET_CACHE", "value": CACHE},
+        {"name": "STITCHFLEET_CONTROL_FILE", "value": CONTROL_FILE},
         *({"name": name, "value": value} for name, value in sorted(policy.settings.items())),
     ]
     for variable, write in WRITERS.items():
@@ -99,6 +101,15 @@ def _devices(pod: Object, container: Object, policy: Policy, admission: Admissio
     return _value(text) if _COUNT.fullmatch(text) and int(text) else None
 
 
+def _pod_uid(pod: Object, container: Object, policy: Policy, admission: Admission) -> Entry:
+    # a launcher's environment is brought to ranks in other pods
+    return None if launcher.is_of_mpi(pod, container) else _field("metadata.uid")
+
+
+def _namespace(pod: Object, container: Object, policy: Policy, admission: Admission) -> Entry:
+    return _value(admission.namespace) or _field("metadata.namespace")
+
+
 def _authority(pod: Object, container: Object, policy: Policy, admission: Admission) -> Entry:
     return _value(f"{IDENTITY_MOUNT}/ca.crt" if policy.ingest_authority else "")
 
@@ -106,9 +117,10 @@ def _authority(pod: Object, container: Object, policy: Policy, admission: Admiss
 WRITERS: dict[Variable, _Writer] = {
     variables.RUN_ID: _run_id,
     variables.CLUSTER: lambda pod, container, policy, admission: _value(policy.cluster),
-    variables.NAMESPACE: lambda pod, container, policy, admission: _field("metadata.namespace"),
+    variables.NAMESPACE: _namespace,
     variables.JOB_NAME: _job_name,
-    variables.POD_UID: lambda pod, container, policy, admission: _field("metadata.uid"),
+    variables.POD_UID: _pod_uid,
+    variables.POD_UID_FILE: lambda pod, container, policy, admission: _value(f"{IDENTITY_MOUNT}/{POD_UID}"),
     variables.ATTEMPT: _attempt,
     variables.USER: _user,
     variables.IMAGE: lambda pod, container, policy, admission: _value(str(container.get("image") or "")),

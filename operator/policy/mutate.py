@@ -2,18 +2,24 @@
 
     mutate(mutate(pod)) == mutate(pod); fields that nobody here knows survive; what the user set wins.
 
-A pod that is left alone carries the reason in an annotation, and nothing else of ours. Other kinds (MPIJob and so on) will have
-modules of their own beside this one, which use the same parts.
+A pod that is left alone carries the reason in an annotation, and nothing else of ours. Other kinds have modules of their own beside
+this one.
 """
 
 from __future__ import annotations
 
 import copy
 
-from . import identity, payload, python_path
-from .names import AUTHORITY, CONTAINERS, INIT_CONTAINER, INJECTED, NOT_INJECTED, Object
+from . import canary, identity, launcher, payload, python_path, starter
+from .names import AUTHORITY, CONTAINERS, CONTROL, INIT_CONTAINER, INJECTED, NOT_INJECTED, ON, STARTER, Object
 from .policy import UNKNOWN, Admission, Policy
 from .refusals import LeftAloneError, check_container, check_pod
+
+MOST_ANNOTATION_BYTES = 256 * 1024
+"""The API server refuses a pod with more."""
+MOST_REASON = 1000
+ROOM_FOR_REASONS = 4 * MOST_REASON + 1000
+"""Of the annotations that say what was done: a letter has up to four bytes, and container names are long too."""
 
 
 def mutate(pod: Object, policy: Policy, admission: Admission = UNKNOWN) -> Object:
@@ -27,19 +33,40 @@ def mutate(pod: Object, policy: Policy, admission: Admission = UNKNOWN) -> Objec
     annotations.pop(NOT_INJECTED, None)
     try:
         check_pod(changed, policy)
+        if not canary.is_chosen(changed, policy, admission):
+            raise LeftAloneError(
+                f"{policy.canary_percent}% of its namespace's jobs are stitched, and it is not among them"
+            )
+        ours = _annotations(policy)
+        if _size(annotations) + _size(ours) + ROOM_FOR_REASONS > MOST_ANNOTATION_BYTES:
+            raise LeftAloneError("its annotations are too long for ours to be added")
         injected, reasons = _inject_containers(changed, policy, admission)
     except LeftAloneError as error:
-        annotations[NOT_INJECTED] = str(error)
+        if _size(annotations) + ROOM_FOR_REASONS <= MOST_ANNOTATION_BYTES:
+            annotations[NOT_INJECTED] = str(error)[:MOST_REASON]
         return changed
     spec = changed["spec"]
+    annotations.update(ours)
     spec["initContainers"] = [payload.init_container(injected[0], policy), *(spec.get("initContainers") or ())]
     spec["volumes"] = [*(spec.get("volumes") or ()), *payload.volumes(policy)]
     annotations[INJECTED] = ",".join(container["name"] for container in injected)
-    if policy.ingest_authority:
-        annotations[AUTHORITY] = policy.ingest_authority
     if reasons:
-        annotations[NOT_INJECTED] = "; ".join(reasons)
+        annotations[NOT_INJECTED] = "; ".join(reasons)[:MOST_REASON]
     return changed
+
+
+def _annotations(policy: Policy) -> Object:
+    """What files of the pod are made of."""
+    return {
+        STARTER: starter.TEXT,
+        CONTROL: ON,
+        **({AUTHORITY: policy.ingest_authority} if policy.ingest_authority else {}),
+    }
+
+
+def _size(annotations: Object) -> int:
+    """As the API server counts, bytes."""
+    return sum(len(str(name).encode()) + len(str(value).encode()) for name, value in annotations.items())
 
 
 def is_injected(pod: Object) -> bool:
@@ -73,6 +100,9 @@ def _inject_containers(pod: Object, policy: Policy, admission: Admission) -> tup
     for container in chosen(pod):
         try:
             check_container(container)
+            is_launcher = launcher.is_launcher(pod, container)
+            if is_launcher:
+                launcher.check(container)
             python_path.extend(container, annotations)
         except LeftAloneError as error:
             reasons.append(str(error))
@@ -80,6 +110,8 @@ def _inject_containers(pod: Object, policy: Policy, admission: Admission) -> tup
         given = {entry.get("name") for entry in container.get("env") or ()}
         ours = identity.environment(pod, container, policy, admission)
         container["env"] = [*(container.get("env") or ()), *(entry for entry in ours if entry["name"] not in given)]
+        if is_launcher:
+            launcher.bring_to_ranks(container)
         container["volumeMounts"] = [*(container.get("volumeMounts") or ()), *payload.mounts()]
         injected.append(container)
     if not injected:

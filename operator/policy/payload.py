@@ -9,14 +9,20 @@ from __future__ import annotations
 
 import copy
 
+from . import starter
 from .names import (
     AUDIENCE,
     AUTHORITY,
+    CONTROL,
+    CONTROL_FILE,
     COPY,
     IDENTITY_MOUNT,
     IDENTITY_VOLUME,
     INIT_CONTAINER,
     MOUNT,
+    POD_UID,
+    START,
+    STARTER,
     TOKEN_SECONDS,
     VOLUME,
     Object,
@@ -42,9 +48,9 @@ def init_container(target: Object, policy: Policy) -> Object:
         "name": INIT_CONTAINER,
         "image": policy.payload_image,
         "imagePullPolicy": policy.pull_policy,
-        "command": ["/bin/sh", "-c", COPY],
+        "command": starter.trying(COPY, MOUNT),
         "securityContext": context,
-        "volumeMounts": [{"name": VOLUME, "mountPath": MOUNT}],
+        "volumeMounts": mounts(),
     }
     resources = {
         kind: wanted
@@ -61,19 +67,25 @@ def _without_devices(amounts: Object) -> Object:
 
 
 def volumes(policy: Policy) -> list[Object]:
-    """The payload's, and one with what says who the job is: its token, its labels, and whose certificate it may trust."""
+    """The payload's, and one with the starter and with what says who the job is: its token, its labels, whom it may trust."""
     sources: list[Object] = [
         {"serviceAccountToken": {"path": "token", "audience": AUDIENCE, "expirationSeconds": TOKEN_SECONDS}},
         {"downwardAPI": {"items": [{"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}]}},
+        {"downwardAPI": {"items": [{"path": POD_UID, "fieldRef": {"fieldPath": "metadata.uid"}}]}},
+        {"downwardAPI": {"items": [_annotation(CONTROL_FILE.rpartition("/")[2], CONTROL)]}},
+        {"downwardAPI": {"items": [{**_annotation(START.rpartition("/")[2], STARTER), "mode": 0o555}]}},
     ]
     if policy.ingest_authority:
-        field = {"fieldPath": f"metadata.annotations['{AUTHORITY}']"}
-        sources.append({"downwardAPI": {"items": [{"path": "ca.crt", "fieldRef": field}]}})
+        sources.append({"downwardAPI": {"items": [_annotation("ca.crt", AUTHORITY)]}})
     return [{"name": VOLUME, "emptyDir": {}}, {"name": IDENTITY_VOLUME, "projected": {"sources": sources}}]
 
 
+def _annotation(file: str, name: str) -> Object:
+    return {"path": file, "fieldRef": {"fieldPath": f"metadata.annotations['{name}']"}}
+
+
 def mounts() -> list[Object]:
-    """Of a container that is injected."""
+    """Of a container that is injected, and of the init container."""
     return [
         {"name": VOLUME, "mountPath": MOUNT},
         {"name": IDENTITY_VOLUME, "mountPath": IDENTITY_MOUNT, "readOnly": True},

@@ -12,7 +12,8 @@ class Policy:
 
     payload_image: name and tag. ingest_url: where jobs send to; empty: nowhere. ingest_authority: PEM of who signed that server's
     certificate; empty: one that the system trusts. settings: of the plugin, by variable. opted_out: why no pod is injected; empty:
-    they are.
+    they are. has_other_processors: the cluster has nodes that are no amd64. cannot_start: why the starter does not run in this
+    cluster; empty: it does. canary_percent: of a namespace's jobs, so many are injected.
     """
 
     payload_image: str
@@ -22,14 +23,19 @@ class Policy:
     pull_policy: str = "IfNotPresent"
     settings: Mapping[str, str] = field(default_factory=dict)
     opted_out: str = ""
+    has_other_processors: bool = False
+    cannot_start: str = ""
+    canary_percent: int = 100
 
 
 @dataclass(frozen=True)
 class Admission:
-    """What the request says and the pod does not: its namespace, and the user who makes it (a controller's for a Job's pod)."""
+    """What the request says and the object does not: its namespace, the user who makes it (a controller's for a Job's pod), and an id
+    of the request, which no other has."""
 
     namespace: str = ""
     user: str = ""
+    uid: str = ""
 
 
 UNKNOWN = Admission()

@@ -46,5 +46,17 @@ def applied(policy: Policy, stitch_policy: Object | None) -> Policy:
         policy,
         payload_image=str(spec.get("payloadImage") or policy.payload_image),
         settings={**policy.settings, **settings},
-        opted_out="" if spec.get("enabled", True) else f"the StitchPolicy {metadata['name']} of its namespace says so",
+        canary_percent=int(spec.get("canaryPercent", 100)),
+        opted_out=_why_not(spec, f"the StitchPolicy {metadata['name']} of its namespace"),
     )
+
+
+def _why_not(spec: Mapping[str, Any], who: str) -> str:
+    if not spec.get("enabled", True):
+        return f"{who} says so"
+    return f"{who} has stopped stitching" if spec.get("stopped") else ""
+
+
+def is_stopped(stitch_policy: Object) -> bool:
+    """Whether jobs that run already are to go on plain, too."""
+    return bool((stitch_policy.get("spec") or {}).get("stopped"))

@@ -1,19 +1,18 @@
 """How Python finds us: our bootstrap folder first on PYTHONPATH, our packages last, what the user or the image set in between.
 
 A PYTHONPATH that only the image sets is invisible at admission, and one in the container's environment would replace it: the job
-would lose its own modules. So if the container names none, a shell extends the live value, provided there is a command to start.
+would lose its own modules. So if the container names none, the starter extends the live value, provided there is a command to start.
 """
 
 from __future__ import annotations
 
+from . import starter
 from .names import BOOTSTRAP, PACKAGES, PYTHON_PATH, Object
 from .refusals import LeftAloneError
 
 VARIABLE = "PYTHONPATH"
-SHELL = "/bin/sh"
-SCRIPT = f'PYTHONPATH="{BOOTSTRAP}${{PYTHONPATH:+:$PYTHONPATH}}:{PACKAGES}"; export PYTHONPATH; exec "$@"'
-PREFIX = (SHELL, "-c", SCRIPT, "stitchfleet")
-"""What a command is started through. `exec`: the job keeps its process id, its signals and its exit code."""
+PREFIX = tuple(starter.extending(VARIABLE, BOOTSTRAP, PACKAGES))
+"""What a command is started through. The starter becomes the command: the job keeps its process id, its signals and its exit code."""
 
 
 def extend(container: Object, annotations: Object) -> None:
@@ -26,11 +25,6 @@ def extend(container: Object, annotations: Object) -> None:
     if given is not None:
         given["value"] = extended(str(given.get("value") or ""))
     elif container.get("command"):
-        odd = next((entry for entry in environment if not str(entry.get("name", "")).isidentifier()), None)
-        if odd is not None:
-            raise LeftAloneError(
-                f"{name}: a shell would not hand on the variable {odd.get('name')}; name PYTHONPATH in its env"
-            )
         container["command"] = [*PREFIX, *container["command"]]
     elif PYTHON_PATH in annotations:
         container["env"] = [*environment, {"name": VARIABLE, "value": extended(str(annotations[PYTHON_PATH]))}]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .names import IDENTITY_VOLUME, INIT_CONTAINER, MOUNT, VOLUME, Object
+from .names import IDENTITY_MOUNT, IDENTITY_VOLUME, INIT_CONTAINER, MOUNT, SKIP, VOLUME, Object
 from .policy import Policy
 
 NEEDED_STORAGE_BYTES = 1 << 30
@@ -29,16 +29,17 @@ def check_pod(pod: Object, policy: Policy) -> None:
     """Raises LeftAloneError."""
     spec, metadata = pod["spec"], pod.get("metadata") or {}
     selector = spec.get("nodeSelector") or {}
-    if policy.opted_out:
-        raise LeftAloneError(policy.opted_out)
-    if _MIRROR in (metadata.get("annotations") or {}):
+    if policy.opted_out or policy.cannot_start:
+        raise LeftAloneError(policy.opted_out or policy.cannot_start)
+    annotations = metadata.get("annotations") or {}
+    if SKIP in annotations:
+        raise LeftAloneError(str(annotations[SKIP]) or f"its annotation {SKIP} says so")
+    if _MIRROR in annotations:
         raise LeftAloneError("a static pod cannot be changed")
     system = (spec.get("os") or {}).get("name") or selector.get("kubernetes.io/os") or "linux"
     if system != "linux":
         raise LeftAloneError(f"the pod is for {system}; there is a payload for Linux only")
-    processor = selector.get("kubernetes.io/arch") or "amd64"
-    if processor != "amd64":
-        raise LeftAloneError(f"the pod is for {processor}; there is a payload for amd64 only")
+    _check_processor(spec, policy)
     taken = {volume.get("name") for volume in spec.get("volumes") or ()} & {VOLUME, IDENTITY_VOLUME}
     if taken:
         raise LeftAloneError(f"the pod has a volume {min(taken)} of its own")
@@ -57,8 +58,34 @@ def check_container(container: Object) -> None:
     """Raises LeftAloneError."""
     for mount in container.get("volumeMounts") or ():
         path = str(mount.get("mountPath", "")).rstrip("/")
-        if path == MOUNT or path.startswith(f"{MOUNT}/"):
+        if any(path == ours or path.startswith(f"{ours}/") for ours in (MOUNT, IDENTITY_MOUNT)):
             raise LeftAloneError(f"{container.get('name')}: it mounts a volume at {path}")
+
+
+_LABEL = "kubernetes.io/arch"
+PROCESSOR = "amd64"
+"""For which payload and starter are built."""
+
+
+def _check_processor(spec: Object, policy: Policy) -> None:
+    """Raises LeftAloneError if the pod may run where the starter cannot."""
+    named = (spec.get("nodeSelector") or {}).get(_LABEL)
+    if named not in (None, PROCESSOR):
+        raise LeftAloneError(f"the pod is for {named}; there is a payload for {PROCESSOR} only")
+    if named == PROCESSOR or not policy.has_other_processors:
+        return
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    terms = (affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}).get("nodeSelectorTerms") or ()
+    if not terms or not all(any(_is_for_ours(each) for each in term.get("matchExpressions") or ()) for term in terms):
+        raise LeftAloneError(
+            f"the cluster has nodes of other processors too, and the pod does not say that it is for {PROCESSOR} (nodeSelector "
+            f"{_LABEL})"
+        )
+
+
+def _is_for_ours(expression: Object) -> bool:
+    wanted = (expression.get("key"), expression.get("operator"), expression.get("values"))
+    return wanted == (_LABEL, "In", [PROCESSOR])
 
 
 def _storage_limit(containers: list[Object]) -> int | None:

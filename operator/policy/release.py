@@ -34,16 +34,20 @@ def release(pod: Object, now: datetime.datetime) -> Object | None:
     target = str((metadata.get("annotations") or {}).get(INJECTED, "")).split(",")[0]
     images = {each["name"]: each["image"] for each in pod["spec"]["containers"]}
     image = images.get(target)
-    held = next(
-        (each["image"] for each in pod["spec"].get("initContainers") or () if each["name"] == INIT_CONTAINER), None
-    )
-    if image is None or held is None or image == held:  # it waits for the user's own image now
+    held = payload_image(pod)
+    if image is None or not held or image == held:  # it waits for the user's own image now
         return None
     reason = f"the payload's image {held} could not be pulled ({waiting['reason']}); the job runs plain"
     return {
         "metadata": {"annotations": {INJECTED: None, NOT_INJECTED: reason}},
         "spec": {"initContainers": [{"name": INIT_CONTAINER, "image": image}]},
     }
+
+
+def payload_image(pod: Object) -> str:
+    """Of the init container; empty if there is none."""
+    named = (each["image"] for each in pod["spec"].get("initContainers") or () if each["name"] == INIT_CONTAINER)
+    return str(next(named, ""))
 
 
 def _age(metadata: Object, now: datetime.datetime) -> float:

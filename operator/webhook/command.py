@@ -15,9 +15,13 @@ from kubernetes.config import ConfigException
 from stitchfleet.operator.cluster import client
 from stitchfleet.operator.cluster.authority import CertificateStore
 from stitchfleet.operator.cluster.certificates import AUTHORITY, Server
+from stitchfleet.operator.cluster.nodes import NodeStore
+from stitchfleet.operator.cluster.pauses import PauseStore
 from stitchfleet.operator.cluster.policies import PolicyStore
 from stitchfleet.operator.policy.policy import Policy
+from stitchfleet.operator.policy.refusals import PROCESSOR
 
+from . import selftest
 from .policies import Policies
 from .server import Webhook
 from .serving import Ensure, Serving
@@ -53,6 +57,12 @@ class WebhookCommand:
             default="stitchfleet",
             metavar="NAME",
             help="the MutatingWebhookConfiguration whose caBundle it keeps; default %(default)s",
+        )
+        parser.add_argument(
+            "--pauses",
+            default="stitchfleet-pauses",
+            metavar="NAME",
+            help="the controller's ConfigMap; default %(default)s",
         )
         parser.add_argument(
             "--certificates-folder",
@@ -100,9 +110,16 @@ async def _serve(arguments: argparse.Namespace) -> int:
         cluster=arguments.cluster_name,
         ingest_url=arguments.ingest_url,
         pull_policy=arguments.pull_policy,
+        cannot_start=selftest.why_not(),
     )
-
-    policies = Policies(policy, PolicyStore(api).all)
+    if policy.cannot_start:
+        print(f"stitchfleet webhook: no pod is injected: {policy.cannot_start}", file=sys.stderr, flush=True)
+    policies = Policies(
+        policy,
+        PolicyStore(api).all,
+        functools.partial(NodeStore(api).are_of_one_kind, PROCESSOR),
+        PauseStore(api, namespace, arguments.pauses).read,
+    )
     webhook = Webhook(lambda namespace: policies.of(namespace, serving.authority))
     serving = Serving(webhook, _certificates(arguments, api, namespace))
     ended = asyncio.Event()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-OUTCOMES = ("injected", "left_alone", "unchanged", "error")
-"""Of an admission: unchanged: the pod was injected before; error: a failure of ours, and the pod is admitted as it is."""
+OUTCOMES = ("injected", "carried", "left_alone", "unchanged", "error")
+"""Of an admission. carried: an MPIJob's label was brought to its pods; unchanged: the pod was injected before; error: a failure of
+ours, and the pod is admitted as it is."""
 
 
 class Metrics:
@@ -14,7 +15,10 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.admissions = Counter(
-            "stitchfleet_webhook_admissions", "Pods that were asked about", ("outcome",), registry=self.registry
+            "stitchfleet_webhook_admissions",
+            "Pods and MPIJobs that were asked about",
+            ("outcome",),
+            registry=self.registry,
         )
         for outcome in OUTCOMES:
             self.admissions.labels(outcome)

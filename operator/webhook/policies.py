@@ -1,33 +1,55 @@
-"""The namespaces' policies in memory: requests read them, and a task renews them beside the requests."""
+"""What the webhook knows of the cluster, in memory: requests read it, and a task renews it beside the requests."""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
+import datetime
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from stitchfleet.operator.policy.pauses import why_paused
 from stitchfleet.operator.policy.policy import Policy
 from stitchfleet.operator.policy.precedence import applied, in_effect
 
 LOOK_SECONDS = 5.0
 RETRY_SECONDS = 1.0
+NODES_SECONDS = 60.0
+"""Between looks at the nodes' processors; ten times as long once there are others, which do not go again."""
+
+Object = dict[str, Any]
 
 
 class Policies:
-    """What the last look found; one that fails changes nothing. list_all: the StitchPolicies of all namespaces; it may block."""
+    """What the last look found; one that fails changes nothing.
 
-    def __init__(self, of_cluster: Policy, list_all: Callable[[], list[dict[str, Any]]]) -> None:
-        self._of_cluster, self._list_all = of_cluster, list_all
-        self._by_namespace: dict[str, dict[str, Any]] = {}
+    list_all: the StitchPolicies of all namespaces. is_of_one_kind: whether all nodes have the processor that the payload is for.
+    read_pauses: where injection pauses (policy/pauses.py). All may block.
+    """
+
+    def __init__(
+        self,
+        of_cluster: Policy,
+        list_all: Callable[[], list[Object]],
+        is_of_one_kind: Callable[[], bool] = lambda: True,
+        read_pauses: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:
+        self._of_cluster = of_cluster
+        self._list_all, self._is_of_one_kind, self._read_pauses = list_all, is_of_one_kind, read_pauses
+        self._pauses: Mapping[str, str] = {}
+        self._by_namespace: dict[str, Object] = {}
+        self._nodes_due = float("-inf")
 
     def of(self, namespace: str, authority: str) -> Policy:
         """authority: PEM of who signs the ingest server's certificate just now."""
         policy = dataclasses.replace(
             self._of_cluster, ingest_authority=authority if self._of_cluster.ingest_url else ""
         )
-        return applied(policy, self._by_namespace.get(namespace))
+        found = applied(policy, self._by_namespace.get(namespace))
+        paused = why_paused(self._pauses, namespace, found.payload_image, datetime.datetime.now(datetime.timezone.utc))
+        return dataclasses.replace(found, opted_out=found.opted_out or paused)
 
     async def first(self, ended: asyncio.Event) -> None:
         """Until it is known which namespaces want no injection, or `ended` is set: nobody is to be served before that."""
@@ -43,9 +65,16 @@ class Policies:
     async def _look(self) -> bool:
         """Whether it found out."""
         try:
-            found = await asyncio.get_running_loop().run_in_executor(None, self._list_all)
-            self._by_namespace = in_effect(found)
+            await asyncio.get_running_loop().run_in_executor(None, self._look_at_once)
             return True
         except Exception as error:  # the API server may be away: what is known holds
             print(f"stitchfleet webhook: policies: {type(error).__name__}: {error}"[:500], file=sys.stderr, flush=True)
             return False
+
+    def _look_at_once(self) -> None:
+        self._by_namespace = in_effect(self._list_all())
+        self._pauses = self._read_pauses()
+        if time.monotonic() >= self._nodes_due:
+            is_mixed = not self._is_of_one_kind()
+            self._of_cluster = dataclasses.replace(self._of_cluster, has_other_processors=is_mixed)
+            self._nodes_due = time.monotonic() + NODES_SECONDS * (10 if is_mixed else 1)

@@ -14,11 +14,12 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-import jsonpatch
 from aiohttp import web
 
+from stitchfleet.operator.policy.mpijob import mutate_mpijob
 from stitchfleet.operator.policy.mutate import is_injected, mutate
 from stitchfleet.operator.policy.names import INJECTED, NOT_INJECTED
+from stitchfleet.operator.policy.patch import patch
 from stitchfleet.operator.policy.policy import Admission, Policy
 
 from .metrics import Metrics
@@ -26,6 +27,8 @@ from .metrics import Metrics
 PATH = "/mutate"
 MAX_BODY_BYTES = 8 << 20
 """An object has at most 1.5 MiB in etcd; a review holds it and more."""
+MOST_REVIEW_BYTES = 1_450_000
+"""A pod of a longer review is left as it is: what we add could make it too large for etcd, which takes 1.5 MiB."""
 MAX_WARNING = 250
 """Letters; the API server cuts longer ones."""
 
@@ -51,14 +54,21 @@ class Webhook:
         """POST of an AdmissionReview. What is no review gets 400: there is no uid to answer with, and the API server ignores it."""
         started = time.perf_counter()
         try:
-            review = json.loads(await request.read())
+            body = await request.read()
+            review = json.loads(body)
             uid = review["request"]["uid"]
         except (ValueError, KeyError, TypeError, RecursionError):
             self.metrics.admissions.labels("error").inc()
             return web.Response(status=400, text="no AdmissionReview\n")
         response: dict[str, Any] = {"uid": uid, "allowed": True}
         try:
-            outcome = self._answer(review["request"], response)
+            if len(body) > MOST_REVIEW_BYTES:
+                response["warnings"] = [
+                    "stitchfleet: not injected: the object is so large that nothing can be added to it"
+                ]
+                outcome = "left_alone"
+            else:
+                outcome = self._answer(review["request"], response)
         except Exception:
             response = {"uid": uid, "allowed": True}
             outcome = "error"
@@ -73,18 +83,22 @@ class Webhook:
 
     def _answer(self, asked: dict[str, Any], response: dict[str, Any]) -> str:
         """Fills the response; returns the outcome, one of metrics.OUTCOMES."""
-        pod, namespace = asked["object"], str(asked.get("namespace") or "")
-        if is_injected(pod):
-            return "unchanged"
+        given, namespace = asked["object"], str(asked.get("namespace") or "")
         user = str((asked.get("userInfo") or {}).get("username") or "")
-        changed = mutate(pod, self.policy_of(namespace), Admission(namespace, user))
-        patch = jsonpatch.make_patch(pod, changed).patch
-        annotations = changed["metadata"]["annotations"]
-        if patch:
+        admission = Admission(namespace, user, str(asked["uid"]))
+        is_job = (asked.get("resource") or {}).get("resource") == "mpijobs"
+        if not is_job and is_injected(given):
+            return "unchanged"
+        changed = (mutate_mpijob if is_job else mutate)(given, self.policy_of(namespace), admission)
+        operations = patch(given, changed)
+        annotations = changed["metadata"].get("annotations") or {}
+        if operations:
             response["patchType"] = "JSONPatch"
-            response["patch"] = base64.b64encode(json.dumps(patch).encode()).decode()
+            response["patch"] = base64.b64encode(json.dumps(operations).encode()).decode()
         if NOT_INJECTED in annotations:
             response["warnings"] = [f"stitchfleet: not injected: {annotations[NOT_INJECTED]}"[:MAX_WARNING]]
+        if is_job:
+            return "left_alone" if NOT_INJECTED in annotations else "carried"
         return "injected" if INJECTED in annotations else "left_alone"
 
     async def healthz(self, _request: web.Request) -> web.Response:

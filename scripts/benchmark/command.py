@@ -97,6 +97,7 @@ examples:
   scripts/bench --floors                                 every kernel of the workloads' steps, and of patterns, beside its byte floor
   scripts/bench --functions                              exp, tanh and the like, an element, beside glibc's vector library
   scripts/bench --idle                                   what a step costs more with the plugin active and nothing switched on
+  scripts/bench --admissions                             latency of the webhook, 100 pods a second and 200 at once
   scripts/bench --busy                                   how soon a job is stitched on a machine that has other work
   scripts/bench --telemetry                              the fleet's side: ingest, storage, a week of 70,000 jobs
   scripts/bench --telemetry --recording                  what recording and sending cost a training step
@@ -194,6 +195,10 @@ def main(words: Sequence[str] | None = None) -> int:
         return functions.main(words[1:])
     if words[:1] == ["--idle"]:
         return idle.main(words[1:])
+    if words[:1] == ["--admissions"]:
+        from . import admissions
+
+        return admissions.main(words[1:])
     if words[:1] == ["--busy"]:
         return busy.main(words[1:])
     if words[:1] == ["--telemetry"]:

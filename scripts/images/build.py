@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parents[1]
-NAMES = ("payload", "operator", "demo", "postgres")
+NAMES = ("payload", "operator", "demo", "horovod", "postgres")
 WITH_US = ("payload", "operator")
 """Those that hold stitchfleet: the others are made as a user makes them."""
 SUITE = "bookworm"
@@ -176,6 +176,8 @@ def _context(name: str) -> dict[str, bytes]:
     if name == "payload":
         for path in _native_files():
             found[f"native/stitchfleet/{path.relative_to(ROOT)}"] = path.read_bytes()
+    if name == "horovod":
+        found["classifier.py"] = (HERE / "demo" / "modules" / "classifier.py").read_bytes()
     if name == "operator":
         found["requirements.txt"] = "\n".join(_requirements()).encode()
     return found

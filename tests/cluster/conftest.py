@@ -12,6 +12,7 @@ import pytest
 
 from scripts.images.build import NAMES, Builder, Image
 
+from . import controllers
 from .kubernetes import Kubernetes
 from .node import Node
 from .programs import cache_folder
@@ -65,6 +66,23 @@ def postgres(node: Node) -> Image:
     return image
 
 
+@pytest.fixture(scope="session")
+def horovod(node: Node, images: Images) -> Image:
+    """The training image with Horovod and an ssh server: of the slow tests alone, as its build takes five minutes."""
+    image = Builder(cache_folder() / "images", tell).image("horovod")
+    node.load(image.archive, image.reference)
+    return image
+
+
+@pytest.fixture(scope="session")
+def mpi_operator(node: Node, kubernetes: Kubernetes) -> Iterator[None]:
+    """Kubeflow's, with its CRD."""
+    built = controllers.built(controllers.MPI, tell)
+    kubernetes.apply(*built.manifests)
+    with node.beside(built.program, f"--kubeConfig={node.kubeconfig}", "--lock-namespace=default"):
+        yield
+
+
 @dataclass(frozen=True)
 class Release:
     """The chart, installed."""
@@ -99,6 +117,8 @@ class Releases:
 
     def upgrade(self, *more: str) -> None:
         """To the same values, and more."""
+        # helm makes the kinds of objects once, and never changes them: a person applies them before an upgrade
+        self._kubernetes.apply(*(path.read_text() for path in sorted((CHART / "crds").glob("*.yaml"))))
         self._kubernetes.helm(
             *("upgrade", "--install", "stitchfleet", str(CHART), "--namespace", NAMESPACE, "--wait", "--timeout", "3m"),
             *("--set", "clusterName=test-cluster", "--set", "controller.lookSeconds=2"),

@@ -36,6 +36,14 @@ class Kubernetes:
         found: Object = json.loads(self.kubectl("create", "-f", "-", "-o", "json", stdin=json.dumps(manifest)))
         return found
 
+    def apply(self, *manifests: str) -> None:
+        """YAML, kinds of objects among them, which are served when this returns."""
+        for text in manifests:
+            self.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=text)
+        kinds = [each for each in self.kubectl("get", "crd", "-o", "name").split() if each]
+        # `kubectl wait` fails at once on an object that has no status yet
+        self.wait(lambda: self._said("wait", "--for=condition=Established", "--timeout=30s", *kinds), 60, "the kinds")
+
     def get(self, kind: str, name: str, namespace: str = "default") -> Object:
         found: Object = json.loads(self.kubectl("-n", namespace, "get", kind, name, "-o", "json"))
         return found

@@ -5,6 +5,7 @@ The state lies in one folder, which goes with the node; containerd's images stay
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pathlib
 import shutil
@@ -13,7 +14,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from . import machine
 from .programs import PAUSE_IMAGE, cache_folder, programs
@@ -92,6 +93,15 @@ class Node:
         left = machine.leftovers(self.state)
         shutil.rmtree(self.state, ignore_errors=True)
         return left
+
+    @contextlib.contextmanager
+    def beside(self, program: pathlib.Path, *words: str) -> Iterator[None]:
+        """Runs somebody's controller beside the node's own parts. Its words must name the state folder, by which `stop` finds it."""
+        self._start(program.name, str(program), *words)
+        try:
+            yield
+        finally:
+            machine.end(self.state, str(program))
 
     def load(self, archive: pathlib.Path, reference: str) -> None:
         """Brings an image to the node, unless it is there."""
@@ -313,6 +323,9 @@ def _kubelet(state: pathlib.Path) -> dict[str, object]:
         "clusterDomain": "cluster.local",
         "containerRuntimeEndpoint": f"unix://{state}/containerd.sock",
         "evictionHard": {"nodefs.available": "0%", "imagefs.available": "0%", "memory.available": "100Mi"},
+        # 100: off. A machine whose disk is nearly full would lose the images that a test is about to use, the pause image among them.
+        "imageGCHighThresholdPercent": 100,
+        "imageGCLowThresholdPercent": 99,
         "resolvConf": str(state / "resolv.conf"),
         "podLogsDir": str(state / "pod-logs"),
     }

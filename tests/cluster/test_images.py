@@ -36,7 +36,7 @@ def test_the_payload_is_small_and_whole(images: Images) -> None:
     found = files(images.payload)
     assert sum(found.values()) < MOST_PAYLOAD_BYTES
     assert {
-        "copy",
+        "stitchfleet-copy",
         "bin/busybox",
         "payload/python/ziglang/zig",
         "payload/python/stitchfleet/plugin/bootstrap/sitecustomize.py",

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from .conftest import Images, Release
 from .kubernetes import Kubernetes
+from .node import STATE
+from .programs import PAUSE_IMAGE
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("release")]
 
@@ -178,6 +182,39 @@ def test_a_policy_holds_for_pods_that_come_after_it(kubernetes: Kubernetes, imag
         kubernetes.create(bad)
 
 
+BARE: dict[str, Any] = {"image": PAUSE_IMAGE, "imagePullPolicy": "Never", "command": ["/pause"]}
+"""An image with one program, and no shell."""
+
+
+def test_an_image_without_a_shell_starts_and_sees_its_path(kubernetes: Kubernetes) -> None:
+    kubernetes.namespace(SPACE)
+    kubernetes.create(pod(**BARE))
+    kubernetes.wait(lambda: is_running(kubernetes, "train"), SECONDS, lambda: kubernetes.why("train", SPACE))
+    uid = kubernetes.get("pod", "train", SPACE)["metadata"]["uid"]
+    (environment,) = (found for found in environments_of("/pause") if found.get("STITCHFLEET_NAMESPACE") == SPACE)
+    assert environment["PYTHONPATH"].split(":")[-1] == "/opt/stitchfleet/payload/python"
+    assert (volume_of(uid) / "payload" / "python").is_dir()
+
+
+def is_running(kubernetes: Kubernetes, name: str) -> bool:
+    return bool(kubernetes.get("pod", name, SPACE)["status"].get("phase") == "Running")
+
+
+def environments_of(command: str) -> list[dict[str, str]]:
+    """Of the processes on this node that were started so."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if (process / "cmdline").read_bytes() == f"{command}\0".encode():
+                lines = (process / "environ").read_text().split("\0")
+                found.append(dict(line.split("=", 1) for line in lines if line))
+    return found
+
+
+def volume_of(uid: str) -> Path:
+    return STATE / "kubelet" / "pods" / uid / "volumes" / "kubernetes.io~empty-dir" / "stitchfleet"
+
+
 def test_a_payload_that_cannot_be_pulled_holds_no_pod(kubernetes: Kubernetes, image: str) -> None:
     kubernetes.namespace(SPACE)
     about = {
@@ -195,8 +232,10 @@ def test_a_payload_that_cannot_be_pulled_holds_no_pod(kubernetes: Kubernetes, im
 
     kubernetes.wait(is_pinned, 20, "the webhook does not learn of the policy")
     kubernetes.create(pod(image, command=["true"]))
+    kubernetes.create(pod(name="bare", **BARE))
     found = kubernetes.finished("train", SPACE, 120.0)
     assert found["status"]["phase"] == "Succeeded", kubernetes.why("train", SPACE)
+    kubernetes.wait(lambda: is_running(kubernetes, "bare"), 30, lambda: kubernetes.why("bare", SPACE))
     assert "could not be pulled" in found["metadata"]["annotations"]["stitchfleet.io/not-injected"]
     assert "stitchfleet.io/injected" not in found["metadata"]["annotations"]
 

@@ -31,6 +31,14 @@ def container(name: str = "main", **fields: Any) -> Object:
     return {"name": name, "image": "example.org/training:3", "command": ["python", "train.py"], **fields}
 
 
+def listed(name: str, uid: str, reason: str = "", phase: str = "Succeeded", **metadata: Any) -> Object:
+    """A pod with the label, as the API server lists it. reason: why it was not injected; empty: it was."""
+    annotations = {names.NOT_INJECTED: reason} if reason else {names.INJECTED: "main"}
+    about = {"name": name, "namespace": "vision", "uid": uid, "annotations": annotations} | metadata
+    started = "2026-11-24T10:00:00Z"
+    return {"metadata": about, "spec": {"containers": [container()]}, "status": {"phase": phase, "startTime": started}}
+
+
 _NAMES = st.sampled_from(["main", "side", "log-shipper", names.INIT_CONTAINER])
 _TEXTS = st.text(alphabet="ab$(){}\"'`:/\\ \n%é", max_size=12)
 _VALUES = st.recursive(

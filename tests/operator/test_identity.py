@@ -36,12 +36,17 @@ def test_the_job_reads_every_variable_that_the_webhook_writes(monkeypatch: pytes
     labels = tmp_path / "labels"
     labels.write_text('team="eyes"\n')
     told = {variable.name: f"of-{variable.name.lower()}" for variable in variables.IDENTITY if variable.of_webhook}
+    (tmp_path / "uid").write_text("uid-of-the-file\n")
+    told |= {"STITCHFLEET_POD_UID_FILE": str(tmp_path / "uid")}
     told |= {"STITCHFLEET_LABELS_FILE": str(labels), "STITCHFLEET_ATTEMPT": "3", "STITCHFLEET_DEVICE_COUNT": "5"}
     for name, value in told.items():
         monkeypatch.setenv(name, value)
     facts = json.dumps(JobIdentity.from_environment(variables.RUN_ID.read()).to_json())
-    seen = told | {"STITCHFLEET_LABELS_FILE": "eyes"}
+    uid = told.pop("STITCHFLEET_POD_UID")
+    seen = told | {"STITCHFLEET_LABELS_FILE": "eyes", "STITCHFLEET_POD_UID_FILE": uid}
     assert [name for name, value in seen.items() if value not in facts] == []
+    monkeypatch.delenv("STITCHFLEET_POD_UID")  # as in a rank that ssh started
+    assert JobIdentity.from_environment("run").uid == "uid-of-the-file"
 
 
 def test_what_else_it_sets_are_settings_of_the_plugin() -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 
-from stitchfleet.operator.policy import names, python_path
+from stitchfleet.operator.policy import names
 from stitchfleet.operator.policy.mutate import mutate
 from stitchfleet.operator.policy.policy import Admission, Policy
 
@@ -93,7 +95,7 @@ def test_a_training_pod() -> None:
     changed = mutate(pod(), POLICY, Admission("vision", "ada"))
     (init,) = changed["spec"]["initContainers"]
     assert (init["name"], init["image"]) == (names.INIT_CONTAINER, POLICY.payload_image)
-    assert subprocess.run(init["command"], check=False).returncode == 0  # as in an image that has no payload
+    assert init["command"] == [names.START, "try", names.COPY, names.MOUNT]
     assert {volume["name"]: volume.get("emptyDir") for volume in changed["spec"]["volumes"]} == {
         names.VOLUME: {},  # no limit of size, beyond which the pod would be evicted
         names.IDENTITY_VOLUME: None,
@@ -188,20 +190,34 @@ def test_a_literal_path_is_extended_on_both_sides() -> None:
 
 
 @pytest.mark.parametrize(("from_image", "between"), [("", ":"), ("/app/modules", ":/app/modules:")])
-def test_a_command_is_started_through_a_shell_that_keeps_what_the_image_sets(from_image: str, between: str) -> None:
+def test_a_command_is_started_by_the_starter_which_keeps_what_the_image_sets(
+    from_image: str, between: str, tmp_path: Path
+) -> None:
     shown = ["printenv", "PYTHONPATH"]
-    changed = mutate(pod(container(command=shown)), POLICY)["spec"]["containers"][0]
-    assert changed["command"] == [*python_path.PREFIX, *shown]
+    whole = mutate(pod(container(command=shown)), POLICY)
+    changed = whole["spec"]["containers"][0]
+    assert changed["command"][-2:] == shown
     assert "PYTHONPATH" not in {entry["name"] for entry in changed["env"]}
     image = {"PATH": "/usr/bin:/bin"} | ({"PYTHONPATH": from_image} if from_image else {})
-    done = subprocess.run(changed["command"], env=image, capture_output=True, text=True, check=True)
+    program, mode = mounted(whole, changed["command"][0])
+    (tmp_path / "start").write_text(program)
+    (tmp_path / "start").chmod(mode)
+    words = [str(tmp_path / "start"), *changed["command"][1:]]
+    done = subprocess.run(words, env=image, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == f"{names.BOOTSTRAP}{between}{names.PACKAGES}"
 
 
-def test_the_shell_hands_on_hostile_words_and_the_exit_code() -> None:
-    words = ["sh", "-c", 'printf "%s|" "$@"; exit 7', "x", "$(id)", "`id`", "a b", "'", '"', ";"]
-    done = subprocess.run([*python_path.PREFIX, *words], capture_output=True, text=True, check=False)
-    assert (done.stdout, done.returncode) == ("$(id)|`id`|a b|'|\"|;|", 7)
+def mounted(changed: Object, path: str) -> tuple[str, int]:
+    """(text, mode) of a file that the downward API writes into each of our containers."""
+    for each in (*changed["spec"]["initContainers"], changed["spec"]["containers"][0]):
+        (mount,) = (at for at in each["volumeMounts"] if path.startswith(f"{at['mountPath']}/"))
+    (volume,) = (each for each in changed["spec"]["volumes"] if each["name"] == mount["name"])
+    for source in volume["projected"]["sources"]:
+        for item in source.get("downwardAPI", {}).get("items", ()):
+            if path == f"{mount['mountPath']}/{item['path']}":
+                name = item["fieldRef"]["fieldPath"].removeprefix("metadata.annotations['").removesuffix("']")
+                return changed["metadata"]["annotations"][name], item["mode"]
+    raise AssertionError(path)
 
 
 def test_without_a_command_it_is_left_alone_until_an_annotation_asks() -> None:
@@ -217,10 +233,6 @@ def test_without_a_command_it_is_left_alone_until_an_annotation_asks() -> None:
 def test_a_path_from_elsewhere_is_left_alone() -> None:
     entry = {"name": "PYTHONPATH", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}}
     assert "valueFrom" in reason(mutate(pod(container(env=[entry])), POLICY))
-
-
-def test_a_variable_that_a_shell_would_drop_is_not_risked() -> None:
-    assert "spring.config" in reason(mutate(pod(container(env=[{"name": "spring.config", "value": "x"}])), POLICY))
 
 
 # ---- which containers --------------------------------------------------------------------------------------------------------
@@ -258,12 +270,53 @@ def test_of_two_chosen_the_one_that_can_be_is_injected() -> None:
             pod(container(volumeMounts=[{"name": "d", "mountPath": "/opt/stitchfleet/"}])),
             "mounts a volume at /opt/stitchfleet",
         ),
+        (
+            pod(container(volumeMounts=[{"name": "d", "mountPath": names.IDENTITY_MOUNT}])),
+            f"mounts a volume at {names.IDENTITY_MOUNT}",
+        ),
+        (pod(annotations={"a": "x" * 256_000}), "annotations are too long"),
         (pod(container(resources={"limits": {"ephemeral-storage": "100Mi"}})), "limit of ephemeral storage is 100 MiB"),
         (pod(annotations={"kubernetes.io/config.mirror": "x"}), "static pod"),
     ],
 )
 def test_why_a_pod_is_left_alone(given: Object, why: str) -> None:
     assert why in reason(mutate(given, POLICY))
+
+
+MIXED = dataclasses.replace(POLICY, has_other_processors=True)
+
+
+def for_processors(*terms: list[str]) -> Object:
+    """A pod that has to run on one of these, term by term."""
+    wanted = [
+        {"matchExpressions": [{"key": "kubernetes.io/arch", "operator": "In", "values": values}]} for values in terms
+    ]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": wanted}}
+    return pod(affinity={"nodeAffinity": required})
+
+
+@pytest.mark.parametrize(
+    ("given", "is_injected"),
+    [
+        (pod(), False),
+        (pod(nodeSelector={"kubernetes.io/arch": "amd64"}), True),
+        (for_processors(["amd64"]), True),
+        (for_processors(["amd64"], ["amd64", "arm64"]), False),
+        (for_processors(["arm64"]), False),
+    ],
+)
+def test_where_nodes_differ_a_pod_has_to_say_that_it_is_for_ours(given: Object, is_injected: bool) -> None:
+    assert (names.INJECTED in mutate(given, MIXED)["metadata"]["annotations"]) is is_injected
+
+
+def test_where_the_starter_does_not_run_no_pod_is_injected() -> None:
+    assert reason(mutate(pod(), dataclasses.replace(POLICY, cannot_start="it does not run"))) == "it does not run"
+
+
+def test_annotations_never_grow_beyond_what_the_api_server_takes() -> None:
+    full = mutate(pod(annotations={"a": "x" * (256 * 1024 - 2)}), POLICY)
+    assert full["metadata"]["annotations"].keys() == {"a"}
+    assert "initContainers" not in full["spec"]
 
 
 def test_a_namespace_may_opt_out() -> None:

@@ -40,13 +40,18 @@ def example(schema: Object) -> Any:
     """A value that the schema takes and that is not the plugin's default."""
     if "enum" in schema:
         return schema["enum"][-1]
-    return {"integer": 17, "string": "example.org/payload:2", "boolean": False, "array": ["gelu_77"]}[schema["type"]]
+    return {
+        "integer": 17,
+        "string": "example.org/payload:2",
+        "boolean": not schema.get("default"),
+        "array": ["gelu_77"],
+    }[schema["type"]]
 
 
 def test_every_field_of_the_schema_changes_something_and_there_are_no_others() -> None:
     for name, schema in fields().items():
         assert applied(POLICY, stitch_policy(**{name: example(schema)})) != POLICY, name
-    assert {*precedence._SETTINGS, "enabled", "payloadImage"} == set(fields())
+    assert {*precedence._SETTINGS, "enabled", "payloadImage", "stopped", "canaryPercent"} == set(fields())
 
 
 def test_the_plugin_reads_every_setting_that_a_policy_writes() -> None:

@@ -73,8 +73,10 @@ class Pods:
 
 def test_a_look_lets_go_what_waits_and_a_failure_is_not_the_end(capsys: pytest.CaptureFixture[str]) -> None:
     pods = Pods(held())
-    releaser = Releaser(pods)  # type: ignore[arg-type]
+    told: list[tuple[str, str]] = []
+    releaser = Releaser(pods, lambda *which: told.append(which))  # type: ignore[arg-type]
     releaser.look()
+    assert told == [("vision", POLICY.payload_image)]
     assert set(pods.patched) == {"vision/train"}
     pods.pods = ({"metadata": {}, "status": {"initContainerStatuses": 5}},)
     releaser.look()

@@ -14,13 +14,14 @@ import yaml
 from stitchfleet.operator.controller import keeper as keeper_module
 from stitchfleet.operator.controller.keeper import Keeper
 from stitchfleet.operator.controller.weekly import status_of
-from stitchfleet.telemetry import database
+from stitchfleet.telemetry import database, models
 from stitchfleet.telemetry.configuration import Configuration
 from stitchfleet.telemetry.fleet import fleet_report
 from stitchfleet.telemetry.report import as_json
 from stitchfleet.telemetry.weeks import Week
 
 from ..telemetry import synthetic
+from .pods import listed
 
 Object = dict[str, Any]
 WEEK = Week(2026, 40)
@@ -146,8 +147,13 @@ class NoPolicies:
         return []
 
 
-def kept(engine: sa.Engine, reports: Reports, policies: Any = NoPolicies()) -> Keeper:  # noqa: B008
-    return Keeper(engine, reports, policies, 28, lambda: WEEK.start_ns + 10**14)  # type: ignore[arg-type]
+def kept(
+    engine: sa.Engine,
+    reports: Reports,
+    policies: Any = NoPolicies(),  # noqa: B008
+    pods: tuple[Object, ...] = (),
+) -> Keeper:
+    return Keeper(engine, reports, policies, 28, lambda: pods, lambda: WEEK.start_ns + 10**14)  # type: ignore[arg-type]
 
 
 def test_a_pass_makes_the_current_and_the_last_week_s_report_and_a_second_writes_nothing(engine: sa.Engine) -> None:
@@ -159,6 +165,25 @@ def test_a_pass_makes_the_current_and_the_last_week_s_report_and_a_second_writes
     writes = reports.writes
     keeper.look()
     assert reports.writes == writes
+
+
+def test_this_week_s_report_says_what_the_pods_that_asked_came_to(engine: sa.Engine) -> None:
+    with engine.connect() as connection:
+        uid = connection.scalar(sa.select(models.jobs.c.uid).limit(1))
+    reports = Reports("2026-W40")
+    kept(engine, reports, pods=(listed("a", uid), listed("b", "nobody"), listed("c", "other", reason="why"))).look()
+    found = reports.objects["2026-w40"]["status"]["pods"]
+    assert {key: found[key] for key in ("asked", "injected", "notInjected", "silent")} == {
+        "asked": 3,
+        "injected": 2,
+        "notInjected": 1,
+        "silent": 1,
+    }
+    assert [(each["name"], each["reason"]) for each in found["examples"]] == [
+        ("b", "it was injected, and sent no record"),
+        ("c", "why"),
+    ]
+    assert "pods" not in reports.objects["2026-w39"]["status"]
 
 
 def test_a_week_that_somebody_asks_for_is_made_and_one_that_is_none_says_so(engine: sa.Engine) -> None:

@@ -145,12 +145,19 @@ def test_what_is_no_review_is_refused(body: str) -> None:
     assert ask(body)[0] == 400
 
 
-def test_a_pod_as_large_as_the_api_server_takes_is_injected() -> None:
-    huge = pod(container(env=[{"name": f"V{number}", "value": "x" * 1000} for number in range(1500)]))
-    status, response, _ = ask(json.dumps(review(huge)))
+def test_a_large_pod_is_injected_and_one_that_could_become_too_large_is_left_as_it_is() -> None:
+    def huge(entries: int) -> Object:
+        return pod(container(env=[{"name": f"V{number}", "value": "x" * 1000} for number in range(entries)]))
+
+    status, response, _ = ask(json.dumps(review(huge(1350))))
     assert status == 200
     assert "patch" in response
-    assert len(json.dumps(review(huge))) < server_module.MAX_BODY_BYTES
+    status, response, metrics = ask(json.dumps(review(huge(1500))))
+    assert (status, response["allowed"]) == (200, True)
+    assert "patch" not in response
+    assert "so large" in response["warnings"][0]
+    assert 'outcome="left_alone"} 1.0' in metrics
+    assert len(json.dumps(review(huge(1500)))) < server_module.MAX_BODY_BYTES
 
 
 def test_certificates_turn_while_requests_come_and_none_fails(monkeypatch: pytest.MonkeyPatch) -> None:

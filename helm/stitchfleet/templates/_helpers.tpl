@@ -146,6 +146,7 @@ name: controller
 args:
   - controller
   - --keep-days={{ .Values.controller.keepDays }}
+  - --pauses={{ include "stitchfleet.name" . }}-pauses
   - --look-seconds={{ .Values.controller.lookSeconds }}
 env: {{- include "stitchfleet.databaseEnvironment" . | nindent 2 }}
 ports:

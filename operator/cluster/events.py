@@ -1,0 +1,49 @@
+"""Kubernetes Events about pods."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+from typing import Any
+
+from kubernetes import client
+from kubernetes.client.exceptions import ApiException
+
+from .client import REQUEST_SECONDS, status_of
+
+COMPONENT = "stitchfleet-controller"
+MOST_MESSAGE = 1000
+
+Object = dict[str, Any]
+
+
+class EventStore:
+    """Each method raises ApiException."""
+
+    def __init__(self, api: Any) -> None:
+        self._core: Any = client.CoreV1Api(api)
+
+    def about_pod(self, pod: Object, reason: str, message: str) -> None:
+        """A warning in the pod's namespace, once for each message: its name is made of them. Not in a namespace that ends."""
+        metadata = pod["metadata"]
+        told = hashlib.sha256(f"{metadata['uid']} {reason} {message}".encode()).hexdigest()[:16]
+        now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+        about = {"apiVersion": "v1", "kind": "Pod"} | {key: metadata[key] for key in ("name", "namespace", "uid")}
+        body = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": f"{metadata['name'][:200]}.{told}", "namespace": metadata["namespace"]},
+            "involvedObject": about,
+            "type": "Warning",
+            "reason": reason,
+            "message": message[:MOST_MESSAGE],
+            "source": {"component": COMPONENT},
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
+        try:
+            self._core.create_namespaced_event(metadata["namespace"], body, _request_timeout=REQUEST_SECONDS)
+        except ApiException as error:
+            if status_of(error) not in (403, 404, 409):  # forbidden: the namespace is being ended
+                raise

@@ -1,0 +1,92 @@
+"""Looks at all pods that carry the label: tells their owners why one was not injected, and jobs that they are to stop stitching."""
+
+from __future__ import annotations
+
+import datetime
+import sys
+import threading
+import time
+from typing import Any
+
+from kubernetes.client.exceptions import ApiException
+
+from stitchfleet.operator.cluster.events import EventStore
+from stitchfleet.operator.cluster.pauses import PauseStore
+from stitchfleet.operator.cluster.pods import PodStore
+from stitchfleet.operator.cluster.policies import PolicyStore
+from stitchfleet.operator.policy.pauses import after_failure, after_success
+from stitchfleet.operator.policy.precedence import in_effect, is_stopped
+from stitchfleet.operator.policy.roster import control_change, pulled_image, why_not_injected
+
+LOOK_SECONDS = 15.0
+STALL_SECONDS = 180.0
+NOT_INJECTED_REASON = "StitchfleetNotInjected"
+STOPPED_REASON = "StitchfleetStopped"
+
+Object = dict[str, Any]
+
+
+class Roster:
+    """progress: when the last look ended (time.monotonic), good or not."""
+
+    def __init__(self, pods: PodStore, policies: PolicyStore, events: EventStore, pauses: PauseStore) -> None:
+        self._pods, self._policies, self._events, self._pauses = pods, policies, events, pauses
+        self._told: set[tuple[str, str]] = set()
+        self._one_writer = threading.Lock()
+        self._known_pauses: dict[str, str] | None = None
+        self.seen: list[Object] = []
+        """What the last look found."""
+        self.progress = time.monotonic()
+
+    def stalled(self) -> bool:
+        return time.monotonic() - self.progress > STALL_SECONDS
+
+    def look(self) -> None:
+        """Once. Never raises."""
+        try:
+            stopped = {name for name, policy in in_effect(self._policies.all()).items() if is_stopped(policy)}
+            self.seen = self._pods.asked()
+            for pod in self.seen:
+                self._look_at(pod, pod["metadata"]["namespace"] in stopped)
+            there = {pod["metadata"]["uid"] for pod in self.seen}
+            self._told = {each for each in self._told if each[0] in there}
+        except ApiException as error:
+            _tell(f"the API server answered {error.status} {error.reason}")
+        except Exception as error:  # a lost connection has many names
+            _tell(f"{type(error).__name__}: {error}")
+        self.progress = time.monotonic()
+
+    def _look_at(self, pod: Object, is_stopped: bool) -> None:
+        metadata = pod["metadata"]
+        self._tell_owner(pod, NOT_INJECTED_REASON, why_not_injected(pod))
+        change = control_change(pod, is_stopped)
+        if change is not None:
+            self._pods.patch(metadata["namespace"], metadata["name"], change)
+        if is_stopped and change is not None:
+            self._tell_owner(pod, STOPPED_REASON, "the StitchPolicy of its namespace stops it: the job goes on plain")
+        image = pulled_image(pod)
+        if image is not None and metadata["namespace"] in (self._known_pauses or {}):
+            self._change_pauses(lambda known: after_success(known, metadata["namespace"], image))
+
+    def _tell_owner(self, pod: Object, reason: str, message: str) -> None:
+        key = (pod["metadata"]["uid"], f"{reason} {message}")
+        if message and key not in self._told:
+            self._events.about_pod(pod, reason, message)
+            self._told.add(key)
+
+    def held_by(self, namespace: str, image: str) -> None:
+        """A pod of the namespace waited in vain for the payload's image. Raises ApiException."""
+        now = datetime.datetime.now(datetime.timezone.utc)
+        self._change_pauses(lambda known: after_failure(known, namespace, image, now))
+
+    def _change_pauses(self, change: Any) -> None:
+        with self._one_writer:
+            known = self._pauses.read()
+            wanted = change(known)
+            if wanted != known:
+                self._pauses.write(wanted)
+            self._known_pauses = wanted
+
+
+def _tell(text: str) -> None:
+    print(f"stitchfleet controller: pods: {text}"[:500], file=sys.stderr, flush=True)

@@ -1,0 +1,89 @@
+"""How the ranks of an MPI job get what their pods were given.
+
+Ranks run under an ssh server, which hands on nothing of the container's environment. What mpirun starts on each node is its launch
+agent, `orted` or `prted`; its environment is the ranks'. So the launcher's agent is set to `env NAME=VALUE ... orted`. `env` is in
+every image that has an ssh server's shell, and needs nothing of ours on the worker: one that was left alone starts as it did before.
+
+Never OMPI_MCA_mca_base_env_list: with it, mpirun ends at once if the user exports a variable with -x, which most do.
+"""
+
+from __future__ import annotations
+
+import re
+
+from stitchfleet.telemetry import environment as variables
+
+from .names import BOOTSTRAP, PACKAGES, Object
+from .refusals import LeftAloneError
+
+AGENTS = {"OMPI_MCA_orte_launch_agent": "orted", "PRTE_MCA_prte_launch_agent": "prted"}
+"""Of Open MPI 4 and 5: the variable, and what it is if nobody sets it."""
+_ON_COMMAND_LINE = re.compile(r"(?<![\w-])--?launch-agent\b|\b(?:orte|prte)_launch_agent\b")
+_ROLE_LABEL = "training.kubeflow.org/job-role"
+_ROLE_VARIABLE = "K_MPI_JOB_ROLE"
+_HOST_FILES = ("OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile")
+"""What a controller sets on a launcher of Open MPI, and on no other container: Kubeflow's MPI operator and its Trainer do."""
+_SOUND = re.compile(r"[A-Za-z0-9._:/@=,+-]*")
+"""What neither mpirun, which splits the agent at blanks, nor the shell on the other side takes for anything else."""
+_PYTHONPATH = f"PYTHONPATH={BOOTSTRAP}${{PYTHONPATH:+:$PYTHONPATH}}:{PACKAGES}"
+"""For the shell on the worker: what its profile sets stays between ours. An explicit `mpirun -x PYTHONPATH` wins, and has ours too,
+as the launcher's own is extended."""
+_OF_ONE_POD = (variables.IMAGE.name,)
+"""Variables that may differ between launcher and workers, and are not brought to the ranks."""
+
+
+def is_launcher(pod: Object, container: Object) -> bool:
+    """Whether the container starts mpirun for ranks elsewhere."""
+    labels = (pod.get("metadata") or {}).get("labels") or {}
+    given = {entry.get("name"): entry.get("value") for entry in container.get("env") or ()}
+    if labels.get(_ROLE_LABEL) == "worker" or given.get(_ROLE_VARIABLE) == "worker":
+        return False
+    return (
+        labels.get(_ROLE_LABEL) == "launcher"
+        or given.get(_ROLE_VARIABLE) == "launcher"
+        or any(name in given for name in _HOST_FILES)
+    )
+
+
+def is_of_mpi(pod: Object, container: Object) -> bool:
+    """Launcher or worker."""
+    labels = (pod.get("metadata") or {}).get("labels") or {}
+    named = any(entry.get("name") == _ROLE_VARIABLE for entry in container.get("env") or ())
+    return named or _ROLE_LABEL in labels or is_launcher(pod, container)
+
+
+def agent_on_command_line(container: Object) -> bool:
+    """Whether mpirun is told of another launch agent there, which wins over the environment."""
+    words = [*(container.get("command") or ()), *(container.get("args") or ())]
+    return any(_ON_COMMAND_LINE.search(str(word)) for word in words)
+
+
+def check(container: Object) -> None:
+    """Raises LeftAloneError if a launcher's agent cannot be changed; half of a job's ranks must not differ from the others."""
+    name = container.get("name")
+    if agent_on_command_line(container):
+        raise LeftAloneError(f"{name}: its command line names a launch agent, which cannot be extended from outside")
+    for entry in container.get("env") or ():
+        if entry.get("name") in AGENTS and "valueFrom" in entry:
+            raise LeftAloneError(
+                f"{name}: its {entry['name']} comes from elsewhere (valueFrom), which cannot be extended"
+            )
+
+
+def bring_to_ranks(container: Object) -> None:
+    """Puts the launch agents into a launcher's environment, which holds our variables by now. `check` has been called."""
+    environment: list[Object] = container["env"]
+    brought = [
+        f"{entry['name']}={entry['value']}"
+        for entry in environment
+        if str(entry.get("name", "")).startswith("STITCHFLEET_")
+        and entry["name"] not in _OF_ONE_POD
+        and _SOUND.fullmatch(str(entry.get("value", "\0")))
+    ]
+    words = " ".join(("env", _PYTHONPATH, *brought))
+    for variable, default in AGENTS.items():
+        given = next((entry for entry in reversed(environment) if entry.get("name") == variable), None)
+        if given is not None:
+            given["value"] = f"{words} {given.get('value') or default}"
+        else:
+            environment.append({"name": variable, "value": f"{words} {default}"})

@@ -1,0 +1,30 @@
+"""Whether the starter runs in this cluster: tried where the webhook itself runs, before any pod depends on it.
+
+The folder should be a volume in memory, which is what a pod's downward-API volume is: a kubelet or a security module that runs no
+program from there is noticed by us, and not by users whose pods do not start.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import tempfile
+
+from stitchfleet.operator.policy import starter
+
+SECONDS = 10.0
+
+
+def why_not(folder: str | None = None) -> str:
+    """Why it does not run; empty: it does. folder: default the folder for temporary files, which the chart keeps in memory."""
+    try:
+        with tempfile.TemporaryDirectory(dir=folder) as name:
+            program = pathlib.Path(name) / "start"
+            program.write_text(starter.TEXT, encoding="ascii")
+            program.chmod(0o555)
+            words = [str(program), "VARIABLE=first", ":last", str(program), "try", "nothing"]
+            done = subprocess.run(words, env={"PATH": os.defpath}, capture_output=True, timeout=SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"the starter does not run in this cluster: {error}"
+    return "" if done.returncode == 0 else f"the starter does not run in this cluster: it ended with {done.returncode}"

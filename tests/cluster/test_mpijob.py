@@ -1,0 +1,187 @@
+"""An MPIJob of Kubeflow's MPI operator: Horovod over ssh between pods, and both ranks stitched alike.
+
+The image knows nothing of stitchfleet. Its ssh server hands on no variable of its container: what the ranks have, the launch agent
+brought.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from scripts.images.build import Image
+
+from .conftest import Release
+from .kubernetes import Kubernetes
+from .test_controller import admitted, policy
+from .test_pods import pod
+from .test_product import query
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("mpi_operator", "release")]
+
+SPACE = "horovod"
+SECONDS = 500.0
+PYTHON = "/opt/venv/bin/python"
+STEPS = 1200
+
+JOBS = """
+    SELECT j.rank, j.world_size, j.run_id, j.uid, j.name, j.user, e.phase FROM jobs AS j
+    JOIN job_ends AS e ON e.process_id = j.process_id WHERE j.run_id = '{run}' ORDER BY j.rank
+"""
+CLUSTERS = """
+    SELECT j.rank, c.name, c.state FROM clusters AS c JOIN jobs AS j ON j.process_id = c.process_id
+    WHERE j.run_id = '{run}' ORDER BY j.rank, c.name
+"""
+
+
+def mpijob(name: str, image: Image, *words: str, env: Any = None, **labels: str) -> dict[str, Any]:
+    """A launcher and two workers. words: of mpirun."""
+    about = {
+        "image": image.reference,
+        "resources": {"limits": {"memory": "2Gi"}, "requests": {"memory": "512Mi", "cpu": "100m"}},
+    }
+    command = ["mpirun", "--bind-to", "none", "-np", "2", *words]
+    launcher = {"name": "launcher", **about, "command": command, **({"env": env} if env else {})}
+    worker = {"name": "worker", **about}
+    spec = {
+        "slotsPerWorker": 1,
+        "launcherCreationPolicy": "WaitForWorkersReady",
+        "runPolicy": {"cleanPodPolicy": "None", "backoffLimit": 4},
+        "mpiReplicaSpecs": {
+            "Launcher": {"replicas": 1, "template": {"spec": {"containers": [launcher]}}},
+            "Worker": {"replicas": 2, "template": {"spec": {"containers": [worker]}}},
+        },
+    }
+    metadata = {"name": name, "namespace": SPACE, "labels": labels}
+    return {"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "metadata": metadata, "spec": spec}
+
+
+LABEL = {"stitchfleet.io/enabled": "true"}
+
+
+def pods_of(kubernetes: Kubernetes, name: str, role: str) -> list[dict[str, Any]]:
+    chosen = f"training.kubeflow.org/job-name={name},training.kubeflow.org/job-role={role}"
+    return list(json.loads(kubernetes.kubectl("-n", SPACE, "get", "pods", "-l", chosen, "-o", "json"))["items"])
+
+
+def output_of(kubernetes: Kubernetes, name: str) -> str:
+    """What the launcher of the job wrote, when the job has ended well."""
+
+    def why() -> str:
+        return kubernetes.kubectl(
+            "-n", SPACE, "logs", "-l", f"training.kubeflow.org/job-name={name}", "--tail=60", "--prefix"
+        )
+
+    def has_ended() -> bool:
+        conditions = (kubernetes.get("mpijob", name, SPACE).get("status") or {}).get("conditions") or ()
+        true = {each["type"] for each in conditions if each["status"] == "True"}
+        assert "Failed" not in true, why()
+        return "Succeeded" in true
+
+    kubernetes.wait(has_ended, SECONDS, why)
+    ended = [each for each in pods_of(kubernetes, name, "launcher") if each["status"]["phase"] == "Succeeded"]
+    return kubernetes.kubectl("-n", SPACE, "logs", ended[0]["metadata"]["name"], "-c", "launcher")
+
+
+SHOWN = """
+import json, os
+import stitchfleet.plugin.activation
+names = ("PYTHONPATH", "MINE", "STITCHFLEET_RUN_ID", "STITCHFLEET_ENABLED", "OMPI_COMM_WORLD_RANK", "AGENT")
+uid = open(os.environ["STITCHFLEET_POD_UID_FILE"]).read()
+given = {name: os.environ.get(name) for name in names}
+print("SHOWN " + json.dumps({"uid": uid, "host": os.uname().nodename, **given}))
+"""
+
+
+def shown(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line.partition("SHOWN ")[2]) for line in text.splitlines() if "SHOWN " in line]
+
+
+def test_both_ranks_are_stitched_alike_and_are_one_run(
+    kubernetes: Kubernetes, horovod: Image, release: Release
+) -> None:
+    kubernetes.namespace(SPACE)
+    policy(kubernetes, SPACE, compileNice=0)  # of the namespace's settings one that the ranks have to get
+    twin = pod(horovod.reference)
+    twin["metadata"]["namespace"] = SPACE
+    kubernetes.wait(lambda: "STITCHFLEET_COMPILE_NICE" in json.dumps(admitted(kubernetes, twin)), 30, "the policy")
+    words = ("-x", "PATH", "-x", "PYTHONUNBUFFERED=1", PYTHON, "/app/train.py", "--steps", str(STEPS))
+    job = kubernetes.create(mpijob("bert", horovod, *words, **LABEL))
+    run = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["metadata"]["annotations"]["stitchfleet.io/run-id"]
+    text = output_of(kubernetes, "bert")
+    weights = re.findall(r"rank \d of 2 on (\S+) ends with weights ([\d.]+)", text)
+    assert len({host for host, _ in weights}) == 2, text
+    assert len({value for _, value in weights}) == 1, "the ranks' weights went apart"
+    assert len(re.findall(r"kernels verified on the job's own tensors, stitched from step", text)) == 2, text
+    rows = kubernetes.wait(
+        lambda: found if len(found := query(kubernetes, release, JOBS.format(run=run))) == 2 else None,
+        60,
+        "rows of both",
+    )
+    assert [(row["rank"], row["world_size"], row["phase"]) for row in rows] == [(0, 2, "stitched"), (1, 2, "stitched")]
+    uids = {each["metadata"]["uid"] for each in pods_of(kubernetes, "bert", "worker")}
+    assert {row["uid"] for row in rows} == uids
+    assert {(row["name"], row["user"]) for row in rows} == {("bert", "admin")}
+    clusters = query(kubernetes, release, CLUSTERS.format(run=run))
+    of = [[(row["name"], row["state"]) for row in clusters if row["rank"] == rank] for rank in (0, 1)]
+    assert of[0] == of[1]
+    assert len(of[0]) > 5
+
+
+def test_without_the_users_exports_and_with_an_agent_of_their_own(kubernetes: Kubernetes, horovod: Image) -> None:
+    kubernetes.namespace(SPACE)
+    kubernetes.create(mpijob("plain", horovod, PYTHON, "-c", SHOWN, **LABEL))
+    mine = [{"name": "MINE", "value": "1"}, {"name": "PYTHONPATH", "value": "/mine"}]
+    kubernetes.create(
+        mpijob("exports", horovod, "-x", "MINE", "-x", "PYTHONPATH", PYTHON, "-c", SHOWN, env=mine, **LABEL)
+    )
+    agent = [{"name": "OMPI_MCA_orte_launch_agent", "value": "env AGENT=mine orted"}]
+    kubernetes.create(mpijob("agent", horovod, PYTHON, "-c", SHOWN, env=agent, **LABEL))
+    for name in ("plain", "exports", "agent"):
+        ranks = shown(output_of(kubernetes, name))
+        assert sorted(rank["OMPI_COMM_WORLD_RANK"] for rank in ranks) == ["0", "1"], name
+        assert len({rank["STITCHFLEET_RUN_ID"] for rank in ranks}) == 1
+        workers = {each["metadata"]["name"]: each["metadata"]["uid"] for each in pods_of(kubernetes, name, "worker")}
+        assert {rank["host"]: rank["uid"] for rank in ranks} == workers
+        for rank in ranks:
+            path = rank["PYTHONPATH"].split(":")
+            assert path[0].endswith("bootstrap")
+            assert path[-1] == "/opt/stitchfleet/payload/python"
+            assert ("/mine" in path) == (rank["MINE"] == "1") == (name == "exports")
+            assert rank["AGENT"] == ("mine" if name == "agent" else None)
+    (launcher,) = pods_of(kubernetes, "agent", "launcher")
+    assert launcher["metadata"]["annotations"]["stitchfleet.io/injected"] == "launcher"
+
+
+def test_an_agent_on_the_command_line_is_left_and_told_and_the_job_runs(kubernetes: Kubernetes, horovod: Image) -> None:
+    kubernetes.namespace(SPACE)
+    job = mpijob("named", horovod, "--launch-agent", "orted", PYTHON, "-c", "print('ran')", **LABEL)
+    created = kubernetes.create(job)
+    assert "launch agent" in created["metadata"]["annotations"]["stitchfleet.io/not-injected"]
+    assert output_of(kubernetes, "named").split().count("ran") == 2
+    for each in (*pods_of(kubernetes, "named", "launcher"), *pods_of(kubernetes, "named", "worker")):
+        assert "launch agent" in each["metadata"]["annotations"]["stitchfleet.io/not-injected"]
+        assert "initContainers" not in each["spec"]
+
+
+def test_a_worker_that_comes_later_belongs_to_the_same_run(kubernetes: Kubernetes, horovod: Image) -> None:
+    """As in an elastic job, whose workers come and go: the operator makes a new pod of the template."""
+    kubernetes.namespace(SPACE)
+    kubernetes.create(mpijob("elastic", horovod, PYTHON, "-c", "import time; time.sleep(600)", **LABEL))
+
+    def runs() -> dict[str, str]:
+        """By uid, of the workers that run."""
+        return {
+            each["metadata"]["uid"]: each["metadata"]["annotations"]["stitchfleet.io/run-id"]
+            for each in pods_of(kubernetes, "elastic", "worker")
+            if each["status"]["phase"] == "Running" and not each["metadata"].get("deletionTimestamp")
+        }
+
+    before = kubernetes.wait(lambda: found if len(found := runs()) == 2 else None, 120, "two workers")
+    kubernetes.kubectl("-n", SPACE, "delete", "pod", "elastic-worker-1", "--grace-period=1")
+    after = kubernetes.wait(lambda: found if len({*before, *(found := runs())}) == 3 else None, 120, "the new worker")
+    assert set(before.values()) == set(after.values())
+    assert len(set(after.values())) == 1
