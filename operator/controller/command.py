@@ -51,6 +51,12 @@ class ControllerCommand:
             metavar="NAME",
             help="ConfigMap for the webhook; default %(default)s",
         )
+        parser.add_argument(
+            "--reports-url",
+            default="",
+            metavar="URL",
+            help="where people reach the ingest server, for the link in each report; default: no link",
+        )
         parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="of /healthz; default %(default)s")
         parser.epilog = "example:\n  stitchfleet controller --database postgresql://stitchfleet@db/stitchfleet"
 
@@ -61,7 +67,14 @@ class ControllerCommand:
             pods, policies = PodStore(api), PolicyStore(api)
             pauses = PauseStore(api, client.own_namespace(), arguments.pauses)
             roster = Roster(pods, policies, EventStore(api), pauses)
-            keeper = Keeper(engine, ReportStore(api), policies, arguments.keep_days, lambda: roster.seen)
+            keeper = Keeper(
+                engine,
+                ReportStore(api),
+                policies,
+                arguments.keep_days,
+                lambda: roster.seen,
+                reports_url=arguments.reports_url.rstrip("/"),
+            )
             releaser = Releaser(pods, roster.held_by)
         except (DatabaseError, ConfigException) as error:
             print(f"stitchfleet controller: {error}", file=sys.stderr)

@@ -37,7 +37,8 @@ STALL_SECONDS = 300.0
 
 
 class Keeper:
-    """progress: when the last pass ended (time.monotonic). pods: those with the label, as the last look at them found them."""
+    """progress: when the last pass ended (time.monotonic). pods: those with the label, as the last look at them found them.
+    reports_url: where the ingest server shows reports to people; empty: nowhere."""
 
     def __init__(
         self,
@@ -47,7 +48,9 @@ class Keeper:
         keep_days: int,
         pods: Callable[[], Sequence[dict[str, Any]]] = tuple,
         now_ns: Callable[[], int] = time.time_ns,
+        reports_url: str = "",
     ) -> None:
+        self._reports_url = reports_url
         self._engine, self._reports, self._policies = engine, reports, policies
         self._keep_days, self._pods, self._now_ns = keep_days, pods, now_ns
         self._housekept = float("-inf")
@@ -87,6 +90,8 @@ class Keeper:
                 status = status_of(connection, report["spec"], generation, before)
                 if status["week"] == str(Week.at(self._now_ns())):
                     status |= pods_of(connection, report["spec"], self._pods())
+                if self._reports_url and not report["spec"].get("scope"):  # a page is of the whole fleet
+                    status["link"] = f"{self._reports_url}/reports/{status['week']}"
         except ValueError as error:
             status = unavailable("InvalidWeek", str(error), generation, before)
         except (DatabaseError, sa.exc.SQLAlchemyError) as error:

@@ -186,6 +186,16 @@ def test_this_week_s_report_says_what_the_pods_that_asked_came_to(engine: sa.Eng
     assert "pods" not in reports.objects["2026-w39"]["status"]
 
 
+def test_a_report_of_the_whole_fleet_links_to_its_page_and_a_scoped_one_does_not(engine: sa.Engine) -> None:
+    reports = Reports()
+    reports.create("mine", {"week": str(WEEK), "scope": {"namespace": "vision"}})
+    url = "https://fleet.example.com"
+    keeper = Keeper(engine, reports, NoPolicies(), 28, now_ns=lambda: WEEK.start_ns + 10**14, reports_url=url)  # type: ignore[arg-type]
+    keeper.look()
+    assert reports.objects[str(WEEK).lower()]["status"]["link"] == f"{url}/reports/{WEEK}"
+    assert "link" not in reports.objects["mine"]["status"]
+
+
 def test_a_week_that_somebody_asks_for_is_made_and_one_that_is_none_says_so(engine: sa.Engine) -> None:
     reports = Reports("2026-W02", "2026-W77")
     kept(engine, reports).look()

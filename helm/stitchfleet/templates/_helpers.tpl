@@ -148,6 +148,7 @@ args:
   - --keep-days={{ .Values.controller.keepDays }}
   - --pauses={{ include "stitchfleet.name" . }}-pauses
   - --look-seconds={{ .Values.controller.lookSeconds }}
+  - --reports-url={{ .Values.ingest.reportsUrl | default (printf "https://%s-ingest.%s.svc:8475" (include "stitchfleet.name" .) .Release.Namespace) }}
 env: {{- include "stitchfleet.databaseEnvironment" . | nindent 2 }}
 ports:
   - {name: health, containerPort: 8080}
