@@ -68,7 +68,7 @@ def test_a_webhook_pod_is_deleted_while_pods_are_created_and_none_is_missed(
         found = admitted(kubernetes, pods)
         delete.join()
         assert len(found) == injected(found) == 400
-        assert victim not in webhooks(kubernetes, release)
+        kubernetes.wait(lambda: victim not in webhooks(kubernetes, release), 60, "it was not deleted")
     finally:
         kubernetes.kubectl("scale", *deployment, "--replicas=1")
         kubernetes.kubectl("rollout", "status", *deployment, "--timeout=120s")
