@@ -28,18 +28,7 @@ class PauseStore:
         return dict(found.data or {})
 
     def write(self, pauses: dict[str, str]) -> None:
-        """In the place of what it held. There is one writer, the controller."""
-        body = {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {"name": self._name, "namespace": self._namespace},
-            "data": pauses,
-        }
-        try:
-            self._core.replace_namespaced_config_map(
-                self._name, self._namespace, body, _request_timeout=REQUEST_SECONDS
-            )
-        except ApiException as error:
-            if status_of(error) != 404:
-                raise
-            self._core.create_namespaced_config_map(self._namespace, body, _request_timeout=REQUEST_SECONDS)
+        """In the place of what it held. There is one writer, the controller; the ConfigMap is the chart's."""
+        found = self._core.read_namespaced_config_map(self._name, self._namespace, _request_timeout=REQUEST_SECONDS)
+        found.data = pauses
+        self._core.replace_namespaced_config_map(self._name, self._namespace, found, _request_timeout=REQUEST_SECONDS)

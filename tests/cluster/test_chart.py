@@ -98,11 +98,12 @@ def test_only_labelled_pods_outside_our_own_namespaces_are_asked_about(kubernete
     (configuration,) = (
         each for each in rendered(kubernetes, MODES[0]) if each["kind"] == "MutatingWebhookConfiguration"
     )
-    (webhook,) = configuration["webhooks"]
-    assert webhook["objectSelector"] == {"matchLabels": {"stitchfleet.io/enabled": "true"}}
-    (excluded,) = webhook["namespaceSelector"]["matchExpressions"]
-    assert (excluded["operator"], excluded["values"]) == ("NotIn", ["kube-system", "chart"])
-    assert (webhook["failurePolicy"], webhook["sideEffects"]) == ("Ignore", "None")
+    assert [each["rules"][0]["resources"] for each in configuration["webhooks"]] == [["pods"], ["mpijobs"]]
+    for webhook in configuration["webhooks"]:
+        assert webhook["objectSelector"] == {"matchLabels": {"stitchfleet.io/enabled": "true"}}
+        (excluded,) = webhook["namespaceSelector"]["matchExpressions"]
+        assert (excluded["operator"], excluded["values"]) == ("NotIn", ["kube-system", "chart"])
+        assert (webhook["failurePolicy"], webhook["sideEffects"]) == ("Ignore", "None")
 
 
 def test_a_mirror_holds_every_image(kubernetes: Kubernetes) -> None:
