@@ -185,7 +185,7 @@ def test_a_label_is_all_it_takes(kubernetes: Kubernetes, images: Images, release
     assert ">vision<" in page
 
     # Of the twin, nobody asked the webhook.
-    assert asked_of_webhook(kubernetes) == {"train": True, "twin": False}
+    assert asked_of_webhook(kubernetes, release) == {"train": True, "twin": False}
 
 
 def log_of(kubernetes: Kubernetes, name: str) -> str:
@@ -231,10 +231,10 @@ def comment_of(library: Path) -> str:
     ).stdout
 
 
-def asked_of_webhook(kubernetes: Kubernetes) -> dict[str, bool]:
+def asked_of_webhook(kubernetes: Kubernetes, release: Release) -> dict[str, bool]:
     """By pod of the researcher's: whether the API server called our webhook when it was created, as its audit log says."""
     found = {}
-    for event in kubernetes.audit():
+    for event in kubernetes.audit(since=release.installed):
         about = event.get("objectRef") or {}
         if (
             event["verb"] == "create"
