@@ -30,8 +30,9 @@ unit in the last place of the learning rate alone changes the session's losses b
 DRIFT = 1e-3
 """Largest relative difference of a loss: the guard's tolerances, summed up over the steps by training itself."""
 STATES = Path(__file__).with_name("states.py")
-TRAINED = [name for name, case in CASES.items() if case.learns and not name.startswith("session")]
-"""Cases whose steps are compared one by one, each from the same state."""
+TRAINED = ("bert", "bert-padded", "causal", "transformer", "lengths")
+"""Cases whose steps are compared one by one, each from the same state. dien's state is 13 MB, too much to write each step; sessions
+have no function to call. Their losses, compared over COMPARED_STEPS, stay together."""
 LOSS_ROUNDING = 1e-6
 """Relative, of one step from the same state. Measured: 2.4e-7 at most in 480 steps of the Transformer, stitched and nudged alike."""
 
@@ -145,10 +146,11 @@ def test_each_stitched_step_differs_from_plain_by_rounding(name: str, stitch_cas
         5 weights          1e-7      1e-7      2e-7      5e-7 to 8e-4     2e-6 to 3e-3     5e-5 to 2e-2     8e-4 to 3e-2
 
     The gradient of a bias of the keys is zero but for rounding (softmax does not change when all scores of a query grow alike), about
-    1e-10, and Adam divides it by its own size: these three biases go other ways within one step, which the other weights notice by
-    their rounding only: no weight but these is off by more than 7e-6 after 60 steps, near the peak of the learning rate, and it grows
-    from there. A bound on the
-    losses after 120 steps is therefore either wide enough for a wrong kernel or fails by chance.
+    1e-10, and Adam divides it by its own size: within one step these three biases go other ways. The other weights notice by their
+    rounding only (7e-6 at most after 60 steps), and it grows from there at the peak of the learning rate. With the three biases left
+    as they are, in both runs, it is 6e-7 to 8e-7 after 60 steps and 1e-4 to 2e-4 after 120 (2 of the weights): the biases add to
+    the chaos, and are not all of it. A bound on the losses after 120 steps is therefore either wide enough for a wrong kernel or
+    fails by chance.
     """
     ours, plain, nudged = (tmp_path / f"{which}.f32" for which in ("stitched", "plain", "nudged"))
     try:
