@@ -4,6 +4,8 @@ The yardstick is measured beside: plain, from the same states with each weight o
 largest difference over its elements is taken of each step, and of these the TYPICAL quantile over the steps. In the Transformer of
 CASES (130 variables, 480 stitched steps; two nudged runs, 4 windows of 60 to 240 steps) the worst variable of the stitched run has
 1.0 to 1.6 times what the nudged run has, and one nudged run 1.6 to 2.0 times what another has. ALLOWED is twice that.
+In the first 180 of these steps, an error of 1e-5 of a gradient's largest element would be found in 40 of the 43 weights; the other
+3 have no gradient but rounding's.
 
 The maximum over the steps is no yardstick: where a number beside the kink of a ReLU is rounded to its other side, a gradient jumps.
 In 960 nudged steps that was seen once (5,400 times the typical difference). It is allowed in the share RARE of the steps.
