@@ -193,7 +193,12 @@ def test_an_image_without_a_shell_starts_and_sees_its_path(kubernetes: Kubernete
     kubernetes.create(pod(**BARE))
     kubernetes.wait(lambda: is_running(kubernetes, "train"), SECONDS, lambda: kubernetes.why("train", SPACE))
     uid = kubernetes.get("pod", "train", SPACE)["metadata"]["uid"]
-    (environment,) = (found for found in environments_of("/pause") if found.get("STITCHFLEET_NAMESPACE") == SPACE)
+
+    def ours() -> list[dict[str, str]]:
+        return [found for found in environments_of("/pause") if found.get("STITCHFLEET_NAMESPACE") == SPACE]
+
+    # the container runs from the starter's first instruction on
+    (environment,) = kubernetes.wait(ours, 30, "the starter did not start the command")
     assert environment["PYTHONPATH"].split(":")[-1] == "/opt/stitchfleet/payload/python"
     assert (volume_of(uid) / "payload" / "python").is_dir()
 
@@ -215,6 +220,48 @@ def environments_of(command: str) -> list[dict[str, str]]:
 
 def volume_of(uid: str) -> Path:
     return STATE / "kubelet" / "pods" / uid / "volumes" / "kubernetes.io~empty-dir" / "stitchfleet"
+
+
+def test_a_reports_link_opens_for_those_who_may_get_the_report(kubernetes: Kubernetes, release: Release) -> None:
+    kubernetes.namespace(SPACE)
+    for name in ("manager", "stranger"):
+        kubernetes.kubectl("-n", SPACE, "create", "serviceaccount", name)
+    kubernetes.kubectl("delete", "clusterrole,clusterrolebinding", "report-readers", "--ignore-not-found")
+    kubernetes.kubectl("create", "clusterrole", "report-readers", "--verb=get", "--resource=savingsreports")
+    kubernetes.kubectl(
+        "create",
+        "clusterrolebinding",
+        "report-readers",
+        "--clusterrole=report-readers",
+        f"--serviceaccount={SPACE}:manager",
+    )
+    week = time.strftime("%G-W%V", time.gmtime())
+    link = kubernetes.wait(
+        lambda: (kubernetes.get("savingsreport", week.lower()).get("status") or {}).get("link"), 60, "there is no link"
+    )
+    assert link == f"https://stitchfleet-ingest.{release.namespace}.svc:8475/reports/{week}"
+    answers = {name: page(kubernetes, release, link, name) for name in ("manager", "stranger")}
+    assert answers["manager"].startswith("HTTP/1.1 200"), answers["manager"]
+    assert "<!doctype html>" in answers["manager"]
+    assert answers["stranger"].startswith("HTTP/1.1 403"), answers["stranger"]
+    assert "stranger may not get savingsreports.stitchfleet.io" in answers["stranger"]
+
+
+def page(kubernetes: Kubernetes, release: Release, link: str, account: str) -> str:
+    """What the ingest server's certificate holder answers to somebody with a token of the account."""
+    host, _, path = link.removeprefix("https://").partition("/")
+    name, _, port = host.partition(":")
+    token = kubernetes.kubectl("-n", SPACE, "create", "token", account).strip()
+    address = kubernetes.get("service", "stitchfleet-ingest", release.namespace)["spec"]["clusterIP"]
+    held = kubernetes.get("secret", SECRET, release.namespace)["data"]["ca.crt"]
+    context = ssl.create_default_context(cadata=base64.b64decode(held).decode())
+    with (
+        socket.create_connection((address, int(port)), 30) as plain,
+        context.wrap_socket(plain, server_hostname=name) as connection,
+    ):
+        head = f"GET /{path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\r\n"
+        connection.sendall(head.encode())
+        return b"".join(iter(lambda: connection.recv(65536), b"")).decode()
 
 
 def test_a_payload_that_cannot_be_pulled_holds_no_pod(kubernetes: Kubernetes, image: str) -> None:
@@ -299,48 +346,6 @@ def test_certificates_that_are_gone_are_made_anew(kubernetes: Kubernetes, image:
     kubernetes.wait(lambda: held().get("ca.crt") not in (None, before["ca.crt"]), 60, "there is no new authority")
     kubernetes.wait(lambda: published() == held()["ca.crt"], 60, "it is not published")
     kubernetes.wait(is_injected, 60, "pods are not injected any more")
-
-
-def test_a_reports_link_opens_for_those_who_may_get_the_report(kubernetes: Kubernetes, release: Release) -> None:
-    kubernetes.namespace(SPACE)
-    for name in ("manager", "stranger"):
-        kubernetes.kubectl("-n", SPACE, "create", "serviceaccount", name)
-    kubernetes.kubectl("delete", "clusterrole,clusterrolebinding", "report-readers", "--ignore-not-found")
-    kubernetes.kubectl("create", "clusterrole", "report-readers", "--verb=get", "--resource=savingsreports")
-    kubernetes.kubectl(
-        "create",
-        "clusterrolebinding",
-        "report-readers",
-        "--clusterrole=report-readers",
-        f"--serviceaccount={SPACE}:manager",
-    )
-    week = time.strftime("%G-W%V", time.gmtime())
-    link = kubernetes.wait(
-        lambda: (kubernetes.get("savingsreport", week.lower()).get("status") or {}).get("link"), 60, "there is no link"
-    )
-    assert link == f"https://stitchfleet-ingest.{release.namespace}.svc:8475/reports/{week}"
-    answers = {name: page(kubernetes, release, link, name) for name in ("manager", "stranger")}
-    assert answers["manager"].startswith("HTTP/1.1 200"), answers["manager"]
-    assert "<!doctype html>" in answers["manager"]
-    assert answers["stranger"].startswith("HTTP/1.1 403"), answers["stranger"]
-    assert "stranger may not get savingsreports.stitchfleet.io" in answers["stranger"]
-
-
-def page(kubernetes: Kubernetes, release: Release, link: str, account: str) -> str:
-    """What the ingest server's certificate holder answers to somebody with a token of the account."""
-    host, _, path = link.removeprefix("https://").partition("/")
-    name, _, port = host.partition(":")
-    token = kubernetes.kubectl("-n", SPACE, "create", "token", account).strip()
-    address = kubernetes.get("service", "stitchfleet-ingest", release.namespace)["spec"]["clusterIP"]
-    held = kubernetes.get("secret", SECRET, release.namespace)["data"]["ca.crt"]
-    context = ssl.create_default_context(cadata=base64.b64decode(held).decode())
-    with (
-        socket.create_connection((address, int(port)), 30) as plain,
-        context.wrap_socket(plain, server_hostname=name) as connection,
-    ):
-        head = f"GET /{path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\r\n"
-        connection.sendall(head.encode())
-        return b"".join(iter(lambda: connection.recv(65536), b"")).decode()
 
 
 def test_each_right_in_the_chart_is_used_and_none_is_lacking(kubernetes: Kubernetes, release: Release) -> None:
