@@ -11,7 +11,19 @@ from __future__ import annotations
 import copy
 
 from . import canary, identity, launcher, payload, python_path, starter
-from .names import AUTHORITY, CONTAINERS, CONTROL, INIT_CONTAINER, INJECTED, NOT_INJECTED, ON, STARTER, Object
+from .names import (
+    AUTHORITY,
+    CONTAINERS,
+    CONTROL,
+    INIT_CONTAINER,
+    INJECTED,
+    NO_SHELL,
+    NOT_INJECTED,
+    ON,
+    SHELL,
+    STARTER,
+    Object,
+)
 from .policy import UNKNOWN, Admission, Policy
 from .refusals import LeftAloneError, check_container, check_pod
 
@@ -37,7 +49,7 @@ def mutate(pod: Object, policy: Policy, admission: Admission = UNKNOWN) -> Objec
             raise LeftAloneError(
                 f"{policy.canary_percent}% of its namespace's jobs are stitched, and it is not among them"
             )
-        ours = _annotations(policy)
+        ours = _annotations(policy, annotations)
         if _size(annotations) + _size(ours) + ROOM_FOR_REASONS > MOST_ANNOTATION_BYTES:
             raise LeftAloneError("its annotations are too long for ours to be added")
         injected, reasons = _inject_containers(changed, policy, admission)
@@ -55,10 +67,10 @@ def mutate(pod: Object, policy: Policy, admission: Admission = UNKNOWN) -> Objec
     return changed
 
 
-def _annotations(policy: Policy) -> Object:
+def _annotations(policy: Policy, given: Object) -> Object:
     """What files of the pod are made of."""
     return {
-        STARTER: starter.TEXT,
+        STARTER: starter.BINARY if given.get(SHELL) == NO_SHELL else starter.SCRIPT,
         CONTROL: ON,
         **({AUTHORITY: policy.ingest_authority} if policy.ingest_authority else {}),
     }

@@ -7,7 +7,7 @@ would lose its own modules. So if the container names none, the starter extends 
 from __future__ import annotations
 
 from . import starter
-from .names import BOOTSTRAP, PACKAGES, PYTHON_PATH, Object
+from .names import BOOTSTRAP, NO_SHELL, PACKAGES, PYTHON_PATH, SHELL, Object
 from .refusals import LeftAloneError
 
 VARIABLE = "PYTHONPATH"
@@ -25,6 +25,11 @@ def extend(container: Object, annotations: Object) -> None:
     if given is not None:
         given["value"] = extended(str(given.get("value") or ""))
     elif container.get("command"):
+        odd = next((entry for entry in environment if not str(entry.get("name", "")).isidentifier()), None)
+        if odd is not None and annotations.get(SHELL) != NO_SHELL:
+            raise LeftAloneError(
+                f"{name}: a shell would not hand on the variable {odd.get('name')}; name PYTHONPATH in its env"
+            )
         container["command"] = [*PREFIX, *container["command"]]
     elif PYTHON_PATH in annotations:
         container["env"] = [*environment, {"name": VARIABLE, "value": extended(str(annotations[PYTHON_PATH]))}]

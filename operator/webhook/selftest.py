@@ -18,12 +18,16 @@ SECONDS = 10.0
 
 def why_not(folder: str | None = None) -> str:
     """Why it does not run; empty: it does. folder: default the folder for temporary files, which the chart keeps in memory."""
+    return next(filter(None, (_why_not(text, folder) for text in (starter.SCRIPT, starter.BINARY))), "")
+
+
+def _why_not(text: str, folder: str | None) -> str:
     try:
         with tempfile.TemporaryDirectory(dir=folder) as name:
             program = pathlib.Path(name) / "start"
-            program.write_text(starter.TEXT, encoding="ascii")
+            program.write_text(text, encoding="ascii")
             program.chmod(0o555)
-            words = [str(program), "VARIABLE=first", ":last", str(program), "try", "nothing"]
+            words = [str(program), "PYTHONPATH=first", ":last", str(program), "try", "nothing"]
             done = subprocess.run(words, env={"PATH": os.defpath}, capture_output=True, timeout=SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"the starter does not run in this cluster: {error}"

@@ -188,9 +188,15 @@ BARE: dict[str, Any] = {"image": PAUSE_IMAGE, "imagePullPolicy": "Never", "comma
 """An image with one program, and no shell."""
 
 
+def bare_pod(name: str) -> dict[str, Any]:
+    found = pod(name=name, **BARE)
+    found["metadata"]["annotations"] = {"stitchfleet.io/shell": "none"}
+    return found
+
+
 def test_an_image_without_a_shell_starts_and_sees_its_path(kubernetes: Kubernetes) -> None:
     kubernetes.namespace(SPACE)
-    kubernetes.create(pod(**BARE))
+    kubernetes.create(bare_pod("train"))
     kubernetes.wait(lambda: is_running(kubernetes, "train"), SECONDS, lambda: kubernetes.why("train", SPACE))
     uid = kubernetes.get("pod", "train", SPACE)["metadata"]["uid"]
 
@@ -281,7 +287,7 @@ def test_a_payload_that_cannot_be_pulled_holds_no_pod(kubernetes: Kubernetes, im
 
     kubernetes.wait(is_pinned, 20, "the webhook does not learn of the policy")
     kubernetes.create(pod(image, command=["true"]))
-    kubernetes.create(pod(name="bare", **BARE))
+    kubernetes.create(bare_pod("bare"))
     found = kubernetes.finished("train", SPACE, 120.0)
     assert found["status"]["phase"] == "Succeeded", kubernetes.why("train", SPACE)
     kubernetes.wait(lambda: is_running(kubernetes, "bare"), 30, lambda: kubernetes.why("bare", SPACE))

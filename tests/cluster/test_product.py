@@ -127,6 +127,7 @@ def test_a_label_is_all_it_takes(kubernetes: Kubernetes, images: Images, release
     # The pod was changed at its creation, and only as much as it takes; it ran to its end, and so did its twin.
     assert created["metadata"]["annotations"]["stitchfleet.io/injected"] == "main"
     assert [each["name"] for each in created["spec"]["initContainers"]] == ["stitchfleet-payload"]
+    assert "stitchfleet.io/injected: main" in kubernetes.kubectl("-n", TRAINING, "get", "pod", "train", "-o", "yaml")
     assert pod["status"]["phase"] == twin["status"]["phase"] == "Succeeded", kubernetes.why("train", TRAINING)
     assert pod["status"]["qosClass"] == twin["status"]["qosClass"] == "Burstable"
     assert "initContainers" not in twin["spec"]

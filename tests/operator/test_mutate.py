@@ -207,6 +207,19 @@ def test_a_command_is_started_by_the_starter_which_keeps_what_the_image_sets(
     assert done.stdout.strip() == f"{names.BOOTSTRAP}{between}{names.PACKAGES}"
 
 
+def test_a_variable_that_a_shell_would_drop_leaves_the_pod_alone_unless_it_has_no_shell() -> None:
+    given = pod(container(env=[{"name": "spring.config", "value": "x"}]))
+    assert "spring.config" in reason(mutate(given, POLICY))
+    given["metadata"]["annotations"] = {names.SHELL: names.NO_SHELL}
+    assert names.INJECTED in mutate(given, POLICY)["metadata"]["annotations"]
+
+
+def test_the_starter_is_a_script_unless_the_image_has_no_shell() -> None:
+    assert mutate(pod(), POLICY)["metadata"]["annotations"][names.STARTER].startswith("#!/bin/sh\n")
+    bare = mutate(pod(annotations={names.SHELL: names.NO_SHELL}), POLICY)
+    assert bare["metadata"]["annotations"][names.STARTER].startswith("\x7fELF")
+
+
 def mounted(changed: Object, path: str) -> tuple[str, int]:
     """(text, mode) of a file that the downward API writes into each of our containers."""
     for each in (*changed["spec"]["initContainers"], changed["spec"]["containers"][0]):
@@ -274,7 +287,7 @@ def test_of_two_chosen_the_one_that_can_be_is_injected() -> None:
             pod(container(volumeMounts=[{"name": "d", "mountPath": names.IDENTITY_MOUNT}])),
             f"mounts a volume at {names.IDENTITY_MOUNT}",
         ),
-        (pod(annotations={"a": "x" * 256_000}), "annotations are too long"),
+        (pod(annotations={"a": "x" * 257_000}), "annotations are too long"),
         (pod(container(resources={"limits": {"ephemeral-storage": "100Mi"}})), "limit of ephemeral storage is 100 MiB"),
         (pod(annotations={"kubernetes.io/config.mirror": "x"}), "static pod"),
     ],
