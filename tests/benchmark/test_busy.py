@@ -16,12 +16,13 @@ from stitchfleet.plugin.descendants import processor_seconds
 
 
 def test_busy_processes_are_busy_and_end() -> None:
+    before = set(processor_seconds(os.getpid()))  # other tests of this worker may have helpers that stay
     with busy.busy_processes(2):
-        beside = set(processor_seconds(os.getpid())) - {os.getpid()}
+        beside = set(processor_seconds(os.getpid())) - before
         assert len(beside) == 2
         while any(processor_seconds(process).get(process, 0.0) < 0.05 for process in beside):
             time.sleep(0.05)
-    assert set(processor_seconds(os.getpid())) == {os.getpid()}
+    assert beside.isdisjoint(processor_seconds(os.getpid()))
 
 
 def test_the_table_says_where_a_job_was_not_stitched(
