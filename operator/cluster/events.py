@@ -9,12 +9,12 @@ from typing import Any
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
+from stitchfleet.operator.policy.names import Object
+
 from .client import REQUEST_SECONDS, status_of
 
 COMPONENT = "stitchfleet-controller"
 MOST_MESSAGE = 1000
-
-Object = dict[str, Any]
 
 
 class EventStore:

@@ -7,11 +7,9 @@ from typing import Any
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
-from stitchfleet.operator.policy.names import ENABLED
+from stitchfleet.operator.policy.names import ENABLED, Object
 
 from .client import REQUEST_SECONDS, status_of
-
-Object = dict[str, Any]
 
 
 class PodStore:

@@ -10,12 +10,12 @@ from typing import Any
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
+from stitchfleet.operator.policy.names import Object
+
 from .client import REQUEST_SECONDS, status_of
 from .reports import GROUP, VERSION
 
 PLURAL = "stitchpolicies"
-
-Object = dict[str, Any]
 
 
 class PolicyStore:

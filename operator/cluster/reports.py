@@ -7,12 +7,12 @@ from typing import Any
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
+from stitchfleet.operator.policy.names import Object
+
 from .client import REQUEST_SECONDS, status_of
 
 GROUP, VERSION, PLURAL = "stitchfleet.io", "v1alpha1", "savingsreports"
 _OF_RESOURCE = (GROUP, VERSION, PLURAL)
-
-Object = dict[str, Any]
 
 
 class ReportStore:

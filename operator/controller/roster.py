@@ -14,6 +14,7 @@ from stitchfleet.operator.cluster.events import EventStore
 from stitchfleet.operator.cluster.pauses import PauseStore
 from stitchfleet.operator.cluster.pods import PodStore
 from stitchfleet.operator.cluster.policies import PolicyStore
+from stitchfleet.operator.policy.names import Object
 from stitchfleet.operator.policy.pauses import after_failure, after_success
 from stitchfleet.operator.policy.precedence import in_effect, is_stopped
 from stitchfleet.operator.policy.roster import control_change, pulled_image, why_not_injected
@@ -22,8 +23,6 @@ LOOK_SECONDS = 15.0
 STALL_SECONDS = 180.0
 NOT_INJECTED_REASON = "StitchfleetNotInjected"
 STOPPED_REASON = "StitchfleetStopped"
-
-Object = dict[str, Any]
 
 
 class Roster:

@@ -8,12 +8,13 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from stitchfleet.operator.policy.names import Object
 from stitchfleet.operator.policy.roster import asked
 from stitchfleet.telemetry import models
 from stitchfleet.telemetry.weekly import UnitTotal, WeekReport, unit_total, week_report
 from stitchfleet.telemetry.weeks import Week
 
-from .conditions import Object, condition, merged, with_times
+from .conditions import condition, merged, with_times
 
 READY, CLOSED = "Ready", "Closed"
 """Conditions: the figures are the database's; the week is over and frozen, with nothing having come since."""

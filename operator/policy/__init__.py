@@ -10,7 +10,7 @@ mutate.py        `mutate(pod, policy, admission)`, the whole of it
 patch.py         the JSON patch that the API server applies
 refusals.py      pods and containers that are left alone, each with the reason that the pod then shows
 python_path.py   how Python finds us in a container without losing what the image or the user set
-starter/         a program that starts a command with a longer PYTHONPATH, in any image
+starter/         what starts a command with a longer PYTHONPATH: a script, or a program for images without a shell
 payload.py       the init container that copies the payload, and the volumes
 release.py       what lets a pod go whose payload cannot be pulled
 launcher.py      how the ranks of an MPI job get what their pods were given

@@ -8,8 +8,8 @@ import datetime
 import sys
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
 
+from stitchfleet.operator.policy.names import Object
 from stitchfleet.operator.policy.pauses import why_paused
 from stitchfleet.operator.policy.policy import Policy
 from stitchfleet.operator.policy.precedence import applied, in_effect
@@ -18,8 +18,6 @@ LOOK_SECONDS = 5.0
 RETRY_SECONDS = 1.0
 NODES_SECONDS = 60.0
 """Between looks at the nodes' processors; ten times as long once there are others, which do not go again."""
-
-Object = dict[str, Any]
 
 
 class Policies:
