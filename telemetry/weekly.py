@@ -382,6 +382,12 @@ def week_report(connection: sa.Connection, week: Week) -> WeekReport:
     return WeekReport(week, revision, time.time_ns(), standing(found.jobs), frozen is not None, found.unreadable)
 
 
+def settled_revisions(connection: sa.Connection) -> dict[Week, int]:
+    """Frozen weeks that no data came for since, with the revision that stands: their reports change no more."""
+    statement = sa.select(frozen_weeks.c.week, frozen_weeks.c.revision).where(frozen_weeks.c.has_late_data == 0)
+    return {Week.parse(row.week): row.revision for row in connection.execute(statement)}
+
+
 @dataclass(frozen=True)
 class Read:
     """What was made of the database's rows, and how many of these could not be read."""

@@ -6,10 +6,11 @@ import argparse
 import asyncio
 import platform
 import sys
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import kopf
+import sqlalchemy as sa
 from kubernetes.config import ConfigException
 
 from stitchfleet.operator.cluster import client
@@ -21,14 +22,17 @@ from stitchfleet.operator.cluster.reports import GROUP, PLURAL, VERSION, ReportS
 from stitchfleet.telemetry import database, places
 from stitchfleet.telemetry.errors import DatabaseError
 
+from . import keeper as keeper_module
 from . import releaser as releaser_module
 from . import roster as roster_module
 from .keeper import Keeper
+from .loops import Loop
+from .metrics import Metrics
 from .releaser import Releaser
 from .roster import Roster
 
 LOOK_SECONDS = 60.0
-DEFAULT_PORT = 8080
+DEFAULT_PORT, DEFAULT_METRICS_PORT = 8080, 8081
 
 
 class ControllerCommand:
@@ -58,29 +62,22 @@ class ControllerCommand:
             help="where people reach the ingest server, for the link in each report; default: no link",
         )
         parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="of /healthz; default %(default)s")
+        parser.add_argument(
+            "--metrics-port", type=int, default=DEFAULT_METRICS_PORT, help="of /metrics; default %(default)s"
+        )
         parser.epilog = "example:\n  stitchfleet controller --database postgresql://stitchfleet@db/stitchfleet"
 
     def run(self, arguments: argparse.Namespace) -> int:
         try:
             engine = database.open_engine(places.database_url(arguments.database))
             api = client.connect()
-            pods, policies = PodStore(api), PolicyStore(api)
-            pauses = PauseStore(api, client.own_namespace(), arguments.pauses)
-            roster = Roster(pods, policies, EventStore(api), pauses)
-            keeper = Keeper(
-                engine,
-                ReportStore(api),
-                policies,
-                arguments.keep_days,
-                lambda: roster.seen,
-                reports_url=arguments.reports_url.rstrip("/"),
-            )
-            releaser = Releaser(pods, roster.held_by)
-        except (DatabaseError, ConfigException) as error:
+            parts = Parts(engine, api, arguments)
+            parts.metrics.serve(arguments.metrics_port)
+        except (DatabaseError, ConfigException, OSError) as error:
             print(f"stitchfleet controller: {error}", file=sys.stderr)
             return 2
         kopf.run(
-            registry=handlers(keeper, releaser, roster, arguments.look_seconds),
+            registry=handlers(parts.loops),
             clusterwide=True,
             standalone=True,
             identity=f"stitchfleet@{platform.node()}",  # type: ignore[arg-type]  # by default the user's name, which has none in a pod
@@ -89,28 +86,38 @@ class ControllerCommand:
         return 0
 
 
-def handlers(keeper: Keeper, releaser: Releaser, roster: Roster, look_seconds: float) -> kopf.OperatorRegistry:
-    """kopf's registry. No handler of create, delete or timers: they would put a finalizer on objects, which then cannot be deleted
-    while the controller is away."""
+class Parts:
+    """The controller's loops and what they share. The first of them makes the reports."""
+
+    def __init__(self, engine: sa.Engine, api: Any, arguments: argparse.Namespace) -> None:
+        self.metrics = Metrics()
+        pods, policies = PodStore(api), PolicyStore(api)
+        pauses = PauseStore(api, client.own_namespace(), arguments.pauses)
+        roster = Roster(pods, policies, EventStore(api), pauses, self.metrics)
+        keeper = Keeper(
+            engine,
+            ReportStore(api),
+            policies,
+            arguments.keep_days,
+            lambda: roster.seen,
+            reports_url=arguments.reports_url.rstrip("/"),
+            metrics=self.metrics,
+        )
+        releaser = Releaser(pods, roster.held_by, self.metrics)
+        reports = Loop("reports", keeper.look, arguments.look_seconds, keeper_module.STALL_SECONDS, self.metrics)
+        keeper.made_progress = reports.made_progress
+        self.loops = (
+            reports,
+            Loop("roster", roster.look, roster_module.LOOK_SECONDS, roster_module.STALL_SECONDS, self.metrics),
+            Loop("releaser", releaser.look, releaser_module.LOOK_SECONDS, releaser_module.STALL_SECONDS, self.metrics),
+        )
+
+
+def handlers(loops: Sequence[Loop]) -> kopf.OperatorRegistry:
+    """kopf's registry. loops: the first makes the reports. No handler of create, delete or timers: they would put a finalizer on
+    objects, which then cannot be deleted while the controller is away."""
     registry = kopf.OperatorRegistry()
-    wake = asyncio.Event()
     tasks: list[asyncio.Task[None]] = []
-
-    async def keep() -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            wake.clear()
-            await loop.run_in_executor(None, keeper.look)
-            # no wait_for: before Python 3.12 it may swallow the cancel with which this ends
-            waiter = asyncio.ensure_future(wake.wait())
-            await asyncio.wait({waiter}, timeout=look_seconds)
-            waiter.cancel()
-
-    async def often(look: Callable[[], None], seconds: float) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            await loop.run_in_executor(None, look)
-            await asyncio.sleep(seconds)
 
     @kopf.on.login(registry=registry)
     async def login(**known: Any) -> Any:
@@ -125,9 +132,7 @@ def handlers(keeper: Keeper, releaser: Releaser, roster: Roster, look_seconds: f
         settings.watching.reconnect_backoff = 2.0
         settings.posting.enabled = False
         settings.scanning.disabled = True  # the resources are known: no right to read all CRDs is needed
-        tasks.append(asyncio.create_task(keep()))
-        tasks.append(asyncio.create_task(often(releaser.look, releaser_module.LOOK_SECONDS)))
-        tasks.append(asyncio.create_task(often(roster.look, roster_module.LOOK_SECONDS)))
+        tasks.extend(asyncio.create_task(loop.run()) for loop in loops)
 
     @kopf.on.cleanup(registry=registry)
     async def stop(**_: Any) -> None:
@@ -138,12 +143,13 @@ def handlers(keeper: Keeper, releaser: Releaser, roster: Roster, look_seconds: f
     async def changed(event: Any, **_: Any) -> None:
         # a report that somebody asks for has no status yet; our own changes of a status need no look
         if event["type"] == "ADDED" and not event["object"].get("status"):
-            wake.set()
+            loops[0].look_now()
 
     @kopf.on.probe(id="progress", registry=registry)
     async def progress(**_: Any) -> str:
-        if keeper.stalled() or releaser.stalled() or roster.stalled():
-            raise kopf.PermanentError("the loop makes no progress")
+        stalled = [loop.name for loop in loops if loop.stalled()]
+        if stalled:
+            raise kopf.PermanentError(f"no progress: {', '.join(stalled)}")
         return "ok"
 
     return registry

@@ -1,30 +1,32 @@
-"""The controller's loop: looks at each SavingsReport, makes this week's, freezes weeks that are over, and drops old iterations.
+"""Looks at each SavingsReport, makes this week's, freezes weeks that are over, and drops old iterations.
 
-A pass runs on a thread; a database or an API server that is away costs a pass, and the next one goes on. `progress` is when the
-last pass ended, good or not: what hangs makes no progress, and the liveness probe sees it.
+Each look works out the reports of weeks that may have changed, a week once for all its reports. A week that is frozen, and that no
+data came for since, is worked out once in the controller's life, and again when its revision or the report's spec changes.
 """
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 
 import sqlalchemy as sa
-from kubernetes.client.exceptions import ApiException
 
 from stitchfleet.operator.cluster.policies import PolicyStore
 from stitchfleet.operator.cluster.reports import ReportStore
+from stitchfleet.operator.policy.names import Object
 from stitchfleet.operator.policy.precedence import in_effect
 from stitchfleet.telemetry import database, partitions
 from stitchfleet.telemetry.errors import DatabaseError
 from stitchfleet.telemetry.freezing import freeze, prune
 from stitchfleet.telemetry.recording import DAY_NS
+from stitchfleet.telemetry.weekly import settled_revisions, week_report
 from stitchfleet.telemetry.weeks import Week
 
 from .conditions import condition, with_times
-from .weekly import pods_of, status_of, unavailable
+from .loops import for_each, tell
+from .metrics import Metrics
+from .weekly import pods_of, status_of, unavailable, week_of
 
 IN_EFFECT = "InEffect"
 """Condition of a StitchPolicy."""
@@ -33,12 +35,12 @@ HOUSEKEEPING_SECONDS = 3600.0
 SETTLE_DAYS = 1
 """A week is frozen so long after its end: spools that were cut off bring its data until then."""
 STALL_SECONDS = 300.0
-"""A pass that takes longer than this hangs."""
+"""One week's reports that take longer than this hang."""
 
 
 class Keeper:
-    """progress: when the last pass ended (time.monotonic). pods: those with the label, as the last look at them found them.
-    reports_url: where the ingest server shows reports to people; empty: nowhere."""
+    """pods: those with the label, as the last look at them found them. reports_url: where the ingest server shows reports to people;
+    empty: nowhere. made_progress: is called after each week's reports."""
 
     def __init__(
         self,
@@ -46,33 +48,42 @@ class Keeper:
         reports: ReportStore,
         policies: PolicyStore,
         keep_days: int,
-        pods: Callable[[], Sequence[dict[str, Any]]] = tuple,
+        pods: Callable[[], Sequence[Object]] = tuple,
         now_ns: Callable[[], int] = time.time_ns,
         reports_url: str = "",
+        metrics: Metrics | None = None,
     ) -> None:
         self._reports_url = reports_url
         self._engine, self._reports, self._policies = engine, reports, policies
         self._keep_days, self._pods, self._now_ns = keep_days, pods, now_ns
+        self._metrics = metrics or Metrics()
         self._housekept = float("-inf")
-        self.progress = time.monotonic()
-
-    def stalled(self) -> bool:
-        return time.monotonic() - self.progress > STALL_SECONDS
+        self._settled: dict[tuple[str, int], int] = {}
+        """By a report's uid and generation, the revision that was worked out for it."""
+        self.made_progress: Callable[[], None] = lambda: None
 
     def look(self) -> None:
-        """One pass. Never raises: what went wrong is told, and stands in the reports' conditions."""
-        try:
-            for report in self._with_this_weeks(self._reports.all()):
-                self._renew(report)
-            self._judge_policies()
-            self._keep_house()
-        except ApiException as error:
-            _tell(f"the API server answered {error.status} {error.reason}")
-        except Exception as error:  # a lost connection has many names
-            _tell(f"{type(error).__name__}: {error}")
-        self.progress = time.monotonic()
+        """Once. A database that is away stands in the reports' conditions; raises ApiException."""
+        for_each((self._look_at_reports, self._judge_policies, self._keep_house), lambda step: step())
 
-    def _with_this_weeks(self, reports: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _look_at_reports(self) -> None:
+        by_week: dict[Week, list[Object]] = defaultdict(list)
+        for report in self._with_this_weeks(self._reports.all()):
+            try:
+                by_week[week_of(report["spec"])].append(report)
+            except ValueError as error:
+                self._write(report, unavailable("InvalidWeek", str(error), *_known(report)))
+        settled = self._settled_revisions()
+
+        def look_at(week: Week) -> None:
+            due = [report for report in by_week[week] if not self._is_settled(report, settled.get(week))]
+            if due:
+                self._renew(week, due)
+                self.made_progress()
+
+        for_each(sorted(by_week, reverse=True), look_at)  # this week first
+
+    def _with_this_weeks(self, reports: list[Object]) -> list[Object]:
         """All reports, those of this week and of the last one made if they are not there."""
         week = Week.at(self._now_ns())
         known = {report["metadata"]["name"] for report in reports}
@@ -81,24 +92,55 @@ class Keeper:
             self._reports.create(str(each).lower(), {"week": str(each)})
         return self._reports.all() if missing else reports
 
-    def _renew(self, report: dict[str, Any]) -> None:
-        metadata, before = report["metadata"], report.get("status") or {}
-        generation = int(metadata.get("generation", 1))
+    def _settled_revisions(self) -> Mapping[Week, int]:
         try:
             with self._engine.connect() as connection:
                 database.check(connection)
-                status = status_of(connection, report["spec"], generation, before)
-                if status["week"] == str(Week.at(self._now_ns())):
-                    status |= pods_of(connection, report["spec"], self._pods())
-                if self._reports_url and not report["spec"].get("scope"):  # a page is of the whole fleet
-                    status["link"] = f"{self._reports_url}/reports/{status['week']}"
-        except ValueError as error:
-            status = unavailable("InvalidWeek", str(error), generation, before)
+                return settled_revisions(connection)
+        except (DatabaseError, sa.exc.SQLAlchemyError):
+            return {}  # the reports will say so
+
+    def _is_settled(self, report: Object, revision: int | None) -> bool:
+        """Whether it shows the figures of its week's last revision, and this controller has worked them out."""
+        return revision is not None and self._settled.get(_key(report)) == revision
+
+    def _renew(self, week: Week, reports: Sequence[Object]) -> None:
+        """Works out a week, and brings each of its reports up to date."""
+        try:
+            with self._engine.connect() as connection:
+                database.check(connection)
+                found = week_report(connection, week)
+                is_this_week = week == Week.at(self._now_ns())
+                pods = [pods_of(connection, each["spec"], self._pods()) if is_this_week else {} for each in reports]
         except (DatabaseError, sa.exc.SQLAlchemyError) as error:
-            status = unavailable("DatabaseUnavailable", database.reason(error), generation, before)
-            _tell(f"the database cannot be read: {database.reason(error)}")
+            tell(f"the database cannot be read: {database.reason(error)}")
+            for report in reports:
+                self._write(report, unavailable("DatabaseUnavailable", database.reason(error), *_known(report)))
+            return
+        for report, its_pods in zip(reports, pods):
+            self._metrics.reports.inc()
+            is_of_all = not report["spec"].get("scope")
+            status = status_of(found, report["spec"], *_known(report)) | its_pods
+            if self._reports_url and is_of_all:  # a page is of the whole fleet
+                status["link"] = f"{self._reports_url}/reports/{week}"
+            if its_pods and is_of_all:
+                self._count(its_pods["pods"])
+            self._write(report, status)
+            if found.revision and not found.has_late_data:
+                self._settled[_key(report)] = found.revision
+
+    def _count(self, pods: Object) -> None:
+        for state, count in (
+            ("injected", pods["injected"]),
+            ("not_injected", pods["notInjected"]),
+            ("silent", pods["silent"]),
+        ):
+            self._metrics.pods.labels(state).set(count)
+
+    def _write(self, report: Object, status: Object) -> None:
+        before = report.get("status") or {}
         if {**before, **status} != before:
-            self._reports.set_status(metadata["name"], status)
+            self._reports.set_status(report["metadata"]["name"], status)
 
     def _judge_policies(self) -> None:
         """Says of each StitchPolicy whether it is in effect."""
@@ -126,14 +168,20 @@ class Keeper:
             with database.writing(self._engine) as connection:
                 database.check(connection)
                 for frozen in freeze(connection, today - SETTLE_DAYS):
-                    _tell(f"{frozen.week}: frozen as revision {frozen.revision}")
+                    tell(f"{frozen.week}: frozen as revision {frozen.revision}")
                 prune(connection, today - self._keep_days)
                 partitions.ensure_ahead(connection, today)
         except (DatabaseError, sa.exc.SQLAlchemyError) as error:
-            _tell(f"the database cannot be looked after: {database.reason(error)}")
+            tell(f"the database cannot be looked after: {database.reason(error)}")
             return
         self._housekept = time.monotonic()
 
 
-def _tell(text: str) -> None:
-    print(f"stitchfleet controller: {text}"[:500], file=sys.stderr, flush=True)
+def _key(report: Object) -> tuple[str, int]:
+    metadata = report["metadata"]
+    return str(metadata.get("uid") or metadata["name"]), int(metadata.get("generation", 1))
+
+
+def _known(report: Object) -> tuple[int, Object]:
+    """Its generation, and its status so far."""
+    return _key(report)[1], report.get("status") or {}

@@ -3,49 +3,36 @@
 from __future__ import annotations
 
 import datetime
-import sys
-import time
 from collections.abc import Callable
 
-from kubernetes.client.exceptions import ApiException
-
 from stitchfleet.operator.cluster.pods import PodStore
-from stitchfleet.operator.policy.names import NOT_INJECTED
+from stitchfleet.operator.policy.names import NOT_INJECTED, Object
 from stitchfleet.operator.policy.release import payload_image, release
+
+from .loops import for_each, tell
+from .metrics import Metrics
 
 LOOK_SECONDS = 10.0
 STALL_SECONDS = 120.0
 
 
 class Releaser:
-    """progress: when the last look ended (time.monotonic), good or not."""
+    """Those of the pods that have not started."""
 
-    def __init__(self, pods: PodStore, held_by: Callable[[str, str], None]) -> None:
+    def __init__(self, pods: PodStore, held_by: Callable[[str, str], None], metrics: Metrics | None = None) -> None:
         """held_by: is told of each namespace and image that held a pod. It may raise ApiException."""
-        self._pods, self._held_by = pods, held_by
-        self.progress = time.monotonic()
-
-    def stalled(self) -> bool:
-        return time.monotonic() - self.progress > STALL_SECONDS
+        self._pods, self._held_by, self._metrics = pods, held_by, metrics or Metrics()
 
     def look(self) -> None:
-        """Once. Never raises."""
-        try:
-            for pod in self._pods.pending():
-                patch = release(pod, datetime.datetime.now(datetime.timezone.utc))
-                if patch is not None:
-                    metadata = pod["metadata"]
-                    self._held_by(metadata["namespace"], payload_image(pod))
-                    self._pods.patch(metadata["namespace"], metadata["name"], patch)
-                    _tell(
-                        f"{metadata['namespace']}/{metadata['name']}: {patch['metadata']['annotations'][NOT_INJECTED]}"
-                    )
-        except ApiException as error:
-            _tell(f"pods: the API server answered {error.status} {error.reason}")
-        except Exception as error:  # a lost connection has many names
-            _tell(f"pods: {type(error).__name__}: {error}")
-        self.progress = time.monotonic()
+        """Once. Raises ApiException."""
+        for_each(self._pods.pending(), self._look_at)
 
-
-def _tell(text: str) -> None:
-    print(f"stitchfleet controller: {text}"[:500], file=sys.stderr, flush=True)
+    def _look_at(self, pod: Object) -> None:
+        patch = release(pod, datetime.datetime.now(datetime.timezone.utc))
+        if patch is None:
+            return
+        metadata = pod["metadata"]
+        self._pods.patch(metadata["namespace"], metadata["name"], patch)
+        self._metrics.released.inc()
+        tell(f"{metadata['namespace']}/{metadata['name']}: {patch['metadata']['annotations'][NOT_INJECTED]}")
+        self._held_by(metadata["namespace"], payload_image(pod))

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import datetime
-import sys
 import threading
-import time
 from typing import Any
-
-from kubernetes.client.exceptions import ApiException
 
 from stitchfleet.operator.cluster.events import EventStore
 from stitchfleet.operator.cluster.pauses import PauseStore
 from stitchfleet.operator.cluster.pods import PodStore
 from stitchfleet.operator.cluster.policies import PolicyStore
 from stitchfleet.operator.policy.names import Object
-from stitchfleet.operator.policy.pauses import after_failure, after_success
+from stitchfleet.operator.policy.pauses import after_failure, after_success, paused
 from stitchfleet.operator.policy.precedence import in_effect, is_stopped
 from stitchfleet.operator.policy.roster import control_change, pulled_image, why_not_injected
+
+from .loops import for_each
+from .metrics import Metrics
 
 LOOK_SECONDS = 15.0
 STALL_SECONDS = 180.0
@@ -26,34 +25,33 @@ STOPPED_REASON = "StitchfleetStopped"
 
 
 class Roster:
-    """progress: when the last look ended (time.monotonic), good or not."""
+    """Of the pods with the label."""
 
-    def __init__(self, pods: PodStore, policies: PolicyStore, events: EventStore, pauses: PauseStore) -> None:
+    def __init__(
+        self,
+        pods: PodStore,
+        policies: PolicyStore,
+        events: EventStore,
+        pauses: PauseStore,
+        metrics: Metrics | None = None,
+    ) -> None:
+        self._metrics = metrics or Metrics()
         self._pods, self._policies, self._events, self._pauses = pods, policies, events, pauses
         self._told: set[tuple[str, str]] = set()
         self._one_writer = threading.Lock()
-        self._known_pauses: dict[str, str] | None = None
+        self._known_pauses: dict[str, str] = {}
         self.seen: list[Object] = []
         """What the last look found."""
-        self.progress = time.monotonic()
-
-    def stalled(self) -> bool:
-        return time.monotonic() - self.progress > STALL_SECONDS
 
     def look(self) -> None:
-        """Once. Never raises."""
-        try:
-            stopped = {name for name, policy in in_effect(self._policies.all()).items() if is_stopped(policy)}
-            self.seen = self._pods.asked()
-            for pod in self.seen:
-                self._look_at(pod, pod["metadata"]["namespace"] in stopped)
-            there = {pod["metadata"]["uid"] for pod in self.seen}
-            self._told = {each for each in self._told if each[0] in there}
-        except ApiException as error:
-            _tell(f"the API server answered {error.status} {error.reason}")
-        except Exception as error:  # a lost connection has many names
-            _tell(f"{type(error).__name__}: {error}")
-        self.progress = time.monotonic()
+        """Once. Raises ApiException."""
+        stopped = {name for name, policy in in_effect(self._policies.all()).items() if is_stopped(policy)}
+        self._known_pauses = self._pauses.read()
+        self._metrics.paused.set(len(paused(self._known_pauses, datetime.datetime.now(datetime.timezone.utc))))
+        self.seen = self._pods.asked()
+        for_each(self.seen, lambda pod: self._look_at(pod, pod["metadata"]["namespace"] in stopped))
+        there = {pod["metadata"]["uid"] for pod in self.seen}
+        self._told = {each for each in self._told if each[0] in there}
 
     def _look_at(self, pod: Object, is_stopped: bool) -> None:
         metadata = pod["metadata"]
@@ -64,7 +62,7 @@ class Roster:
         if is_stopped and change is not None:
             self._tell_owner(pod, STOPPED_REASON, "the StitchPolicy of its namespace stops it: the job goes on plain")
         image = pulled_image(pod)
-        if image is not None and metadata["namespace"] in (self._known_pauses or {}):
+        if image is not None and metadata["namespace"] in self._known_pauses:
             self._change_pauses(lambda known: after_success(known, metadata["namespace"], image))
 
     def _tell_owner(self, pod: Object, reason: str, message: str) -> None:
@@ -85,7 +83,3 @@ class Roster:
             if wanted != known:
                 self._pauses.write(wanted)
             self._known_pauses = wanted
-
-
-def _tell(text: str) -> None:
-    print(f"stitchfleet controller: pods: {text}"[:500], file=sys.stderr, flush=True)

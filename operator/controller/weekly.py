@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from stitchfleet.operator.policy.names import Object
 from stitchfleet.operator.policy.roster import asked
 from stitchfleet.telemetry import models
-from stitchfleet.telemetry.weekly import UnitTotal, WeekReport, unit_total, week_report
+from stitchfleet.telemetry.weekly import UnitTotal, WeekReport, unit_total
 from stitchfleet.telemetry.weeks import Week
 
 from .conditions import condition, merged, with_times
@@ -19,17 +19,19 @@ from .conditions import condition, merged, with_times
 READY, CLOSED = "Ready", "Closed"
 """Conditions: the figures are the database's; the week is over and frozen, with nothing having come since."""
 
-
 UIDS_AT_ONCE = 500
 """SQLite takes so many variables in a statement."""
 
 
-def status_of(connection: sa.Connection, spec: Mapping[str, Any], generation: int, before: Mapping[str, Any]) -> Object:
-    """The status for a spec. before: the status so far, for the times at which its conditions changed. Raises ValueError for a week
-    that is none."""
-    week = Week.parse(str(spec.get("week", "")))
+def week_of(spec: Mapping[str, Any]) -> Week:
+    """Raises ValueError for one that is none."""
+    return Week.parse(str(spec.get("week", "")))
+
+
+def status_of(report: WeekReport, spec: Mapping[str, Any], generation: int, before: Mapping[str, Any]) -> Object:
+    """The status for a spec of the report's week. before: the status so far, for the times at which its conditions changed."""
+    week = report.week
     namespace = (spec.get("scope") or {}).get("namespace")
-    report = week_report(connection, week)
     totals = _totals(report, namespace)
     is_closed = report.is_over and report.revision > 0 and not report.has_late_data
     conditions = [

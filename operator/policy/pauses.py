@@ -29,6 +29,11 @@ def why_paused(pauses: Pauses, namespace: str, image: str, now: Moment) -> str:
     return f"the payload's image {image} could not be pulled in this namespace; injection pauses until {_written(found[1])}"
 
 
+def paused(pauses: Pauses, now: Moment) -> list[str]:
+    """Namespaces in which injection pauses."""
+    return sorted(name for name, text in pauses.items() if (found := _read(text)) and now < found[1])
+
+
 def after_failure(pauses: Pauses, namespace: str, image: str, now: Moment) -> dict[str, str]:
     """A pod was held by the image. During a pause nothing changes: it was created before."""
     found = _read(pauses.get(namespace))

@@ -10,14 +10,17 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 import yaml
+from kubernetes.client.exceptions import ApiException
 
 from stitchfleet.operator.controller import keeper as keeper_module
 from stitchfleet.operator.controller.keeper import Keeper
+from stitchfleet.operator.controller.metrics import Metrics
 from stitchfleet.operator.controller.weekly import status_of
 from stitchfleet.telemetry import database, models
 from stitchfleet.telemetry.configuration import Configuration
 from stitchfleet.telemetry.fleet import fleet_report
 from stitchfleet.telemetry.report import as_json
+from stitchfleet.telemetry.weekly import week_report
 from stitchfleet.telemetry.weeks import Week
 
 from ..telemetry import synthetic
@@ -42,7 +45,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sa.Engine]:
 def status(engine: sa.Engine, week: Week, before: Object | None = None, **scope: str) -> Object:
     spec: Object = {"week": str(week), **({"scope": scope} if scope else {})}
     with engine.connect() as connection:
-        return status_of(connection, spec, 3, before or {})
+        return status_of(week_report(connection, week), spec, 3, before or {})
 
 
 def conditions(of: Object) -> dict[str, tuple[str, str]]:
@@ -216,13 +219,74 @@ def test_a_database_that_is_away_is_a_condition_and_the_figures_stay(engine: sa.
     assert conditions(reports.objects["2026-w40"]["status"])["Ready"] == ("True", "Measured")
 
 
-def test_a_loop_that_hangs_is_seen_and_one_that_fails_is_not_taken_for_it(
+def computed(keeper: Keeper) -> float:
+    """Reports worked out from the database by one look."""
+    metrics: Metrics = keeper._metrics
+    before = metrics.registry.get_sample_value("stitchfleet_controller_reports_computed_total") or 0.0
+    keeper.look()
+    return (metrics.registry.get_sample_value("stitchfleet_controller_reports_computed_total") or 0.0) - before
+
+
+def test_a_frozen_week_is_worked_out_once_and_again_when_data_comes(
     engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keeper = kept(engine, Reports())
-    now = keeper.progress
-    monkeypatch.setattr(keeper_module.time, "monotonic", lambda: now + keeper_module.STALL_SECONDS + 1)
-    assert keeper.stalled()
-    monkeypatch.setattr(keeper._reports, "all", lambda: 1 / 0)
+    reports = Reports("2026-W40", "2026-W39")
+    keeper = kept(engine, reports)
+    assert computed(keeper) == 2
+    assert computed(keeper) == 1  # this week's
+    reports.create("mine", {"week": "2026-W39", "scope": {"namespace": "vision"}})
+    assert computed(keeper) == 2
+    assert reports.objects["mine"]["status"]["totals"] == status(engine, BEFORE, namespace="vision")["totals"]
+    reports.objects["mine"]["metadata"]["generation"] = 2
+    reports.objects["mine"]["spec"] = {"week": "2026-W39", "scope": {"namespace": "nobody"}}
+    assert computed(keeper) == 2
+    assert reports.objects["mine"]["status"]["totals"] == []
+    monkeypatch.setattr(keeper_module, "settled_revisions", lambda connection: {BEFORE: 2})
+    assert computed(keeper) == 3  # another revision
+    monkeypatch.setattr(keeper_module, "settled_revisions", lambda connection: {})
+    assert computed(keeper) == 3  # late data
+
+
+def test_reports_of_one_week_are_made_of_one_reading(engine: sa.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[Week] = []
+    monkeypatch.setattr(
+        keeper_module, "week_report", lambda connection, week: read.append(week) or week_report(connection, week)
+    )
+    reports = Reports("2026-W40", "2026-W39")
+    for number in range(3):
+        reports.create(f"again-{number}", {"week": "2026-W40"})
+    progress: list[int] = []
+    keeper = kept(engine, reports)
+    keeper.made_progress = lambda: progress.append(len(read))
     keeper.look()
-    assert not keeper.stalled()
+    assert read == [WEEK, BEFORE]
+    assert progress == [1, 2]
+    assert reports.objects["again-2"]["status"] == reports.objects["2026-w40"]["status"]
+
+
+def test_a_report_that_cannot_be_written_keeps_no_other_from_it_and_the_house_is_kept(engine: sa.Engine) -> None:
+    reports = Reports("2026-W40", "2026-W39")
+
+    def refuse_first(name: str, status: Object) -> None:
+        if name == "2026-w40":
+            raise ApiException(422, "Invalid")
+        reports.objects[name]["status"] = status
+
+    reports.set_status = refuse_first  # type: ignore[method-assign]
+    keeper = kept(engine, reports)
+    with pytest.raises(ApiException, match="422"):
+        keeper.look()
+    assert conditions(reports.objects["2026-w39"]["status"])["Closed"] == ("True", "Frozen")
+    assert keeper._housekept > 0
+
+
+def test_metrics_count_the_pods_of_the_fleet(engine: sa.Engine) -> None:
+    reports = Reports("2026-W40")
+    reports.create("mine", {"week": "2026-W40", "scope": {"namespace": "nobody"}})
+    keeper = kept(engine, reports, pods=(listed("a", "unknown"), listed("b", "other", reason="why")))
+    keeper.look()
+    found = [
+        keeper._metrics.registry.get_sample_value("stitchfleet_controller_pods", {"state": state})
+        for state in ("injected", "not_injected", "silent")
+    ]
+    assert found == [1.0, 1.0, 1.0]

@@ -116,13 +116,18 @@ def test_jobs_that_run_are_stopped_and_may_go_on_again() -> None:
     assert running["metadata"]["annotations"][names.CONTROL] == "on"
 
 
-def test_an_api_server_that_is_away_costs_a_look(capsys: pytest.CaptureFixture[str]) -> None:
-    api = Api([])
-    api.fails = True
-    found = looking(api)
-    found.look()
-    assert "OSError: away" in capsys.readouterr().err
-    assert not found.stalled()
+def test_one_pod_that_cannot_be_told_of_keeps_no_other_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    api = Api([listed("a", "u", reason="why"), listed("b", "v", reason="why")])
+
+    def about_pod(pod: Object, reason: str, message: str) -> None:
+        if pod["metadata"]["name"] == "a":
+            raise OSError("away")
+        api.told.append((pod["metadata"]["name"], reason, message))
+
+    monkeypatch.setattr(api, "about_pod", about_pod)
+    with pytest.raises(OSError, match="away"):
+        looking(api).look()
+    assert api.told == [("b", NOT_INJECTED_REASON, "why")]
 
 
 def test_a_pod_whose_payload_came_ends_a_pause() -> None:
@@ -132,10 +137,12 @@ def test_a_pod_whose_payload_came_ends_a_pause() -> None:
     found = looking(api)
     found.held_by("vision", IMAGE)
     assert why_paused(api.pauses, "vision", IMAGE, datetime.datetime.now(datetime.timezone.utc))
+    found = looking(api)  # another controller, which knows of no pause yet
     api.pods = [pulled]
     pulled["status"]["initContainerStatuses"] = [{"name": names.INIT_CONTAINER, "state": {"waiting": {"reason": "x"}}}]
     found.look()
     assert api.pauses
+    assert found._metrics.registry.get_sample_value("stitchfleet_controller_paused_namespaces") == 1.0
     pulled["status"]["initContainerStatuses"] = [{"name": names.INIT_CONTAINER, "state": {"terminated": {}}}]
     found.look()
     assert api.pauses == {}

@@ -1,0 +1,53 @@
+"""What the controller counts, for Prometheus."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+
+POD_STATES = ("injected", "not_injected", "silent")
+"""Of the pods with the label that are there just now. silent: of the injected ones, those of which no record came."""
+
+
+class Metrics:
+    """One registry per controller."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.looks = Counter(
+            "stitchfleet_controller_looks",
+            "Times that a loop looked at the fleet",
+            ("loop", "outcome"),
+            registry=self.registry,
+        )
+        self.seconds = Histogram(
+            "stitchfleet_controller_look_seconds",
+            "Time of one look",
+            ("loop",),
+            buckets=(0.01, 0.1, 0.5, 1.0, 5.0, 30.0, 120.0, 300.0),
+            registry=self.registry,
+        )
+        self.pods = Gauge(
+            "stitchfleet_controller_pods",
+            "Pods with the label that are there; silent ones are injected ones too",
+            ("state",),
+            registry=self.registry,
+        )
+        self.released = Counter(
+            "stitchfleet_controller_released_pods",
+            "Pods that were let go because the payload's image could not be pulled",
+            registry=self.registry,
+        )
+        self.paused = Gauge(
+            "stitchfleet_controller_paused_namespaces",
+            "Namespaces in which injection pauses",
+            registry=self.registry,
+        )
+        self.reports = Counter(
+            "stitchfleet_controller_reports_computed",
+            "SavingsReports whose figures were worked out from the database",
+            registry=self.registry,
+        )
+
+    def serve(self, port: int) -> None:
+        """GET /metrics, on a thread. Raises OSError."""
+        start_http_server(port, registry=self.registry)
