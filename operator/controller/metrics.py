@@ -32,6 +32,8 @@ class Metrics:
             ("state",),
             registry=self.registry,
         )
+        for state in POD_STATES:
+            self.pods.labels(state)
         self.released = Counter(
             "stitchfleet_controller_released_pods",
             "Pods that were let go because the payload's image could not be pulled",

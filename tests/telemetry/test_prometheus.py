@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 import yaml
+from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from stitchfleet.operator.controller import metrics as controller
+from stitchfleet.operator.controller.loops import Loop
 from stitchfleet.operator.webhook import metrics as webhook
 from stitchfleet.telemetry import dashboards
 
@@ -34,8 +37,17 @@ def promtool(*words: object, text: bytes | None = None) -> tuple[int, str]:
     return done.returncode, (done.stdout + done.stderr).decode()
 
 
+def of_a_controller() -> str:
+    """What one exposes that has looked once."""
+    metrics = controller.Metrics()
+    Loop("reports", lambda: None, 60.0, 300.0, metrics).once()
+    return generate_latest(metrics.registry).decode()
+
+
 def test_promtool_finds_nothing_to_complain_of(served: Served) -> None:
     assert promtool("check", "metrics", text=request(served.url, "GET", "/metrics")[2]) == (0, "")
+    assert promtool("check", "metrics", text=webhook.Metrics().exposition()) == (0, "")
+    assert promtool("check", "metrics", text=of_a_controller().encode()) == (0, "")
 
 
 def test_a_prometheus_scrapes_it(served: Served, tmp_path: pathlib.Path) -> None:
@@ -84,9 +96,10 @@ def test_no_rule_adds_seconds_of_cpus_to_those_of_gpus() -> None:
 
 
 def test_the_rules_ask_for_metrics_that_there_are(served: Served) -> None:
-    of_webhook = text_string_to_metric_families(webhook.Metrics().exposition().decode())
+    texts = webhook.Metrics().exposition().decode(), of_a_controller()
     exposed = {name.split(".")[0] for name in served.metrics()}
-    exposed |= {sample.name for family in of_webhook for sample in family.samples}
+    for text in texts:
+        exposed |= {sample.name for family in text_string_to_metric_families(text) for sample in family.samples}
     recorded = {rule["record"] for rule in rules() if "record" in rule}
     asked = {
         word

@@ -152,6 +152,7 @@ args:
 env: {{- include "stitchfleet.databaseEnvironment" . | nindent 2 }}
 ports:
   - {name: health, containerPort: 8080}
+  - {name: metrics, containerPort: 8081}
 livenessProbe:
   httpGet: {path: /healthz, port: health}
   periodSeconds: 20
