@@ -21,8 +21,10 @@ from .names import (
     INIT_CONTAINER,
     MOUNT,
     POD_UID,
-    START,
+    START_MOUNT,
+    START_VOLUME,
     STARTER,
+    STARTER_FILE,
     TOKEN_SECONDS,
     VOLUME,
     Object,
@@ -48,9 +50,9 @@ def init_container(target: Object, policy: Policy) -> Object:
         "name": INIT_CONTAINER,
         "image": policy.payload_image,
         "imagePullPolicy": policy.pull_policy,
-        "command": starter.trying(COPY, MOUNT),
+        "command": starter.trying(COPY, MOUNT, START_MOUNT),
         "securityContext": context,
-        "volumeMounts": mounts(),
+        "volumeMounts": mounts(may_write_starter=True),
     }
     resources = {
         kind: wanted
@@ -67,26 +69,31 @@ def _without_devices(amounts: Object) -> Object:
 
 
 def volumes(policy: Policy) -> list[Object]:
-    """The payload's, and one with the starter and with what says who the job is: its token, its labels, whom it may trust."""
+    """The payload's, the starter's, and one with what says who the job is: its token, its labels, whom it may trust."""
     sources: list[Object] = [
         {"serviceAccountToken": {"path": "token", "audience": AUDIENCE, "expirationSeconds": TOKEN_SECONDS}},
         {"downwardAPI": {"items": [{"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}]}},
         {"downwardAPI": {"items": [{"path": POD_UID, "fieldRef": {"fieldPath": "metadata.uid"}}]}},
         {"downwardAPI": {"items": [_annotation(CONTROL_FILE.rpartition("/")[2], CONTROL)]}},
-        {"downwardAPI": {"items": [{**_annotation(START.rpartition("/")[2], STARTER), "mode": 0o555}]}},
+        {"downwardAPI": {"items": [{**_annotation(STARTER_FILE.rpartition("/")[2], STARTER), "mode": 0o555}]}},
     ]
     if policy.ingest_authority:
         sources.append({"downwardAPI": {"items": [_annotation("ca.crt", AUTHORITY)]}})
-    return [{"name": VOLUME, "emptyDir": {}}, {"name": IDENTITY_VOLUME, "projected": {"sources": sources}}]
+    return [
+        {"name": VOLUME, "emptyDir": {}},
+        {"name": START_VOLUME, "emptyDir": {"medium": "Memory"}},
+        {"name": IDENTITY_VOLUME, "projected": {"sources": sources}},
+    ]
 
 
 def _annotation(file: str, name: str) -> Object:
     return {"path": file, "fieldRef": {"fieldPath": f"metadata.annotations['{name}']"}}
 
 
-def mounts() -> list[Object]:
-    """Of a container that is injected, and of the init container."""
+def mounts(may_write_starter: bool = False) -> list[Object]:
+    """Of a container that is injected, or of the init container, which writes the starter."""
     return [
         {"name": VOLUME, "mountPath": MOUNT},
+        {"name": START_VOLUME, "mountPath": START_MOUNT, **({} if may_write_starter else {"readOnly": True})},
         {"name": IDENTITY_VOLUME, "mountPath": IDENTITY_MOUNT, "readOnly": True},
     ]

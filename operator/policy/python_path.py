@@ -7,12 +7,10 @@ would lose its own modules. So if the container names none, the starter extends 
 from __future__ import annotations
 
 from . import starter
-from .names import BOOTSTRAP, NO_SHELL, PACKAGES, PYTHON_PATH, SHELL, Object
+from .names import BOOTSTRAP, NO_SHELL, PACKAGES, PYTHON_PATH, SHELL, START, STARTER_FILE, Object
 from .refusals import LeftAloneError
 
 VARIABLE = "PYTHONPATH"
-PREFIX = tuple(starter.extending(VARIABLE, BOOTSTRAP, PACKAGES))
-"""What a command is started through. The starter becomes the command: the job keeps its process id, its signals and its exit code."""
 
 
 def extend(container: Object, annotations: Object) -> None:
@@ -30,7 +28,8 @@ def extend(container: Object, annotations: Object) -> None:
             raise LeftAloneError(
                 f"{name}: a shell would not hand on the variable {odd.get('name')}; name PYTHONPATH in its env"
             )
-        container["command"] = [*PREFIX, *container["command"]]
+        file = STARTER_FILE if annotations.get(SHELL) == NO_SHELL else START
+        container["command"] = [*starter.extending(file, BOOTSTRAP, PACKAGES), *container["command"]]
     elif PYTHON_PATH in annotations:
         container["env"] = [*environment, {"name": VARIABLE, "value": extended(str(annotations[PYTHON_PATH]))}]
     else:

@@ -176,6 +176,7 @@ def _context(name: str) -> dict[str, bytes]:
     if name == "payload":
         for path in _native_files():
             found[f"native/stitchfleet/{path.relative_to(ROOT)}"] = path.read_bytes()
+        found["starter.S"] = (ROOT / "operator" / "policy" / "starter" / "starter.S").read_bytes()
     if name == "horovod":
         found["classifier.py"] = (HERE / "demo" / "modules" / "classifier.py").read_bytes()
     if name == "operator":

@@ -37,6 +37,7 @@ def test_the_payload_is_small_and_whole(images: Images) -> None:
     assert sum(found.values()) < MOST_PAYLOAD_BYTES
     assert {
         "stitchfleet-copy",
+        "stitchfleet-start",
         "bin/busybox",
         "payload/python/ziglang/zig",
         "payload/python/stitchfleet/plugin/bootstrap/sitecustomize.py",

@@ -188,15 +188,17 @@ BARE: dict[str, Any] = {"image": PAUSE_IMAGE, "imagePullPolicy": "Never", "comma
 """An image with one program, and no shell."""
 
 
-def bare_pod(name: str) -> dict[str, Any]:
+def bare_pod(name: str, says_so: bool = True) -> dict[str, Any]:
     found = pod(name=name, **BARE)
-    found["metadata"]["annotations"] = {"stitchfleet.io/shell": "none"}
+    if says_so:
+        found["metadata"]["annotations"] = {"stitchfleet.io/shell": "none"}
     return found
 
 
-def test_an_image_without_a_shell_starts_and_sees_its_path(kubernetes: Kubernetes) -> None:
+@pytest.mark.parametrize("says_so", [False, True])
+def test_an_image_without_a_shell_starts_and_sees_its_path(kubernetes: Kubernetes, says_so: bool) -> None:
     kubernetes.namespace(SPACE)
-    kubernetes.create(bare_pod("train"))
+    kubernetes.create(bare_pod("train", says_so))
     kubernetes.wait(lambda: is_running(kubernetes, "train"), SECONDS, lambda: kubernetes.why("train", SPACE))
     uid = kubernetes.get("pod", "train", SPACE)["metadata"]["uid"]
 

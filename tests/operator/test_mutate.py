@@ -95,9 +95,10 @@ def test_a_training_pod() -> None:
     changed = mutate(pod(), POLICY, Admission("vision", "ada"))
     (init,) = changed["spec"]["initContainers"]
     assert (init["name"], init["image"]) == (names.INIT_CONTAINER, POLICY.payload_image)
-    assert init["command"] == [names.START, "try", names.COPY, names.MOUNT]
+    assert init["command"] == [names.STARTER_FILE, "try", names.COPY, names.MOUNT, names.START_MOUNT]
     assert {volume["name"]: volume.get("emptyDir") for volume in changed["spec"]["volumes"]} == {
         names.VOLUME: {},  # no limit of size, beyond which the pod would be evicted
+        names.START_VOLUME: {"medium": "Memory"},  # a full disk keeps nothing from starting
         names.IDENTITY_VOLUME: None,
     }
     told = environment(changed)
@@ -199,10 +200,13 @@ def test_a_command_is_started_by_the_starter_which_keeps_what_the_image_sets(
     assert changed["command"][-2:] == shown
     assert "PYTHONPATH" not in {entry["name"] for entry in changed["env"]}
     image = {"PATH": "/usr/bin:/bin"} | ({"PYTHONPATH": from_image} if from_image else {})
-    program, mode = mounted(whole, changed["command"][0])
-    (tmp_path / "start").write_text(program)
-    (tmp_path / "start").chmod(mode)
-    words = [str(tmp_path / "start"), *changed["command"][1:]]
+    init = whole["spec"]["initContainers"][0]["command"]
+    program, mode = mounted(whole, init[0])
+    (tmp_path / "script").write_text(program)
+    (tmp_path / "script").chmod(mode)
+    here = {init[0]: str(tmp_path / "script"), names.START_MOUNT: str(tmp_path), names.START: str(tmp_path / "start")}
+    subprocess.run([here.get(word, word) for word in init], env=image, check=True)
+    words = [here.get(word, word) for word in changed["command"]]
     done = subprocess.run(words, env=image, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == f"{names.BOOTSTRAP}{between}{names.PACKAGES}"
 
@@ -216,7 +220,8 @@ def test_a_variable_that_a_shell_would_drop_leaves_the_pod_alone_unless_it_has_n
 
 def test_the_starter_is_a_script_unless_the_image_has_no_shell() -> None:
     assert mutate(pod(), POLICY)["metadata"]["annotations"][names.STARTER].startswith("#!/bin/sh\n")
-    bare = mutate(pod(annotations={names.SHELL: names.NO_SHELL}), POLICY)
+    bare = mutate(pod(container(command=["train"]), annotations={names.SHELL: names.NO_SHELL}), POLICY)
+    assert bare["spec"]["containers"][0]["command"][0] == names.STARTER_FILE
     assert bare["metadata"]["annotations"][names.STARTER].startswith("\x7fELF")
 
 

@@ -15,9 +15,19 @@ from stitchfleet.operator.webhook import selftest
 PATH = "/nowhere::/usr/bin:/bin"
 
 
-@pytest.fixture(params=["script", "binary"])
+HAS_BINUTILS = all(map(shutil.which, ("as", "ld", "objcopy")))
+
+
+@pytest.fixture(params=["script", "text", "program"])
 def program(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     file = tmp_path / "start"
+    if request.param == "program":
+        if not HAS_BINUTILS:
+            pytest.skip("binutils are not installed")
+        # as the payload's Dockerfile does
+        subprocess.run(["as", "--64", "-o", f"{file}.o", pack.HERE / "starter.S"], check=True)
+        subprocess.run(["ld", "-m", "elf_x86_64", "-s", "-o", file, f"{file}.o"], check=True)
+        return str(file)
     file.write_text(starter.SCRIPT if request.param == "script" else starter.BINARY, encoding="ascii")
     file.chmod(0o555)
     return str(file)
@@ -83,7 +93,37 @@ def test_what_cannot_be_run_ends_as_in_a_shell(program: str, words: list[str]) -
 
 def test_trying_what_is_not_there_does_nothing(program: str) -> None:
     assert run(program, "try", "/nothing/there") == (0, "")
-    assert run(program, "try", "sh", "-c", "echo $VAR; exit 3", PATH=PATH, VAR="x") == (3, "x\n")
+
+
+def test_trying_runs_the_command_with_the_folders(program: str, tmp_path: Path) -> None:
+    (tmp_path / "copy").write_text('#!/bin/sh\necho "$1|$2|$VAR"\n')
+    (tmp_path / "copy").chmod(0o755)
+    words = (f"{tmp_path}/copy", "/payload", f"{tmp_path}")
+    assert run(program, "try", *words, PATH=PATH, VAR="x") == (0, f"/payload|{tmp_path}|x\n")
+
+
+@pytest.mark.parametrize("copy", ["exit 0", "exit 3", "echo better > $2/start; chmod 755 $2/start", None])
+def test_whatever_the_payload_s_program_does_a_starter_is_there(copy: str | None, tmp_path: Path) -> None:
+    """The controller may have given the init container the user's image, which has no such program; or the payload is an old one."""
+    script, folder = tmp_path / "script", tmp_path / "start"
+    folder.mkdir()
+    script.write_text(starter.SCRIPT)
+    script.chmod(0o555)
+    if copy is not None:
+        (tmp_path / "copy").write_text(f"#!/bin/sh\n{copy}\n")
+        (tmp_path / "copy").chmod(0o755)
+    assert run(str(script), "try", f"{tmp_path}/copy", "/payload", str(folder), PATH=PATH) == (0, "")
+    if "better" in (copy or ""):
+        assert (folder / "start").read_text() == "better\n"
+    else:
+        assert extended(str(folder / "start"), PYTHONPATH="/mine") == (0, "/first:/mine:/last\n")
+
+
+def test_a_folder_that_takes_no_starter_does_not_fail_the_init_container(tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text(starter.SCRIPT)
+    script.chmod(0o555)
+    assert run(str(script), "try", "/nothing", "/payload", "/nowhere/at/all", PATH=PATH) == (0, "")
 
 
 def test_an_annotation_can_hold_it() -> None:
@@ -97,7 +137,7 @@ def test_yaml_can_write_the_usual_one() -> None:
     assert "\x7f" in starter.BINARY
 
 
-@pytest.mark.skipif(not all(map(shutil.which, ("as", "ld", "objcopy"))), reason="binutils are not installed")
+@pytest.mark.skipif(not HAS_BINUTILS, reason="binutils are not installed")
 def test_it_is_what_its_source_says() -> None:
     assert pack.pack(pack.assembled(pack.HERE / "starter.S")) == starter.BINARY
 

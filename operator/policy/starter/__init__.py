@@ -1,29 +1,31 @@
-"""What starts a container's command with a longer PYTHONPATH. It comes as a file of the pod's downward-API volume, whose text is an
-annotation: it is there whenever the kubelet can start the container at all, be the payload copied or not, and no object is needed in
-the user's namespace.
+"""What starts a container's command with a longer PYTHONPATH. It becomes the command: the job keeps its process id, its signals and
+its exit code. Three files do the same:
 
-starter.sh, the usual one, is a script for the image's /bin/sh. An image that has none needs starter.txt, an x86-64 ELF program that
-is text: starter.S is its source, pack.py makes the text of it. It is used only if the pod says that its image has no shell: JSON does
-not escape its 0x7f, YAML refuses it, and `kubectl get -o yaml` fails on a pod with it.
+starter.S    an x86-64 program of some hundred bytes, which needs nothing of the image. The payload's image brings it, and the init
+             container puts it into the pod's START_VOLUME.
+starter.sh   a script for /bin/sh, as an annotation, which a downward-API file brings into the pod: it is there without the payload.
+             It starts the init container's own command; and if the controller gave that container the user's image, because the
+             payload's cannot be pulled, it puts itself in starter.S's place.
+starter.txt  starter.S as text, made by pack.py. It takes the script's place, and starts the command itself, only if the pod says that
+             its image has no shell: JSON does not escape its 0x7f, YAML refuses it, and `kubectl get -o yaml` fails on a pod with it.
 """
 
 from __future__ import annotations
 
 import importlib.resources
 
-from ..names import START
+from ..names import STARTER_FILE
 
 _FILES = importlib.resources.files(__package__)
 SCRIPT = _FILES.joinpath("starter.sh").read_text(encoding="ascii")
 BINARY = _FILES.joinpath("starter.txt").read_bytes().decode("ascii")
 
 
-def extending(variable: str, first: str, last: str) -> list[str]:
-    """What is to stand before a command: it finds `first` before and `last` behind the variable's value. The script knows PYTHONPATH
-    alone."""
-    return [START, f"{variable}={first}", f":{last}"]
+def extending(file: str, first: str, last: str) -> list[str]:
+    """What is to stand before a command: it finds `first` before and `last` behind the value of PYTHONPATH. file: a starter."""
+    return [file, f"PYTHONPATH={first}", f":{last}"]
 
 
-def trying(*command: str) -> list[str]:
-    """Runs the command; where there is none, does nothing and ends with 0."""
-    return [START, "try", *command]
+def trying(command: str, payload: str, start: str) -> list[str]:
+    """Runs the command with the two folders. Be there such a command or not, it ends with 0, and a starter lies in `start`."""
+    return [STARTER_FILE, "try", command, payload, start]
