@@ -188,8 +188,8 @@ def cluster_facts(job: Job) -> Iterable[dict[str, Any]]:
                     "fallback_us": _mean_us(seen.fallback_ns, seen.timed_calls) if seen else None,
                     "kernel_us": _mean_us(seen.kernel_ns, seen.timed_calls) if seen else None,
                     "mismatches": seen.mismatches if seen else 0,
-                    "largest_error": seen.largest_error if seen else None,
-                    "error_over_tolerance": seen.worst_ratio if seen else None,
+                    "largest_error": seen.largest_error if seen and seen.verify_calls else None,
+                    "error_over_tolerance": seen.worst_ratio if seen and seen.verify_calls else None,
                     "last_good_step": seen.last_good_step if seen else -1,
                 }
             )
@@ -332,10 +332,10 @@ def describe(summary: Mapping[str, Any]) -> list[str]:
         )
         ordered = sorted(summary["clusters"], key=lambda c: -c["instances"] * c["op_count"])
         for cluster in ordered[:12]:
-            worst = max((e["error_over_tolerance"] or 0.0 for e in cluster["executables"]), default=0.0)
+            seen = [e["error_over_tolerance"] for e in cluster["executables"] if e["error_over_tolerance"] is not None]
+            error = f"  largest error {max(seen):6.1%} of what is allowed" if seen else ""
             lines.append(
-                f"    {cluster['name']:<36} {cluster['instances']:>4} x {cluster['op_count']:>3} ops  {cluster['state']:<9}"
-                f"  largest error {worst:6.1%} of what is allowed"
+                f"    {cluster['name']:<36} {cluster['instances']:>4} x {cluster['op_count']:>3} ops  {cluster['state']:<9}{error}"
             )
         if len(ordered) > 12:
             lines.append(f"    and {len(ordered) - 12} more kinds (in the summary file)")

@@ -31,9 +31,10 @@ def _activate() -> None:
 
         install_import_hook()
     except Exception as error:
-        print(
-            f"stitchfleet: not switched on, the job runs without it: {type(error).__name__}: {error}", file=sys.stderr
-        )
+        why = f"{type(error).__name__}: {error}"
+        if isinstance(error, ModuleNotFoundError) and error.name == "stitchfleet":
+            why = f"it is not installed for {sys.executable}"
+        print(f"stitchfleet: not switched on, the job runs without it: {why}", file=sys.stderr)
 
 
 try:

@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import pty
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from stitchfleet import plugin
 from stitchfleet.plugin.command_run import why_python_does_not_start_us
 
 from .conftest import SCRIPTS
@@ -156,3 +158,14 @@ def test_a_python_that_does_not_read_sitecustomize_is_told(command: Sequence[str
     found = why_python_does_not_start_us(command)
     assert reason in found
     assert bool(found) == bool(reason)
+
+
+def test_a_python_without_us_runs_the_job_and_is_named(tmp_path: pathlib.Path) -> None:
+    """Somebody has stitchfleet in a virtual environment, and runs the job with another Python."""
+    shutil.copy(pathlib.Path(plugin.__file__).parent / "bootstrap" / "sitecustomize.py", tmp_path)
+    other = pathlib.Path(sys.base_prefix) / "bin" / f"python{sys.version_info.major}.{sys.version_info.minor}"
+    environment = {"PATH": os.defpath, "PYTHONPATH": str(tmp_path), "STITCHFLEET_ENABLED": "1"}
+    words = [str(other), "-c", "print('trained')"]
+    done = subprocess.run(words, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout == "trained\n"
+    assert done.stderr == f"stitchfleet: not switched on, the job runs without it: it is not installed for {other}\n"
