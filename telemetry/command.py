@@ -18,11 +18,10 @@ from .configuration import VARIABLE, ConfigurationError, load
 from .document import FORMATS, document
 from .errors import DatabaseError
 from .fleet import DEFAULT_TREND_WEEKS, fleet_report
-from .freezing import Frozen, freeze, prune
+from .freezing import Frozen, delete_namespace, freeze, prune
 from .printable import printable, write_out
 from .recording import DAY_NS
 from .report import CSV_LINES, job_facts, jobs_text, unreadable_words
-from .store import delete_namespace
 from .weekly import all_that_is_made_stays, processes, standing
 from .weeks import Week
 

@@ -1,7 +1,8 @@
 """Freezing weeks: a closed week's figures, kept as a numbered revision.
 
-    freeze    puts what each process did and saved into weekly_rollups, and what that adds up to into weekly_totals
-    prune     drops the iterations of frozen weeks
+    freeze            puts what each process did and saved into weekly_rollups, and what that adds up to into weekly_totals
+    prune             drops the iterations of frozen weeks
+    delete_namespace  drops all of a namespace's rows, and adds up frozen weeks again
 
 A frozen week that gets late data (store notes it) is frozen again, as its next revision; earlier ones stay as they were published.
 """
@@ -12,16 +13,17 @@ import dataclasses
 import json
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
 
 from . import partitions, savings
-from .models import frozen_weeks, iteration_blocks, weekly_rollups, weekly_totals
+from .models import frozen_weeks, iteration_blocks, jobs, weekly_rollups, weekly_totals
 from .savings import Total
-from .weekly import MAX_ASKED, MAX_ROLLUP, STORED, JobWeek, UnitTotal, frozen_jobs, processes, standing, unit_total
+from .store import TABLES_OF_PROCESSES, last_dropped_sequences
+from .weekly import MAX_ROLLUP, STORED, JobWeek, UnitTotal, frozen_jobs, processes, standing, unit_total
 from .weeks import Week
 
 FLEET = "fleet"
@@ -149,22 +151,6 @@ def _last_sequences(connection: sa.Connection, week: Week) -> Iterable[tuple[int
     )
 
 
-def last_dropped_sequences(
-    connection: sa.Connection, wanted: Collection[tuple[int, Week]]
-) -> dict[tuple[int, Week], int]:
-    """For processes in weeks whose blocks were dropped: the highest sequence of those. A process sends its blocks in their order."""
-    weeks = {str(week) for _, week in wanted}
-    statement = (
-        sa.select(weekly_rollups.c.process_id, weekly_rollups.c.week, weekly_rollups.c.last_sequence)
-        .join(frozen_weeks, sa.and_(*(frozen_weeks.c[name] == weekly_rollups.c[name] for name in ("week", "revision"))))
-        .where(frozen_weeks.c.week.in_(weeks), frozen_weeks.c.blocks_dropped == 1)
-        .where(weekly_rollups.c.last_sequence.is_not(None))
-    )
-    if len(wanted) <= MAX_ASKED:
-        statement = statement.where(weekly_rollups.c.process_id.in_({owner for owner, _ in wanted}))
-    return {(owner, Week.parse(week)): sequence for owner, week, sequence in connection.execute(statement)}
-
-
 def _drop_blocks(connection: sa.Connection, week: Week) -> int:
     """Drops a week's blocks; returns how many there were."""
     of_week = (iteration_blocks.c.day >= week.first_day, iteration_blocks.c.day < week.end_day)
@@ -230,13 +216,33 @@ def stored_totals(connection: sa.Connection, week: Week) -> tuple[int, list[Unit
     ]
 
 
-def weeks_with(connection: sa.Connection, process_ids: sa.Select[Any]) -> list[Week]:
+# ---- deleting ---------------------------------------------------------------------------------------------------------------
+
+
+def delete_namespace(connection: sa.Connection, namespace: str) -> dict[str, int]:
+    """Deletes all rows of a namespace's jobs, frozen weeks included; returns how many, by table. The transaction is the caller's.
+
+    Who writes meanwhile waits, and then registers its process anew: what a job that still runs sends after is there again.
+    """
+    partitions.hold_writers(connection)
+    of_namespace = sa.select(jobs.c.process_id).where(jobs.c.namespace == namespace)
+    weeks = _weeks_with(connection, of_namespace)
+    deleted = {}
+    # jobs last: they say whose the others are
+    for table in sorted(TABLES_OF_PROCESSES, key=lambda table: table is jobs):
+        deleted[table.name] = connection.execute(sa.delete(table).where(table.c.process_id.in_(of_namespace))).rowcount
+    for week in weeks:
+        _renew_totals(connection, week)
+    return deleted
+
+
+def _weeks_with(connection: sa.Connection, process_ids: sa.Select[Any]) -> list[Week]:
     """Frozen weeks that have rows of these processes, in any revision."""
     statement = sa.select(weekly_rollups.c.week).where(weekly_rollups.c.process_id.in_(process_ids)).distinct()
     return sorted(map(Week.parse, connection.scalars(statement)))
 
 
-def renew_totals(connection: sa.Connection, week: Week) -> None:
+def _renew_totals(connection: sa.Connection, week: Week) -> None:
     """After rows of a frozen week were deleted: adds up what is left of its latest revision; earlier ones' totals go."""
     revision = connection.scalar(sa.select(frozen_weeks.c.revision).where(frozen_weeks.c.week == str(week)))
     connection.execute(sa.delete(weekly_totals).where(weekly_totals.c.week == str(week)))

@@ -35,6 +35,9 @@ from sqlalchemy.types import TypeDecorator, TypeEngine
 
 metadata = MetaData()
 
+MAX_ASKED = 500
+"""Values that a statement names: SQLite takes some hundreds of variables."""
+
 REAL_ARRAY_OID = 1021
 """PostgreSQL's real[]."""
 _REAL_OID = 700

@@ -336,6 +336,10 @@ def _function(_sequence: int, body: bytes) -> Row:
 
 REVERT_EVENTS = ("reverted", "revert")
 """Kinds of the events by which the plugin says that a cluster went back to TensorFlow's own operators."""
+FALLBACK_EVENTS = ("plain", "does-not-pay", "memory", "switched-off")
+"""Those by which it says that a whole program did."""
+TOLD_EVENTS = (*REVERT_EVENTS, *FALLBACK_EVENTS, LOSS_EVENT)
+"""Kinds of the events that move a week's figures."""
 
 
 class LossCount:

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from . import freezing, partitions, weekly
-from .models import JOB_KEY, PROCESS_KEY, events, frozen_weeks, iteration_blocks, jobs, metadata, weekly_rollups
+from . import partitions
+from .models import (
+    JOB_KEY,
+    MAX_ASKED,
+    PROCESS_KEY,
+    events,
+    frozen_weeks,
+    iteration_blocks,
+    jobs,
+    metadata,
+    weekly_rollups,
+)
 from .recording import DAY_NS
-from .rows import REVERT_EVENTS, Row, Rows
+from .rows import REVERT_EVENTS, TOLD_EVENTS, Row, Rows
 from .spool import AFTER_DEATH
 from .weeks import Week
 
@@ -175,8 +185,24 @@ def _new_blocks(connection: sa.Connection, entries: list[Row]) -> list[Row]:
     if not found:
         return found
     weeks = {day: Week.of_day(day) for day in {row["day"] for row in found}}
-    last = freezing.last_dropped_sequences(connection, {(row["process_id"], weeks[row["day"]]) for row in found})
+    last = last_dropped_sequences(connection, {(row["process_id"], weeks[row["day"]]) for row in found})
     return [row for row in found if row["sequence"] > last.get((row["process_id"], weeks[row["day"]]), -1)]
+
+
+def last_dropped_sequences(
+    connection: sa.Connection, wanted: Collection[tuple[int, Week]]
+) -> dict[tuple[int, Week], int]:
+    """For processes in weeks whose blocks were dropped: the highest sequence of those. A process sends its blocks in their order."""
+    weeks = {str(week) for _, week in wanted}
+    statement = (
+        sa.select(weekly_rollups.c.process_id, weekly_rollups.c.week, weekly_rollups.c.last_sequence)
+        .join(frozen_weeks, sa.and_(*(frozen_weeks.c[name] == weekly_rollups.c[name] for name in ("week", "revision"))))
+        .where(frozen_weeks.c.week.in_(weeks), frozen_weeks.c.blocks_dropped == 1)
+        .where(weekly_rollups.c.last_sequence.is_not(None))
+    )
+    if len(wanted) <= MAX_ASKED:
+        statement = statement.where(weekly_rollups.c.process_id.in_({owner for owner, _ in wanted}))
+    return {(owner, Week.parse(week)): sequence for owner, week, sequence in connection.execute(statement)}
 
 
 def _has_end(connection: sa.Connection, owner: int) -> bool:
@@ -186,7 +212,7 @@ def _has_end(connection: sa.Connection, owner: int) -> bool:
 
 def _new_events(connection: sa.Connection, entries: list[Row]) -> list[Row]:
     """Of the events that move a week's figures those that are not in the database."""
-    found = [row for row in entries if row["kind"] in weekly.TOLD_EVENTS]
+    found = [row for row in entries if row["kind"] in TOLD_EVENTS]
     for owner in {row["process_id"] for row in found}:
         sequences = [row["sequence"] for row in found if row["process_id"] == owner]
         between = events.c.sequence.between(min(sequences), max(sequences))
@@ -239,20 +265,3 @@ class _Late:
         if late:
             noted = sa.update(frozen_weeks).where(frozen_weeks.c.week.in_(late))
             self.connection.execute(noted.values(has_late_data=1))
-
-
-def delete_namespace(connection: sa.Connection, namespace: str) -> dict[str, int]:
-    """Deletes all rows of a namespace's jobs, frozen weeks included; returns how many, by table. The transaction is the caller's.
-
-    Who writes meanwhile waits, and then registers its process anew: what a job that still runs sends after is there again.
-    """
-    partitions.hold_writers(connection)
-    of_namespace = sa.select(jobs.c.process_id).where(jobs.c.namespace == namespace)
-    weeks = freezing.weeks_with(connection, of_namespace)
-    deleted = {}
-    # jobs last: they say whose the others are
-    for table in sorted(TABLES_OF_PROCESSES, key=lambda table: table is jobs):
-        deleted[table.name] = connection.execute(sa.delete(table).where(table.c.process_id.in_(of_namespace))).rowcount
-    for week in weeks:
-        freezing.renew_totals(connection, week)
-    return deleted

@@ -35,9 +35,19 @@ import msgspec
 import sqlalchemy as sa
 
 from . import savings, schema
-from .models import PROCESS_KEY, arm_blocks, events, frozen_weeks, iteration_blocks, job_ends, jobs, weekly_rollups
+from .models import (
+    MAX_ASKED,
+    PROCESS_KEY,
+    arm_blocks,
+    events,
+    frozen_weeks,
+    iteration_blocks,
+    job_ends,
+    jobs,
+    weekly_rollups,
+)
 from .recording import MAX_DURATION_NS, PLAIN, STITCHED, UNCOUNTED
-from .rows import REVERT_EVENTS, LossCount, unit_of
+from .rows import FALLBACK_EVENTS, REVERT_EVENTS, LossCount, unit_of
 from .savings import Contribution, Saving, Total
 from .schema import LOSS_EVENT, RefusedError
 from .spool import AFTER_DEATH
@@ -47,10 +57,6 @@ HOUR_NS = 3_600 * 10**9
 WARM_UP_ITERATIONS = 4
 """Of a job that did not say what stitching cost it: this many first iterations are TensorFlow's own start, and not charged."""
 
-FALLBACK_EVENTS = ("plain", "does-not-pay", "memory", "switched-off")
-"""Those by which it says that a whole program did."""
-TOLD_EVENTS = (*REVERT_EVENTS, *FALLBACK_EVENTS, LOSS_EVENT)
-"""Kinds of the events that move a week's figures."""
 FALLBACK_PHASES = ("plain", "reverted")
 """Phases that a job ends in which did so and stayed there."""
 
@@ -672,8 +678,6 @@ def _members(connection: sa.Connection, week: Week | None, with_iterations: set[
     return found
 
 
-MAX_ASKED = 500
-"""Processes that a statement names."""
 ROWS_AT_ONCE = 1000
 """Of what one process may have without end, so that a report's memory does not grow with it."""
 MAX_PAIRS = 100_000

@@ -19,9 +19,6 @@ from .conditions import condition, merged, with_times
 READY, CLOSED = "Ready", "Closed"
 """Conditions: the figures are the database's; the week is over and frozen, with nothing having come since."""
 
-UIDS_AT_ONCE = 500
-"""SQLite takes so many variables in a statement."""
-
 
 def week_of(spec: Mapping[str, Any]) -> Week:
     """Raises ValueError for one that is none."""
@@ -56,8 +53,8 @@ def pods_of(connection: sa.Connection, spec: Mapping[str, Any], pods: Sequence[M
     now = datetime.datetime.now(datetime.timezone.utc)
     uids = sorted(str(pod["metadata"]["uid"]) for pod in pods)
     reported: set[str] = set()
-    for start in range(0, len(uids), UIDS_AT_ONCE):
-        some = uids[start : start + UIDS_AT_ONCE]
+    for start in range(0, len(uids), models.MAX_ASKED):
+        some = uids[start : start + models.MAX_ASKED]
         reported |= set(connection.scalars(sa.select(models.jobs.c.uid).where(models.jobs.c.uid.in_(some))))
     found = asked([dict(pod) for pod in pods], reported, now, (spec.get("scope") or {}).get("namespace"))
     return {

@@ -15,9 +15,9 @@ from alembic.runtime.migration import MigrationContext
 
 from stitchfleet.telemetry import database, models, partitions, places
 from stitchfleet.telemetry.errors import DatabaseError
-from stitchfleet.telemetry.freezing import freeze
+from stitchfleet.telemetry.freezing import delete_namespace, freeze
 from stitchfleet.telemetry.recording import DAY_NS, PLAIN
-from stitchfleet.telemetry.store import TABLES_OF_PROCESSES, delete_namespace, insert_rows
+from stitchfleet.telemetry.store import TABLES_OF_PROCESSES, insert_rows
 from stitchfleet.telemetry.weekly import week_report
 from stitchfleet.telemetry.weeks import Week
 

@@ -14,10 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stitchfleet.telemetry import database, freezing, models, partitions, weekly
+from stitchfleet.telemetry.freezing import delete_namespace
 from stitchfleet.telemetry.recording import DAY_NS, PLAIN, STITCHED, UNCOUNTED
 from stitchfleet.telemetry.rows import Rows, rows_of_segment
 from stitchfleet.telemetry.spool import MAGIC, Iterations, Kind, Record, encode
-from stitchfleet.telemetry.store import delete_namespace, insert_rows
+from stitchfleet.telemetry.store import insert_rows
 from stitchfleet.telemetry.weekly import HOUR_NS, JobWeek, Status, week_report
 from stitchfleet.telemetry.weeks import Week
 

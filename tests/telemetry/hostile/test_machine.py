@@ -21,10 +21,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from scripts.benchmark.postgres import PostgresServer
 from stitchfleet.telemetry import database, models, partitions
 from stitchfleet.telemetry.authentication import Caller
-from stitchfleet.telemetry.freezing import freeze, prune
+from stitchfleet.telemetry.freezing import delete_namespace, freeze, prune
 from stitchfleet.telemetry.receiving import ForbiddenError, receive
 from stitchfleet.telemetry.recording import DAY_NS
-from stitchfleet.telemetry.store import delete_namespace
 from stitchfleet.telemetry.weekly import week_report
 from stitchfleet.telemetry.weeks import Week
 from stitchfleet.telemetry.wire import Outcome

@@ -12,10 +12,10 @@ import pytest
 import sqlalchemy as sa
 
 from stitchfleet.telemetry import database, partitions, shipper
-from stitchfleet.telemetry.freezing import freeze, prune
+from stitchfleet.telemetry.freezing import delete_namespace, freeze, prune
 from stitchfleet.telemetry.recording import DAY_NS
 from stitchfleet.telemetry.rows import rows_of_segment
-from stitchfleet.telemetry.store import TABLES_OF_PROCESSES, delete_namespace, insert_rows, register
+from stitchfleet.telemetry.store import TABLES_OF_PROCESSES, insert_rows, register
 
 from ..conftest import query
 from ..servers import Served, ingest_server, post
