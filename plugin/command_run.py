@@ -170,7 +170,7 @@ def hand_over_records(processes: Sequence[Mapping[str, Any]], settings: Settings
     end = time.monotonic() + SHIPPING_SECONDS
     for summary in processes if where else ():
         folder = summary["records"]["folder"]
-        command = [sys.executable, "-m", "stitchfleet.telemetry.shipper", folder, *where]
+        command = [sys.executable, "-m", "stitchfleet.telemetry.shipping.shipper", folder, *where]
         try:
             done = subprocess.run(
                 command,

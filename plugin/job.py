@@ -15,7 +15,7 @@ import uuid
 import weakref
 from typing import Any
 
-from stitchfleet.telemetry import environment, recording
+from stitchfleet.telemetry.pod import environment, recording
 
 from .client import CompileClient
 from .containment import HEALTH, contained, say

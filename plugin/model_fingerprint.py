@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from stitchfleet.telemetry.recording import GRAPH
+from stitchfleet.telemetry.pod.recording import GRAPH
 
 _FLOATS = frozenset({1, 2, 14, 19})
 """DT_FLOAT, DT_DOUBLE, DT_BFLOAT16, DT_HALF (tensorflow/core/framework/types.proto)."""

@@ -12,7 +12,8 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from stitchfleet.telemetry import recording, savings, spool
+from stitchfleet.telemetry.pod import recording, spool
+from stitchfleet.telemetry.statistics import savings
 
 from .containment import say
 from .memory_watch import peak_bytes
@@ -129,7 +130,7 @@ class Records:
             with open(self.folder / "shipper.log", "ab") as log:
                 self._shipper = subprocess.Popen(
                     [
-                        *(sys.executable, "-m", "stitchfleet.telemetry.shipper", str(self.folder)),
+                        *(sys.executable, "-m", "stitchfleet.telemetry.shipping.shipper", str(self.folder)),
                         *(*where, "--follow", str(pid)),
                     ],
                     env=clean_environment(),

@@ -45,7 +45,7 @@ from stitchfleet.compiler.kernel import KernelError, KernelMetadata
 from stitchfleet.compiler.pipeline_cuda import compile_graphs_for_gpu
 from stitchfleet.compiler.selfcheck import RefusedInputsError
 from stitchfleet.compiler.targets import target_of_device
-from stitchfleet.telemetry.background import step_back
+from stitchfleet.telemetry.pod.background import step_back
 
 from . import bundle, lowering
 from .lowering import Argument, LoweringError

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from stitchfleet.telemetry.spool import KEEP_DAYS
+from stitchfleet.telemetry.pod.spool import KEEP_DAYS
 
 PREFIX = "STITCHFLEET_"
 

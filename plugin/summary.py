@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from stitchfleet.telemetry.savings import Saving
+from stitchfleet.telemetry.statistics.savings import Saving
 
 from . import summaries
 from .containment import HEALTH, say

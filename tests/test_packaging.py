@@ -249,8 +249,8 @@ def pod_modules() -> dict[Path, list[tuple[str, int]]]:
 
 def test_code_in_a_training_pod_imports_only_what_tensorflow_brings() -> None:
     modules = pod_modules()
-    assert ROOT / "telemetry" / "recording.py" in modules
-    assert ROOT / "telemetry" / "store.py" not in modules
+    assert ROOT / "telemetry" / "pod" / "recording.py" in modules
+    assert ROOT / "telemetry" / "database" / "store.py" not in modules
     assert not OF_COMMANDS & set(modules)
     foreign = [
         f"{path.relative_to(ROOT)}:{line} imports {module}"
@@ -270,10 +270,13 @@ def _lint(folder: Path) -> subprocess.CompletedProcess[str]:
     [
         ("", ""),
         ("compiler/cache.py", "import stitchfleet.plugin.job"),
-        ("compiler/cache.py", "import stitchfleet.telemetry.spool"),
+        ("compiler/cache.py", "import stitchfleet.telemetry.pod.spool"),
         ("compiler/cache.py", "import tensorflow"),
-        ("telemetry/spool.py", "import stitchfleet.compiler.cache"),
+        ("telemetry/pod/spool.py", "import stitchfleet.compiler.cache"),
         ("plugin/job.py", "import sqlalchemy"),
+        ("telemetry/database/store.py", "import stitchfleet.telemetry.totals.weekly"),
+        ("telemetry/reports/page.py", "import stitchfleet.telemetry.ingest.metrics"),
+        ("telemetry/pod/spool.py", "import stitchfleet.telemetry.database.weeks"),
     ],
     ids=[
         "as it is",
@@ -282,6 +285,9 @@ def _lint(folder: Path) -> subprocess.CompletedProcess[str]:
         "compiler to TensorFlow",
         "telemetry to compiler",
         "SQL",
+        "database to totals",
+        "reports to ingest",
+        "pod to database",
     ],
 )
 def test_the_layers_are_kept_and_a_breach_is_found(source: Path, tmp_path: Path, file: str, line: str) -> None:
@@ -315,3 +321,42 @@ def test_every_path_that_the_contributors_are_sent_to_is_there() -> None:
     assert len(named) > 20
     missing = sorted(path for path in named if not (ROOT / path).exists())
     assert not missing
+
+
+# ---- no circles --------------------------------------------------------------------------------------------------------------
+
+WITHOUT_CIRCLES = ("telemetry", "operator")
+"""compiler and plugin have some yet."""
+
+
+def _graph(package: str) -> dict[str, set[str]]:
+    """Modules by which others of the package they import, anywhere in the file and for types alone too."""
+    files = {
+        ".".join(("stitchfleet", *path.relative_to(ROOT).with_suffix("").parts)): path
+        for path in (ROOT / package).rglob("*.py")
+    }
+    return {
+        name: {module for module, _ in _imports(path, name.rpartition(".")[0]) if module in files} - {name}
+        for name, path in files.items()
+    }
+
+
+def circles(graph: dict[str, set[str]]) -> list[str]:
+    """A node of each circle: what is left once nodes without edges into the rest are taken away, again and again."""
+    left = dict(graph)
+    while ends := [name for name, targets in left.items() if not targets & left.keys()]:
+        for name in ends:
+            del left[name]
+    return sorted(left)
+
+
+def test_a_circle_is_seen() -> None:
+    assert circles({"a": {"b"}, "b": {"c"}, "c": set()}) == []
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("package", WITHOUT_CIRCLES)
+def test_no_modules_import_each_other(package: str) -> None:
+    graph = _graph(package)
+    assert sum(map(len, graph.values())) > len(graph)
+    assert circles(graph) == []

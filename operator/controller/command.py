@@ -19,8 +19,8 @@ from stitchfleet.operator.cluster.pauses import PauseStore
 from stitchfleet.operator.cluster.pods import PodStore
 from stitchfleet.operator.cluster.policies import PolicyStore
 from stitchfleet.operator.cluster.reports import GROUP, PLURAL, VERSION, ReportStore
-from stitchfleet.telemetry import database, places
-from stitchfleet.telemetry.errors import DatabaseError
+from stitchfleet.telemetry.database import access, places
+from stitchfleet.telemetry.database.errors import DatabaseError
 
 from . import keeper as keeper_module
 from . import releaser as releaser_module
@@ -69,7 +69,7 @@ class ControllerCommand:
 
     def run(self, arguments: argparse.Namespace) -> int:
         try:
-            engine = database.open_engine(places.database_url(arguments.database))
+            engine = access.open_engine(places.database_url(arguments.database))
             api = client.connect()
             parts = Parts(engine, api, arguments)
             parts.metrics.serve(arguments.metrics_port)

@@ -16,12 +16,12 @@ from stitchfleet.operator.cluster.policies import PolicyStore
 from stitchfleet.operator.cluster.reports import ReportStore
 from stitchfleet.operator.policy.names import Object
 from stitchfleet.operator.policy.precedence import in_effect
-from stitchfleet.telemetry import database, partitions
-from stitchfleet.telemetry.errors import DatabaseError
-from stitchfleet.telemetry.freezing import freeze, prune
-from stitchfleet.telemetry.recording import DAY_NS
-from stitchfleet.telemetry.weekly import settled_revisions, week_report
-from stitchfleet.telemetry.weeks import Week
+from stitchfleet.telemetry.database import access, partitions
+from stitchfleet.telemetry.database.errors import DatabaseError
+from stitchfleet.telemetry.database.weeks import Week
+from stitchfleet.telemetry.pod.recording import DAY_NS
+from stitchfleet.telemetry.totals.freezing import freeze, prune
+from stitchfleet.telemetry.totals.weekly import settled_revisions, week_report
 
 from .conditions import condition, with_times
 from .loops import for_each, tell
@@ -95,7 +95,7 @@ class Keeper:
     def _settled_revisions(self) -> Mapping[Week, int]:
         try:
             with self._engine.connect() as connection:
-                database.check(connection)
+                access.check(connection)
                 return settled_revisions(connection)
         except (DatabaseError, sa.exc.SQLAlchemyError):
             return {}  # the reports will say so
@@ -108,14 +108,14 @@ class Keeper:
         """Works out a week, and brings each of its reports up to date."""
         try:
             with self._engine.connect() as connection:
-                database.check(connection)
+                access.check(connection)
                 found = week_report(connection, week)
                 is_this_week = week == Week.at(self._now_ns())
                 pods = [pods_of(connection, each["spec"], self._pods()) if is_this_week else {} for each in reports]
         except (DatabaseError, sa.exc.SQLAlchemyError) as error:
-            tell(f"the database cannot be read: {database.reason(error)}")
+            tell(f"the database cannot be read: {access.reason(error)}")
             for report in reports:
-                self._write(report, unavailable("DatabaseUnavailable", database.reason(error), *_known(report)))
+                self._write(report, unavailable("DatabaseUnavailable", access.reason(error), *_known(report)))
             return
         for report, its_pods in zip(reports, pods):
             self._metrics.reports.inc()
@@ -165,14 +165,14 @@ class Keeper:
             return
         today = self._now_ns() // DAY_NS
         try:
-            with database.writing(self._engine) as connection:
-                database.check(connection)
+            with access.writing(self._engine) as connection:
+                access.check(connection)
                 for frozen in freeze(connection, today - SETTLE_DAYS):
                     tell(f"{frozen.week}: frozen as revision {frozen.revision}")
                 prune(connection, today - self._keep_days)
                 partitions.ensure_ahead(connection, today)
         except (DatabaseError, sa.exc.SQLAlchemyError) as error:
-            tell(f"the database cannot be looked after: {database.reason(error)}")
+            tell(f"the database cannot be looked after: {access.reason(error)}")
             return
         self._housekept = time.monotonic()
 

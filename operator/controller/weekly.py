@@ -10,9 +10,9 @@ import sqlalchemy as sa
 
 from stitchfleet.operator.policy.names import Object
 from stitchfleet.operator.policy.roster import asked
-from stitchfleet.telemetry import models
-from stitchfleet.telemetry.weekly import UnitTotal, WeekReport, unit_total
-from stitchfleet.telemetry.weeks import Week
+from stitchfleet.telemetry.database import models
+from stitchfleet.telemetry.database.weeks import Week
+from stitchfleet.telemetry.totals.weekly import UnitTotal, WeekReport, unit_total
 
 from .conditions import condition, merged, with_times
 

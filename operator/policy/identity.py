@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from stitchfleet.telemetry import environment as variables
-from stitchfleet.telemetry.environment import Variable
+from stitchfleet.telemetry.pod import environment as variables
+from stitchfleet.telemetry.pod.environment import Variable
 
 from . import launcher
 from .names import CACHE, CONTROL_FILE, IDENTITY_MOUNT, PAYLOAD, POD_UID, RUN_ID, USER, Object

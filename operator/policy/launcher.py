@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 
-from stitchfleet.telemetry import environment as variables
+from stitchfleet.telemetry.pod import environment as variables
 
 from .names import BOOTSTRAP, PACKAGES, Object
 from .refusals import LeftAloneError

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from aiohttp import web
 
 from stitchfleet.operator.cluster.certificates import AUTHORITY, expiry
-from stitchfleet.telemetry.tls import load_chain
+from stitchfleet.telemetry.ingest.tls import load_chain
 
 from .server import Webhook
 

@@ -15,7 +15,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from stitchfleet.telemetry.student import two_sided_quantile
+from stitchfleet.telemetry.statistics.student import two_sided_quantile
 
 from .race import Outcome, Slice
 

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from stitchfleet.telemetry.student import two_sided_quantile
+from stitchfleet.telemetry.statistics.student import two_sided_quantile
 
 STEP_WIDTHS = {"small": 96, "middle": 320, "large": 640}
 """Width of the two dense layers of the step: about 1, 5 and 30 ms on two cores; the length seen is what is printed."""

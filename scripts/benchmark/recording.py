@@ -32,8 +32,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from stitchfleet.telemetry import database, recording
-from stitchfleet.telemetry.recording import STITCHED, JobIdentity, Recorder
+from stitchfleet.telemetry.database import access
+from stitchfleet.telemetry.pod import recording
+from stitchfleet.telemetry.pod.recording import STITCHED, JobIdentity, Recorder
 
 from . import idle
 from .figures import paired_ratio
@@ -88,7 +89,14 @@ class Recorded:
     def __init__(self, folder: pathlib.Path, ingest: str, run_id: str, seal_seconds: float) -> None:
         identity = JobIdentity.from_environment(run_id, framework="tensorflow", device_kind="cpu", device_count=1)
         self.recorder = Recorder(folder / run_id, identity, seal_seconds=seal_seconds)
-        command = [sys.executable, "-m", "stitchfleet.telemetry.shipper", str(folder / run_id), "--ingest", ingest]
+        command = [
+            sys.executable,
+            "-m",
+            "stitchfleet.telemetry.shipping.shipper",
+            str(folder / run_id),
+            "--ingest",
+            ingest,
+        ]
         self.shipper = subprocess.Popen([*command, "--follow", str(os.getpid())])
         self.steps = 0
         self.calls: list[int] = []
@@ -307,7 +315,7 @@ def lines(found: dict[str, Any]) -> list[str]:
 
 def _arrived(url: str, run_id: str, wanted: int) -> int:
     """Iterations in the database, once the shipper has sent the last of them or a minute is over."""
-    engine = database.open_engine(url)
+    engine = access.open_engine(url)
     counts = sa.text(
         "SELECT sum(stitched_count) FROM iteration_blocks b JOIN jobs j ON j.process_id = b.process_id WHERE j.run_id = :run"
     )

@@ -23,11 +23,12 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from stitchfleet.telemetry import database, freezing
-from stitchfleet.telemetry.recording import DAY_NS, MAX_BLOCK, PLAIN, STITCHED, JobIdentity
-from stitchfleet.telemetry.sender import Sender
-from stitchfleet.telemetry.spool import MAGIC, Iterations, Kind, Record, encode
-from stitchfleet.telemetry.weeks import Week
+from stitchfleet.telemetry.database import access
+from stitchfleet.telemetry.database.weeks import Week
+from stitchfleet.telemetry.pod.recording import DAY_NS, MAX_BLOCK, PLAIN, STITCHED, JobIdentity
+from stitchfleet.telemetry.pod.spool import MAGIC, Iterations, Kind, Record, encode
+from stitchfleet.telemetry.shipping.sender import Sender
+from stitchfleet.telemetry.totals import freezing
 
 from . import machine, recording
 from .postgres import postgres_server
@@ -83,8 +84,8 @@ def iterations(source: random.Random, count: int, first_step: int, mean_us: floa
 @contextlib.contextmanager
 def ingest(url: str, folder: pathlib.Path) -> Iterator[str]:
     """`stitchfleet ingest` in a process of its own; yields its URL."""
-    engine = database.open_engine(url)
-    database.upgrade(engine)
+    engine = access.open_engine(url)
+    access.upgrade(engine)
     engine.dispose()
     (folder / "tokens").write_text(TOKEN)
     command = [sys.executable, "-m", "stitchfleet.plugin.command", "ingest", "--port", "0", "--database", url]
@@ -152,7 +153,7 @@ def stored_bytes(url: str, folder: pathlib.Path, step_ms: int) -> dict[str, Any]
     with ingest(url, folder) as server:
         post_all(server, posts)
     total = count * len(posts)
-    engine = database.open_engine(url)
+    engine = access.open_engine(url)
     with engine.connect() as connection:
         if connection.dialect.name == "postgresql":
             sizes = "SELECT sum(pg_total_relation_size(inhrelid)) FROM pg_inherits WHERE inhparent = 'iteration_blocks'::regclass"
@@ -188,8 +189,8 @@ def fleet_week(url: str, folder: pathlib.Path, jobs: int) -> dict[str, Any]:
         posts.append([segment(job, 1, records, start)])
     with ingest(url, folder) as server:
         written = post_all(server, posts)
-    engine = database.open_engine(url)
-    with database.writing(engine) as connection:
+    engine = access.open_engine(url)
+    with access.writing(engine) as connection:
         began = time.perf_counter()
         (frozen,) = freezing.freeze(connection, week.end_day)
         rolled_up = time.perf_counter() - began

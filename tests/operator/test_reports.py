@@ -16,12 +16,12 @@ from stitchfleet.operator.controller import keeper as keeper_module
 from stitchfleet.operator.controller.keeper import Keeper
 from stitchfleet.operator.controller.metrics import Metrics
 from stitchfleet.operator.controller.weekly import status_of
-from stitchfleet.telemetry import database, models
-from stitchfleet.telemetry.configuration import Configuration
-from stitchfleet.telemetry.fleet import fleet_report
-from stitchfleet.telemetry.report import as_json
-from stitchfleet.telemetry.weekly import week_report
-from stitchfleet.telemetry.weeks import Week
+from stitchfleet.telemetry.database import access, models
+from stitchfleet.telemetry.database.weeks import Week
+from stitchfleet.telemetry.reports.configuration import Configuration
+from stitchfleet.telemetry.reports.fleet import fleet_report
+from stitchfleet.telemetry.reports.formats import as_json
+from stitchfleet.telemetry.totals.weekly import week_report
 
 from ..telemetry import synthetic
 from .pods import listed
@@ -35,8 +35,8 @@ CRD = pathlib.Path(__file__).resolve().parents[2] / "helm" / "stitchfleet" / "cr
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sa.Engine]:
-    made = database.open_engine(f"sqlite:///{tmp_path_factory.mktemp('fleet')}/fleet.db")
-    database.upgrade(made)
+    made = access.open_engine(f"sqlite:///{tmp_path_factory.mktemp('fleet')}/fleet.db")
+    access.upgrade(made)
     synthetic.fill(made, WEEK, weeks=2, jobs=25, frozen=1)
     yield made
     made.dispose()
@@ -210,7 +210,7 @@ def test_a_database_that_is_away_is_a_condition_and_the_figures_stay(engine: sa.
     reports = Reports()
     kept(engine, reports).look()
     totals = reports.objects["2026-w40"]["status"]["totals"]
-    away = kept(database.open_engine(f"sqlite:///{tmp_path}/empty.db"), reports)
+    away = kept(access.open_engine(f"sqlite:///{tmp_path}/empty.db"), reports)
     away.look()
     found = reports.objects["2026-w40"]["status"]
     assert conditions(found)["Ready"] == ("False", "DatabaseUnavailable")

@@ -26,7 +26,7 @@ from stitchfleet.plugin.loops import Loop, stitch_loops
 from stitchfleet.plugin.native_library import NativeLibrary, build_library, find_tensorflow, library_path
 from stitchfleet.plugin.placed_graph import OpDefinitions, PlacedGraph
 from stitchfleet.plugin.preparation import prepare
-from stitchfleet.telemetry import database
+from stitchfleet.telemetry.database import access
 
 from .. import pace
 from ..marks import ALL
@@ -85,8 +85,8 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def empty_records(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """A database with tables and no rows, which no job then has to make."""
     file = tmp_path_factory.mktemp("records") / "records.db"
-    engine = database.open_engine(f"sqlite:///{file}")
-    database.upgrade(engine)
+    engine = access.open_engine(f"sqlite:///{file}")
+    access.upgrade(engine)
     engine.dispose()
     return file
 
@@ -97,7 +97,7 @@ def hand_over(done: Finished, url: str) -> None:
         r"^stitchfleet: what was recorded stays in the spool .* for now: .*\n", done.err, re.MULTILINE
     ):
         folder = line.split("the spool ")[1].split(" for now: ")[0]
-        command = [sys.executable, "-m", "stitchfleet.telemetry.shipper", folder, "--database", url]
+        command = [sys.executable, "-m", "stitchfleet.telemetry.shipping.shipper", folder, "--database", url]
         assert subprocess.run(command, check=False).returncode == 0
         done.err = done.err.replace(line, "")
 

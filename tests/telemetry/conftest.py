@@ -12,7 +12,8 @@ import sqlalchemy as sa
 
 from scripts.benchmark import postgres
 from scripts.benchmark.postgres import PostgresServer
-from stitchfleet.telemetry import database, shipper
+from stitchfleet.telemetry.database import access
+from stitchfleet.telemetry.shipping import shipper
 
 from .servers import TOKEN
 
@@ -24,8 +25,8 @@ def postgres_server() -> Iterator[PostgresServer]:
 
 
 def _upgraded(url: str) -> str:
-    engine = database.open_engine(url)
-    database.upgrade(engine)
+    engine = access.open_engine(url)
+    access.upgrade(engine)
     engine.dispose()
     return url
 
@@ -99,7 +100,7 @@ def shipper_here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def query(url: str, text: str) -> list[tuple[object, ...]]:
     """The rows of a statement in plain SQL."""
-    engine = database.open_engine(url)
+    engine = access.open_engine(url)
     try:
         with engine.connect() as connection:
             return [tuple(row) for row in connection.execute(sa.text(text))]

@@ -6,9 +6,9 @@ import json
 import pathlib
 from typing import Any
 
-from stitchfleet.telemetry import spool
-from stitchfleet.telemetry.recording import JobIdentity
-from stitchfleet.telemetry.spool import OPEN, SEALED, SHIPPING, Damage, Iterations, Kind, Record
+from stitchfleet.telemetry.pod import spool
+from stitchfleet.telemetry.pod.recording import JobIdentity
+from stitchfleet.telemetry.pod.spool import OPEN, SEALED, SHIPPING, Damage, Iterations, Kind, Record
 
 
 def identity(run_id: str = "run-1", **changes: object) -> JobIdentity:

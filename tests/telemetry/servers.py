@@ -21,10 +21,11 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from stitchfleet.telemetry import database, wire
-from stitchfleet.telemetry.authentication import StaticTokens, TokenReviewer
-from stitchfleet.telemetry.ingest import Ingest, Limits, serve
-from stitchfleet.telemetry.report_pages import ReportPages
+from stitchfleet.telemetry.database import access
+from stitchfleet.telemetry.ingest.authentication import StaticTokens, TokenReviewer
+from stitchfleet.telemetry.ingest.report_pages import ReportPages
+from stitchfleet.telemetry.ingest.serving import Ingest, Limits, serve
+from stitchfleet.telemetry.pod import wire
 
 TOKEN = "a-static-token"
 
@@ -58,9 +59,9 @@ def ingest_server(
     pages: ReportPages | None = None,
     **more: Any,
 ) -> Iterator[Served]:
-    engine = database.open_engine(url)
+    engine = access.open_engine(url)
     if upgrade:
-        database.upgrade(engine)
+        access.upgrade(engine)
     ingest = Ingest(engine, StaticTokens(tokens), reviewer, limits or Limits(), **more)
     ingest.pages = pages
     started, ports = threading.Event(), list[int]()

@@ -15,13 +15,13 @@ from collections.abc import Iterator
 
 import sqlalchemy as sa
 
-from stitchfleet.telemetry import database
-from stitchfleet.telemetry.freezing import freeze
-from stitchfleet.telemetry.recording import DAY_NS, PLAIN, STITCHED, UNCOUNTED
-from stitchfleet.telemetry.rows import rows_of_segment
-from stitchfleet.telemetry.spool import MAGIC, Iterations, Kind, Record, encode
-from stitchfleet.telemetry.store import insert_rows
-from stitchfleet.telemetry.weeks import Week
+from stitchfleet.telemetry.database import access
+from stitchfleet.telemetry.database.rows import rows_of_segment
+from stitchfleet.telemetry.database.store import insert_rows
+from stitchfleet.telemetry.database.weeks import Week
+from stitchfleet.telemetry.pod.recording import DAY_NS, PLAIN, STITCHED, UNCOUNTED
+from stitchfleet.telemetry.pod.spool import MAGIC, Iterations, Kind, Record, encode
+from stitchfleet.telemetry.totals.freezing import freeze
 
 from .helpers import identity
 
@@ -124,7 +124,7 @@ def fill(engine: sa.Engine, last: Week, weeks: int, jobs: int, frozen: int) -> N
     """`jobs` jobs in each of `weeks` weeks up to `last`, of which the first `frozen` are frozen."""
     choice = random.Random(7)
     for number, week in enumerate(weeks_before(last, weeks)):
-        with database.writing(engine) as connection:
+        with access.writing(engine) as connection:
             for index in range(round(jobs * (0.6 + 0.4 * (number + 1) / weeks))):
                 insert_rows(connection, rows_of_segment(job(choice, week, index))[0])
             if number < frozen:
@@ -137,8 +137,8 @@ def main() -> None:
     parser.add_argument("--weeks", type=int, default=6)
     parser.add_argument("--jobs", type=int, default=120)
     arguments = parser.parse_args()
-    engine = database.open_engine(f"sqlite:///{arguments.file}")
-    database.upgrade(engine)
+    engine = access.open_engine(f"sqlite:///{arguments.file}")
+    access.upgrade(engine)
     fill(engine, Week.at(time.time_ns() - 7 * DAY_NS), arguments.weeks, arguments.jobs, arguments.weeks - 3)
 
 

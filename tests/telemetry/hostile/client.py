@@ -7,9 +7,9 @@ import time
 from types import MappingProxyType
 from typing import Any
 
-from stitchfleet.telemetry import spool
-from stitchfleet.telemetry.recording import PLAIN, STITCHED
-from stitchfleet.telemetry.spool import Iterations, Kind, Record
+from stitchfleet.telemetry.pod import spool
+from stitchfleet.telemetry.pod.recording import PLAIN, STITCHED
+from stitchfleet.telemetry.pod.spool import Iterations, Kind, Record
 
 from ..helpers import identity
 

@@ -9,8 +9,8 @@ import re
 import pytest
 import sqlalchemy as sa
 
-from stitchfleet.telemetry.recording import DAY_NS, PLAIN, STITCHED, UNCOUNTED
-from stitchfleet.telemetry.weekly import week_report
+from stitchfleet.telemetry.pod.recording import DAY_NS, PLAIN, STITCHED, UNCOUNTED
+from stitchfleet.telemetry.totals.weekly import week_report
 
 from ..servers import ingest_server, post
 from .client import end, event, loss, pairs, segment, steps
@@ -137,6 +137,6 @@ def test_each_figure_by_sql_alone(url: str, seed: int) -> None:
 
 
 def test_the_page_says_for_how_long_weeks_stay_open() -> None:
-    from stitchfleet.telemetry.store import KEEP_DAYS
+    from stitchfleet.telemetry.database.store import KEEP_DAYS
 
     assert f"more than {KEEP_DAYS} days ago" in DOCUMENT.read_text()

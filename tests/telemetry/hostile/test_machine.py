@@ -19,14 +19,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from scripts.benchmark.postgres import PostgresServer
-from stitchfleet.telemetry import database, models, partitions
-from stitchfleet.telemetry.authentication import Caller
-from stitchfleet.telemetry.freezing import delete_namespace, freeze, prune
-from stitchfleet.telemetry.receiving import ForbiddenError, receive
-from stitchfleet.telemetry.recording import DAY_NS
-from stitchfleet.telemetry.weekly import week_report
-from stitchfleet.telemetry.weeks import Week
-from stitchfleet.telemetry.wire import Outcome
+from stitchfleet.telemetry.database import access, models, partitions
+from stitchfleet.telemetry.database.weeks import Week
+from stitchfleet.telemetry.ingest.authentication import Caller
+from stitchfleet.telemetry.ingest.receiving import ForbiddenError, receive
+from stitchfleet.telemetry.pod.recording import DAY_NS
+from stitchfleet.telemetry.pod.wire import Outcome
+from stitchfleet.telemetry.totals.freezing import delete_namespace, freeze, prune
+from stitchfleet.telemetry.totals.weekly import week_report
 
 from ...marks import examples, slow
 from .client import NOW_NS, event, loss, segment, steps
@@ -52,9 +52,9 @@ class Fleet(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.engine = database.open_engine(self.url)
-        database.upgrade(self.engine)
-        with database.writing(self.engine) as connection:
+        self.engine = access.open_engine(self.url)
+        access.upgrade(self.engine)
+        with access.writing(self.engine) as connection:
             for table in reversed(models.metadata.sorted_tables):
                 if table.name not in ("schema_facts", "numbers", "float_halves"):
                     connection.execute(sa.delete(table))
@@ -123,7 +123,7 @@ class Fleet(RuleBasedStateMachine):
     )
     def keep_house(self, back: int, keep: int, prunes: bool, crashes: bool) -> None:
         """The keeper of the database freezes, and maybe prunes; maybe it is killed before it has done."""
-        with contextlib.suppress(Crash), database.writing(self.engine) as connection:
+        with contextlib.suppress(Crash), access.writing(self.engine) as connection:
             freeze(connection, TODAY - min(back, keep) if prunes else TODAY - back)
             if prunes:
                 prune(connection, TODAY - keep)
@@ -134,7 +134,7 @@ class Fleet(RuleBasedStateMachine):
     @rule(tenant=st.sampled_from(TENANTS), crashes=st.booleans())
     def delete(self, tenant: str, crashes: bool) -> None:
         """All of a tenant's; its jobs may go on."""
-        with contextlib.suppress(Crash), database.writing(self.engine) as connection:
+        with contextlib.suppress(Crash), access.writing(self.engine) as connection:
             delete_namespace(connection, tenant)
             if crashes:
                 raise Crash

@@ -17,18 +17,22 @@ import sqlalchemy as sa
 
 from scripts.benchmark.postgres import PostgresServer
 from stitchfleet.plugin.command import main
-from stitchfleet.telemetry import configuration, database, ingest, partitions, places, schema, sender, shipper, spool
-from stitchfleet.telemetry.errors import DatabaseError
-from stitchfleet.telemetry.printable import printable, spreadsheet_cell
-from stitchfleet.telemetry.recording import JobIdentity, Recorder
-from stitchfleet.telemetry.rows import rows_of_segment
-from stitchfleet.telemetry.spool import OPEN, SEALED, SHIPPING, Kind, Record, encode
-from stitchfleet.telemetry.store import insert_rows
+from stitchfleet.telemetry.database import access, partitions, places, schema
+from stitchfleet.telemetry.database.errors import DatabaseError
+from stitchfleet.telemetry.database.rows import rows_of_segment
+from stitchfleet.telemetry.database.store import insert_rows
+from stitchfleet.telemetry.ingest import serving
+from stitchfleet.telemetry.pod import spool
+from stitchfleet.telemetry.pod.recording import JobIdentity, Recorder
+from stitchfleet.telemetry.pod.spool import OPEN, SEALED, SHIPPING, Kind, Record, encode
+from stitchfleet.telemetry.reports import configuration
+from stitchfleet.telemetry.reports.printable import printable, spreadsheet_cell
+from stitchfleet.telemetry.shipping import sender, shipper
 
 from ..conftest import query
 from ..helpers import identity
 from ..servers import TOKEN, ingest_server, post, request
-from ..test_shipper import record_job
+from ..shipping.test_shipper import record_job
 from .client import NOW_NS, event, identified, segment, steps, whole_job
 
 SECRET = "hunter2"
@@ -45,15 +49,15 @@ def home(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Pat
 
 
 def upgraded(url: str) -> sa.Engine:
-    engine = database.open_engine(url)
-    database.upgrade(engine)
+    engine = access.open_engine(url)
+    access.upgrade(engine)
     return engine
 
 
 def filled(url: str, **job: object) -> sa.Engine:
     engine = upgraded(url)
     rows, _ = rows_of_segment(whole_job(**job))  # type: ignore[arg-type]
-    with database.writing(engine) as connection:
+    with access.writing(engine) as connection:
         insert_rows(connection, rows)
     return engine
 
@@ -66,7 +70,7 @@ def test_a_database_in_another_encoding_is_refused_at_the_upgrade(
     postgres_server: PostgresServer, encoding: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     name = f"strange_{encoding.lower()}"
-    with database.open_engine(postgres_server.url("postgres")).connect() as connection:
+    with access.open_engine(postgres_server.url("postgres")).connect() as connection:
         autocommit = connection.execution_options(isolation_level="AUTOCOMMIT")
         autocommit.exec_driver_sql(
             f"CREATE DATABASE {name} ENCODING '{encoding}' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
@@ -75,14 +79,14 @@ def test_a_database_in_another_encoding_is_refused_at_the_upgrade(
     for action in ("upgrade", "check"):
         assert main(["db", action, "--database", url]) != 0
         assert "UTF8" in "".join(capsys.readouterr())
-    assert sa.inspect(database.open_engine(url)).get_table_names() == []
+    assert sa.inspect(access.open_engine(url)).get_table_names() == []
 
 
 def test_a_role_that_may_make_no_tables_is_told_so_at_once(
     postgres_server: PostgresServer, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     owner = upgraded(postgres_server.new_database())
-    with database.writing(owner) as connection:
+    with access.writing(owner) as connection:
         connection.exec_driver_sql("DROP ROLE IF EXISTS writer")
         connection.exec_driver_sql("CREATE ROLE writer LOGIN")
         connection.exec_driver_sql("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO writer")
@@ -97,9 +101,9 @@ def test_a_role_that_may_make_no_tables_is_told_so_at_once(
     assert main(["ingest", "--port", "0", "--database", url, "--tokens", str(tmp_path / "tokens")]) == 2
     assert "GRANT" in capsys.readouterr().err
     assert main(["db", "check", "--database", url]) == 1
-    with database.writing(owner) as connection:
+    with access.writing(owner) as connection:
         connection.exec_driver_sql("GRANT CREATE ON SCHEMA public TO writer")
-    with database.open_engine(url).connect() as as_writer, pytest.raises(DatabaseError, match="does not own"):
+    with access.open_engine(url).connect() as as_writer, pytest.raises(DatabaseError, match="does not own"):
         partitions.check_rights(as_writer)
 
 
@@ -107,7 +111,7 @@ def test_a_role_that_may_make_no_tables_is_told_so_at_once(
 
 
 def test_a_long_name_costs_no_more_than_a_short_one() -> None:
-    from stitchfleet.telemetry.weekly import without_counts
+    from stitchfleet.telemetry.totals.weekly import without_counts
 
     assert without_counts("bert-17") == without_counts("bert_20261121") == without_counts("bert.x7k2p-3") == "bert"
     assert without_counts("bert-large") == "bert-large"
@@ -144,7 +148,7 @@ def test_one_bad_spool_holds_up_none_of_the_others(
 
 
 def test_a_spool_whose_reading_fails_is_passed_by(home: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from stitchfleet.telemetry import rows
+    from stitchfleet.telemetry.database import rows
 
     for name in ("a", "b", "c"):
         record_job(home / "records" / name, run_id=name)
@@ -261,9 +265,7 @@ def test_a_database_that_cannot_be_used_tells_no_secret(
 
 
 def test_a_url_is_shown_without_what_may_be_secret() -> None:
-    shown = database.shown(
-        f"postgresql://u:{SECRET}@h:5432/x?password={SECRET}&sslkey=/k&host=/run&SSLPASSWORD={SECRET}"
-    )
+    shown = access.shown(f"postgresql://u:{SECRET}@h:5432/x?password={SECRET}&sslkey=/k&host=/run&SSLPASSWORD={SECRET}")
     assert SECRET not in shown
     assert all(part in shown for part in ("u:", "@h:5432/x", "host=%2Frun"))
 
@@ -354,7 +356,7 @@ def test_a_price_that_is_none_is_one_line(price: str) -> None:
 @pytest.mark.parametrize("named", ["abc", "", "0004x", "-1", "٣"])
 def test_a_version_that_is_none_is_one_line(url: str, named: str, capsys: pytest.CaptureFixture[str]) -> None:
     engine = upgraded(url)
-    with database.writing(engine) as connection:
+    with access.writing(engine) as connection:
         connection.execute(sa.text("UPDATE alembic_version SET version_num = :named"), {"named": named})
     for command in (["db", "check"], ["db", "upgrade"], ["report"], ["db", "prune"]):
         assert main([*command, "--database", url]) != 0
@@ -379,7 +381,7 @@ def test_names_reach_no_terminal_raw(sqlite_url: str, capsys: pytest.CaptureFixt
     rows, _ = rows_of_segment(
         segment(event("plain", evil), event("reverted", evil), first=500, run_id="other", name=evil)
     )
-    with database.writing(engine) as connection:
+    with access.writing(engine) as connection:
         insert_rows(connection, rows)
     for command in (
         ["jobs"],
@@ -449,7 +451,7 @@ def test_what_is_printable_stays() -> None:
 def test_a_database_that_is_away_tells_nobody_where_it_is(
     postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(ingest, "PROBE_SECONDS", 0.0)
+    monkeypatch.setattr(serving, "PROBE_SECONDS", 0.0)
     url = postgres_server.new_database()
     with ingest_server(url) as served:
         assert post(served.url, segment(steps()))[0] == 200
@@ -477,7 +479,7 @@ def test_a_database_that_is_away_tells_nobody_where_it_is(
 def test_a_missing_table_is_not_good(url: str, statement: str, capsys: pytest.CaptureFixture[str]) -> None:
     engine = upgraded(url)
     assert main(["db", "check", "--database", url]) == 0
-    with database.writing(engine) as connection:
+    with access.writing(engine) as connection:
         connection.exec_driver_sql(statement)
     capsys.readouterr()
     assert main(["db", "check", "--database", url]) == 1
@@ -509,7 +511,7 @@ def test_a_report_is_made_from_a_disk_that_cannot_be_written_to(tmp_path: pathli
     else:
         keeps_the_log = engine.connect()
         keeps_the_log.exec_driver_sql("SELECT count(*) FROM jobs").all()
-        with database.writing(engine) as connection:
+        with access.writing(engine) as connection:
             connection.exec_driver_sql("UPDATE jobs SET host = 'x'")
     try:
         if subprocess.run(["unshare", "--mount", "true"]).returncode:

@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stitchfleet.telemetry import schema
-from stitchfleet.telemetry.rows import rows_of_segment
-from stitchfleet.telemetry.schema import RefusedError
-from stitchfleet.telemetry.spool import MAGIC, Kind, Record, encode
+from stitchfleet.telemetry.database import schema
+from stitchfleet.telemetry.database.rows import rows_of_segment
+from stitchfleet.telemetry.database.schema import RefusedError
+from stitchfleet.telemetry.pod.spool import MAGIC, Kind, Record, encode
 
 from .client import identified
 
 AT_ONCE = """
 import sys, threading
-from stitchfleet.telemetry import schema
-from stitchfleet.telemetry.schema import RefusedError
+from stitchfleet.telemetry.database import schema
+from stitchfleet.telemetry.database.schema import RefusedError
 kinds = [kind for kind in vars(schema).values() if isinstance(kind, type) and issubclass(kind, schema.Struct)]
 kinds.remove(schema.Struct)
 started = threading.Barrier(8)

@@ -24,11 +24,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stitchfleet.telemetry import connections, database, spool, wire
-from stitchfleet.telemetry.authentication import MAX_REVIEWS, TokenReviewer
-from stitchfleet.telemetry.ingest import Limits
-from stitchfleet.telemetry.shares import Shares, Turns
-from stitchfleet.telemetry.spool import MAGIC, MARK, Damage, Kind, Record, decode, encode
+from stitchfleet.telemetry.database import access
+from stitchfleet.telemetry.ingest import connections
+from stitchfleet.telemetry.ingest.authentication import MAX_REVIEWS, TokenReviewer
+from stitchfleet.telemetry.ingest.serving import Limits
+from stitchfleet.telemetry.ingest.shares import Shares, Turns
+from stitchfleet.telemetry.pod import spool, wire
+from stitchfleet.telemetry.pod.spool import MAGIC, MARK, Damage, Kind, Record, decode, encode
 
 from ...marks import slow
 from ..servers import Served, ingest_server, post, request
@@ -84,7 +86,7 @@ def test_reading_takes_work_in_proportion_to_the_bytes() -> None:
             return zlib.crc32(body, start)
 
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr("stitchfleet.telemetry.spool.zlib", _Zlib(counting))
+            patched.setattr("stitchfleet.telemetry.pod.spool.zlib", _Zlib(counting))
             assert list(decode(false_heads(size), Damage())) == []
         assert done <= 10 * size + (17 << 20)
 
@@ -330,7 +332,7 @@ sys.exit(main(sys.argv[1:]))
 
 
 def test_at_the_limit_of_open_files_it_serves_and_the_log_stays_short(tmp_path: pathlib.Path, sqlite_url: str) -> None:
-    database.upgrade(database.open_engine(sqlite_url))
+    access.upgrade(access.open_engine(sqlite_url))
     (tmp_path / "tokens").write_text(TOKENS)
     words = ["ingest", "--port", "0", "--database", sqlite_url, "--tokens", str(tmp_path / "tokens")]
     with open(tmp_path / "log", "wb") as log:
@@ -529,7 +531,7 @@ def test_memory_stays_bounded_at_the_worst_of_all_at_once(
 ) -> None:
     """Six tenants, each with the worst bodies on four connections and idle ones beside; half heads; a victim is served throughout."""
     url = request.getfixturevalue(f"{kind}_url")
-    database.upgrade(database.open_engine(url))
+    access.upgrade(access.open_engine(url))
     # of no namespace: each is a caller of its own, that may write the rows of the bodies' one
     (tmp_path / "tokens").write_text("".join(f"t{n}\n" for n in range(TENANTS)) + "victim victim\n")
     words = ["ingest", "--port", "0", "--database", url, "--tokens", str(tmp_path / "tokens")]
@@ -593,9 +595,9 @@ def test_the_page_of_limits_says_what_the_program_does(line: list[str]) -> None:
     from .test_table import ATTACKS
 
     _, bound, _, where, _, tried = line
-    module, _, name = where.strip("`").partition(".")
-    value: object = importlib.import_module(f"stitchfleet.telemetry.{module}")
-    for part in name.split("."):
+    room, module, *names = where.strip("`").split(".")
+    value: object = importlib.import_module(f"stitchfleet.telemetry.{room}.{module}")
+    for part in names:
         value = getattr(value, part)
     assert value == int(bound.replace(",", ""))
     if tried.startswith("`"):

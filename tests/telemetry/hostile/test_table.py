@@ -16,17 +16,18 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from stitchfleet.telemetry import database, wire
-from stitchfleet.telemetry.configuration import Configuration
-from stitchfleet.telemetry.details import detail
-from stitchfleet.telemetry.fleet import fleet_report
-from stitchfleet.telemetry.freezing import freeze, prune
-from stitchfleet.telemetry.models import jobs
-from stitchfleet.telemetry.page import as_html
-from stitchfleet.telemetry.report import as_csv, as_json, as_text, jobs_text
-from stitchfleet.telemetry.spool import MAX_RECORDS, Iterations, Kind, Record, encode
-from stitchfleet.telemetry.weekly import processes, standing
-from stitchfleet.telemetry.weeks import Week
+from stitchfleet.telemetry.database import access
+from stitchfleet.telemetry.database.models import jobs
+from stitchfleet.telemetry.database.weeks import Week
+from stitchfleet.telemetry.pod import wire
+from stitchfleet.telemetry.pod.spool import MAX_RECORDS, Iterations, Kind, Record, encode
+from stitchfleet.telemetry.reports.configuration import Configuration
+from stitchfleet.telemetry.reports.details import detail
+from stitchfleet.telemetry.reports.fleet import fleet_report
+from stitchfleet.telemetry.reports.formats import as_csv, as_json, as_text, jobs_text
+from stitchfleet.telemetry.reports.page import as_html
+from stitchfleet.telemetry.totals.freezing import freeze, prune
+from stitchfleet.telemetry.totals.weekly import processes, standing
 
 from ..servers import Served, ingest_server, post, request
 from .client import (
@@ -261,7 +262,7 @@ def assert_nobody_is_harmed(served: Served) -> None:
             assert len(text) < 400_000
         assert not any(sign in text for text in texts for sign in "\x1b\u202e\x07")
         json.loads(as_json(fleet))
-    with database.writing(served.ingest.engine) as connection, connection.begin_nested() as attempt:
+    with access.writing(served.ingest.engine) as connection, connection.begin_nested() as attempt:
         freeze(connection, THIS_WEEK.end_day)
         prune(connection, THIS_WEEK.end_day)
         attempt.rollback()

@@ -10,18 +10,18 @@ from collections.abc import Iterator
 import pytest
 import sqlalchemy as sa
 
-from stitchfleet.telemetry import database
-from stitchfleet.telemetry.configuration import Configuration
-from stitchfleet.telemetry.details import detail
-from stitchfleet.telemetry.fleet import fleet_report
-from stitchfleet.telemetry.freezing import freeze, prune
-from stitchfleet.telemetry.page import as_html
-from stitchfleet.telemetry.recording import DAY_NS, STITCHED
-from stitchfleet.telemetry.report import as_csv, as_json, as_text, jobs_text
-from stitchfleet.telemetry.rows import rows_of_segment
-from stitchfleet.telemetry.store import KEEP_DAYS, insert_rows
-from stitchfleet.telemetry.weekly import HOUR_NS, WeekReport, processes, standing, week_report
-from stitchfleet.telemetry.weeks import Week
+from stitchfleet.telemetry.database import access
+from stitchfleet.telemetry.database.rows import rows_of_segment
+from stitchfleet.telemetry.database.store import KEEP_DAYS, insert_rows
+from stitchfleet.telemetry.database.weeks import Week
+from stitchfleet.telemetry.pod.recording import DAY_NS, STITCHED
+from stitchfleet.telemetry.reports.configuration import Configuration
+from stitchfleet.telemetry.reports.details import detail
+from stitchfleet.telemetry.reports.fleet import fleet_report
+from stitchfleet.telemetry.reports.formats import as_csv, as_json, as_text, jobs_text
+from stitchfleet.telemetry.reports.page import as_html
+from stitchfleet.telemetry.totals.freezing import freeze, prune
+from stitchfleet.telemetry.totals.weekly import HOUR_NS, WeekReport, processes, standing, week_report
 
 from ..conftest import query
 from ..servers import ingest_server, post
@@ -36,8 +36,8 @@ numbers = itertools.count(1)
 
 @pytest.fixture
 def engine(url: str) -> Iterator[sa.Engine]:
-    made = database.open_engine(url)
-    database.upgrade(made)
+    made = access.open_engine(url)
+    access.upgrade(made)
     yield made
     made.dispose()
 
@@ -47,7 +47,7 @@ def send(engine: sa.Engine, *parts: Part, first: int | None = None, closed: bool
     sent = segment(*parts, first=100 * next(numbers) if first is None else first, **job)  # type: ignore[arg-type]
     rows, _ = rows_of_segment(sent)
     assert rows.damaged == []
-    with database.writing(engine) as connection:
+    with access.writing(engine) as connection:
         insert_rows(connection, rows, closed_before=TODAY - KEEP_DAYS if closed else None)
 
 
@@ -57,7 +57,7 @@ def report(engine: sa.Engine, week: Week = LAST_WEEK) -> WeekReport:
 
 
 def frozen(engine: sa.Engine, before_day: int = TODAY - 1, prune_too: bool = False) -> None:
-    with database.writing(engine) as connection:
+    with access.writing(engine) as connection:
         freeze(connection, before_day)
         if prune_too:
             prune(connection, before_day)
@@ -256,7 +256,7 @@ def test_a_cpu_is_a_cpu_in_whatever_case(url: str, kind: str) -> None:
         assert found["stitchfleet_actual_device_seconds_total.cpu"] > 0
         assert found["stitchfleet_actual_device_seconds_total.gpu"] == 0
         engine = served.ingest.engine
-    with database.writing(engine) as connection:  # as a program before this one stored it
+    with access.writing(engine) as connection:  # as a program before this one stored it
         connection.execute(sa.text("UPDATE jobs SET device_kind = :kind"), {"kind": kind})
     assert [job.unit for job in report(engine).jobs] == ["CPU"]
     frozen(engine)
@@ -309,7 +309,7 @@ def test_whoever_reads_survives_a_bad_row(engine: sa.Engine, name: str) -> None:
         engine, steps(5, at=AT, first=0), steps(5, at=AT, first=50), *pairs(at=AT), event("reverted", facts={"cluster": "c"}, at=AT),
         loss(3, at=AT), cluster("c"), run_id="bad", started=AT,
     )  # fmt: skip
-    with database.writing(engine) as connection:
+    with access.writing(engine) as connection:
         of_bad = "process_id = (SELECT process_id FROM jobs WHERE run_id = 'bad')"
         statement = BAD_ROWS[name]
         if "UPDATE jobs" not in statement:
@@ -352,7 +352,7 @@ def test_a_revision_that_cannot_be_read_is_said(engine: sa.Engine) -> None:
     send(engine, steps(100, 8e4, at=AT, arm=STITCHED), *pairs(at=AT), run_id="bad", started=AT)
     frozen(engine)
     of_bad = "process_id = (SELECT process_id FROM jobs WHERE run_id = 'bad')"
-    with database.writing(engine) as connection:
+    with access.writing(engine) as connection:
         connection.exec_driver_sql(f"UPDATE weekly_rollups SET saving = '[]', functions = 'x' WHERE {of_bad}")
     found = report(engine)
     assert ([job.run_id for job in found.jobs], found.unreadable) == (["good"], 1)
@@ -422,7 +422,7 @@ def test_a_report_reads_what_a_process_may_have_without_end_in_parts(
     engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Found by the second attack: losses, reverts and pairs of one process were all held at once."""
-    from stitchfleet.telemetry import weekly
+    from stitchfleet.telemetry.totals import weekly
 
     monkeypatch.setattr(weekly, "MAX_REVERTED", 5)
     monkeypatch.setattr(weekly, "MAX_PAIRS", 7)

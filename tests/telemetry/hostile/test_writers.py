@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterator
 import pytest
 import sqlalchemy as sa
 
-from stitchfleet.telemetry import database, partitions, shipper
-from stitchfleet.telemetry.freezing import delete_namespace, freeze, prune
-from stitchfleet.telemetry.recording import DAY_NS
-from stitchfleet.telemetry.rows import rows_of_segment
-from stitchfleet.telemetry.store import TABLES_OF_PROCESSES, insert_rows, register
+from stitchfleet.telemetry.database import access, partitions
+from stitchfleet.telemetry.database.rows import rows_of_segment
+from stitchfleet.telemetry.database.store import TABLES_OF_PROCESSES, insert_rows, register
+from stitchfleet.telemetry.pod.recording import DAY_NS
+from stitchfleet.telemetry.shipping import shipper
+from stitchfleet.telemetry.totals.freezing import delete_namespace, freeze, prune
 
 from ..conftest import query
 from ..servers import Served, ingest_server, post
@@ -44,7 +45,7 @@ def beside(work: Callable[[], object], done: threading.Event) -> threading.Threa
 
 
 def keeper(engine: sa.Engine) -> None:
-    with database.writing(engine) as connection:
+    with access.writing(engine) as connection:
         freeze(connection, TODAY - 28)
         prune(connection, TODAY - 28)
 
@@ -84,22 +85,22 @@ def test_late_blocks_beside_prune_are_all_there(served: Served, url: str) -> Non
 
 def test_a_partition_that_goes_between_look_and_lock_is_made_again(postgres_url: str) -> None:
     """Number 1, in its narrowest place: the partition is there when it is looked for, and gone when it is held."""
-    engine = database.open_engine(postgres_url)
-    database.upgrade(engine)
+    engine = access.open_engine(postgres_url)
+    access.upgrade(engine)
     day = TODAY - 30
-    with database.writing(engine) as connection:
+    with access.writing(engine) as connection:
         partitions.ensure(connection, [day])
     real, looks = partitions.existing, itertools.count()
 
     def existing(connection: sa.Connection) -> list[int]:
         found = real(connection)
         if next(looks) == 0:
-            with database.writing(engine) as other:
+            with access.writing(engine) as other:
                 partitions.hold_writers(other)
                 partitions.drop(other, [day])
         return found
 
-    with pytest.MonkeyPatch.context() as patched, database.writing(engine) as connection:
+    with pytest.MonkeyPatch.context() as patched, access.writing(engine) as connection:
         patched.setattr(partitions, "existing", existing)
         assert partitions.ensure(connection, [day]) == [day]
         locks = {str(mode) for (mode,) in query(postgres_url, "SELECT mode FROM pg_locks WHERE locktype = 'advisory'")}
@@ -118,7 +119,7 @@ def test_an_error_that_is_not_about_a_record_is_never_damaged(
     """Number 1. Neither for the server nor for a shipper that writes by itself."""
     import psycopg.errors
 
-    from ..test_shipper import record_job
+    from ..shipping.test_shipper import record_job
 
     with ingest_server(postgres_url, tokens="a team-a") as served:
 
@@ -168,7 +169,7 @@ def test_a_delete_beside_running_jobs_leaves_no_row_without_a_job(served: Served
     engine = served.ingest.engine
 
     def delete() -> None:
-        with database.writing(engine) as connection:
+        with access.writing(engine) as connection:
             delete_namespace(connection, "team-a")
 
     def write(_: int) -> None:
@@ -190,17 +191,17 @@ def test_a_delete_beside_running_jobs_leaves_no_row_without_a_job(served: Served
 
 def test_a_process_found_before_a_delete_is_registered_after_it(postgres_url: str) -> None:
     """Number 5, in its narrowest place: a writer holds off the delete before it asks for its process."""
-    engine = database.open_engine(postgres_url)
-    database.upgrade(engine)
+    engine = access.open_engine(postgres_url)
+    access.upgrade(engine)
     rows, _ = rows_of_segment(whole_job(namespace="team-a"))
-    with database.writing(engine) as connection:
+    with access.writing(engine) as connection:
         insert_rows(connection, rows)
-    with database.writing(engine) as writer, concurrent.futures.ThreadPoolExecutor(1) as pool:
+    with access.writing(engine) as writer, concurrent.futures.ThreadPoolExecutor(1) as pool:
         insert_rows(writer, rows)
         register(writer, rows.tables["jobs"][0])
 
         def delete() -> dict[str, int]:
-            with database.writing(engine) as connection:
+            with access.writing(engine) as connection:
                 return delete_namespace(connection, "team-a")
 
         deleting = pool.submit(delete)

@@ -1,0 +1,1 @@
+"""`stitchfleet jobs | report | db` (reporting) and `stitchfleet ingest` (ingest)."""

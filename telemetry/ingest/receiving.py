@@ -1,0 +1,297 @@
+"""A batch of segments into the database: whose it is, what of it is new, what it says of the fleet's device-seconds.
+
+One transaction for so much of a batch as GROUP_BYTES and GROUP_ROWS let in, which is all that a sender of ours posts at once; where
+the database takes some of its rows and not others, one a segment. Nothing here knows HTTP."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import sqlalchemy as sa
+
+from stitchfleet.telemetry.database import schema
+from stitchfleet.telemetry.database.access import refuses_rows, writing
+from stitchfleet.telemetry.database.models import arm_blocks, events
+from stitchfleet.telemetry.database.rows import (
+    FormatError,
+    LossCount,
+    Row,
+    Rows,
+    job_of_segment,
+    rows_of_segment,
+    unit_of,
+)
+from stitchfleet.telemetry.database.schema import LOSS_EVENT
+from stitchfleet.telemetry.database.store import KEEP_DAYS, Key, Registered, hold, insert_rows, key_of, register
+from stitchfleet.telemetry.pod import wire
+from stitchfleet.telemetry.pod.recording import DAY_NS, MAX_DURATION_NS, PLAIN
+from stitchfleet.telemetry.pod.wire import Outcome
+
+from .authentication import Caller
+from .metrics import TOO_NEW, TOO_OLD, Written
+
+AHEAD_DAYS = 1
+SAID_REASONS = 5
+"""Of one segment's damaged records, so many reasons are told,"""
+MAX_REASON = 200
+"""each of so many letters,"""
+MAX_SAID = 4096
+"""and of one batch so many: the answer stays below what a sender reads."""
+IDENTITY_BYTES = schema.MAX_RECORD_BYTES + 64
+"""Of a segment's beginning, in which its identity lies."""
+GROUP_BYTES = 9 << 20
+GROUP_ROWS = 8192
+"""Of one transaction: what is made of a batch at once takes some times its memory."""
+
+
+class ForbiddenError(Exception):
+    """Rows that the caller may not write."""
+
+
+@dataclass
+class Receipt:
+    """What became of one segment."""
+
+    outcome: Outcome
+    rows: int = 0
+    damaged_records: int = 0
+    damaged: list[str] = field(default_factory=list)
+    """Why the first of them were not used."""
+    dropped: int = 0
+    reason: str = ""
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "outcome": self.outcome.value,
+            "rows": self.rows,
+            "damaged_records": self.damaged_records,
+            "damaged": self.damaged,
+            "dropped_blocks": self.dropped,
+            "reason": self.reason,
+        }
+
+
+Book = Callable[[Written], None]
+"""Is told what was committed, on the thread that did so."""
+
+
+def receive_body(
+    engine: sa.Engine, body: bytes | bytearray, caller: Caller, book: Book, now_ns: Callable[[], int] = time.time_ns
+) -> bytes:
+    """The answer to a decompressed body, as JSON. Raises wire.WireError and what `receive` does."""
+    receipts = receive(engine, wire.decode(body), caller, book, now_ns)
+    said = 0
+    for receipt in receipts:
+        said += len(receipt.damaged)
+        if said > MAX_SAID:
+            receipt.damaged = []
+    return json.dumps({"segments": [receipt.to_json() for receipt in receipts]}, separators=(",", ":")).encode()
+
+
+def receive(
+    engine: sa.Engine,
+    segments: Sequence[bytes | memoryview],
+    caller: Caller,
+    book: Book,
+    now_ns: Callable[[], int] = time.time_ns,
+) -> list[Receipt]:
+    """Commits what is new in the segments of one spool.
+
+    Raises ForbiddenError, then nothing is written where the rows are of another namespace or pod than the caller's; and SQLAlchemy's
+    errors: then the batch may come again, and what was written of it all the same is booked, as it will not be new again.
+    """
+    for segment in segments:
+        try:
+            job = job_of_segment(bytes(segment[:IDENTITY_BYTES]))
+        except FormatError:
+            continue  # nothing of it is written
+        if job is not None:
+            _authorise(caller, job)
+    beside = Written()
+    receipts: list[Receipt] = []
+    taken: list[tuple[Receipt, Rows]] = []
+    taken_bytes = taken_rows = 0
+    identity: bytes | None = None
+    today = now_ns() // DAY_NS
+    try:
+        for segment in segments:
+            receipt, rows, identity = _read(segment, identity, beside)
+            receipts.append(receipt)
+            if rows is None:
+                continue
+            for job in rows.tables["jobs"]:
+                _authorise(caller, job)
+            receipt.dropped = _drop_far_days(rows, today, beside)
+            if not len(rows):
+                continue
+            receipt.rows = len(rows)
+            taken.append((receipt, rows))
+            taken_bytes, taken_rows = taken_bytes + len(segment), taken_rows + len(rows)
+            if taken_bytes > GROUP_BYTES or taken_rows > GROUP_ROWS:
+                beside.damaged += _write(engine, taken, today, book)
+                taken, taken_bytes, taken_rows = [], 0, 0
+        if taken:
+            beside.damaged += _write(engine, taken, today, book)
+    finally:
+        book(beside)
+    return receipts
+
+
+def _read(
+    segment: bytes | memoryview, identity: bytes | None, beside: Written
+) -> tuple[Receipt, Rows | None, bytes | None]:
+    """What becomes of a segment, its rows, and the identity for the next one whose own is damaged."""
+    if len(segment) > wire.MAX_SEGMENT_BYTES:
+        beside.damaged += 1
+        why = f"a segment of {len(segment)} bytes; at most {wire.MAX_SEGMENT_BYTES} are taken"
+        return Receipt(Outcome.DAMAGED, damaged_records=1, reason=why), None, identity
+    try:
+        rows, found = rows_of_segment(bytes(segment), identity)
+    except FormatError as error:
+        beside.future_segments += 1
+        return Receipt(Outcome.FUTURE, reason=str(error)), None, identity
+    except MemoryError:
+        raise
+    except Exception:
+        # reading is a function of the bytes alone: what fails once fails each time, and must not be sent for ever
+        print(f"stitchfleet ingest: a segment cannot be read: {traceback.format_exc()}", file=sys.stderr)
+        beside.damaged += 1
+        return Receipt(Outcome.DAMAGED, damaged_records=1, reason="the segment cannot be read"), None, identity
+    beside.damaged += len(rows.damaged)
+    beside.irregular += +rows.irregular
+    receipt = Receipt(Outcome.STORED, damaged_records=len(rows.damaged))
+    receipt.damaged = [why[:MAX_REASON] for why in rows.damaged[:SAID_REASONS]]
+    if not len(rows) and rows.damaged:
+        receipt.outcome = Outcome.DAMAGED
+    rows.damaged.clear()
+    return receipt, rows, found or identity
+
+
+def _authorise(caller: Caller, job: Row) -> None:
+    if caller.namespace is not None and job["namespace"] != caller.namespace:
+        raise ForbiddenError(
+            f"rows of namespace {job['namespace']!r}; {caller.name} may write those of {caller.namespace!r}"
+        )
+    if caller.pod_uid is not None and job["uid"] != caller.pod_uid:
+        raise ForbiddenError(f"rows of pod {job['uid']!r}; {caller.name} may write those of {caller.pod_uid!r}")
+
+
+def _drop_far_days(rows: Rows, today: int, written: Written) -> int:
+    kept = []
+    for row in rows.tables.get("iteration_blocks", ()):
+        if row["day"] < today - KEEP_DAYS:
+            written.dropped[TOO_OLD] += 1
+        elif row["day"] > today + AHEAD_DAYS:
+            written.dropped[TOO_NEW] += 1
+        else:
+            kept.append(row)
+    dropped = len(rows.tables.get("iteration_blocks", ())) - len(kept)
+    if dropped:
+        rows.tables["iteration_blocks"] = kept
+    return dropped
+
+
+def _write(engine: sa.Engine, taken: list[tuple[Receipt, Rows]], today: int, book: Book) -> int:
+    """Returns how many rows the database refuses."""
+    written = Written()
+    try:
+        with writing(engine) as connection:
+            _write_rows(connection, [rows for _, rows in taken], today, written)
+    except sa.exc.SQLAlchemyError as error:
+        if not refuses_rows(error):
+            raise
+        receipt, rows = taken[0]
+        if len(taken) > 1:
+            return sum([_write(engine, [entry], today, book) for entry in taken])
+        receipt.outcome, receipt.rows, receipt.reason = Outcome.DAMAGED, 0, "the database refuses a value"
+        return len(rows)
+    book(written)
+    return 0
+
+
+def _write_rows(connection: sa.Connection, batches: Sequence[Rows], today: int, written: Written) -> None:
+    processes: dict[Key, Row] = {}
+    for job in (job for rows in batches for job in rows.tables["jobs"]):
+        if job["model_fingerprint"] or key_of(job) not in processes:  # only the segment in which it was found has it
+            processes[key_of(job)] = job
+    hold(connection, batches)
+    if connection.dialect.name == "postgresql":
+        # one writer a process: what is new is asked before it is inserted
+        for key in sorted(processes):
+            name = "/".join(map(str, key))
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtextextended(name, 0))))
+    closed_before = today - KEEP_DAYS
+    known = {key: _registered(connection, job, closed_before) for key, job in processes.items()}
+    of_losses = {
+        known[key_of(rows.tables["jobs"][0])].process_id
+        for rows in batches
+        if any(row["kind"] == LOSS_EVENT for row in rows.tables.get("events", ()))
+    }
+    lost_before = sum(_lost(connection, each) for each in of_losses)
+    inserted = insert_rows(connection, *batches, known=known, closed_before=closed_before)
+    lost = sum(_lost(connection, each) for each in of_losses) - lost_before
+    functions = {(row["process_id"], row["function"]) for _, row in inserted.blocks}
+    plain_means = {of_function: _plain_mean(connection, *of_function) for of_function in functions}
+    # from here on nothing can fail but the commit, and then `written` is thrown away
+    written.rows += sum(map(len, batches))
+    written.lost += lost
+    written.registered += sum(one.is_new for one in known.values())
+    written.blocks += len(inserted.blocks)
+    given = sum(len(rows.tables.get("iteration_blocks", ())) for rows in batches)
+    written.duplicate_blocks += given - len(inserted.blocks)
+    for job, row in inserted.blocks:
+        written.iterations += row["plain_count"] + row["stitched_count"] + row["uncounted_count"]
+        _book_seconds(written, job, row, plain_means[row["process_id"], row["function"]])
+    for job, row in inserted.ends:
+        if job["rank"] == 0:
+            written.device_seconds[_unit(job)].overhead += job["device_count"] * row["overhead_ns"] / 1e9
+
+
+def _registered(connection: sa.Connection, job: Row, closed_before: int) -> Registered:
+    """A run is of a namespace, which the caller may write for; a process of it is its pod's: else ForbiddenError."""
+    found = register(connection, job, closed_before)
+    if found.uid != job["uid"]:
+        raise ForbiddenError(
+            f"process {job['process']!r} of run {job['run_id']!r} is of another pod than {job['uid']!r}"
+        )
+    return found
+
+
+def _lost(connection: sa.Connection, owner: int) -> int:
+    of_losses = (events.c.process_id == owner, events.c.kind == LOSS_EVENT)
+    found = LossCount()
+    for facts in connection.scalars(sa.select(events.c.facts).where(*of_losses).execution_options(yield_per=1000)):
+        found.add(facts)
+    return found.lost
+
+
+def _plain_mean(connection: sa.Connection, owner: int, function: int) -> float | None:
+    """Nanoseconds; None while fewer than two plain blocks are known."""
+    count, mean = connection.execute(
+        sa.select(sa.func.count(), sa.func.avg(arm_blocks.c.mean_ns)).where(
+            arm_blocks.c.process_id == owner,
+            arm_blocks.c.function == function,
+            arm_blocks.c.arm == PLAIN,
+            arm_blocks.c.mean_ns.between(0.0, MAX_DURATION_NS),
+        )
+    ).one()
+    return float(mean) if count >= 2 else None
+
+
+def _unit(job: Row) -> str:
+    return unit_of(job["device_kind"]).lower()
+
+
+def _book_seconds(written: Written, job: Row, block: Row, plain_mean: float | None) -> None:
+    if job["rank"] != 0:
+        return
+    devices, seconds = job["device_count"], written.device_seconds[_unit(job)]
+    stitched_ns = block["stitched_ns"] if plain_mean is None else block["stitched_count"] * plain_mean
+    rest_ns = block["plain_ns"] + block["uncounted_ns"]
+    seconds.actual += devices * (rest_ns + block["stitched_ns"]) / 1e9
+    seconds.baseline_equivalent += devices * (rest_ns + stitched_ns) / 1e9

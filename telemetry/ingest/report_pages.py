@@ -1,0 +1,209 @@
+"""The weekly report over HTTP, for people: GET /reports/2026-W07.
+
+Who asks shows a token of the cluster, as kubectl does; the API server says whose it is (TokenReview) and whether that person may
+`get` SavingsReports (SubjectAccessReview). Nothing else is needed: who may read the objects may read the page.
+
+A page of a large fleet takes seconds of a processor. So pages are made one at a time, in a process of their own (document.py), and
+kept for a while; requests for the same page wait for the same work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import sys
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiohttp import web
+
+from stitchfleet.telemetry.database.weeks import Week
+
+from .api_server import ApiServer, ReviewerError
+
+PATH = "/reports/{week}"
+FORMATS = {"html": "text/html", "json": "application/json", "csv": "text/csv", "table": "text/plain"}
+KEPT_SECONDS = 60.0
+MOST_KEPT = 8
+MOST_WAITING = 8
+"""Different pages that may wait to be made; beyond it: 429."""
+PERMISSION_SECONDS = 30.0
+MOST_PERMISSIONS = 1000
+MOST_ASKING = 16
+"""Questions to the API server at once."""
+_RESOURCE = {"group": "stitchfleet.io", "resource": "savingsreports", "verb": "get"}
+HEADERS = {
+    "Cache-Control": "private, no-store",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    # the page loads nothing and runs nothing
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'",
+}
+
+MAKE_SECONDS = 120.0
+
+
+class PageError(Exception):
+    """A document could not be made; the text is for the log."""
+
+
+Make = Callable[[Week, str], Awaitable[str]]
+"""The document of a week in one of FORMATS. Raises PageError."""
+
+
+def made_by_process(database_url: str) -> Make:
+    """Documents of that database. Its URL is handed on by the environment, which no list of processes shows."""
+
+    async def make(week: Week, format: str) -> str:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "stitchfleet.telemetry.reports.document", str(week), format),
+            env={**os.environ, "STITCHFLEET_DATABASE": database_url},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        work = asyncio.ensure_future(process.communicate())
+        try:
+            # no wait_for: before Python 3.12 it may swallow the cancel with which the server ends
+            done, _ = await asyncio.wait({work}, timeout=MAKE_SECONDS)
+            if not done:
+                raise PageError(f"a report was not made within {MAKE_SECONDS:.0f} s")
+        finally:
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    process.kill()
+                await asyncio.wait({work})
+        text, complaint = work.result()
+        if process.returncode:
+            said = complaint.decode(errors="replace").strip().splitlines() or [f"it ended with {process.returncode}"]
+            raise PageError(f"a report could not be made: {said[-1][:300]}")
+        return text.decode()
+
+    return make
+
+
+class Readers:
+    """Who may read reports."""
+
+    def __init__(self, server: ApiServer, clock: Callable[[], float] = time.monotonic) -> None:
+        self._server, self._clock = server, clock
+        self._known: OrderedDict[tuple[bytes, str], tuple[float, str]] = OrderedDict()
+        self._asking = 0
+
+    async def why_not(self, token: str, name: str) -> str:
+        """Why whoever has the token may not read the report of that name; empty: he may. Raises ReviewerError."""
+        key = (hashlib.sha256(token.encode("utf-8", "replace")).digest(), name)
+        until, known = self._known.get(key, (0.0, ""))
+        if until > self._clock():
+            return known
+        if self._asking >= MOST_ASKING:
+            raise ReviewerError("too many tokens are being asked about")
+        self._asking += 1
+        try:
+            answer = await self._ask(token, name)
+        finally:
+            self._asking -= 1
+        self._known[key] = (self._clock() + PERMISSION_SECONDS, answer)
+        self._known.move_to_end(key)
+        while len(self._known) > MOST_PERMISSIONS:
+            self._known.popitem(last=False)
+        return answer
+
+    async def close(self) -> None:
+        await self._server.close()
+
+    async def _ask(self, token: str, name: str) -> str:
+        status = await self._server.review("authentication.k8s.io", "TokenReview", {"token": token})
+        if not isinstance(status, dict) or not status.get("authenticated"):
+            return "the API server does not know the token"
+        user: dict[str, Any] = status.get("user") or {}
+        spec = {
+            "user": user.get("username", ""),
+            "groups": user.get("groups") or [],
+            "uid": user.get("uid", ""),
+            "extra": user.get("extra") or {},
+            "resourceAttributes": {**_RESOURCE, "name": name},
+        }
+        allowed = await self._server.review("authorization.k8s.io", "SubjectAccessReview", spec)
+        if isinstance(allowed, dict) and allowed.get("allowed") is True:
+            return ""
+        return f"{user.get('username') or 'nobody'} may not get savingsreports.stitchfleet.io"
+
+
+class ReportPages:
+    """The handler. say: a line for the log."""
+
+    def __init__(self, readers: Readers, make: Make, say: Callable[[str], None]) -> None:
+        self._readers, self._make, self._say = readers, make, say
+        self._kept: OrderedDict[tuple[str, str], tuple[float, str]] = OrderedDict()
+        self._making: dict[tuple[str, str], asyncio.Task[str]] = {}
+        self._one = asyncio.Lock()
+
+    async def show(self, request: web.Request) -> web.Response:
+        """GET PATH, ?format= one of FORMATS. Nothing is read for who may not see it."""
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not token.strip():
+            return _said(401, "Authorization: Bearer TOKEN is needed, a token of the cluster (kubectl create token)")
+        text, format = request.match_info["week"], request.query.get("format", "html")
+        try:
+            week = Week.parse(text)
+        except ValueError as error:
+            return _said(400, str(error))
+        if format not in FORMATS:
+            return _said(400, f"format is one of {', '.join(FORMATS)}")
+        try:
+            if why_not := await self._readers.why_not(token.strip(), str(week).lower()):
+                return _said(403, why_not)
+            document = await self._document(week, format)
+        except ReviewerError as error:
+            return _said(503, str(error), {"Retry-After": "10"})
+        except PageError as error:
+            self._say(str(error))
+            return _said(503, "the report cannot be made; the server's log says why", {"Retry-After": "10"})
+        if document is None:
+            return _said(429, "as many reports as may be are being made", {"Retry-After": "10"})
+        return web.Response(text=document, content_type=FORMATS[format], charset="utf-8", headers=HEADERS)
+
+    async def close(self) -> None:
+        """Ends what is being made."""
+        making = list(self._making.values())
+        for task in making:
+            task.cancel()
+        await asyncio.gather(*making, return_exceptions=True)
+        await self._readers.close()
+
+    async def _document(self, week: Week, format: str) -> str | None:
+        """None: too many wait. Raises PageError."""
+        key = (str(week), format)
+        until, kept = self._kept.get(key, (0.0, ""))
+        if until > time.monotonic():
+            return kept
+        making = self._making.get(key)
+        if making is None:
+            if len(self._making) >= MOST_WAITING:
+                return None
+            making = self._making[key] = asyncio.create_task(self._in_turn(week, format))
+            making.add_done_callback(lambda task: self._done(key, task))
+        return await asyncio.shield(making)
+
+    async def _in_turn(self, week: Week, format: str) -> str:
+        async with self._one:
+            return await self._make(week, format)
+
+    def _done(self, key: tuple[str, str], task: asyncio.Task[str]) -> None:
+        del self._making[key]
+        if task.cancelled() or task.exception() is not None:
+            return
+        self._kept[key] = (time.monotonic() + KEPT_SECONDS, task.result())
+        self._kept.move_to_end(key)
+        while len(self._kept) > MOST_KEPT:
+            self._kept.popitem(last=False)
+
+
+def _said(status: int, text: str, headers: dict[str, str] | None = None) -> web.Response:
+    more = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
+    return web.Response(status=status, text=f"{text}\n", headers={**HEADERS, **more, **(headers or {})})

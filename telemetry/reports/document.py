@@ -1,0 +1,62 @@
+"""A week's report as one document: text, JSON, CSV, or a page with pictures.
+
+    python -m stitchfleet.telemetry.reports.document 2026-W07 html
+
+prints that of the database that STITCHFLEET_DATABASE names.
+
+The ingest server makes documents in a process of their own: a large fleet's takes seconds of a processor and some hundred megabytes,
+which batches must not wait for.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import sqlalchemy as sa
+
+from stitchfleet.telemetry.database import access, places
+from stitchfleet.telemetry.database.errors import DatabaseError
+from stitchfleet.telemetry.database.weeks import Week
+from stitchfleet.telemetry.totals.weekly import all_that_is_made_stays
+
+from .configuration import ConfigurationError, load
+from .details import detail
+from .fleet import DEFAULT_TREND_WEEKS, FleetReport, fleet_report
+from .formats import as_csv, as_json, as_text
+
+FORMATS = ("table", "json", "csv", "html")
+
+
+def document(connection: sa.Connection, fleet: FleetReport, format: str, lines: str = "jobs") -> str:
+    """format: one of FORMATS. lines: of csv. connection: for the details that a page has beside the report."""
+    if format == "csv":
+        return as_csv(fleet, lines)
+    if format == "html":
+        from .page import as_html, detailed_jobs  # it brings the plotting library, which takes a second
+
+        chosen = detailed_jobs(fleet.report)
+        return as_html(fleet, {job.key: detail(connection, job.process_id, fleet.report.week) for job in chosen})
+    return as_json(fleet) if format == "json" else as_text(fleet)
+
+
+def main(words: list[str]) -> int:
+    week, format = words
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
+    try:
+        configuration = load(None)
+        with all_that_is_made_stays(), access.open_to_read(places.database_url(None)).connect() as connection:
+            access.check(connection)
+            fleet = fleet_report(connection, Week.parse(week), configuration, DEFAULT_TREND_WEEKS)
+            sys.stdout.write(document(connection, fleet, format))
+    except (ValueError, DatabaseError, ConfigurationError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    except sa.exc.SQLAlchemyError as error:
+        print(access.reason(error), file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

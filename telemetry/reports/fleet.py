@@ -1,0 +1,182 @@
+"""A week's report as managers read it: groups of jobs, money, jobs that want a look, and the weeks before.
+
+A group's figures and its interval come from the same function as the fleet's (weekly.Columns), of its jobs alone.
+Intervals of groups do not add up to the fleet's, as errors of unrelated jobs cancel. CPU and GPU jobs are never in one group.
+
+Money is hours avoided times the price of an hour, job by job; its interval is that of the hours, weighted by the prices. A group with
+a measured job whose device kind has no price has no amount at all: a sum over the others would be smaller than what it is called.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from stitchfleet.telemetry.database.models import jobs
+from stitchfleet.telemetry.database.weeks import Week
+from stitchfleet.telemetry.pod.recording import GRAPH
+from stitchfleet.telemetry.statistics import savings
+from stitchfleet.telemetry.statistics.savings import Contribution, Total
+from stitchfleet.telemetry.totals.freezing import stored_totals
+from stitchfleet.telemetry.totals.weekly import JobWeek, Status, UnitTotal, WeekReport, week_report
+
+from .configuration import Configuration
+
+TOP_JOBS = 10
+DEFAULT_TREND_WEEKS = 8
+
+
+class Dimension(enum.Enum):
+    """By what jobs are grouped."""
+
+    NAMESPACE = "namespace"
+    TEAM = "team"
+    MODEL = "model"
+    DEVICE = "device kind"
+    COST_CENTRE = "cost centre"
+
+
+@dataclass(frozen=True)
+class Money:
+    """Hours avoided times their price, in the configuration's currency."""
+
+    amount: Total | None
+    """None: `unpriced` is not empty."""
+    unpriced: tuple[str, ...]
+    """Device kinds of measured jobs that the configuration has no price for."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Some jobs of one unit. `name` None: those that the dimension says nothing about (no such label, no cost centre)."""
+
+    name: str | None
+    total: UnitTotal
+    money: Money | None
+    """None: the configuration has no prices."""
+
+
+@dataclass(frozen=True)
+class PastWeek:
+    """What a week's own report says of it in sum."""
+
+    week: Week
+    revision: int
+    """0: never frozen; n: the week was frozen n times."""
+    has_late_data: bool
+    """The figures are the revision's and those of what came since."""
+    is_over: bool
+    totals: list[UnitTotal]
+
+
+@dataclass(frozen=True)
+class FleetReport:
+    """All that is told of a week."""
+
+    report: WeekReport
+    configuration: Configuration
+    trend: list[PastWeek]
+    """The weeks before and this one, oldest first."""
+
+    @property
+    def trend_units(self) -> list[str]:
+        return sorted({total.unit for past in self.trend for total in past.totals})
+
+    def members(self, unit: str) -> list[JobWeek]:
+        return self.report.members(unit)
+
+    def whole(self, unit: str) -> Group:
+        """All jobs of the unit, which has some."""
+        (total,) = (total for total in self.report.totals() if total.unit == unit)
+        return Group(None, total, self.money(self.members(unit)))
+
+    def groups(self, dimension: Dimension, unit: str) -> list[Group]:
+        """Those that saved most first; jobs that the dimension says nothing about come last."""
+        namer, members = self._namer(dimension), self.members(unit)
+        places: dict[str | None, int] = {}
+        of = [places.setdefault(namer(job), len(places)) for job in members]
+        totals = self.report.columns(unit).totals(unit, of, len(places))
+        of_names: list[list[JobWeek]] = [[] for _ in places]
+        if self.configuration.prices:
+            for place, job in zip(of, members, strict=True):
+                of_names[place].append(job)
+        found = [Group(name, totals[place], self.money(of_names[place])) for name, place in places.items()]
+        return sorted(found, key=lambda group: (group.name is None, -group.total.saved.value, group.name or ""))
+
+    @property
+    def dimensions(self) -> list[Dimension]:
+        """Cost centres only where the configuration has some."""
+        return [each for each in Dimension if each is not Dimension.COST_CENTRE or self.configuration.cost_centres]
+
+    def top(self, unit: str) -> list[JobWeek]:
+        """The measured jobs that saved most, at most TOP_JOBS; none that saved nothing."""
+        saved = [job for job in self.members(unit) if job.status is Status.MEASURED and (job.saved_hours or 0.0) > 0]
+        return sorted(saved, key=lambda job: (-(job.saved_hours or 0.0), job.key))[:TOP_JOBS]
+
+    def noteworthy(self, unit: str) -> list[JobWeek]:
+        """Jobs that are slower, had a cluster reverted, or fell back; those that lost most first."""
+        found = [job for job in self.members(unit) if job.is_slower or job.reverted or job.fallback]
+        return sorted(found, key=lambda job: (job.saved_hours or 0.0, job.key))
+
+    def money(self, members: Sequence[JobWeek]) -> Money | None:
+        """Of the jobs that have a figure; None without prices."""
+        if not self.configuration.prices:
+            return None
+        parts, unpriced = [], set()
+        for job in members:
+            part = job.contribution
+            if part is None:
+                continue
+            price = self.configuration.price(job.device_kind)
+            if price is None:
+                unpriced.add(job.device_kind)
+            else:
+                parts.append(Contribution(part.template, part.value * price, part.error * price, part.degrees))
+        return Money(None if unpriced else savings.total(parts), tuple(sorted(unpriced)))
+
+    def _namer(self, dimension: Dimension) -> Callable[[JobWeek], str | None]:
+        chosen: dict[Dimension, Callable[[JobWeek], str | None]] = {
+            Dimension.NAMESPACE: lambda job: job.namespace,
+            Dimension.TEAM: self.team,
+            Dimension.MODEL: self.model,
+            Dimension.DEVICE: lambda job: job.device_kind,
+            Dimension.COST_CENTRE: self.cost_centre,
+        }
+        return chosen[dimension]
+
+    def team(self, job: JobWeek) -> str | None:
+        return job.labels.get(self.configuration.team_label) or None
+
+    def model(self, job: JobWeek) -> str | None:
+        """By the configured label; else the name that the job was given for it; else the job's name without the part that counts
+        runs, with the beginning of the graph's fingerprint: two models are often trained by scripts of one name."""
+        if self.configuration.model_label:
+            return job.labels.get(self.configuration.model_label) or None
+        if job.model_fingerprint and not job.model_fingerprint.startswith(GRAPH):
+            return job.model_fingerprint
+        graph = job.model_fingerprint.removeprefix(GRAPH)[:6]
+        return f"{job.template[3]} ({graph})" if graph else job.template[3] or None
+
+    def cost_centre(self, job: JobWeek) -> str | None:
+        return self.configuration.cost_centre(job.labels)
+
+
+def fleet_report(connection: sa.Connection, week: Week, configuration: Configuration, trend_weeks: int) -> FleetReport:
+    """The week with up to `trend_weeks` weeks before it, from the first that a job ran in."""
+    report = week_report(connection, week)
+    began = connection.scalar(sa.select(sa.func.min(jobs.c.started_ns)))
+    first = week.first_day if began is None else max(week.first_day - 7 * trend_weeks, Week.at(began).first_day)
+    trend = [_past_week(connection, Week.of_day(day)) for day in range(first, week.first_day, 7)]
+    this = PastWeek(week, report.revision, report.has_late_data, report.is_over, report.totals())
+    return FleetReport(report, configuration, [*trend, this])
+
+
+def _past_week(connection: sa.Connection, week: Week) -> PastWeek:
+    stored = stored_totals(connection, week)
+    if stored is not None:
+        return PastWeek(week, stored[0], False, True, stored[1])
+    made = week_report(connection, week)
+    return PastWeek(week, made.revision, made.has_late_data, made.is_over, made.totals())

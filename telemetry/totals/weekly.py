@@ -1,0 +1,832 @@
+"""What each job, and the fleet, saved in a week: the rows of the database to figures.
+
+A job that crosses a week's boundary is split there: its iterations by the day they ended in (no block of the database crosses
+midnight). Its saving per iteration comes from all pairs measured up to the week's end. What stitching cost (tracing, verifying) is
+charged to the week in which the job began.
+
+In a distributed job all ranks step together, so the lowest rank's iterations stand for the job, and its devices are all devices. Each
+process of that rank that trained is a line of its own: a script's two trainings, one after the other, are both counted
+(docs/counting.md).
+
+Rows that cannot be read, written before the door had a schema or by hand, are left out and counted; the report says how many.
+
+Once freezing has put a week's figures into weekly_rollups, the week is read from there. What arrives later for it is noted, the
+week's figures are then made anew (its blocks gone, from what is kept and what came), and freezing again makes that a revision.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import functools
+import gc
+import json
+import math
+import re
+import time
+from array import array
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import msgspec
+import sqlalchemy as sa
+
+from stitchfleet.telemetry.database import schema
+from stitchfleet.telemetry.database.models import (
+    MAX_ASKED,
+    PROCESS_KEY,
+    arm_blocks,
+    events,
+    frozen_weeks,
+    iteration_blocks,
+    job_ends,
+    jobs,
+    weekly_rollups,
+)
+from stitchfleet.telemetry.database.rows import FALLBACK_EVENTS, REVERT_EVENTS, LossCount, unit_of
+from stitchfleet.telemetry.database.schema import LOSS_EVENT, RefusedError
+from stitchfleet.telemetry.database.weeks import Week
+from stitchfleet.telemetry.pod.recording import MAX_DURATION_NS, PLAIN, STITCHED, UNCOUNTED
+from stitchfleet.telemetry.pod.spool import AFTER_DEATH
+from stitchfleet.telemetry.statistics import savings
+from stitchfleet.telemetry.statistics.savings import Contribution, Saving, Total
+
+HOUR_NS = 3_600 * 10**9
+WARM_UP_ITERATIONS = 4
+"""Of a job that did not say what stitching cost it: this many first iterations are TensorFlow's own start, and not charged."""
+
+FALLBACK_PHASES = ("plain", "reverted")
+"""Phases that a job ends in which did so and stayed there."""
+
+
+class ProcessKey(NamedTuple):
+    """The values of models.PROCESS_KEY."""
+
+    run_id: str
+    cluster: str
+    namespace: str
+    attempt: int
+    rank: int
+    process: str
+
+    @property
+    def job(self) -> JobKey:
+        """Which job the process is of."""
+        return self[:4]
+
+
+JobKey = tuple[str, str, str, int]
+MAX_ROLLUP = (1 << 63) - 1
+"""Sums beyond it, which only rows from before the door had a schema make, are stored as this."""
+COUNTS = ("plain_count", "plain_ns", "stitched_count", "stitched_ns", "uncounted_count", "uncounted_ns")
+
+
+class Status(enum.Enum):
+    """What is known of a job's saving."""
+
+    MEASURED = "measured"
+    UNMEASURED = "unmeasured"
+    """It ran stitched, and too few pairs of blocks say how much that saved."""
+    NOT_STITCHED = "not stitched"
+    """It saved nothing, and may have paid for the attempt."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobWeek:
+    """One job in one week (or in all its time). Times in nanoseconds of one process; hours are of all the job's devices.
+
+    What follows from its fields is worked out once: a report of 70,000 jobs asks each for it once a group.
+    """
+
+    process_id: int
+    key: ProcessKey
+    namespace: str
+    name: str
+    user: str
+    model_fingerprint: str
+    device_kind: str
+    device_count: int
+    framework: str
+    labels: Mapping[str, str]
+    started_ns: int
+    ended_ns: int | None
+    """None: still running, or killed."""
+    phase: str
+    reason: str
+    plain_count: int
+    plain_ns: int
+    stitched_count: int
+    stitched_ns: int
+    uncounted_count: int
+    uncounted_ns: int
+    overhead_ns: int
+    overhead_is_estimate: bool
+    saving: Saving | None
+    lost: int
+    """Records that the process could not keep."""
+    fallback: str = ""
+    """Why the job as a whole went back to, or stayed with, TensorFlow's own graph; empty: it did not, or nobody said so."""
+    reverted: tuple[str, ...] = ()
+    """Clusters that the guard took out, on any of the job's ranks."""
+    functions: tuple[tuple[int, int, int], ...] = field(default=(), compare=False)
+    """(number, stitched iterations, their nanoseconds) of each training function of the process; not of what a revision holds."""
+
+    unit: str = field(init=False)
+    """CPU or GPU: hours of the two are never added up."""
+    status: Status = field(init=False)
+    device_hours: float = field(init=False)
+    """Devices allocated times the time that all iterations took."""
+    overhead_hours: float = field(init=False)
+    contribution: Contribution | None = field(init=False)
+    """The job's part of the fleet's total; None while unmeasured."""
+    is_slower: bool = field(init=False)
+    """Measured, and the whole interval of what it saved is below zero."""
+
+    def __post_init__(self) -> None:
+        found = functools.partial(object.__setattr__, self)
+        found("unit", unit_of(self.device_kind))
+        found("device_hours", self.device_count * (self.plain_ns + self.stitched_ns + self.uncounted_ns) / HOUR_NS)
+        found("overhead_hours", self.device_count * self.overhead_ns / HOUR_NS)
+        found("status", self._status())
+        found("contribution", self._contribution())
+        interval = self.saved_hours_interval if self.status is Status.MEASURED else None
+        found("is_slower", interval is not None and interval[1] < 0)
+
+    def _status(self) -> Status:
+        if self.stitched_count == 0:
+            return Status.NOT_STITCHED
+        return Status.UNMEASURED if self.saving is None else Status.MEASURED
+
+    @property
+    def run_id(self) -> str:
+        return self.key.run_id
+
+    @property
+    def iterations(self) -> int:
+        return self.plain_count + self.stitched_count + self.uncounted_count
+
+    @property
+    def saved_hours(self) -> float | None:
+        """Of the job in this week, what stitching cost subtracted; negative where it lost. None: unmeasured."""
+        return None if self.contribution is None else self.contribution.value
+
+    @property
+    def saved_hours_interval(self) -> tuple[float, float] | None:
+        """The 95% interval of saved_hours."""
+        if self.contribution is None:
+            return None
+        if self.saving is None or self.stitched_count == 0:
+            return (-self.overhead_hours, -self.overhead_hours)
+        return (self._hours(self.saving.saved_low_ns), self._hours(self.saving.saved_high_ns))
+
+    def _hours(self, saved_ns: float) -> float:
+        return self.device_count * self.stitched_count * saved_ns / HOUR_NS - self.overhead_hours
+
+    @property
+    def template(self) -> Template:
+        """What this job is a submission of: cluster, namespace, model, and the name without the part that counts runs."""
+        return (self.key.cluster, self.namespace, self.model_fingerprint, without_counts(self.name))
+
+    def _contribution(self) -> Contribution | None:
+        if self.status is Status.UNMEASURED:
+            return None
+        if self.saving is None or self.stitched_count == 0:
+            return Contribution(self.template, self._hours(0.0), 0.0, 1.0)
+        error = self.device_count * self.stitched_count * self.saving.saved_error_ns / HOUR_NS
+        return Contribution(self.template, self._hours(self.saving.saved_ns), error, float(self.saving.degrees))
+
+
+Template = tuple[str, str, str, str]
+_COUNT = re.compile(r"[a-z]*\d[a-z0-9]*")
+_SEPARATOR = re.compile(r"[-_.](?=[^-_.]*\Z)")
+
+
+def without_counts(name: str) -> str:
+    """The name without -17, _20261121, .x7k2p at its end: what tells one submission's name from the next one's."""
+    while (last := _SEPARATOR.search(name)) is not None and _COUNT.fullmatch(name, last.end()):
+        name = name[: last.start()]
+    return name
+
+
+@dataclass(frozen=True)
+class UnitTotal:
+    """Figures of the fleet or a group of its jobs, for one unit, CPU or GPU; hours are device-hours."""
+
+    unit: str
+    saved: Total
+    device_hours: float
+    jobs: int
+    """All that ran with stitching enabled."""
+    measured: int
+    not_stitched: int
+    unmeasured: int
+    unmeasured_device_hours: float
+    unmeasured_overhead_hours: float
+    overhead_hours: float
+    """Of the jobs in the total; subtracted already."""
+    slower: int
+    """Measured jobs whose whole interval is below zero."""
+    fell_back: int
+    """Jobs that went back to, or stayed with, TensorFlow's own graph; measured or not."""
+    reverted: int
+    """Jobs of which the guard took a cluster out."""
+
+
+@dataclass(frozen=True)
+class WeekReport:
+    """A week's jobs, those with the most device-hours first, and what they add up to."""
+
+    week: Week
+    revision: int
+    """0: never frozen; n: the week was frozen n times."""
+    made_ns: int
+    jobs: list[JobWeek]
+    has_late_data: bool = False
+    """The figures are the revision's and those of what came since."""
+    unreadable: int = 0
+    """Rows of the database that the figures are made without, as they cannot be read."""
+
+    @property
+    def is_over(self) -> bool:
+        return self.made_ns >= self.week.end_ns
+
+    def totals(self) -> list[UnitTotal]:
+        return list(self._totals)
+
+    @functools.cached_property
+    def _totals(self) -> list[UnitTotal]:
+        return [self.columns(unit).total(unit) for unit in self.units]
+
+    def columns(self, unit: str) -> Columns:
+        """The figures of a unit's members, in their order."""
+        found = self._columns.get(unit)
+        if found is None:
+            found = self._columns[unit] = Columns(self.members(unit))
+        return found
+
+    @functools.cached_property
+    def _columns(self) -> dict[str, Columns]:
+        return {}
+
+    @property
+    def units(self) -> list[str]:
+        return sorted(self._by_unit)
+
+    def members(self, unit: str) -> list[JobWeek]:
+        """The jobs of a unit."""
+        return self._by_unit.get(unit, [])
+
+    @functools.cached_property
+    def _by_unit(self) -> dict[str, list[JobWeek]]:
+        found: dict[str, list[JobWeek]] = defaultdict(list)
+        for job in self.jobs:
+            found[job.unit].append(job)
+        return dict(found)
+
+
+def unit_total(unit: str, members: Sequence[JobWeek]) -> UnitTotal:
+    """Adds up jobs that are all of the unit."""
+    return Columns(members).total(unit)
+
+
+class Columns:
+    """Figures of many jobs, a column each: a large fleet's are added up once for each dimension by which they are grouped, and to
+    read them from the jobs takes ten times as long as to add them."""
+
+    def __init__(self, members: Sequence[JobWeek]) -> None:
+        import numpy as np
+
+        def floats(values: Iterable[float]) -> Any:
+            return np.fromiter(values, np.float64, len(members))
+
+        parts = [job.contribution for job in members]
+        self._values = [part.value if part else 0.0 for part in parts]
+        self._errors = floats(part.error if part else 0.0 for part in parts)
+        self._degrees = floats(part.degrees if part else 1.0 for part in parts)
+        codes: dict[Hashable, int] = {}
+        self._templates = np.array([codes.setdefault(part.template, len(codes)) if part else 0 for part in parts], int)
+        self._in_total = np.array([part is not None for part in parts], bool)
+        self._measured = np.array([job.status is Status.MEASURED for job in members], bool)
+        self._device_hours = floats(job.device_hours for job in members)
+        self._overhead_hours = floats(job.overhead_hours for job in members)
+        self._slower = np.array([job.is_slower for job in members], bool)
+        self._fell_back = np.array([bool(job.fallback) for job in members], bool)
+        self._reverted = np.array([bool(job.reverted) for job in members], bool)
+
+    def total(self, unit: str) -> UnitTotal:
+        """Of all of them."""
+        return self.totals(unit, [0] * len(self._values), 1)[0]
+
+    def totals(self, unit: str, groups: Sequence[int], count: int) -> list[UnitTotal]:
+        """Of `count` groups. groups: which one each job is of, from 0. Jobs are added in their order, whatever group they are of."""
+        import numpy as np
+
+        of = np.asarray(groups, int)
+
+        def added(column: Any, where: Any = None) -> list[Any]:
+            """Sums of floats, or how often a boolean is true, by group."""
+            if column.dtype == bool:
+                return list(np.bincount(of[column], minlength=count).tolist())
+            chosen, what = (of, column) if where is None else (of[where], column[where])
+            return list(np.bincount(chosen, weights=what, minlength=count).tolist())
+
+        columns = {
+            "device_hours": added(self._device_hours),
+            "jobs": np.bincount(of, minlength=count).tolist(),
+            "measured": added(self._measured),
+            "not_stitched": added(self._in_total & ~self._measured),
+            "unmeasured": added(~self._in_total),
+            "unmeasured_device_hours": added(self._device_hours, ~self._in_total),
+            "unmeasured_overhead_hours": added(self._overhead_hours, ~self._in_total),
+            "overhead_hours": added(self._overhead_hours, self._in_total),
+            "slower": added(self._slower),
+            "fell_back": added(self._fell_back),
+            "reverted": added(self._reverted),
+        }
+        saved = self._saved(of, count)
+        return [
+            UnitTotal(unit=unit, saved=saved[group], **{name: column[group] for name, column in columns.items()})
+            for group in range(count)
+        ]
+
+    def _saved(self, of: Any, count: int) -> list[Total]:
+        """As savings.total of each group's contributions."""
+        import numpy as np
+
+        mine = self._in_total
+        templates = int(self._templates.max(initial=0)) + 1
+        pairs, where = np.unique(of[mine] * templates + self._templates[mine], return_inverse=True)
+        errors = np.bincount(where, weights=self._errors[mine])
+        uncertainties = np.bincount(where, weights=self._errors[mine] / np.sqrt(self._degrees[mine]))
+        of_templates: list[list[tuple[float, float]]] = [[] for _ in range(count)]
+        for group, *sums in zip((pairs // templates).tolist(), errors.tolist(), uncertainties.tolist()):
+            of_templates[group].append((sums[0], sums[1]))
+        values: list[list[float]] = [[] for _ in range(count)]
+        for group, value, is_in in zip(of.tolist(), self._values, mine.tolist()):
+            if is_in:
+                values[group].append(value)
+        return [
+            savings.combined(math.fsum(values[group]), len(values[group]), of_templates[group])
+            for group in range(count)
+        ]
+
+
+# ---- reading ----------------------------------------------------------------------------------------------------------------
+
+
+def week_report(connection: sa.Connection, week: Week) -> WeekReport:
+    """The report of a week, from what the database holds now."""
+    frozen = connection.execute(sa.select(frozen_weeks).where(frozen_weeks.c.week == str(week))).first()
+    if frozen is not None and not frozen.has_late_data:
+        mine = frozen_jobs(connection, week, frozen.revision)
+        unreadable = frozen.unreadable_rows + mine.unreadable
+        return WeekReport(week, frozen.revision, time.time_ns(), mine.jobs, unreadable=unreadable)
+    found = processes(connection, week)
+    revision = frozen.revision if frozen else 0
+    return WeekReport(week, revision, time.time_ns(), standing(found.jobs), frozen is not None, found.unreadable)
+
+
+def settled_revisions(connection: sa.Connection) -> dict[Week, int]:
+    """Frozen weeks that no data came for since, with the revision that stands: their reports change no more."""
+    statement = sa.select(frozen_weeks.c.week, frozen_weeks.c.revision).where(frozen_weeks.c.has_late_data == 0)
+    return {Week.parse(row.week): row.revision for row in connection.execute(statement)}
+
+
+@dataclass(frozen=True)
+class Read:
+    """What was made of the database's rows, and how many of these could not be read."""
+
+    jobs: list[JobWeek]
+    unreadable: int
+
+
+def frozen_jobs(connection: sa.Connection, week: Week, revision: int) -> Read:
+    """A revision's jobs, each by the processes that stand for it. Most device-hours first."""
+    statement = (
+        sa.select(
+            *_ABOUT, *(weekly_rollups.c[name] for name in (*STORED, "overhead_is_estimate", "saving", "reverted"))
+        )
+        .join(weekly_rollups, weekly_rollups.c.process_id == jobs.c.process_id)
+        .where(weekly_rollups.c.week == str(week), weekly_rollups.c.revision == revision)
+        .where(weekly_rollups.c.stands_for_job == 1)
+    )
+    found, unreadable = [], 0
+    with all_that_is_made_stays():
+        for row in connection.execute(statement).all():
+            try:
+                found.append(_frozen_job(row))
+            except UNREADABLE:
+                unreadable += 1
+    return Read(sorted(found, key=_report_order), unreadable)
+
+
+UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError)
+"""What comes of reading a row that does not hold what it should."""
+
+
+@contextlib.contextmanager
+def all_that_is_made_stays() -> Iterator[None]:
+    """Without the search for unreachable cycles, which goes through all that a large fleet's report is made of again and again."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+STORED = (*COUNTS, "overhead_ns", "ended_ns", "phase", "reason", "fallback", "lost")
+"""Fields of a JobWeek that are columns of weekly_rollups as they are."""
+
+
+def _frozen_job(row: Any) -> JobWeek:
+    # by position: a fleet has many jobs, and to look each value up by its name takes longer than all else
+    is_estimate, saving, reverted = row[-3:]
+    return JobWeek(
+        **_about(row),
+        **dict(zip(STORED, row[len(_ABOUT) : -3], strict=True)),
+        overhead_is_estimate=bool(is_estimate),
+        saving=_saving(saving),
+        reverted=_names(reverted),
+    )
+
+
+def standing(entries: Iterable[JobWeek]) -> list[JobWeek]:
+    """The processes that stand for their jobs: of the lowest rank that trained all that did. Most device-hours first.
+
+    Of a job in which nobody trained, one process of the lowest rank.
+    """
+    of_jobs: dict[JobKey, list[JobWeek]] = defaultdict(list)
+    for entry in entries:
+        of_jobs[entry.key.job].append(entry)
+    found: list[JobWeek] = []
+    for mine in of_jobs.values():
+        if len(mine) > 1:
+            first = min(mine, key=_rank_order)
+            mine = [
+                entry for entry in mine if entry is first or (entry.iterations and entry.key.rank == first.key.rank)
+            ]
+        found += mine
+    return sorted(found, key=_report_order)
+
+
+def _report_order(entry: JobWeek) -> tuple[float, ProcessKey]:
+    return (-entry.device_hours, entry.key)
+
+
+def _rank_order(entry: JobWeek) -> tuple[bool, int, float, str]:
+    return (entry.iterations == 0, entry.key.rank, -entry.device_hours, entry.key.process)
+
+
+def processes(connection: sa.Connection, week: Week | None) -> Read:
+    """All training processes that ran or began in the week; None: all there are, in all their time."""
+    sums, functions, stored, unreadable = _sums(connection, week)
+    members = _members(connection, week, set(sums))
+    pairs, odd = _pair_means(connection, week, members)
+    unreadable += odd
+    lost, odd = _lost(connection, week, members)
+    unreadable += odd
+    reverted, odd = _reverted(connection, week, members)
+    unreadable += odd
+    fallbacks = _fallbacks(connection, week, members)
+    # they ended without a word: what stitching cost them is estimated
+    estimated = {
+        row.process_id
+        for row in members
+        if row.overhead_ns is None
+        and _begun_in(week, row)
+        and row.process_id in sums
+        and sums[row.process_id]["stitched_count"] > 0
+    }
+    warm_ups = _warm_ups(connection, sorted(estimated))
+    found = []
+    for row in members:
+        owner = row.process_id
+        counts: dict[str, Any] = sums.get(owner) or dict.fromkeys(COUNTS, 0)
+        try:
+            saving = savings.estimate_job(
+                [
+                    savings.FunctionData(pairs.get((owner, function), []), count, total_ns)
+                    for function, (count, total_ns) in _functions(owner, functions, pairs).items()
+                ]
+            ) or (stored[owner].saving if owner in stored else None)
+            overhead = row.overhead_ns if row.overhead_ns is not None and _begun_in(week, row) else 0
+            if owner in estimated:
+                frozen_overhead = stored[owner].overhead_ns if owner in stored else 0
+                overhead = frozen_overhead or _estimated_overhead(warm_ups.get(owner), counts, saving)
+            found.append(
+                JobWeek(
+                    **_about(row),
+                    ended_ns=row.ended_ns,
+                    phase=row.phase or "",
+                    reason=row.reason or "",
+                    overhead_ns=overhead,
+                    overhead_is_estimate=owner in estimated,
+                    saving=saving,
+                    lost=lost.get(owner, 0),
+                    fallback=_fallback(row, fallbacks.get(owner, "")),
+                    reverted=reverted.of(_key(row)),
+                    functions=tuple(
+                        (number, *stitched) for number, stitched in sorted(functions.get(owner, {}).items())
+                    ),
+                    **counts,
+                )
+            )
+        except UNREADABLE:
+            unreadable += 1
+    return Read(found, unreadable)
+
+
+def _key(row: Any) -> ProcessKey:
+    return ProcessKey(row.run_id, row.cluster, row.namespace, row.attempt, row.rank, row.process)
+
+
+_SAME = ("process_id", "name", "user", "model_fingerprint", "device_kind", "device_count", "started_ns")
+"""Fields of a JobWeek that are columns of jobs as they are."""
+_ABOUT = [jobs.c[name] for name in (*_SAME, "framework", "framework_version", "labels", *PROCESS_KEY)]
+
+
+def _about(row: Any) -> dict[str, Any]:
+    """What the columns _ABOUT, with which a row begins, say of a JobWeek."""
+    framework, version, labels, *key = row[len(_SAME) : len(_ABOUT)]
+    facts = dict(zip(_SAME, row[: len(_SAME)], strict=True))
+    # a name from before the door bounded it must not make the report slow and long
+    facts["name"] = facts["name"][: schema.FREE_TEXT[schema.Job]["name"]]
+    whole = ProcessKey(*key)
+    about = {"namespace": whole.namespace, "framework": f"{framework} {version}".strip(), "labels": _labels(labels)}
+    return facts | about | {"key": whole}
+
+
+@functools.lru_cache(maxsize=1024)
+def _labels(text: str) -> Mapping[str, str]:
+    try:
+        return MappingProxyType({str(key): str(value) for key, value in json.loads(text).items()})
+    except UNREADABLE:
+        return MappingProxyType({})  # they only name groups
+
+
+@functools.lru_cache(maxsize=1024)
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(map(str, json.loads(text)))
+
+
+_SAVING = msgspec.json.Decoder(Saving)
+
+
+def _saving(text: str | None) -> Saving | None:
+    if text is None:
+        return None
+    try:
+        return _SAVING.decode(text)
+    except msgspec.DecodeError:  # numbers that JSON has not, which json.dumps writes all the same
+        return Saving(**json.loads(text))
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """What a week whose blocks are gone says of a process beside its counts."""
+
+    saving: Saving | None
+    overhead_ns: int
+
+
+Stitched = dict[int, tuple[int, int]]
+"""By training function: its stitched iterations, and their nanoseconds."""
+
+
+def _sums(
+    connection: sa.Connection, week: Week | None
+) -> tuple[dict[int, dict[str, int]], dict[int, Stitched], dict[int, _Stored], int]:
+    """By process: counts and times by arm, of the blocks and of the frozen weeks whose blocks are gone; of these the stitched ones by
+    function; and what else those weeks say. And how many rows cannot be read."""
+    unreadable = 0
+    sums: dict[int, dict[str, int]] = defaultdict(lambda: dict.fromkeys(COUNTS, 0))
+    functions: dict[int, Stitched] = defaultdict(dict)
+    stored: dict[int, _Stored] = {}
+    latest = sa.and_(frozen_weeks.c.week == weekly_rollups.c.week, frozen_weeks.c.revision == weekly_rollups.c.revision)
+    frozen = sa.select(weekly_rollups).join(frozen_weeks, latest).where(frozen_weeks.c.blocks_dropped == 1)
+    if week is not None:
+        frozen = frozen.where(weekly_rollups.c.week == str(week))
+
+    def add(owner: int, function: int, count: int, total_ns: int) -> None:
+        before = functions[owner].get(function, (0, 0))
+        functions[owner][function] = (before[0] + count, before[1] + total_ns)
+
+    for row in connection.execute(frozen.order_by(weekly_rollups.c.week)):
+        target, before = sums[row.process_id], stored.get(row.process_id)
+        for name in COUNTS:
+            target[name] += getattr(row, name)
+        try:
+            of_functions = json.loads(row.functions) if row.functions else [(0, row.stitched_count, row.stitched_ns)]
+            saving = _saving(row.saving) or (before.saving if before else None)
+            for function, count, total_ns in of_functions:
+                add(row.process_id, int(function), int(count), int(total_ns))
+        except UNREADABLE:
+            unreadable += 1
+            saving = before.saving if before else None
+        stored[row.process_id] = _Stored(saving, row.overhead_ns + (before.overhead_ns if before else 0))
+    key = (iteration_blocks.c.process_id, iteration_blocks.c.function)
+    blocks = sa.select(*key, *(_sum(connection, iteration_blocks.c[name]) for name in COUNTS))
+    if week is not None:
+        blocks = blocks.where(iteration_blocks.c.day >= week.first_day, iteration_blocks.c.day < week.end_day)
+    for owner, function, *counts in connection.execute(blocks.group_by(*key)):
+        target = sums[owner]
+        whole = [int(count) for count in counts]
+        for name, count in zip(COUNTS, whole, strict=True):
+            target[name] += count
+        add(owner, function, *whole[COUNTS.index("stitched_count") : COUNTS.index("stitched_ns") + 1])
+    return dict(sums), dict(functions), stored, unreadable
+
+
+def _functions(owner: int, functions: Mapping[int, Stitched], pairs: Mapping[tuple[int, int], object]) -> Stitched:
+    """Those of a process that ran stitched or have pairs."""
+    known = functions.get(owner, {})
+    return known or {0: (0, 0)} if (owner, 0) in pairs else known
+
+
+def _sum(connection: sa.Connection, column: sa.Column[Any]) -> sa.ColumnElement[Any]:
+    """The sum over a group's rows, which cannot overflow."""
+    total = sa.func.sum(column)
+    if connection.dialect.name == "postgresql":
+        # of bigints it is a numeric, which is slow to read
+        return sa.cast(sa.func.least(total, MAX_ROLLUP), sa.BigInteger)
+    if not isinstance(column.type, sa.BigInteger):
+        return total
+    # SQLite's sum of integers fails beyond 64 bits; that of their upper halves cannot
+    above = sa.func.sum(column.op(">>")(32))
+    below = sa.func.sum(column.op("&")(0xFFFFFFFF))
+    return sa.case((above + below.op(">>")(32) < 1 << 31, above * (1 << 32) + below), else_=MAX_ROLLUP)
+
+
+def _members(connection: sa.Connection, week: Week | None, with_iterations: set[int]) -> list[Any]:
+    """Processes that began in the week or have iterations in it: also of those whose clock was set back after they began."""
+    columns = (job_ends.c.ended_ns, job_ends.c.phase, job_ends.c.reason, job_ends.c.overhead_ns)
+    statement = sa.select(*_ABOUT, *columns).join(job_ends, jobs.c.process_id == job_ends.c.process_id, isouter=True)
+    if week is None:
+        return list(connection.execute(statement))
+    found = [
+        row
+        for row in connection.execute(statement.where(jobs.c.started_ns < week.end_ns))
+        if row.started_ns >= week.start_ns or row.process_id in with_iterations
+    ]
+    others = sorted(with_iterations.difference(row.process_id for row in found))
+    for first in range(0, len(others), MAX_ASKED):
+        found += connection.execute(statement.where(jobs.c.process_id.in_(others[first : first + MAX_ASKED])))
+    return found
+
+
+ROWS_AT_ONCE = 1000
+"""Of what one process may have without end, so that a report's memory does not grow with it."""
+MAX_PAIRS = 100_000
+"""Of a training function; later ones are left out."""
+MAX_REVERTED, MAX_CLUSTER_NAME = 1000, 256
+"""Clusters of a process that are named, and letters of a name."""
+
+
+def _pair_means(
+    connection: sa.Connection, week: Week | None, members: Sequence[Any]
+) -> tuple[dict[tuple[int, int], list[tuple[float, float]]], int]:
+    """(plain, stitched) mean of each complete pair, by process and training function; and how many pairs have means that are none."""
+    # numbers are given in the order in which processes are first heard of
+    first = min((row.process_id for row in members), default=0)
+    plain, stitched = arm_blocks.alias(), arm_blocks.alias()
+    statement = (
+        sa.select(plain.c.process_id, plain.c.function, plain.c.mean_ns, stitched.c.mean_ns)
+        .join(stitched, sa.and_(plain.c.process_id == stitched.c.process_id, plain.c.pair == stitched.c.pair))
+        .where(plain.c.arm == PLAIN, stitched.c.arm == STITCHED, plain.c.process_id >= first)
+        .order_by(plain.c.process_id, plain.c.pair)
+    )
+    if week is not None:
+        statement = statement.where(plain.c.ended_ns < week.end_ns, stitched.c.ended_ns < week.end_ns)
+    found: dict[tuple[int, int], list[tuple[float, float]]] = defaultdict(list)
+    unreadable = 0
+    for owner, function, plain_ns, stitched_ns in connection.execute(
+        statement.execution_options(yield_per=ROWS_AT_ONCE)
+    ):
+        if len(found[owner, function]) >= MAX_PAIRS:
+            continue
+        if 0.0 < plain_ns <= MAX_DURATION_NS and 0.0 < stitched_ns <= MAX_DURATION_NS:
+            found[owner, function].append((plain_ns, stitched_ns))
+        else:
+            unreadable += 1
+    return found, unreadable
+
+
+def _lost(connection: sa.Connection, week: Week | None, members: Sequence[Any]) -> tuple[dict[int, int], int]:
+    """Records lost by process: as it counted them up to the week's end, and those dropped from its spool at whatever time later. And
+    how many events cannot be read."""
+    found: dict[int, LossCount] = defaultdict(LossCount)
+    first = min((row.process_id for row in members), default=0)
+    of_losses = (events.c.kind == LOSS_EVENT, events.c.process_id >= first)
+    statement = sa.select(events.c.process_id, events.c.facts).where(*of_losses)
+    if week is not None:
+        after_death = events.c.facts.contains(f'"{AFTER_DEATH}"')
+        statement = statement.where(sa.or_(events.c.time_ns < week.end_ns, after_death))
+    for owner, facts in connection.execute(statement.execution_options(yield_per=ROWS_AT_ONCE)):
+        found[owner].add(facts)
+    return {owner: count.lost for owner, count in found.items()}, sum(count.unreadable for count in found.values())
+
+
+def _events_of(
+    connection: sa.Connection, kinds: Sequence[str], week: Week | None, members: Sequence[Any]
+) -> Iterable[Any]:
+    """Events of some kinds up to the week's end, of processes in `members` and maybe others, in order of time."""
+    first = min((row.process_id for row in members), default=0)
+    statement = (
+        sa.select(events, *(jobs.c[name] for name in PROCESS_KEY))
+        .join(jobs, jobs.c.process_id == events.c.process_id)
+        .where(events.c.kind.in_(kinds), events.c.process_id >= first)
+        .order_by(events.c.time_ns)
+    )
+    if week is not None:
+        statement = statement.where(events.c.time_ns < week.end_ns)
+    return connection.execute(statement.execution_options(yield_per=ROWS_AT_ONCE))
+
+
+class _Reverted:
+    """Names of the clusters that the guard took out, by process."""
+
+    def __init__(self) -> None:
+        self._of_jobs: dict[JobKey, dict[tuple[int, str], set[str]]] = defaultdict(lambda: defaultdict(set))
+
+    def add(self, key: ProcessKey, name: str) -> None:
+        names = self._of_jobs[key.job][key.rank, key.process]
+        if len(names) < MAX_REVERTED:
+            names.add(name[:MAX_CLUSTER_NAME])
+
+    def of(self, key: ProcessKey) -> tuple[str, ...]:
+        """The process's own, and those of the job's other ranks, which step with it."""
+        found: set[str] = set()
+        for (rank, process), names in self._of_jobs.get(key.job, {}).items():
+            if process == key.process or rank != key.rank:
+                found |= names
+        return tuple(sorted(found))
+
+
+def _reverted(connection: sa.Connection, week: Week | None, members: Sequence[Any]) -> tuple[_Reverted, int]:
+    """And how many events cannot be read."""
+    found, unreadable = _Reverted(), 0
+    for row in _events_of(connection, REVERT_EVENTS, week, members):
+        try:
+            said = schema.decoded(row.facts.encode("utf-8", "replace"), schema.RevertFacts)
+        except RefusedError:
+            unreadable += 1
+            continue
+        found.add(_key(row), said.cluster or row.message)
+    return found, unreadable
+
+
+def _fallbacks(connection: sa.Connection, week: Week | None, members: Sequence[Any]) -> dict[int, str]:
+    """What a process last said of going back to plain."""
+    return {row.process_id: row.message for row in _events_of(connection, FALLBACK_EVENTS, week, members)}
+
+
+def _fallback(row: Any, said: str) -> str:
+    """The phase in which a process ended tells whether it fell back; of one that ended without a word, what it said before."""
+    if row.ended_ns is None:
+        return said
+    return (row.reason or said or "no reason was given") if row.phase in FALLBACK_PHASES else ""
+
+
+def _begun_in(week: Week | None, row: Any) -> bool:
+    return week is None or week.start_ns <= row.started_ns < week.end_ns
+
+
+def _warm_ups(connection: sa.Connection, owners: Sequence[int]) -> dict[int, tuple[str, bytes]]:
+    """Arms and durations of the first block of each of these processes."""
+    found: dict[int, tuple[str, bytes]] = {}
+    blocks = iteration_blocks.c
+    for first in range(0, len(owners), MAX_ASKED):
+        place = sa.func.row_number().over(partition_by=blocks.process_id, order_by=(blocks.day, blocks.sequence))
+        asked = blocks.process_id.in_(owners[first : first + MAX_ASKED])
+        # without the arrays, which are long
+        key = (blocks.process_id, blocks.day, blocks.sequence)
+        ordered = sa.select(*key, place.label("place")).where(asked).subquery()
+        same = sa.and_(*(column == ordered.c[column.name] for column in key))
+        statement = sa.select(blocks.process_id, blocks.arms, blocks.durations).join(ordered, same)
+        for owner, arms, durations in connection.execute(statement.where(ordered.c.place == 1)):
+            found[owner] = (arms, durations)
+    return found
+
+
+def _estimated_overhead(first: tuple[str, bytes] | None, counts: dict[str, int], saving: Saving | None) -> int:
+    """For a process that ended without a word: what its uncounted iterations took beyond plain ones, without the warm-up's.
+
+    first: arms and durations of its first block."""
+    typical = (
+        saving.plain_ns if saving else counts["plain_ns"] / counts["plain_count"] if counts["plain_count"] else None
+    )
+    if typical is None:
+        return 0
+    count, spent = counts["uncounted_count"], float(counts["uncounted_ns"])
+    if first is not None:
+        durations = array("f", first[1])[:WARM_UP_ITERATIONS]
+        arms = [arm for _, length, arm in json.loads(first[0]) for _ in range(min(length, WARM_UP_ITERATIONS))]
+        for arm, duration in zip(arms, durations):
+            if arm == UNCOUNTED:
+                count, spent = count - 1, spent - duration * 1e3
+    return max(0, round(spent - count * typical))
