@@ -76,7 +76,9 @@ def activate() -> None:
     native, reason = load_native(settings)
     job = Job(settings, native, reason)
     JOB = job
-    from . import hooks_function, hooks_keras, hooks_session, switch, tf_version
+    from . import hooks_function, hooks_keras, hooks_session, summary, switch, tf_version
+
+    job.at_end = summary.finish
 
     switch.install(tf_version.context_class())
     hooks_function.install(job, tf_version.polymorphic_function_class(), tf_version.concrete_function_class())

@@ -26,7 +26,7 @@ from .job_process import run_to_the_end
 from .native_library import NativeBuildError, build_library, compiler_command, find_tensorflow, library_path
 from .records import shipping_words
 from .settings import PREFIX, Settings, read_settings, writable_folder
-from .summary import print_summaries
+from .summary_text import print_summaries
 
 SHIPPING_SECONDS = 5.0
 """Longest wait for the job's last records to reach the database. What is not there by then its own shipper goes on with, or the next

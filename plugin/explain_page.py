@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
-from typing import TYPE_CHECKING
 
+from .explain_story import JobStory, Kind
+from .explain_text import FIGURES, HEADINGS, TIMES_NOTE, cells, head_lines, reasons
 from .step_picture import COLOURS, colour_of, label_of
-
-if TYPE_CHECKING:
-    from .explain_job import JobStory, Kind
 
 STYLE = """
 body { font: 15px/1.5 system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; color: #1d2530; margin: 2rem auto;
@@ -31,8 +29,6 @@ code { font: 12px ui-monospace, "DejaVu Sans Mono", monospace; overflow-wrap: an
 
 def as_html(story: JobStory, picture: str) -> str:
     """The page. picture: SVG text."""
-    from .explain_job import TIMES_NOTE, head_lines, reasons
-
     labels = sorted({label_of(kind.name) for kind in story.kinds}, key=lambda label: [*COLOURS, label].index(label))
     key = "".join(f"{_chip(colour_of(label + '_'))}{escape(label)} " for label in labels)
     phases = [
@@ -80,8 +76,6 @@ def _chip(colour: str) -> str:
 
 
 def _clusters_table(kinds: Sequence[Kind]) -> str:
-    from .explain_job import FIGURES, HEADINGS, cells
-
     shown = range(len(HEADINGS) - 1)  # the kernel's name is in the tooltip
     rows = []
     for kind in kinds:

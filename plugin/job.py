@@ -13,6 +13,7 @@ import threading
 import time
 import uuid
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from stitchfleet.telemetry.pod import environment, recording
@@ -118,6 +119,8 @@ class Job:
             self.stitcher.mark_of_offered = native.arm_mark
             self.stitcher.refusal_of_operator = native.refusal_of_operator
             self._start_worker()
+        self.at_end: Callable[[Job], None] = lambda job: None
+        """Writes down what happened, when all else has ended."""
         self.is_forked_child = False
         """A child has none of our threads: its steps are not looked at."""
         itself = weakref.ref(self)
@@ -527,6 +530,4 @@ class Job:
         if self.kernels is not None:
             self.kernels.look_at_mismatches()
         self.client.close()
-        from .summary import finish
-
-        finish(self)
+        self.at_end(self)

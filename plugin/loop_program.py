@@ -40,7 +40,7 @@ class LoopFrame:
         return [*(v.enter for v in self.variables), *self.constants]
 
 
-class Program:
+class LoopProgram:
     """A frame's operators as a GraphDef in execution order, its operands as Placeholders.
 
     operands: what the Loop op reads, how it is spelled outside and its DataType number. dtypes: those of the places that may leave

@@ -26,7 +26,7 @@ from typing import Any
 
 from .clusters import ClusterPlan, Loop
 from .control_flow import Liveness, analyse
-from .loop_program import STACK, UNPACK, LoopFrame, Program, is_literal, operators_left
+from .loop_program import STACK, UNPACK, LoopFrame, LoopProgram, is_literal, operators_left
 from .loop_variables import is_constant_enter, variable_of
 from .placed_graph import OpDefinitions, PlacedGraph, Port
 from .rewrite import LOOP_OP, OUR_OPS, copy_without
@@ -264,7 +264,7 @@ def _replace(
     graph: PlacedGraph, frame: LoopFrame, members: list[int], name: str, preserve: Collection[str]
 ) -> tuple[Loop, Any]:
     """The loop and the graph with it, its node the last. Raises _UnfitError."""
-    program = Program(graph, frame)
+    program = LoopProgram(graph, frame)
     gone = {*members, *frame.unpacked.values(), *frame.stacks}
     exits = [i for v in frame.variables for i in v.exits]
     left = [i for i in exits if graph.nodes[i].name in preserve]

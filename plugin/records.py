@@ -9,8 +9,8 @@ import pathlib
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from stitchfleet.telemetry.pod import recording, spool
 from stitchfleet.telemetry.statistics import savings
@@ -21,10 +21,6 @@ from .program import Phase, Program
 from .settings import Settings
 from .switch import Arm
 from .training import Step, TrainingFunctions
-
-if TYPE_CHECKING:
-    from .job import Job
-
 
 HAND_OVER_SECONDS = 10.0
 """The longest that a job in a pod waits for its last records to be sent; the shipper looks every 2 s."""
@@ -141,24 +137,21 @@ class Records:
         except OSError as error:
             self.event("shipper", f"the shipper cannot be started: {error}")
 
-    def finish(self, job: Job) -> None:
-        """The last records: clusters, the job's end. Bounded in time."""
+    def finish(self, main: Program | None, programs: Sequence[Program], clusters: Iterable[Mapping[str, Any]]) -> None:
+        """The last records: the clusters' facts, the job's end. Bounded in time."""
         if self.recorder is None:
             return
         for program, waited in self.functions.at_the_end():
             self._begin(program, waited)
         for program in self.functions:
             self.blocks(program)
-        from .summary import cluster_facts
-
-        for facts in cluster_facts(job):
+        for facts in clusters:
             self.recorder.cluster(str(facts["name"]), facts)
-        main = job.main_program
         functions = list(self.functions)
         self.recorder.job_end(
             {
                 "ended": time.time(),
-                "overhead_ns": sum(program.overhead_ns for program in job.programs),
+                "overhead_ns": sum(program.overhead_ns for program in programs),
                 "iterations_plain": sum(program.steps_by_arm[Arm.PLAIN] for program in functions),
                 "iterations_stitched": sum(program.steps_by_arm[Arm.STITCHED] for program in functions),
                 "functions": [program.name for program in functions],

@@ -16,11 +16,12 @@ from .clusters import Cluster, ClusterPlan, find_clusters
 from .containment import HEALTH, contained, say
 from .loops import note_loops, stitch_loops
 from .model_fingerprint import model_fingerprint
+from .owner import Owner
 from .placed_graph import OpDefinitions, PlacedGraph
 from .preparation import prepare
-from .program import Program
 from .settings import Settings
-from .step_graph import StepGraph, make_step_graph
+from .step_blocks import make_step_graph
+from .step_graph import StepGraph
 from .switch import Arm
 from .tf_ops import RANDOM_UNIFORM
 from .updates import VARIABLE_OPS
@@ -73,7 +74,7 @@ class Stitcher:
         """The mark of the graph that is being offered on this thread (nested_calls.py); "" for one without."""
         self.refusal_of_operator: Callable[[bytes], str] = lambda node: ""
         """Why TensorFlow cannot make the operator of a serialized NodeDef; "" where it can."""
-        self._programs: dict[str, Program] = {}
+        self._programs: dict[str, Owner] = {}
         """By name: those whose calls have been marked."""
         self._lock = threading.Lock()
         self._definitions: OpDefinitions | None = None
@@ -101,7 +102,7 @@ class Stitcher:
         self.seconds += time.perf_counter() - start
         return None if changed is None else bytes(changed.SerializeToString())
 
-    def _own_graph(self, graph: Any, preserve: set[str], program: Program, arm: Arm) -> Any | None:
+    def _own_graph(self, graph: Any, preserve: set[str], program: Owner, arm: Arm) -> Any | None:
         """A program's own graph as the arm has it; None where it stays as it is."""
         if program.kind == "session":
             arm = Arm.STITCHED if any(switch.SESSION_MARK in name for name in preserve) else Arm.PLAIN
@@ -128,7 +129,7 @@ class Stitcher:
                 return own
         return stitched if stitched is not None else graph if shared else None
 
-    def _stitched_arm(self, graph: Any, preserve: set[str], program: Program, function: str = "") -> Any | None:
+    def _stitched_arm(self, graph: Any, preserve: set[str], program: Owner, function: str = "") -> Any | None:
         """The graph as the stitched arm has it: its calls marked, its clusters stitched; None where there are neither."""
         marked = nested_calls.mark_calls(graph, program.name, program.generation)
         if marked:
@@ -138,7 +139,7 @@ class Stitcher:
             stitched = self._stitch(graph, preserve, program, function)
         return graph if marked and stitched is None else stitched
 
-    def _stitch(self, graph: Any, preserve: set[str], program: Program, function: str) -> Any | None:
+    def _stitch(self, graph: Any, preserve: set[str], program: Owner, function: str) -> Any | None:
         """`function`: the name of the nested function whose body it is, "" for the program's own graph."""
         with self._lock:
             if self._definitions is None:

@@ -11,12 +11,10 @@ from __future__ import annotations
 import enum
 import hashlib
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from .owner import Owner
 from .wrapping import wrap
-
-if TYPE_CHECKING:
-    from .program import Program
 
 
 class Arm(enum.IntEnum):
@@ -29,7 +27,7 @@ class Arm(enum.IntEnum):
 
 
 class _Thread(threading.local):
-    program: Program | None = None
+    program: Owner | None = None
     arm: Arm = Arm.PLAIN
     options: Any = None
     """The user's own FunctionCallOptions where the step runs under the stitched arm's."""
@@ -47,7 +45,7 @@ SESSION_MARK = "stitchfleet_stitched_arm"
 _TIMEOUT_MS = 3_600_000
 
 
-def current() -> tuple[Program | None, Arm]:
+def current() -> tuple[Owner | None, Arm]:
     """The program and arm of the step that this thread is in; (None, PLAIN) outside steps."""
     return _thread.program, _thread.arm
 
@@ -76,7 +74,7 @@ class RunningStep:
 
     __slots__ = ("arm", "options", "program")
 
-    def __init__(self, program: Program, arm: Arm, options: Any = None) -> None:
+    def __init__(self, program: Owner, arm: Arm, options: Any = None) -> None:
         self.program, self.arm, self.options = program, arm, options
 
     def __enter__(self) -> None:

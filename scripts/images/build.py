@@ -18,6 +18,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -34,6 +35,8 @@ PACKAGES = ("compiler", "plugin", "telemetry", "operator")
 AUTHORITIES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT")
 """Variables that may name a file of certificate authorities, the machine's own among them."""
 BUILD_SECONDS = 1800
+KEPT_SECONDS = 6 * 3600.0
+"""So long an image is kept after its last use when another of its name is built."""
 
 
 class ImageError(Exception):
@@ -110,12 +113,17 @@ class Builder:
         partial.rename(image.archive)
 
     def _forget_older(self, name: str, image: Image) -> None:
-        """Removes earlier builds, with the layers that no other image has."""
-        for archive in self.folder.glob(f"{name}-*.tar"):
-            archive.unlink()
-        repository = image.reference.rpartition(":")[0]
+        """Removes builds that nobody has used for a while, with the layers that no other image has. Two checkouts of the project,
+        each with builds of its own, leave each other's alone."""
+        oldest = time.time() - KEPT_SECONDS
+        archives = list(self.folder.glob(f"{name}-*.tar"))
+        kept = {archive.stem.removeprefix(f"{name}-") for archive in archives if archive.stat().st_mtime >= oldest}
+        for archive in archives:
+            if archive.stat().st_mtime < oldest:
+                archive.unlink()
+        repository, _, own = image.reference.rpartition(":")
         for reference in self._buildah(name, "images", "--format", "{{.Name}}:{{.Tag}}").split():
-            if reference.startswith(f"{repository}:") and reference != image.reference:
+            if reference.startswith(f"{repository}:") and reference.rpartition(":")[2] not in {own, *kept}:
                 with contextlib.suppress(ImageError):  # another build may use it just now
                     self._buildah(name, "rmi", reference)
 

@@ -15,7 +15,8 @@ from stitchfleet.plugin.clusters import find_clusters
 from stitchfleet.plugin.command import main
 from stitchfleet.plugin.placed_graph import OpDefinitions, PlacedGraph
 from stitchfleet.plugin.program import Phase
-from stitchfleet.plugin.step_graph import CLUSTER, PRODUCT_BLOCK, STAYED, Block, StepGraph, make_step_graph
+from stitchfleet.plugin.step_blocks import make_step_graph
+from stitchfleet.plugin.step_graph import CLUSTER, PRODUCT_BLOCK, STAYED, Block, StepGraph
 from stitchfleet.plugin.step_picture import Repeat, draw, find_repeats
 from stitchfleet.plugin.tf_ops import PRODUCT
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from stitchfleet.plugin.explain_job import explain_job
 from stitchfleet.plugin.loops import stitch_loops
 from stitchfleet.plugin.rewrite import LOOP_OP
-from stitchfleet.plugin.summary import describe
+from stitchfleet.plugin.summary_text import describe
 
 from ..marks import examples, slow
 from .conftest import Plugin, RunJob
