@@ -19,14 +19,12 @@ from typing import Any
 
 from . import fused, rare_data
 from .apply_ops import APPLY, Expressions, Operand
-from .demands import DT_BOOL, DT_INT32, GATHERS, RESOURCE_GATHER, add_demand, add_zeros, batch_dims, both
+from .demands import GATHERS, RESOURCE_GATHER, add_demand, add_zeros, batch_dims, both
+from .dtypes import DT_BOOL, DT_FLOAT, DT_INT32, DT_RESOURCE, DT_UINT32
 from .placed_graph import OpDefinitions, PlacedGraph, Port
 from .tf_ops import RANDOM_UNIFORM
 
 FUNCTION = "stitchfleet_body"
-DT_RESOURCE = 20
-"""TensorFlow's DataType number of a variable's handle."""
-DT_FLOAT, DT_UINT32 = 1, 22
 INTEGERS_ON_DEVICE = "experimental_ints_on_device"
 """A function's attribute (TensorFlow's function.h): its int32 arguments and results are where all others are, not on the host."""
 

@@ -20,7 +20,7 @@ from stitchfleet.compiler import scopes
 
 from . import control_flow, data_extents, demands, fused, rare_data, recompute, updates
 from .bodies import BodyBuilder
-from .demands import DT_INT32
+from .dtypes import DT_BOOL, DT_INT32
 from .placed_graph import GraphNode, OpDefinitions, PlacedGraph, Port, is_small_const
 from .step_graph import StepGraph
 from .tf_ops import KERNEL_DTYPES, RANDOM_UNIFORM, RULES, UNCOUNTED, OpRule, why_not
@@ -71,7 +71,7 @@ class Cluster:
         return (
             self.result_types
             + tuple(self.argument_types[k] for k in self.written)
-            + ((demands.DT_BOOL,) if self.demands else ())
+            + ((DT_BOOL,) if self.demands else ())
         )
 
 

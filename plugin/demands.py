@@ -19,9 +19,9 @@ from __future__ import annotations
 from typing import Any
 
 from .apply_ops import Expressions
+from .dtypes import DT_BOOL, DT_INT32, DT_INT64
 from .placed_graph import NodeDef, PlacedGraph, small_constant
 
-DT_INT32, DT_INT64, DT_BOOL = 3, 9, 10
 INTEGERS = frozenset((3, 4, 5, 6, 9, 17, 22, 23))
 RESOURCE_GATHER = "ResourceGather"
 GATHERS = frozenset(("GatherV2", RESOURCE_GATHER))

@@ -21,8 +21,8 @@ from typing import Any
 from . import bundle
 from .client import Answer, CompileClient
 from .containment import say
+from .event_log import EventLog
 from .native_library import DeviceLaunch, MismatchReport, NativeLibrary, State
-from .records import Records
 from .settings import Settings
 from .stitcher import Stitcher
 
@@ -76,7 +76,7 @@ class Kernels:
         native: NativeLibrary,
         client: CompileClient,
         stitcher: Stitcher,
-        records: Records,
+        records: EventLog,
         run_id: str,
     ) -> None:
         self.settings, self.native, self.client = settings, native, client

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from .bodies import DT_FLOAT
+from .dtypes import DT_FLOAT
 from .placed_graph import device_type
 
 # stateful operator -> the stateless one with the same distribution code over the same Philox stream

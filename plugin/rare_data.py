@@ -32,9 +32,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from .apply_ops import Expressions
+from .dtypes import DT_BOOL
 from .placed_graph import PlacedGraph
 
-DT_BOOL = 10
 _LARGEST: Final = {1: 3.4028234663852886e38, 2: 1.7976931348623157e308, 14: 3.3895313892515355e38, 19: 65504.0}
 """DataType numbers of the floats, and their largest finite numbers."""
 _INTEGER_BITS: Final = {3: 31, 9: 63}

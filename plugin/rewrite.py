@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from . import fused
-from .bodies import DT_RESOURCE
 from .clusters import Cluster
 from .control_flow import topological_order
+from .dtypes import DT_RESOURCE
 from .placed_graph import PlacedGraph, Port, device_type
 from .tf_ops import MAX_CONST_BYTES
 

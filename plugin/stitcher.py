@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import nested_calls, random_streams, rewrite, switch, training
+from . import nested_calls, random_streams, rewrite, switch
 from .clusters import Cluster, ClusterPlan, find_clusters
 from .containment import HEALTH, contained, say
 from .loops import note_loops, stitch_loops
@@ -24,6 +24,7 @@ from .step_blocks import make_step_graph
 from .step_graph import StepGraph
 from .switch import Arm
 from .tf_ops import RANDOM_UNIFORM
+from .trains import trains
 from .updates import VARIABLE_OPS
 
 UNSETTLED = "its cluster's shapes never settle"
@@ -92,7 +93,7 @@ class Stitcher:
         start = time.perf_counter()
         graph: Any = graph_pb2.GraphDef()
         graph.ParseFromString(data)
-        program.trains = program.trains or training.trains(graph)
+        program.trains = program.trains or trains(graph)
         if not program.model:
             program.model = model_fingerprint(graph)
         if nested is None:

@@ -2,9 +2,9 @@
 
 One rule, for the records, the summary and the report alike:
 
-    A function trains whose graph writes a variable and has a gradient, or writes a variable that is no scalar otherwise than by
-    adding to it (a target network's average, a sampler's state). Metrics, which an evaluation writes too, are added to. It must
-    have run twice: a set-up runs once.
+    A function trains (trains.py) whose graph writes a variable and has a gradient, or writes a variable that is no scalar otherwise
+    than by adding to it (a target network's average, a sampler's state). Metrics, which an evaluation writes too, are added to. It
+    must have run twice: a set-up runs once.
     Where no function of a job trains (inference; a loop whose updates are eager), those count whose steps take a tenth of the time or
     more; that is decided after SEEN steps, or at the job's end.
 
@@ -16,10 +16,8 @@ from __future__ import annotations
 import collections
 import threading
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from .program import Program
+from .program import Program
 
 SEEN = 256
 """Steps of a job after which no function that trains is waited for any longer."""
@@ -27,45 +25,8 @@ KEPT = 256
 """Most steps of one function that are kept until it is known whether it is the job's training."""
 SHARE = 0.1
 """Of the time of all steps, where no function trains."""
-_WRITES = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter", "Apply", "SparseApply", "Scatter")
-_ADDS = ("AssignAdd", "AssignAddVariableOp")
-_GRADIENT_SCOPES = ("gradients", "gradient_tape")
-_GRADIENT_OPS = ("Grad", "Backprop")
-
 Step = tuple[int, int, int]
 """Of a waiting step: its number, its arm as the records have it, its duration in nanoseconds."""
-
-
-def trains(graph: Any) -> bool:
-    """Whether a GraphDef, as TensorFlow offers it for optimization, is that of a training function."""
-    written = [node for node in graph.node if node.op.startswith(_WRITES)]
-    if not written:
-        return False
-    if any(_is_of_gradient(node) for node in graph.node):
-        return True
-    scalars = {node.name for node in graph.node if _is_scalar_variable(node)}
-    return any(node.op not in _ADDS and node.input[0].partition(":")[0] not in scalars for node in written)
-
-
-def _is_of_gradient(node: Any) -> bool:
-    if any(word in node.op for word in _GRADIENT_OPS):
-        return True
-    return any(part.startswith(_GRADIENT_SCOPES) for part in node.name.split("/")[:-1])
-
-
-def _is_scalar_variable(node: Any) -> bool:
-    """A function has its variables' handles as arguments, a session's graph as operators."""
-    if node.op == "_Arg" and "_handle_shapes" in node.attr:
-        return all(_is_scalar(shape) for shape in node.attr["_handle_shapes"].list.shape)
-    return (
-        node.op in ("VarHandleOp", "VariableV2", "Variable")
-        and "shape" in node.attr
-        and _is_scalar(node.attr["shape"].shape)
-    )
-
-
-def _is_scalar(shape: Any) -> bool:
-    return not shape.unknown_rank and len(shape.dim) == 0
 
 
 class TrainingFunctions:

@@ -11,7 +11,8 @@ import pytest
 from stitchfleet.plugin.program import Program
 from stitchfleet.plugin.settings import Settings
 from stitchfleet.plugin.trace_budget import FIRST_GUESS, PATIENCE, SHARE, TraceBudget
-from stitchfleet.plugin.training import SEEN, TrainingFunctions, trains
+from stitchfleet.plugin.training import SEEN, TrainingFunctions
+from stitchfleet.plugin.trains import trains
 
 from .conftest import Plugin, RunJob
 from .test_faults import COLD

@@ -1,0 +1,43 @@
+"""Whether a graph is that of a training function: it has a gradient, or writes a variable otherwise than by adding to it. The rule
+and what it is for: training.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_WRITES = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter", "Apply", "SparseApply", "Scatter")
+_ADDS = ("AssignAdd", "AssignAddVariableOp")
+_GRADIENT_SCOPES = ("gradients", "gradient_tape")
+_GRADIENT_OPS = ("Grad", "Backprop")
+
+
+def trains(graph: Any) -> bool:
+    """Whether a GraphDef, as TensorFlow offers it for optimization, is that of a training function."""
+    written = [node for node in graph.node if node.op.startswith(_WRITES)]
+    if not written:
+        return False
+    if any(_is_of_gradient(node) for node in graph.node):
+        return True
+    scalars = {node.name for node in graph.node if _is_scalar_variable(node)}
+    return any(node.op not in _ADDS and node.input[0].partition(":")[0] not in scalars for node in written)
+
+
+def _is_of_gradient(node: Any) -> bool:
+    if any(word in node.op for word in _GRADIENT_OPS):
+        return True
+    return any(part.startswith(_GRADIENT_SCOPES) for part in node.name.split("/")[:-1])
+
+
+def _is_scalar_variable(node: Any) -> bool:
+    """A function has its variables' handles as arguments, a session's graph as operators."""
+    if node.op == "_Arg" and "_handle_shapes" in node.attr:
+        return all(_is_scalar(shape) for shape in node.attr["_handle_shapes"].list.shape)
+    return (
+        node.op in ("VarHandleOp", "VariableV2", "Variable")
+        and "shape" in node.attr
+        and _is_scalar(node.attr["shape"].shape)
+    )
+
+
+def _is_scalar(shape: Any) -> bool:
+    return not shape.unknown_rank and len(shape.dim) == 0
