@@ -40,7 +40,7 @@ from scripts.benchmark.launches import (
     stitched_launches,
 )
 from scripts.benchmark.race import Limits, Outcome, Runner, Slice, opening_steps, order_of, too_slow
-from stitchfleet.plugin import tf_ops
+from stitchfleet.plugin.graph import tf_ops
 
 ROOT = Path(__file__).resolve().parents[1]
 STEPPER = ROOT / "tests" / "benchmark" / "stepper.py"
@@ -312,8 +312,8 @@ def test_only_the_stitched_contestant_is_started_under_stitchfleet(monkeypatch: 
 
 
 def test_the_stitched_warm_up_outlasts_the_opening_pairs() -> None:
-    from stitchfleet.plugin.schedule import Schedule
-    from stitchfleet.plugin.settings import Settings
+    from stitchfleet.plugin.arms.schedule import Schedule
+    from stitchfleet.plugin.base.settings import Settings
 
     settings = Settings()
     schedule = Schedule("x", settings.block_steps, settings.pairs, settings.plain_share)

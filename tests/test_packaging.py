@@ -269,11 +269,11 @@ def _lint(folder: Path) -> subprocess.CompletedProcess[str]:
     ("file", "line"),
     [
         ("", ""),
-        ("compiler/cache.py", "import stitchfleet.plugin.job"),
+        ("compiler/cache.py", "import stitchfleet.plugin.job.job"),
         ("compiler/cache.py", "import stitchfleet.telemetry.pod.spool"),
         ("compiler/cache.py", "import tensorflow"),
         ("telemetry/pod/spool.py", "import stitchfleet.compiler.cache"),
-        ("plugin/job.py", "import sqlalchemy"),
+        ("plugin/job/job.py", "import sqlalchemy"),
         ("telemetry/database/store.py", "import stitchfleet.telemetry.totals.weekly"),
         ("telemetry/reports/page.py", "import stitchfleet.telemetry.ingest.metrics"),
         ("telemetry/pod/spool.py", "import stitchfleet.telemetry.database.weeks"),

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from .names import IDENTITY_MOUNT, IDENTITY_VOLUME, INIT_CONTAINER, MOUNT, SKIP, VOLUME, Object
+from .names import (
+    IDENTITY_MOUNT,
+    IDENTITY_VOLUME,
+    INIT_CONTAINER,
+    MOUNT,
+    SKIP,
+    START_MOUNT,
+    START_VOLUME,
+    VOLUME,
+    Object,
+)
 from .policy import Policy
 
 NEEDED_STORAGE_BYTES = 1 << 30
@@ -40,7 +50,7 @@ def check_pod(pod: Object, policy: Policy) -> None:
     if system != "linux":
         raise LeftAloneError(f"the pod is for {system}; there is a payload for Linux only")
     _check_processor(spec, policy)
-    taken = {volume.get("name") for volume in spec.get("volumes") or ()} & {VOLUME, IDENTITY_VOLUME}
+    taken = {volume.get("name") for volume in spec.get("volumes") or ()} & {VOLUME, START_VOLUME, IDENTITY_VOLUME}
     if taken:
         raise LeftAloneError(f"the pod has a volume {min(taken)} of its own")
     containers = [*spec["containers"], *(spec.get("initContainers") or ())]
@@ -58,7 +68,7 @@ def check_container(container: Object) -> None:
     """Raises LeftAloneError."""
     for mount in container.get("volumeMounts") or ():
         path = str(mount.get("mountPath", "")).rstrip("/")
-        if any(path == ours or path.startswith(f"{ours}/") for ours in (MOUNT, IDENTITY_MOUNT)):
+        if any(path == ours or path.startswith(f"{ours}/") for ours in (MOUNT, START_MOUNT, IDENTITY_MOUNT)):
             raise LeftAloneError(f"{container.get('name')}: it mounts a volume at {path}")
 
 

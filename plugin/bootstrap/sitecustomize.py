@@ -27,7 +27,7 @@ def _activate() -> None:
     if os.environ.get("STITCHFLEET_ENABLED") not in ("1", "true", "yes", "on"):
         return
     try:
-        from stitchfleet.plugin.activation import install_import_hook
+        from stitchfleet.plugin.entry.activation import install_import_hook
 
         install_import_hook()
     except Exception as error:

@@ -1,6 +1,6 @@
 // NVIDIA's driver, as much of its API as stitch ops use, opened at run time: this library loads where there is no GPU and no driver.
 //
-// The types and numbers are those of cuda.h (CUDA driver API, 12.x). STITCHFLEET_CUDA_DRIVER (plugin/settings.py) names another library
+// The types and numbers are those of cuda.h (CUDA driver API, 12.x). STITCHFLEET_CUDA_DRIVER (plugin/base/settings.py) names another library
 // than libcuda.so.1.
 
 #ifndef STITCHFLEET_PLUGIN_NATIVE_CUDA_DRIVER_H_

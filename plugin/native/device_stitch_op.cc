@@ -2,7 +2,7 @@
 //
 // A stitched call is one launch and nothing else: no copy, and no wait for the device. Values that kernels are made for and variables'
 // handles are in the processor's memory (`host_args`), all other arguments on the device; int32 too, which TensorFlow keeps on the
-// processor at a function's border unless the function says otherwise: the fallback's does (INTEGERS_ON_DEVICE in plugin/bodies.py).
+// processor at a function's border unless the function says otherwise: the fallback's does (INTEGERS_ON_DEVICE in plugin/clusters/bodies.py).
 //
 // A verifying call waits for the device: the fallback's results and the kernel's are compared there (compiler/cuda_compare.h), and 300
 // KiB come back. The kernel's lie between borders, and hold rubbish before: what it leaves out is not right by chance, and what it

@@ -187,7 +187,7 @@ Signature* Registry::signature(int id) {
 }  // namespace stitchfleet
 
 // ---------------------------------------------------------------------------------------------------------------------------
-// The C interface that plugin/native_library.py speaks through ctypes. Strings returned are malloc'ed: free with stitchfleet_free.
+// The C interface that plugin/native/library.py speaks through ctypes. Strings returned are malloc'ed: free with stitchfleet_free.
 
 namespace {
 using stitchfleet::Registry;

@@ -114,7 +114,7 @@ def main(words: Sequence[str] = ()) -> int:
     )
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write the figures there")
     arguments = parser.parse_args(list(words))
-    from stitchfleet.plugin.native_library import build_library, find_tensorflow
+    from stitchfleet.plugin.native.library import build_library, find_tensorflow
 
     cores = len(os.sched_getaffinity(0))
     counts = [int(word) for word in arguments.threads.split(",") if word] or sorted({0, cores, MOST})

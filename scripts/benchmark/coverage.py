@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stitchfleet.plugin.rewrite import OUR_OPS
-from stitchfleet.plugin.tf_ops import why_not
+from stitchfleet.plugin.clusters.rewrite import OUR_OPS
+from stitchfleet.plugin.graph.tf_ops import why_not
 
 from .contestants import CONTESTANTS, PLAIN, Contestant, Workload
 from .race import ContestantError, Limits, Runner
@@ -106,7 +106,7 @@ def join(
 ) -> Coverage:
     """The plain profile (`nodes` over `steps`) beside what the plugin did.
 
-    members: by node, {"op", "stitched", "cluster" or "reason"}. states: by cluster, its state at the end (plugin/summary.py).
+    members: by node, {"op", "stitched", "cluster" or "reason"}. states: by cluster, its state at the end (reporting/summary.py).
     """
     memory = [node for node in nodes if not is_product(node.op)]
     outside: dict[tuple[str, str], list[NodeTime]] = collections.defaultdict(list)

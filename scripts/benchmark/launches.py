@@ -22,7 +22,7 @@ from .coverage import Iteration
 
 _PRODUCTS = "matrix product or convolution"
 _NO_LAUNCH = "control flow or plumbing"
-"""Reasons as plugin/tf_ops.py words them (`why_not`); a test holds them together."""
+"""Reasons as plugin/graph/tf_ops.py words them (`why_not`); a test holds them together."""
 
 
 @dataclass(frozen=True)

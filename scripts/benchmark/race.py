@@ -14,8 +14,8 @@ from types import MappingProxyType
 from typing import Any
 
 from stitchfleet.compiler.cache import METADATA
-from stitchfleet.plugin.schedule import Schedule
-from stitchfleet.plugin.settings import read_settings
+from stitchfleet.plugin.arms.schedule import Schedule
+from stitchfleet.plugin.base.settings import read_settings
 
 from . import processes
 from .contestants import Contestant, Files, Workload, command_line, environment

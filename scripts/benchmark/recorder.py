@@ -81,7 +81,7 @@ class Profiler:
 
     def _may_begin(self) -> bool:
         """Whether no kernel waits for the judge's word, after which it is in use again or reverted for good."""
-        activation = sys.modules.get("stitchfleet.plugin.activation")
+        activation = sys.modules.get("stitchfleet.plugin.entry.activation")
         job = activation.JOB if activation is not None else None
         if job is None or job.kernels is None:
             return True
@@ -101,8 +101,8 @@ class Members:
         """Graphs are offered by several threads at once."""
 
     def install(self) -> None:
-        from stitchfleet.plugin import stitcher as module
-        from stitchfleet.plugin.clusters import find_clusters
+        from stitchfleet.plugin.clusters.clusters import find_clusters
+        from stitchfleet.plugin.stitching import stitcher as module
 
         offered = module.Stitcher.offered
         thread = threading.local()
@@ -127,7 +127,7 @@ class Members:
     def _note(self, before: bytes, after: bytes, clusters: dict[str, str], reasons: dict[str, str]) -> None:
         from tensorflow.core.framework import graph_pb2
 
-        from stitchfleet.plugin.loop_program import operators_left
+        from stitchfleet.plugin.while_loops.program import operators_left
 
         given: Any = graph_pb2.GraphDef.FromString(before)
         made: Any = graph_pb2.GraphDef.FromString(after)

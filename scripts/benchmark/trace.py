@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from stitchfleet.plugin.rewrite import OUR_OPS
+from stitchfleet.plugin.clusters.rewrite import OUR_OPS
 
 _PRODUCT = re.compile(r"MatMul|Conv[123]D|Einsum")
 """Also of what TensorFlow fuses onto them, and of oneDNN's names for them: _MklNativeFusedMatMul."""

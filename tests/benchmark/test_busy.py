@@ -11,8 +11,8 @@ import pytest
 
 from scripts.benchmark import busy
 from scripts.benchmark.busy import Arrival
-from stitchfleet.plugin import native_library
-from stitchfleet.plugin.descendants import processor_seconds
+from stitchfleet.plugin.base.descendants import processor_seconds
+from stitchfleet.plugin.native import library
 
 
 def test_busy_processes_are_busy_and_end() -> None:
@@ -35,7 +35,7 @@ def test_the_table_says_where_a_job_was_not_stitched(
         )
 
     monkeypatch.setattr(busy, "arrival", arrival)
-    monkeypatch.setattr(native_library, "build_library", lambda *parts: tmp_path / "native" / "tf" / "library.so")
+    monkeypatch.setattr(library, "build_library", lambda *parts: tmp_path / "native" / "tf" / "library.so")
     words = [
         "--workload",
         "crnn",

@@ -16,7 +16,7 @@ from scripts.benchmark.coverage import (
     table,
 )
 from scripts.benchmark.trace import NodeTime, Span, WallTime, add_up, is_product, operator_of, wall_time
-from stitchfleet.plugin.rewrite import OUR_OPS, STITCH_OP, UPDATE_OP
+from stitchfleet.plugin.clusters.rewrite import OUR_OPS, STITCH_OP, UPDATE_OP
 
 MICROSECOND = 1_000_000  # picoseconds
 

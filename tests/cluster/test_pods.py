@@ -25,7 +25,7 @@ LABEL = {"stitchfleet.io/enabled": "true"}
 SECRET = "stitchfleet-certificates"
 SECONDS = 90.0
 IMPORTS = (
-    "import stitchfleet.plugin.activation, classifier, sys; print('imported', stitchfleet.plugin.activation.__file__)"
+    "import classifier, sys; from stitchfleet.plugin.entry import activation; print('imported', activation.__file__)"
 )
 """Ours from the payload, and the image's own module, which only its PYTHONPATH leads to."""
 

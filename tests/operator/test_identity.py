@@ -12,7 +12,7 @@ import pytest
 from stitchfleet.operator.policy import identity, names
 from stitchfleet.operator.policy.identity import environment
 from stitchfleet.operator.policy.policy import Admission
-from stitchfleet.plugin.settings import Settings
+from stitchfleet.plugin.base.settings import Settings
 from stitchfleet.telemetry.pod import environment as variables
 from stitchfleet.telemetry.pod.recording import JobIdentity
 
@@ -104,8 +104,7 @@ def test_gpus_are_counted_by_the_limit() -> None:
 
 
 def test_the_bootstrap_folder_is_where_the_plugin_takes_it_off_again() -> None:
-    """plugin/client.py removes it, letter by letter, from the PYTHONPATH of its helpers."""
-    from stitchfleet.plugin import client
+    """plugin/service/client.py removes it, letter by letter, from the PYTHONPATH of its helpers."""
+    from stitchfleet.plugin.base.settings import BOOTSTRAP
 
-    inside = Path(client.__file__).parent / "bootstrap"
-    assert os.path.join(names.PACKAGES, *inside.parts[-3:]) == names.BOOTSTRAP
+    assert os.path.join(names.PACKAGES, *BOOTSTRAP.parts[-3:]) == names.BOOTSTRAP

@@ -14,7 +14,7 @@ from stitchfleet.operator.policy.mutate import mutate
 from stitchfleet.operator.policy.precedence import applied, in_effect
 from stitchfleet.operator.webhook import policies as policies_module
 from stitchfleet.operator.webhook.policies import Policies
-from stitchfleet.plugin.settings import Settings, read_settings
+from stitchfleet.plugin.base.settings import Settings, read_settings
 
 from .pods import POLICY, Object, pod
 from .test_reports import Reports, conditions, engine, kept  # noqa: F401

@@ -20,12 +20,13 @@ from typing import Any
 import pytest
 
 from stitchfleet.compiler.toolchain import cpu_features
-from stitchfleet.plugin import control_flow, rewrite
-from stitchfleet.plugin.clusters import Cluster, find_clusters
-from stitchfleet.plugin.loops import Loop, stitch_loops
-from stitchfleet.plugin.native_library import NativeLibrary, build_library, find_tensorflow, library_path
-from stitchfleet.plugin.placed_graph import OpDefinitions, PlacedGraph
-from stitchfleet.plugin.preparation import prepare
+from stitchfleet.plugin.clusters import rewrite
+from stitchfleet.plugin.clusters.clusters import Cluster, find_clusters
+from stitchfleet.plugin.graph import control_flow
+from stitchfleet.plugin.graph.placed_graph import OpDefinitions, PlacedGraph
+from stitchfleet.plugin.native.library import NativeLibrary, build_library, find_tensorflow, library_path
+from stitchfleet.plugin.stitching.preparation import prepare
+from stitchfleet.plugin.while_loops.fold import Loop, stitch_loops
 from stitchfleet.telemetry.database import access
 
 from .. import pace

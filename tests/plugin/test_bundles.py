@@ -11,10 +11,10 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from stitchfleet.plugin import kernels as kernels_module
-from stitchfleet.plugin.bundle import read_bundle
-from stitchfleet.plugin.kernels import Executable, Kernels
-from stitchfleet.plugin.native_library import MismatchReport, State
+from stitchfleet.plugin.guard import kernels as kernels_module
+from stitchfleet.plugin.guard.kernels import Executable, Kernels
+from stitchfleet.plugin.native.library import MismatchReport, State
+from stitchfleet.plugin.service.bundle import read_bundle
 
 
 class Guard:

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from stitchfleet.plugin import client as module
-from stitchfleet.plugin import descendants
-from stitchfleet.plugin.client import Answer, CompileClient
+from stitchfleet.plugin.base import descendants
+from stitchfleet.plugin.service import client as module
+from stitchfleet.plugin.service.client import Answer, CompileClient
 
 
 def test_the_service_has_the_lowest_priority_in_the_jobs_own_session(tmp_path: pathlib.Path) -> None:

@@ -14,9 +14,10 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stitchfleet.plugin import control_flow, rewrite
-from stitchfleet.plugin.clusters import find_clusters
-from stitchfleet.plugin.placed_graph import PlacedGraph
+from stitchfleet.plugin.clusters import rewrite
+from stitchfleet.plugin.clusters.clusters import find_clusters
+from stitchfleet.plugin.graph import control_flow
+from stitchfleet.plugin.graph.placed_graph import PlacedGraph
 
 from ..marks import examples
 from .conftest import Plugin

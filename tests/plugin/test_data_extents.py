@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stitchfleet.plugin import data_extents
-from stitchfleet.plugin.clusters import find_clusters
-from stitchfleet.plugin.control_flow import analyse
-from stitchfleet.plugin.placed_graph import OpDefinitions, PlacedGraph
+from stitchfleet.plugin.clusters import data_extents
+from stitchfleet.plugin.clusters.clusters import find_clusters
+from stitchfleet.plugin.graph.control_flow import analyse
+from stitchfleet.plugin.graph.placed_graph import OpDefinitions, PlacedGraph
 
 from .conftest import RunJob
 from .test_faults import COLD, QUICK, main_program

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stitchfleet.plugin import lowering
-from stitchfleet.plugin.clusters import ClusterPlan, find_clusters
-from stitchfleet.plugin.placed_graph import PlacedGraph
+from stitchfleet.plugin.clusters.clusters import ClusterPlan, find_clusters
+from stitchfleet.plugin.graph import to_hlo
+from stitchfleet.plugin.graph.placed_graph import PlacedGraph
 
 from .conftest import Plugin, RunJob
 from .test_faults import COLD, QUICK, main_program, relative_difference
@@ -81,7 +81,7 @@ def test_a_body_says_when_tensorflow_would_refuse(plugin: Plugin, case: str) -> 
         assert plugin.graph is not None
         arguments = [plugin.graph.nodes[port.node].proto.attr["index"].i for port in cluster.arguments]
         operands = [(first, second)[int(number)] for number in arguments]
-        *values, met = tf.function(lowering.body_function(cluster.body), autograph=False, jit_compile=True)(*operands)
+        *values, met = tf.function(to_hlo.body_function(cluster.body), autograph=False, jit_compile=True)(*operands)
         assert bool(met) == is_accepted
         if is_accepted:
             np.testing.assert_allclose(np.asarray(values[0]), result.numpy(), rtol=1e-6)
@@ -145,7 +145,7 @@ def test_a_body_for_a_gpu_computes_what_tensorflow_documents_for_it(plugin: Plug
     assert plugin.graph is not None
     arguments = [plugin.graph.nodes[port.node].proto.attr["index"].i for port in cluster.arguments]
     operands = [(first, second)[int(number)] for number in arguments]
-    (value,) = tf.function(lowering.body_function(cluster.body), autograph=False, jit_compile=True)(*operands)
+    (value,) = tf.function(to_hlo.body_function(cluster.body), autograph=False, jit_compile=True)(*operands)
     np.testing.assert_allclose(np.asarray(value), documented(first, second), rtol=1e-6)
 
 

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from stitchfleet.plugin import step_graph
-from stitchfleet.plugin.clusters import find_clusters
+from stitchfleet.plugin.clusters import step_graph
+from stitchfleet.plugin.clusters.clusters import find_clusters
+from stitchfleet.plugin.clusters.step_blocks import make_step_graph
+from stitchfleet.plugin.clusters.step_graph import CLUSTER, PRODUCT_BLOCK, STAYED, Block, StepGraph
 from stitchfleet.plugin.command import main
-from stitchfleet.plugin.placed_graph import OpDefinitions, PlacedGraph
-from stitchfleet.plugin.program import Phase
-from stitchfleet.plugin.step_blocks import make_step_graph
-from stitchfleet.plugin.step_graph import CLUSTER, PRODUCT_BLOCK, STAYED, Block, StepGraph
-from stitchfleet.plugin.step_picture import Repeat, draw, find_repeats
-from stitchfleet.plugin.tf_ops import PRODUCT
+from stitchfleet.plugin.graph.placed_graph import OpDefinitions, PlacedGraph
+from stitchfleet.plugin.graph.tf_ops import PRODUCT
+from stitchfleet.plugin.job.program import Phase
+from stitchfleet.plugin.reporting.step_picture import Repeat, draw, find_repeats
 
 from .conftest import RunJob
 

@@ -215,7 +215,7 @@ def service_processes(job: int) -> list[int]:
             parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
         except OSError:
             continue
-        if b"stitchfleet.plugin.service" in words:
+        if b"stitchfleet.plugin.service.serving" in words:
             services.append(int(folder.name))
 
     def is_below(pid: int) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pathlib
 import socket
 
-from stitchfleet.plugin.records import shipping_words
-from stitchfleet.plugin.settings import read_settings
+from stitchfleet.plugin.base.settings import read_settings
+from stitchfleet.plugin.job.records import shipping_words
 from tests.telemetry.conftest import query
 from tests.telemetry.servers import TOKEN, ingest_server
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stitchfleet.plugin import job as module
-from stitchfleet.plugin.job import Job
-from stitchfleet.plugin.program import Phase
-from stitchfleet.plugin.records import Records
+from stitchfleet.plugin.job import job as module
+from stitchfleet.plugin.job.job import Job
+from stitchfleet.plugin.job.program import Phase
+from stitchfleet.plugin.job.records import Records
 
 
 def test_requests_without_end_do_not_hold_up_the_guard(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stitchfleet.plugin.loop_invariants import free_invariants
+from stitchfleet.plugin.while_loops.invariants import free_invariants
 
 from .conftest import Plugin
 

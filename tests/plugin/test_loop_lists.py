@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from scripts.benchmark.trace import node_times
-from stitchfleet.plugin.rewrite import LOOP_OP
+from stitchfleet.plugin.clusters.rewrite import LOOP_OP
 
 from .conftest import Plugin
 from .test_loop_invariants import values

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stitchfleet.plugin.explain_job import explain_job
-from stitchfleet.plugin.loops import stitch_loops
-from stitchfleet.plugin.rewrite import LOOP_OP
-from stitchfleet.plugin.summary_text import describe
+from stitchfleet.plugin.clusters.rewrite import LOOP_OP
+from stitchfleet.plugin.reporting.explain_job import explain_job
+from stitchfleet.plugin.reporting.summary_text import describe
+from stitchfleet.plugin.while_loops.fold import stitch_loops
 
 from ..marks import examples, slow
 from .conftest import Plugin, RunJob

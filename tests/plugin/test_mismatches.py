@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stitchfleet.plugin.native_library import MismatchReport, State
+from stitchfleet.plugin.native.library import MismatchReport, State
 
 from .conftest import ROOT, Plugin
 

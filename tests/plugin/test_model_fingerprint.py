@@ -10,7 +10,7 @@ import pytest
 
 MAKE = """
 import json, tensorflow as tf
-from stitchfleet.plugin.model_fingerprint import model_fingerprint
+from stitchfleet.plugin.graph.model_fingerprint import model_fingerprint
 
 def layer(x, w):
     return tf.reduce_sum(tf.nn.softmax(x @ w))

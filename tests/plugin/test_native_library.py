@@ -11,8 +11,8 @@ import time
 
 import pytest
 
-from stitchfleet.plugin import native_library
-from stitchfleet.plugin.native_library import NativeBuildError, TensorFlowBuild, build_library
+from stitchfleet.plugin.native import library
+from stitchfleet.plugin.native.library import NativeBuildError, TensorFlowBuild, build_library
 
 BUILD = TensorFlowBuild("2.15.1", pathlib.Path("/no/such/tensorflow"))
 
@@ -38,12 +38,12 @@ def _still_there(folder: pathlib.Path) -> list[str]:
 
 def test_a_long_build_says_how_far_it_is(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _compiler(tmp_path, monkeypatch, "sleep 0.2")
-    monkeypatch.setattr(native_library, "PROGRESS_SECONDS", 0.05)
+    monkeypatch.setattr(library, "PROGRESS_SECONDS", 0.05)
     told: list[str] = []
     path = build_library(tmp_path / "cache", BUILD, told.append)
-    assert path.read_text() == path.with_name(native_library.GPU_LIBRARY).read_text() == "made\n"
+    assert path.read_text() == path.with_name(library.GPU_LIBRARY).read_text() == "made\n"
     assert told[0] == "building the TensorFlow 2.15.1 op once (about half a minute)"
-    files = len(native_library.UNITS) + 1
+    files = len(library.UNITS) + 1
     found = [re.fullmatch(rf"still building: (\d+) of {files} files compiled", line) for line in told]
     done = [int(match[1]) for match in found if match]
     assert done == sorted(done)
@@ -53,8 +53,8 @@ def test_a_long_build_says_how_far_it_is(tmp_path: pathlib.Path, monkeypatch: py
 
 def test_a_compiler_that_hangs_is_ended(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _compiler(tmp_path, monkeypatch, "exec sleep 1000")
-    monkeypatch.setattr(native_library, "PROGRESS_SECONDS", 0.1)
-    monkeypatch.setattr(native_library, "BUILD_SECONDS", 0.5)
+    monkeypatch.setattr(library, "PROGRESS_SECONDS", 0.1)
+    monkeypatch.setattr(library, "BUILD_SECONDS", 0.5)
     with pytest.raises(NativeBuildError, match=r"^the C\+\+ compiler took more than 0\.5 s$"):
         build_library(tmp_path / "cache", BUILD, lambda line: None)
     assert _still_there(tmp_path) == []

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stitchfleet.plugin.nested_calls import MARK_OPTIMIZER, Mark, mark_calls
+from stitchfleet.plugin.arms.nested_calls import MARK_OPTIMIZER, Mark, mark_calls
 
 from .conftest import Plugin, RunJob, switched_off_while_stitched
 from .test_faults import COLD, QUICK, main_program, relative_difference

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stitchfleet.plugin import bodies, lowering
+from stitchfleet.plugin.clusters import bodies
+from stitchfleet.plugin.graph import to_hlo
 
 from .conftest import RunJob
 from .test_faults import COLD, QUICK, main_program
@@ -31,7 +32,7 @@ def test_a_uniform_operator_spelled_out_gives_tensorflows_numbers(shape: tuple[i
         tf.constant([(1 << 64) - 3, 17], tf.uint64),
         tf.constant(1),
     ]
-    (actual,) = tf.function(lowering.body_function(library.SerializeToString()), autograph=False)(*inputs)
+    (actual,) = tf.function(to_hlo.body_function(library.SerializeToString()), autograph=False)(*inputs)
     expected = stateless.stateless_random_uniform_v2(*inputs)
     np.testing.assert_array_equal(np.asarray(actual), expected.numpy())
 

@@ -11,8 +11,8 @@ import pytest
 
 from stitchfleet.compiler.hlo_import import import_hlo_proto
 from stitchfleet.compiler.interpreter import evaluate
-from stitchfleet.plugin import lowering
-from stitchfleet.plugin.lowering import Argument
+from stitchfleet.plugin.graph import to_hlo
+from stitchfleet.plugin.graph.to_hlo import Argument
 
 from .conftest import Plugin
 
@@ -124,7 +124,7 @@ def bodys_result(plugin: Plugin, compute: Callable[..., Any], operands: list[np.
     request: Any = plugin.library.next_request(0)
     (cluster,) = [cluster for cluster in plugin.clusters if cluster.name == request["cluster"]]
     arguments = [Argument.from_request(described) for described in request["inputs"]]
-    graph = import_hlo_proto(lowering.lower(cluster.body, arguments)).graph
+    graph = import_hlo_proto(to_hlo.lower(cluster.body, arguments)).graph
     given: list[np.ndarray[Any, Any]] = []
     for parameter in graph.parameters:  # arguments come in the graph's own order
         node = graph.nodes[parameter]

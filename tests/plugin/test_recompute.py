@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stitchfleet.plugin import recompute
-from stitchfleet.plugin.clusters import Cluster, find_clusters
+from stitchfleet.plugin.clusters import recompute
+from stitchfleet.plugin.clusters.clusters import Cluster, find_clusters
 
 from .conftest import Plugin
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stitchfleet.plugin import fused
-from stitchfleet.plugin.clusters import find_clusters
-from stitchfleet.plugin.placed_graph import OpDefinitions, PlacedGraph
-from stitchfleet.plugin.settings import read_settings
+from stitchfleet.plugin.base.settings import read_settings
+from stitchfleet.plugin.clusters.clusters import find_clusters
+from stitchfleet.plugin.graph import fused
+from stitchfleet.plugin.graph.placed_graph import OpDefinitions, PlacedGraph
 
 from .conftest import Plugin
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from stitchfleet import plugin
-from stitchfleet.plugin.command_run import why_python_does_not_start_us
+from stitchfleet.plugin.commands.run import why_python_does_not_start_us
 
 from .conftest import SCRIPTS
 

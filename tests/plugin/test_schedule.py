@@ -7,8 +7,8 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stitchfleet.plugin.schedule import MOST_TAKES, Course, Schedule
-from stitchfleet.plugin.switch import Arm
+from stitchfleet.plugin.arms.schedule import MOST_TAKES, Course, Schedule
+from stitchfleet.plugin.arms.switch import Arm
 
 schedules = st.builds(
     Schedule,

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from stitchfleet.compiler import pipeline, selfcheck
-from stitchfleet.plugin import service as module
-from stitchfleet.plugin.service import Service
+from stitchfleet.plugin.service import serving as module
+from stitchfleet.plugin.service.serving import Service
 
 from .conftest import Plugin
 
@@ -156,7 +156,7 @@ def test_a_failure_is_remembered_unless_it_might_pass(
     request = {**request_of(scrambled_ids, TABLE, SCRAMBLED_IDS), "samples": []}
     first = answer(tmp_path, request)
     with monkeypatch.context() as patched:
-        patched.setattr(module.lowering, "lower", lambda *parts: pytest.fail("it is tried again"))
+        patched.setattr(module.to_hlo, "lower", lambda *parts: pytest.fail("it is tried again"))
         again = answer(tmp_path, request)
     assert again == first
     assert "the framework refuses" in again["failure"]

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from stitchfleet.plugin.program import Program
-from stitchfleet.plugin.settings import Settings
-from stitchfleet.plugin.trace_budget import FIRST_GUESS, PATIENCE, SHARE, TraceBudget
-from stitchfleet.plugin.training import SEEN, TrainingFunctions
-from stitchfleet.plugin.trains import trains
+from stitchfleet.plugin.base.settings import Settings
+from stitchfleet.plugin.graph.trains import trains
+from stitchfleet.plugin.job.program import Program
+from stitchfleet.plugin.job.trace_budget import FIRST_GUESS, PATIENCE, SHARE, TraceBudget
+from stitchfleet.plugin.job.training import SEEN, TrainingFunctions
 
 from .conftest import Plugin, RunJob
 from .test_faults import COLD

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from stitchfleet.plugin import lowering
-from stitchfleet.plugin.apply_ops import APPLY
+from stitchfleet.plugin.graph import to_hlo
+from stitchfleet.plugin.graph.apply_ops import APPLY
 
 from ..marks import examples
 from .conftest import Finished, Plugin, RunJob
@@ -113,7 +113,7 @@ def test_random_updates_leave_tensorflows_values(plugin: Plugin, program: Progra
     values = dict(zip((f"v{k}" for k in range(VARIABLES)), start_values()))
     # TensorFlow's optimizer would reassociate sums of the pure body that assigns keep apart in the graph
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
-    function = tf.function(lowering.body_function(cluster.body), autograph=False)
+    function = tf.function(to_hlo.body_function(cluster.body), autograph=False)
     for _ in range(3):
         results = function(*(tf.constant(values[name]) for name in names))
         for position, argument in enumerate(cluster.written, len(cluster.results)):
@@ -186,7 +186,7 @@ def test_fused_apply_operators_are_decomposed_into_what_they_do(plugin: Plugin, 
     (cluster,) = plugin.clusters
     assert plugin.graph is not None
     names = [plugin.graph.nodes[port.node].name for port in cluster.arguments]
-    results = tf.function(lowering.body_function(cluster.body), autograph=False)(
+    results = tf.function(to_hlo.body_function(cluster.body), autograph=False)(
         *(tf.constant(operands[name]) for name in names)
     )
     for argument, result in zip(cluster.written, results, strict=True):

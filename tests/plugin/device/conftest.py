@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from stitchfleet.plugin.native_library import compiler_command, find_tensorflow
+from stitchfleet.plugin.native.library import compiler_command, find_tensorflow
 
 from ..conftest import RunJob
 

@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from stitchfleet.plugin.gpus import Gpu, find_gpus
-from stitchfleet.plugin.native_library import compiler_command
+from stitchfleet.plugin.base.gpus import Gpu, find_gpus
+from stitchfleet.plugin.native.library import compiler_command
 
 DRIVER = """
 #include <stdio.h>

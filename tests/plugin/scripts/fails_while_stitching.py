@@ -5,7 +5,8 @@ import json
 import tensorflow as tf
 
 try:
-    from stitchfleet.plugin import activation, stitcher
+    from stitchfleet.plugin.entry import activation
+    from stitchfleet.plugin.stitching import stitcher
 except ImportError:
     activation = None
 if activation is not None and activation.JOB is not None:

@@ -1,0 +1,142 @@
+"""Seeded stateful random operators, given one stream for both arms (see native/random_stream.cc for why and how).
+
+Only operators whose numbers a stateless operator of TensorFlow's draws bit for bit are replaced. An operator without a seed draws
+from a fresh stream in every run anyway: in the plain arm it is left alone; in the stitched arm the uniform one gets a stream
+of its own, so that its numbers can be made inside a kernel.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from stitchfleet.plugin.graph.dtypes import DT_FLOAT
+from stitchfleet.plugin.graph.placed_graph import device_type
+
+# stateful operator -> the stateless one with the same distribution code over the same Philox stream
+STATELESS = {
+    "RandomUniform": "StatelessRandomUniformV2",
+    "RandomStandardNormal": "StatelessRandomNormalV2",
+    "TruncatedNormal": "StatelessTruncatedNormalV2",
+    "RandomUniformInt": "StatelessRandomUniformIntV2",
+}
+# stateful, seedable, and without such a twin: a job that seeds one of these cannot take its arms in turn and stay itself
+WITHOUT_TWIN = frozenset(
+    [
+        "Multinomial",
+        "RandomGamma",
+        "RandomPoisson",
+        "RandomPoissonV2",
+        "RandomShuffle",
+        "ParameterizedTruncatedNormal",
+        "RandomCrop",
+    ]
+)
+FRESH = ""
+"""The stream of an operator without a seed: its own, seeded by chance."""
+PHILOX = 1  # tensorflow/core/framework/rng_alg.h: RNG_ALG_PHILOX
+
+
+def is_seeded(node: Any) -> bool:
+    return bool(node.attr["seed"].i or node.attr["seed2"].i)
+
+
+def seeded_without_twin(nodes: Iterable[Any]) -> list[str]:
+    """Names of seeded random operators whose stream the arms cannot share."""
+    return [node.name for node in nodes if node.op in WITHOUT_TWIN and is_seeded(node)]
+
+
+def seeded(nodes: Iterable[Any]) -> list[str]:
+    """Names of seeded random operators whose stream the arms can share, once it has a name."""
+    return [node.name for node in nodes if node.op in STATELESS and is_seeded(node)]
+
+
+def seeded_in_called_functions(nodes: Iterable[Any], find: Callable[[str], Any | None]) -> list[str]:
+    """Names of functions that the nodes call (function attributes, nested ones too) and that hold a seeded random operator.
+
+    Such a body has an executor of its own in each arm, and so a stream of its own. `find(name)`: the FunctionDef, or None.
+    """
+    found: list[str] = []
+    seen: set[str] = set()
+    waiting = list(nodes)
+    while waiting:
+        node = waiting.pop()
+        for value in node.attr.values():
+            for called in [value.func.name, *(function.name for function in value.list.func)]:
+                if not called or called in seen:
+                    continue
+                seen.add(called)
+                body = find(called)
+                if body is None:
+                    continue
+                seedable = [inner for inner in body.node_def if inner.op in STATELESS or inner.op in WITHOUT_TWIN]
+                if any(is_seeded(inner) for inner in seedable):
+                    found.append(called)
+                waiting += body.node_def
+    return found
+
+
+def share_streams(graph: Any, owner: str) -> int:
+    """Replaces the seeded random operators of a GraphDef in place; returns how many.
+
+    owner: names the executor that the graph is for, equally in both arms (`switch.executor_name`).
+    """
+    replaced = [node for node in graph.node if node.op in STATELESS and is_seeded(node)]
+    for node in replaced:
+        _draw_from(graph, node, f"{owner}/{node.name}")
+    return len(replaced)
+
+
+def own_streams(graph: Any) -> int:
+    """Gives uniform random operators of a GraphDef that have no seed a fresh stream each, in place; returns how many."""
+    fresh = [
+        node
+        for node in graph.node
+        if node.op == "RandomUniform"
+        and not is_seeded(node)
+        and node.attr["dtype"].type == DT_FLOAT
+        and device_type(node.device) != "GPU"  # whose numbers no kernel makes
+    ]
+    for node in fresh:
+        _draw_from(graph, node, FRESH)
+    return len(fresh)
+
+
+def _processor_of(device: str) -> str:
+    """The processor beside a GPU: a stream's place is a few integers."""
+    return re.sub(r"(?i)gpu:\d+$", "CPU:0", device)
+
+
+def _draw_from(graph: Any, node: Any, stream_name: str) -> None:
+    """Replaces `node` in place by its stateless twin, which draws from the stream of that name."""
+    shape = node.input[0]
+    control = [name for name in node.input if name.startswith("^")]
+    rest = [name for name in node.input[1:] if not name.startswith("^")]
+    stream = graph.node.add(
+        name=f"{node.name}/stitchfleet_stream",
+        op="StitchfleetRandomStream",
+        device=_processor_of(node.device),
+        input=[shape, *control],
+    )
+    stream.attr["S"].type = node.attr["T"].type
+    stream.attr["seed"].i = node.attr["seed"].i
+    stream.attr["seed2"].i = node.attr["seed2"].i
+    stream.attr["stream"].s = stream_name.encode()
+    algorithm = graph.node.add(
+        name=f"{node.name}/stitchfleet_algorithm", op="Const", device=node.device, input=[f"^{stream.name}"]
+    )
+    algorithm.attr["dtype"].type = 3
+    algorithm.attr["value"].tensor.dtype = 3
+    algorithm.attr["value"].tensor.tensor_shape.SetInParent()
+    algorithm.attr["value"].tensor.int_val.append(PHILOX)
+    dtype = node.attr["Tout"].type if node.op == "RandomUniformInt" else node.attr["dtype"].type
+    shape_type = node.attr["T"].type
+    node.op = STATELESS[node.op]
+    del node.input[:]
+    node.input.extend([shape, stream.name, f"{stream.name}:1", algorithm.name, *rest])
+    for key in ("seed", "seed2", "T", "Tout"):
+        if key in node.attr:
+            del node.attr[key]
+    node.attr["dtype"].type = dtype
+    node.attr["Tshape"].type = shape_type

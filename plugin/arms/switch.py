@@ -1,0 +1,124 @@
+"""The switch between a job's two arms: its own graph, and the graph with Stitch ops beside it.
+
+Every executor of TensorFlow's belongs to one arm. For `tf.function` and Keras the calling thread's FunctionCallOptions decide: the
+plain arm has the user's own options, untouched; the stitched arm has a copy with one innocuous difference, so that TensorFlow keeps
+a second executor beside the first. In a session a constant added to the fetches does the same. TensorFlow offers each new
+executor's graph on the thread that called, where `offered` asks which arm that thread is in.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import threading
+from typing import Any
+
+from stitchfleet.plugin.base.wrapping import wrap
+
+from .owner import Owner
+
+
+class Arm(enum.IntEnum):
+    """Which graph a step runs. The numbers are those of the records (telemetry)."""
+
+    PLAIN = 0
+    STITCHED = 1
+
+    __hash__ = int.__hash__  # Enum's own is written in Python
+
+
+class _Thread(threading.local):
+    program: Owner | None = None
+    arm: Arm = Arm.PLAIN
+    options: Any = None
+    """The user's own FunctionCallOptions where the step runs under the stitched arm's."""
+    function: bytes = b""
+    """The name of the traced function that this thread hands to the runtime; every trace has its own."""
+
+
+_thread = _Thread()
+
+SESSION_MARK = "stitchfleet_stitched_arm"
+"""Name of the constants whose fetch puts a session's step into the stitched arm; a number follows for each generation."""
+
+# RewriterConfig.meta_optimizer_timeout_ms is 0 by default: no time-out. An hour and some milliseconds is as good as none, and makes
+# a different key for the function's executor; the milliseconds count the generations of the stitched graph.
+_TIMEOUT_MS = 3_600_000
+
+
+def current() -> tuple[Owner | None, Arm]:
+    """The program and arm of the step that this thread is in; (None, PLAIN) outside steps."""
+    return _thread.program, _thread.arm
+
+
+def executor_name() -> str:
+    """What tells the executor that TensorFlow builds on this thread from all others of the process, equally in both arms; "" where no
+    traced function is called.
+
+    An executor belongs to one trace of a function, a device scope and the user's options (TensorFlow's key for a function's kernel).
+    """
+    if not _thread.function:
+        return ""
+    from tensorflow.python.eager import context
+
+    here = context.context()
+    options = here.function_call_options if _thread.options is None else _thread.options
+    text = repr((here.device_name, options.executor_type, options.config_proto_serialized))
+    return f"{_thread.function.decode()}/{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+class RunningStep:
+    """`with RunningStep(program, arm)`: this thread runs a step. A class, since it costs a third of a generator's context manager.
+
+    options: the user's FunctionCallOptions, where the arm replaces them.
+    """
+
+    __slots__ = ("arm", "options", "program")
+
+    def __init__(self, program: Owner, arm: Arm, options: Any = None) -> None:
+        self.program, self.arm, self.options = program, arm, options
+
+    def __enter__(self) -> None:
+        _thread.program, _thread.arm, _thread.options = self.program, self.arm, self.options
+
+    def __exit__(self, *error: object) -> None:
+        _thread.program, _thread.arm, _thread.options = None, Arm.PLAIN, None
+
+
+def install(context_class: type[Any]) -> None:
+    """Notes, for `executor_name`, which traced function each thread calls; once a process."""
+
+    def make(original: Any) -> Any:
+        def call_function(self: Any, name: bytes, *args: Any, **kwargs: Any) -> Any:
+            outer, _thread.function = _thread.function, name
+            try:
+                return original(self, name, *args, **kwargs)
+            finally:
+                _thread.function = outer
+
+        return call_function
+
+    wrap(context_class, "call_function", make)
+
+
+class FunctionOptions:
+    """The stitched arm's FunctionCallOptions, derived from the user's and cached until those change."""
+
+    def __init__(self) -> None:
+        self._cached: dict[tuple[bytes | str, str | None, int], Any] = {}
+
+    def stitched(self, base: Any, generation: int) -> Any:
+        """A copy of the FunctionCallOptions `base` that selects the stitched executor of a generation."""
+        from tensorflow.core.protobuf import config_pb2
+        from tensorflow.python.eager import context
+
+        serialized = base.config_proto_serialized or b""
+        key = (serialized, base.executor_type, generation)
+        found = self._cached.get(key)
+        if found is None:
+            config = config_pb2.ConfigProto()
+            config.ParseFromString(serialized)
+            config.graph_options.rewrite_options.meta_optimizer_timeout_ms = _TIMEOUT_MS + generation
+            found = context.FunctionCallOptions(executor_type=base.executor_type, config_proto=config)
+            self._cached[key] = found
+        return found

@@ -1,0 +1,87 @@
+"""Which operators have extents that the data decide: how many different ids a batch has, how many elements a mask takes.
+
+A kernel is made for its operands' extents. Where these are new at each step no kernel is ever there in time, and each request for
+one costs processor time beside the job; the registry gives such a cluster up, but only after 64 of them. So what follows from these
+operators is left to TensorFlow from the beginning:
+
+    Unique, Where, DynamicPartition, ...   what they return has an extent that the data decide
+    an operator that reads such a value    its results have such extents too, but for those that name their own: reductions,
+                                           segment sums of a known number of segments, products over that extent
+    Shape and Size of such a value         integers that the data decide; what is computed of them, as long as it is integers
+    Reshape, Fill, ... to such integers    has such an extent
+
+Where this is not certain (a reduction may leave the extent that the data decide) the operator is taken for an ordinary one: then the
+registry's rule finds out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stitchfleet.plugin.graph.placed_graph import OpDefinitions, PlacedGraph, Port, small_constant
+from stitchfleet.plugin.graph.tf_ops import RULES
+
+REASON = "its extents are decided by the data"
+_SOURCES: dict[str, tuple[int, ...] | None] = {
+    **dict.fromkeys(("Unique", "UniqueV2"), (0,)),
+    **dict.fromkeys(("UniqueWithCounts", "UniqueWithCountsV2"), (0, 2)),
+    **dict.fromkeys(("Where", "DynamicPartition", "ListDiff", "SparseFillEmptyRows", "NonMaxSuppressionV3"), None),
+}
+"""Outputs with an extent that the data decide; None: all."""
+_OWN_EXTENTS = frozenset("Sum Mean Prod Max Min All Any ArgMax ArgMin L2Loss BiasAddGrad Rank".split())
+_NAMED_BY = {
+    **dict.fromkeys((op for op in RULES if op.startswith("UnsortedSegment")), 2),
+    **dict.fromkeys(("ScatterNd",), 2),
+    **dict.fromkeys(("TensorScatterAdd", "TensorScatterSub", "TensorScatterUpdate"), 0),
+}
+"""Operators whose results' extents are said by one operand: its values, or its own extents."""
+_PRODUCTS = frozenset("MatMul _FusedMatMul BatchMatMul BatchMatMulV2 BatchMatMulV3".split())
+_INTEGERS = (3, 9)
+
+
+def decided_by_data(graph: PlacedGraph, definitions: OpDefinitions, order: Sequence[int]) -> frozenset[int]:
+    """The nodes that read or return a value of such an extent. order: all nodes, producers first."""
+    if not any(node.op in _SOURCES for node in graph.nodes):
+        return frozenset()
+    extents: set[Port] = set()
+    integers: set[Port] = set()
+    found: set[int] = set()
+    for i in order:
+        node = graph.nodes[i]
+        if node.op not in _SOURCES and not any(port in extents or port in integers for port in node.inputs):
+            continue
+        if definitions.find(node.op) is None:
+            continue
+        outputs = [Port(i, k) for k in range(len(definitions.outputs(node.proto)))]
+        decided = _decided_outputs(graph, i, extents, integers)
+        extents.update(outputs if decided is None else (outputs[k] for k in decided))
+        if any(port in extents for port in (*node.inputs, *outputs)):
+            found.add(i)
+        counts = node.op in ("Shape", "ShapeN", "Size") and any(port in extents for port in node.inputs)
+        if counts or any(port in integers for port in node.inputs):
+            types = (dtype for _, _, dtype in definitions.outputs(node.proto))
+            integers.update(port for port, dtype in zip(outputs, types) if dtype in _INTEGERS and port not in extents)
+    return frozenset(found)
+
+
+def _decided_outputs(graph: PlacedGraph, i: int, extents: set[Port], integers: set[Port]) -> tuple[int, ...] | None:
+    """Which of a node's outputs have an extent that the data decide; None: all of them."""
+    node = graph.nodes[i]
+    if node.op in _SOURCES:
+        return _SOURCES[node.op]
+    if node.op in ("Shape", "ShapeN", "Size"):
+        return ()
+    if node.op in _OWN_EXTENTS:
+        # Such extents are nearly always the first: a sum over other axes than that leaves it.
+        axes = small_constant(graph, i, 1) if len(node.inputs) > 1 else None
+        return None if axes is not None and axes.size and axes.min() > 0 and node.inputs[0] in extents else ()
+    if node.op in _NAMED_BY:
+        operand = node.inputs[_NAMED_BY[node.op]]
+        return None if operand in integers or operand in extents else ()
+    if node.op in _PRODUCTS:
+        return None if (node.inputs[0] in extents) != (node.inputs[1] in extents) else ()
+    if any(port in extents for port in node.inputs):
+        return None
+    rule = RULES.get(node.op)
+    named = rule.values if rule is not None and node.op != "StridedSlice" else ()
+    return None if any(node.inputs[k] in integers for k in named if -len(node.inputs) <= k < len(node.inputs)) else ()

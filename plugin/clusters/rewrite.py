@@ -1,0 +1,171 @@
+"""Rewrites a placed GraphDef: each cluster becomes one Stitch op; every other node stays as it is, under its own name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from stitchfleet.plugin.graph import fused
+from stitchfleet.plugin.graph.control_flow import topological_order
+from stitchfleet.plugin.graph.dtypes import DT_RESOURCE
+from stitchfleet.plugin.graph.placed_graph import PlacedGraph, Port, device_type
+from stitchfleet.plugin.graph.tf_ops import MAX_CONST_BYTES
+
+from .clusters import Cluster
+
+STITCH_OP = "StitchfleetStitch"
+UPDATE_OP = "StitchfleetUpdate"
+"""The same with variables: it reads those whose handles it takes, and may write them."""
+LOOP_OP = "StitchfleetLoop"
+"""A while loop whose operators it runs (loops.py)."""
+OUR_OPS = frozenset((STITCH_OP, UPDATE_OP, LOOP_OP))
+
+
+def drop_reserve_spaces(graph: Any) -> int:
+    """Gives gradients of batch normalization on the CPU, which read no `reserve_space_3`, another operand in its place. Changes
+    `graph`; how many it were.
+
+    The forward operator's last output is scratch of cuDNN's. Elsewhere it holds nothing, in a shape of its own in each
+    implementation (scalar, or empty under oneDNN and XLA), so that a kernel's could not be compared with TensorFlow's.
+    """
+    forward = {node.name for node in graph.node if node.op == "FusedBatchNormV3"}
+    dropped = 0
+    for node in graph.node:
+        if node.op != "FusedBatchNormGradV3" or device_type(node.device) != "CPU" or len(node.input) < 6:
+            continue
+        name, _, output = node.input[5].partition(":")
+        if name in forward and output == "5":
+            node.input[5] = node.input[3]  # reserve_space_1, of the same dtype
+            dropped += 1
+    return dropped
+
+
+def free_constants(graph: Any) -> int:
+    """Hands the control inputs of constants on to their consumers, so that a constant stands between nobody. Changes `graph`.
+
+    A constant made under `tf.control_dependencies` waits for what it cannot depend on, and parts the clusters before and after it.
+    Order and deadness stay as they were, since the consumers wait instead; but for a Merge, which takes the one operand that is
+    alive: a branch's constant that it takes stays dead with its branch. A graph with loop frames is left alone: there control inputs
+    are what puts a constant into its frame. Returns how many constants were freed.
+    """
+    if any(node.op in ("Enter", "RefEnter") for node in graph.node):
+        return 0
+    merged = {name.partition(":")[0] for node in graph.node if node.op in ("Merge", "RefMerge") for name in node.input}
+    waits = {
+        node.name: list(node.input)
+        for node in graph.node
+        if node.op == "Const"
+        and node.input
+        and node.name not in merged
+        and node.attr["value"].tensor.ByteSize() <= MAX_CONST_BYTES
+    }
+    if not waits:
+        return 0
+    for node in graph.node:
+        if node.name in waits:
+            del node.input[:]
+            continue
+        sources = {name.lstrip("^").partition(":")[0] for name in node.input} & waits.keys()
+        inherited: list[str] = []
+        while sources:  # a constant may have waited for another
+            source = sources.pop()
+            for name in waits[source]:
+                if name[1:] in waits:
+                    sources.add(name[1:])
+                else:
+                    inherited.append(name)
+        present = set(node.input)
+        node.input.extend(name for name in sorted(set(inherited)) if name not in present)
+    return len(waits)
+
+
+def apply_clusters(graph: PlacedGraph, clusters: list[Cluster], preserve: Collection[str] = ()) -> Any:
+    """A new GraphDef with one Stitch op for each cluster. The given graph is not changed. Raises ValueError where the new one would
+    have a cycle, a cluster not being convex.
+
+    preserve: names that TensorFlow looks for afterwards (a function's control outputs, a session's targets). A member with such a
+    name is there for its effect (an assign, a variable's read, a random operator), and nobody asks for its result: a NoOp behind
+    the Stitch op takes its name, without which TensorFlow's pruner gives up with an error in the job's log.
+    """
+    owner = {i: cluster for cluster in clusters for i in cluster.members}
+    taken = set(graph.by_name)
+    names: dict[int, str] = {}
+    for cluster in clusters:
+        names[id(cluster)] = _unique_name(cluster, taken)
+    result_index = {(id(cluster), port): k for cluster in clusters for k, port in enumerate(cluster.results)}
+
+    def data(port: Port) -> str:
+        cluster = owner.get(port.node)
+        if cluster is None:
+            name, index = graph.nodes[port.node].name, port.index
+        else:
+            name, index = names[id(cluster)], result_index[id(cluster), port]
+        return f"{name}:{index}" if index else name
+
+    def control(index: int) -> str:
+        cluster = owner.get(index)
+        return "^" + (graph.nodes[index].name if cluster is None else names[id(cluster)])
+
+    rewritten = copy_without(graph, {i: names[id(cluster)] for i, cluster in owner.items()}, data, preserve)
+    for cluster in clusters:
+        stitch = rewritten.node.add(name=names[id(cluster)], op=UPDATE_OP if cluster.handles else STITCH_OP)
+        stitch.device = graph.nodes[cluster.members[0]].proto.device
+        stitch.input.extend(data(port) for port in cluster.arguments)
+        stitch.input.extend(
+            dict.fromkeys(control(source) for source in cluster.control_inputs if owner.get(source) is not cluster)
+        )
+        types = [DT_RESOURCE if k in cluster.handles else dtype for k, dtype in enumerate(cluster.argument_types)]
+        stitch.attr["Thost"].list.type.extend(types[: cluster.host_arguments])
+        stitch.attr["Tin"].list.type.extend(types[cluster.host_arguments :])
+        stitch.attr["Tout"].list.type.extend(cluster.result_types)
+        stitch.attr["cluster"].s = cluster.name.encode()
+        stitch.attr["body"].s = cluster.fallback
+        stitch.attr["value_args"].list.i.extend(cluster.value_arguments)
+        stitch.attr["demands"].b = cluster.demands
+        if cluster.demands:
+            stitch.attr["member_names"].list.s.extend(graph.nodes[i].name.encode() for i in cluster.order)
+        if cluster.handles:
+            stitch.attr["variable_args"].list.i.extend(cluster.handles)
+            stitch.attr["written_args"].list.i.extend(cluster.written)
+    fused.restore(rewritten)
+    topological_order(PlacedGraph(rewritten))
+    return rewritten
+
+
+def copy_without(
+    graph: PlacedGraph, owner: Mapping[int, str], data: Callable[[Port], str], preserve: Collection[str]
+) -> Any:
+    """A GraphDef without the nodes that an op of ours stands for, that op yet to be added. owner: by node the op's name. data: how an
+    output of such a node is spelled now. What waited for one waits for the op; of one with a name in `preserve` a NoOp is left."""
+    from tensorflow.core.framework import graph_pb2
+
+    copied: Any = graph_pb2.GraphDef()
+    copied.versions.CopyFrom(graph.graph.versions)
+    copied.library.CopyFrom(graph.graph.library)
+    for node in graph.nodes:
+        if node.index in owner:
+            if node.name in preserve:
+                copied.node.add(name=node.name, op="NoOp", device=node.proto.device, input=[f"^{owner[node.index]}"])
+            continue
+        copy = copied.node.add()
+        copy.CopyFrom(node.proto)
+        if any(port.node in owner for port in node.inputs) or any(source in owner for source in node.control):
+            texts = [text for text in node.proto.input if not text.startswith("^")]
+            del copy.input[:]
+            copy.input.extend(data(port) if port.node in owner else text for port, text in zip(node.inputs, texts))
+            copy.input.extend(
+                dict.fromkeys(f"^{owner.get(source, graph.nodes[source].name)}" for source in node.control)
+            )
+    return copied
+
+
+def _unique_name(cluster: Cluster, taken: set[str]) -> str:
+    """A name that reads well in TensorFlow's profiler: the members' scope, what the cluster is, and its hash."""
+    base = "stitchfleet/" + re.sub(r"[^\w./-]", "_", "/".join(part for part in (cluster.scope, cluster.name) if part))
+    name, k = base, 0
+    while name in taken:
+        k += 1
+        name = f"{base}_{k}"
+    taken.add(name)
+    return name

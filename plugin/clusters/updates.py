@@ -1,0 +1,87 @@
+"""The optimizer's update: which operators of a graph make it up, so that few stitch ops do it in place on the variables.
+
+An update is a chain of reads, arithmetic, assigns, reads, ... that connected scopes would cut at every assign. Its members are found
+backwards: the assigns and fused Apply operators; element-wise operators whose every reader is a member; and reads, of variables that
+members write, whose every reader is a member. So no tensor that the rest of the step needs is computed in an update, and reductions
+stay with the gradients that they read. Control edges order reads and assigns; they are edges like others for the cycle check, and
+a cluster that contains the whole order may hold all locks at once and see every value in between.
+
+Where a sparse update stands in the order (an embedding's scatter), it stays TensorFlow's, and the dense parts before and after it
+become separate clusters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from stitchfleet.plugin.graph.apply_ops import APPLY, APPLY_DTYPES
+from stitchfleet.plugin.graph.placed_graph import PlacedGraph, Port
+from stitchfleet.plugin.graph.tf_ops import ELEMENT_WISE, KERNEL_DTYPES
+
+from .demands import RESOURCE_GATHER, has_demand
+
+ASSIGNS = frozenset(("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"))
+READ = "ReadVariableOp"
+WRITES = ASSIGNS | APPLY.keys()
+VARIABLE_OPS = WRITES | {READ, RESOURCE_GATHER}
+
+
+def handles_of(graph: PlacedGraph, index: int) -> list[Port]:
+    """The variables' handles that a variable operator takes, in its order."""
+    node = graph.nodes[index]
+    if node.op in APPLY:
+        return node.inputs[: len(APPLY[node.op].variables)]
+    return node.inputs[:1] if node.op in VARIABLE_OPS else []
+
+
+def variable_dtype(graph: PlacedGraph, index: int) -> int:
+    """DataType number of the variable that an operator reads or writes."""
+    attributes = graph.nodes[index].proto.attr
+    return int(attributes["T" if graph.nodes[index].op in APPLY else "dtype"].type)
+
+
+def find_members(
+    graph: PlacedGraph,
+    order: list[int],
+    may_leave: list[bool],
+    preserve: Collection[str],
+    excluded_ops: Collection[str],
+) -> set[int]:
+    """The members of updates. order: all nodes, producers first. may_leave[i]: node i could be in an ordinary cluster.
+
+    preserve: names of nodes whose results must stay. excluded_ops: operators that cannot be lowered.
+    """
+    members: set[int] = set()
+    written: set[Port] = set()
+    for node in graph.nodes:
+        if _is_write(graph, node.index, excluded_ops):
+            members.add(node.index)
+            written.update(handles_of(graph, node.index))
+    for i in reversed(order):
+        node = graph.nodes[i]
+        readers = {consumer for consumer, _ in graph.consumers[i]}
+        if i in members or not readers or not readers <= members:
+            continue
+        if node.op == READ:
+            stays = node.name in preserve or node.inputs[0] not in written
+        else:
+            # Where it raises an error, what was written in place could not be taken back.
+            stays = node.op not in ELEMENT_WISE or not may_leave[i] or has_demand(graph, i)
+        if not stays:
+            members.add(i)
+    return members
+
+
+def _is_write(graph: PlacedGraph, index: int, excluded_ops: Collection[str]) -> bool:
+    node = graph.nodes[index]
+    if node.op not in WRITES:
+        return False
+    if node.op in excluded_ops or node.device_type not in ("CPU", "GPU"):
+        return False  # a name that must stay is no hindrance: such an operator has no result, and a NoOp takes its name
+    dtype = variable_dtype(graph, index)
+    return dtype in (APPLY_DTYPES if node.op in APPLY else KERNEL_DTYPES)
+
+
+def writes(graph: PlacedGraph, members: Collection[int]) -> bool:
+    """Whether one of the members writes a variable."""
+    return any(graph.nodes[i].op in WRITES for i in members)

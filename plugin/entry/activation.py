@@ -1,0 +1,138 @@
+"""Switching on: when TensorFlow is imported in a process whose environment asks for it, the hooks are put in place.
+
+`sitecustomize` (bootstrap/) calls `install_import_hook` in every Python that starts with our folder on PYTHONPATH; nothing else
+happens until somebody imports TensorFlow. The job's script is not touched.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import importlib.abc
+import importlib.machinery
+import os
+import sys
+import threading
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from stitchfleet.plugin.base.containment import contained, say
+from stitchfleet.plugin.base.settings import Settings, read_settings
+
+if TYPE_CHECKING:
+    from stitchfleet.plugin.job.job import Job
+
+JOB: Job | None = None
+"""This process's job, once TensorFlow is imported."""
+
+
+class _AfterTensorFlow(importlib.abc.MetaPathFinder):
+    """Finds `tensorflow` as everybody else would, and calls `activate` when its import is complete."""
+
+    def __init__(self) -> None:
+        self._searching = threading.local()
+
+    def find_spec(self, fullname: str, path: Any = None, target: ModuleType | None = None) -> Any:
+        if fullname != "tensorflow" or getattr(self._searching, "now", False):
+            return None
+        self._searching.now = True
+        try:
+            spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
+        finally:
+            self._searching.now = False
+        if spec is None or spec.loader is None:
+            return None
+        loader: Any = spec.loader
+        execute = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            execute(module)
+            activate()
+
+        loader.exec_module = exec_module
+        return spec
+
+
+@contained(None)
+def install_import_hook() -> None:
+    """Waits for TensorFlow, or activates at once where it is imported already."""
+    if "tensorflow" in sys.modules and hasattr(sys.modules["tensorflow"], "function"):
+        activate()
+    elif not any(isinstance(finder, _AfterTensorFlow) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _AfterTensorFlow())
+
+
+@contained(None)
+def activate() -> None:
+    """Puts the plugin in place in this process, once. Every failure leaves plain TensorFlow."""
+    global JOB
+    if JOB is not None:
+        return
+    settings = read_settings(os.environ, say)
+    if not settings.enabled:
+        return
+    from stitchfleet.plugin.job.job import Job
+
+    native, reason = load_native(settings)
+    job = Job(settings, native, reason)
+    JOB = job
+    from stitchfleet.plugin.arms import switch
+    from stitchfleet.plugin.base import tf_version
+    from stitchfleet.plugin.reporting import summary
+
+    from . import hooks_function, hooks_keras, hooks_session
+
+    job.at_end = summary.finish
+
+    switch.install(tf_version.context_class())
+    hooks_function.install(job, tf_version.polymorphic_function_class(), tf_version.concrete_function_class())
+    hooks_session.hide_marks(tf_version.graph_class())
+    hooks_session.install(job, tf_version.session_class(), tf_version.monitored_session_class())
+    hooks_keras.install(job)
+    atexit.register(job.close)
+    if "multiprocessing.process" in sys.modules:
+        import multiprocessing.util
+
+        if multiprocessing.parent_process() is not None:  # its children end without the interpreter's exit handlers
+            multiprocessing.util.Finalize(None, job.close, exitpriority=0)
+
+
+def load_native(settings: Settings) -> tuple[Any, str]:
+    """(the loaded native library or None, why not). Builds nothing: `stitchfleet run` and the payload bring it."""
+    from stitchfleet.plugin.base import tf_version
+    from stitchfleet.plugin.native.library import NativeBuildError, NativeLibrary, find_library, find_tensorflow
+
+    try:
+        build = find_tensorflow()
+    except NativeBuildError as error:
+        return None, str(error)
+    path = find_library(settings.cache, settings.payload, build)
+    if path is None:
+        places = " or ".join(str(place) for place in (settings.cache, settings.payload) if place is not None)
+        reason = (
+            f"the op for TensorFlow {build.version} is not built in {places} "
+            "(start the job with `stitchfleet run`, or build it with `stitchfleet doctor --build`)"
+        )
+        say(f"this job runs plain: {reason}")
+        return None, reason
+    foreign = other_graph_optimizers(build.package.parent)
+    if foreign:
+        reason = f"another graph optimizer is installed for the CPU ({foreign[0]}); TensorFlow takes only one"
+        say(f"this job runs plain: {reason}")
+        return None, reason
+    ctypes.CDLL(str(build.package / tf_version.tensorflow_cc_library()), mode=ctypes.RTLD_GLOBAL)
+    native = NativeLibrary(path)
+    native.register()
+    return native, ""
+
+
+def other_graph_optimizers(site_packages: Any) -> list[str]:
+    """Plugins in TensorFlow's own plugin folder that register a graph optimizer: a second one for a device kills the process."""
+    found = []
+    for library in sorted((site_packages / "tensorflow-plugins").glob("*.so")):
+        try:
+            if b"TF_InitGraph" in library.read_bytes():
+                found.append(library.name)
+        except OSError:
+            continue
+    return found

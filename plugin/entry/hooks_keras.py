@@ -1,0 +1,38 @@
+"""Keras' `fit`: its steps are calls of a tf.function and are seen there; the callback, added by itself, books the epochs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stitchfleet.plugin.base.containment import contained
+from stitchfleet.plugin.base.wrapping import wrap
+from stitchfleet.plugin.job.job import Job
+
+
+def install(job: Job) -> None:
+    """Wraps `tf.keras.Model.fit` so that it gets our callback; once a process."""
+    import tensorflow as tf
+
+    class EpochCallback(tf.keras.callbacks.Callback):  # type: ignore[misc]
+        """Books where epochs begin and end."""
+
+        @contained(None)
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            job.records.event("epoch", f"epoch {epoch + 1} ended")
+
+    @contained(None)
+    def callback() -> Any:
+        return EpochCallback()
+
+    def make(original: Any) -> Any:
+        def fit(self: Any, *args: Any, **kwargs: Any) -> Any:
+            ours = callback()
+            given = kwargs.get("callbacks")
+            # A CallbackList of the user's own, and callbacks given by position, are left alone: steps are seen without ours.
+            if ours is not None and len(args) < 6 and (given is None or isinstance(given, (list, tuple))):
+                kwargs["callbacks"] = [*(given or []), ours]
+            return original(self, *args, **kwargs)
+
+        return fit
+
+    wrap(tf.keras.Model, "fit", make)

@@ -1,0 +1,117 @@
+"""A cluster's body to HLO, by TensorFlow's own bridge: runs in the compile service, which has imported TensorFlow for it.
+
+Arguments whose values matter (shapes, axes) become constants, so the HLO's parameters are the other arguments in their order.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stitchfleet.plugin.native.library import numpy_dtype
+
+
+class LoweringError(Exception):
+    """TensorFlow cannot lower the cluster; one line. `ops`: the TensorFlow operators at fault, where its message names them.
+    `is_certain`: it would fail again, which a want of memory may not."""
+
+    def __init__(self, line: str, ops: tuple[str, ...] = (), is_certain: bool = True) -> None:
+        super().__init__(line)
+        self.ops = ops
+        self.is_certain = is_certain
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One input of a Stitch op as it was seen: DataType number, shape, and the raw bytes where the value matters."""
+
+    dtype: int
+    shape: tuple[int, ...]
+    value: bytes | None = None
+
+    @classmethod
+    def from_request(cls, described: dict[str, Any]) -> Argument:
+        value = bytes.fromhex(described["value"]) if "value" in described else None
+        return cls(int(described["dtype"]), tuple(int(extent) for extent in described["shape"]), value)
+
+    def constant(self) -> np.ndarray[Any, Any]:
+        if self.value is None:
+            raise ValueError("this argument has no known value")
+        return np.frombuffer(self.value, numpy_dtype(self.dtype)).reshape(self.shape)
+
+
+def samples_by_parameter(arguments: list[Argument], samples: list[dict[str, Any]]) -> dict[int, np.ndarray[Any, Any]]:
+    """Of a request's samples of its inputs, those of the HLO's parameters, by parameter number."""
+    numbers = {argument: parameter for parameter, argument in enumerate(kernel_inputs(arguments))}
+    return {
+        numbers[int(sample["input"])]: np.frombuffer(
+            bytes.fromhex(sample["value"]), numpy_dtype(arguments[int(sample["input"])].dtype)
+        )
+        for sample in samples
+        if int(sample["input"]) in numbers
+    }
+
+
+def kernel_inputs(arguments: list[Argument]) -> list[int]:
+    """Which arguments are the HLO's parameters, in order."""
+    return [i for i, argument in enumerate(arguments) if argument.value is None]
+
+
+def lower(body: bytes, arguments: list[Argument]) -> bytes:
+    """A serialized HloModuleProto. `body`: FunctionDefLibrary. Raises LoweringError."""
+    import tensorflow as tf
+
+    function = body_function(body)
+
+    def wrapped(*parameters: Any) -> Any:
+        given = iter(parameters)
+        values = [
+            tf.constant(argument.constant()) if argument.value is not None else next(given) for argument in arguments
+        ]
+        return function(*values)
+
+    specs = [tf.TensorSpec(argument.shape, argument.dtype) for argument in arguments if argument.value is None]
+    try:
+        with tf.device("/device:CPU:0"):
+            compiled = tf.function(wrapped, jit_compile=True, autograph=False)
+            return bytes(compiled.experimental_get_compiler_ir(*specs)(stage="hlo_serialized"))
+    except Exception as error:
+        text = " ".join(str(error).split())
+        found = re.findall(r"(\w+) \(No registered '(\w+)' OpKernel|No registered '(\w+)' OpKernel", text)
+        ops = tuple(dict.fromkeys(name for groups in found for name in groups[1:] if name))
+        passing = isinstance(error, MemoryError | OSError | tf.errors.ResourceExhaustedError)
+        raise LoweringError(f"TensorFlow cannot lower it: {text[:300]}", ops, is_certain=not passing) from error
+
+
+def body_function(body: bytes) -> Any:
+    """The body as a callable over tensors, for tracing or for running TensorFlow's own result."""
+    import tensorflow as tf
+    from tensorflow.core.framework import function_pb2
+    from tensorflow.python.framework import function_def_to_graph
+
+    library: Any = function_pb2.FunctionDefLibrary()
+    library.ParseFromString(body)
+    definition = library.function[0]
+
+    def call(*values: Any) -> Any:
+        graph = function_def_to_graph.function_def_to_graph(definition)
+        named = {tensor.name: value for tensor, value in zip(graph.inputs, values)}
+        placeholders = {tensor.op.name for tensor in graph.inputs}
+        nodes = graph.as_graph_def()
+        kept = [node for node in nodes.node if node.name not in placeholders]
+        del nodes.node[:]
+        nodes.node.extend(kept)
+        # an argument that is a result as it is (an assign of what was read) is no node of the body
+        computed = [tensor.name for tensor in graph.outputs if tensor.op.name not in placeholders]
+        read = {name.partition(":")[0] for node in kept for name in node.input}
+        given = {name: value for name, value in named.items() if name.partition(":")[0] in read}
+        results = iter(tf.graph_util.import_graph_def(nodes, input_map=given, return_elements=computed, name=""))
+        return tuple(
+            tf.identity(named[tensor.name]) if tensor.op.name in placeholders else next(results)
+            for tensor in graph.outputs
+        )
+
+    return call

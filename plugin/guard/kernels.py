@@ -1,0 +1,355 @@
+"""The job's kernels: each executable (a cluster at given shapes) from the op's request over the compile service back to the op, from
+state to state, and before the guard when it disagrees with TensorFlow.
+
+    requested -> ready -> verify -> stitched        or, where no kernel could be made, failed
+    verify or stitched -> suspect                   a comparison failed; its bundle goes to the oracle
+    suspect -> verify, or reverted                  rounding alone explains it, or not
+    verify or stitched -> verify                    a comparison failed whose tensors could not be kept: the next is to be judged
+
+Called on the job's own thread, on the client's and, for the states, on the trainer's.
+"""
+
+from __future__ import annotations
+
+import collections
+import math
+import pathlib
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+from stitchfleet.plugin.base.containment import say
+from stitchfleet.plugin.base.event_log import EventLog
+from stitchfleet.plugin.base.settings import Settings
+from stitchfleet.plugin.native.library import DeviceLaunch, MismatchReport, NativeLibrary, State
+from stitchfleet.plugin.service import bundle
+from stitchfleet.plugin.service.client import Answer, CompileClient
+from stitchfleet.plugin.stitching.stitcher import Stitcher
+
+MAX_BUNDLE_BYTES = 1 << 30
+"""Of a job's bundles, beyond its first: their tensors are as large as the model's. As many bytes may lie before the oracle."""
+UNJUDGED_CALLS = 10
+"""Comparisons, as a multiple of those that a kernel needs, that may follow on one that failed and could not be kept. When none
+of them fails, nobody can judge the kernel, and it is not used."""
+TIMED_CALLS = 8
+"""Comparisons from which on it is decided whether a kernel pays."""
+MOST_CALLS = 0.75
+"""The share of them in which TensorFlow's operators must have been faster to leave a cluster out."""
+
+
+@dataclass
+class Executable:
+    """What is known of one signature (a cluster at given shapes) that asked for a kernel."""
+
+    signature: int
+    cluster: str
+    inputs: list[dict[str, Any]]
+    state: str = "requested"
+    library: pathlib.Path | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+    kernel_inputs: list[int] = field(default_factory=list)
+    failure: str = ""
+    hlo: str = ""
+    good_at_step: int = -1
+    verify_target: int = 0
+    calls_seen: int = 0
+    idle_steps: int = 0
+    """Steps of the verify phase since it was last called."""
+    unjudged: bool = False
+    """A comparison failed whose tensors could not be kept, and none that was kept has been judged since."""
+
+
+def _is_rare(report: MismatchReport) -> bool:
+    """Whether two results differ by more than rounding: in NaN, in an infinity, in an integer."""
+    are_numbers = math.isfinite(report.actual_value) and math.isfinite(report.expected_value)
+    return not are_numbers or any(
+        tensor.dtype.kind in "iub" for tensor in report.expected[report.output : report.output + 1]
+    )
+
+
+class Kernels:
+    """Those of one process."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        native: NativeLibrary,
+        client: CompileClient,
+        stitcher: Stitcher,
+        records: EventLog,
+        run_id: str,
+    ) -> None:
+        self.settings, self.native, self.client = settings, native, client
+        self.stitcher, self.records, self.run_id = stitcher, records, run_id
+        self.executables: dict[int, Executable] = {}
+        """By signature."""
+        self._kept: list[pathlib.Path] = []
+        self._kept_bytes = 0
+        self._judged_now: dict[pathlib.Path, int] = {}
+        """Bundles before the oracle, with their bytes."""
+        self.reverts: list[str] = []
+        self.suspicions: dict[str, str] = {}
+        """Cluster -> the last comparison of its that failed and did not revert it."""
+        self._told: set[str] = set()
+        """Clusters of which a line has said that a comparison failed and did not revert them."""
+
+    def of(self, clusters: Collection[str]) -> list[Executable]:
+        """Those of some clusters. Programs with equal clusters share them."""
+        return [executable for executable in list(self.executables.values()) if executable.cluster in clusters]
+
+    @property
+    def bundles(self) -> list[pathlib.Path]:
+        """What can be looked at: of the clusters that were reverted, and of those that nobody has judged yet."""
+        return [*self._kept, *self._judged_now]
+
+    # ---- from the op to the service and back ---------------------------------------------------------------------------------
+
+    def forward(self, request: dict[str, Any]) -> None:
+        """Hands an op's request for a kernel to the compile service."""
+        signature, name = int(request["signature"]), str(request["cluster"])
+        known = self.stitcher.clusters.get(name)
+        if known is None:
+            return
+        inputs = list(request["inputs"])
+        executable = Executable(signature, name, inputs)
+        self.executables[signature] = executable
+        if self.settings.only_switches:
+            return
+        changing = bool(request.get("changing"))
+        self.client.compile(
+            name,
+            known.cluster.body,
+            inputs,
+            changing,
+            request.get("device"),
+            lambda answer: self._answered(executable, answer),
+            request.get("samples", ()),
+            b"" if known.cluster.handles or known.cluster.fallback == known.cluster.body else known.cluster.fallback,
+        )
+
+    def _answered(self, executable: Executable, answer: Answer) -> None:
+        """The service's answer to a compile request (the client's thread)."""
+        kernel = answer.get("kernel")
+        if kernel is None:
+            executable.state, executable.failure = "failed", str(answer.get("failure", "no reason given"))
+            self.stitcher.excluded_ops.update(answer.get("ops", []))
+            self.records.event("no-kernel", executable.failure, cluster=executable.cluster)
+            return
+        metadata = kernel["metadata"]
+        executable.library = pathlib.Path(kernel["library"])
+        executable.metadata, executable.kernel_inputs = metadata, list(kernel["kernel_inputs"])
+        executable.hlo = str(kernel.get("hlo", ""))
+        try:
+            self._install(executable, executable.library, metadata)
+        except OSError as error:
+            executable.state, executable.failure = "failed", f"the kernel cannot be loaded: {error}"
+            self.records.event("no-kernel", executable.failure, cluster=executable.cluster)
+            return
+        executable.state = "ready"
+
+    def _install(self, executable: Executable, library: pathlib.Path, metadata: dict[str, Any]) -> None:
+        """Gives the op its kernel. Raises OSError."""
+        described = (
+            int(metadata["scratch_bytes"]),
+            executable.kernel_inputs,
+            self.stitcher.clusters[executable.cluster].cluster.all_result_types,
+            [output["shape"] for output in metadata["outputs"]],
+            [(relative, of_largest) for relative, of_largest in metadata["tolerances"]],
+            [(output, executable.kernel_inputs[parameter]) for output, parameter in metadata["aliases"]],
+        )
+        if (launch := metadata.get("launch")) is None:
+            self.native.install(executable.signature, library, metadata["symbol"], *described, metadata["parameters"])
+            return
+        self.native.install_device(
+            executable.signature, library.read_bytes(), DeviceLaunch.of(metadata["symbol"], launch), *described
+        )
+
+    # ---- states --------------------------------------------------------------------------------------------------------------
+
+    def move_states(self, wanted: Collection[str]) -> None:
+        """READY -> VERIFY for the clusters `wanted`; VERIFY -> STITCHED after enough comparisons that agreed."""
+        for executable in list(self.executables.values()):
+            if executable.state == "ready" and executable.cluster in wanted:
+                executable.verify_target = self.settings.verify_steps
+                if self.native.move(executable.signature, State.READY, State.VERIFY):
+                    executable.state = "verify"
+            elif executable.state == "verify":
+                seen = self.native.statistics(executable.signature)
+                enough = seen.verify_calls - seen.mismatches >= executable.verify_target
+                if enough and executable.unjudged:
+                    self._revert_unjudged(executable)
+                elif enough and self.native.move(executable.signature, State.VERIFY, State.STITCHED):
+                    executable.state = "stitched"
+
+    def are_verified(self, clusters: Collection[str]) -> bool:
+        """Called in each step of a verify phase: whether every kernel of these clusters that the job still calls has been compared
+        often enough.
+
+        A shape that came once (a length, the number of distinct words of a batch) may never come again, and a kernel under
+        suspicion starts anew each time: neither holds the others up. They are verified later, in the stitched phase.
+        """
+        waiting = False
+        for executable in self.of(clusters):
+            if executable.state not in ("ready", "verify"):
+                continue
+            seen = self.native.statistics(executable.signature)
+            calls = seen.fallback_calls + seen.verify_calls
+            executable.idle_steps = 0 if calls != executable.calls_seen else executable.idle_steps + 1
+            executable.calls_seen = calls
+            waiting |= executable.idle_steps < self.settings.verify_steps
+        return not waiting
+
+    def slower(self, clusters: Collection[str]) -> set[str]:
+        """Those of some clusters whose kernels took longer by a quarter than TensorFlow's operators in most comparisons.
+
+        Calls are counted and not their times added up: one in which a thread was stopped would speak for all.
+        """
+        timed, slower = collections.Counter[str](), collections.Counter[str]()
+        for executable in self.of(clusters):
+            seen = self.native.statistics(executable.signature)
+            timed[executable.cluster] += seen.timed_calls
+            slower[executable.cluster] += seen.slower_calls
+        return {name for name, calls in timed.items() if calls >= TIMED_CALLS and slower[name] > MOST_CALLS * calls}
+
+    # ---- the guard -----------------------------------------------------------------------------------------------------------
+
+    def look_at_mismatches(self) -> None:
+        """Each comparison that failed since the last time: a bundle of it goes to the oracle. What a device refused is reverted.
+
+        While as many bytes as may be there lie before the oracle, the rest waits in the op.
+        """
+        while (refused := self.native.next_failure()) is not None:
+            self._refused(*refused)
+        while (signature := self.native.next_postponed()) is not None:
+            self._postponed(signature)
+        while sum(list(self._judged_now.values())) < MAX_BUNDLE_BYTES:
+            mismatch = self.native.next_mismatch()
+            if mismatch is None:
+                return
+            self._mismatch(mismatch)
+
+    def _postponed(self, signature: int) -> None:
+        """A comparison failed whose tensors could not be kept beside those that wait: it is compared until one can be."""
+        executable = self.executables.get(signature)
+        if executable is None or executable.state == "reverted":
+            return
+        executable.state, executable.unjudged = "verify", True
+        seen = self.native.statistics(signature)
+        patience = UNJUDGED_CALLS * max(1, self.settings.verify_steps)
+        executable.verify_target = seen.verify_calls - seen.mismatches + patience
+
+    def _mismatch(self, report: MismatchReport) -> None:
+        executable = self.executables.get(report.signature)
+        if executable is None or executable.state == "reverted":
+            self.native.move(report.signature, State.SUSPECT, State.REVERTED)
+            return
+        executable.state = "suspect"
+        statistics = self.native.statistics(report.signature)
+        executable.good_at_step = statistics.last_good_step
+        known = self.stitcher.clusters[executable.cluster]
+        folder = self.records.folder / "bundles" / f"{executable.cluster}-{report.signature}-step{report.step}"
+        try:
+            bundle.write_bundle(
+                folder,
+                executable.cluster,
+                known.cluster.body,
+                executable.inputs,
+                report,
+                executable.library,
+                {"kernel": executable.metadata, "run_id": self.run_id, "last_good_step": executable.good_at_step},
+            )
+        except OSError as error:
+            bundle.delete_bundle(folder)
+            self._revert(executable, report, f"{error}; no bundle could be written", None)
+            return
+        self.suspicions[executable.cluster] = (
+            f"{self._difference(executable, report)}: TensorFlow's operators have computed it since, and nobody has judged it yet"
+        )
+        self._judged_now[folder] = bundle.size_of(folder)
+        self.client.judge(folder, lambda answer: self._judged(executable, report, folder, answer))
+
+    def _refused(self, signature: int, reason: str) -> None:
+        """A device does not run a kernel: TensorFlow's own operators have the signature, and keep it."""
+        executable = self.executables.get(signature)
+        if executable is None:
+            return
+        executable.state, executable.failure = "reverted", reason
+        message = f"{executable.cluster} reverted: {reason}"
+        say(message)
+        self.reverts.append(message)
+        self.records.event("revert", message, cluster=executable.cluster)
+
+    def _judged(self, executable: Executable, report: MismatchReport, folder: pathlib.Path, answer: Answer) -> None:
+        """The oracle's word on a mismatch (the client's thread)."""
+        self._judged_now.pop(folder, None)
+        if executable.state == "reverted":  # by what was found at other shapes, or in another comparison
+            bundle.delete_bundle(folder)
+            return
+        if not answer.get("right"):
+            kept = folder if self._keep(folder) else None
+            self._revert(executable, report, str(answer.get("line") or answer.get("failure")), kept)
+            return
+        bundle.delete_bundle(folder)  # nobody is at fault; a job with many such comparisons must not fill the disk
+        for output, bound in answer["bounds"].items():
+            self.native.allow(executable.signature, int(output), float(bound))
+        message = f"{self._difference(executable, report)}: either is right ({answer['line']})"
+        self.suspicions[executable.cluster] = message
+        if executable.cluster not in self._told and _is_rare(report) and not self.settings.quiet:
+            self._told.add(executable.cluster)
+            say(message)
+        self.records.event("ill-conditioned", message, cluster=executable.cluster)
+        executable.unjudged = False
+        executable.verify_target = (
+            self.native.statistics(executable.signature).verify_calls + self.settings.verify_steps
+        )
+        if self.native.move(executable.signature, State.SUSPECT, State.VERIFY):
+            executable.state = "verify"
+
+    def _keep(self, folder: pathlib.Path) -> bool:
+        """Whether a job's bundles are still within what they may take, with this one; else it is deleted."""
+        size = bundle.size_of(folder)
+        if self._kept and self._kept_bytes + size > MAX_BUNDLE_BYTES:
+            bundle.delete_bundle(folder)
+            return False
+        self._kept_bytes += size
+        return True
+
+    @staticmethod
+    def _difference(executable: Executable, report: MismatchReport) -> str:
+        return (
+            f"{executable.cluster} differed at step {report.step}: output {report.output}[{report.index}] is "
+            f"{report.actual_value:.9g}, TensorFlow has {report.expected_value:.9g}"
+        )
+
+    def _revert(self, executable: Executable, report: MismatchReport, line: str, folder: pathlib.Path | None) -> None:
+        good = (
+            f"last known good step {executable.good_at_step}"
+            if executable.good_at_step >= 0
+            else "found before it ran alone"
+        )
+        message = (
+            f"{executable.cluster} reverted at step {report.step}: output {report.output}[{report.index}] is "
+            f"{report.actual_value:.9g}, TensorFlow has {report.expected_value:.9g} ({good})"
+        )
+        if folder is not None:
+            self._kept.append(folder)
+        self._switch_off(executable, message, line, folder, step=report.step, last_good_step=executable.good_at_step)
+
+    def _revert_unjudged(self, executable: Executable) -> None:
+        """A comparison failed of which nothing was kept, and what came after it agreed: there is nothing to judge the kernel by."""
+        message = f"{executable.cluster} reverted: a comparison of its kernel failed while there was no memory left to keep it"
+        self._switch_off(executable, message, "nobody could judge a comparison that failed", None)
+
+    def _switch_off(
+        self, executable: Executable, message: str, line: str, folder: pathlib.Path | None, **facts: int
+    ) -> None:
+        """A cluster's kernels, of all shapes, are not used again."""
+        for other in list(self.executables.values()):
+            if other.cluster == executable.cluster:
+                self.native.move(other.signature, -1, State.REVERTED)
+                other.state = "reverted"
+        executable.failure = line
+        say(message + (f"; to look at it: stitchfleet explain {folder}" if folder else ""))
+        self.reverts.append(message)
+        self.suspicions.pop(executable.cluster, None)
+        self.records.event("reverted", message, cluster=executable.cluster, verdict=line, **facts)

@@ -1,0 +1,6 @@
+"""One training process under stitchfleet.
+
+job           all parts of it; program: one training function and its phases
+training      which functions are the training; records: what was measured goes to the spool
+shape_watch   clusters whose shapes never settle; trace_budget: which functions are worth a second executor
+"""

@@ -1,0 +1,224 @@
+"""The plugin's side of telemetry: what the job measured goes to the spool; the shipper, a process of its own, takes it from there."""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import os
+import pathlib
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from stitchfleet.plugin.arms.switch import Arm
+from stitchfleet.plugin.base.containment import say
+from stitchfleet.plugin.base.memory_watch import peak_bytes
+from stitchfleet.plugin.base.settings import Settings
+from stitchfleet.telemetry.pod import recording, spool
+from stitchfleet.telemetry.statistics import savings
+
+from .program import Phase, Program
+from .training import Step, TrainingFunctions
+
+HAND_OVER_SECONDS = 10.0
+"""The longest that a job in a pod waits for its last records to be sent; the shipper looks every 2 s."""
+
+
+class Records:
+    """Where a job's measurements go. Nothing here raises after construction; what is lost is counted."""
+
+    def __init__(self, settings: Settings, run_id: str, cache: pathlib.Path) -> None:
+        self.settings = settings
+        self.folder = _own_folder((settings.data or cache / "records") / run_id)
+        self.recorder: recording.Recorder | None = None
+        self.lost_before_start = 0
+        self.functions = TrainingFunctions()
+        self._pairs_sent: collections.Counter[Program] = collections.Counter()
+        self._pair_numbers = itertools.count()
+        self._shipper: subprocess.Popen[bytes] | None = None
+        self.identity = recording.JobIdentity.from_environment(run_id, **_known_facts())
+        try:
+            self.recorder = recording.Recorder(self.folder, self.identity, keep_days=settings.spool_days)
+        except OSError as error:
+            say(f"nothing of this job will be recorded: {error}")
+
+    @property
+    def lost(self) -> int:
+        return self.lost_before_start + (self.recorder.lost if self.recorder is not None else 0)
+
+    def iteration(self, program: Program, step: int, arm: int, duration_ns: int) -> None:
+        """Books one step. Those of the training functions are the job's iterations."""
+        function = self.functions.number(program)
+        if function is not None:
+            self._record(function, (step, arm, duration_ns))
+            return
+        waited = self.functions.wait(program, (step, arm, duration_ns))
+        if waited is not None:
+            self._begin(program, waited)
+
+    def _begin(self, program: Program, waited: list[Step]) -> None:
+        """The program was found to be a training function: what it is called, and the steps that waited for that."""
+        function = self.functions.number(program)
+        assert function is not None
+        if self.recorder is not None:
+            self.recorder.function(function, program.name)
+            if function == 0 and program.model and not self.identity.model_fingerprint:
+                self.recorder.model(program.model)
+        for step in waited:
+            self._record(function, step)
+        self.blocks(program)
+
+    def _record(self, function: int, step: Step) -> None:
+        if self.recorder is None:
+            self.lost_before_start += 1
+        else:
+            self.recorder.iteration(*step, function)
+
+    def event(self, kind: str, message: str, **facts: object) -> None:
+        if self.recorder is None:
+            self.lost_before_start += 1
+        else:
+            self.recorder.event(kind, message, facts)
+
+    def blocks(self, program: Program) -> None:
+        """Sends the pairs that have become complete since the last call."""
+        function = self.functions.number(program)
+        if function is None or self.recorder is None:
+            return
+        fresh = program.pairs_completed - self._pairs_sent[program]
+        self._pairs_sent[program] = program.pairs_completed
+        for pair in program.pairs[max(0, len(program.pairs) - fresh) :]:
+            number = next(self._pair_numbers)
+            for block in pair:
+                self.recorder.arm_block(number, int(block.arm), block.first_step, block.durations_ns, function)
+
+    def saving(self, program: Program, latest: int | None = None) -> savings.Saving | None:
+        """The estimate from the program's complete pairs, or from the latest of them only."""
+        return savings.estimate(_durations(program, latest))
+
+    def saving_of_job(self) -> savings.Saving | None:
+        """Over the iterations of all training functions."""
+        return savings.estimate_job(
+            [
+                savings.FunctionData(
+                    savings.block_means(_durations(program, None)),
+                    program.steps_by_arm[Arm.STITCHED],
+                    program.ns_by_arm[Arm.STITCHED],
+                )
+                for program in self.functions
+            ]
+        )
+
+    def faster_share(self, program: Program, latest: int) -> float:
+        """The share of the latest complete pairs whose stitched block was the faster one."""
+        return savings.faster_share(_durations(program, latest))
+
+    def start_shipper(self, pid: int) -> None:
+        """Starts the process that moves records to the ingest server or the database named in the settings, if one is."""
+        where = shipping_words(self.settings)
+        if not where or self.recorder is None:
+            return
+        from stitchfleet.plugin.service.client import clean_environment
+
+        try:
+            with open(self.folder / "shipper.log", "ab") as log:
+                self._shipper = subprocess.Popen(
+                    [
+                        *(sys.executable, "-m", "stitchfleet.telemetry.shipping.shipper", str(self.folder)),
+                        *(*where, "--follow", str(pid)),
+                    ],
+                    env=clean_environment(),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                )
+        except OSError as error:
+            self.event("shipper", f"the shipper cannot be started: {error}")
+
+    def finish(self, main: Program | None, programs: Sequence[Program], clusters: Iterable[Mapping[str, Any]]) -> None:
+        """The last records: the clusters' facts, the job's end. Bounded in time."""
+        if self.recorder is None:
+            return
+        for program, waited in self.functions.at_the_end():
+            self._begin(program, waited)
+        for program in self.functions:
+            self.blocks(program)
+        for facts in clusters:
+            self.recorder.cluster(str(facts["name"]), facts)
+        functions = list(self.functions)
+        self.recorder.job_end(
+            {
+                "ended": time.time(),
+                "overhead_ns": sum(program.overhead_ns for program in programs),
+                "iterations_plain": sum(program.steps_by_arm[Arm.PLAIN] for program in functions),
+                "iterations_stitched": sum(program.steps_by_arm[Arm.STITCHED] for program in functions),
+                "functions": [program.name for program in functions],
+                "phase": main.phase.value if main else Phase.WARM_UP.value,
+                "reason": main.reason if main else "no step was seen",
+                "peak_bytes": peak_bytes(),
+                "lost": self.lost,
+            }
+        )
+        self.recorder.close(timeout_s=2.0)
+        if self.settings.payload is not None and self._shipper is not None:
+            self._wait_for_shipper()
+
+    def _wait_for_shipper(self) -> None:
+        """A container ends with the job's process, and the shipper with it: the last records are waited for."""
+        until = time.monotonic() + HAND_OVER_SECONDS
+        while (
+            _unsent(self.folder)
+            and time.monotonic() < until
+            and self._shipper is not None
+            and self._shipper.poll() is None
+        ):
+            time.sleep(0.05)
+
+
+def shipping_words(settings: Settings) -> tuple[str, ...]:
+    """The shipper's arguments that say where to and how long to try; none where the settings name nothing."""
+    keep = ("--keep-days", f"{settings.spool_days:g}")
+    if settings.ingest is not None:
+        return ("--ingest", settings.ingest, *keep)
+    return ("--database", settings.database, *keep) if settings.database is not None else ()
+
+
+def _unsent(folder: pathlib.Path) -> bool:
+    return bool(spool.segments(folder, spool.OPEN, spool.SEALED, spool.SHIPPING))
+
+
+def _own_folder(wanted: pathlib.Path) -> pathlib.Path:
+    """The folder for this process alone: children of a job that import TensorFlow too get one beside it."""
+    for folder in (wanted, wanted.with_name(f"{wanted.name}-{os.getpid()}")):
+        try:
+            folder.mkdir(parents=True, mode=0o700)
+            return folder
+        except FileExistsError:
+            continue
+        except OSError:
+            break
+    return wanted
+
+
+def _known_facts() -> dict[str, str]:
+    from importlib import metadata
+
+    facts = {"framework": "tensorflow"}
+    for name, distributions in (
+        ("framework_version", ("tensorflow-cpu", "tensorflow")),
+        ("plugin_version", ("stitchfleet",)),
+    ):
+        for distribution in distributions:
+            try:
+                facts[name] = metadata.version(distribution)
+                break
+            except metadata.PackageNotFoundError:
+                continue
+    return facts
+
+
+def _durations(program: Program, latest: int | None) -> list[tuple[Sequence[int], Sequence[int]]]:
+    pairs = program.pairs if latest is None else program.pairs[-latest:]
+    return [(plain.durations_ns, stitched.durations_ns) for plain, stitched in pairs]

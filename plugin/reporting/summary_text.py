@@ -1,0 +1,119 @@
+"""A job's summary (summary.py) in words, for the person at the terminal. Needs the document alone."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from stitchfleet.plugin.base.containment import say
+from stitchfleet.plugin.job.program import Phase
+
+FORMAT = 1
+"""Of the document."""
+
+
+def print_summaries(processes: Sequence[Mapping[str, Any]]) -> None:
+    """The summaries of a job's processes in words, on standard error: standard output is the job's. Says so where there is none."""
+    if not processes:
+        say("no summary: the job ended without its exit handlers, or never imported TensorFlow")
+        return
+    for summary in processes:
+        for line in describe(summary):
+            print(line, file=sys.stderr)
+
+
+def steps_line(program: Mapping[str, Any]) -> str:
+    """How many steps a program ran, and where it ended."""
+    line = f"{program['name']}: {program['steps']} steps, {program['steps_stitched']} stitched; phase at the end: {program['phase']}"
+    return line + (f" ({program['reason']})" if program["reason"] else "")
+
+
+def saving_line(saving: Mapping[str, Any] | None, what: str) -> str:
+    """What was saved, and how sure that is; "" where nothing was measured. what: of which the times are."""
+    if saving is None:
+        return ""
+    return (
+        f"{what} took {saving['plain_ms']:.2f} ms plain and {saving['stitched_ms']:.2f} ms stitched: "
+        f"{saving['ratio']:.3f}x, saving {saving['relative']:+.1%} "
+        f"(95% interval {saving['low']:+.1%} to {saving['high']:+.1%}, {saving['pairs']} pairs of blocks)"
+    )
+
+
+_BEFORE_VERIFIED = "the job ended before its kernels were verified; they are kept for its next run"
+_ENDED_IN = {
+    Phase.WARM_UP.value: "the job ended in its first steps",
+    Phase.TRACE.value: "the job ended in its first steps",
+    Phase.COMPILE.value: "the job ended while its kernels were being compiled; those that were done are kept for its next run",
+    Phase.BASELINE.value: _BEFORE_VERIFIED,
+    Phase.VERIFY.value: _BEFORE_VERIFIED,
+}
+
+
+def unmeasured_line(program: Mapping[str, Any]) -> str:
+    """That nothing says what the program saved, and why."""
+    return f"unmeasured ({_ENDED_IN.get(program['phase'], 'too few pairs of plain and stitched blocks')})"
+
+
+def loop_lines(summary: Mapping[str, Any]) -> list[str]:
+    """What became of the job's while loops; nothing where it has none."""
+    lines = []
+    loops = summary.get("loops", [])
+    if loops:
+        before, after = (sum(loop[key] for loop in loops) for key in ("nodes", "left"))
+        lines.append(
+            f"loops: {len(loops)} run as one operator each, an iteration of {after} kernel calls instead of {before} nodes"
+        )
+    lines += [
+        f"loop {name} stays in TensorFlow's executor: {reason}"
+        for name, reason in summary.get("loops_that_stay", {}).items()
+    ]
+    return lines
+
+
+def describe(summary: Mapping[str, Any]) -> list[str]:
+    """A summary as lines of text."""
+    of_process = f", process {summary['pid']}" if summary.get("is_one_of_several") else ""
+    lines = ["", f"stitchfleet: what happened in run {summary['run_id'][:12]}{of_process}"]
+    if summary["health"] != "good":
+        lines.append(f"  switched off during the job: {summary['health']}")
+    main = next((program for program in summary["programs"] if program["name"] == summary["main"]), None)
+    if main is None:
+        return [*lines, "  no training step was seen"]
+    names = summary.get("training_functions") or [main["name"]]
+    functions = [program for program in summary["programs"] if program["name"] in names]
+    for program in functions:
+        lines.append(f"  {steps_line(program)}")
+        for phase, facts in program["phases"].items():
+            lines.append(f"    {phase:<12} {facts['steps']:>6} counted steps, median {facts['median_ms']:9.2f} ms")
+        if len(functions) > 1:
+            lines.append(f"    {saving_line(program['saving'], 'a step') or 'saving: ' + unmeasured_line(program)}")
+    whole = "an iteration" if len(functions) == 1 else f"all {len(functions)} training functions together: a step"
+    lines.append(f"  {saving_line(summary.get('saving'), whole) or 'saving: ' + unmeasured_line(main)}")
+    others = [p for p in summary["programs"] if p["name"] not in names and p["steps_stitched"] > 1]
+    lines += [f"  not counted, since it does not train: {steps_line(program)}" for program in others]
+    calls = summary["calls"]
+    total = sum(calls.values())
+    if total:
+        lines.append(
+            f"  calls of stitch ops: {calls['stitched']} kernel, {calls['verify']} both (verified), {calls['fallback']} fallback"
+        )
+    if summary["clusters"]:
+        lines.append(
+            f"  clusters: {sum(c['instances'] for c in summary['clusters'])} stitch ops of {len(summary['clusters'])} kinds"
+        )
+        ordered = sorted(summary["clusters"], key=lambda c: -c["instances"] * c["op_count"])
+        for cluster in ordered[:12]:
+            seen = [e["error_over_tolerance"] for e in cluster["executables"] if e["error_over_tolerance"] is not None]
+            error = f"  largest error {max(seen):6.1%} of what is allowed" if seen else ""
+            lines.append(
+                f"    {cluster['name']:<36} {cluster['instances']:>4} x {cluster['op_count']:>3} ops  {cluster['state']:<9}{error}"
+            )
+        if len(ordered) > 12:
+            lines.append(f"    and {len(ordered) - 12} more kinds (in the summary file)")
+    lines += [f"  {line}" for line in loop_lines(summary)]
+    lines += [f"  reverted: {line}" for line in summary["reverts"]]
+    lines += [f"  suspected: {line}" for line in summary.get("suspicions", [])]
+    if summary["records"]["lost"]:
+        lines.append(f"  {summary['records']['lost']} records were lost")
+    return lines

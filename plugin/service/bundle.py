@@ -1,0 +1,140 @@
+"""A bundle: all that is needed to look at a failed comparison again, offline (`stitchfleet explain BUNDLE`).
+
+A folder with `bundle.json` (cluster, versions, which output, the step, what was seen), `body.pb` (the cluster's FunctionDefLibrary)
+and `tensors.npz` (the inputs, TensorFlow's results and the kernel's). The kernel's own library and metadata are copied beside them.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import shutil
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from stitchfleet.plugin.graph.to_hlo import Argument
+from stitchfleet.plugin.native.library import MismatchReport
+
+Array = npt.NDArray[np.generic]
+
+
+def write_bundle(
+    folder: pathlib.Path,
+    cluster: str,
+    body: bytes,
+    arguments: list[dict[str, Any]],
+    report: MismatchReport,
+    kernel_library: pathlib.Path | None,
+    facts: dict[str, Any],
+) -> pathlib.Path:
+    """Writes the bundle; the folder must not exist. Raises OSError where it cannot be written."""
+    folder.mkdir(parents=True, mode=0o700)
+    (folder / "body.pb").write_bytes(body)
+    tensors: dict[str, Array] = {}
+    dtypes: dict[str, str] = {}
+    for kind, arrays in (("input", report.inputs), ("expected", report.expected), ("actual", report.actual)):
+        for i, array in enumerate(arrays):
+            name = f"{kind}_{i}"
+            dtypes[name] = str(array.dtype)
+            # numpy's files know no bfloat16: its bits are stored, its name is in the JSON
+            tensors[name] = array.view(np.uint16) if array.dtype.name == "bfloat16" else array
+    np.savez(folder / "tensors.npz", **tensors)
+    if kernel_library is not None and kernel_library.exists():
+        shutil.copy(kernel_library, folder / "kernel.so")
+    (folder / "bundle.json").write_text(
+        json.dumps(
+            {
+                "format": 1,
+                "cluster": cluster,
+                "arguments": arguments,
+                "dtypes": dtypes,
+                "output": report.output,
+                "step": report.step,
+                "index": report.index,
+                "expected": report.expected_value,
+                "actual": report.actual_value,
+                "largest_error": report.largest_error,
+                **facts,
+            },
+            indent=2,
+        )
+    )
+    return folder
+
+
+def size_of(folder: pathlib.Path) -> int:
+    """Bytes of a bundle's files; 0 where it cannot be read."""
+    try:
+        return sum(path.stat().st_size for path in folder.iterdir())
+    except OSError:
+        return 0
+
+
+def delete_bundle(folder: pathlib.Path) -> None:
+    """Removes a bundle that nobody will want to look at; what cannot be removed stays."""
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A bundle that was read back."""
+
+    facts: dict[str, Any]
+    body: bytes
+    arguments: list[Argument]
+    inputs: list[Array]
+    expected: list[Array]
+    actual: list[Array]
+
+
+def read_bundle(folder: pathlib.Path) -> Bundle:
+    """Raises OSError or ValueError for a folder that is not a bundle."""
+    import ml_dtypes
+
+    facts = json.loads((folder / "bundle.json").read_text())
+    arrays: dict[str, list[Array]] = {"input": [], "expected": [], "actual": []}
+    with np.load(folder / "tensors.npz") as stored:
+        for kind, found in arrays.items():
+            i = 0
+            while f"{kind}_{i}" in stored:
+                array = stored[f"{kind}_{i}"]
+                if facts["dtypes"][f"{kind}_{i}"] == "bfloat16":
+                    array = array.view(ml_dtypes.bfloat16)
+                found.append(array)
+                i += 1
+    arguments = [Argument.from_request(described) for described in facts["arguments"]]
+    return Bundle(
+        facts, (folder / "body.pb").read_bytes(), arguments, arrays["input"], arrays["expected"], arrays["actual"]
+    )
+
+
+@dataclass(frozen=True)
+class BundleVerdict:
+    """right: the kernel is within what any correct implementation may do. bounds: error bound of each output found too tight."""
+
+    right: bool
+    line: str
+    bounds: dict[int, float] = field(default_factory=dict)
+
+
+def judge_bundle(folder: pathlib.Path) -> BundleVerdict:
+    """The float64 oracle's word on a bundle. Imports TensorFlow to lower the body."""
+    from stitchfleet.compiler import judge
+    from stitchfleet.compiler.hlo_import import import_hlo_proto
+    from stitchfleet.compiler.oracle import evaluate_with_bounds
+    from stitchfleet.plugin.graph import to_hlo
+
+    read = read_bundle(folder)
+    graph = import_hlo_proto(to_hlo.lower(read.body, read.arguments)).graph
+    inputs = [read.inputs[i] for i in to_hlo.kernel_inputs(read.arguments)]
+    oracle = evaluate_with_bounds(graph, inputs)
+    verdict = judge.judge_by(graph, oracle, read.actual, reference=read.expected)
+    bounds = {}
+    for number, expected in enumerate(oracle):
+        decided = expected.bound[np.isfinite(expected.bound)]
+        if decided.size and expected.value.dtype.kind == "f":
+            bounds[number] = float(decided.max())
+    return BundleVerdict(verdict.ok, str(verdict), bounds)

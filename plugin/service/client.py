@@ -1,0 +1,289 @@
+"""The trainer's side of the compile service: starts it, sends requests, takes answers on a thread that mostly sleeps.
+
+The service works at a low priority. On a machine whose processors are all busy that is next to nothing (at nice 10 beside two busy
+threads a core, a twentieth of a core), for as long as they stay busy, and kernels would never come. Where it has had so little for
+`patience_s` with requests open, it is started anew at the job's own priority: to raise a process's takes privileges, but this one has
+it to give. Kernels that were done are in the cache. The job's steps meanwhile are booked as disturbed, as always.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import pathlib
+import select
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from stitchfleet.plugin.base.descendants import end, processor_seconds
+from stitchfleet.plugin.base.settings import BOOTSTRAP
+
+Answer = dict[str, Any]
+
+MAX_RESTARTS = 2
+LOOK_SECONDS = 5.0
+"""So often it is looked at whether the service gets on."""
+STARVED_SHARE = 0.25
+"""Of one processor, what it must have had on the average; less would take minutes for the import of TensorFlow alone."""
+
+
+def clean_environment() -> dict[str, str]:
+    """The environment of a helper process of ours: the activation and the user's GPUs are not inherited."""
+    bootstrap = str(BOOTSTRAP)
+    environment = {key: value for key, value in os.environ.items() if key != "STITCHFLEET_ENABLED"}
+    paths = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path and path != bootstrap]
+    environment["PYTHONPATH"] = os.pathsep.join(paths)
+    environment.update(CUDA_VISIBLE_DEVICES="-1", TF_CPP_MIN_LOG_LEVEL="3", OMP_NUM_THREADS="1")
+    return environment
+
+
+class CompileClient:
+    """Requests in, answers to callbacks (on this client's thread). A dead service fails what waits and is started anew, twice."""
+
+    def __init__(
+        self,
+        cache: pathlib.Path,
+        cache_bytes: int,
+        nice: int,
+        log: pathlib.Path,
+        tell: Callable[[str], None],
+        patience_s: float = 0.0,
+    ) -> None:
+        """patience_s: so long the service may starve at `nice`; 0: for ever."""
+        self._patience_s = patience_s
+        self._window: tuple[float, float] | None = None
+        """When it began that the service is looked at, and what it had had of a processor until then."""
+        self._cache, self._cache_bytes, self._nice, self._log, self._tell = cache, cache_bytes, nice, log, tell
+        self._lock = threading.Lock()
+        self._waiting: dict[int, tuple[dict[str, Any], Callable[[Answer], None]]] = {}
+        self._next_id = 0
+        self._socket: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._restarts = 0
+        self._closed = False
+        self.cpu_seconds = 0.0
+        self.busy_since: float | None = None
+        self.busy_seconds = 0.0
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is unanswered, so that the service may be at work beside the job."""
+        return bool(self._waiting)
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process is not None else None
+
+    def prepare(self) -> None:
+        """Starts the service ahead of the first request, so that its start is not waited for. Once: later calls do nothing."""
+        with self._lock:
+            if self._process is None and not self._closed:
+                try:
+                    self._start()
+                except OSError:
+                    pass  # the first request tries again, and says it
+
+    def compile(
+        self,
+        cluster: str,
+        body: bytes,
+        inputs: object,
+        changing: bool,
+        device: object,
+        answered: Callable[[Answer], None],
+        samples: object = (),
+        fallback: bytes = b"",
+    ) -> None:
+        """`changing`: the same op has asked for other shapes before. device: a GPU's figures, None for the processor. samples: some
+        numbers of the call's inputs. fallback: the operators as a function of values, where `body` is not that."""
+        described = base64.b64encode(body).decode()
+        message = {"cluster": cluster, "body": described, "inputs": inputs, "changing": changing, "device": device}
+        message["samples"], message["fallback"] = samples, base64.b64encode(fallback).decode()
+        self._submit(message, answered)
+
+    def judge(self, folder: pathlib.Path, answered: Callable[[Answer], None]) -> None:
+        self._submit({"judge": str(folder)}, answered)
+
+    def _submit(self, message: dict[str, Any], answered: Callable[[Answer], None]) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            self._next_id += 1
+            message["id"] = self._next_id
+            if not self._waiting:
+                self.busy_since = time.monotonic()
+            self._waiting[self._next_id] = (message, answered)
+            try:
+                if self._socket is None:
+                    self._start()
+                self._send([message])
+                return
+            except OSError as error:
+                reason = str(error)
+        self._fail_all(f"the compile service cannot be reached: {reason}")
+
+    def _start(self) -> None:
+        ours, theirs = socket.socketpair()
+        try:
+            with open(self._log, "ab") as log:
+                self._process = subprocess.Popen(
+                    [
+                        *(sys.executable, "-m", "stitchfleet.plugin.service.serving", "--fd", str(theirs.fileno())),
+                        *("--cache", str(self._cache), "--cache-bytes", str(self._cache_bytes)),
+                        *("--nice", str(self._nice)),
+                    ],
+                    pass_fds=[theirs.fileno()],
+                    env=clean_environment(),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                )
+        finally:
+            theirs.close()
+        self._socket = ours
+        threading.Thread(target=self._listen, args=(ours,), name="stitchfleet-answers", daemon=True).start()
+
+    def _listen(self, connection: socket.socket) -> None:
+        unread = b""
+        poll = select.poll()  # select's bound on numbers of files is the user's to exceed
+        poll.register(connection, select.POLLIN)
+        while True:
+            try:
+                if not poll.poll(LOOK_SECONDS * 1e3):
+                    if self._starves() and self._start_again(connection):
+                        return  # another thread listens to the new one
+                    continue
+                received = connection.recv(1 << 20)
+            except OSError:
+                received = b""
+            if not received:
+                break
+            unread += received
+            *lines, unread = unread.split(b"\n")
+            for line in lines:
+                self._answer(json.loads(line))
+        self._lost(connection)
+
+    def _starves(self) -> bool:
+        """Whether requests have been open for `patience_s` in which the service has had hardly anything of a processor."""
+        pid = self.pid
+        if not self._waiting or not self._patience_s or not self._nice or pid is None:
+            self._window = None
+            return False
+        now, used = time.monotonic(), sum(processor_seconds(pid).values())
+        if self._window is None:
+            self._window = (now, used)
+        since, before = self._window
+        if now - since < self._patience_s:
+            return False
+        self._window = (now, used)
+        return used - before < STARVED_SHARE * (now - since)
+
+    def _start_again(self, connection: socket.socket) -> bool:
+        """Starts the service anew, at the job's own priority, with all that is unanswered. False where it is not there any more."""
+        with self._lock:
+            if self._closed or self._socket is not connection or self._process is None:
+                return False
+            self._nice, self._window = 0, None
+            end(self._process.pid)
+            self._process.wait()
+            connection.close()
+            self._socket = None
+            waiting = list(self._waiting.values())
+            try:
+                self._start()
+                self._send([message for message, _ in waiting])
+                reason = ""
+            except OSError as error:
+                reason = str(error)
+        if reason:
+            self._fail_all(f"the compile service cannot be started: {reason}")
+        else:
+            self._tell(
+                "the processors are busy and leave the compile service nothing; it goes on at the job's own priority"
+            )
+        return True
+
+    def _send(self, messages: Iterable[dict[str, Any]]) -> None:
+        assert self._socket is not None
+        for message in messages:
+            self._socket.sendall(json.dumps(message).encode() + b"\n")
+
+    def _answer(self, answer: Answer) -> None:
+        with self._lock:
+            found = self._waiting.get(int(answer.get("id", -1)))
+        if found is None:
+            return
+        try:
+            found[1](answer)
+        except Exception as error:
+            self._tell(f"an answer of the compile service could not be used: {type(error).__name__}: {error}")
+        finally:
+            with self._lock:
+                self._waiting.pop(int(answer["id"]), None)
+                self._note_idle()
+
+    def _note_idle(self) -> None:
+        if not self._waiting and self.busy_since is not None:
+            self.busy_seconds += time.monotonic() - self.busy_since
+            self.busy_since = None
+
+    def _lost(self, connection: socket.socket) -> None:
+        with self._lock:
+            if self._socket is connection:
+                self._socket = None
+            if self._closed:
+                return
+            waiting = list(self._waiting.values())
+            again = bool(waiting) and self._restarts < MAX_RESTARTS
+            if again:
+                self._restarts += 1
+        code = self._process.wait() if self._process is not None else None
+        if not waiting:
+            return
+        if not again:
+            self._fail_all(f"the compile service ended (exit code {code})")
+            return
+        self._tell(f"the compile service ended (exit code {code}) with {len(waiting)} requests open; starting it again")
+        with self._lock:
+            try:
+                self._start()
+                self._send([message for message, _ in waiting])
+                return
+            except OSError as error:
+                reason = str(error)
+        self._fail_all(f"the compile service cannot be started: {reason}")
+
+    def _fail_all(self, line: str) -> None:
+        with self._lock:
+            waiting, self._waiting = list(self._waiting.values()), {}
+            self._note_idle()
+        self._tell(line)
+        for message, answered in waiting:
+            answered({"id": message["id"], "failure": line, "ops": [], "lost": True})
+
+    def close(self) -> None:
+        """Ends the service. Returns within a second."""
+        with self._lock:
+            self._closed = True
+            self._waiting.clear()
+            self._note_idle()
+            connection, self._socket = self._socket, None
+        if connection is not None:
+            try:
+                connection.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+            connection.close()
+        if self._process is not None:
+            try:
+                self._process.wait(timeout=0.2)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()

@@ -1,0 +1,315 @@
+"""The compile service: a process of its own that turns clusters into checked kernels, so that neither TensorFlow's lowering nor a
+compiler's crash ever happens inside the training process.
+
+    request  {"id": 7, "cluster": name, "body": base64, "inputs": [{"dtype", "shape", "value"?}, ...], "changing": bool,
+              "device": null for the processor, or a GPU's figures, "samples": [{"input", "value"}, ...] some of the job's numbers,
+              "fallback": base64, the job's own operators where they are not the body}
+    answer   {"id": 7, "kernel": {"library": path, "metadata": {...}, "kernel_inputs": [...]}}
+          or {"id": 7, "failure": one line, "ops": [TensorFlow operators that cannot be lowered]}
+    request  {"id": 8, "judge": path of a bundle}
+    answer   {"id": 8, "right": bool, "line": one line, "bounds": {"output number": absolute error bound, ...}}
+
+Lines of JSON over one socket, answers in any order. A request seen before is answered from the cache on disk without importing
+TensorFlow (3 s); so is one that failed, but where it might succeed another time (a compiler that was killed, a full disk). New ones
+are lowered, compiled several to a translation unit, and run in a child of this process against the float64 oracle before anybody may
+load them. The process works at a low priority and ends with its trainer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import ctypes
+import hashlib
+import json
+import os
+import pathlib
+import select
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from stitchfleet.compiler import pipeline
+from stitchfleet.compiler.cache import KernelCache
+from stitchfleet.compiler.graph import Graph
+from stitchfleet.compiler.hlo_import import UnsupportedHloError, import_hlo_proto
+from stitchfleet.compiler.kernel import KernelError, KernelMetadata
+from stitchfleet.compiler.pipeline_cuda import compile_graphs_for_gpu
+from stitchfleet.compiler.selfcheck import RefusedInputsError
+from stitchfleet.compiler.targets import target_of_device
+from stitchfleet.plugin.graph import to_hlo
+from stitchfleet.plugin.graph.to_hlo import Argument, LoweringError
+from stitchfleet.telemetry.pod.background import step_back
+
+from . import bundle
+
+BATCH = 8
+"""Kernels of one translation unit: the compiler's start-up is shared, and the first kernels are still early."""
+
+
+@dataclass
+class Work:
+    """One cluster to compile."""
+
+    id: int
+    cluster: str
+    body: bytes
+    arguments: list[Argument]
+    key: str
+    changing: bool = False
+    """Another shape of an op whose shapes change: it may share a binary with the others."""
+    device: dict[str, int | str] | None = None
+    """A GPU's figures (targets.target_of_device); None: for the processor."""
+    fallback: bytes = b""
+    """The job's own operators, where they are not what is compiled (bodies.py) and run on values."""
+    samples: dict[int, npt.NDArray[Any]] = field(default_factory=dict)
+    """By parameter: some of the numbers that the job gave it."""
+    graph: Graph | None = None
+    hlo: str = ""
+
+
+class Service:
+    """Answers requests; `send` delivers one answer."""
+
+    def __init__(self, cache: pathlib.Path, cache_bytes: int, send: Callable[[dict[str, Any]], None]) -> None:
+        self.index = cache / "requests"
+        self.index.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.kernels = KernelCache(cache / "kernels", cache_bytes)
+        self.send = send
+        self.identity = pipeline.identity(self.kernels)
+        self.waiting: list[Work] = []
+
+    def accept(self, message: dict[str, Any]) -> None:
+        """Takes one request: answers it at once where the cache can, else puts it among the waiting."""
+        number = int(message["id"])
+        if "judge" in message:
+            self.send({"id": number, **judge_bundle(pathlib.Path(message["judge"]))})
+            return
+        work = Work(
+            number,
+            str(message["cluster"]),
+            base64.b64decode(message["body"]),
+            [Argument.from_request(described) for described in message["inputs"]],
+            "",
+            bool(message.get("changing")),
+            message.get("device"),
+        )
+        work.fallback = base64.b64decode(message.get("fallback", ""))
+        work.samples = to_hlo.samples_by_parameter(work.arguments, message.get("samples", []))
+        described = json.dumps([message["inputs"], work.device], sort_keys=True)
+        work.key = hashlib.sha256(b"\0".join([self.identity.encode(), work.body, described.encode()])).hexdigest()
+        if not self._answer_from_cache(work):
+            self.waiting.append(work)
+
+    def work_on(self) -> None:
+        """Lowers, compiles and answers up to BATCH waiting requests."""
+        batch, self.waiting = self.waiting[:BATCH], self.waiting[BATCH:]
+        ready: list[Work] = []
+        for work in batch:
+            if self._answer_from_cache(work):  # another job may have made it meanwhile
+                continue
+            try:
+                hlo = to_hlo.lower(work.body, work.arguments)
+                work.graph = import_hlo_proto(hlo).graph
+                work.hlo = self._keep_hlo(work, hlo)
+                ready.append(work)
+            except LoweringError as error:
+                self._fail(work, str(error), error.ops, keep=error.is_certain)
+            except UnsupportedHloError as error:
+                self._fail(work, str(error), sorted({op.op_type for op in error.ops if op.op_type}))
+            except Exception as error:
+                traceback.print_exc()
+                self._fail(work, f"{type(error).__name__}: {error}", (), keep=False)
+        of_devices: dict[str, list[Work]] = {}
+        for work in ready:
+            of_devices.setdefault(json.dumps(work.device, sort_keys=True), []).append(work)
+        for alike in of_devices.values():
+            self._compile(alike)
+
+    def _compile(self, ready: list[Work]) -> None:
+        """Compiles and answers lowered requests for one device."""
+        requests = [
+            pipeline.Request(
+                work.cluster, work.graph, reference(work), work.cluster if work.changing else "", work.samples
+            )
+            for work in ready
+            if work.graph is not None
+        ]
+        if (device := ready[0].device) is None:
+            outcomes = pipeline.compile_graphs(requests, self.kernels)
+        else:
+            try:
+                outcomes = compile_graphs_for_gpu(requests, self.kernels, target_of_device(device))
+            except ValueError as error:
+                outcomes = [pipeline.CompileOutcome(request.name, failure=str(error)) for request in requests]
+        for work, outcome in zip(ready, outcomes):
+            if outcome.entry is None:
+                self._fail(work, outcome.failure or "unknown failure", (), keep=outcome.permanent)
+            else:
+                known: dict[str, Any] = {"entry": outcome.entry.key, "hlo": work.hlo}
+                if outcome.entry.metadata.parameters:  # one of many shapes that share the entry
+                    known["metadata"] = outcome.entry.metadata.to_json()
+                self._store(work, known)
+                self._send_kernel(work, outcome.entry)
+
+    def _answer_from_cache(self, work: Work) -> bool:
+        path = self.index / work.key
+        try:
+            known = json.loads(path.read_text())
+        except (OSError, ValueError):
+            return False
+        if "failure" in known:
+            self.send({"id": work.id, "failure": known["failure"], "ops": known["ops"]})
+            return True
+        entry = self.kernels.find(known.get("entry", ""))
+        if entry is None:
+            return False
+        if "metadata" in known:
+            try:
+                entry = replace(entry, metadata=KernelMetadata.from_json(known["metadata"]))
+            except KernelError:
+                return False
+        work.hlo = str(known.get("hlo", ""))
+        self._send_kernel(work, entry)
+        return True
+
+    def _send_kernel(self, work: Work, entry: Any) -> None:
+        self.send(
+            {
+                "id": work.id,
+                "kernel": {
+                    "library": str(entry.library),
+                    "metadata": json.loads(entry.metadata.to_json()),
+                    "kernel_inputs": to_hlo.kernel_inputs(work.arguments),
+                    "hlo": work.hlo,
+                },
+            }
+        )
+
+    def _keep_hlo(self, work: Work, hlo: bytes) -> str:
+        """Keeps the HLO for `stitchfleet explain` and `compile`; its path, or "" where it cannot be kept."""
+        path = self.index.parent / "hlo" / f"{work.cluster}_{work.key[:8]}.pb"
+        try:
+            path.parent.mkdir(exist_ok=True, mode=0o700)
+            path.write_bytes(hlo)
+            return str(path)
+        except OSError:
+            return ""
+
+    def _fail(self, work: Work, line: str, ops: Sequence[str], keep: bool = True) -> None:
+        if keep:
+            self._store(work, {"failure": line, "ops": list(ops)})
+        self.send({"id": work.id, "failure": line, "ops": list(ops)})
+
+    def _store(self, work: Work, known: dict[str, Any]) -> None:
+        path = self.index / work.key
+        try:
+            fresh = path.with_suffix(f".{os.getpid()}")
+            fresh.write_text(json.dumps(known))
+            fresh.replace(path)
+        except OSError as error:
+            print(f"cannot keep an answer in the cache: {error}", file=sys.stderr)
+
+
+def reference(work: Work) -> Callable[[Sequence[npt.NDArray[np.generic]]], list[npt.NDArray[np.generic]]]:
+    """TensorFlow's own result for the kernel's inputs; it raises RefusedInputsError where TensorFlow's operators do."""
+
+    made: list[Any] = []
+
+    def run(inputs: Sequence[npt.NDArray[np.generic]]) -> list[npt.NDArray[np.generic]]:
+        import tensorflow as tf
+
+        if not made:
+            made.append(tf.function(to_hlo.body_function(work.fallback or work.body), autograph=False))
+        given = iter(inputs)
+        values = [argument.constant() if argument.value is not None else next(given) for argument in work.arguments]
+        refusals = (tf.errors.InvalidArgumentError, tf.errors.OutOfRangeError, tf.errors.FailedPreconditionError)
+        try:
+            results = made[0](*map(tf.constant, values))
+        except refusals as error:
+            raise RefusedInputsError(f"{type(error).__name__}: {' '.join(error.message.split())[:300]}") from error
+        found: list[npt.NDArray[np.generic]] = [result.numpy() for result in results]
+        # What is compiled has one result more where operators demand something: that they had it.
+        wanted = len(work.graph.outputs) if work.graph is not None else len(found)
+        return found + [np.array(True)] * (wanted - len(found))
+
+    return run
+
+
+def judge_bundle(folder: pathlib.Path) -> dict[str, Any]:
+    """Decides by the float64 oracle whether a kernel or only its tolerance was at fault in a failed comparison."""
+    try:
+        verdict = bundle.judge_bundle(folder)
+    except Exception as error:
+        traceback.print_exc()
+        return {"right": False, "line": f"the judge failed: {type(error).__name__}: {error}", "bounds": {}}
+    return {
+        "right": verdict.right,
+        "line": verdict.line,
+        "bounds": {str(k): bound for k, bound in verdict.bounds.items()},
+    }
+
+
+def serve(connection: socket.socket, cache: pathlib.Path, cache_bytes: int) -> None:
+    """Reads requests until the other side closes; new requests are taken in between batches."""
+
+    def send(answer: dict[str, Any]) -> None:
+        connection.sendall(json.dumps(answer).encode() + b"\n")
+
+    service = Service(cache, cache_bytes, send)
+    unread = b""
+    while True:
+        # A burst of requests comes with the first stitched step: wait a moment for the rest of it, so that batches are full.
+        timeout = 0.05 if service.waiting else None
+        readable, _, _ = select.select([connection], [], [], timeout)
+        if readable:
+            received = connection.recv(1 << 20)
+            if not received:
+                return
+            unread += received
+            *lines, unread = unread.split(b"\n")
+            for line in lines:
+                service.accept(json.loads(line))
+            continue
+        if service.waiting:
+            service.work_on()
+
+
+def die_with_parent() -> None:
+    """Asks Linux to end this process when its parent ends, however that happens (prctl PR_SET_PDEATHSIG)."""
+    try:
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+    except (OSError, AttributeError):
+        pass
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m stitchfleet.plugin.service.serving", description=__doc__)
+    parser.add_argument("--fd", type=int, required=True, help="the socket's file descriptor")
+    parser.add_argument("--cache", type=pathlib.Path, required=True)
+    parser.add_argument("--cache-bytes", type=int, default=2 << 30)
+    parser.add_argument("--nice", type=int, default=10, help="added to this process's priority (nice(2))")
+    arguments = parser.parse_args()
+    die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the job
+    step_back(arguments.nice)
+    with socket.socket(fileno=arguments.fd) as connection:
+        start = time.monotonic()
+        try:
+            serve(connection, arguments.cache, arguments.cache_bytes)
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+        print(f"compile service ended after {time.monotonic() - start:.1f} s", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""What becomes of a graph that TensorFlow offers: stitcher, after preparation."""

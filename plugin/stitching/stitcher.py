@@ -1,0 +1,209 @@
+"""What happens when TensorFlow offers a graph: in the stitched arm clusters become Stitch ops; in both arms seeded random operators
+get one stream. Everything else is left as it is.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from stitchfleet.plugin.arms import nested_calls, random_streams, switch
+from stitchfleet.plugin.arms.owner import Owner
+from stitchfleet.plugin.arms.switch import Arm
+from stitchfleet.plugin.base.containment import HEALTH, contained, say
+from stitchfleet.plugin.base.settings import Settings
+from stitchfleet.plugin.clusters import rewrite
+from stitchfleet.plugin.clusters.clusters import Cluster, ClusterPlan, find_clusters
+from stitchfleet.plugin.clusters.step_blocks import make_step_graph
+from stitchfleet.plugin.clusters.step_graph import StepGraph
+from stitchfleet.plugin.clusters.updates import VARIABLE_OPS
+from stitchfleet.plugin.graph.model_fingerprint import model_fingerprint
+from stitchfleet.plugin.graph.placed_graph import OpDefinitions, PlacedGraph
+from stitchfleet.plugin.graph.tf_ops import RANDOM_UNIFORM
+from stitchfleet.plugin.graph.trains import trains
+from stitchfleet.plugin.while_loops.fold import note_loops, stitch_loops
+
+from .preparation import prepare
+
+UNSETTLED = "its cluster's shapes never settle"
+NO_KERNEL = "no kernel could be made for its cluster"
+SLOWER = "TensorFlow's own operators are faster than its cluster's kernel"
+SWITCHED_OFF = "its cluster is switched off by name"
+
+
+def _function_definition(name: str) -> Any | None:
+    """The definition of a function that TensorFlow's eager context knows, or None."""
+    from tensorflow.python.eager import context
+
+    here = context.context()
+    return here.get_function_def(name) if here.has_function(name) else None
+
+
+def _step_graph(placed: PlacedGraph, plan: ClusterPlan, clusters: list[Cluster]) -> StepGraph | None:
+    """For `stitchfleet explain`. A failure costs the picture, not the stitching."""
+    try:
+        return make_step_graph(placed, plan, clusters)
+    except Exception as error:
+        say(f"there will be no picture of this step: {type(error).__name__}: {error}")
+        return None
+
+
+@dataclass
+class KnownCluster:
+    """One structure, wherever it stands: its body, how often it is in the last graph that has it, and where."""
+
+    cluster: Cluster
+    instances: int = 0
+    scopes: list[str] = field(default_factory=list)
+
+
+class Stitcher:
+    """Rewrites offered graphs; remembers the clusters by name. Called on TensorFlow's threads."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.clusters: dict[str, KnownCluster] = {}
+        self.excluded_ops: set[str] = set()
+        self.excluded_clusters: dict[str, str] = {}
+        """Those that the next graph is without, and why."""
+        self.seconds = 0.0
+        self.empty = settings.mode == "alternate"
+        """True: the stitched arm gets no Stitch ops (a self-test of the switch)."""
+        self.mark_of_offered: Callable[[], str] = lambda: ""
+        """The mark of the graph that is being offered on this thread (nested_calls.py); "" for one without."""
+        self.refusal_of_operator: Callable[[bytes], str] = lambda node: ""
+        """Why TensorFlow cannot make the operator of a serialized NodeDef; "" where it can."""
+        self._programs: dict[str, Owner] = {}
+        """By name: those whose calls have been marked."""
+        self._lock = threading.Lock()
+        self._definitions: OpDefinitions | None = None
+
+    @contained(None)
+    def offered(self, data: bytes, preserve: list[str]) -> bytes | None:
+        """The rewritten GraphDef, or None to leave the graph as it is."""
+        mark = self.mark_of_offered()
+        nested = nested_calls.Mark.decode(mark) if mark else None
+        program, arm = switch.current() if nested is None else (self._programs.get(nested.program), Arm.STITCHED)
+        if program is None:
+            return None
+        from tensorflow.core.framework import graph_pb2
+
+        start = time.perf_counter()
+        graph: Any = graph_pb2.GraphDef()
+        graph.ParseFromString(data)
+        program.trains = program.trains or trains(graph)
+        if not program.model:
+            program.model = model_fingerprint(graph)
+        if nested is None:
+            changed = self._own_graph(graph, set(preserve), program, arm)
+        else:  # the body of a function that the stitched arm calls, on one of TensorFlow's threads
+            changed = self._stitched_arm(graph, set(preserve), program, nested.function)
+        self.seconds += time.perf_counter() - start
+        return None if changed is None else bytes(changed.SerializeToString())
+
+    def _own_graph(self, graph: Any, preserve: set[str], program: Owner, arm: Arm) -> Any | None:
+        """A program's own graph as the arm has it; None where it stays as it is."""
+        if program.kind == "session":
+            arm = Arm.STITCHED if any(switch.SESSION_MARK in name for name in preserve) else Arm.PLAIN
+        executor = switch.executor_name() if program.kind == "function" else ""
+        shared = bool(executor) and random_streams.share_streams(graph, executor) > 0
+        blocked = random_streams.seeded_without_twin(graph.node)
+        if program.kind == "function" and not executor:  # a call that `switch` did not see: nothing names a stream
+            blocked += random_streams.seeded(graph.node)
+        nested = random_streams.seeded_in_called_functions(graph.node, _function_definition)
+        stitched = None
+        if nested:
+            program.refuse(f"the function {nested[0]} that it calls has a seeded random operator of its own")
+        elif blocked:
+            program.refuse(f"seeded random operator {blocked[0]} cannot share its stream between the arms")
+        elif arm is Arm.STITCHED:
+            # Whatever goes wrong there, the arm has the streams that the other one draws from.
+            own = copy.deepcopy(graph) if shared else None
+            try:
+                stitched = self._stitched_arm(graph, preserve, program)
+            except Exception as error:
+                if own is None:
+                    raise
+                HEALTH.give_up_for(error, "Stitcher.offered")
+                return own
+        return stitched if stitched is not None else graph if shared else None
+
+    def _stitched_arm(self, graph: Any, preserve: set[str], program: Owner, function: str = "") -> Any | None:
+        """The graph as the stitched arm has it: its calls marked, its clusters stitched; None where there are neither."""
+        marked = nested_calls.mark_calls(graph, program.name, program.generation)
+        if marked:
+            self._programs[program.name] = program
+        stitched = None
+        if not self.empty and not any(node.op in rewrite.OUR_OPS for node in graph.node):
+            stitched = self._stitch(graph, preserve, program, function)
+        return graph if marked and stitched is None else stitched
+
+    def _stitch(self, graph: Any, preserve: set[str], program: Owner, function: str) -> Any | None:
+        """`function`: the name of the nested function whose body it is, "" for the program's own graph."""
+        with self._lock:
+            if self._definitions is None:
+                self._definitions = OpDefinitions()
+        prepare(graph, self.refusal_of_operator)
+        placed = PlacedGraph(graph)
+        fetched = preserve
+        if program.kind == "function" or function:
+            # Of a function TensorFlow names every operator with effects; what leaves it goes through _Retval.
+            fetched = preserve - {node.name for node in placed.nodes if node.op in (*VARIABLE_OPS, RANDOM_UNIFORM)}
+        plan: ClusterPlan = find_clusters(
+            placed,
+            self._definitions,
+            fetched,
+            self.settings.min_cluster_ops,
+            frozenset(self.excluded_ops),
+            self.settings.remote,
+            is_excluded=lambda name: self._reason_to_leave_out(name) is not None,
+        )
+        clusters = []
+        for cluster in plan.clusters:
+            reason = self._reason_to_leave_out(cluster.name)
+            if reason is None:
+                clusters.append(cluster)
+                continue
+            for i in cluster.members:
+                plan.leave_out(reason, placed.nodes[i])
+        with self._lock:
+            for cluster in clusters:
+                self.clusters.setdefault(cluster.name, KnownCluster(cluster))
+            for name in {cluster.name for cluster in clusters}:
+                scopes = [cluster.scope for cluster in clusters if cluster.name == name]
+                self.clusters[name].instances, self.clusters[name].scopes = len(scopes), scopes
+        rewritten = None
+        if clusters:
+            rewritten = self._with_loops(rewrite.apply_clusters(placed, clusters, preserve), preserve, plan, placed)
+        plan.step = _step_graph(placed, plan, clusters)
+        if function:
+            program.note_nested_plan(function, plan, len(clusters))
+        else:
+            program.note_plan(plan, len(clusters), frozenset(self.excluded_ops | self.excluded_clusters.keys()))
+        return rewritten
+
+    def _with_loops(self, graph: Any, preserve: set[str], plan: ClusterPlan, placed: PlacedGraph) -> Any:
+        """The stitched graph with its loops as one operator each. A failure costs the loops, not the stitching."""
+        assert self._definitions is not None
+        try:
+            found = stitch_loops(
+                graph,
+                self._definitions,
+                self.refusal_of_operator,
+                preserve,
+                lambda name: self._reason_to_leave_out(name) is not None,
+            )
+            note_loops(plan, placed, found)
+            return found.graph
+        except Exception as error:
+            say(f"loops stay in TensorFlow's executor: {type(error).__name__}: {error}")
+            return graph
+
+    def _reason_to_leave_out(self, name: str) -> str | None:
+        if any(name.startswith(beginning) for beginning in self.settings.disable_clusters):
+            return SWITCHED_OFF
+        return self.excluded_clusters.get(name)

@@ -1,0 +1,122 @@
+"""A recurrent layer's product with its input leaves the loop: of all points in time at once, before it.
+
+    rows -> TensorListFromTensor -> Enter -> TensorListGetItem[t] -> MatMul(., W)              in the loop, becomes
+    rows -> StitchfleetRowsProduct(., W) -> TensorListFromTensor -> Enter -> TensorListGetItem[t]
+
+Such a product does not depend on the iteration before. With a small batch it reads the whole of W for a few rows at each point in
+time and so takes as long as W takes to come from memory: of ASR's step, whose layers read 2 MiB an iteration, that was more than
+half. All at once it reads W once. cuDNN does the same (Appleyard et al. 2016, "Optimizing Performance of Recurrent Neural Networks
+on GPUs", section 3.2.1). The kernel is TensorFlow's, of more rows: its sums may be rounded otherwise than those of a few rows.
+
+W, and a bias that TensorFlow has fused onto the product, must enter the loop as constants of its frame, and the list as well, made of
+one tensor before it. A product in a branch stays, as it may not be computed at each point in time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from stitchfleet.plugin.graph.control_flow import Liveness, analyse
+from stitchfleet.plugin.graph.placed_graph import PlacedGraph, Port
+
+from .variables import add_enter, is_constant_enter
+
+ROWS_PRODUCT_OP = "StitchfleetRowsProduct"
+_PRODUCTS = frozenset(("MatMul", "_FusedMatMul"))
+_INT32, _VARIANT = 3, 21
+"""DataType numbers; a list is a variant."""
+
+
+def hoist_products(graph: Any, refusal: Callable[[bytes], str]) -> int:
+    """Changes `graph`, a placed GraphDef; returns how many products left their loops.
+
+    refusal: why TensorFlow cannot make the operator of a serialized NodeDef, "" where it can: then the product stays.
+    """
+    if not any(node.op == "TensorListGetItem" for node in graph.node):
+        return 0
+    placed = PlacedGraph(graph)
+    live = analyse(placed)
+    hoisted = 0
+    for node in placed.nodes:
+        if node.op in _PRODUCTS and live.frame[node.index] and not node.proto.attr["transpose_a"].b:
+            hoisted += _hoist(graph, placed, live, node.index, refusal)
+    return hoisted
+
+
+def _through(placed: PlacedGraph, port: Port) -> Port:
+    """Where a value comes from that Identities hand on."""
+    while placed.nodes[port.node].op == "Identity":
+        port = placed.nodes[port.node].inputs[0]
+    return port
+
+
+def _entered(placed: PlacedGraph, port: Port) -> int | None:
+    """The constant Enter that a value came through, None where it came another way."""
+    node = placed.nodes[_through(placed, port).node]
+    return node.index if is_constant_enter(node.proto) else None
+
+
+def _hoist(graph: Any, placed: PlacedGraph, live: Liveness, index: int, refusal: Callable[[bytes], str]) -> bool:
+    product = placed.nodes[index]
+    item = placed.nodes[_through(placed, product.inputs[0]).node]
+    if product.device_type != "CPU" or item.op != "TensorListGetItem" or live.key(item.index) != live.key(index):
+        return False
+    listed = _entered(placed, item.inputs[0])
+    others = [_entered(placed, port) for port in product.inputs[1:]]
+    if listed is None or None in others:
+        return False
+    made = placed.nodes[_through(placed, placed.nodes[listed].inputs[0]).node]
+    if made.op != "TensorListFromTensor" or live.frame[made.index] == live.frame[listed]:
+        return False
+    rows = _rows_product(
+        product.proto, [made.proto.input[0], *(placed.nodes[i].proto.input[0] for i in others if i is not None)]
+    )
+    if refusal(bytes(rows.SerializeToString())):
+        return False
+    graph.node.add().CopyFrom(rows)
+    dtype = product.proto.attr["T"].type
+
+    def add(op: str, name: str, inputs: list[str]) -> Any:
+        return graph.node.add(
+            name=f"{product.name}/stitchfleet_{name}", op=op, device=product.proto.device, input=inputs
+        )
+
+    shape = add("Const", "shape", [])
+    shape.attr["dtype"].type = _INT32
+    value = shape.attr["value"].tensor
+    value.dtype = _INT32
+    value.tensor_shape.dim.add().size = 2
+    value.int_val.extend((-1, -1))  # any matrix
+    products = add("TensorListFromTensor", "list", [rows.name, shape.name])
+    products.attr["element_dtype"].type = dtype
+    products.attr["shape_type"].type = _INT32
+    enter = placed.nodes[listed].proto
+    entered_list = add_enter(graph, enter, f"{product.name}/stitchfleet_enter_0", products.name, _VARIANT)
+    # The shape waits for the list: in a branch that is not taken neither may enter.
+    entered_shape = add_enter(
+        graph, enter, f"{product.name}/stitchfleet_enter_1", shape.name, _INT32, [f"^{products.name}"]
+    )
+    control = [text for text in product.proto.input if text.startswith("^")]
+    product.proto.op = "TensorListGetItem"
+    for attribute in list(product.proto.attr):
+        del product.proto.attr[attribute]
+    product.proto.attr["element_dtype"].type = dtype
+    del product.proto.input[:]
+    product.proto.input.extend([entered_list.name, item.proto.input[1], entered_shape.name, *control])
+    return True
+
+
+def _rows_product(product: Any, inputs: list[str]) -> Any:
+    """The NodeDef of a product of all rows. inputs: the rows, and the product's other operands as they are outside the loop."""
+    definition = type(product)()
+    definition.CopyFrom(product)
+    definition.attr.pop("_class", None)
+    del definition.input[:]
+    rows = type(product)(
+        name=f"{product.name}/stitchfleet_rows", op=ROWS_PRODUCT_OP, device=product.device, input=inputs
+    )
+    rows.attr["T"].type = product.attr["T"].type
+    rows.attr["count"].i = len(inputs) - 1
+    rows.attr["product"].s = definition.SerializeToString(deterministic=True)
+    return rows

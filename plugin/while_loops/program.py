@@ -1,0 +1,158 @@
+"""A while loop's operators as the Loop op has them: a GraphDef in execution order over numbered places (native/loop_op.cc)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from stitchfleet.plugin.clusters.rewrite import LOOP_OP
+from stitchfleet.plugin.graph.placed_graph import PlacedGraph, Port
+
+from .variables import LoopVariable
+
+UNPACK, STACK = "TensorListFromTensor", "TensorListStack"
+_DONE_BY_THE_LOOP = frozenset(
+    "Placeholder Const Switch Merge TensorListFromTensor TensorListStack TensorListGetItem TensorListSetItem TensorListPushBack "
+    "TensorListPopBack".split()
+)
+"""Of a program's operators those for which the Loop op calls no kernel, but in unusual cases (native/shortcuts.h)."""
+
+
+@dataclass
+class LoopFrame:
+    """What qualifies, by the numbers of nodes. condition, body: in an order in which they may run."""
+
+    variables: list[LoopVariable]
+    constants: list[int]
+    condition_port: Port
+    condition: list[int] = field(default_factory=list)
+    body: list[int] = field(default_factory=list)
+    unread: list[int] = field(default_factory=list)
+    """Constants' Enters that nothing reads of which something leaves the loop."""
+    unpacked: dict[int, int] = field(default_factory=dict)
+    """Operators before the loop that make a list for it alone, by the Enter (of `constants` or `unread`) that reads it."""
+    stacks: list[int] = field(default_factory=list)
+    """The operators behind the loop that stack a list of its variables."""
+    device: str = ""
+
+    @property
+    def enters(self) -> list[int]:
+        return [*(v.enter for v in self.variables), *self.constants]
+
+
+class LoopProgram:
+    """A frame's operators as a GraphDef in execution order, its operands as Placeholders.
+
+    operands: what the Loop op reads, how it is spelled outside and its DataType number. dtypes: those of the places that may leave
+    the loop. sections: where the operators before the loop, its condition's and its body's end.
+    """
+
+    def __init__(self, graph: PlacedGraph, frame: LoopFrame) -> None:
+        from tensorflow.core.framework import graph_pb2
+
+        self._graph = graph
+        self._frame = frame
+        self._own: dict[Port, str] = {}
+        self._program: Any = graph_pb2.GraphDef()
+        self.operands: list[tuple[str, int]] = []
+        self.dtypes: dict[str, int] = {}
+        self.sections: list[int] = []
+        for enter in frame.enters:
+            made = frame.unpacked.get(enter)
+            if made is None:
+                dtype = graph.nodes[enter].proto.attr["T"].type
+                self._own[Port(enter, 0)] = self._operand(graph.nodes[enter].proto.input[0], dtype)
+            else:
+                listed = graph.nodes[made].proto
+                self._own[graph.nodes[made].inputs[0]] = self._operand(
+                    listed.input[0], listed.attr["element_dtype"].type
+                )
+                self._own[Port(enter, 0)] = listed.name
+        for v in frame.variables:
+            places = (Port(v.merge, 0), Port(v.switch, 1), *(Port(i, 0) for i in v.exits))
+            self._own.update(dict.fromkeys(places, self._own[Port(v.enter, 0)]))
+        lists = [frame.unpacked[enter] for enter in frame.constants if enter in frame.unpacked]
+        for made in lists:
+            shape = graph.nodes[made].inputs[1]
+            if shape not in self._own and not is_literal(graph, shape):
+                listed = graph.nodes[made].proto
+                self._own[shape] = self._operand(listed.input[1], listed.attr["shape_type"].type)
+        self._branches = self._inside_of_conds(frame)
+        literals = {graph.nodes[i].inputs[1].node for i in (*lists, *frame.stacks)}
+        for section in (
+            [*(i for i in sorted(literals) if is_literal(graph, Port(i, 0))), *lists],
+            frame.condition,
+            frame.body,
+        ):
+            for i in section:
+                self._add(i)
+            self.sections.append(len(self._program.node))
+        for i in frame.stacks:
+            self._add(i)
+            self.dtypes[graph.nodes[i].name] = graph.nodes[i].proto.attr["element_dtype"].type
+        self.text = bytes(self._program.SerializeToString(deterministic=True))
+
+    def _operand(self, text: str, dtype: int) -> str:
+        """Another operand's place. text: how it is spelled outside."""
+        count = len(self._frame.variables)
+        k = len(self.operands)
+        name = f"stitchfleet_variable_{k}" if k < count else f"stitchfleet_argument_{k - count}"
+        self._program.node.add(name=name, op="Placeholder", device=self._frame.device).attr["dtype"].type = dtype
+        self.operands.append((text, dtype))
+        self.dtypes[name] = dtype
+        return name
+
+    def spell(self, port: Port) -> str:
+        """The place that holds an output's value."""
+        if port in self._own:
+            return self._own[port]
+        name = self._graph.nodes[port.node].name
+        return f"{name}:{port.index}" if port.index else name
+
+    def _inside_of_conds(self, frame: LoopFrame) -> set[int]:
+        """Operators that may be dead in a living iteration: behind a Switch that is no loop variable's."""
+        found: set[int] = set()
+        for i in (*frame.condition, *frame.body):
+            node = self._graph.nodes[i]
+            if (
+                node.op == "Switch"
+                or found.intersection(node.control)
+                or any(port.node in found for port in node.inputs)
+            ):
+                found.add(i)
+        return found
+
+    def _add(self, i: int) -> None:
+        node = self._graph.nodes[i]
+        dies = i in self._branches
+        if not dies and node.op == "NoOp":
+            return
+        if not dies and node.op == "Identity":
+            self._own[Port(i, 0)] = self.spell(node.inputs[0])
+            return
+        copy = self._program.node.add()
+        copy.CopyFrom(node.proto)
+        copy.attr.pop("_class", None)
+        del copy.input[:]
+        copy.input.extend(self.spell(port) for port in node.inputs)
+        copy.input.extend(f"^{self._graph.nodes[c].name}" for c in node.control if c in self._branches)
+
+
+def is_literal(graph: PlacedGraph, port: Port) -> bool:
+    """Whether it is a constant that waits for nothing: the program holds a copy of it."""
+    return graph.nodes[port.node].op == "Const" and not graph.nodes[port.node].control
+
+
+def operators_left(nodes: Iterable[Any]) -> frozenset[str]:
+    """The names of the operators that run for NodeDefs of a rewritten graph, those in Loop ops' programs instead of these."""
+    from tensorflow.core.framework import graph_pb2
+
+    found: set[str] = set()
+    for node in nodes:
+        if node.op == LOOP_OP:
+            program: Any = graph_pb2.GraphDef.FromString(node.attr["program"].s)
+            found |= operators_left(n for n in program.node if n.op not in _DONE_BY_THE_LOOP)
+        else:
+            found.add(node.name)
+    return frozenset(found)

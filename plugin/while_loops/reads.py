@@ -1,0 +1,108 @@
+"""Variables that a loop only reads are read once, before the loop.
+
+A lookup of a variable's rows (ResourceGather) puts the variable into copy-on-read mode for good: each later ReadVariableOp copies all
+of it (EnsureSparseVariableAccess in TensorFlow's core/kernels/training_op_helpers.h). A decoder that multiplies with its embedding
+copies the whole table at every token. TensorFlow's optimizers leave the read in the loop, since it has state.
+
+Of a loop lowered to frames, a read is hoisted where its handle enters the frame as a constant and no operator inside any frame but
+readers takes that handle: then each iteration sees the same value. The node keeps its name, control inputs and place and becomes an
+Identity of the value, so that order and deadness stay as they were:
+
+    handle -> Enter -> ReadVariableOp     becomes     handle -> ReadVariableOp -> Enter -> Identity
+
+The read waits for what the handle's Enter waits for, as the loop does; writes outside the loop keep their order with it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stitchfleet.plugin.graph.placed_graph import PlacedGraph, Port
+
+from .variables import add_enter, is_constant_enter
+
+READ = "ReadVariableOp"
+_READERS = frozenset((READ, "ResourceGather", "ResourceGatherNd", "VariableShape", "VarIsInitializedOp"))
+
+
+def hoist_reads(graph: Any) -> int:
+    """Changes `graph`, a placed GraphDef; returns how many reads now take a value from before their loop."""
+    if not any(is_constant_enter(node) for node in graph.node) or not any(node.op == READ for node in graph.node):
+        return 0
+    placed = PlacedGraph(graph)
+    paths = {
+        node.index: path
+        for node in placed.nodes
+        if node.op == READ and (path := _enters(placed, node.inputs[0])) is not None
+    }
+    read_only = {
+        root: _is_only_read_in_loops(placed, root) for root in {_root(placed, path[0]) for path in paths.values()}
+    }
+    values: dict[int, str] = {}
+    """By the Enter of a handle: the Enter of the variable's value."""
+    hoisted = 0
+    for index, path in paths.items():
+        if not read_only[_root(placed, path[0])]:
+            continue
+        node = placed.nodes[index].proto
+        dtype = node.attr["dtype"].type
+        for outer, enter in zip([None, *path], path, strict=False):
+            if enter not in values:
+                source = _read_before(graph, placed, enter, dtype) if outer is None else values[outer]
+                handle = placed.nodes[enter].proto
+                values[enter] = str(add_enter(graph, handle, f"{handle.name}/stitchfleet_value", source, dtype).name)
+        control = [name for name in node.input if name.startswith("^")]
+        node.op = "Identity"
+        for name in list(node.attr):
+            del node.attr[name]
+        node.attr["T"].type = dtype
+        del node.input[:]
+        node.input.extend([values[path[-1]], *control])
+        hoisted += 1
+    return hoisted
+
+
+def _enters(placed: PlacedGraph, port: Port) -> list[int] | None:
+    """The constant Enters that a handle came through, the outermost first; None where it came some other way, or through none."""
+    found: list[int] = []
+    node = placed.nodes[port.node]
+    while node.op == "Identity" or is_constant_enter(node.proto):
+        if node.op == "Enter":
+            found.insert(0, node.index)
+        node = placed.nodes[node.inputs[0].node]
+    return found if found and node.op in ("_Arg", "VarHandleOp", "Placeholder", "Switch") else None
+
+
+def _root(placed: PlacedGraph, enter: int) -> Port:
+    """Where a handle comes from that enters a loop."""
+    port = placed.nodes[enter].inputs[0]
+    while placed.nodes[port.node].op in ("Identity", "Enter", "Switch"):
+        port = placed.nodes[port.node].inputs[0]
+    return port
+
+
+def _is_only_read_in_loops(placed: PlacedGraph, root: Port) -> bool:
+    seen = set()
+    waiting = [(consumer, False) for consumer, output in placed.consumers[root.node] if output == root.index]
+    while waiting:
+        index, in_loop = waiting.pop()
+        if (index, in_loop) in seen:
+            continue
+        seen.add((index, in_loop))
+        node = placed.nodes[index]
+        if node.op in ("Identity", "Enter", "Switch"):
+            waiting += [(consumer, in_loop or node.op == "Enter") for consumer, _ in placed.consumers[index]]
+        elif in_loop and node.op not in _READERS:
+            return False
+        elif node.op in ("Merge", "NextIteration", "Exit"):
+            return False  # a handle that changes: what comes of it is not known here
+    return True
+
+
+def _read_before(graph: Any, placed: PlacedGraph, enter: int, dtype: int) -> str:
+    handle = placed.nodes[enter].proto
+    read = graph.node.add(
+        name=f"{handle.name}/stitchfleet_read", op=READ, device=handle.device, input=list(handle.input)
+    )
+    read.attr["dtype"].type = dtype
+    return str(read.name)
