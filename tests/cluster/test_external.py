@@ -204,6 +204,54 @@ def test_a_database_that_is_away_loses_nothing_and_nobody_restarts(
     assert restarts(kubernetes) == before
 
 
+def test_two_controllers_at_once_write_the_same(kubernetes: Kubernetes, external: Release, images: Images) -> None:
+    """As after a partition, when the old one's node comes back: one Event, and a status that stays as it is."""
+    kubernetes.namespace(SPACE)
+    scale = ("-n", external.namespace, "scale", "deploy/stitchfleet-controller")
+    kubernetes.kubectl(*scale, "--replicas=2")
+    rollout = ("-n", external.namespace, "rollout", "status", "deploy/stitchfleet-controller", "--timeout=90s")
+    kubernetes.kubectl(*rollout)
+    try:
+        since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        left = pod(images.demo.reference, "left")
+        left["metadata"]["annotations"] = {"stitchfleet.io/skip": "I debug it"}
+        left["spec"]["containers"][0]["command"] = ["sleep", "600"]
+        kubernetes.create(left)
+        about = {"apiVersion": "stitchfleet.io/v1alpha1", "kind": "StitchPolicy"}
+        kubernetes.create({**about, "metadata": {"name": "team", "namespace": SPACE}, "spec": {"sampleStride": 10}})
+        week = time.strftime("%G-w%V", time.gmtime())
+        kubernetes.wait(lambda: events_of(kubernetes, "left"), 60, "no event")
+        kubernetes.wait(lambda: "I debug it" in json.dumps(kubernetes.get("savingsreport", week)), 60, "the report")
+        kubernetes.wait(lambda: kubernetes.get("stitchpolicy", "team", SPACE).get("status"), 60, "the policy's status")
+
+        def versions() -> tuple[str, str]:
+            objects = kubernetes.get("savingsreport", week), kubernetes.get("stitchpolicy", "team", SPACE)
+            return objects[0]["metadata"]["resourceVersion"], objects[1]["metadata"]["resourceVersion"]
+
+        settled = versions()
+        time.sleep(20)  # ten looks at the reports by each, and one at the pods at least
+        assert versions() == settled
+        assert [each["message"] for each in events_of(kubernetes, "left")] == ["I debug it"]
+        names = kubernetes.kubectl(
+            *("-n", external.namespace, "get", "pods", "-l", "app.kubernetes.io/component=controller", "-o", "name")
+        ).split()
+        assert len(names) == 2
+        for name in names:
+            assert "stitchfleet controller:" not in kubernetes.kubectl(
+                "-n", external.namespace, "logs", name, f"--since-time={since}"
+            )
+    finally:
+        kubernetes.kubectl(*scale, "--replicas=1")
+        kubernetes.kubectl(*rollout)
+        kubernetes.kubectl("delete", "namespace", SPACE, "--wait=false")
+
+
+def events_of(kubernetes: Kubernetes, name: str) -> list[dict[str, Any]]:
+    words = ("-n", SPACE, "get", "events", "--field-selector", f"involvedObject.name={name}", "-o", "json")
+    found = json.loads(kubernetes.kubectl(*words))["items"]
+    return [each for each in found if each["source"].get("component", "").startswith("stitchfleet")]
+
+
 def test_an_upgrade_and_a_rollback_leave_a_running_job_alone(
     kubernetes: Kubernetes, external: Release, releases: Releases, images: Images
 ) -> None:
