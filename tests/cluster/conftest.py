@@ -163,7 +163,9 @@ def releases(kubernetes: Kubernetes, images: Images) -> Iterator[Releases]:
     found = Releases(kubernetes, images)
     yield found
     found.uninstall()
-    kubernetes.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--wait=false")
+    kubernetes.kubectl(
+        "delete", "namespace", NAMESPACE, "--ignore-not-found", "--timeout=100s"
+    )  # the next run makes it again
 
 
 @pytest.fixture

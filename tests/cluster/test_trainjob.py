@@ -153,4 +153,5 @@ def test_without_the_label_nothing_is_changed(kubernetes: Kubernetes, images: Im
     del plain["metadata"]["labels"]
     assert "annotations" not in kubernetes.create(plain)["spec"]
     (pod,) = completed(kubernetes, "plain")
-    assert "stitchfleet" not in json.dumps(pod["spec"])
+    assert "initContainers" not in pod["spec"]
+    assert "STITCHFLEET" not in json.dumps(pod)
