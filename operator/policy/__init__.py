@@ -14,6 +14,8 @@ starter/         what starts a command with a longer PYTHONPATH: a script, or a 
 payload.py       the init container that copies the payload, and the volumes
 release.py       what lets a pod go whose payload cannot be pulled
 launcher.py      how the ranks of an MPI job get what their pods were given
+templates.py     what an object that makes pods has to bring to their templates
 mpijob.py        `mutate_mpijob(job, policy, admission)`
+trainjob.py      `mutate_trainjob` and `mutate_jobset`
 identity.py      the variables by which the job knows who it is, from telemetry's one table
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 OUTCOMES = ("injected", "carried", "left_alone", "unchanged", "error")
-"""Of an admission. carried: an MPIJob's label was brought to its pods; unchanged: the pod was injected before; error: a failure of
+"""Of an admission. carried: a job's label was brought to its pods; unchanged: the pod was injected before; error: a failure of
 ours, and the pod is admitted as it is."""
 
 
@@ -16,7 +16,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         self.admissions = Counter(
             "stitchfleet_webhook_admissions",
-            "Pods and MPIJobs that were asked about",
+            "Pods, and jobs of the kinds that make them, that were asked about",
             ("outcome",),
             registry=self.registry,
         )

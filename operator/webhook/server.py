@@ -21,6 +21,7 @@ from stitchfleet.operator.policy.mutate import is_injected, mutate
 from stitchfleet.operator.policy.names import INJECTED, NOT_INJECTED
 from stitchfleet.operator.policy.patch import patch
 from stitchfleet.operator.policy.policy import Admission, Policy
+from stitchfleet.operator.policy.trainjob import mutate_jobset, mutate_trainjob
 
 from .metrics import Metrics
 
@@ -31,6 +32,8 @@ MOST_REVIEW_BYTES = 1_450_000
 """A pod of a longer review is left as it is: what we add could make it too large for etcd, which takes 1.5 MiB."""
 MAX_WARNING = 250
 """Letters; the API server cuts longer ones."""
+_OF_JOBS = {"mpijobs": mutate_mpijob, "trainjobs": mutate_trainjob, "jobsets": mutate_jobset}
+"""By resource: objects that make pods, and whose label their pods have to get."""
 
 
 class Webhook:
@@ -86,10 +89,10 @@ class Webhook:
         given, namespace = asked["object"], str(asked.get("namespace") or "")
         user = str((asked.get("userInfo") or {}).get("username") or "")
         admission = Admission(namespace, user, str(asked["uid"]))
-        is_job = (asked.get("resource") or {}).get("resource") == "mpijobs"
-        if not is_job and is_injected(given):
+        of_job = _OF_JOBS.get((asked.get("resource") or {}).get("resource", ""))
+        if of_job is None and is_injected(given):
             return "unchanged"
-        changed = (mutate_mpijob if is_job else mutate)(given, self.policy_of(namespace), admission)
+        changed = (of_job or mutate)(given, self.policy_of(namespace), admission)
         operations = patch(given, changed)
         annotations = changed["metadata"].get("annotations") or {}
         if operations:
@@ -97,7 +100,7 @@ class Webhook:
             response["patch"] = base64.b64encode(json.dumps(operations).encode()).decode()
         if NOT_INJECTED in annotations:
             response["warnings"] = [f"stitchfleet: not injected: {annotations[NOT_INJECTED]}"[:MAX_WARNING]]
-        if is_job:
+        if of_job is not None:
             return "left_alone" if NOT_INJECTED in annotations else "carried"
         return "injected" if INJECTED in annotations else "left_alone"
 

@@ -6,4 +6,6 @@ node.py       starts and stops the node
 sharing.py    one node for all workers of a test run
 requirements.py   what this machine lacks for it
 kubernetes.py   what tests ask of the API server
+load.py         many admissions at once, and what stitchfleet's processes take meanwhile
+controllers.py  other people's controllers, from their Go modules
 """

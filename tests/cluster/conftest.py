@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Iterator
@@ -83,6 +84,28 @@ def mpi_operator(node: Node, kubernetes: Kubernetes) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session")
+def trainer(node: Node, kubernetes: Kubernetes, images: Images) -> Iterator[None]:
+    """Kubeflow's Trainer v2 on JobSet: pods, rights and webhooks as a cluster has them, and its runtime torch-distributed."""
+    parts = [controllers.built(each, tell) for each in (controllers.JOBSET, controllers.TRAINER)]
+    everything = [json.dumps({"apiVersion": "v1", "kind": "List", "items": part.objects}) for part in parts]
+    for part, objects in zip(parts, everything):
+        node.load(part.archive, part.image)
+        kubernetes.apply(objects)
+        for each in part.objects:
+            if each["kind"] == "Deployment":
+                space, name = each["metadata"]["namespace"], each["metadata"]["name"]
+                kubernetes.kubectl("-n", space, "rollout", "status", f"deploy/{name}", "--timeout=110s")
+    runtimes = [manifest for part in parts for manifest in part.manifests]
+    kubernetes.apply(*runtimes)
+    yield
+    for text in runtimes:  # while its controller is there, which takes its finalizer away
+        kubernetes.kubectl("delete", "trainjobs,trainingruntimes", "-A", "--all", "--timeout=100s")
+        kubernetes.kubectl("delete", "--timeout=60s", "-f", "-", stdin=text)
+    for objects in reversed(everything):
+        kubernetes.kubectl("delete", "--wait=false", "-f", "-", stdin=objects)
+
+
 @dataclass(frozen=True)
 class Release:
     """The chart, installed."""
@@ -140,7 +163,9 @@ def releases(kubernetes: Kubernetes, images: Images) -> Iterator[Releases]:
     found = Releases(kubernetes, images)
     yield found
     found.uninstall()
-    kubernetes.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--wait=false")
+    kubernetes.kubectl(
+        "delete", "namespace", NAMESPACE, "--ignore-not-found", "--timeout=100s"
+    )  # the next run makes it again
 
 
 @pytest.fixture

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
-from .node import Node
+from .node import STATE, Node
 
 Object = dict[str, Any]
 
@@ -99,3 +101,19 @@ class Kubernetes:
                 event = json.loads(line)
                 if event["requestReceivedTimestamp"] >= since:
                     yield event
+
+
+def log_of(kubernetes: Kubernetes, name: str, namespace: str, container: str = "main") -> str:
+    """What the pod's container has written so far; nothing before it runs."""
+    started = kubernetes.get("pod", name, namespace)["status"].get("phase") not in (None, "Pending")
+    return kubernetes.kubectl("-n", namespace, "logs", name, "-c", container) if started else ""
+
+
+def last_step(log: str) -> int:
+    """Of a training script's log; 0 before the first that it tells of."""
+    return int((re.findall(r"step (\d+) loss", log) or ["0"])[-1])
+
+
+def volume_of(uid: str) -> Path:
+    """The volume with payload and cache of a pod that is there, on the node."""
+    return STATE / "kubelet" / "pods" / uid / "volumes" / "kubernetes.io~empty-dir" / "stitchfleet"

@@ -9,6 +9,7 @@ import contextlib
 import json
 import pathlib
 import shutil
+import signal
 import ssl
 import subprocess
 import time
@@ -103,6 +104,12 @@ class Node:
         finally:
             machine.end(self.state, str(program))
 
+    def restart_api_server(self) -> None:
+        """Ends it at once, as a crash does, and waits until the new one is ready."""
+        machine.end(self.state, "kube-apiserver", signal.SIGKILL)
+        self._start_api_server(str(programs(self._tell) / "node"))
+        self._wait("the API server", self._api_is_ready)
+
     def load(self, archive: pathlib.Path, reference: str) -> None:
         """Brings an image to the node, unless it is there."""
         if reference not in self._ctr("images", "ls", "-q").split():
@@ -131,19 +138,7 @@ class Node:
         state = str(self.state)
         admin = f"--kubeconfig={self.kubeconfig}"
         self._start("etcd", part, "etcd", f"{state}/etcd", ETCD)
-        self._start(
-            "kube-apiserver",
-            *(part, "kube-apiserver", f"--etcd-servers={ETCD}", f"--bind-address={ADDRESS}"),
-            *(f"--advertise-address={ADDRESS}", "--secure-port=16443", f"--cert-dir={state}/certs"),
-            *(f"--token-auth-file={state}/tokens.csv", "--authorization-mode=Node,RBAC"),
-            *("--service-account-issuer=https://kubernetes.default.svc.cluster.local",),
-            *(f"--service-account-key-file={state}/sa.key", f"--service-account-signing-key-file={state}/sa.key"),
-            *("--service-cluster-ip-range=10.96.0.0/16", "--kubelet-preferred-address-types=InternalIP"),
-            # the API server reaches a webhook's pods directly, by the service's endpoints
-            *("--enable-aggregator-routing=true", "--allow-privileged=true"),
-            *(f"--audit-policy-file={state}/audit-policy.yaml", f"--audit-log-path={self.audit_log}"),
-            "--audit-log-mode=blocking",
-        )
+        self._start_api_server(part)
         self._wait("the API server", self._api_is_ready)
         self._start(
             "kubelet",
@@ -167,6 +162,22 @@ class Node:
         self._wait("containerd", lambda: bool(self._ctr("version")))
         self.load(built / "pause.tar", PAUSE_IMAGE)
         self._wait("the node", self._node_is_ready)
+
+    def _start_api_server(self, part: str) -> None:
+        state = str(self.state)
+        self._start(
+            "kube-apiserver",
+            *(part, "kube-apiserver", f"--etcd-servers={ETCD}", f"--bind-address={ADDRESS}"),
+            *(f"--advertise-address={ADDRESS}", "--secure-port=16443", f"--cert-dir={state}/certs"),
+            *(f"--token-auth-file={state}/tokens.csv", "--authorization-mode=Node,RBAC"),
+            *("--service-account-issuer=https://kubernetes.default.svc.cluster.local",),
+            *(f"--service-account-key-file={state}/sa.key", f"--service-account-signing-key-file={state}/sa.key"),
+            *("--service-cluster-ip-range=10.96.0.0/16", "--kubelet-preferred-address-types=InternalIP"),
+            # the API server reaches a webhook's pods directly, by the service's endpoints
+            *("--enable-aggregator-routing=true", "--allow-privileged=true"),
+            *(f"--audit-policy-file={state}/audit-policy.yaml", f"--audit-log-path={self.audit_log}"),
+            "--audit-log-mode=blocking",
+        )
 
     def _start(self, name: str, *command: str) -> None:
         """As a process of its own session, that outlives this one until `stop`."""

@@ -86,23 +86,19 @@ def _go_build(source: pathlib.Path, output: pathlib.Path, variables: str = "") -
 
 
 def _pause_image(folder: pathlib.Path) -> None:
-    """The image that holds a pod's namespaces open, as an archive that containerd imports."""
+    """The image that holds a pod's namespaces open."""
     _run(["gcc", "-static", "-O2", "-o", str(folder / "pause"), str(SOURCES / "pause" / "pause.c")])
-    storage = [
-        "buildah",
-        "--root",
-        str(folder / "storage"),
-        "--runroot",
-        str(folder / "run"),
-        "--storage-driver",
-        "vfs",
-    ]
-    container = _run([*storage, "from", "scratch"]).strip()
-    _run([*storage, "copy", container, str(folder / "pause"), "/pause"])
-    _run([*storage, "config", "--entrypoint", '["/pause"]', container])
-    _run([*storage, "commit", container, f"docker-archive:{folder / 'pause.tar'}:{PAUSE_IMAGE}"])
-    shutil.rmtree(folder / "storage")
-    shutil.rmtree(folder / "run", ignore_errors=True)
+    image_of(folder / "pause", "/pause", PAUSE_IMAGE, folder / "pause.tar")
+
+
+def image_of(program: pathlib.Path, path: str, reference: str, archive: pathlib.Path, user: str = "0:0") -> None:
+    """An image with a program that needs no library, as an archive that containerd imports."""
+    with tempfile.TemporaryDirectory(dir=archive.parent, prefix="image-", ignore_cleanup_errors=True) as name:
+        storage = ["buildah", "--root", f"{name}/storage", "--runroot", f"{name}/run", "--storage-driver", "vfs"]
+        container = _run([*storage, "from", "scratch"]).strip()
+        _run([*storage, "copy", container, str(program), path])
+        _run([*storage, "config", "--user", user, "--entrypoint", f'["{path}"]', container])
+        _run([*storage, "commit", container, f"docker-archive:{archive}:{reference}"])
 
 
 PAUSE_IMAGE = "localhost/stitchfleet-pause:1"

@@ -87,6 +87,17 @@ def test_every_container_is_restricted(kubernetes: Kubernetes, mode: Path) -> No
             assert "memory" in container["resources"]["limits"]
 
 
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: str(mode.stem))
+def test_webhook_and_controller_share_the_pauses(kubernetes: Kubernetes, mode: Path) -> None:
+    """A webhook that may not read its ConfigMap never becomes Ready."""
+    objects = rendered(kubernetes, mode)
+    (pauses,) = (each["metadata"]["name"] for each in objects if each["kind"] == "ConfigMap" and "pauses" in str(each))
+    deployments = [each["spec"]["template"]["spec"] for each in objects if each["kind"] == "Deployment"]
+    containers = {container["args"][0]: container for spec in deployments for container in spec["containers"]}
+    for part in ("webhook", "controller"):
+        assert f"--pauses={pauses}" in containers[part]["args"], part
+
+
 def test_values_that_are_none_are_refused(kubernetes: Kubernetes) -> None:
     with pytest.raises(AssertionError, match="replica"):
         kubernetes.helm("template", str(CHART), "--set", "webhook.replicaCount=2")
@@ -98,7 +109,8 @@ def test_only_labelled_pods_outside_our_own_namespaces_are_asked_about(kubernete
     (configuration,) = (
         each for each in rendered(kubernetes, MODES[0]) if each["kind"] == "MutatingWebhookConfiguration"
     )
-    assert [each["rules"][0]["resources"] for each in configuration["webhooks"]] == [["pods"], ["mpijobs"]]
+    asked = [each["rules"][0]["resources"] for each in configuration["webhooks"]]
+    assert asked == [["pods"], ["mpijobs"], ["trainjobs"], ["jobsets"]]
     for webhook in configuration["webhooks"]:
         assert webhook["objectSelector"] == {"matchLabels": {"stitchfleet.io/enabled": "true"}}
         (excluded,) = webhook["namespaceSelector"]["matchExpressions"]

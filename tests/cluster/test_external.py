@@ -4,7 +4,6 @@ run through all of it."""
 from __future__ import annotations
 
 import json
-import re
 import time
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 from scripts.images.build import Image
 
 from .conftest import NAMESPACE, Images, Release, Releases
-from .kubernetes import Kubernetes
+from .kubernetes import Kubernetes, last_step, log_of
 from .node import STATE
 
 pytestmark = pytest.mark.slow
@@ -105,16 +104,13 @@ def pod(image: str, name: str, steps: int = 1_000_000) -> dict[str, Any]:
     }
 
 
-def log_of(kubernetes: Kubernetes, name: str) -> str:
-    started = kubernetes.get("pod", name, SPACE)["status"].get("phase") not in (None, "Pending")
-    return kubernetes.kubectl("-n", SPACE, "logs", name, "-c", "main") if started else ""
-
-
 def running(kubernetes: Kubernetes, image: str, name: str) -> None:
     """A job that has made its first hundred steps."""
     created = kubernetes.create(pod(image, name))
     assert created["metadata"]["annotations"]["stitchfleet.io/injected"] == "main"
-    kubernetes.wait(lambda: "step 100 " in log_of(kubernetes, name), SECONDS, lambda: kubernetes.why(name, SPACE))
+    kubernetes.wait(
+        lambda: "step 100 " in log_of(kubernetes, name, SPACE), SECONDS, lambda: kubernetes.why(name, SPACE)
+    )
 
 
 def ended(kubernetes: Kubernetes, name: str) -> dict[str, Any]:
@@ -134,7 +130,7 @@ def whole(kubernetes: Kubernetes, pod: dict[str, Any]) -> bool:
         f" WHERE j.uid = '{pod['metadata']['uid']}'"
     )
     ((stored, span, ends),) = rows(kubernetes, statement)
-    return ends == "1" and int(stored) == int(span) >= last_step(kubernetes, pod["metadata"]["name"]) - 1
+    return ends == "1" and int(stored) == int(span) >= last_step(log_of(kubernetes, pod["metadata"]["name"], SPACE)) - 1
 
 
 def test_helm_test_says_whether_labelled_pods_are_injected(kubernetes: Kubernetes, external: Release) -> None:
@@ -193,15 +189,67 @@ def test_a_database_that_is_away_loses_nothing_and_nobody_restarts(
         kubernetes.wait(lambda: ready_ingests() == 0, 90, "the ingest servers are ready without a database")
         kubernetes.wait(lambda: condition().get("status") == "False", 90, lambda: str(condition()))
         assert condition()["reason"] == "DatabaseUnavailable"
-        step = last_step(kubernetes)
-        kubernetes.wait(lambda: last_step(kubernetes) >= step + 300, SECONDS, "the job waits for the database")
+        step = last_step(log_of(kubernetes, "train", SPACE))
+        kubernetes.wait(
+            lambda: last_step(log_of(kubernetes, "train", SPACE)) >= step + 300,
+            SECONDS,
+            "the job waits for the database",
+        )
     finally:
         kubernetes.kubectl(*scale, "--replicas=1")
     kubernetes.kubectl("-n", external.namespace, "rollout", "status", "deploy/stitchfleet-ingest", "--timeout=120s")
     kubernetes.wait(lambda: condition().get("status") == "True", 90, lambda: str(condition()))
     found = ended(kubernetes, "train")
-    kubernetes.wait(lambda: whole(kubernetes, found), 60, lambda: log_of(kubernetes, "train")[-3000:])
+    kubernetes.wait(lambda: whole(kubernetes, found), 60, lambda: log_of(kubernetes, "train", SPACE)[-3000:])
     assert restarts(kubernetes) == before
+
+
+def test_two_controllers_at_once_write_the_same(kubernetes: Kubernetes, external: Release, images: Images) -> None:
+    """As after a partition, when the old one's node comes back: one Event, and a status that stays as it is."""
+    kubernetes.namespace(SPACE)
+    scale = ("-n", external.namespace, "scale", "deploy/stitchfleet-controller")
+    kubernetes.kubectl(*scale, "--replicas=2")
+    rollout = ("-n", external.namespace, "rollout", "status", "deploy/stitchfleet-controller", "--timeout=90s")
+    kubernetes.kubectl(*rollout)
+    try:
+        since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        left = pod(images.demo.reference, "left")
+        left["metadata"]["annotations"] = {"stitchfleet.io/skip": "I debug it"}
+        left["spec"]["containers"][0]["command"] = ["sleep", "600"]
+        kubernetes.create(left)
+        about = {"apiVersion": "stitchfleet.io/v1alpha1", "kind": "StitchPolicy"}
+        kubernetes.create({**about, "metadata": {"name": "team", "namespace": SPACE}, "spec": {"sampleStride": 10}})
+        week = time.strftime("%G-w%V", time.gmtime())
+        kubernetes.wait(lambda: events_of(kubernetes, "left"), 60, "no event")
+        kubernetes.wait(lambda: "I debug it" in json.dumps(kubernetes.get("savingsreport", week)), 60, "the report")
+        kubernetes.wait(lambda: kubernetes.get("stitchpolicy", "team", SPACE).get("status"), 60, "the policy's status")
+
+        def versions() -> tuple[str, str]:
+            objects = kubernetes.get("savingsreport", week), kubernetes.get("stitchpolicy", "team", SPACE)
+            return objects[0]["metadata"]["resourceVersion"], objects[1]["metadata"]["resourceVersion"]
+
+        settled = versions()
+        time.sleep(20)  # ten looks at the reports by each, and one at the pods at least
+        assert versions() == settled
+        assert [each["message"] for each in events_of(kubernetes, "left")] == ["I debug it"]
+        names = kubernetes.kubectl(
+            *("-n", external.namespace, "get", "pods", "-l", "app.kubernetes.io/component=controller", "-o", "name")
+        ).split()
+        assert len(names) == 2
+        for name in names:
+            assert "stitchfleet controller:" not in kubernetes.kubectl(
+                "-n", external.namespace, "logs", name, f"--since-time={since}"
+            )
+    finally:
+        kubernetes.kubectl(*scale, "--replicas=1")
+        kubernetes.kubectl(*rollout)
+        kubernetes.kubectl("delete", "namespace", SPACE, "--wait=false")
+
+
+def events_of(kubernetes: Kubernetes, name: str) -> list[dict[str, Any]]:
+    words = ("-n", SPACE, "get", "events", "--field-selector", f"involvedObject.name={name}", "-o", "json")
+    found = json.loads(kubernetes.kubectl(*words))["items"]
+    return [each for each in found if each["source"].get("component", "").startswith("stitchfleet")]
 
 
 def test_an_upgrade_and_a_rollback_leave_a_running_job_alone(
@@ -217,7 +265,7 @@ def test_an_upgrade_and_a_rollback_leave_a_running_job_alone(
     )
     running(kubernetes, images.demo.reference, "after")
     for name in ("train", "during", "after"):
-        assert whole(kubernetes, ended(kubernetes, name)), log_of(kubernetes, name)[-3000:]
+        assert whole(kubernetes, ended(kubernetes, name)), log_of(kubernetes, name, SPACE)[-3000:]
 
 
 def test_an_uninstall_leaves_running_jobs_alone_and_only_the_data(
@@ -258,10 +306,6 @@ def is_data(name: str, release: Release) -> bool:
     kind, _, _ = name.partition("/")
     of_resources = ("savingsreport.", "stitchpolicy.", "customresourcedefinition.", "apiservice.")
     return kind.startswith(of_resources) or name == f"namespace/{release.namespace}"
-
-
-def last_step(kubernetes: Kubernetes, name: str = "train") -> int:
-    return int(re.findall(r"step (\d+) loss", log_of(kubernetes, name))[-1])
 
 
 def restarts(kubernetes: Kubernetes) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""What goes wrong in a cluster: every pod is admitted, and every labelled one injected as long as a webhook pod is Ready."""
+"""What goes wrong with the webhook: every pod is admitted, and every labelled one injected as long as a webhook pod is Ready."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 
 from .conftest import Release
 from .kubernetes import Kubernetes
+from .load import processes_of
 from .test_pods import LABEL, pod
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("release")]
@@ -87,14 +88,6 @@ def test_a_webhook_that_hangs_costs_its_time_out_and_no_pod(kubernetes: Kubernet
     finally:
         subprocess.run(["kill", "-CONT", str(process)], check=True)
     kubernetes.wait(lambda: injected(admitted(kubernetes, [pod(IMAGE)])), 60, "pods are not injected again")
-
-
-def processes_of(words: str) -> list[int]:
-    """Of this node, by a part of their command line."""
-    found = subprocess.run(
-        ["pgrep", "-f", "--", f"python.*{words}"], capture_output=True, text=True, check=False
-    ).stdout
-    return [int(line) for line in found.split()]
 
 
 HOSTILE = ["$(touch /tmp/x)", "; rm -rf /", "../../../etc", "a\nb", "$(PYTHONPATH)", "`id`", "\u0000", "é" * 100]

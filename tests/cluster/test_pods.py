@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from .conftest import Images, Release
-from .kubernetes import Kubernetes
-from .node import STATE
+from .kubernetes import Kubernetes, volume_of
 from .programs import PAUSE_IMAGE
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("release")]
@@ -224,10 +223,6 @@ def environments_of(command: str) -> list[dict[str, str]]:
                 lines = (process / "environ").read_text().split("\0")
                 found.append(dict(line.split("=", 1) for line in lines if line))
     return found
-
-
-def volume_of(uid: str) -> Path:
-    return STATE / "kubelet" / "pods" / uid / "volumes" / "kubernetes.io~empty-dir" / "stitchfleet"
 
 
 def test_a_reports_link_opens_for_those_who_may_get_the_report(kubernetes: Kubernetes, release: Release) -> None:

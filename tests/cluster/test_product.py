@@ -17,8 +17,7 @@ from typing import Any
 import pytest
 
 from .conftest import Images, Release
-from .kubernetes import Kubernetes
-from .node import STATE
+from .kubernetes import Kubernetes, last_step, log_of, volume_of
 
 pytestmark = pytest.mark.costly
 
@@ -113,13 +112,15 @@ def test_a_label_is_all_it_takes(kubernetes: Kubernetes, images: Images, release
     stitched_from = kubernetes.wait(
         lambda: stitched_step(kubernetes), TRAINING_SECONDS, lambda: kubernetes.why("train", TRAINING)
     )
-    kernels = sorted(volume_of(created).glob("cache/**/*.so"))
+    kernels = sorted(volume_of(created["metadata"]["uid"]).glob("cache/**/*.so"))
     assert {"LLD" in comment_of(kernel) for kernel in kernels} == {True}
-    assert not [line for line in log_of(kubernetes, "train").splitlines() if line.startswith("/")], (
+    assert not [line for line in log_of(kubernetes, "train", TRAINING).splitlines() if line.startswith("/")], (
         "the image has a compiler"
     )
     kubernetes.wait(
-        lambda: last_step(kubernetes) > stitched_from + MEASURED_STEPS, TRAINING_SECONDS, "training goes on"
+        lambda: last_step(log_of(kubernetes, "train", TRAINING)) > stitched_from + MEASURED_STEPS,
+        TRAINING_SECONDS,
+        "training goes on",
     )
     kubernetes.kubectl("-n", TRAINING, "exec", "train", "-c", "main", "--", "python", "-c", "import os; os.kill(1, 15)")
     pod = kubernetes.finished("train", TRAINING, TRAINING_SECONDS)
@@ -133,7 +134,7 @@ def test_a_label_is_all_it_takes(kubernetes: Kubernetes, images: Images, release
     assert "initContainers" not in twin["spec"]
 
     # It computed what the twin did: the same losses, from the same seed.
-    log, twins_log = log_of(kubernetes, "train"), log_of(kubernetes, "twin")
+    log, twins_log = log_of(kubernetes, "train", TRAINING), log_of(kubernetes, "twin", TRAINING)
     assert len(losses(twins_log)) == 3
     assert losses(log)[:3] == pytest.approx(losses(twins_log), rel=1e-3)
 
@@ -189,22 +190,12 @@ def test_a_label_is_all_it_takes(kubernetes: Kubernetes, images: Images, release
     assert asked_of_webhook(kubernetes, release) == {"train": True, "twin": False}
 
 
-def log_of(kubernetes: Kubernetes, name: str) -> str:
-    """What the training container has written so far; nothing before it runs."""
-    started = kubernetes.get("pod", name, TRAINING)["status"].get("phase") not in (None, "Pending")
-    return kubernetes.kubectl("-n", TRAINING, "logs", name, "-c", "main") if started else ""
-
-
 def stitched_step(kubernetes: Kubernetes) -> int:
     """The first step whose kernels were verified; 0 as long as there is none."""
     found = re.search(
-        r"kernels verified on the job's own tensors, stitched from step (\d+)", log_of(kubernetes, "train")
+        r"kernels verified on the job's own tensors, stitched from step (\d+)", log_of(kubernetes, "train", TRAINING)
     )
     return int(found[1]) if found else 0
-
-
-def last_step(kubernetes: Kubernetes) -> int:
-    return int(re.findall(r"step (\d+) loss", log_of(kubernetes, "train"))[-1])
 
 
 def losses(log: str) -> list[float]:
@@ -216,13 +207,6 @@ def measured(kubernetes: Kubernetes, name: str) -> dict[str, Any] | None:
     report = kubernetes.get("savingsreport", name)
     totals = (report.get("status") or {}).get("totals") or []
     return report if any(total["jobs"]["measured"] for total in totals) else None
-
-
-def volume_of(pod: dict[str, Any]) -> Path:
-    """The volume with payload and cache of a pod that runs, on the node."""
-    return (
-        STATE / "kubelet" / "pods" / str(pod["metadata"]["uid"]) / "volumes" / "kubernetes.io~empty-dir" / "stitchfleet"
-    )
 
 
 def comment_of(library: Path) -> str:

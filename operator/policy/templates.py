@@ -1,0 +1,54 @@
+"""What an object that makes pods has to bring to its pod templates: controllers give pods the labels of the template, not their own.
+
+Beside the label these are the id of the run, which all pods of a job share, and who submitted it, which a pod's own admission cannot
+know. All else is done to the pods, when they are created.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from .names import CONTAINERS, ENABLED, PYTHON_PATH, RUN_ID, SHELL, SKIP, USER, Object
+from .policy import Admission, Policy
+
+_CARRIED = (CONTAINERS, PYTHON_PATH, RUN_ID, SHELL, SKIP, USER)
+"""Annotations of the job that its pods get, where their template has none."""
+AGENT = (
+    "the launcher's command line names a launch agent, which cannot be extended: no rank would have what its pod has"
+)
+"""Why the pods of an MPI job are left alone, launcher and workers alike."""
+
+
+def asks(job: Object, policy: Policy) -> bool:
+    """Whether the job has the label, and its namespace allows it."""
+    return ((job.get("metadata") or {}).get("labels") or {}).get(ENABLED) == "true" and not policy.opted_out
+
+
+def carried(job: Object, templates: Sequence[Object], admission: Admission) -> Object:
+    """The annotations for the job's pods. The id of the run is the job's own, else a template's, else a new one."""
+    mine = job["metadata"].get("annotations") or {}
+    run = mine.get(RUN_ID) or next(filter(None, map(_run_of, templates)), None) or admission.uid
+    found = {name: mine[name] for name in _CARRIED if name in mine} | ({RUN_ID: run} if run else {})
+    if admission.user and not admission.user.startswith("system:"):
+        found.setdefault(USER, admission.user)
+    return found
+
+
+def mark(holder: Object, annotations: Object) -> None:
+    """Puts label and annotations into a template's metadata, or whatever else holds both; what is there stays."""
+    labels = holder["labels"] = holder.get("labels") or {}
+    labels.setdefault(ENABLED, "true")
+    theirs = holder["annotations"] = holder.get("annotations") or {}
+    for name, value in annotations.items():
+        theirs.setdefault(name, value)
+
+
+def mark_all(templates: Iterable[Object], annotations: Object) -> None:
+    for template in templates:
+        template["metadata"] = template.get("metadata") or {}
+        mark(template["metadata"], annotations)
+
+
+def _run_of(template: Object) -> str | None:
+    found = ((template.get("metadata") or {}).get("annotations") or {}).get(RUN_ID)
+    return str(found) if found else None

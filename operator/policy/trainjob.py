@@ -1,0 +1,52 @@
+"""`mutate_trainjob` and `mutate_jobset`: a TrainJob of Kubeflow's Trainer v2, and a JobSet, as they are to be created.
+
+A TrainJob names no pod template: its runtime does, which is another object. What stands in its `spec.labels` and `spec.annotations`
+goes to the JobSet that its controller makes, and no further. So there are two steps: the label goes to the JobSet, and at the
+JobSet's own admission to its pod templates. A JobSet that a person labels takes the second step alone.
+"""
+
+from __future__ import annotations
+
+import copy
+
+from . import templates
+from .launcher import agent_on_command_line, is_launcher
+from .names import NOT_INJECTED, SKIP, Object
+from .policy import UNKNOWN, Admission, Policy
+
+_STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
+_INITIALIZERS = ("dataset-initializer", "model-initializer")
+"""Steps of a TrainJob that fetch data or a model, and train nothing."""
+
+
+def mutate_trainjob(job: Object, policy: Policy, admission: Admission = UNKNOWN) -> Object:
+    """A changed copy (trainer.kubeflow.org/v1alpha1). Raises KeyError, TypeError or AttributeError for an object of another shape."""
+    changed = copy.deepcopy(job)
+    if templates.asks(changed, policy):
+        templates.mark(changed["spec"], templates.carried(changed, (), admission))
+    return changed
+
+
+def mutate_jobset(job: Object, policy: Policy, admission: Admission = UNKNOWN) -> Object:
+    """A changed copy (jobset.x-k8s.io/v1alpha2). Raises KeyError, TypeError or AttributeError for an object of another shape."""
+    changed = copy.deepcopy(job)
+    if not templates.asks(changed, policy):
+        return changed
+    found = [each["template"]["spec"]["template"] for each in changed["spec"]["replicatedJobs"] if _trains(each)]
+    brought = templates.carried(changed, found, admission)
+    if any(map(_names_agent, found)):
+        brought.setdefault(SKIP, templates.AGENT)
+        mine = changed["metadata"].get("annotations") or {}
+        changed["metadata"]["annotations"] = {**mine, NOT_INJECTED: templates.AGENT}
+    templates.mark_all(found, brought)
+    return changed
+
+
+def _trains(replicated_job: Object) -> bool:
+    labels = ((replicated_job["template"].get("metadata") or {}).get("labels")) or {}
+    return labels.get(_STEP) not in _INITIALIZERS
+
+
+def _names_agent(template: Object) -> bool:
+    containers = (template.get("spec") or {}).get("containers") or ()
+    return any(is_launcher(template, container) and agent_on_command_line(container) for container in containers)

@@ -1,0 +1,157 @@
+"""TrainJobs of Kubeflow's Trainer v2: the label on one is enough.
+
+Its controller, JobSet's, and the webhooks of both run in the cluster.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from .conftest import Images, Release
+from .kubernetes import Kubernetes, last_step, log_of
+from .test_pods import LABEL
+from .test_product import CLUSTERS, SAVED, measured, query, savings_report
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("trainer", "release")]
+
+SPACE = "trainer"
+SECONDS = 400.0
+MEASURED_STEPS = 500
+CLUSTER_RUNTIME = {"name": "torch-distributed"}
+"""The Trainer's own, as it is."""
+RUN_ID = "stitchfleet.io/run-id"
+
+
+def trainjob(
+    name: str, image: str, command: list[str], nodes: int = 1, runtime: dict[str, str] = CLUSTER_RUNTIME
+) -> dict[str, Any]:
+    """What a researcher writes."""
+    resources = {"requests": {"cpu": "200m", "memory": "512Mi"}, "limits": {"memory": "3Gi"}}
+    trainer = {"numNodes": nodes, "image": image, "command": command, "resourcesPerNode": resources}
+    return {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {"name": name, "namespace": SPACE, "labels": LABEL},
+        "spec": {"runtimeRef": runtime, "trainer": trainer},
+    }
+
+
+def pods_of(kubernetes: Kubernetes, name: str) -> list[dict[str, Any]]:
+    words = ("-n", SPACE, "get", "pods", "-l", f"jobset.sigs.k8s.io/jobset-name={name}", "-o", "json")
+    return list(json.loads(kubernetes.kubectl(*words))["items"])
+
+
+def completed(kubernetes: Kubernetes, name: str) -> list[dict[str, Any]]:
+    """The job's pods, when it has ended well."""
+
+    def why() -> str:
+        words = ("-n", SPACE, "get", "trainjobs,jobsets,jobs,pods,events", "-o", "wide")
+        logs = [kubernetes.why(each["metadata"]["name"], SPACE) for each in pods_of(kubernetes, name)]
+        return "\n".join((kubernetes.kubectl(*words), *logs))
+
+    def is_complete() -> bool:
+        conditions = (kubernetes.get("trainjob", name, SPACE).get("status") or {}).get("conditions") or ()
+        true = {each["type"] for each in conditions if each["status"] == "True"}
+        assert "Failed" not in true, why()
+        return "Complete" in true
+
+    kubernetes.wait(is_complete, SECONDS, why)
+    return pods_of(kubernetes, name)
+
+
+def test_a_trainjob_is_stitched_and_in_the_report(kubernetes: Kubernetes, images: Images, release: Release) -> None:
+    kubernetes.namespace(SPACE)
+    kubernetes.create(savings_report("trainer", {"namespace": SPACE}))
+    command = ["python", "/app/train.py", "--steps", "1000000"]
+    job = kubernetes.create(trainjob("bert", images.demo.reference, command))
+    run = job["spec"]["annotations"][RUN_ID]
+    (pod,) = kubernetes.wait(lambda: pods_of(kubernetes, "bert"), 60, lambda: kubernetes.kubectl("get", "events", "-A"))
+    name = pod["metadata"]["name"]
+    assert pod["metadata"]["annotations"]["stitchfleet.io/injected"] == "node"
+
+    def log() -> str:
+        return log_of(kubernetes, name, SPACE, "node")
+
+    kubernetes.wait(lambda: "stitched from step" in log(), SECONDS, lambda: kubernetes.why(name, SPACE))
+    stitched_from = last_step(log())
+    kubernetes.wait(lambda: last_step(log()) > stitched_from + MEASURED_STEPS, SECONDS, log)
+    kubernetes.kubectl("-n", SPACE, "exec", name, "-c", "node", "--", "python", "-c", "import os; os.kill(1, 15)")
+    completed(kubernetes, "bert")
+
+    # Who it is: the TrainJob's name and the run that its admission began, in a pod whose uid the API server vouches for.
+    uid = pod["metadata"]["uid"]
+    (row,) = query(kubernetes, release, SAVED.format(uid=uid))
+    assert (row["uid"], row["name"], row["namespace"], row["run_id"]) == (uid, "bert", SPACE, run)
+    assert row["image"] == images.demo.reference
+
+    # Every kernel was verified on the job's tensors, and ran alone then.
+    assert row["phase"] == "stitched"
+    clusters = {each["name"]: each["state"] for each in query(kubernetes, release, CLUSTERS.format(uid=uid))}
+    assert len(clusters) > 5
+    assert set(clusters.values()) == {"stitched"}
+
+    report = kubernetes.wait(lambda: measured(kubernetes, "trainer"), 60, "the report lacks it")
+    (total,) = report["status"]["totals"]
+    assert (total["jobs"]["total"], total["jobs"]["measured"]) == (1, 1)
+    assert total["savedHours"] == pytest.approx(row["saved_hours"], rel=1e-9)
+    kubernetes.kubectl("delete", "savingsreport", "trainer")
+
+
+SHOWN = """
+import json, os
+import stitchfleet.plugin.activation
+told = {name.removeprefix("STITCHFLEET_"): value for name, value in os.environ.items() if name.startswith("STITCHFLEET_")}
+print("SHOWN " + json.dumps(told))
+"""
+
+
+def shown(kubernetes: Kubernetes, pod: dict[str, Any]) -> dict[str, Any]:
+    log = kubernetes.kubectl("-n", SPACE, "logs", pod["metadata"]["name"], "-c", "node")
+    (line,) = (line for line in log.splitlines() if line.startswith("SHOWN "))
+    return dict(json.loads(line.removeprefix("SHOWN ")))
+
+
+def test_the_pods_of_several_nodes_are_one_run(kubernetes: Kubernetes, images: Images) -> None:
+    kubernetes.namespace(SPACE)
+    job = kubernetes.create(trainjob("wide", images.demo.reference, ["python", "-c", SHOWN], nodes=2))
+    pods = completed(kubernetes, "wide")
+    told = [shown(kubernetes, each) for each in pods]
+    assert {each["POD_UID"] for each in told} == {each["metadata"]["uid"] for each in pods}
+    assert len(told) == 2
+    for each in told:
+        assert (each["RUN_ID"], each["JOB_NAME"], each["ATTEMPT"]) == (job["spec"]["annotations"][RUN_ID], "wide", "0")
+
+
+def test_a_restart_is_another_attempt_of_the_same_run(kubernetes: Kubernetes, images: Images) -> None:
+    kubernetes.namespace(SPACE)
+    container = {"name": "node", "image": images.demo.reference}
+    labels = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
+    pods = {"backoffLimit": 0, "template": {"spec": {"containers": [container]}}}
+    jobs = [{"name": "node", "template": {"metadata": {"labels": labels}, "spec": pods}}]
+    runtime = {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainingRuntime",
+        "metadata": {"name": "again", "namespace": SPACE},
+        "spec": {"template": {"spec": {"failurePolicy": {"maxRestarts": 1}, "replicatedJobs": jobs}}},
+    }
+    kubernetes.create(runtime)
+    command = ["python", "-c", f"{SHOWN}raise SystemExit(told['ATTEMPT'] != '1')"]
+    job = kubernetes.create(
+        trainjob("again", images.demo.reference, command, runtime={"kind": "TrainingRuntime", "name": "again"})
+    )
+    (pod,) = completed(kubernetes, "again")
+    told = shown(kubernetes, pod)
+    assert (told["RUN_ID"], told["ATTEMPT"]) == (job["spec"]["annotations"][RUN_ID], "1")
+
+
+def test_without_the_label_nothing_is_changed(kubernetes: Kubernetes, images: Images) -> None:
+    kubernetes.namespace(SPACE)
+    plain = trainjob("plain", images.demo.reference, ["true"])
+    del plain["metadata"]["labels"]
+    assert "annotations" not in kubernetes.create(plain)["spec"]
+    (pod,) = completed(kubernetes, "plain")
+    assert "initContainers" not in pod["spec"]
+    assert "STITCHFLEET" not in json.dumps(pod)
