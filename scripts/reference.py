@@ -1,6 +1,6 @@
-"""Writes the pages of reference in `docs/` from what they describe: the chart's values, and the fields of its resources.
+"""Writes the pages of reference in `docs/` from what they describe: the chart's values, the fields of its resources, the folders.
 
-    scripts/reference.py            writes docs/values.md and docs/resources.md
+    scripts/reference.py            writes docs/values.md, docs/resources.md and docs/rooms.md
     scripts/reference.py --check    says whether they are as they would be written; exit code 1 if not
 
 A value's text is the comment above it, or behind it, in values.yaml; its type is that of values.schema.json.
@@ -9,6 +9,7 @@ A value's text is the comment above it, or behind it, in values.yaml; its type i
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import re
 import sys
@@ -145,7 +146,29 @@ def fields(schema: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str
             yield from fields(inner, here + ("[]" if is_list else ""))
 
 
-PAGES = {"values.md": values_page, "resources.md": resources_page}
+PACKAGES = ("compiler", "plugin", "telemetry", "operator")
+
+
+def rooms_page() -> str:
+    """docs/rooms.md."""
+    lines = [
+        "# The rooms",
+        "",
+        "Made by `scripts/reference.py` from the folders' `__init__.py`. Which may import which: `setup.cfg`.",
+    ]
+    for package in PACKAGES:
+        for file in sorted((ROOT / package).rglob("__init__.py")):
+            text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+            lines += [
+                "",
+                f"## {file.parent.relative_to(ROOT)}/",
+                "",
+                *(f"    {line}".rstrip() for line in text.splitlines()),
+            ]
+    return "\n".join(lines) + "\n"
+
+
+PAGES = {"values.md": values_page, "resources.md": resources_page, "rooms.md": rooms_page}
 
 
 def main() -> int:

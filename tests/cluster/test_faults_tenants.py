@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from stitchfleet.telemetry import wire
+from stitchfleet.telemetry.pod import wire
 
 from ..telemetry.hostile.client import whole_job
 from .conftest import Release
