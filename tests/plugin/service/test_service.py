@@ -1,0 +1,241 @@
+"""The compile service on requests of real clusters: checks on numbers that the operators take, failures that are remembered."""
+
+from __future__ import annotations
+
+import base64
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stitchfleet.compiler import pipeline, selfcheck
+from stitchfleet.plugin.service import serving as module
+from stitchfleet.plugin.service.serving import Service
+
+from ..conftest import Plugin
+
+Array = np.ndarray[Any, Any]
+
+
+@pytest.fixture(scope="module")
+def request_of(plugin: Plugin) -> Callable[..., dict[str, Any]]:
+    """The request that a function's stitch op makes for a kernel; `compute` has one cluster. Each asks once in a process."""
+    import tensorflow as tf
+
+    made: dict[tuple[Any, ...], dict[str, Any]] = {}
+
+    def make(compute: Callable[..., Any], *operands: Array) -> dict[str, Any]:
+        key = (compute, *(operand.shape for operand in operands))
+        if key not in made:
+            made[key] = ask(compute, *operands)
+        return dict(made[key])
+
+    def ask(compute: Callable[..., Any], *operands: Array) -> dict[str, Any]:
+        while plugin.library.next_request(0) is not None:
+            pass  # of the tests before
+        plugin.active, plugin.clusters = True, []
+        try:
+            tf.function(compute, autograph=False)(*map(tf.constant, operands))
+        finally:
+            plugin.active = False
+        found: Any = plugin.library.next_request(0)
+        assert found is not None
+        (cluster,) = [cluster for cluster in plugin.clusters if cluster.name == found["cluster"]]
+        fallback = cluster.fallback if cluster.fallback != cluster.body else b""
+        return {
+            **found,
+            "id": 1,
+            "body": base64.b64encode(cluster.body).decode(),
+            "fallback": base64.b64encode(fallback).decode(),
+        }
+
+    return make
+
+
+def answer(folder: pathlib.Path, request: dict[str, Any]) -> dict[str, Any]:
+    answers: list[dict[str, Any]] = []
+    service = Service(folder, 1 << 30, answers.append)
+    service.accept(request)
+    while service.waiting:
+        service.work_on()
+    (found,) = answers
+    return found
+
+
+TABLE = np.linspace(-1, 1, 30 * 4, dtype=np.float32).reshape(30, 4)
+FLOAT_IDS = np.arange(12, dtype=np.float32).reshape(3, 4)
+
+
+def embedding_of_floats(table: Any, ids: Any) -> Any:
+    import tensorflow as tf
+
+    return tf.tanh(tf.gather(table, tf.cast(ids, tf.int32))) * 2.0
+
+
+def cross_entropy_of_float_labels(logits: Any, labels: Any) -> Any:
+    import tensorflow as tf
+
+    flat = tf.cast(tf.reshape(labels, [-1]), tf.int64)
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(logits=logits * 0.5, labels=flat) * 2.0
+
+
+def segments_of_floats(values: Any, ids: Any) -> Any:
+    import tensorflow as tf
+
+    return tf.math.unsorted_segment_sum(tf.tanh(values), tf.cast(tf.reshape(ids, [-1]), tf.int32), 12) * 2.0
+
+
+def divided_by_counts(values: Any, counts: Any) -> Any:
+    return values * 3 // counts + 1
+
+
+REACHED_THROUGH_CASTS: dict[str, tuple[Callable[..., Any], Array, Array]] = {
+    "embedding": (embedding_of_floats, TABLE, FLOAT_IDS),
+    "labels": (cross_entropy_of_float_labels, TABLE[:12], FLOAT_IDS % 4),
+    "segments": (segments_of_floats, TABLE[:12], FLOAT_IDS),
+    "divisors": (divided_by_counts, np.arange(12, dtype=np.int32), np.arange(1, 13, dtype=np.int32)),
+}
+
+
+@pytest.mark.parametrize("case", REACHED_THROUGH_CASTS)
+def test_what_operators_refuse_is_not_drawn(case: str, request_of: Any, tmp_path: pathlib.Path) -> None:
+    compute, *operands = REACHED_THROUGH_CASTS[case]
+    made = answer(tmp_path, {**request_of(compute, *operands), "samples": []})
+    assert "kernel" in made, made
+    assert made["kernel"]["metadata"]["check"]["against_reference"]
+
+
+def scrambled_ids(table: Any, ids: Any) -> Any:
+    """Nothing is known of what an exclusive or must have been made of."""
+    import tensorflow as tf
+
+    return tf.tanh(tf.gather(table, tf.bitwise.bitwise_xor(ids, 1 << 20))) * 2.0
+
+
+SCRAMBLED_IDS = (np.arange(12, dtype=np.int32).reshape(3, 4)) ^ (1 << 20)
+
+
+def test_where_random_numbers_are_refused_the_jobs_own_are_taken(request_of: Any, tmp_path: pathlib.Path) -> None:
+    request = request_of(scrambled_ids, TABLE, SCRAMBLED_IDS)
+    refused = answer(tmp_path / "without", {**request, "samples": []})
+    assert "the framework refuses its inputs: InvalidArgumentError" in refused["failure"]
+    made = answer(tmp_path / "with", request)
+    assert "kernel" in made, made
+    assert made["kernel"]["metadata"]["check"]["against_reference"]
+
+
+def test_a_wrong_kernel_is_refused_on_the_jobs_own_numbers_too(
+    request_of: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a kernel that no random input tells from a right one (every index is out of range for both)."""
+    request = request_of(scrambled_ids, TABLE, SCRAMBLED_IDS)
+    monkeypatch.setattr(pipeline, "check_part", lambda *parts: selfcheck.Part(parts[4], 0.0, (1.0, 1.0)))
+    monkeypatch.setenv("STITCHFLEET_TEST_BREAK", "add_one_output")
+    refused = answer(tmp_path, request)
+    assert "self-check of" in refused["failure"], refused
+    assert "not what the framework computes" in refused["failure"]
+
+
+def test_a_sample_is_bounded_and_begins_with_integers(request_of: Any) -> None:
+    many = np.zeros((5000, 4), np.float32)
+    request = request_of(embedding_of_floats, many, np.ones((3000, 4), np.float32))
+    assert {sample["input"] for sample in request["samples"]} == {0, 1}
+    assert all(len(sample["value"]) == 2 * 4 * 1024 for sample in request["samples"])
+    integers = request_of(scrambled_ids, TABLE, SCRAMBLED_IDS)
+    first = integers["samples"][0]
+    assert bytes.fromhex(first["value"]) == SCRAMBLED_IDS.tobytes()
+    nothing_to_refuse = request_of(lambda x: x * 2.0 + 1.0, many)
+    assert nothing_to_refuse["samples"] == []
+
+
+def test_a_failure_is_remembered_unless_it_might_pass(
+    request_of: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = {**request_of(scrambled_ids, TABLE, SCRAMBLED_IDS), "samples": []}
+    first = answer(tmp_path, request)
+    with monkeypatch.context() as patched:
+        patched.setattr(module.to_hlo, "lower", lambda *parts: pytest.fail("it is tried again"))
+        again = answer(tmp_path, request)
+    assert again == first
+    assert "the framework refuses" in again["failure"]
+
+
+@pytest.mark.parametrize("kind", ["time", "killed", "memory", "disk"])
+def test_what_may_pass_is_tried_again(
+    kind: str, request_of: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = request_of(embedding_of_floats, TABLE, FLOAT_IDS)
+
+    def fail(*parts: Any, **more: Any) -> Any:
+        raise {
+            "time": selfcheck.CheckFailedError("the kernel did not end within 30 s", is_certain=False),
+            "killed": pipeline.CompilerFailedError("g++ failed: Killed signal terminated program cc1plus"),
+            "memory": MemoryError(),
+            "disk": OSError(28, "No space left on device"),
+        }[kind]
+
+    with monkeypatch.context() as patched:
+        if kind == "killed":
+            patched.setattr(pipeline.Toolchain, "build", fail)
+        else:
+            patched.setattr(pipeline, "plan_graph" if kind == "memory" else "finish_check", fail)
+        assert "failure" in answer(tmp_path, request)
+    assert "kernel" in answer(tmp_path, request)
+
+
+def rare_operators(x: Any, y: Any) -> Any:
+    """What XLA lowers to something else on NaN, zeros and beyond an integer's range."""
+    import tensorflow as tf
+
+    roots = tf.sqrt(tf.nn.relu(x))
+    return (
+        tf.argmax(x, 1),
+        tf.cast(tf.clip_by_value(x * 1e3, -1e2, 1e20), tf.int32),
+        tf.raw_ops.ReluGrad(gradients=tf.raw_ops.SqrtGrad(y=roots, dy=y), features=x),
+        tf.raw_ops.SeluGrad(gradients=y, outputs=tf.nn.relu(x)),
+        tf.sign(x) * tf.cast(tf.argmin(y, 0), tf.float32),
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+def test_kernels_are_tensorflows_operators_on_rare_data(dtype: str, request_of: Any, tmp_path: pathlib.Path) -> None:
+    import tensorflow as tf
+
+    kind = tf.as_dtype(dtype).as_numpy_dtype
+    x, y = (np.linspace(-2, 2, 240).reshape(40, 6).astype(kind) for _ in range(2))
+    if dtype != "float32":
+        made = answer(
+            tmp_path,
+            request_of(
+                lambda a, b: (tf.argmax(a, 1), tf.nn.relu(a) * b, tf.raw_ops.ReluGrad(gradients=b, features=a)), x, y
+            ),
+        )
+    else:
+        made = answer(tmp_path, request_of(rare_operators, x, y))
+    assert "kernel" in made, made
+    assert made["kernel"]["metadata"]["check"]["against_reference"]
+
+
+XLAS_OWN: dict[str, Callable[[Any, Any], Any]] = {
+    "a gradient times zero": lambda tf, x: tf.raw_ops.ReluGrad(gradients=tf.math.rsqrt(tf.nn.relu(x)), features=x),
+    "the gradient of a root": lambda tf, x: tf.raw_ops.SqrtGrad(y=tf.nn.relu(x), dy=tf.nn.relu(x)),
+    "an integer of NaN": lambda tf, x: tf.cast(tf.clip_by_value(x, -1.0, 1.0), tf.int32),
+    "the gradient of selu": lambda tf, x: tf.raw_ops.SeluGrad(gradients=tf.cos(x), outputs=tf.nn.relu(x)),
+}
+
+
+@pytest.mark.parametrize("name", XLAS_OWN)
+def test_a_kernel_that_is_xlas_and_not_tensorflows_on_rare_data_is_refused(
+    name: str, request_of: Any, tmp_path: pathlib.Path
+) -> None:
+    """As a body would be in which nothing is spelled out."""
+    import tensorflow as tf
+
+    x = np.linspace(-2, 2, 240, dtype=np.float32).reshape(40, 6)
+    request = request_of(lambda x: (XLAS_OWN[name](tf, x), tf.tanh(x) * 2.0), x)
+    assert request["fallback"], "the operator is spelled out"
+    refused = answer(tmp_path / "xla", {**request, "body": request["fallback"], "fallback": ""})
+    assert "not what the framework computes" in refused["failure"], refused
+    assert "kernel" in answer(tmp_path / "ours", request)

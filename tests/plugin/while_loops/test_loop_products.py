@@ -1,0 +1,217 @@
+"""A recurrent layer's product with its input leaves the loop: the same numbers but for rounding, and which products stay."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ...marks import slow
+from ..conftest import Plugin
+from .test_loop_invariants import assert_alike, values
+
+ROUNDING = 2e-6
+"""Relative to the largest number: sums of some tens of products, rounded in another order, through some iterations."""
+
+
+def close(plugin: Plugin, step: Any, hoisted: int) -> list[Any]:
+    """Runs it plain and stitched; asserts equality but for rounding, and how many products left their loops."""
+    import tensorflow as tf
+
+    expected, actual = plugin.both(step, times=4)
+    assert_alike(expected[:2], actual[:2])  # the first calls are verified: TensorFlow's values flow on
+    for one, other in zip(tf.nest.flatten(expected), tf.nest.flatten(actual), strict=True):
+        assert one.shape == other.shape
+        scale = np.max(np.abs(one), initial=1.0)
+        np.testing.assert_allclose(other, one, rtol=0, atol=ROUNDING * scale)
+    assert plugin.hoisted_products == hoisted
+    return actual
+
+
+@pytest.mark.parametrize(
+    ("layer", "batch"),
+    [
+        ("SimpleRNN", 1),
+        ("GRU", 5),
+        ("Bidirectional", 5),
+        *(slow(layer, 1) for layer in ("LSTM", "GRU", "Bidirectional")),
+        *(slow(layer, 5) for layer in ("SimpleRNN", "LSTM")),
+    ],
+)
+def test_recurrent_layers(plugin: Plugin, layer: str, batch: int) -> None:
+    import tensorflow as tf
+
+    tf.keras.utils.set_random_seed(1)
+    cell = tf.keras.layers.LSTM(8, return_sequences=True)
+    model = tf.keras.layers.Bidirectional(cell) if layer == "Bidirectional" else getattr(tf.keras.layers, layer)(8)
+    x = values(batch, 6, 12)
+    model(x)
+    # TensorFlow fuses the sum with the state's product onto SimpleRNN's: that one depends on the iteration before.
+    close(plugin, lambda: model(x), hoisted={"Bidirectional": 2, "SimpleRNN": 0}.get(layer, 1))
+
+
+@pytest.mark.parametrize("layer", ["LSTM", slow("GRU")])
+def test_gradients_of_recurrent_layers(plugin: Plugin, layer: str) -> None:
+    import tensorflow as tf
+
+    tf.keras.utils.set_random_seed(1)
+    model = getattr(tf.keras.layers, layer)(8)
+    x = values(3, 6, 5)
+    mask = tf.sequence_mask([6, 2, 4], 6)
+    model(x)
+
+    def step() -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            total = tf.reduce_sum(tf.square(model(x, mask=mask)))
+        return total, tape.gradient(total, [x, *model.trainable_variables])
+
+    close(plugin, step, hoisted=1)
+
+
+def loop_over(x: Any, w: Any, body: Any, times: Any = None) -> Any:
+    """A loop over the first axis of x; body(state, x[t] W, t)."""
+    import tensorflow as tf
+
+    rows = tf.TensorArray(tf.float32, tf.shape(x)[0]).unstack(x)
+    state = tf.zeros([x.shape[1], w.shape[1]])
+    for t in tf.range(tf.shape(x)[0] if times is None else times):
+        state = body(state, tf.matmul(rows.read(t), w), t)
+    return state
+
+
+@pytest.mark.parametrize("times", [0, 1, 9])
+def test_so_many_points_in_time(plugin: Plugin, times: int) -> None:
+    import tensorflow as tf
+
+    x, w = tf.Variable(values(times, 4, 6), shape=[None, 4, 6]), values(6, 5)
+    close(plugin, lambda: loop_over(x.read_value(), w, lambda s, p, t: tf.tanh(s * 0.5 + p)), hoisted=1)
+
+
+def test_a_product_that_differs_by_more_than_rounding_stays_one_by_one(
+    plugin: Plugin, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    import tensorflow as tf
+
+    x, w = values(7, 4, 6), values(6, 5)
+
+    def step() -> Any:
+        return loop_over(x, w, lambda s, p, t: tf.tanh(s * 0.5 + p))
+
+    monkeypatch.setenv("STITCHFLEET_TEST_WRONG_ROWS_PRODUCT", "1")
+    expected, actual = plugin.both(step, times=4)
+    assert plugin.hoisted_products == 1
+    assert_alike(expected, actual)
+    assert capfd.readouterr().err.count("it stays one by one") == 1
+
+
+def test_a_loop_that_ends_early_and_reads_backwards(plugin: Plugin) -> None:
+    import tensorflow as tf
+
+    x, w = values(8, 3, 6), values(6, 5)
+
+    def step() -> Any:
+        rows = tf.TensorArray(tf.float32, 8).unstack(x)
+        state, t = tf.zeros([3, 5]), tf.constant(7)
+        while tf.reduce_sum(tf.abs(state)) < 8.0 and t >= 0:
+            state = tf.sin(state + tf.matmul(rows.read(t), w) * 0.2 + 1.0)
+            t -= 1
+        return state, t
+
+    assert close(plugin, step, hoisted=1)[0][1] > 0
+
+
+def test_a_product_in_a_branch_stays(plugin: Plugin) -> None:
+    import tensorflow as tf
+
+    x, w = values(6, 3, 6), values(6, 5)
+
+    def step() -> Any:
+        rows = tf.TensorArray(tf.float32, 6).unstack(x)
+        state = tf.zeros([3, 5])
+        for t in tf.range(6):
+            if t % 2 == 0:
+                state = tf.tanh(state + tf.matmul(rows.read(t), w) * 0.5)
+        return state
+
+    close(plugin, step, hoisted=0)
+
+
+def test_a_product_of_what_the_loop_makes_stays(plugin: Plugin) -> None:
+    import tensorflow as tf
+
+    x, w = values(6, 3, 6), values(6, 6)
+
+    def step() -> Any:
+        rows = tf.TensorArray(tf.float32, 6).unstack(x)
+        state, weights = tf.zeros([3, 6]), w
+        for t in tf.range(6):
+            state = tf.tanh(tf.matmul(state, w) + tf.matmul(rows.read(t), weights) * 0.5)
+            weights = weights * 0.9 + 0.01
+        return state
+
+    close(plugin, step, hoisted=0)
+
+
+def test_a_list_that_the_loop_writes_stays(plugin: Plugin) -> None:
+    import tensorflow as tf
+
+    x, w = values(6, 3, 6), values(6, 6)
+
+    def step() -> Any:
+        rows = tf.TensorArray(tf.float32, 6, clear_after_read=False).unstack(x)
+        state = tf.zeros([3, 6])
+        for t in tf.range(5):
+            state = tf.tanh(state + tf.matmul(rows.read(t), w) * 0.5)
+            rows = rows.write(t + 1, state * 2.0)
+        return state
+
+    close(plugin, step, hoisted=0)
+
+
+def test_rows_that_do_not_fit_give_the_jobs_error(plugin: Plugin) -> None:
+    import tensorflow as tf
+
+    x = tf.Variable(values(4, 3, 6), shape=[None, None, None])
+    w = tf.Variable(values(7, 5), shape=[None, None])
+
+    def step() -> Any:
+        rows = tf.TensorArray(tf.float32, 4, infer_shape=False).unstack(x.read_value())
+        state = tf.zeros([3, 5])
+        for t in tf.range(4):
+            tf.autograph.experimental.set_loop_options(shape_invariants=[(state, tf.TensorShape(None))])
+            state = tf.tanh(state + tf.matmul(rows.read(t), w) * 0.5)
+        return state
+
+    plugin.active, plugin.hoisted_products = True, 0
+    try:
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"[Mm]atrix size-incompatible"):
+            tf.function(step)()
+    finally:
+        plugin.active = False
+    assert plugin.hoisted_products == 1
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_a_loop_in_a_branch(plugin: Plugin, taken: bool) -> None:
+    import tensorflow as tf
+
+    x, w, chosen = values(6, 3, 6), values(6, 5), tf.constant(taken)
+
+    def step() -> Any:
+        return tf.cond(
+            chosen, lambda: loop_over(tf.sin(x), w, lambda s, p, t: tf.tanh(s * 0.5 + p)), lambda: tf.zeros([3, 5])
+        )
+
+    close(plugin, step, hoisted=1)
+    assert len(plugin.loops) == 1, plugin.staying_loops
+
+
+def test_a_product_that_tensorflow_would_not_make_stays(plugin: Plugin) -> None:
+    x, w = values(6, 3, 6), values(6, 5)
+    plugin.library.refusal_of_operator = lambda node: "no" if b"StitchfleetRowsProduct" in node else ""
+    try:
+        close(plugin, lambda: loop_over(x, w, lambda s, p, t: s * 0.5 + p * 2.0), hoisted=0)
+    finally:
+        del plugin.library.refusal_of_operator
