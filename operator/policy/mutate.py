@@ -13,6 +13,7 @@ import copy
 from . import canary, identity, launcher, payload, python_path, starter
 from .names import (
     AUTHORITY,
+    CACHE_CLAIM,
     CONTAINERS,
     CONTROL,
     INIT_CONTAINER,
@@ -60,7 +61,9 @@ def mutate(pod: Object, policy: Policy, admission: Admission = UNKNOWN) -> Objec
     spec = changed["spec"]
     annotations.update(ours)
     spec["initContainers"] = [payload.init_container(injected[0], policy), *(spec.get("initContainers") or ())]
-    spec["volumes"] = [*(spec.get("volumes") or ()), *payload.volumes(policy)]
+    spec["volumes"] = [*(spec.get("volumes") or ()), *payload.volumes(policy, str(annotations.get(CACHE_CLAIM) or ""))]
+    if policy.pull_secrets:
+        spec["imagePullSecrets"] = payload.pull_secrets(spec.get("imagePullSecrets") or (), policy)
     annotations[INJECTED] = ",".join(container["name"] for container in injected)
     if reasons:
         annotations[NOT_INJECTED] = "; ".join(reasons)[:MOST_REASON]
@@ -109,6 +112,7 @@ def _inject_containers(pod: Object, policy: Policy, admission: Admission) -> tup
     """(the containers that were changed, why others were not). Raises LeftAloneError where none was."""
     injected, reasons = [], []
     annotations = pod["metadata"]["annotations"]
+    has_claim = bool(annotations.get(CACHE_CLAIM))
     for container in chosen(pod):
         try:
             check_container(container)
@@ -124,7 +128,7 @@ def _inject_containers(pod: Object, policy: Policy, admission: Admission) -> tup
         container["env"] = [*(container.get("env") or ()), *(entry for entry in ours if entry["name"] not in given)]
         if is_launcher:
             launcher.bring_to_ranks(container)
-        container["volumeMounts"] = [*(container.get("volumeMounts") or ()), *payload.mounts()]
+        container["volumeMounts"] = [*(container.get("volumeMounts") or ()), *payload.mounts(has_cache_claim=has_claim)]
         injected.append(container)
     if not injected:
         raise LeftAloneError("; ".join(reasons))

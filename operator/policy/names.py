@@ -20,6 +20,9 @@ RUN_ID = "stitchfleet.io/run-id"
 SHELL = "stitchfleet.io/shell"
 """NO_SHELL: the image has no /bin/sh, and its pods are to start even if the payload cannot be pulled (starter/)."""
 NO_SHELL = "none"
+CACHE_CLAIM = "stitchfleet.io/cache-claim"
+"""A PersistentVolumeClaim of the namespace in which kernels are kept, for the next job to find. Whoever may write to it runs code in
+the jobs that read it."""
 SKIP = "stitchfleet.io/skip"
 """Leaves a pod alone that has the label; its value is the reason that is shown."""
 
@@ -39,6 +42,7 @@ STARTER = "stitchfleet.io/starter"
 INIT_CONTAINER = "stitchfleet-payload"
 VOLUME = "stitchfleet"
 IDENTITY_VOLUME = "stitchfleet-identity"
+CACHE_VOLUME = "stitchfleet-cache"
 
 MOUNT = "/opt/stitchfleet"
 PAYLOAD = f"{MOUNT}/payload"

@@ -8,11 +8,14 @@ pod would be evicted.
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 
 from . import starter
 from .names import (
     AUDIENCE,
     AUTHORITY,
+    CACHE,
+    CACHE_VOLUME,
     CONTROL,
     CONTROL_FILE,
     COPY,
@@ -68,7 +71,7 @@ def _without_devices(amounts: Object) -> Object:
     return {name: amounts[name] for name in _RESOURCES if name in amounts}
 
 
-def volumes(policy: Policy) -> list[Object]:
+def volumes(policy: Policy, cache_claim: str = "") -> list[Object]:
     """The payload's, the starter's, and one with what says who the job is: its token, its labels, whom it may trust."""
     sources: list[Object] = [
         {"serviceAccountToken": {"path": "token", "audience": AUDIENCE, "expirationSeconds": TOKEN_SECONDS}},
@@ -82,6 +85,7 @@ def volumes(policy: Policy) -> list[Object]:
     return [
         {"name": VOLUME, "emptyDir": {}},
         {"name": START_VOLUME, "emptyDir": {"medium": "Memory"}},
+        *([{"name": CACHE_VOLUME, "persistentVolumeClaim": {"claimName": cache_claim}}] if cache_claim else ()),
         {"name": IDENTITY_VOLUME, "projected": {"sources": sources}},
     ]
 
@@ -90,10 +94,17 @@ def _annotation(file: str, name: str) -> Object:
     return {"path": file, "fieldRef": {"fieldPath": f"metadata.annotations['{name}']"}}
 
 
-def mounts(may_write_starter: bool = False) -> list[Object]:
+def mounts(may_write_starter: bool = False, has_cache_claim: bool = False) -> list[Object]:
     """Of a container that is injected, or of the init container, which writes the starter."""
     return [
         {"name": VOLUME, "mountPath": MOUNT},
         {"name": START_VOLUME, "mountPath": START_MOUNT, **({} if may_write_starter else {"readOnly": True})},
         {"name": IDENTITY_VOLUME, "mountPath": IDENTITY_MOUNT, "readOnly": True},
+        *([{"name": CACHE_VOLUME, "mountPath": CACHE}] if has_cache_claim else ()),
     ]
+
+
+def pull_secrets(given: Sequence[Object], policy: Policy) -> list[Object]:
+    """The pod's, and those of the payload's image that are not among them."""
+    names = {entry.get("name") for entry in given}
+    return [*given, *({"name": name} for name in policy.pull_secrets if name not in names)]

@@ -13,7 +13,8 @@ class Policy:
     payload_image: name and tag. ingest_url: where jobs send to; empty: nowhere. ingest_authority: PEM of who signed that server's
     certificate; empty: one that the system trusts. settings: of the plugin, by variable. opted_out: why no pod is injected; empty:
     they are. has_other_processors: the cluster has nodes that are no amd64. cannot_start: why the starter does not run in this
-    cluster; empty: it does. canary_percent: of a namespace's jobs, so many are injected.
+    cluster; empty: it does. canary_percent: of a namespace's jobs, so many are injected. pull_secrets: names of Secrets that pods are
+    given for the payload's image. match_labels: only pods that have these are injected.
     """
 
     payload_image: str
@@ -26,6 +27,8 @@ class Policy:
     has_other_processors: bool = False
     cannot_start: str = ""
     canary_percent: int = 100
+    pull_secrets: tuple[str, ...] = ()
+    match_labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

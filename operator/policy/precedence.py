@@ -47,6 +47,8 @@ def applied(policy: Policy, stitch_policy: Object | None) -> Policy:
         payload_image=str(spec.get("payloadImage") or policy.payload_image),
         settings={**policy.settings, **settings},
         canary_percent=int(spec.get("canaryPercent", 100)),
+        pull_secrets=tuple(spec.get("payloadPullSecrets") or policy.pull_secrets),
+        match_labels=spec.get("matchLabels") or {},
         opted_out=_why_not(spec, f"the StitchPolicy {metadata['name']} of its namespace"),
     )
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 from .names import (
+    CACHE_CLAIM,
+    CACHE_VOLUME,
     IDENTITY_MOUNT,
     IDENTITY_VOLUME,
     INIT_CONTAINER,
@@ -18,6 +22,8 @@ from .policy import Policy
 NEEDED_STORAGE_BYTES = 1 << 30
 """Of a pod's limit of ephemeral storage: payload, kernels and spool count against it, and a pod beyond it is evicted."""
 _MIRROR = "kubernetes.io/config.mirror"
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+"""Of an object. The API server refuses a pod with another one."""
 _UNITS = {
     "": 1,
     "k": 10**3,
@@ -44,13 +50,25 @@ def check_pod(pod: Object, policy: Policy) -> None:
     annotations = metadata.get("annotations") or {}
     if SKIP in annotations:
         raise LeftAloneError(str(annotations[SKIP]) or f"its annotation {SKIP} says so")
+    labels = metadata.get("labels") or {}
+    lacking = [f"{name}={value}" for name, value in policy.match_labels.items() if labels.get(name) != value]
+    if lacking:
+        raise LeftAloneError(f"the StitchPolicy of its namespace is for pods with {', '.join(lacking)}"[:500])
+    claim = annotations.get(CACHE_CLAIM)
+    if claim and not _NAME.fullmatch(str(claim)):
+        raise LeftAloneError(f"its annotation {CACHE_CLAIM} is no name of a PersistentVolumeClaim")
     if _MIRROR in annotations:
         raise LeftAloneError("a static pod cannot be changed")
     system = (spec.get("os") or {}).get("name") or selector.get("kubernetes.io/os") or "linux"
     if system != "linux":
         raise LeftAloneError(f"the pod is for {system}; there is a payload for Linux only")
     _check_processor(spec, policy)
-    taken = {volume.get("name") for volume in spec.get("volumes") or ()} & {VOLUME, START_VOLUME, IDENTITY_VOLUME}
+    taken = {volume.get("name") for volume in spec.get("volumes") or ()} & {
+        VOLUME,
+        START_VOLUME,
+        CACHE_VOLUME,
+        IDENTITY_VOLUME,
+    }
     if taken:
         raise LeftAloneError(f"the pod has a volume {min(taken)} of its own")
     containers = [*spec["containers"], *(spec.get("initContainers") or ())]

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from .names import CONTAINERS, ENABLED, PYTHON_PATH, RUN_ID, SHELL, SKIP, USER, Object
+from .names import CACHE_CLAIM, CONTAINERS, ENABLED, PYTHON_PATH, RUN_ID, SHELL, SKIP, USER, Object
 from .policy import Admission, Policy
 
-_CARRIED = (CONTAINERS, PYTHON_PATH, RUN_ID, SHELL, SKIP, USER)
+_CARRIED = (CACHE_CLAIM, CONTAINERS, PYTHON_PATH, RUN_ID, SHELL, SKIP, USER)
 """Annotations of the job that its pods get, where their template has none."""
 AGENT = (
     "the launcher's command line names a launch agent, which cannot be extended: no rank would have what its pod has"

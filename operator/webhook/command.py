@@ -42,6 +42,13 @@ class WebhookCommand:
         parser.add_argument("--payload-image", required=True, metavar="IMAGE", help="what is copied into pods")
         parser.add_argument("--pull-policy", default="IfNotPresent", help="of that image; default %(default)s")
         parser.add_argument(
+            "--pull-secret",
+            action="append",
+            default=[],
+            metavar="NAME",
+            help="a Secret of each pod's own namespace for pulling it; may be given several times",
+        )
+        parser.add_argument(
             "--cluster-name", default="kubernetes", metavar="NAME", help="in reports; default %(default)s"
         )
         parser.add_argument("--ingest-url", default="", metavar="URL", help="where jobs send to; default: nowhere")
@@ -110,6 +117,7 @@ async def _serve(arguments: argparse.Namespace) -> int:
         cluster=arguments.cluster_name,
         ingest_url=arguments.ingest_url,
         pull_policy=arguments.pull_policy,
+        pull_secrets=tuple(arguments.pull_secret),
         cannot_start=selftest.why_not(),
     )
     if policy.cannot_start:

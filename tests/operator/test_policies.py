@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import pathlib
 from typing import Any
 
@@ -45,13 +46,15 @@ def example(schema: Object) -> Any:
         "string": "example.org/payload:2",
         "boolean": not schema.get("default"),
         "array": ["gelu_77"],
+        "object": {"team": "vision"},
     }[schema["type"]]
 
 
 def test_every_field_of_the_schema_changes_something_and_there_are_no_others() -> None:
     for name, schema in fields().items():
         assert applied(POLICY, stitch_policy(**{name: example(schema)})) != POLICY, name
-    assert {*precedence._SETTINGS, "enabled", "payloadImage", "stopped", "canaryPercent"} == set(fields())
+    others = {"enabled", "payloadImage", "payloadPullSecrets", "matchLabels", "stopped", "canaryPercent"}
+    assert {*precedence._SETTINGS, *others} == set(fields())
 
 
 def test_the_plugin_reads_every_setting_that_a_policy_writes() -> None:
@@ -76,6 +79,44 @@ def test_settings_and_the_pinned_payload_reach_the_pod() -> None:
     told = {entry["name"]: entry.get("value") for entry in changed["spec"]["containers"][0]["env"]}
     assert told["STITCHFLEET_MODE"] == "observe"
     assert changed["spec"]["initContainers"][0]["image"] == "mirror/payload:7"
+
+
+def test_a_pod_gets_the_secrets_for_the_payload_beside_its_own() -> None:
+    policy = dataclasses.replace(POLICY, pull_secrets=("mirror", "mine"))
+    given = pod()
+    given["spec"]["imagePullSecrets"] = [{"name": "mine"}]
+    assert mutate(given, policy)["spec"]["imagePullSecrets"] == [{"name": "mine"}, {"name": "mirror"}]
+    assert "imagePullSecrets" not in mutate(pod(), POLICY)["spec"]
+    of_namespace = applied(policy, stitch_policy(payloadPullSecrets=["team"]))
+    assert mutate(pod(), of_namespace)["spec"]["imagePullSecrets"] == [{"name": "team"}]
+
+
+def test_only_pods_with_the_labels_that_a_policy_names_are_injected() -> None:
+    policy = applied(POLICY, stitch_policy(matchLabels={"team": "vision", "tier": "batch"}))
+    given = pod()
+    given["metadata"]["labels"] = {"team": "vision", "tier": "batch", "more": "x"}
+    assert names.INJECTED in mutate(given, policy)["metadata"]["annotations"]
+    given["metadata"]["labels"]["tier"] = "debug"
+    assert mutate(given, policy)["metadata"]["annotations"] == {
+        names.NOT_INJECTED: "the StitchPolicy of its namespace is for pods with tier=batch"
+    }
+
+
+def test_kernels_are_kept_on_the_claim_that_the_pod_names() -> None:
+    changed = mutate(pod(annotations={names.CACHE_CLAIM: "kernels"}), POLICY)
+    assert {"name": names.CACHE_VOLUME, "persistentVolumeClaim": {"claimName": "kernels"}} in changed["spec"]["volumes"]
+    (main,) = changed["spec"]["containers"]
+    assert {"name": names.CACHE_VOLUME, "mountPath": names.CACHE} in main["volumeMounts"]
+    assert {"name": "STITCHFLEET_CACHE", "value": names.CACHE} in main["env"]
+    (init,) = changed["spec"]["initContainers"]
+    assert names.CACHE_VOLUME not in {mount["name"] for mount in init["volumeMounts"]}
+    assert mutate(changed, POLICY) == changed
+
+
+@pytest.mark.parametrize("claim", ["../other", "A", "a b", "-a", "x" * 254])
+def test_a_claim_that_the_api_server_would_refuse_leaves_the_pod_alone(claim: str) -> None:
+    annotations = mutate(pod(annotations={names.CACHE_CLAIM: claim}), POLICY)["metadata"]["annotations"]
+    assert "no name of a PersistentVolumeClaim" in annotations[names.NOT_INJECTED]
 
 
 def test_of_several_the_oldest_holds_and_each_namespace_has_its_own() -> None:
