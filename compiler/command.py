@@ -31,6 +31,8 @@ from .kernel import LoadedKernel, aligned_copy
 from .partition import Partition, stitch_ops_of
 from .pipeline import Request, compile_graphs, stages
 from .plan import plan_graph
+from .plan_explain import explain
+from .plan_svg import draw
 from .random_inputs import Regime, random_inputs
 from .rules import BY_NAME, Rules
 from .selfcheck import CheckOptions
@@ -206,19 +208,19 @@ class ExplainCommand:
             rules = BY_NAME[args.rules]
             print("\n\n".join(_for_each(step, partial(_explained, target=target, rules=rules))))
             if args.svg is not None:
-                args.svg.write_text(plan_graph(step.stitch_ops[0].graph, target, rules).to_svg())
+                args.svg.write_text(draw(plan_graph(step.stitch_ops[0].graph, target, rules)))
         return code[0]
 
 
 def _explained(graph: Graph, target: Target, rules: Rules) -> str:
     """The plan in words; for a GPU, with what the kernel takes by the model."""
     if not isinstance(target, GpuTarget):
-        return plan_graph(graph, target, rules).explain()
+        return explain(plan_graph(graph, target, rules))
     try:
         plan, kernel = plan_for_gpu(graph, target, rules=rules)
     except CudaError as error:
         return f"no kernel: {error}"
-    return f"{plan.explain()}\n{kernel.cost()}"
+    return f"{explain(plan)}\n{kernel.cost()}"
 
 
 def _is_json(path: Path) -> bool:

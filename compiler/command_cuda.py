@@ -23,6 +23,7 @@ from .nvrtc import NvrtcError, build, is_installed
 from .partition import Partition, stitch_ops_of
 from .pipeline_cuda import build_for_gpu
 from .plan import Plan
+from .plan_explain import explain
 from .random_inputs import Regime, random_inputs
 from .targets import GPUS, GpuTarget
 from .whole_step import StepKernel, compile_for_gpu, translation_unit
@@ -143,7 +144,7 @@ def _plans(step: Partition, kernels: list[StepKernel]) -> list[str]:
         if each.plan is not None:
             shared = [other.op.name for other in kernels if other.op.graph.digest == each.op.graph.digest]
             heading = [] if step.is_one_op else [f"== {', '.join(shared)}"]
-            texts.append("\n".join([*heading, each.plan.explain()]))
+            texts.append("\n".join([*heading, explain(each.plan)]))
     return texts
 
 

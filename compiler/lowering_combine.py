@@ -13,8 +13,9 @@ from __future__ import annotations
 import math
 
 from . import loops
+from .accumulators import kind_of, partial_dtype
 from .loops import Blocks, Collapse, Combine, If, Let, Local, Loop, LoopKind, NestCode, Store
-from .lowering_context import Context, kind_of, partial_dtype
+from .lowering_context import Context
 from .mapping import RowMap, Segment
 from .plan import Plan
 from .plan_cost import LANE_ALIGNMENT

@@ -1,13 +1,13 @@
-"""What all lowerings of a plan's nests share: where each node is in memory, and what a reduction accumulates in."""
+"""What all lowerings of a plan's nests share: where each node is in memory."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .graph import DType, Graph
-from .loops import Buffer, BufferKind
-from .mapping import RowMap, Segment, SegmentKind, spans_rows
+from .graph import Graph
+from .loops import Buffer
+from .mapping import Segment, SegmentKind
 from .ops import OPS, Cost
 from .plan import Plan
 from .plan_access import Apply, Request, Trace, sources
@@ -63,28 +63,6 @@ class BufferNumbers(dict[int, int]):
         return self[node]
 
 
-def accumulator_dtype(graph: Graph, segment: Segment, mapping: RowMap, scalar_over_rows: bool = False) -> DType:
-    """What the reduction accumulates in: f16 and bf16 in f32; a float sum over all rows, one number per row, in f64."""
-    node = graph.nodes[segment.node]
-    if node.op == "reduce_general":
-        return node.dtype
-    if node.dtype in (DType.F16, DType.BF16):
-        return DType.F32
-    if scalar_over_rows and node.dtype is DType.F32 and kind_of(graph, segment) in ("sum", "product"):
-        return DType.F64
-    return node.dtype
-
-
-def kind_of(graph: Graph, segment: Segment) -> str:
-    return str(graph.nodes[segment.node].attributes["kind"])
-
-
-def partial_dtype(graph: Graph, segment: Segment, mapping: RowMap) -> DType:
-    """Element type of the partial results that tasks leave."""
-    kept = graph.nodes[segment.node].element_count
-    return accumulator_dtype(graph, segment, mapping, scalar_over_rows=kept == 1 and spans_rows(segment, mapping))
-
-
 def slice_cost(graph: Graph, request: Request, steps: Trace, stop: set[Request]) -> tuple[int, int]:
     """Light and expensive ops that computing `request` takes, down to memory or to the requests of `stop`."""
     light = expensive = 0
@@ -106,6 +84,3 @@ def slice_cost(graph: Graph, request: Request, steps: Trace, stop: set[Request])
 
 def needs_store(context: Context, segment: Segment) -> bool:
     return segment.kind is not SegmentKind.VALUE or bool(context.plan.memory_of(segment.node))
-
-
-__all__ = ["Buffer", "BufferKind", "BufferNumbers", "Context", "accumulator_dtype", "kind_of", "partial_dtype"]

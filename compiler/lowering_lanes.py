@@ -7,9 +7,10 @@ be taken apart (a bias along an inner dimension) is divided lane by lane; the pl
 from __future__ import annotations
 
 from . import loops
+from .accumulators import accumulator_dtype, kind_of, partial_dtype
 from .graph import DType, Graph
 from .loops import Collapse, Combine, Local, Loop, LoopKind, Store
-from .lowering_context import BufferNumbers, Context, accumulator_dtype, kind_of, needs_store, partial_dtype
+from .lowering_context import BufferNumbers, Context, needs_store
 from .lowering_passes import Member, result_number
 from .lowering_reduce import flush_partials, scalar_graph
 from .lowering_values import Emitter

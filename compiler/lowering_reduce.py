@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from . import loops
+from .accumulators import partial_dtype
 from .graph import Graph
 from .loops import Loop, LoopKind, Store
-from .lowering_context import Context, partial_dtype
+from .lowering_context import Context
 from .lowering_passes import Member
 from .lowering_values import Emitter
 from .plan_index import Index, Var

@@ -12,17 +12,11 @@ import math
 from collections.abc import Callable
 
 from . import loops
+from .accumulators import accumulator_dtype, kind_of, partial_dtype
 from .graph import DType, Graph
 from .loops import Assign, Collapse, Combine, Local, Loop, LoopKind, Store
 from .lowering_ahead import AheadOfRows
-from .lowering_context import (
-    BufferNumbers,
-    Context,
-    accumulator_dtype,
-    kind_of,
-    needs_store,
-    partial_dtype,
-)
+from .lowering_context import BufferNumbers, Context, needs_store
 from .lowering_passes import (
     BLOCK_ROWS,
     SQUARE_LANES,

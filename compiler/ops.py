@@ -16,7 +16,7 @@ documentation says of the value, else what its CPU kernel computes.
     reduce             max and min: NaN where one is. Sums in any order: what overflows on the way may be infinite or not
 
 Where TensorFlow's operator is something else than XLA's lowering of it, the plugin spells the operator out before it is lowered
-(plugin/rare_data.py has the whole table). The self-check compares each kernel with the framework's own operators on such data
+(its clusters/rare_data.py has the whole table). The self-check compares each kernel with the framework's own operators on such data
 (random_inputs.RARE).
 
     builder = GraphBuilder("double")

@@ -45,6 +45,7 @@ from .parametric import (
 )
 from .plan import Plan, plan_graph
 from .plan_alias import kernel_aliases
+from .plan_explain import explain
 from .random_inputs import Regime
 from .selfcheck import (
     CheckFailedError,
@@ -120,13 +121,17 @@ def stages(target: Target = CPU, symbol: str = "stitch_kernel") -> tuple[Stage, 
         assert isinstance(value, Plan)
         return lower(value)
 
+    def in_words(value: object) -> str:
+        assert isinstance(value, Plan)
+        return explain(value)
+
     def as_source(value: object) -> str:
         assert isinstance(value, Loops)
         return render(value, symbol)
 
     return (
         Stage("graph", as_graph, str),
-        Stage("plan", as_plan, str),
+        Stage("plan", as_plan, in_words),
         Stage("loops", as_loops, str),
         Stage("source", as_source, str),
     )

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from .accumulators import partial_dtype
 from .families import Family, Reduction, reduce_families
 from .graph import Graph
 from .groups import Candidate, Group, find_candidates, find_groups
@@ -89,8 +90,6 @@ class Plan:
 
     def partial_buffer(self, segment: Segment, mapping: RowMap) -> Buffer:
         """Scratch for what each task of a reduction over rows leaves."""
-        from .lowering_context import partial_dtype
-
         row = self.graph.nodes[segment.node]
         nest = self.placement.nest_of[segment.node]
         dtype = partial_dtype(self.graph, segment, mapping)
@@ -112,21 +111,6 @@ class Plan:
 
     def segments(self) -> list[tuple[Nest, Segment, RowMap]]:
         return [(nest, segment, mapping) for nest in self.nests for segment, mapping in nest.placed]
-
-    def explain(self) -> str:
-        """Text: per group its dominant, the scheme of each op with the reason, mapping, phases, intermediate bytes."""
-        from .plan_explain import explain
-
-        return explain(self)
-
-    def to_svg(self) -> str:
-        """A picture of groups, nests and phases."""
-        from .plan_svg import draw
-
-        return draw(self)
-
-    def __str__(self) -> str:
-        return self.explain()
 
 
 def plan_graph(graph: Graph, target: Target = CPU, rules: Rules = ALL) -> Plan:

@@ -18,6 +18,7 @@ from stitchfleet.compiler.interpreter import evaluate
 from stitchfleet.compiler.judge import Regime
 from stitchfleet.compiler.lowering import lower
 from stitchfleet.compiler.plan import plan_graph
+from stitchfleet.compiler.plan_explain import explain
 from stitchfleet.compiler.plan_index import Var
 from stitchfleet.compiler.targets import V100, GpuTarget
 
@@ -148,6 +149,6 @@ def test_two_tensors_that_are_turned_alike_and_one_that_is_not() -> None:
 
 
 def test_a_plan_says_that_it_turns_squares() -> None:
-    text = plan_graph(library.matrix_transpose(1000, 256), V100).explain()
+    text = explain(plan_graph(library.matrix_transpose(1000, 256), V100))
     assert "in 256 squares of 32 x 32, turned in shared memory" in text
-    assert "squares" not in plan_graph(library.matrix_transpose(1000, 256)).explain()
+    assert "squares" not in explain(plan_graph(library.matrix_transpose(1000, 256)))

@@ -17,6 +17,7 @@ from stitchfleet.compiler.judge import Regime
 from stitchfleet.compiler.loops import BufferKind
 from stitchfleet.compiler.lowering import lower
 from stitchfleet.compiler.plan import plan_graph
+from stitchfleet.compiler.plan_explain import explain
 from stitchfleet.compiler.targets import H200, V100, GpuTarget
 
 from . import library
@@ -107,14 +108,14 @@ def test_stretches_are_loaded_by_vectors() -> None:
 
 def test_long_columns_are_split_and_the_plan_says_why() -> None:
     plan = plan_graph(argmax_over((4096, 128), 0), V100)
-    assert "split in 64" in plan.explain()
-    assert "128 columns of 4096 on 2560 groups of threads: 64 parts would save" in plan.explain()
+    assert "split in 64" in explain(plan)
+    assert "128 columns of 4096 on 2560 groups of threads: 64 parts would save" in explain(plan)
     assert [nest.rows for nest in plan.nests] == [128, 2]
     short = plan_graph(argmax_over((12, 128), 0), V100)
-    assert "less than a phase's 2.7 us" in short.explain()
+    assert "less than a phase's 2.7 us" in explain(short)
     assert len(short.nests) == 1
     odd = plan_graph(argmax_over((4099, 128), 0), V100)
-    assert "no number of parts up to 64 divides them" in odd.explain()
+    assert "no number of parts up to 64 divides them" in explain(odd)
 
 
 def _beside_a_softmax(rows: int, length: int) -> Graph:

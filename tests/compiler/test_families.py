@@ -15,6 +15,7 @@ from stitchfleet.compiler.graph import Graph, Shape
 from stitchfleet.compiler.judge import Regime, judge, random_inputs
 from stitchfleet.compiler.lowering import lower
 from stitchfleet.compiler.plan import plan_graph
+from stitchfleet.compiler.plan_explain import explain
 from stitchfleet.compiler.plan_normal import normalise
 from stitchfleet.compiler.selfcheck import run_all_ways, same_bits
 
@@ -176,7 +177,7 @@ def test_hundreds_of_tensors_are_one_loop_and_one_function() -> None:
     assert len(nest.instances) == 300
     source = render(kernel, "stitch")
     assert source.count("#pragma omp simd") == 1
-    assert "300 components alike, of 15 to" in plan.explain()
+    assert "300 components alike, of 15 to" in explain(plan)
     assert complaints([graph], False) == []
 
 

@@ -11,9 +11,10 @@ from stitchfleet.compiler.graph import Graph
 from stitchfleet.compiler.loops import Loop, LoopKind, Loops, Statement
 from stitchfleet.compiler.lowering import lower
 from stitchfleet.compiler.plan import Plan, plan_graph
-from stitchfleet.compiler.plan_explain import Scheme, intermediate_buffers, scheme_of
+from stitchfleet.compiler.plan_explain import Scheme, explain, intermediate_buffers, scheme_of
 from stitchfleet.compiler.plan_index import Index
 from stitchfleet.compiler.plan_normal import normalise
+from stitchfleet.compiler.plan_svg import draw
 from stitchfleet.compiler.spec import verify
 
 from .library import (
@@ -147,8 +148,8 @@ def test_every_graph_has_a_plan_that_is_sound(graph: Graph) -> None:
     plan = plan_graph(graph)
     kernel = lower(plan)
     check_sound(plan, kernel)
-    assert plan.explain()
-    ElementTree.fromstring(plan.to_svg())
+    assert explain(plan)
+    ElementTree.fromstring(draw(plan))
 
 
 def check_sound(plan: Plan, kernel: Loops) -> None:
@@ -184,7 +185,7 @@ def test_the_normal_form_is_a_valid_graph_with_the_same_interface(graph: Graph) 
 
 
 def test_explains_each_op_with_a_reason() -> None:
-    text = plan_graph(layer_norm_gradient(1024, 256)).explain()
+    text = explain(plan_graph(layer_norm_gradient(1024, 256)))
     assert "intermediates written to memory" in text
     for word in ("regional", "global", "local", "dominant", "row r of it is made from slice r"):
         assert word in text
@@ -192,7 +193,7 @@ def test_explains_each_op_with_a_reason() -> None:
 
 def test_draws_every_nest_and_the_tensors_between_them() -> None:
     plan = plan_graph(batch_norm(8, 16, 16, 32))
-    picture = plan.to_svg()
+    picture = draw(plan)
     ElementTree.fromstring(picture)
     assert picture.count(">nest ") == len(plan.nests)
     assert picture.count('marker-end="url(#head)"') >= 2
