@@ -129,6 +129,17 @@ template <int lanes, class T, class Combine> STITCH_INLINE T stitch_fold(T* lane
   }
 }
 
+/* The same for a number of lanes that is no power of two. */
+template <int lanes, class T, class Combine> STITCH_INLINE T stitch_fold_rest(T* lane, Combine combine) {
+  constexpr int first = lanes >= 8 ? 8 : lanes >= 4 ? 4 : lanes >= 2 ? 2 : 1;
+  const T folded = stitch_fold<first>(lane, combine);
+  if constexpr (lanes == first) {
+    return folded;
+  } else {
+    return combine(folded, stitch_fold_rest<lanes - first>(lane + first, combine));
+  }
+}
+
 /* 0 at zeros of both signs, which HLO keeps and TensorFlow documents. */
 template <class T> STITCH_INLINE T stitch_sign(T value) {
   const T zero = value != value ? value : T(0);

@@ -112,6 +112,23 @@ def test_rows_as_long_as_a_vector_are_padded_without_a_read_outside_of_them(dtyp
         assert complaint(built, Regime.NORMAL, seed=1) is None
 
 
+def reduced(length: int, kind: str, dtype: DType) -> Graph:
+    """Rows of so many elements, combined; and of all rows together, in a nest whose lanes may have the same names."""
+    m = Maker(f"reduced_{length}_{kind}_{dtype.value}")
+    x = m.parameter(37, length, dtype=dtype)
+    rows = m.reduce(x, 1, kind=kind)
+    centred = m.op("subtract", x, m.spread(rows, (37, length), 0))
+    return m.done(rows, m.reduce(centred, 0, 1, kind=kind))
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.S32, slow(DType.F64), slow(DType.BF16)])
+@pytest.mark.parametrize("kind", ["sum", "max"])
+def test_what_rows_leave_after_their_last_vector_is_combined(kind: str, dtype: DType) -> None:
+    for built in build_all([reduced(length, kind, dtype) for length in (33, 39, 47, 48, 63, 67, 79, 95)]):
+        for regime in (Regime.NORMAL, Regime.SPECIAL):
+            assert complaint(built, regime, seed=2) is None, built.graph.name
+
+
 def collect(count: int, max_ops: int, number: int) -> list[Graph]:
     """`count` random graphs, the same in every run."""
     found: list[Graph] = []
