@@ -236,6 +236,30 @@ def _draws(loop: Loop) -> dict[str, _Draw]:
     return found
 
 
+ROWS_TOGETHER: Final = 4
+"""Rows that are added to a task's accumulators at once (_adds_rows)."""
+LEAST_COLUMNS: Final = 2048
+"""Fewer accumulators stay in the first cache beside the rows; four rows at once were then 10% slower, above it 15% faster."""
+MOST_STATEMENTS: Final = 12
+
+
+def _adds_rows(loop: Loop) -> bool:
+    """Whether a loop over rows does nothing but combine each row's elements with accumulators, one for each column. An accumulator is
+    then read and written once for several rows, in whose order it combines them: the same result to the bit, with less to load."""
+    inner = loop.body[0] if len(loop.body) == 1 else None
+    if not isinstance(inner, Loop) or inner.kind is not LoopKind.SIMD or inner.bounds or _draws(inner):
+        return False
+    combined = [statement for statement in inner.body if isinstance(statement, loops.Combine)]
+    others = [statement for statement in inner.body if not isinstance(statement, loops.Combine)]
+    return (
+        inner.extent >= LEAST_COLUMNS
+        and len(inner.body) <= MOST_STATEMENTS
+        and bool(combined)
+        and all(c.index is not None and loop.variable not in c.index.variables for c in combined)
+        and all(isinstance(let, loops.Let) and not isinstance(let.value, loops.LoadLocal) for let in others)
+    )
+
+
 REST: Final = "_rest"
 
 
@@ -421,6 +445,24 @@ class Writer:
         if wide is DType.F64 and dtype is not wide:
             yield f"{pad}{target} = __builtin_fabsf({name}) < __builtin_inff() ? {target} : (double){name};"
 
+    def _rows_together(self, loop: Loop, indent: int) -> Iterator[str]:
+        """Those of the task's rows that make whole groups; `{variable}_base` is where they end."""
+        pad, name, inner = "  " * indent, loop.variable.name, loop.body[0]
+        assert isinstance(inner, Loop)
+        column = inner.variable.name
+        yield f"{pad}long long {name}_base = first_row;"
+        yield f"{pad}for (; {name}_base + {ROWS_TOGETHER} <= last_row; {name}_base += {ROWS_TOGETHER}) {{"
+        yield f"{pad}  #pragma omp simd"
+        ctype = "long long" if is_wide_variable(inner.variable) else "int"
+        yield f"{pad}  for ({ctype} {column} = 0; {column} < {inner.extent}; ++{column}) {{"
+        for number in range(ROWS_TOGETHER):
+            yield f"{pad}    {{"
+            yield f"{pad}      const long long {name} = {name}_base + {number};"
+            yield from self.body(inner.body, indent + 3)
+            yield f"{pad}    }}"
+        yield f"{pad}  }}"
+        yield f"{pad}}}"
+
     def _scan_loop(self, loop: Loop, indent: int) -> Iterator[str]:
         """A SCAN loop: block by block, first by lanes, then what is left one by one, in order; a block whose sums might overflow all
         in order."""
@@ -488,6 +530,9 @@ class Writer:
                 return
             if loop.bounds == ("first_row", "last_row") and loop.kind is LoopKind.SERIAL and not self.for_many_shapes:
                 self._ahead = _ahead(loop, self.sizes)
+                if self.splits_rests and _adds_rows(loop):
+                    yield from self._rows_together(loop, indent)
+                    first = f"{name}_base"
             yield f"{pad}for ({ctype} {name} = {first}; {name} < {last}; ++{name}) {{"
             yield from self.body(loop.body, indent + 1)
             yield pad + "}"

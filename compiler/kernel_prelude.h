@@ -167,6 +167,21 @@ template <int lanes, bool largest> STITCH_INLINE float stitch_fold_extreme(float
     return unordered ? __builtin_nanf("") : found;
   }
 #endif
+#if defined(STITCH_SHUFFLES) && defined(__AVX__)
+  if constexpr (lanes == 8 || lanes == 16 || lanes == 32) {
+    typedef StitchLanes<float, 8>::Vector V;
+    const auto further = [](auto a, auto b) { return largest ? (a > b ? a : b) : (a < b ? a : b); };
+    V part[lanes / 8];
+    __builtin_memcpy(part, lane, sizeof part);
+    int unordered = 0;
+    for (V each : part) unordered |= __builtin_ia32_movmskps256((V)(each != each));
+    for (int count = lanes / 16; count; count /= 2) {
+      for (int i = 0; i < count; ++i) part[i] = further(part[i], part[i + count]);
+    }
+    const float found = stitch_fold8(part[0], further);
+    return unordered ? __builtin_nanf("") : found;
+  }
+#endif
   return stitch_fold<lanes>(lane, [](auto a, auto b) { return largest ? stitch_max(a, b) : stitch_min(a, b); });
 }
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
+from stitchfleet.compiler import cpp_text
 from stitchfleet.compiler.cpp import render
 from stitchfleet.compiler.graph import DType, Graph
 from stitchfleet.compiler.judge import Regime, judge, random_inputs
@@ -127,6 +128,23 @@ def test_what_rows_leave_after_their_last_vector_is_combined(kind: str, dtype: D
     for built in build_all([reduced(length, kind, dtype) for length in (33, 39, 47, 48, 63, 67, 79, 95)]):
         for regime in (Regime.NORMAL, Regime.SPECIAL):
             assert complaint(built, regime, seed=2) is None, built.graph.name
+
+
+def test_rows_added_together_give_the_bits_of_rows_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def columns(rows: int, kind: str) -> Graph:
+        m = Maker(f"columns_{rows}_{kind}")
+        x, y = m.parameter(rows, 2500), m.parameter(rows, 2500)
+        return m.done(m.reduce(m.op("multiply", x, y), 0, kind=kind), m.reduce(x, 0, kind="max"))
+
+    made = [columns(rows, kind) for rows in (3, 64, 1001) for kind in ("sum", "max")]
+    together = list(build_all(made))
+    monkeypatch.setattr(cpp_text, "LEAST_COLUMNS", 1 << 60)
+    for built, single in zip(together, build_all(made), strict=True):
+        assert built.library != single.library
+        inputs = random_inputs(built.graph, np.random.default_rng(1), Regime.SPECIAL)
+        for a, b in zip(built.load().run(inputs), single.load().run(inputs), strict=True):
+            assert a.tobytes() == b.tobytes()
+        assert complaint(built, Regime.NORMAL, seed=1) is None
 
 
 def collect(count: int, max_ops: int, number: int) -> list[Graph]:
