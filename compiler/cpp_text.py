@@ -9,6 +9,7 @@ from typing import Final
 
 from . import loops
 from .graph import DType
+from .loop_split import split_at_guards
 from .loops import Loop, LoopKind, Statement
 from .ops import (
     OPS,
@@ -513,6 +514,11 @@ class Writer:
     def _loop(self, loop: Loop, indent: int) -> Iterator[str]:
         if loop.kind is LoopKind.SCAN:
             yield from self._scan_loop(loop, indent)
+            return
+        parts = split_at_guards(loop) if self.splits_rests and not self.for_many_shapes else ()
+        if parts:
+            for part in parts:
+                yield from self._loop(part, indent)
             return
         pad = "  " * indent
         name = loop.variable.name

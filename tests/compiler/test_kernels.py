@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from stitchfleet.compiler import cpp_text
+from stitchfleet.compiler import cpp_text, loop_split
 from stitchfleet.compiler.cpp import render
 from stitchfleet.compiler.graph import DType, Graph
 from stitchfleet.compiler.judge import Regime, judge, random_inputs
@@ -143,6 +143,28 @@ def test_rows_added_together_give_the_bits_of_rows_one_by_one(monkeypatch: pytes
         assert built.library != single.library
         inputs = random_inputs(built.graph, np.random.default_rng(1), Regime.SPECIAL)
         for a, b in zip(built.load().run(inputs), single.load().run(inputs), strict=True):
+            assert a.tobytes() == b.tobytes()
+        assert complaint(built, Regime.NORMAL, seed=1) is None
+
+
+def joined(widths: tuple[int, ...], low: int) -> Graph:
+    """Rows joined from pieces, some of them looked up or computed, behind zeros; written, and their columns added."""
+    m = Maker(f"joined_{'_'.join(map(str, widths))}_{low}")
+    pieces = [m.parameter(29, width) for width in widths]
+    pieces[-1] = m.op("tanh", pieces[-1])
+    whole = m.op("concatenate", *pieces, dimension=1)
+    whole = m.op("pad", whole, m.constant(0), low=(0, low), high=(0, 0), interior=(0, 0))
+    return m.done(whole, m.reduce(m.op("multiply", whole, whole), 0))
+
+
+def test_rows_cut_into_the_pieces_they_are_joined_of_are_the_same_to_the_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [joined(widths, low) for widths in ((36, 36), (36, 1), (5, 6, 70), (18, 18, 36)) for low in (0, 1, 20)]
+    cut = list(build_all(made))
+    monkeypatch.setattr(loop_split, "LEAST_EXTENT", 1 << 60)
+    for built, whole in zip(cut, build_all(made), strict=True):
+        assert built.library != whole.library
+        inputs = random_inputs(built.graph, np.random.default_rng(1), Regime.SPECIAL)
+        for a, b in zip(built.load().run(inputs), whole.load().run(inputs), strict=True):
             assert a.tobytes() == b.tobytes()
         assert complaint(built, Regime.NORMAL, seed=1) is None
 
