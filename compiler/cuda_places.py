@@ -31,6 +31,7 @@ class PlacedWriter(Writer):
     """A writer that knows where each local of `nest` is. `shared_bytes`: what they take of shared memory, for one group."""
 
     bound_plus = ""
+    splits_rests = False
 
     def __init__(self, nest: NestCode, threads: int, groups: int) -> None:
         super().__init__()

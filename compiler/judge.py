@@ -280,8 +280,8 @@ def guard_tolerance(graph: Graph) -> tuple[Tolerance, ...]:
 
     Both numbers are GUARD_SAFETY * e, where e estimates the output's relative error by its history: a leaf has 0; an
     op has the largest e of its operands (times its condition, for exp and the like) plus its own rounding, 2 * ulps *
-    u of its dtype; a sum adds summation_depth(count) * u of the dtype it is accumulated in. Integers and booleans are
-    exact.
+    u of its dtype; a sum adds summation_depth(count) * u of the dtype it is accumulated in, a window's as many as it has
+    elements of the source. Maxima and minima, integers and booleans are exact.
 
     It is an estimate: cancellation can exceed it, and a comparison that falls differently near a tie will. What
     exceeds it is suspicious, not wrong: `judge` decides.
@@ -306,6 +306,8 @@ def _own_error(graph: Graph, node: Node) -> float:
     ulps = OPS[node.op].ulps
     own = (unit if ulps else 0.0) + 2 * ulps * wide
     if node.op in ("reduce", "reduce_window", "reduce_general", "scatter"):
+        if node.attributes.get("kind") in ("max", "min", "replace"):  # no arithmetic, however many terms
+            return 0.0
         source = graph.nodes[node.operands[-1 if node.op == "scatter" else 0]]
         count = max(source.element_count // max(node.element_count, 1), 1)
         if node.op == "reduce_window":

@@ -6,16 +6,23 @@
  * Special values are C's (Annex F) and IEEE 754's: NaN in, NaN out (but pow(1, NaN) = pow(NaN, 0) = 1), signed zeros kept, overflow is
  * Inf, a subnormal result is rounded once. Where the thread flushes subnormals, as TensorFlow's do, they are read and written as zero.
  *
- * Largest errors in units in the last place, against 64-bit significands (tests/compiler/test_math.py says where it looks; float's exp at
- * all bit patterns), with fused multiply-adds; without, on a baseline x86-64, up to 0.75 more:
+ * Largest errors in units in the last place, against 64-bit significands (tests/compiler/test_math.py says where it looks; float's exp and
+ * log at all bit patterns), with fused multiply-adds; without, on a baseline x86-64, up to 0.75 more:
  *
  *              float  double                float  double
  *   exp         0.91   0.95     tanh         2.45   2.65
  *   expm1       1.45   1.90     logistic     2.50   2.50    (a subnormal result may be 0)
- *   log         0.90   0.85     erf          1.05   1.10
+ *   log         0.94   0.85     erf          1.05   1.10
  *   log1p       1.50   1.40     sin, cos     1.60   1.60
  *   cbrt        0.92   0.92     tan          3.25   3.25
  *   pow         0.51   1.15     atan2        1.60   1.80
+ *
+ * Beside glibc 2.36's libmvec (scripts/bench --functions, a Zen 4 with AVX-512, ordinary numbers) double's erf takes 1.4 times as long,
+ * its sin 1.25, its cos, tan and pow and float's cbrt and sin 1.1 to 1.2; the others as long or less. libmvec has tables in registers or
+ * memory, which gcc's vectorizer makes scalar loads of, and is allowed four units. Tried and no better: for erf one polynomial whose
+ * coefficients are chosen by the argument (double: 8% faster, but 1.9 units; float: 6% faster with AVX-512, 20% slower with AVX2); the
+ * same for sin and cos (the choices cost 40% more than the second polynomial, since gcc copies each constant from an integer register);
+ * sin reduced by pi, which would need to be cut at 1, and whose cos(0) is not 1.
  *
  * Coefficients without another source are scripts/minimax.py's. */
 #ifndef STITCHFLEET_KERNEL_MATH_H_
@@ -244,9 +251,8 @@ STITCH_INLINE StitchSplit<double> stitch_split(double x) {
 STITCH_INLINE float stitch_log_of_parts(float exponent, float f) {
   const float p = stitch_polynomial(f, 0x1.555554p-2f, -0x1.000226p-2f, 0x1.99a008p-3f, -0x1.547244p-3f, 0x1.22da1cp-3f, -0x1.0d854p-3f,
                                     0x1.055b72p-3f, -0x1.38b59ap-4f);
-  const float square = f * f;
   /* ln 2 lies as near to a float as 2^-28 of it. */
-  return stitch_multiply_add(exponent, 0x1.62e43p-1f, f + stitch_multiply_add(-0.5f, square, f * square * p));
+  return stitch_multiply_add(exponent, 0x1.62e43p-1f, stitch_multiply_add(f * f, stitch_multiply_add(f, p, -0.5f), f));
 }
 /* With s = f / (2 + f): log(1 + f) = f - f^2/2 + s (f^2/2 + R(s^2)), the form of fdlibm's e_log.c. */
 STITCH_INLINE double stitch_log_of_parts(double exponent, double f) {

@@ -129,6 +129,17 @@ template <int lanes, class T, class Combine> STITCH_INLINE T stitch_fold(T* lane
   }
 }
 
+/* The same for a number of lanes that is no power of two. */
+template <int lanes, class T, class Combine> STITCH_INLINE T stitch_fold_rest(T* lane, Combine combine) {
+  constexpr int first = lanes >= 8 ? 8 : lanes >= 4 ? 4 : lanes >= 2 ? 2 : 1;
+  const T folded = stitch_fold<first>(lane, combine);
+  if constexpr (lanes == first) {
+    return folded;
+  } else {
+    return combine(folded, stitch_fold_rest<lanes - first>(lane + first, combine));
+  }
+}
+
 /* 0 at zeros of both signs, which HLO keeps and TensorFlow documents. */
 template <class T> STITCH_INLINE T stitch_sign(T value) {
   const T zero = value != value ? value : T(0);
@@ -153,6 +164,21 @@ template <int lanes, bool largest> STITCH_INLINE float stitch_fold_extreme(float
       unordered |= also;
     }
     const float found = stitch_fold16(value, further);
+    return unordered ? __builtin_nanf("") : found;
+  }
+#endif
+#if defined(STITCH_SHUFFLES) && defined(__AVX__)
+  if constexpr (lanes == 8 || lanes == 16 || lanes == 32) {
+    typedef StitchLanes<float, 8>::Vector V;
+    const auto further = [](auto a, auto b) { return largest ? (a > b ? a : b) : (a < b ? a : b); };
+    V part[lanes / 8];
+    __builtin_memcpy(part, lane, sizeof part);
+    int unordered = 0;
+    for (V each : part) unordered |= __builtin_ia32_movmskps256((V)(each != each));
+    for (int count = lanes / 16; count; count /= 2) {
+      for (int i = 0; i < count; ++i) part[i] = further(part[i], part[i + count]);
+    }
+    const float found = stitch_fold8(part[0], further);
     return unordered ? __builtin_nanf("") : found;
   }
 #endif

@@ -1,8 +1,8 @@
 /* sin, cos and tan, in kernels that call them; on a processor; comes after kernel_math.h.
  *
  * Ordinary arguments are reduced by a multiple of pi/2 that is known in three parts. That ends at 2^16 (float) and 2^27 (double); beyond
- * lies Payne and Hanek's reduction with as many digits of 2/pi as the exponent asks for, element by element. A branch would keep the loop
- * around a call from being vectorised. gcc on x86 therefore calls functions of a whole vector, as it would call a vector library's: they
+ * lies Payne and Hanek's reduction with as many digits of 2/pi as the exponent asks for. A branch would keep the loop around a call from
+ * being vectorised. gcc on x86 therefore calls functions of a whole vector, as it would call a vector library's: they
  * are defined here under the names that the vector function ABI gives them, and look once whether any element lies beyond. Other compilers
  * do it element by element. */
 #ifndef STITCHFLEET_KERNEL_TRIGONOMETRY_H_
@@ -10,7 +10,8 @@
 
 enum StitchTurn { STITCH_SIN, STITCH_COS, STITCH_TAN };
 
-/* pi/2 in parts. With fused multiply-adds all digits of a part count; without, the products with n must be exact, which takes a fourth. Arguments are ordinary up to `limit`. */
+/* pi/2 in parts. With fused multiply-adds all digits of a part count; without, the products with n must be exact, which takes a fourth.
+ * Arguments are ordinary up to `limit`. */
 template <class T> struct StitchHalfPi;
 #if STITCH_FUSED
 template <> struct StitchHalfPi<float> {
@@ -70,51 +71,71 @@ template <StitchTurn turn, class T> STITCH_INLINE T stitch_turn_near(T x) {
   return turn == STITCH_COS || x != T(0) ? result : x; /* of -0 the polynomial makes 0 */
 }
 
-/* x = n pi/2 + *rest for 2^12 <= |x| < Inf; returns n mod 4. M. Payne and R. Hanek, "Radian reduction for trigonometric functions" (1983):
- * of x = m 2^e, bits of 2/pi whose product with 2^e is a multiple of 4 do not count; the 192 bits after them leave more than 64 right ones
- * of the fraction, whatever x is. */
-static __attribute__((noinline, unused)) unsigned stitch_reduce_far(double x, double* rest) {
-  typedef unsigned long long Word;
-  typedef unsigned __int128 Wide;
-  static const Word two_over_pi[] = { /* after 64 zeros */
-      0, 0xa2f9836e4e441529, 0xfc2757d1f534ddc0, 0xdb6295993c439041, 0xfe5163abdebbc561, 0xb7246e3a424dd2e0, 0x06492eea09d1921c,
-      0xfe1deb1cb129a73e, 0xe88235f52ebb4484, 0xe99c7026b45f7e41, 0x3991d639835339f4, 0x9c845f8bbdf9283b, 0x1ff897ffde05980f,
-      0xef2f118b5a0a6d1f, 0x6d367ecf27cb09b7, 0x4f463f669e5fea2d, 0x7527bac7ebe5f17b, 0x3d0739f78a5292ea, 0x6bfb5fb11f8d5d08,
-      0x56033046fc7b6bab, 0xf0cfbc209af4361d};
-  const Word bits = stitch_bits<Word>(x);
-  const Word m = (bits & 0xfffffffffffffull) | 0x10000000000000ull;
-  const int e = (int)((bits >> 52) & 0x7ff) - 1075;
-  const int start = e - 2 + 64, word = start >> 6, shift = start & 63;
-  Word part[3];
-  for (int i = 0; i < 3; ++i) {
-    const Word low = shift ? two_over_pi[word + i + 1] >> (64 - shift) : 0;
-    part[i] = two_over_pi[word + i] << shift | low;
-  }
-  const Wide last = (Wide)m * part[2], middle = (Wide)m * part[1] + (Word)(last >> 64);
-  const Wide product = ((Wide)(m * part[0] + (Word)(middle >> 64)) << 64) | (Word)middle;
-  /* product / 2^126 is x 2/pi modulo 4, to the nearest quadrant. */
-  unsigned quadrant = (unsigned)(product >> 126);
-  Wide fraction = (product << 2) | ((Word)last >> 62);
-  const bool above = (Word)(fraction >> 127);
-  quadrant += above;
-  fraction = above ? -fraction : fraction;
-  const Word top = (Word)(fraction >> 64);
-  const int zeros = top ? __builtin_clzll(top) : 64;
-  const Word digits = (Word)(fraction << (zeros & 63) >> 64);
-  const double scale = stitch_bits<double>((Word)(1023 - 64 - zeros) << 52);
-  const double high = (double)(digits & ~0x7ffull), low = (double)(digits & 0x7ff);
-  const StitchPair turned = stitch_product(high, 0x1.921fb54442d18p+0);
-  const double r = (turned.high + (turned.low + (high * 0x1.1a62633145c07p-54 + low * 0x1.921fb54442d18p+0))) * scale;
-  const bool negative = bits >> 63;
-  *rest = above != negative ? -r : r;
-  return negative ? 4 - quadrant : quadrant;
+/* The function of any |x| >= 2, without a branch. M. Payne and R. Hanek, "Radian reduction for trigonometric functions" (1983): of
+ * x = m 2^e, bits of 2/pi whose product with 2^e is a multiple of 4 do not count; so many after them are taken that of the fraction of
+ * a quarter turn, however near to one x lies, more than the result's digits are right. Of smaller x the result is of no use. */
+typedef unsigned long long StitchTurnWord;
+/* The lower half of `word`, and a 32-bit number, as doubles: before AVX-512 there is no conversion of 64-bit integers. */
+STITCH_INLINE StitchTurnWord stitch_lower_half(StitchTurnWord word) { return word & 0xffffffffull; }
+STITCH_INLINE double stitch_word_value(StitchTurnWord half) { return stitch_bits<double>(0x4330000000000000ull | half) - 0x1p52; }
+
+/* 96 bits of 2/pi, times a significand that is shifted within a byte (the form of ARM's optimized routines, sincosf): of the product
+ * 62 bits of a fraction, and no float lies nearer to a multiple of pi/2 than some 2^-30 of it. */
+static const unsigned stitch_two_over_pi_by_bytes[] = {
+    0x000000a2, 0x0000a2f9, 0x00a2f983, 0xa2f9836e, 0xf9836e4e, 0x836e4e44, 0x6e4e4415, 0x4e441529, 0x441529fc, 0x1529fc27, 0x29fc2757,
+    0xfc2757d1, 0x2757d1f5, 0x57d1f534, 0xd1f534dd, 0xf534ddc0, 0x34ddc0db, 0xddc0db62, 0xc0db6295, 0xdb629599, 0x6295993c, 0x95993c43,
+    0x993c4390, 0x3c439041};
+template <StitchTurn turn> STITCH_INLINE float stitch_turn_far(float x) {
+  typedef StitchTurnWord Word;
+  const unsigned bits = stitch_bits<unsigned>(x), place = bits >> 26 & 15;
+  const Word m = ((bits & 0x7fffffu) | 0x800000u) << (bits >> 23 & 7);
+  const Word first = m * stitch_two_over_pi_by_bytes[place], second = m * stitch_two_over_pi_by_bytes[place + 4];
+  const Word turned = (first << 32) + second + (m * stitch_two_over_pi_by_bytes[place + 8] >> 32);
+  const Word quadrant = (turned + (1ull << 61)) >> 62, rest = turned - (quadrant << 62);
+  const double high = stitch_word_value(rest >> 32 ^ 0x80000000ull) - 0x1p31; /* its sign is that of the 64-bit number */
+  const float r = (float)((high * 0x1p32 + stitch_word_value(stitch_lower_half(rest))) * 0x1.921fb54442d18p-62);
+  const bool negative = bits >> 31;
+  const float result = stitch_of_quadrant<turn>(negative ? -r : r, negative ? 0u - (unsigned)quadrant : (unsigned)quadrant);
+  return stitch_size(x) < stitch_infinity<float>() ? result : x - x;
 }
 
-template <StitchTurn turn, class T> static __attribute__((noinline, unused)) T stitch_turn_far(T x) {
-  if (!(stitch_size(x) < stitch_infinity<T>())) return x - x;
-  double rest;
-  const unsigned quadrant = stitch_reduce_far((double)x, &rest);
-  return stitch_of_quadrant<turn>((T)rest, quadrant);
+/* 192 bits of 2/pi, after 64 zeros. The products are made of halves, of which a vector multiplication makes 64 bits. */
+static const StitchTurnWord stitch_two_over_pi[] = {
+    0, 0xa2f9836e4e441529, 0xfc2757d1f534ddc0, 0xdb6295993c439041, 0xfe5163abdebbc561, 0xb7246e3a424dd2e0, 0x06492eea09d1921c,
+    0xfe1deb1cb129a73e, 0xe88235f52ebb4484, 0xe99c7026b45f7e41, 0x3991d639835339f4, 0x9c845f8bbdf9283b, 0x1ff897ffde05980f,
+    0xef2f118b5a0a6d1f, 0x6d367ecf27cb09b7, 0x4f463f669e5fea2d, 0x7527bac7ebe5f17b, 0x3d0739f78a5292ea, 0x6bfb5fb11f8d5d08,
+    0x56033046fc7b6bab, 0xf0cfbc209af4361d};
+template <StitchTurn turn> STITCH_INLINE double stitch_turn_far(double x) {
+  typedef StitchTurnWord Word;
+  const Word bits = stitch_bits<Word>(x), field = bits >> 52 & 0x7ff;
+  const Word start = (field < 1024 ? 1024 : field) - 1013; /* of the first bit that counts, less one, after the 64 zeros */
+  const Word word = start >> 6, shift = start & 63;
+  const Word a = stitch_two_over_pi[word], b = stitch_two_over_pi[word + 1], c = stitch_two_over_pi[word + 2];
+  const Word d = stitch_two_over_pi[word + 3];
+  const Word part0 = a << shift | b >> 1 >> (63 - shift), part1 = b << shift | c >> 1 >> (63 - shift);
+  const Word part2 = c << shift | d >> 1 >> (63 - shift);
+  const Word m_high = (bits >> 32 & 0xfffff) | 0x100000, m_low = stitch_lower_half(bits);
+  const Word high0 = part0 >> 32, low0 = stitch_lower_half(part0), high1 = part1 >> 32, low1 = stitch_lower_half(part1);
+  const Word last = (m_low * (part2 >> 32) >> 32) + m_high * (part2 >> 32) + (m_high * stitch_lower_half(part2) >> 32);
+  const Word low_low = m_low * low1, low_high = m_low * high1, high_low = m_high * low1;
+  const Word units = stitch_lower_half(low_low) + stitch_lower_half(last);
+  const Word middle = (low_low >> 32) + stitch_lower_half(low_high) + stitch_lower_half(high_low) + (last >> 32) + (units >> 32);
+  const Word upper = m_low * low0 + ((m_low * high0 + m_high * low0) << 32) + m_high * high1 + (low_high >> 32) + (high_low >> 32) +
+                     (middle >> 32);
+  const Word lower = middle << 32 | stitch_lower_half(units);
+  /* (upper, lower) / 2^126 is |x| 2/pi modulo 4, to the nearest quadrant. */
+  const Word above = upper >> 61 & 1, quadrant = (upper >> 62) + above, flipped = 0 - above;
+  const Word fraction = (upper << 2 | lower >> 62) ^ flipped, after = (lower << 2) ^ flipped;
+  const double first = stitch_word_value(fraction >> 32) * 0x1p-32, second = stitch_word_value(stitch_lower_half(fraction)) * 0x1p-64;
+  const double third = stitch_word_value(after >> 32) * 0x1p-96 + stitch_word_value(stitch_lower_half(after)) * 0x1p-128;
+  const double sum = first + second, sum_low = (second - (sum - first)) + third;
+  const double high = sum + sum_low, low = (sum - high) + sum_low;
+  const StitchPair product = stitch_product(high, 0x1.921fb54442d18p+0);
+  const double r = product.high + (product.low + (high * 0x1.1a62633145c07p-54 + low * 0x1.921fb54442d18p+0));
+  const Word negative = bits >> 63; /* by its bits: of a bool that is made of a 64-bit number gcc makes no vector */
+  const double rest = stitch_bits<double>(stitch_bits<Word>(r) ^ (above ^ negative) << 63);
+  const double result = stitch_of_quadrant<turn>(rest, (quadrant ^ (0 - negative)) + negative);
+  return stitch_size(x) < stitch_infinity<double>() ? result : x - x;
 }
 
 template <StitchTurn turn, class T> STITCH_INLINE T stitch_turn(T x) {
@@ -124,7 +145,7 @@ template <StitchTurn turn, class T> STITCH_INLINE T stitch_turn(T x) {
 #if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__)
 template <class T, int lanes> struct StitchTurned { typedef T Vector __attribute__((vector_size(lanes * sizeof(T)))); };
 
-/* Whether any element is larger than `limit`, or a NaN. */
+/* Whether any element is larger than `limit`. Of a NaN the reduction for ordinary arguments makes NaN too, as it does of Inf. */
 template <class T, int lanes, class V> STITCH_INLINE bool stitch_any_beyond(V x, T limit) {
   typedef typename StitchFormat<T>::Bits Bits;
   typedef Bits Words __attribute__((vector_size(lanes * sizeof(T))));
@@ -132,24 +153,37 @@ template <class T, int lanes, class V> STITCH_INLINE bool stitch_any_beyond(V x,
 #ifdef __AVX512F__ /* before gcc 13 a comparison's result goes through a vector of integers */
   if constexpr (sizeof(V) == 64) {
     unsigned short found;
-    if constexpr (sizeof(T) == 4) __asm__("vcmpps $22, %2, %1, %0" : "=k"(found) : "v"(size), "v"(V{} + limit));
-    else __asm__("vcmppd $22, %2, %1, %0" : "=k"(found) : "v"(size), "v"(V{} + limit));
+    if constexpr (sizeof(T) == 4) __asm__("vcmpps $30, %2, %1, %0" : "=k"(found) : "v"(size), "v"(V{} + limit));
+    else __asm__("vcmppd $30, %2, %1, %0" : "=k"(found) : "v"(size), "v"(V{} + limit));
     return found;
   }
 #endif
-  const auto beyond = ~(size <= V{} + limit);
+  const auto beyond = size > V{} + limit;
   unsigned long long words[sizeof(V) / 8], any = 0;
   __builtin_memcpy(words, &beyond, sizeof words);
   for (unsigned long long word : words) any |= word;
   return any;
 }
 
-template <StitchTurn turn, class T, int lanes, class V> static __attribute__((noinline, cold)) V stitch_turn_beyond(V x, V near) {
-  T given[lanes], found[lanes];
+/* Up to two elements beyond are computed one by one; of more, all at once, as if all lay beyond, which takes as long as two or three. */
+template <StitchTurn turn, class T, int lanes, class V> static __attribute__((noinline)) V stitch_turn_beyond(V x, V near) {
+  alignas(sizeof(V)) T given[lanes], found[lanes];
   __builtin_memcpy(given, &x, sizeof given);
   __builtin_memcpy(found, &near, sizeof found);
-  for (int i = 0; i < lanes; ++i) {
-    if (!(stitch_size(given[i]) <= StitchHalfPi<T>::limit)) found[i] = stitch_turn_far<turn>(given[i]);
+  const auto is_beyond = [](T one) { return stitch_size(one) > StitchHalfPi<T>::limit && stitch_size(one) < stitch_infinity<T>(); };
+  int beyond = 0;
+  for (int i = 0; i < lanes; ++i) beyond += is_beyond(given[i]);
+  if (beyond == 0) return near; /* Inf */
+  if (beyond <= 2) {
+    for (int i = 0; i < lanes; ++i) {
+      if (is_beyond(given[i])) found[i] = stitch_turn_far<turn>(given[i]);
+    }
+  } else {
+#pragma omp simd
+    for (int i = 0; i < lanes; ++i) {
+      const T far = stitch_turn_far<turn>(given[i]);
+      found[i] = stitch_size(given[i]) <= StitchHalfPi<T>::limit ? found[i] : far;
+    }
   }
   __builtin_memcpy(&near, found, sizeof near);
   return near;

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
@@ -453,14 +453,24 @@ def product_bound(x: _AnyArray, bound: Bound, dtype: DType, folding: Folding) ->
 
 
 def reduction_bound(
-    x: _AnyArray, bound: Bound, result: _AnyArray, kind: str, dtype: DType, axes: tuple[int, ...]
+    x: _AnyArray,
+    bound: Bound,
+    result: _AnyArray,
+    kind: str,
+    dtype: DType,
+    axes: tuple[int, ...],
+    most: int | None = None,
 ) -> Bound:
-    """The bound of `x` (with `bound`) reduced by `kind` over `axes` in any order; `result` is the oracle's."""
+    """The bound of `x` (with `bound`) reduced by `kind` over `axes` in any order; `result` is the oracle's. most: of how many terms a
+    result is made at most, where the others are identities."""
     if kind != "sum" and is_exact(bound) and kind != "product":
         return no_error(result.shape)
     if not math.prod(x.shape[axis] for axis in axes):  # identities, which `min` and `max` of numpy do not have
         return no_error(result.shape)
-    return folded_bound(x, bound, result, kind, dtype, over_axes(x, axes))
+    folding = over_axes(x, axes)
+    if most is not None and most < folding.count:
+        folding = replace(folding, count=most)
+    return folded_bound(x, bound, result, kind, dtype, folding)
 
 
 def folded_bound(x: _AnyArray, bound: Bound, result: _AnyArray, kind: str, dtype: DType, folding: Folding) -> Bound:
@@ -503,7 +513,9 @@ def reduce_window(step: Step) -> Bound:
     else:
         values = reference.windows(x, window, init, step.node.shape)
         bounds = reference.windows(bound, window, init_bound, step.node.shape)
-        reach = reduction_bound(values, bounds, step.result, kind, step.node.dtype, tuple(range(rank, 2 * rank)))
+        terms = math.prod(min(item.size, max(extent, 1)) for item, extent in zip(window, x.shape, strict=True))
+        axes = tuple(range(rank, 2 * rank))
+        reach = reduction_bound(values, bounds, step.result, kind, step.node.dtype, axes, terms)
     if init_bound.any():
         return np.full(step.node.shape, np.inf)
     if kind == "sum" and step.node.dtype.is_float and init != 0:

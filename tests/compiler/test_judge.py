@@ -10,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from stitchfleet.compiler.graph import DType, GatherDimensions, Graph, GraphBuilder
+from stitchfleet.compiler.graph import DType, GatherDimensions, Graph, GraphBuilder, WindowDimension
 from stitchfleet.compiler.input_ranges import Interval, input_ranges
 from stitchfleet.compiler.interpreter import evaluate
 from stitchfleet.compiler.judge import (
+    GUARD_SAFETY,
     REGIMES,
     Regime,
     Tolerance,
@@ -23,6 +24,10 @@ from stitchfleet.compiler.judge import (
     random_inputs,
 )
 from stitchfleet.compiler.ops import GraphError, build
+from stitchfleet.compiler.ops_error import UNIT_ROUNDOFF
+from stitchfleet.compiler.oracle import evaluate_with_bounds
+
+from .library import Maker
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -182,6 +187,38 @@ def test_regimes_are_what_they_say(dtype: DType) -> None:
 
 
 # ---- the guard's tolerance -----------------------------------------------------------------------------------------
+
+
+def _windowed(length: int, kind: str, size: int) -> Graph:
+    m = Maker("windowed")
+    window = (WindowDimension(size, padding_low=size - 1, padding_high=size - 1),)
+    start = m.constant(-np.inf if kind == "max" else 0.0)
+    return m.done(m.op("reduce_window", m.parameter(length), start, window=window, kind=kind))
+
+
+def _whole(length: int, kind: str) -> Graph:
+    m = Maker("whole")
+    return m.done(m.reduce(m.parameter(length), 0, kind=kind))
+
+
+def test_the_tolerance_of_windows_follows_from_the_number_of_their_terms() -> None:
+    def relative(graph: Graph) -> float:
+        return guard_tolerance(graph)[0].relative
+
+    for length, size in ((1000, 1000), (1000, 50), (50, 1000)):
+        assert relative(_windowed(length, "sum", size)) == relative(_whole(min(length, size), "sum"))
+    exact = GUARD_SAFETY * UNIT_ROUNDOFF[DType.F32]
+    assert relative(_whole(1_000_000, "max")) == relative(_windowed(1000, "max", 1000)) == exact
+
+
+def test_padding_adds_nothing_to_the_bound_of_a_windows_sum() -> None:
+    x = np.random.default_rng(1).normal(size=20).astype(np.float32)
+
+    def bound(size: int) -> float:
+        """Of the sum of all 20."""
+        return float(evaluate_with_bounds(_windowed(20, "sum", size), [x])[0].bound[size - 1])
+
+    assert bound(40) == bound(400) <= bound(20) * 1.001
 
 
 def test_the_tolerance_grows_with_depth_and_coarser_dtypes() -> None:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
+from stitchfleet.compiler import cpp_text, loop_split
 from stitchfleet.compiler.cpp import render
 from stitchfleet.compiler.graph import DType, Graph
 from stitchfleet.compiler.judge import Regime, judge, random_inputs
@@ -109,6 +110,62 @@ def test_rows_as_long_as_a_vector_are_padded_without_a_read_outside_of_them(dtyp
     """A page that may not be read lies before and behind each tensor. g++ 12 reads there if it knows the mask of a masked load."""
     made = [padded(size - low - high, low, high, dtype) for size in (4, 8, 16) for low in (0, 2) for high in (0, 1)]
     for built in build_all(made):
+        assert complaint(built, Regime.NORMAL, seed=1) is None
+
+
+def reduced(length: int, kind: str, dtype: DType) -> Graph:
+    """Rows of so many elements, combined; and of all rows together, in a nest whose lanes may have the same names."""
+    m = Maker(f"reduced_{length}_{kind}_{dtype.value}")
+    x = m.parameter(37, length, dtype=dtype)
+    rows = m.reduce(x, 1, kind=kind)
+    centred = m.op("subtract", x, m.spread(rows, (37, length), 0))
+    return m.done(rows, m.reduce(centred, 0, 1, kind=kind))
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.S32, slow(DType.F64), slow(DType.BF16)])
+@pytest.mark.parametrize("kind", ["sum", "max"])
+def test_what_rows_leave_after_their_last_vector_is_combined(kind: str, dtype: DType) -> None:
+    for built in build_all([reduced(length, kind, dtype) for length in (33, 39, 47, 48, 63, 67, 79, 95)]):
+        for regime in (Regime.NORMAL, Regime.SPECIAL):
+            assert complaint(built, regime, seed=2) is None, built.graph.name
+
+
+def test_rows_added_together_give_the_bits_of_rows_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def columns(rows: int, kind: str) -> Graph:
+        m = Maker(f"columns_{rows}_{kind}")
+        x, y = m.parameter(rows, 2500), m.parameter(rows, 2500)
+        return m.done(m.reduce(m.op("multiply", x, y), 0, kind=kind), m.reduce(x, 0, kind="max"))
+
+    made = [columns(rows, kind) for rows in (3, 64, 1001) for kind in ("sum", "max")]
+    together = list(build_all(made))
+    monkeypatch.setattr(cpp_text, "LEAST_COLUMNS", 1 << 60)
+    for built, single in zip(together, build_all(made), strict=True):
+        assert built.library != single.library
+        inputs = random_inputs(built.graph, np.random.default_rng(1), Regime.SPECIAL)
+        for a, b in zip(built.load().run(inputs), single.load().run(inputs), strict=True):
+            assert a.tobytes() == b.tobytes()
+        assert complaint(built, Regime.NORMAL, seed=1) is None
+
+
+def joined(widths: tuple[int, ...], low: int) -> Graph:
+    """Rows joined from pieces, some of them looked up or computed, behind zeros; written, and their columns added."""
+    m = Maker(f"joined_{'_'.join(map(str, widths))}_{low}")
+    pieces = [m.parameter(29, width) for width in widths]
+    pieces[-1] = m.op("tanh", pieces[-1])
+    whole = m.op("concatenate", *pieces, dimension=1)
+    whole = m.op("pad", whole, m.constant(0), low=(0, low), high=(0, 0), interior=(0, 0))
+    return m.done(whole, m.reduce(m.op("multiply", whole, whole), 0))
+
+
+def test_rows_cut_into_the_pieces_they_are_joined_of_are_the_same_to_the_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [joined(widths, low) for widths in ((36, 36), (36, 1), (5, 6, 70), (18, 18, 36)) for low in (0, 1, 20)]
+    cut = list(build_all(made))
+    monkeypatch.setattr(loop_split, "LEAST_EXTENT", 1 << 60)
+    for built, whole in zip(cut, build_all(made), strict=True):
+        assert built.library != whole.library
+        inputs = random_inputs(built.graph, np.random.default_rng(1), Regime.SPECIAL)
+        for a, b in zip(built.load().run(inputs), whole.load().run(inputs), strict=True):
+            assert a.tobytes() == b.tobytes()
         assert complaint(built, Regime.NORMAL, seed=1) is None
 
 

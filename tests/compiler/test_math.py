@@ -2,7 +2,8 @@
 
 References have 64 bits of significand (x87's long double, by numpy and glibc), eleven more than a double. Where they are looked at:
 random bit patterns of the whole format, special values and their neighbours, a dense sample where the function is not flat, near 0 by
-relative error, near 1 (log), and near multiples of pi/2. float's exp is tried on all bit patterns there are (`--all`)."""
+relative error, near 1 (log), and near multiples of pi/2. float's exp and log are tried on all bit
+patterns there are (`--all`)."""
 
 from __future__ import annotations
 
@@ -81,8 +82,22 @@ extern "C" STITCH_EXPORT void {name}_{ctype}_one({arguments}, {ctype}* y, long l
 REFERENCES = """
 extern "C" long double erfl(long double) noexcept;
 extern "C" double exp(double) noexcept;
+extern "C" double log(double) noexcept;
 extern "C" STITCH_EXPORT void erf_reference(const long double* x, long double* y, long long count) {
   for (long long i = 0; i < count; ++i) y[i] = erfl(x[i]);
+}
+/* The largest error of float's log, as of exp below; subnormals, which a thread may flush, are left to the samples. */
+extern "C" STITCH_EXPORT double worst_log(unsigned long long first, unsigned long long last, unsigned long long step,
+                                          unsigned* where) {
+  double worst = 0;
+  for (unsigned long long bits = first; bits < last; bits += step) {
+    const float x = stitch_bits<float>((unsigned)bits);
+    const double right = log((double)x);
+    const unsigned long long exponent = stitch_bits<unsigned long long>(right) >> 52 & 2047;
+    const double error = __builtin_fabs((double)stitch_log(x) - right) / stitch_bits<double>((exponent - 23) << 52);
+    if (!(error <= worst) && x != 1) worst = error, *where = (unsigned)bits;
+  }
+  return worst;
 }
 /* The largest error of float's exp, in units in the last place, over every `step`th bit pattern; *where: of which. */
 extern "C" STITCH_EXPORT double worst_exp(unsigned long long first, unsigned long long last, unsigned long long step,
@@ -150,7 +165,7 @@ def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     (folder / "math.cc").write_text(translation_unit([*_texts(), REFERENCES]))
     toolchain().build(folder / "math.cc", folder / "math.so", VARIANTS[variant])
     found = ctypes.CDLL(str(folder / "math.so"))
-    found.worst_exp.restype = ctypes.c_double
+    found.worst_exp.restype = found.worst_log.restype = ctypes.c_double
     return variant, found
 
 
@@ -264,17 +279,44 @@ def test_errors_are_as_small_as_stated_in_a_denser_sample(
         assert complaint(library, name, ctype, sample(name, DTYPES[ctype], 200_000, seed)) is None
 
 
-def _worst_exp(library: tuple[str, ctypes.CDLL], step: int) -> tuple[float, float]:
+def _worst(library: tuple[str, ctypes.CDLL], name: str, first: int, last: int, step: int) -> tuple[float, float]:
     where = ctypes.c_uint()
-    ends = (ctypes.c_ulonglong(0), ctypes.c_ulonglong(1 << 32), ctypes.c_ulonglong(step))
-    worst = float(library[1].worst_exp(*ends, ctypes.byref(where)))
+    ends = (ctypes.c_ulonglong(first), ctypes.c_ulonglong(last), ctypes.c_ulonglong(step))
+    worst = float(getattr(library[1], f"worst_{name}")(*ends, ctypes.byref(where)))
     return worst, float(np.array(where.value, np.uint32).view(np.float32))
 
 
-@pytest.mark.parametrize("step", [1009, pytest.param(1, marks=pytest.mark.slow)])
+EVERY = pytest.mark.parametrize("step", [1009, pytest.param(1, marks=pytest.mark.slow)])
+
+
+@EVERY
 def test_exp_of_all_floats(library: tuple[str, ctypes.CDLL], step: int) -> None:
-    worst, where = _worst_exp(library, step)
+    worst, where = _worst(library, "exp", 0, 1 << 32, step)
     assert worst <= STATED["exp", "float"] + (0 if library[0] == "native" else WITHOUT_FUSED), where
+
+
+@EVERY
+def test_log_of_all_positive_normal_floats(library: tuple[str, ctypes.CDLL], step: int) -> None:
+    worst, where = _worst(library, "log", 0x00800000, 0x7F800000, step)
+    assert worst <= STATED["log", "float"] + (0 if library[0] == "native" else WITHOUT_FUSED), where
+
+
+@pytest.mark.parametrize("ctype", DTYPES)
+@pytest.mark.parametrize("name", ["sin", "cos", "tan"])
+@pytest.mark.parametrize("among", [1, 2, 16])
+def test_arguments_far_out_of_range_are_right_alone_and_in_company(
+    library: tuple[str, ctypes.CDLL], name: str, ctype: str, among: int
+) -> None:
+    """One in `among` is huge, of every exponent there is; Inf and NaN among them."""
+    dtype = DTYPES[ctype]
+    rng = np.random.default_rng(6)
+    most = np.finfo(dtype).maxexp
+    huge = np.ldexp(rng.uniform(1, 2, 20_000), rng.integers(10, most, 20_000)) * rng.choice([-1.0, 1.0], 20_000)
+    huge[::97], huge[5::1009] = np.inf, np.nan
+    # The nearest a number of the format comes to a multiple of pi/2 (J.-M. Muller, Elementary Functions, 11.2.2).
+    huge[:2] = {"float": (16367173.0 * 2.0**72, 1e38), "double": (6381956970095103.0 * 2.0**797, 1e300)}[ctype]
+    x = np.where(np.arange(20_000) % among == 0, huge, rng.uniform(-10, 10, 20_000)).astype(dtype)
+    assert complaint(library, name, ctype, [x]) is None
 
 
 @pytest.mark.parametrize("ctype", DTYPES)

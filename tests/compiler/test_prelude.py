@@ -10,6 +10,7 @@ import pytest
 
 from stitchfleet.compiler.cpp import translation_unit
 from stitchfleet.compiler.ops_numpy import philox
+from stitchfleet.compiler.toolchain import cpu_features
 
 from .native import toolchain
 
@@ -47,14 +48,17 @@ extern "C" STITCH_EXPORT void extreme_{lanes}(const float* lane, float* found) {
 FOLDS = [(dtype, lanes) for dtype in ("float", "double", "int", "bool") for lanes in (1, 2, 4, 8, 16, 32, 64)]
 
 
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+@pytest.fixture(scope="module", params=["native", "x86-64-v3"])
+def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    march = str(request.param)
+    if march != "native" and "avx2" not in cpu_features().split():
+        pytest.skip("another processor's flag")
     folder: Path = tmp_path_factory.mktemp("prelude")
     source = folder / "prelude.cc"
     texts = [WORDS, *(FOLD.format(dtype=dtype, lanes=lanes) for dtype, lanes in FOLDS)]
     texts += [EXTREME.format(lanes=lanes) for lanes in (1, 8, 16, 32, 64)]
     source.write_text(translation_unit(texts))
-    toolchain().build(source, folder / "prelude.so")
+    toolchain().build(source, folder / "prelude.so", (f"-march={march}",))
     return ctypes.CDLL(str(folder / "prelude.so"))
 
 
