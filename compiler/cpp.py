@@ -11,26 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 
-from . import loops
-from .cpp_text import ZERO_LINE, Writer
-from .loops import Buffer, BufferKind, Loops, NestCode, Phase, Statement
+from .cpp_text import ZERO_LINE, Writer, constant_text, written_buffers
+from .loops import Buffer, BufferKind, Loops, NestCode, Phase
 from .ops import STORAGE_TYPE
-
-
-def written_buffers(nest: NestCode) -> set[int]:
-    """Those of its buffers that the nest's body writes."""
-    found: set[int] = set()
-
-    def visit(statements: Iterable[Statement]) -> None:
-        for statement in statements:
-            if isinstance(statement, loops.Store | loops.Update):
-                found.add(statement.buffer)
-            elif isinstance(statement, loops.Loop | loops.Blocks | loops.If):
-                visit(statement.body)
-
-    visit(nest.body)
-    return found
-
 
 PARAMETERS = "STITCH_PARAMETERS;"
 """Where a function of a text for many shapes declares the numbers that differ between them (`parametric`)."""
@@ -118,17 +101,6 @@ def _declarations(functions: set[tuple[str, bool, int]]) -> str:
         ctype = "double" if double else "float"
         lines.append(f'extern "C" {ctype} {name}({", ".join([ctype] * count)}) noexcept;')
     return "\n".join(lines)
-
-
-def constant_text(symbol: str, node: int, data: bytes, shaped: bool = False, storage: str = "static const") -> str:
-    """A constant as an array of 8-byte words. `shaped`: as a local whose words may differ from shape to shape (decimal:
-    `parametric` takes them for numbers)."""
-    padded = data + b"\0" * (-len(data) % 8)
-    words = [int.from_bytes(padded[i : i + 8], "little") for i in range(0, len(padded), 8)]
-    texts = [f"{word}ull" if shaped else f"{word:#x}ull" for word in words]
-    body = ",\n  ".join(", ".join(texts[i : i + 8]) for i in range(0, len(texts), 8))
-    kind = "const" if shaped else storage
-    return f"{kind} unsigned long long __attribute__((aligned(64))) {symbol}_constant{node}[] = {{\n  {body}}};"
 
 
 def _phase_text(

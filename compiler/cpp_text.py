@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from . import loops
 from .graph import DType
 from .loop_split import split_at_guards
-from .loops import Loop, LoopKind, Statement
+from .loops import Loop, LoopKind, NestCode, Statement
 from .ops import (
     OPS,
     REGISTER_TYPE,
@@ -671,3 +671,29 @@ class Writer:
         yield f"{pad}  const {ctype} {loop.variable.name} = {base};"
         yield f"{pad}  {name}_words = stitch_philox_words({name}_room, {count}, {', '.join(draw.state)}, {place});"
         yield f"{pad}}}"
+
+
+def written_buffers(nest: NestCode) -> set[int]:
+    """Those of its buffers that the nest's body writes."""
+    found: set[int] = set()
+
+    def visit(statements: Iterable[Statement]) -> None:
+        for statement in statements:
+            if isinstance(statement, loops.Store | loops.Update):
+                found.add(statement.buffer)
+            elif isinstance(statement, loops.Loop | loops.Blocks | loops.If):
+                visit(statement.body)
+
+    visit(nest.body)
+    return found
+
+
+def constant_text(symbol: str, node: int, data: bytes, shaped: bool = False, storage: str = "static const") -> str:
+    """A constant as an array of 8-byte words. `shaped`: as a local whose words may differ from shape to shape (decimal:
+    `parametric` takes them for numbers)."""
+    padded = data + b"\0" * (-len(data) % 8)
+    words = [int.from_bytes(padded[i : i + 8], "little") for i in range(0, len(padded), 8)]
+    texts = [f"{word}ull" if shaped else f"{word:#x}ull" for word in words]
+    body = ",\n  ".join(", ".join(texts[i : i + 8]) for i in range(0, len(texts), 8))
+    kind = "const" if shaped else storage
+    return f"{kind} unsigned long long __attribute__((aligned(64))) {symbol}_constant{node}[] = {{\n  {body}}};"

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from importlib import resources
 
 from . import loops
-from .cpp import constant_text, written_buffers
+from .cpp_text import constant_text, written_buffers
 from .cuda_places import REDUCE_BYTES, THREAD
 from .cuda_survey import is_dealt
 from .cuda_text import CudaWriter, aligned_text

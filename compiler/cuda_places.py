@@ -8,23 +8,17 @@ from .cpp_text import Writer, index_text
 from .cuda_survey import Survey, is_row_loop
 from .cuda_vectors import only_computes, row_widths
 from .graph import DType
-from .loops import Local, Loop, NestCode, Statement
+from .loops import Local, Loop, NestCode, Statement, shared_room
 from .plan_index import Index
 
 THREAD = "thread"
 """The thread's number in its group, in generated text."""
-SHARED_ALIGNMENT = 16
 MOST_TURNS = 16
 """Elements of a row, or of an array, that a thread may keep in registers, ..."""
 KEPT_REGISTERS = 48
 """... and how many registers all that it keeps may take."""
 REDUCE_BYTES = 32 * 8
 """Shared memory of a reduction over a block: one value of at most 8 bytes of each warp."""
-
-
-def shared_room(elements: int, dtype: DType) -> int:
-    """Bytes of shared memory that so many elements take; what follows is aligned again."""
-    return -(-elements * (8 if dtype.size_bytes == 8 else 4) // SHARED_ALIGNMENT) * SHARED_ALIGNMENT
 
 
 class PlacedWriter(Writer):

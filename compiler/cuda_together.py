@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from .cuda_places import THREAD, PlacedWriter, shared_room
+from .cuda_places import THREAD, PlacedWriter
 from .cuda_survey import is_row_loop
-from .loops import Local, Statement
+from .loops import Local, Statement, shared_room
 from .ops import REGISTER_TYPE
 from .ops_text import cpp_combine
 

@@ -18,9 +18,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from .graph import Graph, Literal, Node
-from .groups import UnionFind, carriers
+from .groups import carriers
 from .ops import OPS
 from .simplify import prune
+from .union_find import UnionFind
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 
 from .graph import Graph, Node
 from .ops import OPS, Cost
+from .union_find import UnionFind
 
 
 @dataclass(frozen=True)
@@ -73,28 +74,6 @@ def find_candidates(graph: Graph, forced: Iterable[int] = ()) -> Mapping[int, Ca
             light = cost is not Cost.EXPENSIVE
             found[i] = Candidate("it is an output", not (light and users[i]))
     return found
-
-
-class UnionFind:
-    """Disjoint sets of 0..n-1 with path halving."""
-
-    def __init__(self, count: int) -> None:
-        self._parent = list(range(count))
-
-    def find(self, i: int) -> int:
-        parent = self._parent
-        while parent[i] != i:
-            parent[i] = parent[parent[i]]
-            i = parent[i]
-        return i
-
-    def union(self, i: int, j: int) -> int:
-        """Joins the sets of i and j and returns the representative, the smaller of theirs."""
-        i, j = self.find(i), self.find(j)
-        if j < i:
-            i, j = j, i
-        self._parent[j] = i
-        return i
 
 
 def work_of(graph: Graph, i: int) -> int:

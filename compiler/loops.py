@@ -376,3 +376,11 @@ def _statements(body: tuple[Statement, ...], indent: int) -> Iterator[str]:
             width = f" x{statement.width}" if statement.width else ""
             yield f"{pad}for {statement.variable.name} in {bounds} {statement.kind.value}{width}:"
             yield from _statements(statement.body, indent + 2)
+
+
+SHARED_ALIGNMENT = 16
+
+
+def shared_room(elements: int, dtype: DType) -> int:
+    """Bytes of shared memory that so many elements take; what follows is aligned again."""
+    return -(-elements * (8 if dtype.size_bytes == 8 else 4) // SHARED_ALIGNMENT) * SHARED_ALIGNMENT

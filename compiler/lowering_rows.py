@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from . import loops
 from .accumulators import accumulator_dtype, kind_of, partial_dtype
+from .divisors import divisor_near
 from .graph import DType, Graph
 from .loops import Assign, Collapse, Combine, Local, Loop, LoopKind, Store
 from .lowering_ahead import AheadOfRows
@@ -38,7 +39,6 @@ from .mapping import (
     Segment,
     SegmentKind,
     boundaries,
-    divisor_near,
     inner_pieces,
     result_position,
     roots_of,

@@ -14,11 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from . import loops
+from .divisors import divisor_near
 from .graph import DType
 from .loops import Collapse, Combine, If, LetIndex, Local, Loop, LoopKind, NestCode, Statement
 from .lowering_context import BufferNumbers, Context
 from .lowering_values import Emitter
-from .mapping import Segment, divisor_near
+from .mapping import Segment
 from .plan_access import Request, gather_numbers, start_variable, trace
 from .plan_index import ZERO, Bound, Index, Var, guard_of, linear, unravel
 from .targets import GpuTarget

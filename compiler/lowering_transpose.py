@@ -15,9 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from . import loops
-from .cuda_places import shared_room
 from .graph import DType, Graph
-from .loops import Assign, If, LetIndex, Local, Loop, LoopKind, Statement, Store
+from .loops import Assign, If, LetIndex, Local, Loop, LoopKind, Statement, Store, shared_room
 from .lowering_context import BufferNumbers, Context, needs_store
 from .lowering_values import Emitter
 from .mapping import SPACE_VARIABLE, Segment, SegmentKind, roots_of

@@ -295,17 +295,6 @@ def slice_size_of(flat: Index, row: Var) -> int | None:
     return None
 
 
-def divisor_near(number: int, wanted: int) -> int:
-    """The greatest divisor of `number` that is not above `wanted`."""
-    best = 1
-    for candidate in range(1, math.isqrt(number) + 1):
-        if number % candidate == 0:
-            for divisor in (candidate, number // candidate):
-                if best < divisor <= wanted:
-                    best = divisor
-    return best
-
-
 def boundaries(flats: Iterable[Index], variable: Var) -> set[int]:
     """The strides at which positions take `variable` apart: where a loop over it has to be split to be affine."""
     found: set[int] = set()

@@ -6,8 +6,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 
+from .divisors import divisor_near
 from .graph import Graph
-from .mapping import Part, RowMap, Segment, SegmentKind, boundaries, divisor_near, row_map, side_by_side, top_rows
+from .mapping import Part, RowMap, Segment, SegmentKind, boundaries, row_map, side_by_side, top_rows
 from .plan_access import attribute
 from .plan_index import Index
 from .targets import GpuTarget, Target

@@ -24,11 +24,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
+from .divisors import divisor_near
 from .graph import Graph, Node, Shape
-from .groups import UnionFind
-from .mapping import divisor_near
 from .ops import OPS
 from .ops_numpy import gather_numbers
+from .union_find import UnionFind
 
 SLICE_ELEMENTS: Final = 1 << 14
 """Elements of the largest node of a slice: 128 KiB in float64, so that the handful of arrays that a rule works on stay
