@@ -1,1 +1,13 @@
-"""See the README of the project."""
+"""HLO in, checked native kernels out; README.md follows one LayerNorm through it.
+
+support/ targets/ toolchain/   what machines are, and their compilers
+ir/ ops/ passes/ hlo/          a cluster's graph, what its ops mean, where it comes from
+planning/                      nests, schemes (regional or global), tasks
+loops/ lowering/               a plan to loops; lowering/reduction/
+codegen/                       loops to C++ (cpu/) and CUDA C (cuda/: reduction among them)
+check/                         the oracle, and who asks it
+kernel/ pipeline/              built, checked, kept
+explaining/ step/ commands/    plans in words; whole steps; what people call
+
+Which may import which stands in setup.cfg.
+"""

@@ -1,4 +1,4 @@
-"""Computes the polynomial coefficients of compiler/kernel_math.h and prints them with the error that each leaves.
+"""Computes the polynomial coefficients of compiler/codegen/c/kernel_math.h and prints them with the error that each leaves.
 
     pip install mpmath; python scripts/minimax.py [NAME ...]     # mpmath is not among the project's own dependencies
 

@@ -227,7 +227,10 @@ def _file_of(module: str) -> Path | None:
     return None
 
 
-OF_COMMANDS = {ROOT / "compiler" / "cuda_runtime.py", *(ROOT / "compiler").glob("command*.py")}
+OF_COMMANDS = {
+    ROOT / "compiler" / "pipeline" / "cuda_runtime.py",
+    *(ROOT / "compiler" / "commands").glob("command*.py"),
+}
 """What only commands load that people give: `stitchfleet compile --target cuda --run` and its like."""
 
 
@@ -269,10 +272,10 @@ def _lint(folder: Path) -> subprocess.CompletedProcess[str]:
     ("file", "line"),
     [
         ("", ""),
-        ("compiler/cache.py", "import stitchfleet.plugin.job.job"),
-        ("compiler/cache.py", "import stitchfleet.telemetry.pod.spool"),
-        ("compiler/cache.py", "import tensorflow"),
-        ("telemetry/pod/spool.py", "import stitchfleet.compiler.cache"),
+        ("compiler/kernel/cache.py", "import stitchfleet.plugin.job.job"),
+        ("compiler/kernel/cache.py", "import stitchfleet.telemetry.pod.spool"),
+        ("compiler/kernel/cache.py", "import tensorflow"),
+        ("telemetry/pod/spool.py", "import stitchfleet.compiler.kernel.cache"),
         ("plugin/job/job.py", "import sqlalchemy"),
         ("telemetry/database/store.py", "import stitchfleet.telemetry.totals.weekly"),
         ("telemetry/reports/page.py", "import stitchfleet.telemetry.ingest.metrics"),

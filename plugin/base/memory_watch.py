@@ -9,7 +9,7 @@ import os
 import pathlib
 import resource
 
-from stitchfleet.compiler.free_memory import GROUPS, GROUPS_FOLDER, group_bytes
+from stitchfleet.compiler.support.free_memory import GROUPS, GROUPS_FOLDER, group_bytes
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 DANGER_SHARE = 0.93

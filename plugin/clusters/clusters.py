@@ -16,7 +16,7 @@ import hashlib
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
-from stitchfleet.compiler import scopes
+from stitchfleet.compiler.step import scopes
 from stitchfleet.plugin.graph import control_flow, fused
 from stitchfleet.plugin.graph.dtypes import DT_BOOL, DT_INT32
 from stitchfleet.plugin.graph.placed_graph import GraphNode, OpDefinitions, PlacedGraph, Port, is_small_const

@@ -22,7 +22,7 @@ where that depends on where in a vector or in which order elements lie, the docu
     Softmax                      exp(x) / sum(exp(x)) (documented): a row with a NaN is NaN. The CPU kernel has zeros beside the NaN
                                  in most places of a row and NaN in the others, and only NaN in float64
     Cumsum, Cumprod              in order (CPU kernel): what overflows stays infinite. XLA sums each window for itself; the compiler's
-                                 scans are in order (compiler/scans.py), but not those of CUDA kernels: there, of floats, they stay
+                                 scans are in order (planning/scans.py), but not those of CUDA kernels: there, of floats, they stay
                                  TensorFlow's operators
 """
 

@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from stitchfleet.compiler import nvrtc
+from stitchfleet.compiler.toolchain import nvrtc
 from stitchfleet.plugin.base.containment import say
 from stitchfleet.plugin.base.gpus import find_gpus
 from stitchfleet.plugin.base.settings import BOOTSTRAP, PREFIX, Settings, read_settings, writable_folder

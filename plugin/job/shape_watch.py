@@ -1,7 +1,7 @@
 """Shapes that never settle: which clusters are better left out of the stitched graph.
 
 Each new shape of a cluster asks the compile service for a kernel; from the third on shapes share a binary
-(compiler/parametric.py), so that a job whose batches change in length settles after some dozens. A cluster whose calls bring a new
+(codegen/cpu/many_shapes), so that a job whose batches change in length settles after some dozens. A cluster whose calls bring a new
 shape nearly every time never does: the native registry stops asking (registry.h), and what is left is the cost of a call that ends in
 the fallback. Such a cluster is left out by the next graph of the stitched arm; a program that has no others goes back to plain.
 """

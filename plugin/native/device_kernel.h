@@ -1,4 +1,4 @@
-// A generated CUDA kernel: its image for one kind of device, and how it is launched (compiler/cuda.py makes both).
+// A generated CUDA kernel: its image for one kind of device, and how it is launched (compiler/codegen/cuda/kernel_text.py makes both).
 
 #ifndef STITCHFLEET_PLUGIN_NATIVE_DEVICE_KERNEL_H_
 #define STITCHFLEET_PLUGIN_NATIVE_DEVICE_KERNEL_H_

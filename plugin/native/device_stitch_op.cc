@@ -4,7 +4,7 @@
 // handles are in the processor's memory (`host_args`), all other arguments on the device; int32 too, which TensorFlow keeps on the
 // processor at a function's border unless the function says otherwise: the fallback's does (INTEGERS_ON_DEVICE in plugin/clusters/bodies.py).
 //
-// A verifying call waits for the device: the fallback's results and the kernel's are compared there (compiler/cuda_compare.h), and 300
+// A verifying call waits for the device: the fallback's results and the kernel's are compared there (compiler/pipeline/cuda_compare.h), and 300
 // KiB come back. The kernel's lie between borders, and hold rubbish before: what it leaves out is not right by chance, and what it
 // writes beside them is seen. Where the driver refuses a kernel, the signature is REVERTED and the fallback runs in the same call.
 
@@ -232,7 +232,7 @@ class DeviceStitchOp : public StitchOp {
   }
 
  private:
-  // The device of the current context, as the compiler's table of devices has it (compiler/targets.py); "{}" where it cannot be asked.
+  // The device of the current context, as the compiler's table of devices has it (compiler/targets/targets.py); "{}" where it cannot be asked.
   static std::string Describe() {
     const CudaDriver* driver = CudaDriver::Get(nullptr);
     CudaDevice device = 0;

@@ -115,7 +115,7 @@ def find_library(cache: pathlib.Path, payload: pathlib.Path | None, build: Tenso
 def _abi_header() -> str:
     import stitchfleet.compiler
 
-    return os.path.join(os.path.dirname(os.path.abspath(stitchfleet.compiler.__file__)), "stitch_abi.h")
+    return os.path.join(os.path.dirname(os.path.abspath(stitchfleet.compiler.__file__)), "kernel", "stitch_abi.h")
 
 
 def build_library(cache: pathlib.Path, build: TensorFlowBuild, tell: Callable[[str], None]) -> pathlib.Path:
@@ -257,7 +257,7 @@ class State:
 
 @dataclass(frozen=True)
 class DeviceLaunch:
-    """How a GPU's kernel is launched (compiler/cuda.py). tensors: what it takes, (kind, number): inputs 0, outputs 1, scratch 2."""
+    """How a GPU's kernel is launched (codegen/cuda). tensors: what it takes, (kind, number): inputs 0, outputs 1, scratch 2."""
 
     symbol: str
     grid: int
@@ -269,7 +269,7 @@ class DeviceLaunch:
 
     @classmethod
     def of(cls, symbol: str, described: dict[str, Any]) -> DeviceLaunch:
-        """From a kernel's metadata (compiler/kernel.py: GpuLaunch)."""
+        """From a kernel's metadata (compiler/kernel/host_kernel.py: GpuLaunch)."""
         kinds = {"input": 0, "output": 1, "scratch": 2}
         return cls(
             symbol,

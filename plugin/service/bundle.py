@@ -122,9 +122,9 @@ class BundleVerdict:
 
 def judge_bundle(folder: pathlib.Path) -> BundleVerdict:
     """The float64 oracle's word on a bundle. Imports TensorFlow to lower the body."""
-    from stitchfleet.compiler import judge
-    from stitchfleet.compiler.hlo_import import import_hlo_proto
-    from stitchfleet.compiler.oracle import evaluate_with_bounds
+    from stitchfleet.compiler.check import judge
+    from stitchfleet.compiler.check.oracle import evaluate_with_bounds
+    from stitchfleet.compiler.hlo.importer import import_hlo_proto
     from stitchfleet.plugin.graph import to_hlo
 
     read = read_bundle(folder)

@@ -37,14 +37,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from stitchfleet.compiler import pipeline
-from stitchfleet.compiler.cache import KernelCache
-from stitchfleet.compiler.graph import Graph
-from stitchfleet.compiler.hlo_import import UnsupportedHloError, import_hlo_proto
-from stitchfleet.compiler.kernel import KernelError, KernelMetadata
-from stitchfleet.compiler.pipeline_cuda import compile_graphs_for_gpu
-from stitchfleet.compiler.selfcheck import RefusedInputsError
-from stitchfleet.compiler.targets import target_of_device
+from stitchfleet.compiler.check.selfcheck import RefusedInputsError
+from stitchfleet.compiler.hlo.importer import UnsupportedHloError, import_hlo_proto
+from stitchfleet.compiler.ir.graph import Graph
+from stitchfleet.compiler.kernel.cache import KernelCache
+from stitchfleet.compiler.kernel.host_kernel import KernelError, KernelMetadata
+from stitchfleet.compiler.pipeline import pipeline
+from stitchfleet.compiler.pipeline.pipeline_cuda import compile_graphs_for_gpu
+from stitchfleet.compiler.targets.targets import target_of_device
 from stitchfleet.plugin.graph import to_hlo
 from stitchfleet.plugin.graph.to_hlo import Argument, LoweringError
 from stitchfleet.telemetry.pod.background import step_back

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-from stitchfleet.compiler.hlo_proto import read_hlo_proto
+from stitchfleet.compiler.hlo.proto import read_hlo_proto
 
 from .contestants import UnknownNameError, Workload, find_workload
 from .hlo_short import shorten

@@ -33,16 +33,16 @@ from typing import Any, Final
 
 import numpy as np
 
-from stitchfleet.compiler import ops
-from stitchfleet.compiler.cache import KernelCache
-from stitchfleet.compiler.graph import Array, DType, Graph, GraphBuilder, Literal, WindowDimension
-from stitchfleet.compiler.hlo_import import read_hlo_file
-from stitchfleet.compiler.kernel import LoadedKernel, Prepared, PreparedCopy, aligned, aligned_copy
-from stitchfleet.compiler.ops import OPS, Cost
-from stitchfleet.compiler.partition import partition
-from stitchfleet.compiler.pipeline import Request, compile_graphs
-from stitchfleet.compiler.random_inputs import Regime, random_inputs
-from stitchfleet.compiler.selfcheck import CheckOptions
+from stitchfleet.compiler.check.random_inputs import Regime, random_inputs
+from stitchfleet.compiler.check.selfcheck import CheckOptions
+from stitchfleet.compiler.hlo.importer import read_hlo_file
+from stitchfleet.compiler.ir.graph import Array, DType, Graph, GraphBuilder, Literal, WindowDimension
+from stitchfleet.compiler.kernel.cache import KernelCache
+from stitchfleet.compiler.kernel.host_kernel import LoadedKernel, Prepared, PreparedCopy, aligned, aligned_copy
+from stitchfleet.compiler.ops import table as ops
+from stitchfleet.compiler.ops.table import OPS, Cost
+from stitchfleet.compiler.pipeline.pipeline import Request, compile_graphs
+from stitchfleet.compiler.step.partition import partition
 
 from . import machine
 from .kernels_cpu import _quieten
@@ -77,7 +77,7 @@ class Figure:
 
     group: str
     kernel: str
-    ops: int
+    table: int
     uses: int
     bytes: int
     phases: int

@@ -1,6 +1,6 @@
 """`scripts/bench --functions`: what the kernels' elementary functions cost an element, beside glibc's vector library.
 
-Each function (compiler/kernel_math.h) is compiled as generated kernels are, in a loop over elements in the first cache, and so
+Each function (codegen/c/kernel_math.h) is compiled as generated kernels are, in a loop over elements in the first cache, and so
 is a call of the C library's function, which gcc takes from libmvec where the machine has it (glibc 2.35; where not, it is left
 out). Both run on ordinary numbers and on data of which half is masked: -1e9, -100, -Inf, NaN. The contestants take turns; a
 figure is the median over the rounds. Subnormals are flushed, as TensorFlow's threads do. Loads and stores are in all figures.
@@ -25,8 +25,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from stitchfleet.compiler.cpp import translation_unit
-from stitchfleet.compiler.toolchain import CompilerFailedError, Toolchain, find_toolchain
+from stitchfleet.compiler.codegen.cpu.kernel_text import translation_unit
+from stitchfleet.compiler.toolchain.host import CompilerFailedError, Toolchain, find_toolchain
 
 from . import machine
 from .turns import in_turns

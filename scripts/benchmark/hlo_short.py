@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from stitchfleet.compiler.graph import Array
+from stitchfleet.compiler.ir.graph import Array
 
 MAX_ELEMENTS = 4096
 """Of a constant that is written out: at most some 50 KB of text."""

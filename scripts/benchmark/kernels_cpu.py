@@ -193,7 +193,7 @@ def _copies(inputs: Arrays) -> int:
 
 
 def _floor(bytes_moved: int, stack: contextlib.ExitStack) -> Callable[[], None]:
-    from stitchfleet.compiler.kernel import PreparedCopy
+    from stitchfleet.compiler.kernel.host_kernel import PreparedCopy
 
     return stack.enter_context(PreparedCopy(max(64, bytes_moved // 2), machine.cores())).call
 
@@ -203,11 +203,11 @@ def _stitched(case: Case, inputs: Arrays, stack: contextlib.ExitStack) -> tuple[
     share of their largest magnitude."""
     import tensorflow as tf
 
-    from stitchfleet.compiler.cache import KernelCache
-    from stitchfleet.compiler.hlo_import import import_hlo_proto
-    from stitchfleet.compiler.kernel import LoadedKernel, Prepared, aligned, aligned_copy
-    from stitchfleet.compiler.pipeline import Request, compile_graphs
-    from stitchfleet.compiler.selfcheck import CheckOptions, disjoint_pairs
+    from stitchfleet.compiler.check.selfcheck import CheckOptions, disjoint_pairs
+    from stitchfleet.compiler.hlo.importer import import_hlo_proto
+    from stitchfleet.compiler.kernel.cache import KernelCache
+    from stitchfleet.compiler.kernel.host_kernel import LoadedKernel, Prepared, aligned, aligned_copy
+    from stitchfleet.compiler.pipeline.pipeline import Request, compile_graphs
 
     specs = [tf.TensorSpec(array.shape, array.dtype) for array in inputs]
     lowered = tf.function(case.function, jit_compile=True, autograph=False).experimental_get_compiler_ir(*specs)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from stitchfleet.compiler.cache import METADATA
+from stitchfleet.compiler.kernel.cache import METADATA
 from stitchfleet.plugin.arms.schedule import Schedule
 from stitchfleet.plugin.base.settings import read_settings
 
@@ -350,5 +350,5 @@ def too_slow(runner: Runner, plain: Runner, limits: Limits) -> str:
 
 
 def _kernels(cache: pathlib.Path) -> set[str]:
-    """The keys of the kernel cache's entries (compiler/cache.py: a folder each)."""
+    """The keys of the kernel cache's entries (compiler/kernel/cache.py: a folder each)."""
     return {path.parent.name for path in (cache / "kernels").rglob(METADATA)}

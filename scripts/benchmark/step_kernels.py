@@ -24,13 +24,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from stitchfleet.compiler.hlo_import import read_hlo_file
-from stitchfleet.compiler.partition import partition
-from stitchfleet.compiler.plan import plan_graph
-from stitchfleet.compiler.plan_explain import intermediate_buffers
-from stitchfleet.compiler.rules import BY_NAME
-from stitchfleet.compiler.targets import GPUS, GpuTarget
-from stitchfleet.compiler.whole_step import compile_for_gpu
+from stitchfleet.compiler.explaining.words import intermediate_buffers
+from stitchfleet.compiler.hlo.importer import read_hlo_file
+from stitchfleet.compiler.planning.plan import plan_graph
+from stitchfleet.compiler.planning.rules import BY_NAME
+from stitchfleet.compiler.step.partition import partition
+from stitchfleet.compiler.step.whole_step import compile_for_gpu
+from stitchfleet.compiler.targets.targets import GPUS, GpuTarget
 
 from .xla_kernels import FIXTURES, RESULTS
 

@@ -28,8 +28,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from stitchfleet.compiler.hlo_module import HloImportError, HloInstruction, HloModule
-from stitchfleet.compiler.hlo_text import read_hlo_text
+from stitchfleet.compiler.hlo.module import HloImportError, HloInstruction, HloModule
+from stitchfleet.compiler.hlo.text import read_hlo_text
 
 from .contestants import ROOT
 from .launches import FREE, PRODUCT_OPCODES, PRODUCT_TARGET

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from scripts.benchmark import command, floors, functions
-from stitchfleet.compiler import ops
-from stitchfleet.compiler.graph import DType, GatherDimensions, GraphBuilder
-from stitchfleet.compiler.interpreter import evaluate
+from stitchfleet.compiler.ir.graph import DType, GatherDimensions, GraphBuilder
+from stitchfleet.compiler.ops import table as ops
+from stitchfleet.compiler.ops.interpreter import evaluate
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from scripts.benchmark.hlo_short import MAX_ELEMENTS, HloFormError, shorten
-from stitchfleet.compiler.hlo_module import HloModule
-from stitchfleet.compiler.hlo_text import read_hlo_text
+from stitchfleet.compiler.hlo.module import HloModule
+from stitchfleet.compiler.hlo.text import read_hlo_text
 
 LONG = """HloModule step.9, input_output_alias={ {0}: (1, {}, may-alias) }, entry_computation_layout={(f32[2,20]{1,0}, /*index=1*/\
 f32[2,20]{0,1})->(f32[2,20]{0,1}, f32[])}

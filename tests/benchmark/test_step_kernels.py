@@ -10,11 +10,11 @@ import pytest
 from scripts.benchmark.command import main
 from scripts.benchmark.step_kernels import ablate, count, memory_kernels, table
 from scripts.benchmark.xla_kernels import FIXTURES, RESULTS
-from stitchfleet.compiler import nvrtc
-from stitchfleet.compiler.hlo_import import read_hlo_file
-from stitchfleet.compiler.partition import partition
-from stitchfleet.compiler.targets import V100
-from stitchfleet.compiler.whole_step import compile_for_gpu, translation_unit
+from stitchfleet.compiler.hlo.importer import read_hlo_file
+from stitchfleet.compiler.step.partition import partition
+from stitchfleet.compiler.step.whole_step import compile_for_gpu, translation_unit
+from stitchfleet.compiler.targets.targets import V100
+from stitchfleet.compiler.toolchain import nvrtc
 
 STEPS = sorted(path.stem for path in FIXTURES.glob("*.hlo"))
 LARGE = {"bert", "dien", "transformer"}

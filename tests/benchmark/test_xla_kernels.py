@@ -11,7 +11,7 @@ from scripts.benchmark.contestants import WORKLOADS
 from scripts.benchmark.export_hlo import EXPORTED
 from scripts.benchmark.launches import count_hlo
 from scripts.benchmark.xla_kernels import RESULTS, XlaKernels, count_kernels, instruction_count, main
-from stitchfleet.compiler.hlo_text import read_hlo_text
+from stitchfleet.compiler.hlo.text import read_hlo_text
 
 MODULE = """HloModule step
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from stitchfleet.compiler.cuda import CudaKernel, head, plan_for_gpu
-from stitchfleet.compiler.graph import DType, Graph, Node
-from stitchfleet.compiler.judge import Regime, judge, random_inputs
-from stitchfleet.compiler.kernel import aligned
-from stitchfleet.compiler.loops import BufferKind
-from stitchfleet.compiler.rules import ALL, Rules
-from stitchfleet.compiler.targets import H200, V100, GpuTarget
+from stitchfleet.compiler.check.judge import Regime, judge, random_inputs
+from stitchfleet.compiler.codegen.cuda.kernel_text import CudaKernel, head, plan_for_gpu
+from stitchfleet.compiler.ir.graph import DType, Graph, Node
+from stitchfleet.compiler.kernel.host_kernel import aligned
+from stitchfleet.compiler.loops.loops import BufferKind
+from stitchfleet.compiler.planning.rules import ALL, Rules
+from stitchfleet.compiler.targets.targets import H200, V100, GpuTarget
 
 from .cuda_emulator import Emulated, build, trampoline
 

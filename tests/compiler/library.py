@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from stitchfleet.compiler import ops
-from stitchfleet.compiler.graph import Attribute, DType, Graph, GraphBuilder, Literal, Shape, WindowDimension
-from stitchfleet.compiler.ops_numpy import reduce_identity
+from stitchfleet.compiler.ir.graph import Attribute, DType, Graph, GraphBuilder, Literal, Shape, WindowDimension
+from stitchfleet.compiler.ops import table as ops
+from stitchfleet.compiler.ops.reference import reduce_identity
 
 
 class Maker:
@@ -371,7 +371,7 @@ def cumsum_of_columns(rows: int, columns: int) -> Graph:
 
 def embedding_gradient(rows: int, size: int, vocabulary: int) -> Graph:
     """Rows scattered into a table by index, several to the same row."""
-    from stitchfleet.compiler.graph import GatherDimensions
+    from stitchfleet.compiler.ir.graph import GatherDimensions
 
     m = Maker("embedding_gradient")
     indices, updates = m.parameter(rows, dtype=DType.S32), m.parameter(rows, size)
@@ -382,7 +382,7 @@ def embedding_gradient(rows: int, size: int, vocabulary: int) -> Graph:
 
 def embedding(rows: int, size: int, vocabulary: int) -> Graph:
     """Rows of a table by index, with a position added."""
-    from stitchfleet.compiler.graph import GatherDimensions
+    from stitchfleet.compiler.ir.graph import GatherDimensions
 
     m = Maker("embedding")
     table, indices, position = (

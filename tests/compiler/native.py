@@ -10,16 +10,16 @@ from pathlib import Path
 
 import numpy as np
 
-from stitchfleet.compiler.cpp import render, translation_unit
-from stitchfleet.compiler.graph import Graph
-from stitchfleet.compiler.judge import Regime, judge, random_inputs
-from stitchfleet.compiler.kernel import KernelMetadata, LoadedKernel
-from stitchfleet.compiler.lowering import lower
-from stitchfleet.compiler.pipeline import describe
-from stitchfleet.compiler.plan import plan_graph
-from stitchfleet.compiler.selfcheck import same_bits
-from stitchfleet.compiler.targets import CPU, Target
-from stitchfleet.compiler.toolchain import Toolchain, find_toolchain
+from stitchfleet.compiler.check.judge import Regime, judge, random_inputs
+from stitchfleet.compiler.check.selfcheck import same_bits
+from stitchfleet.compiler.codegen.cpu.kernel_text import render, translation_unit
+from stitchfleet.compiler.ir.graph import Graph
+from stitchfleet.compiler.kernel.host_kernel import KernelMetadata, LoadedKernel
+from stitchfleet.compiler.lowering.kernel_loops import lower
+from stitchfleet.compiler.pipeline.pipeline import describe
+from stitchfleet.compiler.planning.plan import plan_graph
+from stitchfleet.compiler.targets.targets import CPU, Target
+from stitchfleet.compiler.toolchain.host import Toolchain, find_toolchain
 
 from ..kept import kept
 from .runner import runner

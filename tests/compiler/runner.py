@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from stitchfleet.compiler.kernel import KernelMetadata
-from stitchfleet.compiler.selfcheck import CheckFailedError, run_all_ways
+from stitchfleet.compiler.check.selfcheck import CheckFailedError, run_all_ways
+from stitchfleet.compiler.kernel.host_kernel import KernelMetadata
 
 Arrays = Sequence[np.ndarray[Any, Any]]
 

@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 import numpy as np
 from hypothesis import strategies as st
 
-from stitchfleet.compiler.graph import (
+from stitchfleet.compiler.ir.graph import (
     REDUCE_KINDS,
     DType,
     GatherDimensions,
@@ -26,8 +26,8 @@ from stitchfleet.compiler.graph import (
     Shape,
     WindowDimension,
 )
-from stitchfleet.compiler.ops import build
-from stitchfleet.compiler.spec import verify
+from stitchfleet.compiler.ops.table import build
+from stitchfleet.compiler.ops.verify import verify
 
 Draw: TypeAlias = Callable[[st.SearchStrategy], object]
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stitchfleet.compiler.command import STAGES, CompileCommand, ExplainCommand
-from stitchfleet.compiler.cuda import CudaError, CudaKernel, plan_for_gpu
-from stitchfleet.compiler.graph import Graph
-from stitchfleet.compiler.plan import Plan
-from stitchfleet.compiler.targets import GpuTarget
+from stitchfleet.compiler.codegen.cuda.kernel_text import CudaError, CudaKernel, plan_for_gpu
+from stitchfleet.compiler.commands.command import STAGES, CompileCommand, ExplainCommand
+from stitchfleet.compiler.ir.graph import Graph
+from stitchfleet.compiler.planning.plan import Plan
+from stitchfleet.compiler.targets.targets import GpuTarget
 
 from .test_partition import LAYERS
 
@@ -173,7 +173,7 @@ def test_an_unknown_stage_is_refused(softmax: Path, capsys: pytest.CaptureFixtur
 def test_a_bundle_is_told_in_words(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stitchfleet.compiler.command.metadata.entry_points", lambda group: [])
+    monkeypatch.setattr("stitchfleet.compiler.commands.command.metadata.entry_points", lambda group: [])
     facts = {"cluster": "layer_norm_1a2b", "output": 1, "step": 70, "expected": 1.0, "actual": 2.0, "index": 3}
     (tmp_path / "bundle.json").write_text(json.dumps({**facts, "largest_error": 1.0}))
     right = np.array([1, np.nan, 3, 1], np.float32)
@@ -295,7 +295,7 @@ def test_a_stitch_op_that_cannot_be_a_cuda_kernel_costs_the_others_nothing(
             raise CudaError("too large for it")
         return plan_for_gpu(graph, target)
 
-    monkeypatch.setattr("stitchfleet.compiler.command_cuda.plan_for_gpu", refuse)
+    monkeypatch.setattr("stitchfleet.compiler.commands.command_cuda.plan_for_gpu", refuse)
     path = tmp_path / "step.hlo"
     path.write_text(LAYERS)
     assert _run(CompileCommand(), path, "--target", "cuda", "--emit", "source") == 1

@@ -12,15 +12,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stitchfleet.compiler import loops, nvrtc
-from stitchfleet.compiler.cuda import CudaError, plan_for_gpu, translation_unit
-from stitchfleet.compiler.cuda_survey import is_dealt
-from stitchfleet.compiler.graph import DType, GatherDimensions, Graph
-from stitchfleet.compiler.interpreter import evaluate
-from stitchfleet.compiler.judge import Regime, judge, random_inputs
-from stitchfleet.compiler.lowering import lower
-from stitchfleet.compiler.plan_index import Index
-from stitchfleet.compiler.targets import A100, GPUS, H200, T4, V100, GpuTarget
+from stitchfleet.compiler.check.judge import Regime, judge, random_inputs
+from stitchfleet.compiler.codegen.cuda.kernel_text import CudaError, plan_for_gpu, translation_unit
+from stitchfleet.compiler.codegen.cuda.survey import is_dealt
+from stitchfleet.compiler.ir.graph import DType, GatherDimensions, Graph
+from stitchfleet.compiler.ir.index_maps import Index
+from stitchfleet.compiler.loops import loops
+from stitchfleet.compiler.lowering.kernel_loops import lower
+from stitchfleet.compiler.ops.interpreter import evaluate
+from stitchfleet.compiler.targets.targets import A100, GPUS, H200, T4, V100, GpuTarget
+from stitchfleet.compiler.toolchain import nvrtc
 
 from ..marks import slow
 from . import library

@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stitchfleet.compiler import nvrtc
-from stitchfleet.compiler.command import CompileCommand
-from stitchfleet.compiler.cuda import MOST_PARAMETERS, CudaError, plan_for_gpu, translation_unit
-from stitchfleet.compiler.graph import DType
-from stitchfleet.compiler.interpreter import evaluate
-from stitchfleet.compiler.judge import Regime
-from stitchfleet.compiler.nvrtc import build
-from stitchfleet.compiler.targets import V100
+from stitchfleet.compiler.check.judge import Regime
+from stitchfleet.compiler.codegen.cuda.kernel_text import MOST_PARAMETERS, CudaError, plan_for_gpu, translation_unit
+from stitchfleet.compiler.commands.command import CompileCommand
+from stitchfleet.compiler.ir.graph import DType
+from stitchfleet.compiler.ops.interpreter import evaluate
+from stitchfleet.compiler.targets.targets import V100
+from stitchfleet.compiler.toolchain import nvrtc
+from stitchfleet.compiler.toolchain.nvrtc import build
 
 from . import library
 from .emulated import SMALL, build_all

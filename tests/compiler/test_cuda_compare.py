@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from stitchfleet.compiler.cuda import head
-from stitchfleet.compiler.pipeline_cuda import comparison
+from stitchfleet.compiler.codegen.cuda.kernel_text import head
+from stitchfleet.compiler.pipeline.pipeline_cuda import comparison
 
 from .cuda_emulator import Emulated, build, trampoline
 

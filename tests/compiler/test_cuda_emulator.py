@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from stitchfleet.compiler.kernel import aligned
+from stitchfleet.compiler.kernel.host_kernel import aligned
 from tests.compiler.cuda_emulator import CudaCompileError, Emulated, build, trampoline
 
 SEEDS = range(12)

@@ -13,9 +13,9 @@ from typing import Literal
 
 import pytest
 
-from stitchfleet.compiler.cuda import CudaKernel, head, plan_for_gpu
-from stitchfleet.compiler.graph import Graph
-from stitchfleet.compiler.judge import Regime
+from stitchfleet.compiler.check.judge import Regime
+from stitchfleet.compiler.codegen.cuda.kernel_text import CudaKernel, head, plan_for_gpu
+from stitchfleet.compiler.ir.graph import Graph
 
 from . import library
 from .cuda_emulator import build

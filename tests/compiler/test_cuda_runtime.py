@@ -215,7 +215,7 @@ from dataclasses import replace
 from itertools import product
 import pycuda.driver
 from pycuda.tools import DeviceData, OccupancyRecord
-from stitchfleet.compiler.cuda_runtime import Gpu
+from stitchfleet.compiler.pipeline.cuda_runtime import Gpu
 
 with Gpu() as gpu:
     data = DeviceData(pycuda.driver.Device(0))

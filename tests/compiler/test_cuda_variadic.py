@@ -8,17 +8,17 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pytest
 
-from stitchfleet.compiler import loops
-from stitchfleet.compiler.cuda import plan_for_gpu
-from stitchfleet.compiler.cuda_survey import is_dealt
-from stitchfleet.compiler.graph import DType, Graph
-from stitchfleet.compiler.interpreter import evaluate
-from stitchfleet.compiler.judge import Regime
-from stitchfleet.compiler.loops import BufferKind
-from stitchfleet.compiler.lowering import lower
-from stitchfleet.compiler.plan import plan_graph
-from stitchfleet.compiler.plan_explain import explain
-from stitchfleet.compiler.targets import H200, V100, GpuTarget
+from stitchfleet.compiler.check.judge import Regime
+from stitchfleet.compiler.codegen.cuda.kernel_text import plan_for_gpu
+from stitchfleet.compiler.codegen.cuda.survey import is_dealt
+from stitchfleet.compiler.explaining.words import explain
+from stitchfleet.compiler.ir.graph import DType, Graph
+from stitchfleet.compiler.loops import loops
+from stitchfleet.compiler.loops.loops import BufferKind
+from stitchfleet.compiler.lowering.kernel_loops import lower
+from stitchfleet.compiler.ops.interpreter import evaluate
+from stitchfleet.compiler.planning.plan import plan_graph
+from stitchfleet.compiler.targets.targets import H200, V100, GpuTarget
 
 from . import library
 from .emulated import TARGETS, build_all

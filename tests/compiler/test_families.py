@@ -9,15 +9,15 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stitchfleet.compiler.cpp import render
-from stitchfleet.compiler.families import reduce_families
-from stitchfleet.compiler.graph import Graph, Shape
-from stitchfleet.compiler.judge import Regime, judge, random_inputs
-from stitchfleet.compiler.lowering import lower
-from stitchfleet.compiler.plan import plan_graph
-from stitchfleet.compiler.plan_explain import explain
-from stitchfleet.compiler.plan_normal import normalise
-from stitchfleet.compiler.selfcheck import run_all_ways, same_bits
+from stitchfleet.compiler.check.judge import Regime, judge, random_inputs
+from stitchfleet.compiler.check.selfcheck import run_all_ways, same_bits
+from stitchfleet.compiler.codegen.cpu.kernel_text import render
+from stitchfleet.compiler.explaining.words import explain
+from stitchfleet.compiler.ir.graph import Graph, Shape
+from stitchfleet.compiler.lowering.kernel_loops import lower
+from stitchfleet.compiler.planning.families import reduce_families
+from stitchfleet.compiler.planning.normal import normalise
+from stitchfleet.compiler.planning.plan import plan_graph
 
 from ..marks import examples
 from .library import Maker, adam

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from stitchfleet.compiler.cpp import render
-from stitchfleet.compiler.cuda import plan_for_gpu
-from stitchfleet.compiler.graph import Graph
-from stitchfleet.compiler.lowering import lower
-from stitchfleet.compiler.plan import plan_graph
-from stitchfleet.compiler.targets import V100
+from stitchfleet.compiler.codegen.cpu.kernel_text import render
+from stitchfleet.compiler.codegen.cuda.kernel_text import plan_for_gpu
+from stitchfleet.compiler.ir.graph import Graph
+from stitchfleet.compiler.lowering.kernel_loops import lower
+from stitchfleet.compiler.planning.plan import plan_graph
+from stitchfleet.compiler.targets.targets import V100
 
 from . import library
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from stitchfleet.compiler.groups import carriers, find_candidates, find_groups
-from stitchfleet.compiler.plan import plan_graph
-from stitchfleet.compiler.plan_explain import Scheme, scheme_of
+from stitchfleet.compiler.explaining.words import Scheme, scheme_of
+from stitchfleet.compiler.planning.groups import carriers, find_candidates, find_groups
+from stitchfleet.compiler.planning.plan import plan_graph
 
 from .library import Maker, adam, figure_nine
 

@@ -13,9 +13,9 @@ import pytest
 
 from scripts.benchmark.export_hlo import EXPORTED
 from scripts.benchmark.xla_kernels import FIXTURES
-from stitchfleet.compiler.hlo_import import UnsupportedHloError, import_module
-from stitchfleet.compiler.hlo_module import HloModule
-from stitchfleet.compiler.hlo_text import read_hlo_text
+from stitchfleet.compiler.hlo.importer import UnsupportedHloError, import_module
+from stitchfleet.compiler.hlo.module import HloModule
+from stitchfleet.compiler.hlo.text import read_hlo_text
 
 ROOT = Path(__file__).resolve().parents[2]
 LARGEST_BYTES = 4 * 2**20

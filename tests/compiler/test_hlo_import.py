@@ -12,17 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stitchfleet.compiler.graph import Graph
-from stitchfleet.compiler.hlo_import import (
+from stitchfleet.compiler.hlo.importer import (
     HloImportError,
     UnsupportedHloError,
     import_hlo_file,
     import_hlo_proto,
     import_hlo_text,
 )
-from stitchfleet.compiler.hlo_proto import read_hlo_proto
-from stitchfleet.compiler.hlo_text import HloSyntaxError, read_hlo_text
-from stitchfleet.compiler.interpreter import evaluate
+from stitchfleet.compiler.hlo.proto import read_hlo_proto
+from stitchfleet.compiler.hlo.text import HloSyntaxError, read_hlo_text
+from stitchfleet.compiler.ir.graph import Graph
+from stitchfleet.compiler.ops.interpreter import evaluate
 
 Array: TypeAlias = npt.NDArray[Any]
 

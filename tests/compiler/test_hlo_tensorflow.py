@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from stitchfleet.compiler.hlo_import import import_hlo_proto, import_hlo_text
-from stitchfleet.compiler.interpreter import evaluate
-from stitchfleet.compiler.judge import agrees, guard_tolerance, judge
-from stitchfleet.compiler.spec import verify
+from stitchfleet.compiler.check.judge import agrees, guard_tolerance, judge
+from stitchfleet.compiler.hlo.importer import import_hlo_proto, import_hlo_text
+from stitchfleet.compiler.ops.interpreter import evaluate
+from stitchfleet.compiler.ops.verify import verify
 
 from .tensorflow_functions import NAMES
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from stitchfleet.compiler.graph import DType, GatherDimensions, Graph
-from stitchfleet.compiler.input_ranges import Interval, input_ranges
-from stitchfleet.compiler.interpreter import evaluate
-from stitchfleet.compiler.random_inputs import REGIMES, Regime, random_inputs
+from stitchfleet.compiler.check.input_ranges import Interval, input_ranges
+from stitchfleet.compiler.check.random_inputs import REGIMES, Regime, random_inputs
+from stitchfleet.compiler.ir.graph import DType, GatherDimensions, Graph
+from stitchfleet.compiler.ops.interpreter import evaluate
 
 from .library import Maker
 from .strategies import graphs

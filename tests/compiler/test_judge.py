@@ -10,10 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from stitchfleet.compiler.graph import DType, GatherDimensions, Graph, GraphBuilder, WindowDimension
-from stitchfleet.compiler.input_ranges import Interval, input_ranges
-from stitchfleet.compiler.interpreter import evaluate
-from stitchfleet.compiler.judge import (
+from stitchfleet.compiler.check.input_ranges import Interval, input_ranges
+from stitchfleet.compiler.check.judge import (
     GUARD_SAFETY,
     REGIMES,
     Regime,
@@ -23,9 +21,11 @@ from stitchfleet.compiler.judge import (
     judge,
     random_inputs,
 )
-from stitchfleet.compiler.ops import GraphError, build
-from stitchfleet.compiler.ops_error import UNIT_ROUNDOFF
-from stitchfleet.compiler.oracle import evaluate_with_bounds
+from stitchfleet.compiler.check.oracle import evaluate_with_bounds
+from stitchfleet.compiler.ir.graph import DType, GatherDimensions, Graph, GraphBuilder, WindowDimension
+from stitchfleet.compiler.ops.errors import UNIT_ROUNDOFF
+from stitchfleet.compiler.ops.interpreter import evaluate
+from stitchfleet.compiler.ops.table import GraphError, build
 
 from .library import Maker
 

@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from stitchfleet.compiler import cpp_text, loop_split
-from stitchfleet.compiler.cpp import render
-from stitchfleet.compiler.graph import DType, Graph
-from stitchfleet.compiler.judge import Regime, judge, random_inputs
-from stitchfleet.compiler.lowering import lower
-from stitchfleet.compiler.plan import plan_graph
-from stitchfleet.compiler.targets import CPU, Target
+from stitchfleet.compiler.check.judge import Regime, judge, random_inputs
+from stitchfleet.compiler.codegen.c import writer
+from stitchfleet.compiler.codegen.cpu.kernel_text import render
+from stitchfleet.compiler.ir.graph import DType, Graph
+from stitchfleet.compiler.loops import split
+from stitchfleet.compiler.lowering.kernel_loops import lower
+from stitchfleet.compiler.planning.plan import plan_graph
+from stitchfleet.compiler.targets.targets import CPU, Target
 
 from ..marks import slow
 from .library import LIBRARY, Maker, adam, gelu, layer_norm_gradient, softmax
@@ -138,7 +139,7 @@ def test_rows_added_together_give_the_bits_of_rows_one_by_one(monkeypatch: pytes
 
     made = [columns(rows, kind) for rows in (3, 64, 1001) for kind in ("sum", "max")]
     together = list(build_all(made))
-    monkeypatch.setattr(cpp_text, "LEAST_COLUMNS", 1 << 60)
+    monkeypatch.setattr(writer, "LEAST_COLUMNS", 1 << 60)
     for built, single in zip(together, build_all(made), strict=True):
         assert built.library != single.library
         inputs = random_inputs(built.graph, np.random.default_rng(1), Regime.SPECIAL)
@@ -160,7 +161,7 @@ def joined(widths: tuple[int, ...], low: int) -> Graph:
 def test_rows_cut_into_the_pieces_they_are_joined_of_are_the_same_to_the_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     made = [joined(widths, low) for widths in ((36, 36), (36, 1), (5, 6, 70), (18, 18, 36)) for low in (0, 1, 20)]
     cut = list(build_all(made))
-    monkeypatch.setattr(loop_split, "LEAST_EXTENT", 1 << 60)
+    monkeypatch.setattr(split, "LEAST_EXTENT", 1 << 60)
     for built, whole in zip(cut, build_all(made), strict=True):
         assert built.library != whole.library
         inputs = random_inputs(built.graph, np.random.default_rng(1), Regime.SPECIAL)

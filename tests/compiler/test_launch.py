@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stitchfleet.compiler import nvrtc
-from stitchfleet.compiler.cuda import CudaError, plan_for_gpu, translation_unit
-from stitchfleet.compiler.gpu_cost import NestWork, PhaseWork, kernel_cost
-from stitchfleet.compiler.judge import Regime
-from stitchfleet.compiler.launch import check_co_residency, choose_launch
-from stitchfleet.compiler.targets import GPUS, T4, V100, GpuTarget
+from stitchfleet.compiler.check.judge import Regime
+from stitchfleet.compiler.codegen.cuda.kernel_text import CudaError, plan_for_gpu, translation_unit
+from stitchfleet.compiler.lowering.gpu_cost import NestWork, PhaseWork, kernel_cost
+from stitchfleet.compiler.pipeline.launch import check_co_residency, choose_launch
+from stitchfleet.compiler.targets.targets import GPUS, T4, V100, GpuTarget
+from stitchfleet.compiler.toolchain import nvrtc
 
 from . import library
 from .emulated import build_all

@@ -8,10 +8,11 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stitchfleet.compiler.mapping import (
+from stitchfleet.compiler.ir.index_maps import Index, Var, linear, unravel
+from stitchfleet.compiler.planning.access import trace
+from stitchfleet.compiler.planning.mapping import (
     RowMap,
     boundaries,
-    divisor_near,
     match,
     reduction_is_legal,
     roots_of,
@@ -19,10 +20,9 @@ from stitchfleet.compiler.mapping import (
     slice_size_of,
     spans_rows,
 )
-from stitchfleet.compiler.mapping_choice import choose
-from stitchfleet.compiler.plan_access import trace
-from stitchfleet.compiler.plan_index import Index, Var, linear, unravel
-from stitchfleet.compiler.targets import CPU
+from stitchfleet.compiler.planning.mapping_choice import choose
+from stitchfleet.compiler.support.divisors import divisor_near
+from stitchfleet.compiler.targets.targets import CPU
 
 from .library import LIBRARY, column_sum, full_sum, softmax
 from .test_plan_index import value_of

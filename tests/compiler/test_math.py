@@ -20,10 +20,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from stitchfleet.compiler.cpp import translation_unit
-from stitchfleet.compiler.graph import DType
-from stitchfleet.compiler.ops import OPS
-from stitchfleet.compiler.toolchain import cpu_features
+from stitchfleet.compiler.codegen.cpu.kernel_text import translation_unit
+from stitchfleet.compiler.ir.graph import DType
+from stitchfleet.compiler.ops.table import OPS
+from stitchfleet.compiler.toolchain.host import cpu_features
 
 from .library import LIBRARY, Maker
 from .native import build_all, toolchain
@@ -132,7 +132,7 @@ VARIANTS: Mapping[str, tuple[str, ...]] = {"native": (), "baseline": ("-march=x8
 
 def stated() -> dict[tuple[str, str], float]:
     """The bounds in the header's own table, with fused multiply-adds: by name and C++ type."""
-    text = (resources.files("stitchfleet.compiler") / "kernel_math.h").read_text()
+    text = (resources.files("stitchfleet.compiler.codegen.c") / "kernel_math.h").read_text()
     rows = re.findall(r"\b([a-z][a-z0-9, ]*?) +(\d\.\d+) +(\d\.\d+)", text.split("#ifndef")[0])
     return {
         (name.strip(), ctype): float(value)

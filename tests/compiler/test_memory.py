@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stitchfleet.compiler.graph import DType
-from stitchfleet.compiler.loops import Buffer, BufferKind
-from stitchfleet.compiler.memory import ALIGNMENT, plan_memory
+from stitchfleet.compiler.ir.graph import DType
+from stitchfleet.compiler.loops.loops import Buffer, BufferKind
+from stitchfleet.compiler.loops.scratch import ALIGNMENT, plan_memory
 
 
 def buffer(number: int, elements: int) -> Buffer:

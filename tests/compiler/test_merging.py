@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from stitchfleet.compiler.gpu_cost import NestWork, PhaseWork
-from stitchfleet.compiler.graph import Graph
-from stitchfleet.compiler.hlo_text import read_hlo_text
-from stitchfleet.compiler.merging import MergeModel, OpWork, beside_all
-from stitchfleet.compiler.partition import StitchOp, partition
-from stitchfleet.compiler.targets import GPUS, T4, V100, GpuTarget
+from stitchfleet.compiler.hlo.text import read_hlo_text
+from stitchfleet.compiler.ir.graph import Graph
+from stitchfleet.compiler.lowering.gpu_cost import NestWork, PhaseWork
+from stitchfleet.compiler.step.merging import MergeModel, OpWork, beside_all
+from stitchfleet.compiler.step.partition import StitchOp, partition
+from stitchfleet.compiler.targets.targets import GPUS, T4, V100, GpuTarget
 
 from . import library
 

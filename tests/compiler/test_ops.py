@@ -13,8 +13,9 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from stitchfleet.compiler.cpp import translation_unit
-from stitchfleet.compiler.graph import (
+from stitchfleet.compiler.check.judge import judge
+from stitchfleet.compiler.codegen.cpu.kernel_text import translation_unit
+from stitchfleet.compiler.ir.graph import (
     REDUCE_KINDS,
     Array,
     Attribute,
@@ -25,9 +26,9 @@ from stitchfleet.compiler.graph import (
     Literal,
     WindowDimension,
 )
-from stitchfleet.compiler.interpreter import evaluate
-from stitchfleet.compiler.judge import judge
-from stitchfleet.compiler.ops import (
+from stitchfleet.compiler.ops.interpreter import evaluate
+from stitchfleet.compiler.ops.reference import round_away
+from stitchfleet.compiler.ops.table import (
     OPS,
     REGISTER_TYPE,
     STORAGE_TYPE,
@@ -41,7 +42,6 @@ from stitchfleet.compiler.ops import (
     reduce_identity,
     store_text,
 )
-from stitchfleet.compiler.ops_numpy import round_away
 
 from ..kept import kept
 from .native import toolchain

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stitchfleet.compiler.graph import Array, Graph
-from stitchfleet.compiler.judge import REGIMES, Regime, judge_by, random_inputs
-from stitchfleet.compiler.oracle import Bounded, evaluate_sample, evaluate_with_bounds
-from stitchfleet.compiler.slices import LEAVES, Cut, cut_of, plan_slices, rows_of
+from stitchfleet.compiler.check.judge import REGIMES, Regime, judge_by, random_inputs
+from stitchfleet.compiler.check.oracle import Bounded, evaluate_sample, evaluate_with_bounds
+from stitchfleet.compiler.check.slices import LEAVES, Cut, cut_of, plan_slices, rows_of
+from stitchfleet.compiler.ir.graph import Array, Graph
 
 from .library import Maker, cross_entropy, layer_norm_gradient, softmax
 from .strategies import graphs

@@ -13,17 +13,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stitchfleet.compiler import parametric, pipeline
-from stitchfleet.compiler.cache import KernelCache
-from stitchfleet.compiler.cpp import render
-from stitchfleet.compiler.graph import Graph
-from stitchfleet.compiler.judge import Regime
-from stitchfleet.compiler.lowering import lower
-from stitchfleet.compiler.parametric import NEUTRAL, STATIC_SHAPES, ShapedText, Template
-from stitchfleet.compiler.pipeline import CompileOutcome, Request, compile_graphs
-from stitchfleet.compiler.plan import plan_graph
-from stitchfleet.compiler.selfcheck import CheckOptions
-from stitchfleet.compiler.toolchain import ToolchainError
+from stitchfleet.compiler.check.judge import Regime
+from stitchfleet.compiler.check.selfcheck import CheckOptions
+from stitchfleet.compiler.codegen.cpu import many_shapes
+from stitchfleet.compiler.codegen.cpu.kernel_text import render
+from stitchfleet.compiler.codegen.cpu.many_shapes import NEUTRAL, STATIC_SHAPES, ShapedText, Template
+from stitchfleet.compiler.ir.graph import Graph
+from stitchfleet.compiler.kernel.cache import KernelCache
+from stitchfleet.compiler.lowering.kernel_loops import lower
+from stitchfleet.compiler.pipeline import pipeline
+from stitchfleet.compiler.pipeline.pipeline import CompileOutcome, Request, compile_graphs
+from stitchfleet.compiler.planning.plan import plan_graph
+from stitchfleet.compiler.toolchain.host import ToolchainError
 
 from ..marks import slow
 from . import library
@@ -305,8 +306,8 @@ def test_shapes_after_the_first_few_are_neither_compiled_nor_checked(
 
 def test_numbers_of_every_kind_go_through_the_parameters() -> None:
     text = f"""static void f() {{
-  {parametric.PARAMETERS}
-  int a[{parametric.CAPACITY}(3)]; use(%s, %s, %s, %s, %s, b12, 0x1full);
+  {many_shapes.PARAMETERS}
+  int a[{many_shapes.CAPACITY}(3)]; use(%s, %s, %s, %s, %s, b12, 0x1full);
 }}"""
     shapes = [
         ("7", "7ll", "18446744073709551615ull", "0x1.8000000000000p+0f", "0x1.999999999999ap-4"),

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stitchfleet.compiler.graph import Array
-from stitchfleet.compiler.hlo_module import HloImportError, HloInstruction
-from stitchfleet.compiler.hlo_text import read_hlo_text
-from stitchfleet.compiler.interpreter import evaluate
-from stitchfleet.compiler.merging import MergeModel, OpWork, Verdict
-from stitchfleet.compiler.partition import Split, StitchOp, partition
-from stitchfleet.compiler.scopes import Caps
-from stitchfleet.compiler.targets import V100
+from stitchfleet.compiler.hlo.module import HloImportError, HloInstruction
+from stitchfleet.compiler.hlo.text import read_hlo_text
+from stitchfleet.compiler.ir.graph import Array
+from stitchfleet.compiler.ops.interpreter import evaluate
+from stitchfleet.compiler.step.merging import MergeModel, OpWork, Verdict
+from stitchfleet.compiler.step.partition import Split, StitchOp, partition
+from stitchfleet.compiler.step.scopes import Caps
+from stitchfleet.compiler.targets.targets import V100
 
 ADD = "add { a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT s = f32[] add(a, b) }\n"
 DOT = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,15 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stitchfleet.compiler import pipeline
-from stitchfleet.compiler.cache import KernelCache
-from stitchfleet.compiler.free_memory import free_bytes
-from stitchfleet.compiler.graph import Array, DType, Graph
-from stitchfleet.compiler.interpreter import evaluate
-from stitchfleet.compiler.judge import Regime
-from stitchfleet.compiler.pipeline import Request, compile_graphs, entry_key, identity, stages
-from stitchfleet.compiler.selfcheck import CheckFailedError, CheckOptions, run_apart
-from stitchfleet.compiler.toolchain import Toolchain
+from stitchfleet.compiler.check.judge import Regime
+from stitchfleet.compiler.check.selfcheck import CheckFailedError, CheckOptions, run_apart
+from stitchfleet.compiler.ir.graph import Array, DType, Graph
+from stitchfleet.compiler.kernel.cache import KernelCache
+from stitchfleet.compiler.ops.interpreter import evaluate
+from stitchfleet.compiler.pipeline import pipeline
+from stitchfleet.compiler.pipeline.pipeline import Request, compile_graphs, entry_key, identity, stages
+from stitchfleet.compiler.support.free_memory import free_bytes
+from stitchfleet.compiler.toolchain.host import Toolchain
 
 from .library import Maker, bias_residual, gelu, softmax
 from .native import toolchain
@@ -140,7 +141,7 @@ def test_the_rare_fault_needs_rare_data(cache: KernelCache, monkeypatch: pytest.
     assert outcome.entry is not None
     assert not outcome.entry.metadata.check.checked
     inputs = [np.ones(t.shape, t.numpy) for t in outcome.entry.metadata.inputs]
-    from stitchfleet.compiler.kernel import LoadedKernel
+    from stitchfleet.compiler.kernel.host_kernel import LoadedKernel
 
     kernel = LoadedKernel(outcome.entry.library, outcome.entry.metadata)
     right = evaluate(graph, inputs)[0]
@@ -253,6 +254,23 @@ def test_graphs_of_constants_and_forwarded_parameters_are_kernels_too(cache: Ker
 
 
 def _literal(value: Array) -> object:
-    from stitchfleet.compiler.graph import Literal
+    from stitchfleet.compiler.ir.graph import Literal
 
     return Literal(value)
+
+
+COMPILER = Path(pipeline.__file__).parents[1]
+
+
+def test_a_kernel_s_key_covers_what_makes_and_checks_it_and_nothing_else(tmp_path: Path) -> None:
+    copy = tmp_path / "compiler"
+    shutil.copytree(COMPILER, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    before = pipeline.sources_digest(copy)
+    assert before == pipeline.generator_version()
+    for path in sorted(copy.rglob("*.py")) + sorted(copy.rglob("*.h")) + sorted(copy.rglob("*.c")):
+        text = path.read_bytes()
+        path.write_bytes(text + b"\n")
+        is_part = path.relative_to(copy).parts[0] not in pipeline.NO_PART_OF_A_KERNEL
+        assert (pipeline.sources_digest(copy) != before) == is_part, path
+        path.write_bytes(text)
+    assert pipeline.sources_digest(copy) == before

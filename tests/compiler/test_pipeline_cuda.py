@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from stitchfleet.compiler import nvrtc
-from stitchfleet.compiler.cache import KernelCache
-from stitchfleet.compiler.kernel import KernelMetadata
-from stitchfleet.compiler.pipeline import Request
-from stitchfleet.compiler.pipeline_cuda import compile_graphs_for_gpu
-from stitchfleet.compiler.targets import A100, V100, target_of_device
+from stitchfleet.compiler.kernel.cache import KernelCache
+from stitchfleet.compiler.kernel.host_kernel import KernelMetadata
+from stitchfleet.compiler.pipeline.pipeline import Request
+from stitchfleet.compiler.pipeline.pipeline_cuda import compile_graphs_for_gpu
+from stitchfleet.compiler.targets.targets import A100, V100, target_of_device
+from stitchfleet.compiler.toolchain import nvrtc
 
 from . import library
 

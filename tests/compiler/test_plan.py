@@ -7,15 +7,15 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 from hypothesis import given, settings
 
-from stitchfleet.compiler.graph import Graph
-from stitchfleet.compiler.loops import Loop, LoopKind, Loops, Statement
-from stitchfleet.compiler.lowering import lower
-from stitchfleet.compiler.plan import Plan, plan_graph
-from stitchfleet.compiler.plan_explain import Scheme, explain, intermediate_buffers, scheme_of
-from stitchfleet.compiler.plan_index import Index
-from stitchfleet.compiler.plan_normal import normalise
-from stitchfleet.compiler.plan_svg import draw
-from stitchfleet.compiler.spec import verify
+from stitchfleet.compiler.explaining.picture import draw
+from stitchfleet.compiler.explaining.words import Scheme, explain, intermediate_buffers, scheme_of
+from stitchfleet.compiler.ir.graph import Graph
+from stitchfleet.compiler.ir.index_maps import Index
+from stitchfleet.compiler.loops.loops import Loop, LoopKind, Loops, Statement
+from stitchfleet.compiler.lowering.kernel_loops import lower
+from stitchfleet.compiler.ops.verify import verify
+from stitchfleet.compiler.planning.normal import normalise
+from stitchfleet.compiler.planning.plan import Plan, plan_graph
 
 from .library import (
     LIBRARY,
@@ -135,7 +135,7 @@ def test_some_loop_of_every_nest_is_vectorised(name: str) -> None:
 
 
 def test_equal_tensors_share_one_function() -> None:
-    from stitchfleet.compiler.cpp import render
+    from stitchfleet.compiler.codegen.cpu.kernel_text import render
 
     shapes = [(64, 64), (500,), (64, 64), (7, 9)]
     text = render(lower(plan_graph(adam(shapes))), "k")
@@ -159,8 +159,8 @@ def check_sound(plan: Plan, kernel: Loops) -> None:
     for node in plan.graph.outputs:
         if plan.graph.nodes[node].element_count:
             assert set(plan.memory_of(node)) <= written
-    from stitchfleet.compiler.plan_access import trace
-    from stitchfleet.compiler.schemes import mapped_roots, within
+    from stitchfleet.compiler.planning.access import trace
+    from stitchfleet.compiler.planning.schemes import mapped_roots, within
 
     for nest, segment, mapping in plan.segments():
         roots = mapped_roots(plan.graph, segment, mapping, Index.of_var(nest.row), Index.of_var(within(mapping.inner)))

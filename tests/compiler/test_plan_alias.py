@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from stitchfleet.compiler.cuda import plan_for_gpu
-from stitchfleet.compiler.graph import Graph
-from stitchfleet.compiler.judge import Regime, random_inputs
-from stitchfleet.compiler.plan_alias import kernel_aliases
-from stitchfleet.compiler.selfcheck import disjoint_pairs, same_bits
-from stitchfleet.compiler.targets import CPU
+from stitchfleet.compiler.check.judge import Regime, random_inputs
+from stitchfleet.compiler.check.selfcheck import disjoint_pairs, same_bits
+from stitchfleet.compiler.codegen.cuda.kernel_text import plan_for_gpu
+from stitchfleet.compiler.ir.graph import Graph
+from stitchfleet.compiler.lowering.alias import kernel_aliases
+from stitchfleet.compiler.targets.targets import CPU
 
 from ..marks import slow
 from . import emulated

@@ -9,7 +9,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stitchfleet.compiler.plan_index import Atom, Bound, Digit, Index, Quotient, Var, guard_of, linear, unravel
+from stitchfleet.compiler.ir.index_maps import Atom, Bound, Digit, Index, Quotient, Var, guard_of, linear, unravel
 
 Values = dict[Var, int]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stitchfleet.compiler.cpp import translation_unit
-from stitchfleet.compiler.ops_numpy import philox
-from stitchfleet.compiler.toolchain import cpu_features
+from stitchfleet.compiler.codegen.cpu.kernel_text import translation_unit
+from stitchfleet.compiler.ops.reference import philox
+from stitchfleet.compiler.toolchain.host import cpu_features
 
 from .native import toolchain
 

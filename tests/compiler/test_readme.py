@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from stitchfleet.compiler.command import CompileCommand
+from stitchfleet.compiler.commands.command import CompileCommand
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "compiler" / "README.md"

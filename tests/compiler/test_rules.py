@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from stitchfleet.compiler.judge import Regime
-from stitchfleet.compiler.plan import Plan, plan_graph
-from stitchfleet.compiler.rules import BY_NAME
-from stitchfleet.compiler.targets import V100
+from stitchfleet.compiler.check.judge import Regime
+from stitchfleet.compiler.planning.plan import Plan, plan_graph
+from stitchfleet.compiler.planning.rules import BY_NAME
+from stitchfleet.compiler.targets.targets import V100
 
 from .emulated import SMALL, build_all
 from .library import LIBRARY, adam, layer_norm, layer_norm_gradient, softmax

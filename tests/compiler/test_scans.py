@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stitchfleet.compiler import interpreter
-from stitchfleet.compiler.cpp import render, translation_unit
-from stitchfleet.compiler.graph import DType, Graph, WindowDimension
-from stitchfleet.compiler.judge import Regime, random_inputs
-from stitchfleet.compiler.lowering import lower
-from stitchfleet.compiler.ops_numpy import reduce_axes, reduce_identity, reduce_ufunc, window_of, windows
-from stitchfleet.compiler.pipeline import describe
-from stitchfleet.compiler.plan import plan_graph
-from stitchfleet.compiler.scans import find_scans
-from stitchfleet.compiler.targets import CPU, Target
-from stitchfleet.compiler.toolchain import cpu_features
+from stitchfleet.compiler.check.judge import Regime, random_inputs
+from stitchfleet.compiler.codegen.cpu.kernel_text import render, translation_unit
+from stitchfleet.compiler.ir.graph import DType, Graph, WindowDimension
+from stitchfleet.compiler.lowering.kernel_loops import lower
+from stitchfleet.compiler.ops import interpreter
+from stitchfleet.compiler.ops.reference import reduce_axes, reduce_identity, reduce_ufunc, window_of, windows
+from stitchfleet.compiler.pipeline.pipeline import describe
+from stitchfleet.compiler.planning.plan import plan_graph
+from stitchfleet.compiler.planning.scans import find_scans
+from stitchfleet.compiler.targets.targets import CPU, Target
+from stitchfleet.compiler.toolchain.host import cpu_features
 
 from ..kept import kept
 from . import emulated

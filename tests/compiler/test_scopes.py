@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stitchfleet.compiler.scopes import Caps, Dag, Scopes, fewest_sets, identify
+from stitchfleet.compiler.step.scopes import Caps, Dag, Scopes, fewest_sets, identify
 
 
 @st.composite

@@ -12,15 +12,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stitchfleet.compiler import pipeline, selfcheck
-from stitchfleet.compiler.cache import KernelCache
-from stitchfleet.compiler.checkers import Check, CheckerDiedError, checkers
-from stitchfleet.compiler.graph import Array, DType, Graph
-from stitchfleet.compiler.judge import Regime, random_inputs
-from stitchfleet.compiler.kernel import CheckReport
-from stitchfleet.compiler.oracle import evaluate_sample
-from stitchfleet.compiler.pipeline import Request, compile_graphs
-from stitchfleet.compiler.selfcheck import CheckFailedError, CheckOptions, disjoint_pairs
+from stitchfleet.compiler.check import selfcheck
+from stitchfleet.compiler.check.checkers import Check, CheckerDiedError, checkers
+from stitchfleet.compiler.check.judge import Regime, random_inputs
+from stitchfleet.compiler.check.oracle import evaluate_sample
+from stitchfleet.compiler.check.selfcheck import CheckFailedError, CheckOptions, disjoint_pairs
+from stitchfleet.compiler.ir.graph import Array, DType, Graph
+from stitchfleet.compiler.kernel.cache import KernelCache
+from stitchfleet.compiler.kernel.host_kernel import CheckReport
+from stitchfleet.compiler.pipeline import pipeline
+from stitchfleet.compiler.pipeline.pipeline import Request, compile_graphs
 
 from .library import (
     Maker,

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stitchfleet.compiler.graph import Attribute, DType, Graph, GraphBuilder, Literal
-from stitchfleet.compiler.hlo_import import import_hlo_text
-from stitchfleet.compiler.interpreter import evaluate
-from stitchfleet.compiler.judge import Regime, judge, random_inputs
-from stitchfleet.compiler.ops import build
-from stitchfleet.compiler.simplify import prune, simplify
-from stitchfleet.compiler.spec import verify
-from stitchfleet.compiler.written_out import DENOMINATOR, NUMERATOR
+from stitchfleet.compiler.check.judge import Regime, judge, random_inputs
+from stitchfleet.compiler.hlo.importer import import_hlo_text
+from stitchfleet.compiler.ir.graph import Attribute, DType, Graph, GraphBuilder, Literal
+from stitchfleet.compiler.ops.interpreter import evaluate
+from stitchfleet.compiler.ops.table import build
+from stitchfleet.compiler.ops.verify import verify
+from stitchfleet.compiler.passes.simplify import prune, simplify
+from stitchfleet.compiler.passes.written_out import DENOMINATOR, NUMERATOR
 
 from .strategies import graphs
 

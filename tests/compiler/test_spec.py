@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from stitchfleet.compiler.graph import DType, Graph, GraphBuilder, Literal
-from stitchfleet.compiler.ops import GraphError, build
-from stitchfleet.compiler.spec import verify, verify_if_asked
+from stitchfleet.compiler.ir.graph import DType, Graph, GraphBuilder, Literal
+from stitchfleet.compiler.ops.table import GraphError, build
+from stitchfleet.compiler.ops.verify import verify, verify_if_asked
 
 from .strategies import graphs
 

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stitchfleet.compiler.cuda import plan_for_gpu
-from stitchfleet.compiler.graph import DType, Graph
-from stitchfleet.compiler.interpreter import evaluate
-from stitchfleet.compiler.judge import Regime, judge, random_inputs
-from stitchfleet.compiler.plan_explain import explain
-from stitchfleet.compiler.plan_normal import normalise
-from stitchfleet.compiler.splitting import split_long_rows
-from stitchfleet.compiler.targets import A100, CPU, H200, T4, V100, GpuTarget
+from stitchfleet.compiler.check.judge import Regime, judge, random_inputs
+from stitchfleet.compiler.codegen.cuda.kernel_text import plan_for_gpu
+from stitchfleet.compiler.explaining.words import explain
+from stitchfleet.compiler.ir.graph import DType, Graph
+from stitchfleet.compiler.ops.interpreter import evaluate
+from stitchfleet.compiler.planning.normal import normalise
+from stitchfleet.compiler.planning.splitting import split_long_rows
+from stitchfleet.compiler.targets.targets import A100, CPU, H200, T4, V100, GpuTarget
 
 from .emulated import SMALL, build_all
 from .library import Maker, argmax, cross_entropy, softmax

@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stitchfleet.compiler.cpp import render, translation_unit
-from stitchfleet.compiler.graph import DType, Graph
-from stitchfleet.compiler.judge import Regime
-from stitchfleet.compiler.lowering import lower
-from stitchfleet.compiler.plan import plan_graph
-from stitchfleet.compiler.targets import CPU
-from stitchfleet.compiler.toolchain import cpu_features
+from stitchfleet.compiler.check.judge import Regime
+from stitchfleet.compiler.codegen.cpu.kernel_text import render, translation_unit
+from stitchfleet.compiler.ir.graph import DType, Graph
+from stitchfleet.compiler.lowering.kernel_loops import lower
+from stitchfleet.compiler.planning.plan import plan_graph
+from stitchfleet.compiler.targets.targets import CPU
+from stitchfleet.compiler.toolchain.host import cpu_features
 
 from .library import Maker
 from .native import STRESS, build_all, complaint, toolchain

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from stitchfleet.compiler.cpp import translation_unit
-from stitchfleet.compiler.toolchain import (
+from stitchfleet.compiler.codegen.cpu.kernel_text import translation_unit
+from stitchfleet.compiler.toolchain.host import (
     CompilerFailedError,
     CompilerMissingError,
     Toolchain,
@@ -66,9 +66,9 @@ def test_identity_names_compiler_flags_cpu_and_c_library(monkeypatch: pytest.Mon
     assert found.version in found.identity
     assert "-march=native" in found.identity
     assert "glibc" in found.identity or "unknown" in found.identity
-    from stitchfleet.compiler import toolchain
+    from stitchfleet.compiler.toolchain import host
 
-    monkeypatch.setattr(toolchain, "cpu_features", lambda: "another CPU")
+    monkeypatch.setattr(host, "cpu_features", lambda: "another CPU")
     assert replace(found).digest != found.digest
 
 

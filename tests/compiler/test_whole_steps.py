@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from stitchfleet.compiler.cache import KernelCache
-from stitchfleet.compiler.graph import Graph
-from stitchfleet.compiler.hlo_import import read_hlo_file
-from stitchfleet.compiler.judge import Regime
-from stitchfleet.compiler.partition import partition
-from stitchfleet.compiler.pipeline import Request, compile_graphs
-from stitchfleet.compiler.targets import V100
+from stitchfleet.compiler.check.judge import Regime
+from stitchfleet.compiler.hlo.importer import read_hlo_file
+from stitchfleet.compiler.ir.graph import Graph
+from stitchfleet.compiler.kernel.cache import KernelCache
+from stitchfleet.compiler.pipeline.pipeline import Request, compile_graphs
+from stitchfleet.compiler.step.partition import partition
+from stitchfleet.compiler.targets.targets import V100
 
 from .emulated import build_all
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from stitchfleet.compiler.toolchain import cpu_features
+from stitchfleet.compiler.toolchain.host import cpu_features
 from stitchfleet.plugin.clusters import rewrite
 from stitchfleet.plugin.clusters.clusters import Cluster, find_clusters
 from stitchfleet.plugin.graph import control_flow

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stitchfleet.compiler.hlo_import import import_hlo_proto
-from stitchfleet.compiler.interpreter import evaluate
+from stitchfleet.compiler.hlo.importer import import_hlo_proto
+from stitchfleet.compiler.ops.interpreter import evaluate
 from stitchfleet.plugin.graph import to_hlo
 from stitchfleet.plugin.graph.to_hlo import Argument
 

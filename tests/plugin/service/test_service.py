@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stitchfleet.compiler import pipeline, selfcheck
+from stitchfleet.compiler.check import selfcheck
+from stitchfleet.compiler.pipeline import pipeline
 from stitchfleet.plugin.service import serving as module
 from stitchfleet.plugin.service.serving import Service
 

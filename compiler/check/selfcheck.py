@@ -1,0 +1,523 @@
+"""Runs a new kernel before anybody may use it: on random inputs of every regime, in a child process, against the
+float64 oracle.
+
+The child is forked and shares nothing but the input and output memory, so a kernel that crashes, hangs or writes out of
+bounds costs one process that nobody misses. Tasks run in parallel, then one by one in reverse order, then once more with
+the outputs over the inputs that the metadata allows: all must agree to the last bit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import resource
+import select
+import signal
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from stitchfleet.compiler.ir.graph import Array, Graph
+from stitchfleet.compiler.kernel.host_kernel import (
+    CheckReport,
+    KernelMetadata,
+    LoadedKernel,
+    TensorType,
+    prepare_runtime,
+)
+
+from .judge import agrees, guard_tolerance, judge_by
+from .oracle import evaluate_sample
+from .random_inputs import RARE, REGIMES, VALID, Regime, random_inputs
+
+Reference: TypeAlias = Callable[[Sequence[Array]], Sequence[Array]]
+
+DECIDED_SHARE = 0.6
+"""Where the oracle could decide fewer elements of an output on any inputs tried (the root of a variance that was drawn
+below zero says nothing), inputs between 0 and 1 are tried as well: valid variances, decay rates, probabilities."""
+
+SHARED_ELEMENTS = 1 << 21
+"""Sets of inputs of so many elements together are run in one child: a fork costs 5 to 15 ms."""
+
+RARE_SHARE = 0.004
+"""As REFERENCE_SHARE, of inputs with zeros and NaN."""
+
+REFERENCE_SHARE = 0.02
+"""Share of elements by which the framework's own result may differ from a kernel that the oracle finds right, at 16
+times the guard's tolerance, before we say that the graph is not what the framework computes: comparisons near a tie
+fall either way."""
+
+
+@dataclass(frozen=True)
+class CheckOptions:
+    """How much is checked, and by how many processes side by side. The oracle costs some 0.1 s for each million input
+    elements and run (0.4 s where an op is a library function), so graphs with more input elements than
+    `large_elements` are run on fewer inputs, mixed ones among them: every regime is in these. Above `huge_elements` mixed
+    ones are all, and valid numbers follow where these leave much undecided (a column's sum over rows of all regimes). Of
+    large outputs the oracle computes a sample (oracle.evaluate_sample); the framework's own result is compared with all of
+    them."""
+
+    regimes: tuple[Regime, ...] = REGIMES
+    large_regimes: tuple[Regime, ...] = (Regime.NORMAL, Regime.MIXED)
+    large_elements: int = 1 << 16
+    huge_regimes: tuple[Regime, ...] = (Regime.MIXED,)
+    huge_elements: int = 1 << 21
+    seed: int = 7
+    time_limit_s: float = 30.0
+    threads: int = 2
+    memory_share: float = 0.5
+    """Of the memory that is free, what the checks of one kernel may take: the job beside them needs the rest."""
+    processes: int = field(default_factory=lambda: min(2, len(os.sched_getaffinity(0))))
+    skip: bool = field(default_factory=lambda: os.environ.get("STITCHFLEET_TEST_SKIP_CHECK") == "1")
+
+
+def bytes_to_check(graph: Graph, options: CheckOptions) -> int:
+    """About what the checks of a kernel take in memory at once: each process has its inputs, two copies of them that the kernel sees,
+    and its outputs three times; the oracle works on slices."""
+    inputs = sum(graph.nodes[i].size_bytes for i in graph.parameters)
+    outputs = sum(graph.nodes[i].size_bytes for i in graph.outputs)
+    return options.processes * (3 * inputs + 3 * outputs)
+
+
+class CheckFailedError(Exception):
+    """The kernel is wrong, or it crashed or hung; the text says on which inputs and how, in one line. `is_certain`: it would
+    fail again; what was killed from outside or ran out of time may not."""
+
+    def __init__(self, line: str, is_certain: bool = True) -> None:
+        super().__init__(line)
+        self.is_certain = is_certain
+
+
+class RefusedInputsError(Exception):
+    """The framework's operators raise an error on these inputs (an index out of range); the text is theirs, in one line."""
+
+
+Samples: TypeAlias = Mapping[int, Array]
+"""Parameter number -> some elements of a tensor that the job gave it."""
+
+
+def check_kernel(
+    graph: Graph,
+    library: Path,
+    metadata: KernelMetadata,
+    options: CheckOptions,
+    reference: Reference | None = None,
+    samples: Samples | None = None,
+) -> CheckReport:
+    """Checks a kernel of `graph`, by the oracle and by the framework's own results. Raises CheckFailedError."""
+    return finish_check(
+        graph,
+        library,
+        metadata,
+        options,
+        reference,
+        lambda: check_by_oracle(graph, library, metadata, options),
+        samples,
+    )
+
+
+def finish_check(
+    graph: Graph,
+    library: Path,
+    metadata: KernelMetadata,
+    options: CheckOptions,
+    reference: Reference | None,
+    by_oracle: Callable[[], CheckReport],
+    samples: Samples | None = None,
+) -> CheckReport:
+    """The rest of a check whose first part, `by_oracle`, may have been made elsewhere: what the oracle refuses may still
+    be no worse than the framework, and what it accepts must be what the framework computes. Where the framework's
+    operators refuse what was drawn, the check is made again on the job's own numbers, of which there are `samples`."""
+    try:
+        report = by_oracle()
+    except CheckFailedError:
+        if reference is None:
+            raise
+        report = check_by_oracle(graph, library, metadata, options, reference)
+    if reference is None:
+        return report
+
+    def compare(inputs: Sequence[Array], everywhere: bool) -> bool:
+        peers = [np.asarray(result) for result in reference(inputs)]
+        outputs = run_apart(library, metadata, inputs, options.threads, False, options.time_limit_s)
+        return _compare_with_framework(graph, outputs, peers, everywhere)
+
+    refused = ""
+    is_positive = False
+    for regime in VALID:
+        try:
+            # Of a variance below zero the framework's fused operators make other numbers than the graph's: valid ones then decide.
+            if compare(_draw(graph, options, regime), everywhere=regime is Regime.UNIT):
+                refused, is_positive = "", regime is Regime.UNIT
+                break
+        except RefusedInputsError as error:
+            refused = str(error)
+    if not refused:
+        for regime in RARE if _input_elements(graph) <= options.huge_elements else ():
+            inputs = _draw(graph, options, regime)
+            if is_positive:  # as a variance is: below zero this graph and the framework are known to differ
+                inputs = [np.abs(value) if value.dtype.kind not in "iub" else value for value in inputs]
+            _compare_on_rare_data(graph, library, metadata, options, reference, regime, inputs)
+        return replace(report, against_reference=True)
+    if not samples:
+        raise CheckFailedError(f"the framework refuses its inputs: {refused}")
+    inputs = _with_samples(graph, _draw(graph, options, Regime.UNIT), samples)
+    try:
+        compare(inputs, everywhere=True)
+    except RefusedInputsError as error:
+        raise CheckFailedError(f"the framework refuses its inputs, and those made of the job's own: {error}") from error
+    _judge_runs(graph, library, metadata, options, Regime.UNIT, inputs)
+    return replace(report, against_reference=True)
+
+
+def _input_elements(graph: Graph) -> int:
+    return sum(graph.nodes[i].element_count for i in graph.parameters)
+
+
+def _compare_on_rare_data(
+    graph: Graph,
+    library: Path,
+    metadata: KernelMetadata,
+    options: CheckOptions,
+    reference: Reference,
+    regime: Regime,
+    inputs: Sequence[Array],
+) -> None:
+    """Compares with the framework where implementations of one graph differ: on zeros, saturated numbers and NaN.
+
+    A NaN of the framework's must not become a number, nor a number another. A number may become NaN only where NaN was
+    put in: the framework's softmax hides some. Raises CheckFailedError."""
+    try:
+        peers = [np.asarray(result) for result in reference(inputs)]
+    except RefusedInputsError:
+        return
+    outputs = run_apart(library, metadata, inputs, options.threads, False, options.time_limit_s)
+    for number, (ours, theirs, tolerance) in enumerate(zip(outputs, peers, guard_tolerance(graph), strict=True)):
+        if not ours.size:
+            continue
+        if ours.dtype.kind in "iub":
+            differs = ours != theirs
+        else:
+            with np.errstate(all="ignore"):
+                a, b = ours.astype(np.float64), theirs.astype(np.float64)
+                scale = np.abs(b) + float(np.max(np.abs(b[np.isfinite(b)]), initial=0.0))
+                off = np.abs(a - b) > 16 * tolerance.relative * scale
+            differs = (np.isnan(b) & ~np.isnan(a)) | (np.isfinite(a) & np.isfinite(b) & off)
+            if regime is not Regime.MISSING:
+                differs |= np.isnan(a) & ~np.isnan(b)
+        share = float(differs.mean())
+        if share <= RARE_SHARE:
+            continue
+        place = tuple(int(i) for i in np.argwhere(differs)[0])
+        raise CheckFailedError(
+            f"{regime.value} inputs: {share:.1%} of output {number} is not what the framework computes; at {list(place)} "
+            f"{float(ours[place]):.6g}, the framework {float(theirs[place]):.6g}"
+        )
+
+
+def _with_samples(graph: Graph, drawn: Sequence[Array], samples: Samples) -> list[Array]:
+    """The inputs, where there is a sample of the job's numbers made of these, one after the other and again from the first."""
+    found = list(drawn)
+    for number, index in enumerate(graph.parameters):
+        node, sample = graph.nodes[index], samples.get(number)
+        if sample is not None and sample.size and sample.dtype == node.dtype.numpy:
+            found[number] = np.resize(sample, node.shape)
+    return found
+
+
+def _judge_runs(
+    graph: Graph,
+    library: Path,
+    metadata: KernelMetadata,
+    options: CheckOptions,
+    regime: Regime,
+    inputs: Sequence[Array],
+) -> None:
+    """Runs the kernel in all ways on inputs that no regime has drawn. Raises CheckFailedError."""
+    (runs,) = run_all_ways(library, metadata, [inputs], options.threads, options.time_limit_s)
+    _compare_runs(regime, runs)
+    oracle, ranges = evaluate_sample(graph, inputs, _generator(options, regime, 1))
+    verdict = judge_by(graph, oracle, runs.outputs, None, ranges)
+    if not verdict.ok:
+        raise CheckFailedError(f"the job's own inputs: {verdict}")
+
+
+def check_by_oracle(
+    graph: Graph, library: Path, metadata: KernelMetadata, options: CheckOptions, reference: Reference | None = None
+) -> CheckReport:
+    """Runs the kernel on inputs of all regimes and compares with the float64 oracle; where that finds an element wrong
+    and there is a `reference`, by its error. Raises CheckFailedError."""
+
+    def run(regimes: Sequence[Regime]) -> Part:
+        return check_part(graph, library, metadata, options, regimes, reference)
+
+    return join_parts([run(regimes) for regimes in parts_of(graph, options)], run)
+
+
+class Part(NamedTuple):
+    """What the inputs of some regimes have shown: the largest error as a share of what is allowed, and for each output
+    the share of its elements that could be decided."""
+
+    regimes: tuple[Regime, ...]
+    worst: float
+    decided: tuple[float, ...]
+
+
+def parts_of(graph: Graph, options: CheckOptions) -> list[tuple[Regime, ...]]:
+    """The regimes to check `graph` on, in parts that may be checked side by side: small inputs share a child, a large
+    set has one of its own, or memory would hold them all at once."""
+    elements = sum(graph.nodes[i].element_count for i in graph.parameters)
+    regimes = options.regimes
+    if elements > options.large_elements:
+        regimes = options.large_regimes if elements <= options.huge_elements else options.huge_regimes
+    together = max(1, SHARED_ELEMENTS // max(elements, 1))
+    return [regimes[start : start + together] for start in range(0, len(regimes), together)]
+
+
+def join_parts(parts: Sequence[Part], run: Callable[[Sequence[Regime]], Part]) -> CheckReport:
+    """The report of all parts; one more is `run` where they have decided little."""
+    found = list(parts)
+    tried = [regime for part in found for regime in part.regimes]
+    decided = [max(shares) for shares in zip(*(part.decided for part in found), strict=True)]
+    if Regime.UNIT not in tried and min(decided, default=1.0) < DECIDED_SHARE:
+        found.append(run([Regime.UNIT]))
+    regimes = tuple(regime.value for part in found for regime in part.regimes)
+    return CheckReport(True, regimes, max((part.worst for part in found), default=0.0), False)
+
+
+def check_part(
+    graph: Graph,
+    library: Path,
+    metadata: KernelMetadata,
+    options: CheckOptions,
+    regimes: Sequence[Regime],
+    reference: Reference | None = None,
+) -> Part:
+    """As `check_by_oracle`, for some regimes."""
+    drawn = [_draw(graph, options, regime) for regime in regimes]
+    ran = run_all_ways(library, metadata, drawn, options.threads, options.time_limit_s)
+    decided = [0.0] * len(graph.outputs)
+    worst = 0.0
+    for regime, inputs, runs in zip(regimes, drawn, ran, strict=True):
+        _compare_runs(regime, runs)
+        oracle, ranges = evaluate_sample(graph, inputs, _generator(options, regime, 1))
+        verdict = judge_by(graph, oracle, runs.outputs, None, ranges)
+        if not verdict.ok and reference is not None:
+            with contextlib.suppress(RefusedInputsError):  # then the oracle has said all that can be said
+                peers = [np.asarray(result) for result in reference(inputs)]
+                verdict = judge_by(graph, oracle, runs.outputs, peers, ranges)
+        if not verdict.ok:
+            raise CheckFailedError(f"{regime.value} inputs: {verdict}")
+        worst = max([worst, *(output.largest_ratio for output in verdict.outputs)])
+        decided = [max(one, output.decided) for one, output in zip(decided, verdict.outputs, strict=True)]
+    return Part(tuple(regimes), worst, tuple(decided))
+
+
+def _draw(graph: Graph, options: CheckOptions, regime: Regime) -> list[Array]:
+    """The inputs of a regime, the same whenever they are asked for."""
+    return random_inputs(graph, _generator(options, regime, 0), regime)
+
+
+def _generator(options: CheckOptions, regime: Regime, use: int) -> np.random.Generator:
+    return np.random.default_rng([options.seed, list(Regime).index(regime), use])
+
+
+def _compare_runs(regime: Regime, runs: Runs) -> None:
+    for number, (one, other, placed) in enumerate(zip(*runs, strict=True)):
+        if not same_bits(one, other):
+            raise CheckFailedError(f"{regime.value} inputs: output {number} depends on the order of tasks")
+        if not same_bits(one, placed):
+            raise CheckFailedError(f"{regime.value} inputs: output {number} is another when written over an input")
+
+
+def same_bits(one: Array, other: Array) -> bool:
+    """Whether two arrays are equal to the last bit, but for which NaN a NaN is: of two NaN operands a vector
+    instruction may keep the other one than a scalar does."""
+    nan = (one != one) & (other != other)
+    bits = np.dtype(f"u{one.dtype.itemsize}")
+    return bool(((one.view(bits) == other.view(bits)) | nan).all())
+
+
+def _compare_with_framework(graph: Graph, outputs: Sequence[Array], peers: Sequence[Array], everywhere: bool) -> bool:
+    """False where only the framework's or only ours is finite for too many elements; `everywhere`: that is an error too. Raises
+    CheckFailedError."""
+    is_decided = True
+    for number, (ours, theirs, tolerance) in enumerate(zip(outputs, peers, guard_tolerance(graph), strict=True)):
+        if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
+            raise CheckFailedError(
+                f"output {number} is {ours.dtype}{list(ours.shape)}, the framework's {theirs.dtype}{list(theirs.shape)}"
+            )
+        if agrees(ours, theirs, tolerance) or not ours.size:
+            continue
+        with np.errstate(all="ignore"):
+            a, b = ours.astype(np.float64), theirs.astype(np.float64)
+            scale = np.abs(b) + float(np.max(np.abs(b[np.isfinite(b)]), initial=0.0))
+            off = np.abs(a - b) > 16 * tolerance.relative * scale
+        one_is_finite = np.isfinite(a) != np.isfinite(b)
+        share = float((off | one_is_finite).mean())
+        if share <= REFERENCE_SHARE:
+            continue
+        if everywhere or float((off & ~one_is_finite).mean()) > REFERENCE_SHARE:
+            raise CheckFailedError(
+                f"output {number} is right by the graph, but {share:.0%} of it is not what the framework computes"
+            )
+        is_decided = False
+    return is_decided
+
+
+class _Shared:
+    """Arrays in anonymous memory that a forked child writes for its parent."""
+
+    def __init__(self, size: int) -> None:
+        self._memory = mmap.mmap(-1, max(size, mmap.PAGESIZE))
+        self._used = 0
+
+    def array(self, kind: TensorType) -> Array:
+        count = int(np.prod(kind.shape, dtype=np.int64))
+        start, self._used = self._used, self._used + _room(kind)
+        return np.frombuffer(self._memory, kind.numpy, count, start).reshape(kind.shape)
+
+
+def _room(kind: TensorType) -> int:
+    """Bytes of a tensor in shared memory, cache lines of its own."""
+    return -(-max(int(np.prod(kind.shape, dtype=np.int64)) * kind.numpy.itemsize, 1) // 64) * 64
+
+
+class Runs(NamedTuple):
+    """A kernel's outputs for the same inputs: by several threads, by one with the tasks in reverse order, and with
+    outputs in the memory of inputs where the metadata allows it (elsewhere the first ones)."""
+
+    outputs: Sequence[Array]
+    backwards: Sequence[Array]
+    in_place: Sequence[Array]
+
+
+def disjoint_pairs(aliases: Iterable[tuple[int, int]]) -> dict[int, int]:
+    """Of (output, input) pairs that may share memory, some that may do so at once: each output and each input in one
+    pair at most."""
+    found: dict[int, int] = {}
+    for output, source in aliases:
+        if output not in found and source not in found.values():
+            found[output] = source
+    return found
+
+
+def run_all_ways(
+    library: Path, metadata: KernelMetadata, inputs: Sequence[Sequence[Array]], threads: int, time_limit_s: float
+) -> list[Runs]:
+    """For each set of inputs the kernel's outputs, run in one forked child in all ways that must give the same bits.
+    Raises CheckFailedError if the child crashes or does not end."""
+    pairs = disjoint_pairs(metadata.aliases)
+    each = 2 * sum(map(_room, metadata.inputs)) + 3 * sum(map(_room, metadata.outputs))
+    shared = _Shared(each * len(inputs))
+    calls: list[tuple[list[Array], list[Array], int, bool]] = []
+    found: list[Runs] = []
+    for values in inputs:
+        given = [shared.array(kind) for kind in metadata.inputs]
+        for array, value in zip(given, values, strict=True):
+            array[...] = value
+        outputs, backwards = ([_unwritten(shared.array(kind)) for kind in metadata.outputs] for _ in range(2))
+        calls += [(given, outputs, threads, False), (given, backwards, 1, True)]
+        in_place = outputs
+        if pairs:
+            over = list(given)
+            for source in pairs.values():
+                over[source] = shared.array(metadata.inputs[source])
+                over[source][...] = values[source]
+            in_place = [
+                over[pairs[number]].reshape(kind.shape) if number in pairs else _unwritten(shared.array(kind))
+                for number, kind in enumerate(metadata.outputs)
+            ]
+            calls.append((over, in_place, threads, False))
+        found.append(Runs(outputs, backwards, in_place))
+
+    def work() -> None:
+        kernel = LoadedKernel(library, metadata)
+        for given, results, count, reverse in calls:
+            kernel.call(given, results, count, reverse)
+
+    _apart(work, time_limit_s)
+    return found
+
+
+def run_apart(
+    library: Path,
+    metadata: KernelMetadata,
+    inputs: Sequence[Array],
+    threads: int,
+    reversed_order: bool,
+    time_limit_s: float,
+) -> list[Array]:
+    """The kernel's outputs for `inputs`, run in a forked child. Raises CheckFailedError if the child crashes or does
+    not end."""
+    shared = _Shared(sum(map(_room, (*metadata.inputs, *metadata.outputs))))
+    given = [shared.array(kind) for kind in metadata.inputs]
+    for array, value in zip(given, inputs, strict=True):
+        array[...] = value
+    results = [_unwritten(shared.array(kind)) for kind in metadata.outputs]
+    _apart(lambda: LoadedKernel(library, metadata).call(given, results, threads, reversed_order), time_limit_s)
+    return results
+
+
+def _unwritten(array: Array) -> Array:
+    array.reshape(-1).view(np.uint8)[...] = 0xA5  # an element never written is seen
+    return array
+
+
+def _apart(work: Callable[[], None], time_limit_s: float) -> None:
+    """Does `work` in a forked child. Raises CheckFailedError if it fails there, crashes or does not end."""
+    prepare_runtime()  # the child must not have to build or load anything but the kernel
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        _child(work, writer)
+    os.close(writer)
+    try:
+        status = _wait(child, reader, time_limit_s)
+        said = "" if status is None else os.read(reader, 500).decode(errors="replace")
+    finally:
+        os.close(reader)
+    if status is None:
+        raise CheckFailedError(f"the kernel did not end within {time_limit_s:.0f} s", is_certain=False)
+    if os.WIFSIGNALED(status):
+        number = signal.Signals(os.WTERMSIG(status))
+        is_its_own = number not in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+        raise CheckFailedError(f"the kernel crashed with {number.name}", is_its_own)
+    if os.WEXITSTATUS(status):
+        raise CheckFailedError(f"the kernel could not be run: {said or 'no message'}", is_certain=False)
+
+
+def _child(work: Callable[[], None], writer: int) -> None:
+    status = 1
+    try:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        for number in (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        work()
+        status = 0
+    except Exception as error:  # told to the parent, which raises
+        os.write(writer, str(error).encode()[:500])
+    finally:
+        with contextlib.suppress(OSError):
+            os.close(writer)
+        os._exit(status)
+
+
+def _wait(child: int, reader: int, time_limit_s: float) -> int | None:
+    """The child's status, or None after killing it. The pipe's end tells without polling."""
+    deadline = time.monotonic() + time_limit_s
+    select.select([reader], [], [], time_limit_s)
+    while time.monotonic() < deadline:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return status
+        time.sleep(0.001)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return None

@@ -1,0 +1,362 @@
+"""Slices: which nodes of a graph can be computed a few rows at a time, and in which order.
+
+Why: the oracle makes a dozen float64 arrays per op. Over whole tensors each of them goes through memory (and through
+the page-fault handler); in slices of some thousand elements they stay in the core's cache, five to ten times as fast.
+
+A node is *sliced* along its leading dimensions: a share of it needs only the same share of some operands, and others as
+a whole. Sliced nodes that feed each other make a *region*, a loop over slices. Everything else (a transpose of the
+leading dimension, a reduction over it, a scatter) is computed *whole* and parts the graph into *waves*: the regions of
+wave k need only what earlier waves have made.
+
+    plan_slices(graph) -> waves, each with its regions and then its whole nodes
+
+A slice is a range of `units`: with 1024 units, unit 130 of [1024, 256] is row 130, and of [8, 128, 256] it is row 2 of
+picture 1, so that a reshape of one to the other is sliced like everything else. A range never leaves a leading index,
+which keeps each slice rectangular; a tensor of fewer elements than units (a number per picture) lends the same element
+to several slices.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+from stitchfleet.compiler.ir.graph import Graph, Node, Shape
+from stitchfleet.compiler.ops.reference import gather_numbers
+from stitchfleet.compiler.ops.table import OPS
+from stitchfleet.compiler.support.divisors import divisor_near
+from stitchfleet.compiler.support.union_find import UnionFind
+
+SLICE_ELEMENTS: Final = 1 << 14
+"""Elements of the largest node of a slice: 128 KiB in float64, so that the handful of arrays that a rule works on stay
+in a second-level cache of 1 MiB. Half as many cost more in numpy's own overhead (1 us a call), twice as many spill."""
+
+COARSE: Final = 8
+"""Slices of so many times SLICE_ELEMENTS are worth parting a region for."""
+
+LEAVES: Final = frozenset({"parameter", "constant", "iota"})
+"""At hand at any time, sliced or whole."""
+
+
+@dataclass(frozen=True)
+class Region:
+    """Sliced nodes in topological order. `kept`: those whose slices are put together, as they are outputs or somebody
+    outside reads them (`handed_on`). `units`: how many there are; `step`: units of a slice. `whole`: leaves that the
+    region reads as a whole."""
+
+    nodes: tuple[int, ...]
+    kept: frozenset[int]
+    handed_on: frozenset[int]
+    units: int
+    step: int
+    whole: frozenset[int] = frozenset()
+
+    def slices(self) -> list[tuple[int, int]]:
+        """The slices as ranges of units."""
+        return [(first, min(first + self.step, self.units)) for first in range(0, self.units, self.step)]
+
+
+@dataclass(frozen=True)
+class Wave:
+    """`regions` may be computed in any order, then `whole` in order."""
+
+    regions: tuple[Region, ...]
+    whole: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class SlicePlan:
+    """The waves, and for each sliced node which operands it reads sliced (the others as a whole)."""
+
+    waves: tuple[Wave, ...]
+    needs: Mapping[int, tuple[bool, ...]]
+
+
+class Cut(NamedTuple):
+    """How a shape is cut into units: the dimensions before `axis` are fixed by the unit number, `rows` indices of
+    dimension `axis` make a unit; `below` units share one index of the dimensions before."""
+
+    axis: int
+    rows: int
+    below: int
+
+
+def cut_of(shape: Shape, units: int, deepest: int) -> Cut | None:
+    """The cut of `shape` into `units`, if there is one within its first `deepest` dimensions."""
+    below = units
+    for axis, extent in enumerate(shape[:deepest]):
+        if extent % below == 0:
+            return Cut(axis, extent // below, below)
+        if below % extent:
+            return None
+        below //= extent
+    return Cut(len(shape), 0, below) if math.prod(shape) <= units and deepest == len(shape) else None
+
+
+def rows_of(shape: Shape, units: int, first: int, last: int) -> tuple[slice, ...]:
+    """How to index an array of `shape` for units [first, last) of it, a slice of the region."""
+    cut = cut_of(shape, units, len(shape))
+    assert cut is not None
+    found: list[slice] = []
+    fixed = first // cut.below
+    for extent in reversed(shape[: cut.axis]):
+        fixed, index = divmod(fixed, extent)
+        found.append(slice(index, index + 1))
+    found.reverse()
+    if cut.axis < len(shape):
+        start = first % cut.below
+        found.append(slice(start * cut.rows, (start + last - first) * cut.rows))
+    return tuple(found)
+
+
+def sliced_node(node: Node, units: int, count: int) -> Node:
+    """`node` as it is in a slice of `count` of `units` units."""
+    cut = cut_of(node.shape, units, len(node.shape))
+    assert cut is not None
+    middle = (cut.rows * count,) if cut.axis < len(node.shape) else ()
+    return replace(node, shape=(*(1,) * cut.axis, *middle, *node.shape[cut.axis + 1 :]))
+
+
+# ---- which operands a sliced node needs sliced ---------------------------------------------------------------------
+
+
+class Need(NamedTuple):
+    """What a slice of a node needs: for each operand whether the same slice of it (else all of it), and how many
+    leading dimensions of the node and of these operands may be cut."""
+
+    sliced: tuple[bool, ...]
+    deepest: int
+    operand_deepest: int
+
+
+_Rule = Callable[[Graph, Node], "Need | None"]
+
+
+def _integers(node: Node, key: str) -> tuple[int, ...]:
+    value = node.attributes[key]
+    assert isinstance(value, tuple)
+    return tuple(int(item) for item in value)  # type: ignore[arg-type]
+
+
+def _leading(flags: Iterable[bool]) -> int:
+    """How many of `flags` are true before the first that is not."""
+    return len(list(itertools.takewhile(bool, flags)))
+
+
+def _alike(node: Node, operand_count: int, deepest: int) -> Need | None:
+    return Need((True,) * operand_count, deepest, deepest) if deepest else None
+
+
+def _elementwise(graph: Graph, node: Node) -> Need | None:
+    shapes = [graph.nodes[operand].shape for operand in node.operands]
+    if any(shape not in (node.shape, ()) for shape in shapes):
+        return None
+    return Need(tuple(shape == node.shape for shape in shapes), len(node.shape), len(node.shape))
+
+
+def _broadcast(graph: Graph, node: Node) -> Need | None:
+    dimensions, shape = _integers(node, "dimensions"), graph.nodes[node.operands[0]].shape
+    shared = _leading(d == i and shape[i] == node.shape[i] for i, d in enumerate(dimensions))
+    if not shared:
+        return None  # constant along the leading dimension: a view of the whole, which costs nothing
+    # Where all of the operand is shared, a cut further in lends one element of it to several slices.
+    return Need((True,), len(node.shape) if shared == len(shape) else shared, shared)
+
+
+def _reshape(graph: Graph, node: Node) -> Need | None:
+    shape = graph.nodes[node.operands[0]].shape
+    return Need((True,), len(node.shape), len(shape)) if shape else None
+
+
+def _transpose(graph: Graph, node: Node) -> Need | None:
+    return _alike(node, 1, _leading(i == d for i, d in enumerate(_integers(node, "permutation"))))
+
+
+def _slice(graph: Graph, node: Node) -> Need | None:
+    strides, shape = _integers(node, "strides"), graph.nodes[node.operands[0]].shape
+    uncut = _leading(a == b and s == 1 for a, b, s in zip(node.shape, shape, strides, strict=True))
+    return _alike(node, 1, uncut)
+
+
+def _pad(graph: Graph, node: Node) -> Need | None:
+    sides = zip(*(_integers(node, key) for key in ("low", "high", "interior")), strict=True)
+    uncut = _leading(not any(side) for side in sides)
+    return Need((True, False), uncut, uncut) if uncut else None
+
+
+def _concatenate(graph: Graph, node: Node) -> Need | None:
+    return _alike(node, len(node.operands), int(node.attributes["dimension"]))  # type: ignore[arg-type]
+
+
+def _reverse(graph: Graph, node: Node) -> Need | None:
+    return _alike(node, 1, min(_integers(node, "dimensions"), default=len(node.shape)))
+
+
+def _reduce(graph: Graph, node: Node) -> Need | None:
+    kept = min(_integers(node, "dimensions"), default=len(node.shape))
+    inputs = 1 if node.op == "reduce" else len(node.operands) // 2
+    return Need(tuple(k < inputs for k in range(len(node.operands))), kept, kept) if kept else None
+
+
+def _gather(graph: Graph, node: Node) -> Need | None:
+    numbers = gather_numbers(node)
+    batch = min((*numbers.offset_dims, numbers.index_vector_dim), default=len(node.shape))
+    return Need((False, True), batch, batch) if batch else None
+
+
+_RULES: Final[dict[str, _Rule]] = {
+    "broadcast": _broadcast,
+    "reshape": _reshape,
+    "transpose": _transpose,
+    "slice": _slice,
+    "pad": _pad,
+    "concatenate": _concatenate,
+    "reverse": _reverse,
+    "reduce": _reduce,
+    "reduce_general": _reduce,
+    "gather": _gather,
+}
+
+
+def need_of(graph: Graph, node: Node) -> Need | None:
+    """What a slice of `node` needs; None if `node` is computed as a whole."""
+    if not node.shape or not node.element_count:
+        return None
+    rule = _elementwise if OPS[node.op].elementwise else _RULES.get(node.op)
+    found = None if rule is None else rule(graph, node)
+    return found if found is not None and any(found.sliced) else None
+
+
+# ---- regions and waves ---------------------------------------------------------------------------------------------
+
+
+def plan_slices(graph: Graph, slice_elements: int = SLICE_ELEMENTS) -> SlicePlan:
+    """The order in which to compute `graph`."""
+    needs: dict[int, Need] = {}
+    for i, node in enumerate(graph.nodes):
+        found = None if node.op in LEAVES else need_of(graph, node)
+        if found is not None:
+            needs[i] = found
+    while True:
+        wave = _waves(graph, needs)
+        regions = _connected(graph, needs, wave)
+        units = [_units(graph, needs, nodes, slice_elements) for nodes in regions]
+        coarse = [
+            i
+            for nodes, found in zip(regions, units, strict=True)
+            if found.slice_elements > COARSE * slice_elements
+            for i in nodes
+            if graph.nodes[i].op == "reshape"
+        ]
+        if not coarse:
+            break
+        # Regions that have no fine cut in common: their reshapes, views of the whole, part them.
+        for i in coarse:
+            del needs[i]
+    home = {i: number for number, nodes in enumerate(regions) for i in nodes}
+    handed_on = _handed_on(graph, needs, home)
+    kept = handed_on.union(output for output in graph.outputs if output in needs)
+    waves: list[Wave] = []
+    for number in range(-1, max(wave, default=-1) + 1):
+        built = []
+        for nodes, found_units in zip(regions, units, strict=True):
+            if wave[nodes[0]] == number:
+                whole = {
+                    operand
+                    for i in nodes
+                    for operand, sliced in zip(graph.nodes[i].operands, needs[i].sliced, strict=True)
+                    if not sliced and graph.nodes[operand].op in LEAVES
+                }
+                built.append(
+                    Region(
+                        tuple(nodes),
+                        kept.intersection(nodes),
+                        handed_on.intersection(nodes),
+                        found_units.units,
+                        found_units.step,
+                        frozenset(whole),
+                    )
+                )
+        single = (i for i, node in enumerate(graph.nodes) if i not in needs and node.op not in LEAVES)
+        waves.append(Wave(tuple(built), tuple(i for i in single if wave[i] == number)))
+    return SlicePlan(tuple(waves), {i: need.sliced for i, need in needs.items()})
+
+
+def _waves(graph: Graph, needs: Mapping[int, Need]) -> list[int]:
+    """The wave of each node."""
+    wave: list[int] = []
+    for i, node in enumerate(graph.nodes):
+        at = 0 if i in needs else -1
+        for position, operand in enumerate(node.operands):
+            if graph.nodes[operand].op in LEAVES:
+                continue
+            # What a sliced node does not read slice by slice has to be complete: it waits for the next wave.
+            waits = i in needs and not (needs[i].sliced[position] and operand in needs)
+            at = max(at, wave[operand] + waits)
+        wave.append(at)
+    return wave
+
+
+def _connected(graph: Graph, needs: Mapping[int, Need], wave: Sequence[int]) -> list[list[int]]:
+    """Sliced nodes of one wave that read each other's slices."""
+    sets = UnionFind(len(graph.nodes))
+    for i, need in needs.items():
+        for operand, sliced in zip(graph.nodes[i].operands, need.sliced, strict=True):
+            if sliced and operand in needs and wave[operand] == wave[i]:
+                sets.union(i, operand)
+    found: dict[int, list[int]] = {}
+    for i in needs:
+        found.setdefault(sets.find(i), []).append(i)
+    return list(found.values())
+
+
+def _handed_on(graph: Graph, needs: Mapping[int, Need], home: Mapping[int, int]) -> frozenset[int]:
+    """Sliced nodes that others read outside their region's slices."""
+    found: set[int] = set()
+    for i, node in enumerate(graph.nodes):
+        for position, operand in enumerate(node.operands):
+            inside = i in needs and needs[i].sliced[position] and home[i] == home.get(operand)
+            if operand in needs and not inside:
+                found.add(operand)
+    return frozenset(found)
+
+
+class _Units(NamedTuple):
+    """A cut of a region: see Region. `slice_elements`: elements of its largest node in a slice."""
+
+    units: int
+    step: int
+    slice_elements: int
+
+
+def _units(graph: Graph, needs: Mapping[int, Need], nodes: Sequence[int], slice_elements: int) -> _Units:
+    """The coarsest cut that all shapes of a region have in common with slices small enough, else the finest."""
+    shapes: dict[tuple[Shape, int], None] = {}
+    for i in nodes:
+        node, need = graph.nodes[i], needs[i]
+        shapes[node.shape, need.deepest] = None
+        for operand, sliced in zip(node.operands, need.sliced, strict=True):
+            if sliced:
+                shapes[graph.nodes[operand].shape, need.operand_deepest] = None
+    largest = max(math.prod(shape) for shape, _ in shapes)
+    candidates = {1}
+    for shape, deepest in shapes:
+        for depth in range(1, deepest + 1):
+            candidates.add(math.prod(shape[:depth]))
+            candidates.add(math.gcd(*(math.prod(other[:depth]) for other, _ in shapes)))
+    best = _Units(1, 1, largest)
+    for units in sorted(candidates):
+        cuts = [cut_of(shape, units, deepest) for shape, deepest in shapes]
+        if None in cuts:
+            continue
+        # A slice stays within one index of the dimensions before; where none are fixed, any range will do.
+        runs = [cut.below for cut in cuts if cut is not None and cut.below != units]
+        wanted = max(1, slice_elements * units // largest)
+        step = divisor_near(math.gcd(*runs), wanted) if runs else min(wanted, units)
+        best = _Units(units, step, -(-step * largest // units))
+        if best.slice_elements <= slice_elements:
+            break
+    return best

@@ -1,0 +1,1 @@
+"""Loops to text: c/ for both, cpu/, cuda/."""

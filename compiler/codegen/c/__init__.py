@@ -1,0 +1,1 @@
+"""writer: loops as C. kernel_prelude.h, kernel_math.h, kernel_trigonometry.h: what the text calls."""

@@ -1,0 +1,1 @@
+"""kernel_text: a kernel in C++; many_shapes: one whose extents are parameters."""

@@ -1,0 +1,387 @@
+"""CUDA C of a kernel: one `__global__` function for a whole stitch op, whatever phases it has.
+
+    blocks of the grid       take the phase's work in turn, a block's worth at a time (AStitch's vertical packing)
+    a block's worth          one task of each of its groups of threads (horizontal packing); nests of a phase lie end to end
+    a group                  1 to 32 threads of a warp, or the whole block, by the length of the nest's rows
+    between phases           all blocks wait for each other: a grid barrier, so the grid must be co-resident (cooperative launch);
+                             where both phases are one block's work, only its threads do
+
+The result depends on shapes alone: neither on the grid's size nor on the order in which blocks run. The text is what NVRTC compiles
+(`translation_unit`), and what an emulator can execute on any machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib import resources
+
+from stitchfleet.compiler.codegen import c
+from stitchfleet.compiler.codegen.c.writer import constant_text, written_buffers
+from stitchfleet.compiler.ir.graph import Graph
+from stitchfleet.compiler.loops import loops
+from stitchfleet.compiler.loops.loops import Buffer, BufferKind, Loop, Loops, NestCode, Statement
+from stitchfleet.compiler.lowering.gpu_cost import KernelCost, PhaseWork, kernel_cost, phase_works
+from stitchfleet.compiler.lowering.kernel_loops import lower
+from stitchfleet.compiler.ops.table import STORAGE_TYPE
+from stitchfleet.compiler.planning.plan import Plan, plan_graph
+from stitchfleet.compiler.planning.rules import ALL, Rules
+from stitchfleet.compiler.targets.targets import GpuTarget
+
+from .places import REDUCE_BYTES, THREAD
+from .survey import is_dealt
+from .text import CudaWriter, aligned_text
+
+MOST_PARAMETERS = 400
+"""Pointers that go into a launch's parameters (4 KiB in all); beyond that a table of them in memory."""
+WARP = 32
+
+
+class CudaError(ValueError):
+    """A kernel that cannot be one of CUDA; the text is the line for the user."""
+
+
+@dataclass(frozen=True)
+class CudaKernel:
+    """A kernel's text and how to launch it.
+
+    tensors: the buffers whose addresses it takes, in order: inputs and outputs, then (None) the scratch memory if it needs any.
+    blocks: a block's worth of work in the largest phase; a larger grid has idle blocks. cooperative: it has a grid barrier: the
+    grid must not exceed what is co-resident, and `semaphore` is used. work: what each phase does.
+    """
+
+    symbol: str
+    text: str
+    block: int
+    blocks: int
+    shared_bytes: int
+    scratch_bytes: int
+    tensors: tuple[Buffer | None, ...]
+    cooperative: bool
+    target: GpuTarget
+    work: tuple[PhaseWork, ...]
+
+    @property
+    def by_table(self) -> bool:
+        """Whether the addresses are in memory rather than among the launch's parameters."""
+        return len(self.tensors) > MOST_PARAMETERS
+
+    @property
+    def grid(self) -> int:
+        """Blocks to launch: all at once where they must be, else one for each block's worth."""
+        return min(self.blocks, self.resident) if self.cooperative else self.blocks
+
+    @property
+    def resident(self) -> int:
+        """Blocks that are at once on the device: `register_cap` sees to it."""
+        return self.target.blocks_at_once(self.shared_bytes)
+
+    @property
+    def register_cap(self) -> int:
+        """Registers that a thread may have for that."""
+        return self.target.most_registers(self.resident // self.target.multiprocessors)
+
+    def cost(self, spill_bytes: int = 0) -> KernelCost:
+        """What a call takes by the model. spill_bytes: of a thread, where it is known."""
+        barriers = self.text.count("stitch_grid_barrier(semaphore);")
+        return kernel_cost(self.work, self.target, self.resident, barriers, spill_bytes)
+
+
+@dataclass(frozen=True)
+class _Nest:
+    """One nest's function. `groups`: of a block; `blocks`: a block's worths of work."""
+
+    code: NestCode
+    threads: int
+    name: str
+    text: str
+    shared_bytes: int
+    together: bool
+
+    def blocks(self, block: int) -> int:
+        groups = 1 if self.together else block // self.threads
+        return -(-self.code.tasks // groups)
+
+
+def plan_for_gpu(graph: Graph, target: GpuTarget, symbol: str = "", rules: Rules = ALL) -> tuple[Plan, CudaKernel]:
+    """Plans and renders the one kernel for all of `graph`; where its tiles overflow shared memory, it is planned again with smaller
+    ones, so that values move from tiles to memory (AStitch section 4.4: demotion). Raises CudaError."""
+    symbol = symbol or f"stitch_{graph.digest[:12]}"
+    smaller = target
+    while True:
+        plan = plan_graph(graph, smaller, rules)
+        kernel = render(plan, symbol, target)
+        if kernel.cooperative and not target.cooperative:
+            raise CudaError(
+                f"{graph.name}: its blocks have to wait for each other, and {target.name} has no cooperative launch"
+            )
+        if kernel.shared_bytes <= target.shared_bytes_per_block:
+            return plan, kernel
+        if smaller.tile_bytes <= 256:
+            raise CudaError(
+                f"{graph.name}: needs {kernel.shared_bytes} bytes of shared memory in a block, {target.name} has "
+                f"{target.shared_bytes_per_block}"
+            )
+        smaller = replace(smaller, tile_bytes=smaller.tile_bytes // 2)
+
+
+def threads_of(nest: NestCode, target: GpuTarget) -> int:
+    """Threads of a group: as many as its longest dealt-out loop keeps busy, a block where a warp would take too long over it."""
+    longest = max(_dealt_extents(nest.body), default=1)
+    if longest > WARP * target.row_per_thread:
+        return target.block
+    threads = 1
+    while threads < min(WARP, longest):
+        threads *= 2
+    return threads
+
+
+def _dealt_extents(body: tuple[Statement, ...]) -> Iterator[int]:
+    """Iterations that each dealt-out loop has in one go. A loop over a task's rows has all of the task's."""
+    for statement in body:
+        if isinstance(statement, Loop) and is_dealt(statement):
+            yield 1 << 30 if statement.bounds else statement.extent
+        elif isinstance(statement, Loop | loops.Blocks | loops.If):
+            yield from _dealt_extents(statement.body)
+
+
+def render(plan: Plan, symbol: str, target: GpuTarget) -> CudaKernel:
+    """The kernel of a plan: its text, without the common head, and how it is launched."""
+    kernel = lower(plan)
+    tensors = _tensors(kernel)
+    places = {buffer: number for number, buffer in enumerate(tensors)}
+    functions: dict[str, str] = {}
+    phases: list[list[_Nest]] = []
+    for phase in kernel.phases:
+        nests = []
+        for code in phase.nests:
+            threads = threads_of(code, target)
+            writer = CudaWriter(code, threads, target.block // threads)
+            neutral = _nest_text(code, threads, target, writer)
+            name = functions.setdefault(neutral, f"{symbol}_nest{len(functions)}")
+            nests.append(_Nest(code, threads, name, neutral, _shared_of(writer, threads, target), writer.together))
+        phases.append(nests)
+    lines = [
+        constant_text(symbol, number, data, storage="static __device__ const")
+        for number, data in kernel.constants.items()
+    ]
+    by_table = len(tensors) > MOST_PARAMETERS
+    held = "void* const* p" if by_table else f"void* p[{max(1, len(tensors))}]"
+    lines.append(f"struct {symbol}_Tensors {{ {held}; }};")
+    lines.extend(text.replace("NEST", name) for text, name in functions.items())
+    tables: dict[int, str] = {}
+    for nest in (nest for nests in phases for nest in nests if nest.code.instances):
+        table = f"{symbol}_table{len(tables)}"
+        lines.append(_table_text(nest.code, table, places))
+        tables[id(nest.code)] = table
+    shared_bytes = max((nest.shared_bytes for nests in phases for nest in nests), default=0)
+    # Whatever registers the compiler would like, as many blocks are co-resident as the grid was sized for.
+    at_once = max(1, target.blocks_at_once(shared_bytes) // target.multiprocessors)
+    lines.append(_entry_text(kernel, symbol, target, phases, places, tables, at_once))
+    return CudaKernel(
+        symbol,
+        "\n\n".join(lines) + "\n",
+        target.block,
+        max((_blocks(nests, target) for nests in phases), default=1),
+        shared_bytes,
+        kernel.scratch_bytes,
+        tensors,
+        "stitch_grid_barrier(" in lines[-1],
+        target,
+        phase_works(plan, kernel, [[nest.blocks(target.block) for nest in nests] for nests in phases]),
+    )
+
+
+def _blocks(nests: Sequence[_Nest], target: GpuTarget) -> int:
+    """A phase's blocks' worths of work."""
+    return sum(nest.blocks(target.block) for nest in nests)
+
+
+def _tensors(kernel: Loops) -> tuple[Buffer | None, ...]:
+    given = [b for b in kernel.buffers if b.kind in (BufferKind.INPUT, BufferKind.OUTPUT)]
+    ordered = sorted(given, key=lambda b: (b.kind is BufferKind.OUTPUT, b.number))
+    return (*ordered, None) if kernel.scratch_bytes else tuple(ordered)
+
+
+def _shared_of(writer: CudaWriter, threads: int, target: GpuTarget) -> int:
+    groups = target.block // threads
+    return (
+        groups * writer.shared_bytes + writer.together_bytes + (writer.reduces * REDUCE_BYTES if threads > WARP else 0)
+    )
+
+
+def _nest_text(nest: NestCode, threads: int, target: GpuTarget, writer: CudaWriter) -> str:
+    """The function of one nest: one block's worth of its tasks, in terms of its own buffers."""
+    written = written_buffers(nest)
+    many = bool(nest.instances)
+    lines = []
+    for number, buffer in enumerate(nest.buffers):
+        elements = buffer.elements if not many or buffer.elements == 1 else "last_row"
+        fixed = number not in written and number not in nest.may_alias and buffer.kind is BufferKind.INPUT
+        macro = "STITCH_GLOBAL_CONST" if fixed else "STITCH_GLOBAL"
+        lines.append(f"  {macro}({STORAGE_TYPE[buffer.dtype]}, b{number}, p{number}, {elements});")
+    groups = target.block // threads
+    body = list(writer.task_body(nest.body, 1) if writer.together else writer.body(nest.body, 1))
+    if threads < target.block:
+        lines.append(f"  const int {THREAD} = threadIdx.x % {threads}, group = threadIdx.x / {threads};")
+    else:
+        lines.append(f"  const int {THREAD} = threadIdx.x;")
+    if writer.shared_bytes:
+        offset = f"group * {writer.shared_bytes}" if groups > 1 else "0"
+        lines.append(f"  const int group_shared = {offset};")
+    if writer.reduces:
+        lines.append(f"  const int reduce_shared = {groups * writer.shared_bytes};")
+    if many:
+        return _function_text(nest, writer.aligned, [*lines, *body])
+    apart = groups > 1 and not writer.together
+    lines.append(f"  const long long task = work{f' * {groups} + group' if apart else ''};")
+    if apart:
+        lines.append(f"  if (task >= {nest.tasks}) return;")
+    lines.append(f"  const long long first_row = task * {nest.rows_per_task};")
+    clip = f"first_row + {nest.rows_per_task} < {nest.rows} ? first_row + {nest.rows_per_task} : {nest.rows}"
+    lines.append(f"  const long long last_row = {clip};")
+    return _function_text(nest, writer.aligned, [*lines, *body])
+
+
+def _function_text(nest: NestCode, aligned: Mapping[int, int], lines: Sequence[str]) -> str:
+    """The function around a nest's text; where it has vectors (aligned: what a buffer's address has to be a multiple of for them), it
+    is one of two."""
+    names = [f"p{number}" for number in range(len(nest.buffers))] + (
+        ["first_row", "last_row"] if nest.instances else ["work"]
+    )
+    types = ["void*"] * len(nest.buffers) + ["const long long"] * (2 if nest.instances else 1)
+    parameters = ", ".join(f"{ctype} {name}" for ctype, name in zip(types, names, strict=True))
+    head = "static __device__ __forceinline__ void"
+    if not aligned:
+        return "\n".join([f"{head} NEST({parameters}) {{", *lines, "}"])
+    either = [
+        f"{head} NEST({parameters}) {{",
+        f"  const bool aligned = {aligned_text(aligned)};",
+        f"  if (aligned) NEST_vectors<true>({', '.join(names)});",
+        f"  else NEST_vectors<false>({', '.join(names)});",
+        "}",
+    ]
+    return "\n".join(["template <bool aligned>", f"{head} NEST_vectors({parameters}) {{", *lines, "}", "", *either])
+
+
+def _entry_text(
+    kernel: Loops,
+    symbol: str,
+    target: GpuTarget,
+    phases: list[list[_Nest]],
+    places: Mapping[Buffer | None, int],
+    tables: Mapping[int, str],
+    at_once: int,
+) -> str:
+    lines = [
+        f'extern "C" __global__ void __launch_bounds__({target.block}, {at_once})\n'
+        f"{symbol}(const __grid_constant__ {symbol}_Tensors tensors, unsigned* semaphore) {{"
+    ]
+
+    def pointer(buffer: Buffer) -> str:
+        if buffer.kind is BufferKind.CONSTANT:
+            return f"(void*){symbol}_constant{buffer.number}"
+        if buffer.kind is BufferKind.SCRATCH:
+            return f"(char*)tensors.p[{places[None]}] + {kernel.scratch_offsets[buffer]}"
+        return f"tensors.p[{places[buffer]}]"
+
+    for number, nests in enumerate(phases):
+        total = _blocks(nests, target)
+        if number:
+            alone = total == 1 == _blocks(phases[number - 1], target)  # then one and the same block does both
+            lines.append("  __syncthreads();" if alone else "  stitch_grid_barrier(semaphore);")
+        lines.append(f"  for (long long work = blockIdx.x; work < {total}; work += gridDim.x) {{")
+        start = 0
+        for same in _by_function(nests):
+            end = start + sum(nest.blocks(target.block) for nest in same)
+            test = f"if (work < {end}) " if end < total else ""
+            lines.append(f"    {'else ' if start else ''}{test}{{")
+            if same[0].code.instances:
+                lines.extend(_instances_text(same[0], start, pointer, tables[id(same[0].code)]))
+            elif len(same) > 1:
+                lines.extend(_calls_text(same, start, target.block, pointer))
+            else:
+                arguments = ", ".join(map(pointer, same[0].code.buffers))
+                lines.append(f"      {same[0].name}({arguments}, work{f' - {start}' if start else ''});")
+            lines.append("    }")
+            start = end
+        if any(nest.shared_bytes for nest in nests):
+            lines.append("    __syncthreads();")  # the next work takes the same shared memory
+        lines.append("  }")
+    lines.append("}")
+    return "\n".join(lines)
+
+
+def _by_function(nests: Sequence[_Nest]) -> Iterator[list[_Nest]]:
+    """A phase's nests, those of one function together; families by themselves."""
+    groups: dict[object, list[_Nest]] = {}
+    for nest in nests:
+        groups.setdefault(id(nest) if nest.code.instances else nest.name, []).append(nest)
+    yield from groups.values()
+
+
+def _calls_text(same: Sequence[_Nest], start: int, threads: int, pointer: Callable[[Buffer], str]) -> Iterator[str]:
+    """One call for all nests of a function, whose tensors are chosen before: the compiler writes the function out at each call, and a
+    step may have hundreds of small sums."""
+    names = [f"tensor{number}" for number in range(len(same[0].code.buffers))]
+    yield f"      void *{', *'.join(names)};"
+    yield "      long long before;"
+    for number, nest in enumerate(same):
+        end = start + nest.blocks(threads)
+        test = "" if number == len(same) - 1 else f"if (work < {end}) "
+        chosen = " ".join(f"{name} = {pointer(buffer)};" for name, buffer in zip(names, nest.code.buffers, strict=True))
+        yield f"      {'else ' if number else ''}{test}{{ {chosen} before = {start}; }}"
+        start = end
+    yield f"      {same[0].name}({', '.join(names)}, work - before);"
+
+
+def _instances_text(nest: _Nest, start: int, pointer: Callable[[Buffer], str], table: str) -> Iterator[str]:
+    """A family of components end to end: a block's worth is a stretch of their rows, which may hold several small ones. `table`:
+    the array that says where each begins and what it works on."""
+    code = nest.code
+    width = len(code.buffers)
+    yield f"      const long long begin = (work - {start}) * {code.rows_per_task};"
+    yield f"      const long long end = begin + {code.rows_per_task};"
+    yield f"      int one = 0, above = {len(code.instances)};"  # the last that begins at or before `begin`
+    yield "      while (above - one > 1) {"
+    yield "        const int middle = (one + above) / 2;"
+    yield f"        if ({table}[middle].start <= begin) one = middle;"
+    yield "        else above = middle;"
+    yield "      }"
+    yield f"      for (; one < {len(code.instances)} && {table}[one].start < end; ++one) {{"
+    yield f"        const long long start = {table}[one].start, rows = {table}[one].rows;"
+    yield "        const long long from = begin > start ? begin - start : 0;"
+    yield "        const long long to = end - start < rows ? end - start : rows;"
+    columns = [[one.buffers[k] for one in code.instances] for k in range(width)]
+    arguments = []
+    for k, column in enumerate(columns):
+        same = all(buffer == column[0] for buffer in column)
+        arguments.append(pointer(column[0]) if same else f"tensors.p[{table}[one].tensors[{k}]]")
+    yield f"        if (from < to) {nest.name}({', '.join(arguments)}, from, to);"
+    yield "      }"
+
+
+def _table_text(nest: NestCode, table: str, places: Mapping[Buffer | None, int]) -> str:
+    """Where each of a family's components begins, how many rows it has, and its tensors. Raises CudaError."""
+    rows = []
+    for one in nest.instances:
+        numbers = [places.get(buffer, -1) for buffer in one.buffers]
+        rows.append(f"  {{{one.start}, {one.rows}, {{{', '.join(map(str, numbers))}}}}},")
+    for k in range(len(nest.buffers)):
+        column = [one.buffers[k] for one in nest.instances]
+        if any(buffer not in places for buffer in column) and any(buffer != column[0] for buffer in column):
+            raise CudaError("components of one family that work on different constants or intermediates")
+    width = len(nest.buffers)
+    head_text = f"static __device__ const struct {{ long long start, rows; int tensors[{width}]; }} {table}[] = {{"
+    return "\n".join([head_text, *rows, "};"])
+
+
+def head() -> str:
+    """What the text of every compilation begins with."""
+    shared = [(resources.files(c) / name).read_text() for name in ("kernel_prelude.h", "kernel_math.h")]
+    return "\n".join([(resources.files(__package__) / "cuda_prelude.h").read_text(), *shared])
+
+
+def translation_unit(kernel: CudaKernel) -> str:
+    """The whole text of a compilation."""
+    return "\n".join([head(), kernel.text])

@@ -1,0 +1,128 @@
+"""Where the locals of a nest's body live when a group of threads does it: what cuda_text.py has to know beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from stitchfleet.compiler.ir.graph import DType
+from stitchfleet.compiler.ir.index_maps import Index, Var
+from stitchfleet.compiler.loops import loops
+from stitchfleet.compiler.loops.loops import Local, Loop, LoopKind, Statement
+
+Element = tuple[int, str, int]
+"""What a loop loads in each turn: the buffer, the place in terms of the loop's variable, the loop's extent."""
+
+
+@dataclass
+class Use:
+    """How a local is used: by dealt-out loops (`places`: where, in terms of the loop's variable), and around them."""
+
+    dtype: DType
+    size: int
+    kind: str | None
+    places: set[tuple[str, int, str]] = field(default_factory=set)
+    dealt: bool = False
+    written_dealt: bool = False
+    around: bool = False
+    collapsed: bool = False
+    folded: bool = False
+    by_lanes: bool = False
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several threads touch it, so that it is in shared memory."""
+        if self.collapsed or self.folded:
+            return False
+        return self.written_dealt or (self.dealt and self.size > 1)
+
+    @property
+    def is_owned(self) -> bool:
+        """Whether an element is only ever touched by one thread: all loops deal them out alike."""
+        if self.around or len(self.places) != 1:
+            return False
+        ((place, extent, bounds),) = self.places
+        if extent == 1 and self.size == 1:
+            return True  # thread 0 alone
+        if bounds == "block_first to block_last":
+            return place == str(Index.of_var(PLACE) - Index.of_var(Var("block_first", PLACE.extent)))
+        return place == PLACE.name and not bounds and self.size == extent
+
+
+PLACE = Var("@", 1 << 40)
+"""Stands for any dealt-out loop's variable."""
+
+
+class Survey:
+    """What the text of a nest has to know of its body beforehand."""
+
+    def __init__(self, body: Sequence[Statement]) -> None:
+        self.locals: dict[str, Use] = {}
+        self.read: set[int] = set()
+        self.written: set[int] = set()
+        self._visit(body, None)
+
+    def _visit(self, body: Sequence[Statement], dealt: Loop | None) -> None:
+        for statement in body:
+            if isinstance(statement, Local):
+                self.locals[statement.name] = Use(statement.dtype, statement.size, statement.kind)
+            elif isinstance(statement, loops.Let):
+                if isinstance(statement.value, loops.Load):
+                    self.read.add(statement.value.buffer)
+                elif isinstance(statement.value, loops.LoadLocal):
+                    self._touch(statement.value.local, statement.value.index, dealt, writes=False)
+            elif isinstance(statement, loops.Store | loops.Update):
+                self.written.add(statement.buffer)
+                if isinstance(statement, loops.Update) and statement.kind != "replace":
+                    self.read.add(statement.buffer)
+            elif isinstance(statement, loops.Assign):
+                self._touch(statement.local, statement.index, dealt, writes=True)
+            elif isinstance(statement, loops.Combine):
+                if statement.index is None:
+                    self.locals[statement.local].by_lanes |= dealt is not None
+                else:
+                    self._touch(statement.local, statement.index, dealt, writes=True)
+            elif isinstance(statement, loops.Scan):
+                # In a loop of its kind all threads have the accumulator alike.
+                alike = dealt is not None and dealt.kind is LoopKind.SCAN
+                self._touch(statement.local, statement.index, None if alike else dealt, writes=True)
+            elif isinstance(statement, loops.Collapse):
+                self.locals[statement.local].collapsed = True
+            elif isinstance(statement, loops.Fold):
+                for name in statement.locals:
+                    self.locals[name].folded = True
+            elif isinstance(statement, Loop):
+                self._visit(statement.body, statement if dealt is None and is_dealt(statement) else dealt)
+            elif isinstance(statement, loops.Blocks | loops.If):
+                self._visit(statement.body, dealt)
+
+    def _touch(self, name: str, index: Index, dealt: Loop | None, writes: bool) -> None:
+        use = self.locals[name]
+        if dealt is None:
+            use.around = True
+            return
+        use.dealt = True
+        use.written_dealt |= writes
+        bounds = "" if dealt.bounds is None else " to ".join(dealt.bounds)
+        if dealt.kind is LoopKind.FOLD:
+            bounds = "stretches"
+        use.places.add((place_of(index, dealt), dealt.extent, bounds))
+
+
+def place_of(index: Index, loop: Loop) -> str:
+    """A position in terms of a loop's variable, whatever its name."""
+    return str(index.substitute({loop.variable: Index.of_var(Var(PLACE.name, loop.variable.extent))}))
+
+
+def is_dealt(loop: Loop) -> bool:
+    return loop.kind is not LoopKind.SERIAL
+
+
+def is_interleaved(loop: Loop) -> bool:
+    """Whether thread n takes iterations n, n + T, ...: all of a row, the same in every such loop."""
+    return is_dealt(loop) and loop.kind not in (LoopKind.FOLD, LoopKind.SCAN) and loop.bounds is None
+
+
+def is_row_loop(statement: Statement) -> bool:
+    """Whether it is the loop over a task's rows, each done by the whole group."""
+    return isinstance(statement, Loop) and not is_dealt(statement) and statement.bounds == ("first_row", "last_row")

@@ -1,0 +1,1 @@
+"""`stitchfleet compile` and `stitchfleet explain`."""

@@ -1,0 +1,345 @@
+"""`stitchfleet compile` and `stitchfleet explain`: the compiler for people, stage by stage.
+
+A user's mistake (a file that is not there, malformed HLO, ops that cannot be stitched) is one line on stderr and exit
+code 2; a kernel that fails to build or to pass its check is exit code 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from stitchfleet.compiler.check.random_inputs import Regime, random_inputs
+from stitchfleet.compiler.check.selfcheck import CheckOptions
+from stitchfleet.compiler.codegen.cuda.kernel_text import CudaError, plan_for_gpu
+from stitchfleet.compiler.explaining.picture import draw
+from stitchfleet.compiler.explaining.words import explain
+from stitchfleet.compiler.hlo.importer import read_hlo_file
+from stitchfleet.compiler.ir.graph import Graph
+from stitchfleet.compiler.kernel.cache import CacheEntry, KernelCache
+from stitchfleet.compiler.kernel.host_kernel import LoadedKernel, aligned_copy
+from stitchfleet.compiler.pipeline.pipeline import Request, compile_graphs, stages
+from stitchfleet.compiler.planning.plan import plan_graph
+from stitchfleet.compiler.planning.rules import BY_NAME, Rules
+from stitchfleet.compiler.step.partition import Partition, stitch_ops_of
+from stitchfleet.compiler.targets.targets import CPU, GPUS, GpuTarget, Target
+
+from .command_cuda import DEFAULT_ARCH, compile_for_cuda
+from .command_io import MistakeError, emit, mistakes, tell_run
+
+STAGES: Final = ("hlo", "graph", "plan", "loops", "source", "binary")
+"""In order; `graph` to `source` are the pipeline's own table."""
+
+EMITTED: Final = ("plan", "source", "ptx", "cubin")
+"""What can be printed or written of a CUDA kernel."""
+
+BUNDLE_GROUP: Final = "stitchfleet.bundle_judges"
+"""Entry points that can judge a guard's bundle (the compiler knows no framework, whose op a bundle holds): a function
+from the folder to an object with `right: bool` and `line: str`."""
+
+JOB_GROUP: Final = "stitchfleet.job_explainers"
+"""Entry points that can explain a job's summary (JSON; the compiler knows no jobs): a function from the file, and the
+files for a page and a picture or None, to the text to print. It raises ValueError with a line for the user's mistakes."""
+
+TIMED_CALLS: Final = 200
+TIMED_SECONDS: Final = 2.0
+
+
+class CompileCommand:
+    """`stitchfleet compile FILE [--stop-after STAGE] [--run]`, or `--target cuda [--arch ARCH] [--emit WHAT]`."""
+
+    help = (
+        "Compile a file of HLO (text, or a serialized HloModuleProto) into one kernel; a whole step, with matrix products,\n"
+        "loops or anything else that no kernel is made of, into one for each stitch op, and say what stays outside and why.\n\n"
+        "With --stop-after, print what a stage makes: hlo (as read), graph (the compiler's own ops), plan (groups, schemes,\n"
+        "mapping), loops, source (C++), binary (built, not checked). Without, build the kernel and check it on random\n"
+        "inputs against a float64 oracle; with --run, run and time it too.\n\n"
+        "With --target cuda, make CUDA kernels of it instead, on any machine, with or without a GPU: --emit says what to\n"
+        "print or write: plan, source (CUDA C), ptx, cubin; without it the kernel's launch and registers are told. With --run it\n"
+        "is made for a GPU of this machine, run there, judged by the float64 oracle and timed beside a copy (needs pycuda)."
+    )
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("file", type=Path, metavar="FILE", help="HLO text (.hlo, .txt) or proto (.pb)")
+        parser.add_argument("--stop-after", choices=STAGES, metavar="STAGE", help=f"one of {', '.join(STAGES)}")
+        parser.add_argument(
+            "--target", choices=("cpu", "cuda"), default="cpu", help="what the kernel is for (default cpu)"
+        )
+        parser.add_argument(
+            "--arch",
+            choices=sorted(GPUS),
+            metavar="ARCH",
+            help=f"with --target cuda: {', '.join(sorted(GPUS))} (default {DEFAULT_ARCH}; with --run the GPU's own)",
+        )
+        parser.add_argument("--emit", choices=EMITTED, metavar="WHAT", help=f"with --target cuda: {', '.join(EMITTED)}")
+        parser.add_argument(
+            "--launch",
+            choices=("search", "tune", "usual"),
+            metavar="HOW",
+            help="with --target cuda: search for the best block size and registers by the model, building a few (default for "
+            "one stitch op), tune (with --run: the best by the clock; with --cache, for jobs too), or take the usual ones "
+            "(default for a whole step)",
+        )
+        parser.add_argument(
+            "--device", type=int, default=0, metavar="N", help="with --target cuda --run: which GPU (default 0)"
+        )
+        parser.add_argument("--run", action="store_true", help="run the kernel on random inputs, judge and time it")
+        parser.add_argument("--threads", type=int, default=2, metavar="N", help="threads for --run (default 2)")
+        parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the random inputs (default 0)")
+        parser.add_argument(
+            "--output", type=Path, metavar="FILE", help="write the stage's result, or the binary, there"
+        )
+        parser.add_argument("--cache", type=Path, metavar="DIR", help="kernel cache to use (default: a temporary one)")
+
+    def run(self, args: argparse.Namespace) -> int:
+        with mistakes("compile") as code:
+            if args.target == "cuda":
+                return compile_for_cuda(args)
+            if args.emit is not None:
+                raise MistakeError("--emit is for --target cuda; --stop-after shows the stages of a CPU's kernel")
+            if args.launch is not None:
+                raise MistakeError("--launch is for --target cuda; a CPU's kernel is not launched")
+            if args.device:
+                raise MistakeError("--device is for --target cuda --run")
+            if args.run and args.stop_after not in (None, "binary"):
+                raise MistakeError(f"--run needs a binary, but --stop-after {args.stop_after} makes none")
+            if args.threads < 1:
+                raise MistakeError(f"--threads: given {args.threads}, expected at least 1")
+            module = read_hlo_file(args.file)
+            if args.stop_after == "hlo":
+                emit(str(module), args.output)
+                return 0
+            step = stitch_ops_of(module)
+            if args.stop_after in ("graph", "plan", "loops", "source"):
+                emit("\n\n".join(_for_each(step, partial(_until, last=args.stop_after))), args.output)
+                return 0
+            if not step.is_one_op and (args.run or args.output is not None):
+                raise MistakeError(
+                    f"--run and --output take one kernel; {args.file} is split into {len(step.stitch_ops)}"
+                )
+            code[0] = self._build(step, args)
+        return code[0]
+
+    def _build(self, step: Partition, args: argparse.Namespace) -> int:
+        with tempfile.TemporaryDirectory(prefix="stitchfleet-compile-") as folder:
+            cache = KernelCache(args.cache or Path(folder) / "cache")
+            if cache.notice and args.cache:
+                print(f"stitchfleet compile: {cache.notice}", file=sys.stderr)
+            # An unchecked kernel must not get into a cache that others load from.
+            check = CheckOptions(skip=True) if args.stop_after == "binary" else CheckOptions()
+            into = KernelCache(Path(folder) / "unchecked") if check.skip else cache
+            started = time.monotonic()
+            requests = [Request(op.name, op.graph) for op in step.stitch_ops]
+            outcomes = compile_graphs(requests, into, check=check)
+            seconds = time.monotonic() - started
+            if not step.is_one_op:
+                print(step)
+            for outcome in outcomes:
+                if outcome.entry is None:
+                    print(f"stitchfleet compile: {outcome.failure}", file=sys.stderr)
+            entries = {outcome.entry.key: outcome.entry for outcome in outcomes if outcome.entry is not None}
+            for entry in entries.values():
+                print(_kernel_text(entry))
+                if args.output is not None:
+                    args.output.write_bytes(entry.library.read_bytes())
+            if any(outcome.entry is None for outcome in outcomes):
+                return 1
+            print(f"  {seconds:.2f} s in all")
+            runs = [_run(requests[0].graph, entry, args.threads, args.seed) for entry in entries.values() if args.run]
+            return max(runs, default=0)
+
+
+class ExplainCommand:
+    """`stitchfleet explain FILE|SUMMARY|BUNDLE [--svg FILE] [--html FILE]`."""
+
+    help = (
+        "Say what the compiler makes of a file of HLO: what is merged, the scheme of each op and why, the mapping, the bytes\n"
+        "that go through memory; with --svg also as a picture. Of a job's summary (`stitchfleet run --summary FILE.json`): its\n"
+        "step, what each cluster saves, what stayed out and why; with --html or --svg also drawn. Of a guard's bundle (a\n"
+        "folder): what was compared, where it differed, and whether the kernel was wrong by the float64 oracle."
+    )
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "path", type=Path, metavar="PATH", help="HLO text or proto, a job's summary, or a bundle's folder"
+        )
+        parser.add_argument("--svg", type=Path, metavar="FILE", help="write a picture there (of a file or a summary)")
+        parser.add_argument("--html", type=Path, metavar="FILE", help="write a page there (of a summary)")
+        parser.add_argument(
+            "--rules",
+            choices=BY_NAME,
+            default="all",
+            metavar="RULES",
+            help=f"of HLO: plan with {', '.join(BY_NAME)} of them",
+        )
+        parser.add_argument(
+            "--arch", choices=sorted(GPUS), metavar="ARCH", help="of HLO: plan for a GPU instead of the CPU"
+        )
+
+    def run(self, args: argparse.Namespace) -> int:
+        with mistakes("explain") as code:
+            if args.path.is_dir():
+                if args.svg is not None or args.html is not None:
+                    raise MistakeError("--svg and --html draw a file, not a bundle")
+                _explain_bundle(args.path)
+                return 0
+            if _is_json(args.path):
+                print(_job_text(args))
+                return 0
+            if args.html is not None:
+                raise MistakeError(f"--html is for a job's summary; {args.path} is none (--svg draws HLO)")
+            step = stitch_ops_of(read_hlo_file(args.path), GPUS[args.arch] if args.arch else None)
+            if args.svg is not None and not step.is_one_op:
+                raise MistakeError(f"--svg draws one stitch op; {args.path} is split into {len(step.stitch_ops)}")
+            if not step.is_one_op:
+                print(f"{step}\n")
+            target = GPUS[args.arch] if args.arch else CPU
+            rules = BY_NAME[args.rules]
+            print("\n\n".join(_for_each(step, partial(_explained, target=target, rules=rules))))
+            if args.svg is not None:
+                args.svg.write_text(draw(plan_graph(step.stitch_ops[0].graph, target, rules)))
+        return code[0]
+
+
+def _explained(graph: Graph, target: Target, rules: Rules) -> str:
+    """The plan in words; for a GPU, with what the kernel takes by the model."""
+    if not isinstance(target, GpuTarget):
+        return explain(plan_graph(graph, target, rules))
+    try:
+        plan, kernel = plan_for_gpu(graph, target, rules=rules)
+    except CudaError as error:
+        return f"no kernel: {error}"
+    return f"{explain(plan)}\n{kernel.cost()}"
+
+
+def _is_json(path: Path) -> bool:
+    """Whether the file is a JSON object; neither HLO's text nor its proto begins with a brace."""
+    with path.open("rb") as file:
+        return file.read(1) == b"{"
+
+
+def _job_text(args: argparse.Namespace) -> str:
+    explainers = list(metadata.entry_points(group=JOB_GROUP))
+    if not explainers:
+        raise MistakeError(f"{args.path}: no package of this installation explains jobs")
+    try:
+        return str(explainers[0].load()(args.path, args.html, args.svg))
+    except ValueError as error:
+        raise MistakeError(str(error)) from None
+
+
+def _for_each(step: Partition, text: Callable[[Graph], str]) -> Iterator[str]:
+    """The text for each stitch op, under its names where there are several; equal ones once."""
+    names: dict[str, list[str]] = {}
+    graphs: dict[str, Graph] = {}
+    for op in step.stitch_ops:
+        names.setdefault(op.graph.digest, []).append(op.name)
+        graphs[op.graph.digest] = op.graph
+    for digest, graph in graphs.items():
+        heading = "" if step.is_one_op else f"== {', '.join(names[digest])}\n"
+        yield heading + text(graph)
+
+
+def _until(graph: Graph, last: str) -> str:
+    value: object = graph
+    for stage in stages():
+        value = stage.run(value)
+        if stage.name == last:
+            return stage.text(value)
+    raise MistakeError(f"no stage {last!r}")
+
+
+def _kernel_text(entry: CacheEntry) -> str:
+    m = entry.metadata
+    checked = (
+        f"checked on {', '.join(m.check.regimes)} inputs: largest error {m.check.worst_of_allowed:.2f} of what is allowed"
+        if m.check.checked
+        else "not checked"
+    )
+    return "\n".join(
+        [
+            f"kernel {m.symbol}: {m.op_count} ops in {m.phases} phases ({m.parallel_phases} parallel)",
+            f"  reads {m.bytes_read} bytes, writes {m.bytes_written}, intermediates {m.intermediate_bytes}",
+            f"  {len(entry.library.read_bytes())} bytes of code and data by {m.compiler}",
+            f"  vector functions: {', '.join(m.vector_symbols) or 'none'}",
+            f"  {checked}",
+        ]
+    )
+
+
+def _run(graph: Graph, entry: CacheEntry, threads: int, seed: int) -> int:
+    """Runs a kernel on normal random inputs; prints the judge's word and the time of a call."""
+    inputs = random_inputs(graph, np.random.default_rng(seed), Regime.NORMAL)
+    kernel = LoadedKernel(entry.library, entry.metadata)
+    outputs = kernel.run(inputs, threads)
+    is_right = tell_run(graph, inputs, outputs)
+    print(f"  {_timing(kernel, entry, inputs, outputs, threads)}")
+    return 0 if is_right else 1
+
+
+def _timing(
+    kernel: LoadedKernel,
+    entry: CacheEntry,
+    inputs: Sequence[npt.NDArray[np.generic]],
+    outputs: Sequence[npt.NDArray[np.generic]],
+    threads: int,
+) -> str:
+    given = [aligned_copy(array) for array in inputs]
+    durations_ns = kernel.durations_ns(given, outputs, threads, TIMED_CALLS, TIMED_SECONDS)
+    median_ns = statistics.median(durations_ns)
+    moved = entry.metadata.bytes_read + entry.metadata.bytes_written
+    speed = f"{moved / max(median_ns, 1):.2f} GB/s"
+    return f"median of {len(durations_ns)} calls {median_ns / 1e3:.2f} us on {threads} threads, {speed}"
+
+
+def _explain_bundle(folder: Path) -> None:
+    facts = _bundle_facts(folder)
+    print(f"cluster {facts.get('cluster', '?')}, output {facts.get('output', '?')} at step {facts.get('step', '?')}")
+    print(f"  TensorFlow {facts.get('expected')}, kernel {facts.get('actual')} at element {facts.get('index')}")
+    print(f"  largest difference {facts.get('largest_error')}")
+    print(f"  {_differences(folder, facts)}")
+    judges = list(metadata.entry_points(group=BUNDLE_GROUP))
+    if not judges:
+        print("  the oracle's word: not to be had here (no package of this installation judges bundles)")
+        return
+    try:
+        verdict: Any = judges[0].load()(folder)
+    except Exception as error:  # another package's code, which imports a framework
+        raise MistakeError(f"{folder}: the oracle could not be asked: {type(error).__name__}: {error}") from error
+    print(f"  the float64 oracle: the kernel is {'right' if verdict.right else 'wrong'}: {verdict.line}")
+
+
+def _bundle_facts(folder: Path) -> dict[str, Any]:
+    try:
+        facts = json.loads((folder / "bundle.json").read_text())
+    except FileNotFoundError:
+        raise MistakeError(f"{folder}: given a folder without bundle.json, expected a bundle of the guard") from None
+    except ValueError as error:
+        raise MistakeError(f"{folder}/bundle.json: not JSON: {error}") from None
+    if not isinstance(facts, dict):
+        raise MistakeError(f"{folder}/bundle.json: given {type(facts).__name__}, expected an object")
+    return facts
+
+
+def _differences(folder: Path, facts: dict[str, Any]) -> str:
+    """How many elements of the output differ, and the worst."""
+    number = facts.get("output")
+    try:
+        with np.load(folder / "tensors.npz") as stored:
+            expected, actual = stored[f"expected_{number}"], stored[f"actual_{number}"]
+    except (OSError, KeyError, ValueError) as error:
+        raise MistakeError(f"{folder}/tensors.npz: {error}") from None
+    different = int((expected != actual).sum() - ((expected != expected) & (actual != actual)).sum())
+    return f"{different} of {expected.size} elements differ in their bits"

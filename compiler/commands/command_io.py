@@ -1,0 +1,55 @@
+"""What the compiler's commands share: how a user's mistake is told, and where a result goes."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from stitchfleet.compiler.check.judge import judge
+from stitchfleet.compiler.codegen.cuda.kernel_text import CudaError
+from stitchfleet.compiler.hlo.module import HloImportError
+from stitchfleet.compiler.ir.graph import Array, Graph
+from stitchfleet.compiler.ops.table import GraphError
+from stitchfleet.compiler.toolchain.host import ToolchainError
+
+
+class MistakeError(Exception):
+    """What the user gave cannot be worked with; the text is the line to print."""
+
+
+@contextlib.contextmanager
+def mistakes(command: str) -> Iterator[list[int]]:
+    """Runs a command's body: a mistake is printed in one line, and the exit code, in the list, becomes 2."""
+    code = [0]
+    try:
+        yield code
+    except (MistakeError, HloImportError, GraphError, ToolchainError, CudaError) as error:
+        print(f"stitchfleet {command}: {' '.join(str(error).split())}", file=sys.stderr)
+        code[0] = 2
+    except BrokenPipeError:
+        raise  # a pager that was left; the `stitchfleet` command knows
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"stitchfleet {command}: {where}{error.strerror or error}", file=sys.stderr)
+        code[0] = 2
+
+
+def emit(text: str, output: Path | None) -> None:
+    if output is None:
+        print(text)
+    else:
+        output.write_text(text + "\n")
+
+
+def tell_run(graph: Graph, inputs: Sequence[Array], outputs: Sequence[Array]) -> bool:
+    """Prints the oracle's word on a kernel's outputs, and how they begin. Whether they are right."""
+    verdict = judge(graph, inputs, outputs)
+    print(f"run: {verdict} ({100 * verdict.decided:.0f}% of elements decided)")
+    for number, (node, value) in enumerate(zip((graph.nodes[i] for i in graph.outputs), outputs, strict=True)):
+        shown = ", ".join(f"{x:.6g}" for x in np.ravel(value).astype(np.float64)[:6])
+        print(f"  output {number} {node.type_text}: {shown}{', ...' if node.element_count > 6 else ''}")
+    return verdict.ok

@@ -1,0 +1,164 @@
+"""A plan in words: groups with their dominants, the scheme of each op and why, rows and tasks, phases, bytes kept in
+memory."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from stitchfleet.compiler.ir.graph import Graph
+from stitchfleet.compiler.ir.index_maps import Index
+from stitchfleet.compiler.loops.loops import Buffer, BufferKind
+from stitchfleet.compiler.lowering.transpose import turn_of
+from stitchfleet.compiler.ops.table import OPS, Cost
+from stitchfleet.compiler.planning.access import trace
+from stitchfleet.compiler.planning.families import Family
+from stitchfleet.compiler.planning.mapping import RowMap, Segment, SegmentKind, spans_rows
+from stitchfleet.compiler.planning.plan import Plan
+from stitchfleet.compiler.planning.schemes import Nest, mapped_roots, within
+from stitchfleet.compiler.targets.targets import GpuTarget
+
+
+class Scheme(enum.Enum):
+    """AStitch's stitch schemes (research Table 1), in a CPU's terms."""
+
+    LOCAL = "local"  # one-to-one: a register
+    REGIONAL = "regional"  # one-to-many within a row: the row's scalars and tiles
+    GLOBAL = "global"  # any: memory, and a phase boundary
+    OUTPUT = "output"  # memory because the caller wants it, read by nobody else
+
+
+@dataclass(frozen=True)
+class OpScheme:
+    node: int
+    scheme: Scheme
+    reason: str
+
+
+def scheme_of(plan: Plan, node: int) -> OpScheme:
+    """The scheme of a node's result and the reason for it."""
+    placement = plan.placement
+    graph = plan.graph
+    if node not in plan.candidates:
+        return OpScheme(node, Scheme.LOCAL, "each element is used where it is made, in a register")
+    why = f"{plan.candidates[node].reason}; {placement.reasons.get(node, '')}".rstrip("; ")
+    if node in placement.partial:
+        return OpScheme(node, Scheme.GLOBAL, f"it spans all rows, every task leaves a partial result; {why}")
+    if node in placement.crossing:
+        return OpScheme(node, Scheme.GLOBAL, f"another nest reads it; {why}")
+    read_inside = any(node in graph.nodes[user].operands for user in range(len(graph.nodes)))
+    if node in placement.reductions:
+        scheme = Scheme.REGIONAL if read_inside else Scheme.OUTPUT
+        return OpScheme(node, scheme, f"row r of it is complete when row r has been read; {why}")
+    if node in graph.outputs:
+        return OpScheme(node, Scheme.OUTPUT, f"stored; its readers use the register; {why}" if read_inside else why)
+    return OpScheme(node, Scheme.LOCAL, f"its readers are in the same nest; {why}")
+
+
+def intermediate_buffers(plan: Plan) -> tuple[Buffer, ...]:
+    """The scratch tensors that the plan writes to memory, between phases."""
+    found: dict[Buffer, None] = {}
+    for _, segment, mapping in plan.segments():
+        if segment.kind is SegmentKind.REDUCE and spans_rows(segment, mapping):
+            found[plan.partial_buffer(segment, mapping)] = None
+        for node in segment.nodes:
+            for buffer in plan.memory_of(node):
+                if buffer.kind is BufferKind.SCRATCH:
+                    found[buffer] = None
+    return tuple(found)
+
+
+def explain(plan: Plan) -> str:
+    """The text of `stitchfleet explain` for one kernel."""
+    return "\n".join(_lines(plan))
+
+
+def _lines(plan: Plan) -> Iterator[str]:
+    graph = plan.graph
+    ops = plan.ops_left_out + sum(OPS[node.op].cost is not Cost.LEAF for node in graph.nodes)
+    between = intermediate_buffers(plan)
+    total = sum(buffer.size_bytes for buffer in between)
+    yield f"kernel {graph.name}: {ops} ops in {len(plan.groups)} groups, {len(plan.nests)} nests, {len(plan.levels)} levels"
+    for split in plan.splits:
+        yield f"{'split in ' + str(split.parts) if split.parts > 1 else 'not split'}: {split.node}: {split.reason}"
+    yield f"intermediates written to memory: {total} bytes" + (
+        " ("
+        + ", ".join(f"%{buffer.number}{' partial' if buffer.role else ''} {buffer.size_bytes}" for buffer in between)
+        + ")"
+        if between
+        else ""
+    )
+    if plan.forced:
+        yield "taken out of line: " + ", ".join(f"%{node}" for node in sorted(plan.forced))
+    for number, group in enumerate(plan.groups):
+        yield f"group {number}: dominant {_name(graph, group.dominant)}" + (
+            ", sub-dominants " + ", ".join(_name(graph, node) for node in group.sub_dominants)
+            if group.sub_dominants
+            else ""
+        )
+        for node in group.ops:
+            if OPS[graph.nodes[node].op].cost is not Cost.LEAF:
+                found = scheme_of(plan, node)
+                yield f"  {_name(graph, node):<42} {found.scheme.value:<9} {found.reason}"
+    for level, nests in enumerate(plan.levels):
+        yield f"level {level}:"
+        for nest in nests:
+            yield from _nest_lines(plan, nest)
+
+
+def _place(plan: Plan) -> str:
+    """What the estimated times are of."""
+    return "the device" if isinstance(plan.target, GpuTarget) else "one core"
+
+
+def _nest_lines(plan: Plan, nest: Nest) -> Iterator[str]:
+    cost = plan.costs[nest.number]
+    family = plan.families.get(nest.number)
+    if family is not None:
+        yield from _family_lines(plan, nest, family)
+        return
+    yield (
+        f"  nest {nest.number}: {nest.rows} rows in {plan.tasks_of(nest)} tasks of {cost.rows_per_task}; "
+        f"reads {cost.bytes_read} bytes, writes {cost.bytes_written}; about {cost.one_core_ns / 1000:.1f} us on {_place(plan)}"
+    )
+    turn = turn_of(plan, nest)
+    if turn is not None:
+        yield f"    in {turn}: what is read and what is written lie side by side"
+    for segment, mapping in nest.placed:
+        yield f"    {_segment_text(plan, nest, segment, mapping)}"
+
+
+def _family_lines(plan: Plan, nest: Nest, family: Family) -> Iterator[str]:
+    """A nest that stands for many: what is said of its one component holds for each."""
+    cost = plan.costs[nest.number]
+    sizes = [instance.size for instance in family.instances]
+    share = sum(sizes) / nest.rows
+    yield (
+        f"  nest {nest.number}: {len(sizes)} components alike, of {min(sizes)} to {max(sizes)} elements, {sum(sizes)} in all, "
+        f"end to end in tasks of {plan.rows_per_task(nest)}; reads {round(cost.bytes_read * share)} bytes, writes "
+        f"{round(cost.bytes_written * share)}; about {cost.one_core_ns * share / 1000:.1f} us on {_place(plan)}; the largest:"
+    )
+    for segment, mapping in nest.placed:
+        yield f"    {_segment_text(plan, nest, segment, mapping)}"
+
+
+def _segment_text(plan: Plan, nest: Nest, segment: Segment, mapping: RowMap) -> str:
+    graph = plan.graph
+    row, inner = Index.of_var(nest.row), Index.of_var(within(mapping.inner))
+    steps = trace(graph, mapped_roots(graph, segment, mapping, row, inner), plan.placement.stored_in(nest))
+    read = ", ".join(dict.fromkeys(f"%{request.node}" for request, _ in steps.loads()))
+    what = {
+        SegmentKind.VALUE: "computes",
+        SegmentKind.REDUCE: "reduces over rows to" if spans_rows(segment, mapping) else "reduces within a row to",
+        SegmentKind.BASE: "fills the base of",
+        SegmentKind.SCATTER: "scatters into",
+        SegmentKind.SCAN: "scans each row to",
+    }[segment.kind]
+    names = ", ".join(_name(graph, node) for node in segment.nodes)
+    return f"{what} {names} [{mapping}; r: row]" + (f" from {read}" if read else "")
+
+
+def _name(graph: Graph, node: int) -> str:
+    found = graph.nodes[node]
+    return f"%{node} {found.op} {found.type_text}"

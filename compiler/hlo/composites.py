@@ -1,0 +1,124 @@
+"""HLO's composite ops, written out in primitives: batch normalisation in training, in inference, and its gradient.
+
+Formulas: Ioffe and Szegedy, Batch Normalization (2015), with the variance taken in two passes (sum of squared
+deviations). XLA's own expander takes E[x^2] - E[x]^2, which loses every digit where the mean is large beside the
+deviation; TensorFlow's CPU kernel, which the guard compares with, takes two passes too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stitchfleet.compiler.ir.graph import DType, GraphBuilder, Literal, Shape
+from stitchfleet.compiler.ops.table import build
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """What the three expansions share: the builder, the operand's shape, the feature dimension, the dtype of
+    computation."""
+
+    builder: GraphBuilder
+    shape: Shape
+    feature: int
+    dtype: DType
+
+    @property
+    def others(self) -> tuple[int, ...]:
+        return tuple(i for i in range(len(self.shape)) if i != self.feature)
+
+    @property
+    def count(self) -> int:
+        return int(np.prod([self.shape[i] for i in self.others], dtype=np.int64))
+
+    def op(self, op: str, *operands: int) -> int:
+        return build(self.builder, op, operands)
+
+    def spread(self, per_feature: int) -> int:
+        return build(self.builder, "broadcast", (per_feature,), shape=self.shape, dimensions=(self.feature,))
+
+    def total(self, x: int) -> int:
+        return build(self.builder, "reduce", (x,), dimensions=self.others, kind="sum")
+
+    def scalar(self, value: float, shape: Shape) -> int:
+        literal = Literal(np.array(value).astype(self.dtype.numpy))
+        index = build(self.builder, "constant", (), literal=literal)
+        return build(self.builder, "broadcast", (index,), shape=shape, dimensions=())
+
+    def mean(self, x: int) -> int:
+        return self.op("divide", self.total(x), self.scalar(float(self.count), (self.shape[self.feature],)))
+
+    def inverse_deviation(self, variance: int, epsilon: float) -> int:
+        return self.op("rsqrt", self.op("add", variance, self.scalar(epsilon, (self.shape[self.feature],))))
+
+
+def _frame(builder: GraphBuilder, operand: int, scale: int, feature: int) -> tuple[_Frame, int, DType]:
+    """The frame, the operand in the scale's dtype (mixed precision: a bf16 operand with f32 scales), and the
+    operand's own dtype."""
+    node, dtype = builder.nodes[operand], builder.nodes[scale].dtype
+    wide = operand if node.dtype is dtype else build(builder, "convert", (operand,), dtype=dtype)
+    return _Frame(builder, node.shape, feature, dtype), wide, node.dtype
+
+
+def _narrow(builder: GraphBuilder, x: int, dtype: DType) -> int:
+    return x if builder.nodes[x].dtype is dtype else build(builder, "convert", (x,), dtype=dtype)
+
+
+def _normalise(frame: _Frame, centred: int, variance: int, scale: int, offset: int, epsilon: float) -> int:
+    factor = frame.op("multiply", frame.inverse_deviation(variance, epsilon), scale)
+    return frame.op("add", frame.op("multiply", centred, frame.spread(factor)), frame.spread(offset))
+
+
+def batch_norm_training(
+    builder: GraphBuilder, operand: int, scale: int, offset: int, epsilon: float, feature: int
+) -> tuple[int, int, int]:
+    """(normalised, mean, variance): the operand's shape, and twice [features]. The variance is the biased one, as
+    HLO's."""
+    frame, x, dtype = _frame(builder, operand, scale, feature)
+    mean = frame.mean(x)
+    centred = frame.op("subtract", x, frame.spread(mean))
+    variance = frame.mean(frame.op("multiply", centred, centred))
+    result = _normalise(frame, centred, variance, scale, offset, epsilon)
+    return _narrow(builder, result, dtype), mean, variance
+
+
+def batch_norm_inference(
+    builder: GraphBuilder, operand: int, scale: int, offset: int, mean: int, variance: int, epsilon: float, feature: int
+) -> int:
+    """The operand normalised by given mean and variance."""
+    frame, x, dtype = _frame(builder, operand, scale, feature)
+    centred = frame.op("subtract", x, frame.spread(mean))
+    return _narrow(builder, _normalise(frame, centred, variance, scale, offset, epsilon), dtype)
+
+
+def batch_norm_gradient(
+    builder: GraphBuilder,
+    operand: int,
+    scale: int,
+    mean: int,
+    variance: int,
+    gradient: int,
+    epsilon: float,
+    feature: int,
+) -> tuple[int, int, int]:
+    """(gradient of operand, of scale, of offset). With n elements per feature, r = rsqrt(variance + epsilon), c = x -
+    mean:
+
+    d offset = sum dy;  d scale = r sum(dy c);  dx = scale r / n (n dy - sum dy - c r^2 sum(dy c)).
+    """
+    frame, x, dtype = _frame(builder, operand, scale, feature)
+    dy = _narrow(builder, gradient, frame.dtype)
+    inverse = frame.inverse_deviation(variance, epsilon)
+    centred = frame.op("subtract", x, frame.spread(mean))
+    total = frame.total(dy)
+    along = frame.total(frame.op("multiply", dy, centred))
+    grad_scale = frame.op("multiply", along, inverse)
+    count = frame.scalar(float(frame.count), (frame.shape[frame.feature],))
+    mean_dy = frame.op("divide", total, count)
+    slope = frame.op("divide", frame.op("multiply", frame.op("multiply", inverse, inverse), along), count)
+    removed = frame.op("multiply", centred, frame.spread(slope))
+    inner = frame.op("subtract", frame.op("subtract", dy, frame.spread(mean_dy)), removed)
+    grad = frame.op("multiply", inner, frame.spread(frame.op("multiply", scale, inverse)))
+    return _narrow(builder, grad, dtype), grad_scale, total

@@ -1,0 +1,734 @@
+"""HLO in, Graph out. The only way into the compiler: TensorFlow and JAX both lower to HLO, so some 60 ops serve
+hundreds of theirs.
+
+`import_hlo_proto`, `import_hlo_text` and `import_hlo_file` read a module and bring its entry computation into the
+graph's form: calls, maps and fusions inlined, tuples resolved, composites written out, reduction regions recognised,
+scalars broadcast where HLO does so by itself, and what a lowering leaves behind cleaned up (`simplify`).
+
+What has no row in the op table cannot be stitched. UnsupportedHloError lists each such instruction that the results
+need, with the framework's op it came from, so that the caller can split the cluster around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple, TypeAlias
+
+import numpy as np
+
+from stitchfleet.compiler.ir.graph import REDUCE_KINDS, Array, Attribute, DType, Graph, GraphBuilder, Literal, Shape
+from stitchfleet.compiler.ops.infer import Request
+from stitchfleet.compiler.ops.table import GraphError, build, infer_node, reduce_identity
+from stitchfleet.compiler.ops.verify import verify_if_asked
+from stitchfleet.compiler.passes.simplify import simplify
+
+from . import composites as composites
+from .module import HloComputation, HloImportError, HloInstruction, HloModule, HloShape
+from .proto import read_hlo_proto
+from .text import read_hlo_text
+
+__all__ = [
+    "HloImportError",
+    "ImportResult",
+    "UnsupportedHloError",
+    "UnsupportedOp",
+    "import_hlo_file",
+    "import_hlo_proto",
+    "import_hlo_text",
+    "import_module",
+    "read_hlo_file",
+]
+
+
+@dataclass(frozen=True)
+class UnsupportedOp:
+    """An instruction that no kernel can be made of, why, and the framework's op that it came from ("" where HLO does
+    not say). `instruction`: its name in the module, where that differs from the name to show."""
+
+    opcode: str
+    name: str
+    reason: str
+    op_type: str = ""
+    op_name: str = ""
+    instruction: str = ""
+
+    def __str__(self) -> str:
+        origin = f" from {self.op_type} {self.op_name}" if self.op_type or self.op_name else ""
+        return f"{self.opcode} {self.name}{origin}: {self.reason}"
+
+
+class UnsupportedHloError(HloImportError):
+    """The module needs ops outside the op table; `ops` lists them, each once."""
+
+    def __init__(self, module: str, ops: Sequence[UnsupportedOp]) -> None:
+        self.ops = tuple(ops)
+        super().__init__(f"HLO module {module}: {len(ops)} unsupported ops: " + "; ".join(map(str, ops)))
+
+
+class ImportResult(NamedTuple):
+    """The graph, and what could not be imported but is not needed by any result (nothing is, when a lowering is
+    clean)."""
+
+    graph: Graph
+    unsupported: tuple[UnsupportedOp, ...]
+
+
+def import_hlo_proto(data: bytes) -> ImportResult:
+    """The graph of a serialized HloModuleProto. Raises HloImportError (malformed) or UnsupportedHloError."""
+    return import_module(read_hlo_proto(data))
+
+
+def import_hlo_text(text: str) -> ImportResult:
+    """The graph of a module in HLO's text form. Raises as import_hlo_proto; a syntax error names line and column."""
+    return import_module(read_hlo_text(text))
+
+
+def import_hlo_file(path: Path) -> ImportResult:
+    """The graph of the module in a file. Raises OSError, or as the others."""
+    return import_module(read_hlo_file(path))
+
+
+def read_hlo_file(path: Path) -> HloModule:
+    """The module in a file: text if it starts with `HloModule` or is named .hlo or .txt, else proto. Raises OSError or
+    HloImportError."""
+    data = path.read_bytes()
+    if data.lstrip()[:9] != b"HloModule" and path.suffix not in (".hlo", ".txt"):
+        return read_hlo_proto(data)
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise HloImportError(f"{path}: given bytes that are not UTF-8 at {error.start}, expected HLO text") from None
+    return read_hlo_text(text)
+
+
+def import_module(module: HloModule) -> ImportResult:
+    """The graph of a module's entry computation. Raises UnsupportedHloError, or HloImportError for a layout other
+    than row-major of the entry's parameters or results, a tuple parameter, or a broken reference."""
+    entry = module.computations[module.entry]
+    importer = _Importer(module)
+    parameters: list[Value] = []
+    for number, item in enumerate(entry.parameters):
+        if item.parameter_number != number:
+            given = [parameter.parameter_number for parameter in entry.parameters]
+            raise HloImportError(f"HLO module {module.name}: given parameter numbers {given}, expected 0, 1, ...")
+        parameters.append(importer.entry_parameter(item))
+    if module.result_layout is not None and not module.result_layout.is_row_major:
+        raise HloImportError(
+            f"HLO module {module.name}: given a result layout that is not row-major, expected row-major"
+        )
+    try:
+        root = importer.computation(entry, parameters)
+    except GraphError as error:
+        raise HloImportError(f"HLO module {module.name}: {error}") from None
+    outputs = _flatten(root)
+    if importer.refused:
+        raise UnsupportedHloError(module.name, importer.refused)
+    graph = simplify(importer.builder.finish(_Importer.index(output) for output in outputs))
+    return ImportResult(verify_if_asked(graph), _unreached(entry, importer))
+
+
+def _unreached(entry: HloComputation, importer: _Importer) -> tuple[UnsupportedOp, ...]:
+    return tuple(
+        _unsupported(item, f"{_REASONS.get(item.opcode, 'no row in the op table')}; no result needs it")
+        for item in entry.instructions.values()
+        if item.opcode != "parameter" and item.opcode not in importer.handlers
+    )
+
+
+class _Poison:
+    """The value of what could not be imported; whatever reads it has it too."""
+
+
+class _LaterState(_Poison):
+    """The first result of rng-bit-generator: refused where something reads it."""
+
+
+_POISON: Final = _Poison()
+Value: TypeAlias = "int | _Poison | tuple[Value, ...]"
+
+
+class _Refusal(Exception):  # noqa: N818 - a refusal is an answer, not an error
+    """This instruction cannot be imported; its text is the reason."""
+
+
+_COLLECTIVE: Final = "a collective"
+_HOST: Final = "talks to the host or another program"
+_CONTROL: Final = "control flow"
+_REASONS: Final = {
+    "dot": "a matrix product, left to the library",
+    "convolution": "a convolution, left to the library",
+    "rng": "random numbers",
+    "rng-get-and-update-state": "random numbers",
+    "sort": "a sort",
+    "topk": "a sort",
+    "while": _CONTROL,
+    "conditional": _CONTROL,
+    "select-and-scatter": "a selection by window",
+    "fft": "a Fourier transform",
+    "cholesky": "linear algebra, left to the library",
+    "triangular-solve": "linear algebra, left to the library",
+    "infeed": _HOST,
+    "outfeed": _HOST,
+    "send": _HOST,
+    "recv": _HOST,
+    **dict.fromkeys(("all-reduce", "all-gather", "all-to-all", "reduce-scatter", "collective-permute"), _COLLECTIVE),
+}
+
+_SAME_NAME: Final = (
+    *(
+        "abs",
+        "negate",
+        "sign",
+        "log",
+        "sqrt",
+        "rsqrt",
+        "cbrt",
+        "tan",
+        "tanh",
+        "logistic",
+        "floor",
+        "ceil",
+        "not",
+        "erf",
+    ),
+    *("add", "subtract", "multiply", "divide", "remainder", "maximum", "minimum", "power", "atan2", "and", "or", "xor"),
+    *("popcnt", "copy"),
+)
+_ELEMENTWISE: Final = {
+    **{opcode: opcode for opcode in _SAME_NAME},
+    "exponential": "exp",
+    "exponential-minus-one": "expm1",
+    "log-plus-one": "log1p",
+    "sine": "sin",
+    "cosine": "cos",
+    "round-nearest-even": "round_nearest_even",
+    "round-nearest-afz": "round_nearest_afz",
+    "count-leading-zeros": "clz",
+    "is-finite": "is_finite",
+    "shift-left": "shift_left",
+    "shift-right-arithmetic": "shift_right_arithmetic",
+    "shift-right-logical": "shift_right_logical",
+}
+_PRED_ARITHMETIC: Final = {"add": "or", "multiply": "and"}
+_REGION_KINDS: Final = {
+    "add": "sum",
+    "multiply": "product",
+    "maximum": "max",
+    "minimum": "min",
+    "and": "and",
+    "or": "or",
+}
+_KIND_OPS: Final = {kind: op for op, kind in _REGION_KINDS.items()}
+
+
+_OPERANDS: Final = {
+    **dict.fromkeys(("select", "clamp", "batch-norm-training"), (3, 3)),
+    **dict.fromkeys(("batch-norm-inference", "batch-norm-grad"), (5, 5)),
+    **dict.fromkeys(("compare", "reduce", "reduce-window", "dynamic-update-slice"), (2, None)),
+    **dict.fromkeys(
+        ("rng-bit-generator", "get-tuple-element", "get-dimension-size", "opt-barrier", "optimization-barrier"), (1, 1)
+    ),
+    **dict.fromkeys(("bitcast", "domain", "dynamic-slice"), (1, None)),
+}
+"""Fewest and most operands where the op table does not see them as they are."""
+
+
+def _unsupported(item: HloInstruction, reason: str) -> UnsupportedOp:
+    return UnsupportedOp(item.opcode, item.name.partition("#")[0], reason, item.op_type, item.op_name, item.name)
+
+
+def refusal_of(item: HloInstruction) -> UnsupportedOp:
+    """Why an instruction is no op of a kernel, where nobody has refused it by name."""
+    known = _REASONS.get(item.opcode, "")
+    if item.opcode == "custom-call":
+        known = f"custom call {item.custom_call_target!r}"
+    elif item.shape.dynamic:
+        known = "a dynamic dimension"
+    elif item.opcode in SUPPORTED_OPCODES and not item.shape.is_row_major:
+        known = "a layout that is not row-major"
+    return _unsupported(item, known or "no row in the op table")
+
+
+def _flatten(value: Value) -> list[Value]:
+    """The leaves of nested tuples, in order."""
+    if isinstance(value, tuple):
+        return [leaf for part in value for leaf in _flatten(part)]
+    return [value]
+
+
+class _Importer:
+    """Walks computations and builds nodes. One per entry computation or region."""
+
+    def __init__(self, module: HloModule) -> None:
+        self.module = module
+        self.builder = GraphBuilder(module.name)
+        self.refused: list[UnsupportedOp] = []
+        self.depth = 0
+        simple: Callable[[HloInstruction, list[Value]], Value] = self.elementwise
+        self.handlers: dict[str, Callable[[HloInstruction, list[Value]], Value]] = {
+            **dict.fromkeys(_ELEMENTWISE, simple),
+            "constant": self.constant,
+            "iota": self.iota,
+            "compare": self.compare,
+            "select": self.select,
+            "clamp": self.clamp,
+            "convert": self.convert,
+            "bitcast-convert": self.bitcast_convert,
+            "reduce-precision": self.reduce_precision,
+            "broadcast": self.broadcast,
+            "reshape": self.reshape,
+            "bitcast": self.bitcast,
+            "transpose": self.transpose,
+            "slice": self.slice,
+            "pad": self.pad,
+            "concatenate": self.concatenate,
+            "reverse": self.reverse,
+            "reduce": self.reduce,
+            "reduce-window": self.reduce_window,
+            "gather": self.gather,
+            "scatter": self.scatter,
+            "dynamic-slice": self.dynamic_slice,
+            "dynamic-update-slice": self.dynamic_update_slice,
+            "tuple": lambda item, operands: tuple(operands),
+            "get-tuple-element": self.get_tuple_element,
+            "call": self.call,
+            "fusion": self.call,
+            "map": self.call,
+            "opt-barrier": lambda item, operands: operands[0],
+            "optimization-barrier": lambda item, operands: operands[0],
+            "domain": lambda item, operands: operands[0],
+            "get-dimension-size": self.get_dimension_size,
+            "batch-norm-training": self.batch_norm_training,
+            "batch-norm-inference": self.batch_norm_inference,
+            "batch-norm-grad": self.batch_norm_gradient,
+            "rng-bit-generator": self.random_bits,
+        }
+
+    # -- walking --
+
+    def entry_parameter(self, item: HloInstruction) -> int:
+        where = f"HLO module {self.module.name}: parameter {item.parameter_number}"
+        if item.shape.is_tuple:
+            raise HloImportError(f"{where}: given a tuple, expected an array (flatten the function's arguments)")
+        if not item.shape.is_row_major:
+            raise HloImportError(f"{where}: given layout {item.shape.minor_to_major}, expected row-major")
+        try:
+            dtype = _dtype(item.shape)
+        except _Refusal as refusal:
+            raise UnsupportedHloError(self.module.name, [_unsupported(item, str(refusal))]) from None
+        shape, number = item.shape.dimensions, item.parameter_number
+        return build(self.builder, "parameter", (), number=number, shape=shape, dtype=dtype, name=item.op_name)
+
+    def computation(self, computation: HloComputation, parameters: Sequence[Value]) -> Value:
+        """The root's value. Only what the root needs is imported, so that dead instructions cost and refuse nothing."""
+        if self.depth > 64:
+            raise HloImportError(
+                f"HLO computation {computation.name}: calls nest deeper than 64, expected no recursion"
+            )
+        self.depth += 1
+        values: dict[str, Value] = {}
+        waiting = [computation.root]
+        while waiting:
+            name = waiting[-1]
+            if name in values:
+                waiting.pop()
+                continue
+            item = computation.instructions[name]
+            missing = [operand for operand in item.operands if operand not in values]
+            if any(operand not in computation.instructions for operand in missing):
+                raise HloImportError(f"HLO computation {computation.name}: {name} has an operand that is not there")
+            if missing:
+                if len(waiting) > len(computation.instructions):
+                    raise HloImportError(f"HLO computation {computation.name}: {name} depends on itself")
+                waiting += missing[:1]
+                continue
+            waiting.pop()
+            values[name] = self.instruction(item, [values[operand] for operand in item.operands], parameters)
+        self.depth -= 1
+        return values[computation.root]
+
+    def instruction(self, item: HloInstruction, operands: list[Value], parameters: Sequence[Value]) -> Value:
+        if item.opcode == "parameter":
+            if item.parameter_number >= len(parameters):
+                raise HloImportError(f"HLO parameter {item.name}: number {item.parameter_number} of {len(parameters)}")
+            return parameters[item.parameter_number]
+        if any(isinstance(operand, _Poison) for operand in operands) and item.opcode != "tuple":
+            return _POISON
+        handler = self.handlers.get(item.opcode)
+        try:
+            if handler is None:
+                raise _Refusal(refusal_of(item).reason)
+            fewest, most = _OPERANDS.get(item.opcode, (0, None))
+            if len(operands) < fewest or (most is not None and len(operands) > most):
+                raise _Refusal(f"{len(operands)} operands where it takes {fewest}")
+            if item.shape.dynamic:
+                raise _Refusal("a dynamic dimension")
+            return handler(item, operands)
+        except _Refusal as refusal:
+            self.refused.append(_unsupported(item, str(refusal)))
+        except GraphError as error:
+            # The op is known, this form of it is not (or the module is malformed): either way no kernel.
+            self.refused.append(_unsupported(item, str(error)))
+        return _POISON
+
+    @staticmethod
+    def index(value: Value) -> int:
+        if not isinstance(value, int):
+            raise _Refusal("a tuple where an array is expected")
+        return value
+
+    def emit(
+        self,
+        item: HloInstruction,
+        op: str,
+        operands: Sequence[Value],
+        *,
+        shape: Shape | None = None,
+        dtype: DType | None = None,
+        **attributes: Attribute,
+    ) -> int:
+        return self.emit_with(item, op, operands, attributes, shape, dtype)
+
+    def emit_with(
+        self,
+        item: HloInstruction,
+        op: str,
+        operands: Sequence[Value],
+        attributes: Mapping[str, Attribute],
+        shape: Shape | None = None,
+        dtype: DType | None = None,
+    ) -> int:
+        """Adds an inferred node that bears the framework's name. Raises GraphError, or _Refusal for an operand that
+        is a tuple."""
+        indices = tuple(self.index(operand) for operand in operands)
+        sources = tuple(self.builder.nodes[index] for index in indices)
+        found_shape, found_dtype = infer_node(Request(op, sources, attributes, shape, dtype))
+        return self.builder.add(op, indices, found_shape, found_dtype, item.op_name, **attributes)
+
+    def shape_of(self, value: Value) -> Shape:
+        return self.builder.nodes[self.index(value)].shape
+
+    def dtype_of(self, value: Value) -> DType:
+        return self.builder.nodes[self.index(value)].dtype
+
+    # -- element-wise --
+
+    def elementwise(self, item: HloInstruction, operands: list[Value]) -> Value:
+        op = _ELEMENTWISE[item.opcode]
+        if operands and self.dtype_of(operands[0]) is DType.PRED:
+            op = _PRED_ARITHMETIC.get(op, op)
+        return self.emit(item, op, operands)
+
+    def compare(self, item: HloInstruction, operands: list[Value]) -> Value:
+        total_order = item.total_order and self.dtype_of(operands[0]).is_float
+        return self.emit(item, "compare", operands, direction=item.direction, total_order=total_order)
+
+    def spread(self, item: HloInstruction, scalar: Value, shape: Shape) -> Value:
+        """HLO lets select and clamp take scalars beside arrays."""
+        if self.shape_of(scalar) == () and shape != ():
+            return self.emit(item, "broadcast", (scalar,), shape=shape, dimensions=())
+        return scalar
+
+    def select(self, item: HloInstruction, operands: list[Value]) -> Value:
+        if any(isinstance(operand, tuple) for operand in operands):
+            raise _Refusal("a select of tuples")
+        predicate, on_true, on_false = operands
+        predicate = self.spread(item, predicate, self.shape_of(on_true))
+        return self.emit(item, "select", (predicate, on_true, on_false))
+
+    def clamp(self, item: HloInstruction, operands: list[Value]) -> Value:
+        shape = self.shape_of(operands[1])
+        return self.emit(item, "clamp", [self.spread(item, operand, shape) for operand in operands])
+
+    def convert(self, item: HloInstruction, operands: list[Value]) -> Value:
+        return self.emit(item, "convert", operands, dtype=_dtype(item.shape))
+
+    def bitcast_convert(self, item: HloInstruction, operands: list[Value]) -> Value:
+        return self.emit(item, "bitcast_convert", operands, dtype=_dtype(item.shape))
+
+    def reduce_precision(self, item: HloInstruction, operands: list[Value]) -> Value:
+        bits: dict[str, Attribute] = {"exponent_bits": item.exponent_bits, "mantissa_bits": item.mantissa_bits}
+        return self.emit_with(item, "reduce_precision", operands, bits)
+
+    # -- leaves and movement --
+
+    def constant(self, item: HloInstruction, operands: list[Value]) -> Value:
+        del operands
+        _dtype(item.shape)
+        if item.literal is None:
+            raise _Refusal(f"a constant of type {item.shape}")
+        return self.emit(item, "constant", (), literal=Literal(item.literal))
+
+    def iota(self, item: HloInstruction, operands: list[Value]) -> Value:
+        dimension = item.dimensions[0] if item.dimensions else 0
+        return self.emit(
+            item, "iota", operands, shape=item.shape.dimensions, dtype=_dtype(item.shape), dimension=dimension
+        )
+
+    def broadcast(self, item: HloInstruction, operands: list[Value]) -> Value:
+        order = sorted(range(len(item.dimensions)), key=lambda i: item.dimensions[i])
+        if order != list(range(len(order))):
+            # HLO lets a broadcast transpose as well.
+            operands = [self.emit(item, "transpose", operands, permutation=tuple(order))]
+        dimensions = tuple(sorted(item.dimensions))
+        return self.emit(item, "broadcast", operands, shape=item.shape.dimensions, dimensions=dimensions)
+
+    def reshape(self, item: HloInstruction, operands: list[Value]) -> Value:
+        return self.emit(item, "reshape", operands, shape=item.shape.dimensions)
+
+    def bitcast(self, item: HloInstruction, operands: list[Value]) -> Value:
+        if not item.shape.is_row_major or _dtype(item.shape) is not self.dtype_of(operands[0]):
+            raise _Refusal("a bitcast that is not a row-major reshape")
+        return self.reshape(item, operands)
+
+    def transpose(self, item: HloInstruction, operands: list[Value]) -> Value:
+        return self.emit(item, "transpose", operands, permutation=item.dimensions)
+
+    def slice(self, item: HloInstruction, operands: list[Value]) -> Value:
+        start, limit, strides = _columns(item.slices, 3)
+        return self.emit(item, "slice", operands, start=start, limit=limit, strides=strides)
+
+    def pad(self, item: HloInstruction, operands: list[Value]) -> Value:
+        low, high, interior = _columns(item.padding, 3)
+        return self.emit(item, "pad", operands, low=low, high=high, interior=interior)
+
+    def concatenate(self, item: HloInstruction, operands: list[Value]) -> Value:
+        if len(item.dimensions) != 1:
+            raise _Refusal("a concatenate without a dimension")
+        return self.emit(item, "concatenate", operands, dimension=item.dimensions[0])
+
+    def reverse(self, item: HloInstruction, operands: list[Value]) -> Value:
+        return self.emit(item, "reverse", operands, dimensions=item.dimensions)
+
+    def get_dimension_size(self, item: HloInstruction, operands: list[Value]) -> Value:
+        shape = self.shape_of(operands[0])
+        if len(item.dimensions) != 1 or not 0 <= item.dimensions[0] < len(shape):
+            raise _Refusal("a dimension that is not there")
+        return self.emit(item, "constant", (), literal=Literal(np.array(shape[item.dimensions[0]], np.int32)))
+
+    def random_bits(self, item: HloInstruction, operands: list[Value]) -> Value:
+        """The words that a state u64[3] (key, counter's low half, its high half) gives, as Philox by position."""
+        if item.rng_algorithm != "rng_philox" or self.shape_of(operands[0]) != (3,):
+            raise _Refusal(f"random numbers by {item.rng_algorithm} from a state {self.shape_of(operands[0])}")
+        if len(item.shape.tuple_shapes) != 2 or item.shape.tuple_shapes[1].element_type != "u32":
+            raise _Refusal("random numbers that are no u32")
+        shape = item.shape.tuple_shapes[1].dimensions
+        scalars = []
+        for i in range(3):
+            part = self.emit(item, "slice", operands, start=(i,), limit=(i + 1,), strides=(1,))
+            scalar = self.emit(item, "reshape", [part], shape=())
+            scalars.append(self.emit(item, "broadcast", [scalar], shape=shape, dimensions=()))
+        count = int(np.prod(shape, dtype=np.int64))
+        place = self.emit(item, "iota", (), shape=(count,), dtype=DType.U64, dimension=0)
+        index = self.emit(item, "reshape", [place], shape=shape)
+        return (_LaterState(), self.emit(item, "philox", [*scalars, index]))
+
+    # -- tuples and calls --
+
+    def get_tuple_element(self, item: HloInstruction, operands: list[Value]) -> Value:
+        value = operands[0]
+        if not isinstance(value, tuple) or not 0 <= item.tuple_index < len(value):
+            raise _Refusal(f"element {item.tuple_index} of something else")
+        element = value[item.tuple_index]
+        if isinstance(element, _LaterState):
+            raise _Refusal("the state after random numbers were drawn")
+        return element
+
+    def called(self, item: HloInstruction) -> HloComputation:
+        if not item.called or item.called[0] not in self.module.computations:
+            raise HloImportError(f"HLO {item.opcode} {item.name}: given no computation that is there, expected one")
+        return self.module.computations[item.called[0]]
+
+    def call(self, item: HloInstruction, operands: list[Value]) -> Value:
+        """call and fusion are inlined; map is too, its scalar ops being element-wise: they apply to arrays as they
+        are."""
+        if item.opcode == "map":
+            return self.map(item, operands)
+        return self.computation(self.called(item), operands)
+
+    def map(self, item: HloInstruction, operands: list[Value]) -> Value:
+        body = self.region(item)
+        shape = item.shape.dimensions
+        values: list[int] = []
+        for node in body.nodes:
+            if node.op == "parameter":
+                values.append(self.index(operands[int(node.attributes["number"])]))  # type: ignore[arg-type]
+                continue
+            mapped = [values[operand] for operand in node.operands]
+            if node.op == "constant":
+                scalar = self.emit_with(item, "constant", (), node.attributes)
+                values.append(self.index(self.spread(item, scalar, shape)))
+            else:
+                values.append(self.emit_with(item, node.op, mapped, node.attributes, dtype=node.dtype))
+        return values[body.outputs[0]]
+
+    # -- reductions --
+
+    def region(self, item: HloInstruction) -> Graph:
+        """The called computation as a scalar graph, its outputs flattened. Refuses what it cannot import."""
+        computation = self.called(item)
+        inner = _Importer(self.module)
+        inner.depth = self.depth
+        parameters: list[Value] = []
+        for number, parameter in enumerate(computation.parameters):
+            if parameter.shape.dimensions:
+                raise _Refusal("a region on arrays")
+            dtype = _dtype(parameter.shape)
+            parameters.append(build(inner.builder, "parameter", (), number=number, shape=(), dtype=dtype))
+        outputs = _flatten(inner.computation(computation, parameters))
+        if inner.refused:
+            raise _Refusal(f"its region has {inner.refused[0]}")
+        graph = simplify(inner.builder.finish(self.index(output) for output in outputs))
+        return Graph(computation.name, graph.nodes, graph.outputs)
+
+    def splat(self, value: Value) -> Array | None:
+        """The constant that a scalar node is, seen through converts and reshapes, of shape (); None where it is
+        none."""
+        chain = [self.builder.nodes[self.index(value)]]
+        while chain[-1].op in ("convert", "reshape", "broadcast", "copy"):
+            chain.append(self.builder.nodes[chain[-1].operands[0]])
+        small = GraphBuilder("splat")
+        for position, node in enumerate(reversed(chain)):
+            operands = (position - 1,) if position else ()
+            if not position and node.op != "constant":
+                return None
+            small.add(node.op, operands, node.shape, node.dtype, "", **node.attributes)
+        graph = simplify(small.finish((len(chain) - 1,)))
+        literal = graph.nodes[graph.outputs[0]].attributes.get("literal")
+        return literal.value.reshape(()) if isinstance(literal, Literal) and literal.value.size == 1 else None
+
+    def reduce(self, item: HloInstruction, operands: list[Value]) -> Value:
+        count = len(operands) // 2
+        inputs, inits = operands[:count], operands[count:]
+        body = self.region(item)
+        if len(body.outputs) != count:
+            raise _Refusal(f"a region of {len(body.outputs)} results for {count} operands")
+        results: list[Value] = []
+        for number in range(count):
+            kind = region_kind(body, number, count)
+            if kind is None:
+                attributes: dict[str, Attribute] = {"dimensions": item.dimensions, "body": body, "result": number}
+                results.append(self.emit_with(item, "reduce_general", operands, attributes))
+            else:
+                reduced = self.emit(item, "reduce", (inputs[number],), dimensions=item.dimensions, kind=kind)
+                results.append(self.start_from(item, reduced, kind, inits[number]))
+        return results[0] if count == 1 and not item.shape.is_tuple else tuple(results)
+
+    def start_from(self, item: HloInstruction, reduced: int, kind: str, init: Value) -> int:
+        """`reduced` combined with the initial value, unless that is the kind's identity."""
+        node = self.builder.nodes[reduced]
+        value = self.splat(init)
+        if value is not None and value == reduce_identity(kind, node.dtype):  # -0 is as good as 0
+            return reduced
+        start = self.spread(item, init, node.shape)
+        return self.emit(item, _KIND_OPS[kind], (reduced, start))
+
+    def reduce_window(self, item: HloInstruction, operands: list[Value]) -> Value:
+        if len(operands) != 2:
+            raise _Refusal("a reduce-window of several operands")
+        kind = region_kind(self.region(item), 0, 1)
+        if kind is None:
+            raise _Refusal("a reduce-window with a region of its own")
+        return self.emit(item, "reduce_window", operands, window=item.window, kind=kind)
+
+    # -- indexed --
+
+    def gather(self, item: HloInstruction, operands: list[Value]) -> Value:
+        if item.batching_dims or item.gather is None:
+            raise _Refusal("a gather with batching dimensions")
+        return self.emit(item, "gather", operands, gather=item.gather)
+
+    def scatter(self, item: HloInstruction, operands: list[Value]) -> Value:
+        if item.batching_dims or item.scatter is None:
+            raise _Refusal("a scatter with batching dimensions")
+        if len(operands) != 3:
+            raise _Refusal("a scatter of several operands")
+        body = self.region(item)
+        x, indices, updates = operands
+        kind = region_kind(body, 0, 1)
+        root = body.nodes[body.outputs[0]]
+        if kind is None and root.op == "parameter":
+            if root.attributes["number"] == 0:
+                return x
+            kind = "replace"
+        if kind is None and root.op == "subtract" and [body.nodes[i].op for i in root.operands] == ["parameter"] * 2:
+            numbers = [body.nodes[i].attributes["number"] for i in root.operands]
+            if numbers == [0, 1]:
+                kind, updates = "sum", self.emit(item, "negate", (updates,))
+        if kind is None:
+            raise _Refusal("a scatter with a region of its own")
+        return self.emit(item, "scatter", (x, indices, updates), scatter=item.scatter, kind=kind)
+
+    def starts(self, item: HloInstruction, operands: list[Value], rank: int) -> list[Value]:
+        """Scalar starts; an older form has them in one vector."""
+        if len(operands) == 1 and self.shape_of(operands[0]) == (rank,) and rank:
+            vector = operands[0]
+            found: list[Value] = []
+            for i in range(rank):
+                one = self.emit(item, "slice", (vector,), start=(i,), limit=(i + 1,), strides=(1,))
+                found.append(self.emit(item, "reshape", (one,), shape=()))
+            return found
+        return operands
+
+    def dynamic_slice(self, item: HloInstruction, operands: list[Value]) -> Value:
+        starts = self.starts(item, operands[1:], len(self.shape_of(operands[0])))
+        return self.emit(item, "dynamic_slice", (operands[0], *starts), sizes=item.dynamic_slice_sizes)
+
+    def dynamic_update_slice(self, item: HloInstruction, operands: list[Value]) -> Value:
+        starts = self.starts(item, operands[2:], len(self.shape_of(operands[0])))
+        return self.emit(item, "dynamic_update_slice", (*operands[:2], *starts))
+
+    # -- composites --
+
+    def batch_norm_training(self, item: HloInstruction, operands: list[Value]) -> Value:
+        x, scale, offset = map(self.index, operands)
+        return composites.batch_norm_training(self.builder, x, scale, offset, item.epsilon, item.feature_index)
+
+    def batch_norm_inference(self, item: HloInstruction, operands: list[Value]) -> Value:
+        x, scale, offset, mean, variance = map(self.index, operands)
+        return composites.batch_norm_inference(
+            self.builder, x, scale, offset, mean, variance, item.epsilon, item.feature_index
+        )
+
+    def batch_norm_gradient(self, item: HloInstruction, operands: list[Value]) -> Value:
+        x, scale, mean, variance, gradient = map(self.index, operands)
+        return composites.batch_norm_gradient(
+            self.builder, x, scale, mean, variance, gradient, item.epsilon, item.feature_index
+        )
+
+
+SUPPORTED_OPCODES: Final = frozenset(_Importer(HloModule("", {}, "")).handlers)
+"""Those that the importer knows in some form."""
+
+
+def region_kind(body: Graph, result: int, count: int) -> str | None:
+    """The REDUCE_KINDS word for one result of a reduction region of 2 * `count` parameters: that of `op(accumulator,
+    value)` of the result's own two parameters, in either order, converts between floats aside (a bf16 sum promoted to
+    f32). None for others."""
+
+    def through_converts(index: int) -> int:
+        node = body.nodes[index]
+        while node.op == "convert" and node.dtype.is_float and body.nodes[node.operands[0]].dtype.is_float:
+            index = node.operands[0]
+            node = body.nodes[index]
+        return index
+
+    root = body.nodes[through_converts(body.outputs[result])]
+    kind = _REGION_KINDS.get(root.op)
+    if kind is None or kind not in REDUCE_KINDS:
+        return None
+    numbers = [body.nodes[through_converts(operand)].attributes.get("number") for operand in root.operands]
+    return kind if sorted(map(str, numbers)) == sorted((str(result), str(result + count))) else None
+
+
+def _dtype(shape: HloShape) -> DType:
+    try:
+        return DType(shape.element_type)
+    except ValueError:
+        raise _Refusal(f"element type {shape.element_type}") from None
+
+
+def _columns(rows: Sequence[Sequence[int]], width: int) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(row[i] for row in rows) for i in range(width))

@@ -1,0 +1,149 @@
+"""An HLO module in memory: what the proto reader (`hlo_proto`) and the text parser (`hlo_text`) both give, and
+`hlo_import` reads.
+
+Only what the importer needs is here; attributes it has no use for (shardings, schedules, backend configurations) are
+dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from stitchfleet.compiler.ir.graph import Array, GatherDimensions, WindowDimension
+
+
+class HloImportError(ValueError):
+    """The HLO given cannot be read or is not what a kernel can be made of; the text says where and why, in one line."""
+
+
+@dataclass(frozen=True)
+class HloShape:
+    """An array's or tuple's shape. `element_type` is HLO's spelling in lower case (`f32`, `c64`, `token`, `tuple`)."""
+
+    element_type: str
+    dimensions: tuple[int, ...] = ()
+    minor_to_major: tuple[int, ...] | None = None  # None: not given, which means row-major
+    tuple_shapes: tuple[HloShape, ...] = ()
+    dynamic: bool = False
+
+    @property
+    def is_tuple(self) -> bool:
+        return self.element_type == "tuple"
+
+    @property
+    def is_row_major(self) -> bool:
+        """Whether the layout is row-major, dimensions of extent 1 aside (they may stand anywhere)."""
+        if self.is_tuple:
+            return all(shape.is_row_major for shape in self.tuple_shapes)
+        if self.minor_to_major is None:
+            return True
+        if sorted(self.minor_to_major) != list(range(len(self.dimensions))):
+            return False
+        real = [dimension for dimension in self.minor_to_major if self.dimensions[dimension] != 1]
+        return real == sorted(real, reverse=True)
+
+    @property
+    def without_layout(self) -> HloShape:
+        """The same, row-major."""
+        return replace(
+            self, minor_to_major=None, tuple_shapes=tuple(shape.without_layout for shape in self.tuple_shapes)
+        )
+
+    def __str__(self) -> str:
+        if self.is_tuple:
+            return "(" + ", ".join(map(str, self.tuple_shapes)) + ")"
+        return f"{self.element_type}[{','.join(map(str, self.dimensions))}]"
+
+
+@dataclass(frozen=True)
+class HloInstruction:
+    """One instruction. Which fields mean something depends on the opcode, as in HloInstructionProto."""
+
+    name: str
+    opcode: str
+    shape: HloShape
+    operands: tuple[str, ...] = ()  # names of instructions of the same computation
+    called: tuple[str, ...] = ()  # names of computations
+    literal: Array | None = None
+    parameter_number: int = 0
+    tuple_index: int = 0
+    dimensions: tuple[int, ...] = ()  # iota's dimension is here too
+    slices: tuple[tuple[int, int, int], ...] = ()  # start, limit, stride
+    padding: tuple[tuple[int, int, int], ...] = ()  # low, high, interior
+    window: tuple[WindowDimension, ...] = ()
+    dynamic_slice_sizes: tuple[int, ...] = ()
+    gather: GatherDimensions | None = None
+    scatter: GatherDimensions | None = None
+    batching_dims: bool = False  # gather or scatter with operand batching dimensions
+    direction: str = ""
+    total_order: bool = False
+    epsilon: float = 0.0
+    feature_index: int = 0
+    exponent_bits: int = 0
+    mantissa_bits: int = 0
+    custom_call_target: str = ""
+    rng_algorithm: str = ""  # rng_default, rng_three_fry, rng_philox
+    op_type: str = ""  # the framework's op that it came from, as the metadata says
+    op_name: str = ""
+
+    def __str__(self) -> str:
+        inner = ", ".join(self.operands)
+        if self.opcode == "parameter":
+            inner = str(self.parameter_number)
+        elif self.literal is not None:
+            inner = str(self.literal.tolist()) if self.literal.size <= 8 else f"{self.literal.size} elements"
+        details = {
+            "dimensions": self.dimensions,
+            "slice": self.slices,
+            "padding": self.padding,
+            "window": self.window,
+            "sizes": self.dynamic_slice_sizes,
+            "gather": self.gather,
+            "scatter": self.scatter,
+            "direction": self.direction,
+            "calls": self.called,
+            "target": self.custom_call_target,
+            "algorithm": self.rng_algorithm,
+        }
+        text = "".join(f", {key}={value}" for key, value in details.items() if value)
+        if self.opcode == "get-tuple-element":
+            text = f", index={self.tuple_index}"
+        return f"{self.name} = {self.shape} {self.opcode}({inner}){text}" + (
+            f"  # {self.op_name}" if self.op_name else ""
+        )
+
+
+@dataclass(frozen=True)
+class HloComputation:
+    """Instructions by name, in the order given, and the name of the root."""
+
+    name: str
+    instructions: Mapping[str, HloInstruction]
+    root: str
+
+    @property
+    def parameters(self) -> tuple[HloInstruction, ...]:
+        """Parameter instructions by number."""
+        found = [item for item in self.instructions.values() if item.opcode == "parameter"]
+        return tuple(sorted(found, key=lambda item: item.parameter_number))
+
+
+@dataclass(frozen=True)
+class HloModule:
+    """Computations by name, and the name of the entry."""
+
+    name: str
+    computations: Mapping[str, HloComputation]
+    entry: str
+    result_layout: HloShape | None = field(default=None)  # of the entry, where the module states one
+
+    def __str__(self) -> str:
+        """A listing to read, not HLO's own syntax."""
+        lines = [f"module {self.name}"]
+        for computation in self.computations.values():
+            lines += ["", f"{'entry ' if computation.name == self.entry else ''}{computation.name} {{"]
+            for item in computation.instructions.values():
+                lines.append(("  root " if item.name == computation.root else "  ") + str(item))
+            lines.append("}")
+        return "\n".join(lines)

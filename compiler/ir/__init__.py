@@ -1,0 +1,1 @@
+"""The graph of a cluster (graph), and affine maps from positions to elements (index_maps)."""

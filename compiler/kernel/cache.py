@@ -1,0 +1,194 @@
+"""Kernels on disk, by content: what was built once is never built again, by any rank or job that shares the folder.
+
+A key names everything that a binary depends on (`pipeline.identity` and the graph's digest), so an entry never becomes
+stale, only unused. An entry is a folder with the library, its metadata and its source; it appears by one rename,
+complete or not at all.
+
+Native code in a shared folder is code execution for whoever may write there: only entries that belong to this user and
+that nobody else can write are ever loaded, and a folder that others can write is not used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from .host_kernel import KernelError, KernelMetadata
+
+LIBRARY, METADATA, SOURCE = "kernel.so", "entry.json", "kernel.cc"
+MIN_MAX_BYTES = 1 << 20
+
+
+class UntrustedEntryError(Exception):
+    """The entry, or the folder, belongs to someone else or can be written by someone else: it is not loaded."""
+
+
+@dataclass(frozen=True)
+class CacheEntry:
+    """A kernel on disk."""
+
+    key: str
+    library: Path
+    metadata: KernelMetadata
+
+
+class KernelCache:
+    """Entries below `directory`, at most `max_bytes` of them together (the least recently used go first).
+
+    Where the folder cannot be used (read-only, full, not ours), a private temporary one takes its place; `notice` then
+    says why, in one line. `refusals` lists entries that were there but were not loaded, with the reason.
+    """
+
+    def __init__(self, directory: Path, max_bytes: int = 1 << 30) -> None:
+        self.max_bytes = max(max_bytes, MIN_MAX_BYTES)
+        self.notice: str | None = None
+        self.refusals: list[str] = []
+        self._fallback: tempfile.TemporaryDirectory[str] | None = None
+        self.directory = directory
+        try:
+            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            _require_private(directory)
+            (directory / "locks").mkdir(exist_ok=True, mode=0o700)
+        except (OSError, UntrustedEntryError) as error:
+            self._fall_back(error)
+
+    def _fall_back(self, error: Exception) -> None:
+        """Goes on in a private folder that ends with this process."""
+        if self._fallback is None:
+            self._fallback = tempfile.TemporaryDirectory(prefix="stitchfleet-kernels-")
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        self.notice = f"kernel cache {self.directory} cannot be used ({reason}); kernels of this process are kept apart"
+        self.directory = Path(self._fallback.name)
+        (self.directory / "locks").mkdir(exist_ok=True, mode=0o700)
+
+    @contextlib.contextmanager
+    def _lock(self) -> Iterator[None]:
+        with open(self.directory / "locks" / "write", "a+b") as handle:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            try:
+                yield
+            finally:
+                fcntl.flock(handle, fcntl.LOCK_UN)
+
+    def _path(self, key: str) -> Path:
+        return self.directory / key[:2] / key
+
+    def find(self, key: str) -> CacheEntry | None:
+        """The entry of `key`, or None: not there, truncated or changed (then it is removed), or not to be trusted."""
+        if len(key) < 8 or not key.isalnum():
+            return None
+        path = self._path(key)
+        try:
+            entry = self._read(key, path)
+        except FileNotFoundError:
+            return None
+        except UntrustedEntryError as error:
+            self.refusals.append(f"{key[:12]}: {error}")
+            return None
+        except (OSError, KernelError, ValueError, KeyError, TypeError) as error:
+            self.refusals.append(f"{key[:12]}: damaged ({error}); it will be built again")
+            self._remove(path)
+            return None
+        with contextlib.suppress(OSError):
+            os.utime(path)
+        return entry
+
+    def _read(self, key: str, path: Path) -> CacheEntry:
+        for part in (path.parent, path, path / LIBRARY, path / METADATA):
+            _require_private(part)
+        described = json.loads((path / METADATA).read_text())
+        digest = hashlib.sha256((path / LIBRARY).read_bytes()).hexdigest()
+        if described["sha256"] != digest or described["key"] != key:
+            raise ValueError("its checksum differs")
+        return CacheEntry(key, path / LIBRARY, KernelMetadata.from_json(json.dumps(described["metadata"])))
+
+    def put(
+        self, key: str, library: Path, metadata: KernelMetadata, source: str = "", renew: bool = False
+    ) -> CacheEntry:
+        """Adds an entry; the library is linked or copied. If another process was faster, its entry is given; with `renew` it is
+        replaced. Raises OSError only if not even the private folder can be written."""
+        try:
+            return self._put(key, library, metadata, source, renew)
+        except (OSError, UntrustedEntryError) as error:
+            if self._fallback is not None:
+                raise
+            self._fall_back(error)
+            return self._put(key, library, metadata, source, renew)
+
+    def _put(self, key: str, library: Path, metadata: KernelMetadata, source: str, renew: bool) -> CacheEntry:
+        path = self._path(key)
+        path.parent.mkdir(exist_ok=True, mode=0o700)
+        fresh = Path(tempfile.mkdtemp(prefix=".new-", dir=self.directory))
+        try:
+            shutil.copyfile(library, fresh / LIBRARY)
+            os.chmod(fresh / LIBRARY, 0o700)
+            described = {
+                "key": key,
+                "sha256": hashlib.sha256((fresh / LIBRARY).read_bytes()).hexdigest(),
+                "metadata": json.loads(metadata.to_json()),
+            }
+            if source:
+                (fresh / SOURCE).write_text(source)
+            (fresh / METADATA).write_text(json.dumps(described))
+            os.chmod(fresh / METADATA, 0o600)
+            with self._lock():
+                existing = self.find(key)
+                if existing is not None and not renew:
+                    return existing
+                if path.exists():
+                    self._remove(path)
+                os.rename(fresh, path)
+                self._evict(path)
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)
+        return CacheEntry(key, path / LIBRARY, metadata)
+
+    def _remove(self, path: Path) -> None:
+        """Removes an entry so that no reader ever sees half of it."""
+        doomed = self.directory / f".old-{path.name}-{os.getpid()}"
+        with contextlib.suppress(OSError):
+            os.rename(path, doomed)
+        shutil.rmtree(doomed, ignore_errors=True)
+
+    def _entries(self) -> list[tuple[float, int, Path]]:
+        found = []
+        for path in self.directory.glob("??/*"):
+            with contextlib.suppress(OSError):
+                size = sum(file.stat().st_size for file in path.iterdir())
+                found.append((path.stat().st_mtime, size, path))
+        return found
+
+    def _evict(self, keep: Path) -> None:
+        entries = sorted(self._entries())
+        total = sum(size for _, size, _ in entries)
+        for _, size, path in entries:
+            if total <= self.max_bytes:
+                break
+            if path != keep:
+                self._remove(path)
+                total -= size
+
+    def size_bytes(self) -> int:
+        """Bytes of all entries."""
+        return sum(size for _, size, _ in self._entries())
+
+
+def _require_private(path: Path) -> None:
+    """Raises UntrustedEntryError unless `path` is ours alone to write, and no link; FileNotFoundError if it is not
+    there."""
+    status = os.lstat(path)
+    if stat.S_ISLNK(status.st_mode):
+        raise UntrustedEntryError(f"{path.name} is a link")
+    if status.st_uid != os.geteuid():
+        raise UntrustedEntryError(f"{path.name} belongs to user {status.st_uid}, this is user {os.geteuid()}")
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise UntrustedEntryError(f"{path.name} can be written by others (mode {stat.S_IMODE(status.st_mode):o})")

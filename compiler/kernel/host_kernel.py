@@ -1,0 +1,316 @@
+"""A built kernel: what is known of it (metadata, as JSON beside the binary), and a way to run it without a
+framework."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import math
+import os
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from stitchfleet.compiler.ir.graph import Array, DType, Shape
+from stitchfleet.compiler.toolchain.host import find_toolchain
+
+ABI_VERSION: Final = 2
+"""STITCH_ABI_VERSION of stitch_abi.h that this compiler writes kernels for."""
+
+
+ALWAYS_PARALLEL: Final = 0
+REVERSED: Final = 1
+AS_THE_POOL: Final = 2
+"""Kinds of test_runtime.c."""
+
+
+class KernelError(Exception):
+    """A kernel cannot be loaded or run as asked; the text says what was given and what was expected."""
+
+
+@dataclass(frozen=True)
+class TensorType:
+    dtype: str  # HLO's spelling: f32
+    shape: Shape
+
+    @property
+    def numpy(self) -> np.dtype[np.generic]:
+        return DType(self.dtype).numpy
+
+    @property
+    def size_bytes(self) -> int:
+        return math.prod(self.shape) * self.numpy.itemsize
+
+
+@dataclass(frozen=True)
+class GpuLaunch:
+    """How a CUDA kernel's one function is launched. tensors: what it takes, ("input", number), ("output", number), ("scratch", 0);
+    by_table: by the address of a table of their addresses. cooperative: its blocks wait for each other."""
+
+    arch: str
+    grid: int
+    block: int
+    shared_bytes: int
+    cooperative: bool
+    by_table: bool
+    tensors: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """The self-check that the kernel passed: input regimes tried, and the largest error in units of what was
+    allowed."""
+
+    checked: bool = False
+    regimes: tuple[str, ...] = ()
+    worst_of_allowed: float = 0.0
+    against_reference: bool = False
+
+
+@dataclass(frozen=True)
+class KernelMetadata:
+    """All that a runtime has to know to call a kernel, and a person to judge it. Bytes are per call."""
+
+    symbol: str
+    inputs: tuple[TensorType, ...]
+    outputs: tuple[TensorType, ...]
+    scratch_bytes: int
+    aliases: tuple[
+        tuple[int, int], ...
+    ]  # (output, input) that may be the same memory, any number of disjoint pairs at once
+    bytes_read: int
+    bytes_written: int
+    intermediate_bytes: int
+    op_count: int
+    phases: int
+    parallel_phases: int
+    estimated_ns: float
+    tolerances: tuple[tuple[float, float], ...]  # per output: relative, of the largest magnitude
+    graph_digest: str
+    generator: str
+    compiler: str
+    vector_symbols: tuple[str, ...] = ()
+    check: CheckReport = field(default_factory=CheckReport)
+    parameters: tuple[int, ...] = ()
+    """Of a binary for many shapes: the 64-bit words that make it this shape's (`parametric`)."""
+    launch: GpuLaunch | None = None
+    """Of a CUDA kernel, whose binary is a cubin; None: one for the processor."""
+    abi_version: int = ABI_VERSION
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=1, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> KernelMetadata:
+        """Raises KernelError for text that is no metadata of this version."""
+        try:
+            data = json.loads(text)
+            for key in ("inputs", "outputs"):
+                data[key] = tuple(TensorType(item["dtype"], tuple(item["shape"])) for item in data[key])
+            for key in ("aliases", "tolerances"):
+                data[key] = tuple(tuple(pair) for pair in data[key])
+            data["vector_symbols"] = tuple(data["vector_symbols"])
+            data["parameters"] = tuple(data["parameters"])
+            check = data["check"]
+            data["check"] = CheckReport(**{**check, "regimes": tuple(check["regimes"])})
+            if (launch := data.get("launch")) is not None:
+                data["launch"] = GpuLaunch(**{**launch, "tensors": tuple(tuple(pair) for pair in launch["tensors"])})
+            return cls(**data)
+        except (KeyError, TypeError, ValueError) as error:
+            raise KernelError(f"not a kernel's metadata: {error}") from error
+
+
+@lru_cache(maxsize=1)
+def _test_runtime() -> ctypes.CDLL:
+    """The test runtime (test_runtime.c), built and loaded on first use in this process; a forked child finds it there."""
+    toolchain, here = find_toolchain(), Path(__file__).parent
+    with tempfile.TemporaryDirectory(prefix="stitchfleet-runtime-") as folder:
+        output = Path(folder) / "libtest_runtime.so"
+        toolchain.build_c(here / "test_runtime.c", output, here)
+        library = ctypes.CDLL(str(output))  # stays loaded when its file is gone
+    library.stitch_test_runtime_new.restype = ctypes.c_void_p
+    library.stitch_test_runtime_new.argtypes = [ctypes.c_int, ctypes.c_int]
+    library.stitch_test_runtime_calls.restype = ctypes.c_longlong
+    library.stitch_test_runtime_calls.argtypes = [ctypes.c_void_p]
+    library.stitch_test_runtime_delete.argtypes = [ctypes.c_void_p]
+    library.stitch_test_copy.restype = None
+    return library
+
+
+def prepare_runtime() -> None:
+    """Builds and loads the test runtime, so that a forked child finds it."""
+    _test_runtime()
+
+
+def aligned(shape: Shape, dtype: np.dtype[np.generic], fill: int | None = None) -> Array:
+    """An array whose memory starts on a cache line; bytes all `fill` if given."""
+    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    raw = np.empty(size + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    if fill is not None:
+        raw[:] = fill
+    return raw[start : start + size].view(dtype).reshape(shape)
+
+
+def aligned_copy(array: Array) -> Array:
+    """A dense copy whose memory starts on a cache line."""
+    copy = aligned(array.shape, array.dtype)
+    copy[...] = array
+    return copy
+
+
+def _addresses(inputs: Sequence[Array], parameters: npt.NDArray[np.int64]) -> ctypes.Array[ctypes.c_void_p]:
+    """The first argument of a kernel: its inputs' addresses and, for a binary of many shapes, its parameters' behind."""
+    arrays = [*inputs, parameters]
+    return (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
+
+
+def check_inputs(metadata: KernelMetadata, inputs: Sequence[Array]) -> None:
+    """Raises KernelError for inputs that are not as many, or not of the types, that the kernel takes."""
+    types = metadata.inputs
+    if len(inputs) != len(types):
+        raise KernelError(f"{metadata.symbol}: given {len(inputs)} inputs, expected {len(types)}")
+    for number, (array, expected) in enumerate(zip(inputs, types, strict=True)):
+        if array.shape != expected.shape or array.dtype != expected.numpy:
+            raise KernelError(
+                f"{metadata.symbol}: input {number} given {array.dtype}{list(array.shape)}, "
+                f"expected {expected.dtype}{list(expected.shape)}"
+            )
+
+
+class LoadedKernel:
+    """A kernel's function, loaded into this process. Wrong code can take the process with it: see `pipeline` for the
+    self-check."""
+
+    def __init__(self, path: Path, metadata: KernelMetadata) -> None:
+        if metadata.abi_version != ABI_VERSION:
+            raise KernelError(f"{path.name}: given ABI {metadata.abi_version}, expected {ABI_VERSION}")
+        try:
+            self._library = ctypes.CDLL(str(path), mode=os.RTLD_NOW | os.RTLD_LOCAL)
+            self.function = self._library[metadata.symbol]
+        except (OSError, AttributeError) as error:
+            raise KernelError(f"{path.name}: {error}") from error
+        self.metadata = metadata
+        self.parameters = np.array(metadata.parameters, np.int64)
+        self.phases_run_parallel = 0
+
+    def run(
+        self,
+        inputs: Sequence[Array],
+        threads: int = 2,
+        reversed_order: bool = False,
+        in_place: Sequence[tuple[int, int]] = (),
+    ) -> list[Array]:
+        """Runs the kernel on copies of `inputs` (dense, of the metadata's types). `reversed_order`: one thread, every
+        task on its own, last first. `in_place`: (output, input) pairs of the metadata's aliases to put into the same
+        memory."""
+        check_inputs(self.metadata, inputs)
+        given = [aligned_copy(array) for array in inputs]
+        shared = dict(in_place)
+        results = [
+            given[shared[number]] if number in shared else aligned(out.shape, out.numpy, fill=0xA5)
+            for number, out in enumerate(self.metadata.outputs)
+        ]
+        self.call(given, results, threads, reversed_order)
+        return results
+
+    def call(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], threads: int = 2, reversed_order: bool = False
+    ) -> None:
+        """Runs the kernel on the arrays' own memory; nothing is checked or copied."""
+        library = _test_runtime()
+        runtime = library.stitch_test_runtime_new(threads, REVERSED if reversed_order else ALWAYS_PARALLEL)
+        scratch = aligned((self.metadata.scratch_bytes,), np.dtype(np.uint8), fill=0xA5)
+        given = _addresses(inputs, self.parameters)
+        results = (ctypes.c_void_p * max(1, len(outputs)))(*(array.ctypes.data for array in outputs))
+        try:
+            self.function(given, results, ctypes.c_void_p(scratch.ctypes.data), ctypes.c_void_p(runtime))
+            self.phases_run_parallel = int(library.stitch_test_runtime_calls(runtime))
+        finally:
+            library.stitch_test_runtime_delete(runtime)
+
+    def durations_ns(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], threads: int, calls: int, limit_s: float
+    ) -> list[int]:
+        """Wall times of up to `calls` calls (at least one, and none begun after `limit_s`) on the arrays' own memory,
+        in one runtime that shares work as a job's pool does. One call before them is not timed."""
+        with Prepared(self, inputs, outputs, threads) as prepared:
+            prepared.call()
+            found: list[int] = []
+            end = time.perf_counter_ns() + int(limit_s * 1e9)
+            while not found or (len(found) < calls and time.perf_counter_ns() < end):
+                started = time.perf_counter_ns()
+                prepared.call()
+                found.append(time.perf_counter_ns() - started)
+            return found
+
+
+class Prepared:
+    """A kernel ready to be called again and again on the same memory, with threads that are there already."""
+
+    def __init__(self, kernel: LoadedKernel, inputs: Sequence[Array], outputs: Sequence[Array], threads: int) -> None:
+        self._library = _test_runtime()
+        self._runtime = ctypes.c_void_p(self._library.stitch_test_runtime_new(threads, AS_THE_POOL))
+        self._kept = (
+            *inputs,
+            *outputs,
+            kernel.parameters,
+            aligned((kernel.metadata.scratch_bytes,), np.dtype(np.uint8), fill=0xA5),
+        )
+        self._given = _addresses(inputs, kernel.parameters)
+        self._results = (ctypes.c_void_p * max(1, len(outputs)))(*(array.ctypes.data for array in outputs))
+        self._scratch = ctypes.c_void_p(self._kept[-1].ctypes.data)
+        self._function = kernel.function
+
+    def call(self) -> None:
+        self._function(self._given, self._results, self._scratch, self._runtime)
+
+    def __enter__(self) -> Prepared:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._library.stitch_test_runtime_delete(self._runtime)
+
+
+class PreparedCopy:
+    """A copy of `bytes_each` bytes by the same threads: what memory can do, for comparison."""
+
+    def __init__(self, bytes_each: int, threads: int) -> None:
+        self._library = _test_runtime()
+        self._runtime = ctypes.c_void_p(self._library.stitch_test_runtime_new(threads, AS_THE_POOL))
+        self._from, self._to = (aligned((bytes_each,), np.dtype(np.uint8), fill=1) for _ in range(2))
+        self._arguments = (
+            ctypes.c_void_p(self._from.ctypes.data),
+            ctypes.c_void_p(self._to.ctypes.data),
+            ctypes.c_longlong(bytes_each),
+            self._runtime,
+        )
+
+    def call(self) -> None:
+        self._library.stitch_test_copy(*self._arguments)
+
+    def __enter__(self) -> PreparedCopy:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._library.stitch_test_runtime_delete(self._runtime)
+
+
+__all__ = [
+    "CheckReport",
+    "KernelError",
+    "KernelMetadata",
+    "LoadedKernel",
+    "Prepared",
+    "PreparedCopy",
+    "TensorType",
+    "aligned",
+    "prepare_runtime",
+]

@@ -1,0 +1,386 @@
+"""The loop IR: what a kernel does, statement by statement, before it is C++ or CUDA text. It fits on one screen:
+
+    Kernel     buffers, phases                        phases run one after the other
+    Phase      nests, serial?                         nests of a phase run side by side, cut into tasks
+    NestCode   buffers, rows, body                    rows [first, last) of a task; task, row and lane are Vars
+    statement  Let name = value                       value: Load | LoadLocal | Compute | FromIndex | Choose | Convert
+             | LetIndex var = clamp(name)             a position that was loaded from an index tensor
+             | Local name[size] = identity            registers or stack of one task or row
+             | Store buffer[index] = name             memory
+             | Assign local[index] = name
+             | Combine local[index] (kind)= name      one step of a reduction; index None: this lane's own accumulator
+             | Collapse name = combine(all lanes of local)
+             | Scan local[index] (kind)= value; name  one step of a scan: name is the accumulator after it, rounded
+             | Fold locals with others: body          what several workers of a FOLD loop have, folded together
+             | Loop var in [0, extent): body          kind SERIAL | SIMD | LANES | FOLD | SCAN
+             | Blocks of rows: body                   block_first, block_last within first_row, last_row
+             | If guard: body
+
+SIMD: iterations are independent. LANES: iterations are strip-mined into `width` lanes; Combine with index None adds to
+the lane's own accumulator, which is what lets a float sum be vectorised without changing what the source says about its
+order. FOLD: a variadic reduction; workers may share its iterations, each taking one stretch of them with accumulators of
+its own, which the Fold after it brings together in order. SCAN: iterations are strip-mined into `width` lanes, whose steps of the
+loop's one Scan are done together. Names are single-assignment. Positions are
+`plan_index.Index`; a buffer's number is its place in the nest's `buffers`.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from stitchfleet.compiler.ir.graph import DType, Node
+from stitchfleet.compiler.ir.index_maps import Guard, Index, Var
+
+
+class BufferKind(enum.Enum):
+    INPUT = "input"
+    OUTPUT = "output"
+    CONSTANT = "constant"
+    SCRATCH = "scratch"
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Memory that outlives a phase. `number`: of the input or output; of the constant's node; for scratch, the node it
+    holds."""
+
+    kind: BufferKind
+    number: int
+    dtype: DType
+    elements: int
+    role: str = ""  # "partial" for a reduction's partial results
+
+    @property
+    def size_bytes(self) -> int:
+        return self.elements * self.dtype.size_bytes
+
+    def __str__(self) -> str:
+        return f"{self.kind.value}{self.number}{'.' + self.role if self.role else ''}"
+
+
+@dataclass(frozen=True)
+class Load:
+    buffer: int
+    dtype: DType
+    index: Index
+    guard: Guard = ()  # where it does not hold, nothing is loaded and the value is zero
+
+
+@dataclass(frozen=True)
+class LoadLocal:
+    local: str
+    index: Index
+
+
+@dataclass(frozen=True)
+class Compute:
+    """The element-wise op of `node` on `operands`, which are names or literals of dtypes `dtypes`."""
+
+    node: Node
+    dtypes: tuple[DType, ...]
+    operands: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Merge:
+    """One step of a reduction on two values."""
+
+    kind: str
+    left: str
+    right: str
+
+
+@dataclass(frozen=True)
+class FromIndex:
+    index: Index
+
+
+@dataclass(frozen=True)
+class Choose:
+    cases: tuple[tuple[Guard, str], ...]
+    otherwise: str
+
+
+@dataclass(frozen=True)
+class Convert:
+    """From an accumulator's dtype to the result's: a cast, and for f16 and bf16 the one rounding of a sum."""
+
+    source: DType
+    value: str
+
+
+Value: TypeAlias = "Load | LoadLocal | Compute | Merge | FromIndex | Choose | Convert"
+
+
+@dataclass(frozen=True)
+class Let:
+    name: str
+    dtype: DType
+    value: Value
+
+
+@dataclass(frozen=True)
+class LetIndex:
+    variable: Var
+    value: str
+    clamped: bool
+
+
+@dataclass(frozen=True)
+class Local:
+    name: str
+    dtype: DType
+    size: int
+    kind: str | None  # reduction whose identity fills it; None: undefined
+
+
+@dataclass(frozen=True)
+class Store:
+    buffer: int
+    dtype: DType
+    index: Index
+    value: str
+
+
+@dataclass(frozen=True)
+class Update:
+    """`buffer[index] = combine(buffer[index], value)` (scatter); kind "replace": plain assignment."""
+
+    buffer: int
+    dtype: DType
+    index: Index
+    kind: str
+    value: str
+
+
+@dataclass(frozen=True)
+class Assign:
+    local: str
+    index: Index
+    value: str
+
+
+@dataclass(frozen=True)
+class Combine:
+    local: str
+    dtype: DType
+    index: Index | None
+    kind: str
+    value: str
+
+
+@dataclass(frozen=True)
+class Collapse:
+    name: str
+    local: str
+    dtype: DType
+    lanes: int
+    kind: str
+
+
+@dataclass(frozen=True)
+class Scan:
+    """`local[index] = combine(local[index], value)`, and `name` is that in `dtype`. `accumulator`: the local's dtype. In a SCAN loop
+    `index` is ZERO. On a processor an accumulator wider than a float's `dtype` overflows where `dtype` does, and stays infinite."""
+
+    name: str
+    dtype: DType
+    local: str
+    accumulator: DType
+    index: Index
+    kind: str
+    value: str
+
+
+@dataclass(frozen=True)
+class Fold:
+    """After a FOLD loop, of one worker nothing to do; of several: `body` computes `results` from two workers' accumulators, whose
+    names there are `own` and `others`, for each of `locals`."""
+
+    locals: tuple[str, ...]
+    dtypes: tuple[DType, ...]
+    own: tuple[str, ...]
+    others: tuple[str, ...]
+    body: tuple[Statement, ...]
+    results: tuple[str, ...]
+
+
+class LoopKind(enum.Enum):
+    SERIAL = "serial"
+    FOLD = "fold"
+    SIMD = "simd"
+    LANES = "lanes"
+    SCAN = "scan"
+
+
+@dataclass(frozen=True)
+class Loop:
+    """`variable` in [0, extent); or, with `bounds`, between two runtime names."""
+
+    variable: Var
+    extent: int
+    kind: LoopKind
+    body: tuple[Statement, ...]
+    width: int = 0
+    bounds: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """The task's rows in blocks of `size`: `body` with `block_first` and `block_last` set."""
+
+    size: int
+    body: tuple[Statement, ...]
+
+
+@dataclass(frozen=True)
+class If:
+    guard: Guard
+    body: tuple[Statement, ...]
+
+
+Statement: TypeAlias = (
+    "Let | LetIndex | Local | Store | Update | Assign | Combine | Collapse | Scan | Fold | Loop | Blocks | If"
+)
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One of a family's components: `buffers` in place of the nest's, and `rows` rows, which come at `start` when all
+    are laid end to end."""
+
+    buffers: tuple[Buffer, ...]
+    rows: int
+    start: int
+
+
+@dataclass(frozen=True)
+class NestCode:
+    """One nest: `body` runs for a task, with `first_row`, `last_row` and `task` set. Statement's buffer numbers index
+    `buffers`. With `instances` the rows are theirs, end to end, each from a multiple of the vector's length on; a task
+    may hold many small ones."""
+
+    number: int
+    buffers: tuple[Buffer, ...]
+    body: tuple[Statement, ...]
+    rows: int
+    rows_per_task: int
+    cost_ns: float
+    per_task: bool  # tasks must be kept apart: each writes partial results of its own
+    may_alias: frozenset[int] = frozenset()  # buffers that the caller may have put into the same memory
+    instances: tuple[Instance, ...] = ()
+
+    @property
+    def all_buffers(self) -> tuple[Buffer, ...]:
+        """Those of all instances."""
+        if not self.instances:
+            return self.buffers
+        return tuple(dict.fromkeys(buffer for instance in self.instances for buffer in instance.buffers))
+
+    @property
+    def tasks(self) -> int:
+        return -(-self.rows // self.rows_per_task)
+
+
+@dataclass(frozen=True)
+class Phase:
+    nests: tuple[NestCode, ...]
+    serial: bool
+    cost_ns: float
+
+
+@dataclass(frozen=True)
+class Loops:
+    """A whole kernel. `scratch_offsets`: bytes, for each scratch buffer."""
+
+    name: str
+    buffers: tuple[Buffer, ...]
+    phases: tuple[Phase, ...]
+    constants: dict[int, bytes] = field(hash=False)
+    scratch_offsets: dict[Buffer, int] = field(hash=False)
+    scratch_bytes: int
+
+    def __str__(self) -> str:
+        return "\n".join(_text(self))
+
+
+def _text(kernel: Loops) -> Iterator[str]:
+    yield f"kernel {kernel.name}: scratch {kernel.scratch_bytes} bytes"
+    for number, phase in enumerate(kernel.phases):
+        yield f"phase {number}{' serial' if phase.serial else ''} ({phase.cost_ns:.0f} ns):"
+        for nest in phase.nests:
+            buffers = ", ".join(f"b{i}={buffer}" for i, buffer in enumerate(nest.buffers))
+            family = f" of {len(nest.instances)} instances" if nest.instances else ""
+            yield f"  nest {nest.number}: {nest.rows} rows{family}, {nest.rows_per_task} a task; {buffers}"
+            yield from _statements(nest.body, 4)
+
+
+def _if(guard: Guard) -> str:
+    return f" if {' and '.join(map(str, guard))}" if guard else ""
+
+
+def value_text(value: Value) -> str:
+    """One line that says what a Let computes."""
+    if isinstance(value, Load):
+        return f"b{value.buffer}[{value.index}]{_if(value.guard)}"
+    if isinstance(value, LoadLocal):
+        return f"{value.local}[{value.index}]"
+    if isinstance(value, Compute):
+        return f"{value.node.op}({', '.join(value.operands)})"
+    if isinstance(value, Merge):
+        return f"{value.kind}({value.left}, {value.right})"
+    if isinstance(value, FromIndex):
+        return f"({value.index})"
+    if isinstance(value, Choose):
+        cases = "".join(f"{name}{_if(guard)} else " for guard, name in value.cases)
+        return cases + value.otherwise
+    return f"convert({value.value})"
+
+
+def _statements(body: tuple[Statement, ...], indent: int) -> Iterator[str]:
+    pad = " " * indent
+    for statement in body:
+        if isinstance(statement, Let):
+            yield f"{pad}{statement.name}: {statement.dtype.value} = {value_text(statement.value)}"
+        elif isinstance(statement, LetIndex):
+            yield f"{pad}{statement.variable.name} = clamp({statement.value}, 0, {statement.variable.extent - 1})"
+        elif isinstance(statement, Local):
+            yield f"{pad}local {statement.name}[{statement.size}]: {statement.dtype.value} = {statement.kind}"
+        elif isinstance(statement, Store):
+            yield f"{pad}b{statement.buffer}[{statement.index}] = {statement.value}"
+        elif isinstance(statement, Update):
+            yield f"{pad}b{statement.buffer}[{statement.index}] {statement.kind}= {statement.value}"
+        elif isinstance(statement, Assign):
+            yield f"{pad}{statement.local}[{statement.index}] = {statement.value}"
+        elif isinstance(statement, Combine):
+            where = "lane" if statement.index is None else str(statement.index)
+            yield f"{pad}{statement.local}[{where}] {statement.kind}= {statement.value}"
+        elif isinstance(statement, Scan):
+            yield f"{pad}{statement.name} = {statement.local}[{statement.index}] {statement.kind}= {statement.value}"
+        elif isinstance(statement, Collapse):
+            yield f"{pad}{statement.name} = {statement.kind} of {statement.local}[0:{statement.lanes}]"
+        elif isinstance(statement, Fold):
+            yield f"{pad}fold {', '.join(statement.locals)} of all workers by:"
+            yield from _statements(statement.body, indent + 2)
+        elif isinstance(statement, If):
+            yield f"{pad}{_if(statement.guard).strip()}:"
+            yield from _statements(statement.body, indent + 2)
+        elif isinstance(statement, Blocks):
+            yield f"{pad}for blocks of {statement.size} rows:"
+            yield from _statements(statement.body, indent + 2)
+        else:
+            bounds = f"[{', '.join(statement.bounds)})" if statement.bounds else f"[0, {statement.extent})"
+            width = f" x{statement.width}" if statement.width else ""
+            yield f"{pad}for {statement.variable.name} in {bounds} {statement.kind.value}{width}:"
+            yield from _statements(statement.body, indent + 2)
+
+
+SHARED_ALIGNMENT = 16
+
+
+def shared_room(elements: int, dtype: DType) -> int:
+    """Bytes of shared memory that so many elements take; what follows is aligned again."""
+    return -(-elements * (8 if dtype.size_bytes == 8 else 4) // SHARED_ALIGNMENT) * SHARED_ALIGNMENT

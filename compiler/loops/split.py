@@ -1,0 +1,144 @@
+"""Vector loops over what was concatenated or padded are cut where their guards change.
+
+A concatenation is lowered to accesses under guards and a choice between them, element by element: each element computes all
+parts, and reads by masks (`t = x[k] if 0 <= k < 36`). Within a part each of these guards is known, so that nothing is left but
+the part's own accesses; what does not depend on the element any more (a row's place in a table) leaves the loop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Final
+
+from stitchfleet.compiler.ir.index_maps import Bound, Guard, Index, Var
+
+from . import loops
+from .loops import Loop, LoopKind, Statement
+
+LEAST_EXTENT: Final = 16
+LEAST_PART: Final = 8
+"""Elements of a loop that is cut, and of a part on average: short loops are faster as masked vectors."""
+
+
+def split_at_guards(loop: Loop) -> tuple[Loop, ...]:
+    """
+    before: for k in [0, 72) simd: t1 = a[k] if 0 <= k < 36; t2 = b[k - 36] if 36 <= k < 72; c[k] = t1 if 0 <= k < 36 else t2
+    after:  for k in [0, 36) simd: t1 = a[k]; c[k] = t1        for k in [36, 72) simd: t2 = b[k - 36]; c[k] = t2
+
+    Nothing where the loop is not worth it. The parts have their ends as `bounds`.
+    """
+    known = (loops.Let, loops.LetIndex, loops.Store, loops.Combine)
+    if loop.kind is not LoopKind.SIMD or loop.bounds or loop.extent < LEAST_EXTENT:
+        return ()
+    if not all(isinstance(statement, known) for statement in loop.body):
+        return ()
+    cuts = {0, loop.extent}
+    for statement in loop.body:
+        for bound in _bounds_of(statement):
+            offset = _offset(bound, loop.variable)
+            if offset is not None:
+                cuts |= {cut for cut in (bound.low - offset, bound.high - offset) if 0 < cut < loop.extent}
+    if len(cuts) == 2 or loop.extent < (len(cuts) - 1) * LEAST_PART:
+        return ()
+    return tuple(
+        replace(loop, body=_within(loop, first, last), bounds=(str(first), str(last)))
+        for first, last in pairwise(sorted(cuts))
+    )
+
+
+def _bounds_of(statement: Statement) -> Guard:
+    if not isinstance(statement, loops.Let):
+        return ()
+    if isinstance(statement.value, loops.Load):
+        return statement.value.guard
+    if isinstance(statement.value, loops.Choose):
+        return tuple(bound for guard, _ in statement.value.cases for bound in guard)
+    return ()
+
+
+def _offset(bound: Bound, variable: Var) -> int | None:
+    """c of a bound's index `variable + c`; None for others."""
+    rest = bound.index - Index.of_var(variable)
+    return rest.constant if rest.is_constant else None
+
+
+def _within(loop: Loop, first: int, last: int) -> tuple[Statement, ...]:
+    """The body for elements from `first` to before `last`, without what no result needs."""
+
+    def holds(bound: Bound) -> bool | None:
+        offset = _offset(bound, loop.variable)
+        if offset is None:
+            return None
+        if bound.low <= first + offset and last + offset <= bound.high:
+            return True
+        return False if last + offset <= bound.low or bound.high <= first + offset else None
+
+    def rest(guard: Guard) -> Guard:
+        return tuple(bound for bound in guard if holds(bound) is not True)
+
+    def never(guard: Guard) -> bool:
+        return any(holds(bound) is False for bound in guard)
+
+    body: list[Statement] = []
+    for statement in loop.body:
+        if isinstance(statement, loops.Let):
+            value = statement.value
+            if isinstance(value, loops.Load) and not never(value.guard):
+                value = replace(value, guard=rest(value.guard))
+            elif isinstance(value, loops.Choose):
+                value = _chosen(
+                    [(rest(guard), name) for guard, name in value.cases if not never(guard)], value.otherwise
+                )
+            statement = replace(statement, value=value)
+        body.append(statement)
+    return _needed(body)
+
+
+def _chosen(cases: list[tuple[Guard, str]], otherwise: str) -> loops.Choose:
+    for number, (guard, name) in enumerate(cases):
+        if not guard:
+            return loops.Choose(tuple(cases[:number]), name)
+    return loops.Choose(tuple(cases), otherwise)
+
+
+def _needed(body: list[Statement]) -> tuple[Statement, ...]:
+    names: set[str] = set()
+    variables: set[Var] = set()
+    kept: list[Statement] = []
+    for statement in reversed(body):
+        if isinstance(statement, loops.Let):
+            if statement.name not in names:
+                continue
+            _read(statement.value, names, variables)
+        elif isinstance(statement, loops.LetIndex):
+            if statement.variable not in variables:
+                continue
+            names.add(statement.value)
+        elif isinstance(statement, (loops.Store, loops.Combine)):
+            names.add(statement.value)
+            if statement.index is not None:
+                variables |= statement.index.variables
+        kept.append(statement)
+    return tuple(reversed(kept))
+
+
+def _read(value: loops.Value, names: set[str], variables: set[Var]) -> None:
+    match value:
+        case loops.Load():
+            variables |= value.index.variables
+            for bound in value.guard:
+                variables |= bound.index.variables
+        case loops.LoadLocal() | loops.FromIndex():
+            variables |= value.index.variables
+        case loops.Compute():
+            names |= set(value.operands)
+        case loops.Merge():
+            names |= {value.left, value.right}
+        case loops.Convert():
+            names.add(value.value)
+        case loops.Choose():
+            names |= {name for _, name in value.cases} | {value.otherwise}
+            for guard, _ in value.cases:
+                for bound in guard:
+                    variables |= bound.index.variables

@@ -1,0 +1,114 @@
+"""Vectors that are the same for all rows of a task, computed ahead of them: of x * rsqrt(variance + e) with a variance for each
+channel, the reciprocal roots of all channels once a task instead of once a row. A value qualifies if it depends on the innermost
+loop's variable alone, takes an operator that is not cheap, and the loop comes back to it often enough."""
+
+from __future__ import annotations
+
+import math
+
+from stitchfleet.compiler.ir.index_maps import Index, Var
+from stitchfleet.compiler.loops.loops import Assign, LoadLocal, Local, Loop, LoopKind
+from stitchfleet.compiler.ops.table import OPS, Cost
+from stitchfleet.compiler.planning.access import Apply, FromIndex, Load, Request, Step, Trace, sources, starts_in, trace
+from stitchfleet.compiler.targets.targets import GpuTarget
+
+from .context import Context
+from .passes import Split
+from .values import Emitter
+
+MOST_ELEMENTS = 4096
+"""Of a vector: what the first cache holds beside the row."""
+MOST_VECTORS = 4
+FEWEST_USES = 4
+"""Of each element in a task, below which filling the vector does not pay."""
+LONG_INSTRUCTIONS = ("divide", "remainder", "sqrt", "rsqrt")
+"""Light to the planner, but each keeps the processor for as long as five to ten additions."""
+
+
+def _is_slow(op: str) -> bool:
+    return OPS[op].cost is Cost.EXPENSIVE or op in LONG_INSTRUCTIONS
+
+
+class AheadOfRows:
+    """The vectors of one nest."""
+
+    def __init__(self, context: Context, emitter: Emitter) -> None:
+        self._context, self._emitter = context, emitter
+        self._vectors: dict[Request, str] = {}
+
+    def computed(self, steps: Trace, roots: tuple[Request, ...], split: Split) -> Trace:
+        """The steps of a loop's body without those that are computed ahead; what they gave has names from here on."""
+        variable, _ = split.variables[-1]
+        context = self._context
+        uses = context.plan.rows_per_task(context.nest) * math.prod(other.extent for other, _ in split.variables[:-1])
+        if isinstance(context.target, GpuTarget) or uses < FEWEST_USES or not 1 < variable.extent <= MOST_ELEMENTS:
+            return steps
+        chosen = [request for request in self._outermost(steps, roots, variable) if self._vector_of(request, variable)]
+        if not chosen:
+            return steps
+        emitter = self._emitter
+        for request in chosen:
+            if not emitter.is_known(request):
+                read = LoadLocal(self._vectors[request], Index.of_var(variable))
+                emitter.let(context.graph.nodes[request.node].dtype, read, len(emitter.scopes) - 1, request)
+        return _without(steps, roots, set(chosen))
+
+    def _outermost(self, steps: Trace, roots: tuple[Request, ...], variable: Var) -> list[Request]:
+        """Values that depend on the variable alone and take long, and that something else needs."""
+        graph = self._context.graph
+        alone: dict[Request, bool] = {}  # those that depend on nothing but the variable: whether they are expensive
+        for request, step in steps.steps.items():
+            if not self._is_alone(request, step, variable) or any(one not in alone for one in sources(step)):
+                continue
+            own = isinstance(step, Apply) and _is_slow(graph.nodes[request.node].op)
+            alone[request] = own or any(alone[one] for one in sources(step))
+        needed = set(roots)
+        for request, step in steps.steps.items():
+            if request not in alone:
+                needed.update(sources(step))
+        return [request for request, is_expensive in alone.items() if is_expensive and request in needed]
+
+    def _is_alone(self, request: Request, step: Step, variable: Var) -> bool:
+        if request.guard or any(True for _ in starts_in(request)):
+            return False
+        if isinstance(step, Load):
+            is_of_the_row = request in self._emitter.tiles or request.node in self._emitter.row_results
+            return not is_of_the_row and step.flat.variables <= {variable}
+        return not isinstance(step, FromIndex) or step.index.variables <= {variable}
+
+    def _vector_of(self, request: Request, variable: Var) -> bool:
+        """Whether there is a vector of the value, or room for one, which is then filled ahead of the rows."""
+        if request in self._vectors:
+            return True
+        emitter, context = self._emitter, self._context
+        steps = trace(context.graph, [request], context.stored)
+        # what does not change from lane to lane either is computed once a task anyway
+        is_vector = any(variable in flat.variables for _, flat in steps.loads())
+        if len(self._vectors) == MOST_VECTORS or not is_vector:
+            return False
+        apart = emitter.apart()
+        apart.push(None)
+        apart.push(variable)
+        apart.emit(steps)
+        name = self._vectors[request] = emitter.fresh("ahead")
+        apart.put(Assign(name, Index.of_var(variable), apart.name_of(request)))
+        body = apart.pop()
+        emitter.put(Local(name, context.graph.nodes[request.node].dtype, variable.extent, None), 0)
+        for statement in apart.pop():
+            emitter.put(statement, 0)
+        emitter.put(Loop(variable, variable.extent, LoopKind.SIMD, body), 0)
+        return True
+
+
+def _without(steps: Trace, roots: tuple[Request, ...], known: set[Request]) -> Trace:
+    """What is needed of a trace if some values are known."""
+    needed: set[Request] = set()
+    stack = [root for root in roots if root not in known]
+    while stack:
+        request = stack.pop()
+        if request in needed or request not in steps.steps:
+            continue
+        needed.add(request)
+        after = [*sources(steps.steps[request]), *(source.request for _, source in starts_in(request))]
+        stack += [one for one in after if one not in known]
+    return Trace({request: step for request, step in steps.steps.items() if request in needed})

@@ -1,0 +1,122 @@
+"""Which outputs may be written into an input's memory: no element of the input is needed once the output has been
+written there.
+
+That is what lets a fused optimizer update work in place. The rule is checked on the plan, not assumed from op names.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from stitchfleet.compiler.ir.index_maps import Index
+from stitchfleet.compiler.loops.loops import Buffer, BufferKind
+from stitchfleet.compiler.planning.access import trace
+from stitchfleet.compiler.planning.mapping import SegmentKind, roots_of
+from stitchfleet.compiler.planning.plan import Plan
+from stitchfleet.compiler.planning.schemes import within
+
+from .context import Context, needs_store
+from .passes import assign_passes
+
+
+class _Place(NamedTuple):
+    """Where memory is read or written: the loop, by its nest, its pass and the length of its rows, and the position in it."""
+
+    nest: int
+    pass_number: int
+    row_length: int
+    position: str
+
+
+def alias_pairs(plan: Plan) -> dict[Buffer, set[Buffer]]:
+    """For each output the inputs whose memory it may use, and for each such input the outputs.
+
+    An output and an input of equal dtype and size qualify if the input is read in the output's nest only, and there
+    only element i itself where element i of the output is made, by the very same loop: then every read comes before the
+    write, and on a GPU both are one thread's.
+
+    The same pass is not enough. A pass has a loop for each length of a row: the row's one number y[r] is written before
+    or after a loop over the row's 256 elements reads x[r], which is the same position in both.
+    """
+    reads: dict[int, list[_Place]] = {}  # parameter -> where it is read
+    writes: dict[int, _Place] = {}  # candidate -> where it is stored
+    for nest in plan.nests:
+        context = Context(plan, nest, [])
+        passes = {member.segment: member.number for members in assign_passes(context) for member in members}
+        row = Index.of_var(nest.row)
+        for segment, mapping in nest.placed:
+            if not needs_store(context, segment):
+                continue
+            point = mapping.point(row, Index.of_var(within(mapping.inner)))
+            node = plan.graph.nodes[segment.node]
+            if segment.kind in (SegmentKind.SCATTER, SegmentKind.SCAN) or node.op in (
+                "reduce_general",
+                "reduce_window",
+            ):
+                # Loops of their own, whose order beside the others of a pass is not for us to rely on.
+                for operand in node.operands:
+                    _forbid(plan, operand, reads)
+                continue
+            steps = trace(plan.graph, roots_of(plan.graph, segment, point), context.stored)
+            for request, flat in steps.loads():
+                if plan.graph.nodes[request.node].op == "parameter":
+                    where = str(flat) if not request.guard else "guarded"
+                    place = _Place(nest.number, passes.get(segment, 0), mapping.inner, where)
+                    reads.setdefault(request.node, []).append(place)
+            if segment.kind is SegmentKind.VALUE:
+                writes[segment.node] = _Place(nest.number, passes[segment], mapping.inner, str(point))
+    # What a family's other components read (a learning rate, say) is read at places that the plan does not hold.
+    elsewhere = {
+        number
+        for family in plan.families.values()
+        for instance in family.instances[1:]
+        for number in instance.inputs.values()
+    }
+    alone: dict[_Place, list[int]] = {}  # the parameters read at one place only, by that place
+    for parameter, places in reads.items():
+        if len(set(places)) == 1 and plan.graph.nodes[parameter].attributes["number"] not in elsewhere:
+            alone.setdefault(places[0], []).append(parameter)
+    pairs: dict[Buffer, set[Buffer]] = {}
+    for output in dict.fromkeys(plan.graph.outputs):
+        if output not in writes:
+            continue
+        node = plan.graph.nodes[output]
+        for parameter in alone.get(writes[output], ()):
+            other = plan.graph.nodes[parameter]
+            if other.dtype is not node.dtype or other.element_count != node.element_count:
+                continue
+            for buffer in plan.memory_of(output):
+                source = plan.read_from(parameter)
+                pairs.setdefault(buffer, set()).add(source)
+                pairs.setdefault(source, set()).add(buffer)
+    return pairs
+
+
+def kernel_aliases(plan: Plan) -> list[tuple[int, int]]:
+    """(output, input) numbers of the whole kernel, those of all instances of its families included."""
+    found = {
+        (buffer.number, other.number)
+        for buffer, others in alias_pairs(plan).items()
+        if buffer.kind is BufferKind.OUTPUT
+        for other in others
+    }
+    for family in plan.families.values():
+        theirs = family.representative.outputs
+        pairs = [pair for pair in found if pair[0] in theirs]
+        for instance in family.instances[1:]:
+            moved = ((instance.outputs[output], instance.inputs[source]) for output, source in pairs)
+            found.update(pair for pair in moved if pair[1] in instance.alone)
+    return sorted(found)
+
+
+def _forbid(plan: Plan, operand: int, reads: dict[int, list[_Place]]) -> None:
+    """Everything below a scatter's operands is read at positions that the plan does not follow."""
+    stack, seen = [operand], {operand}
+    while stack:
+        current = stack.pop()
+        if plan.graph.nodes[current].op == "parameter":
+            reads.setdefault(current, []).append(_Place(-1, -1, 0, "scatter"))
+        for source in plan.graph.nodes[current].operands:
+            if source not in seen:
+                seen.add(source)
+                stack.append(source)

@@ -1,0 +1,86 @@
+"""What all lowerings of a plan's nests share: where each node is in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from stitchfleet.compiler.ir.graph import Graph
+from stitchfleet.compiler.ir.index_maps import Var
+from stitchfleet.compiler.loops.loops import Buffer
+from stitchfleet.compiler.ops.table import OPS, Cost
+from stitchfleet.compiler.planning.access import Apply, Request, Trace, sources
+from stitchfleet.compiler.planning.mapping import Segment, SegmentKind
+from stitchfleet.compiler.planning.plan import Plan
+from stitchfleet.compiler.planning.schemes import Nest
+from stitchfleet.compiler.targets.targets import Target
+
+
+@dataclass(frozen=True)
+class Context:
+    """A plan and one of its nests, with the buffers that the nest has touched so far, in order of first use."""
+
+    plan: Plan
+    nest: Nest
+    buffers: list[Buffer]
+
+    @property
+    def graph(self) -> Graph:
+        return self.plan.graph
+
+    @property
+    def target(self) -> Target:
+        return self.plan.target
+
+    @property
+    def row(self) -> Var:
+        return self.nest.row
+
+    @property
+    def stored(self) -> Callable[[int], bool]:
+        return self.plan.placement.stored_in(self.nest)
+
+    def number_of(self, buffer: Buffer) -> int:
+        """The buffer's place in this nest's list."""
+        if buffer not in self.buffers:
+            self.buffers.append(buffer)
+        return self.buffers.index(buffer)
+
+    def stores_of(self, node: int) -> list[int]:
+        """The buffers that must hold the node's value when its nest is done."""
+        return [self.number_of(buffer) for buffer in self.plan.memory_of(node)]
+
+
+class BufferNumbers(dict[int, int]):
+    """Node -> number of the buffer it is read from, resolved on demand."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__()
+        self._context = context
+
+    def __missing__(self, node: int) -> int:
+        self[node] = self._context.number_of(self._context.plan.read_from(node))
+        return self[node]
+
+
+def slice_cost(graph: Graph, request: Request, steps: Trace, stop: set[Request]) -> tuple[int, int]:
+    """Light and expensive ops that computing `request` takes, down to memory or to the requests of `stop`."""
+    light = expensive = 0
+    stack, seen = [request], {request}
+    while stack:
+        current = stack.pop()
+        step = steps.steps[current]
+        if isinstance(step, Apply):
+            if OPS[graph.nodes[current.node].op].cost is Cost.EXPENSIVE:
+                expensive += 1
+            else:
+                light += 1
+        for source in sources(step):
+            if source not in seen and source not in stop:
+                seen.add(source)
+                stack.append(source)
+    return light, expensive
+
+
+def needs_store(context: Context, segment: Segment) -> bool:
+    return segment.kind is not SegmentKind.VALUE or bool(context.plan.memory_of(segment.node))

@@ -1,0 +1,203 @@
+"""What a CUDA kernel takes on a device, by a model of bytes, blocks and threads; it steers how a kernel is launched, never what it
+computes, and says why.
+
+    a phase   the longer of moving its bytes and of computing, each
+              - slower where too few threads are at work to keep memory or the lanes busy (Little's law)
+              - so too in the last wave of blocks, where that is not full
+              and never shorter than one block's worth of any of its nests by that block alone
+    a kernel  a launch, its phases, a grid barrier between two, and the registers that spilled, written and read once a wave
+
+Bytes that an earlier phase of the same kernel has touched come from the L2 cache; where not all that it touches fits there, the share
+of them that does of all. The numbers are a device's (targets.py); none was fitted to a measurement of these kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass
+
+from stitchfleet.compiler.loops.loops import Buffer, Loops, NestCode
+from stitchfleet.compiler.planning.plan import Plan
+from stitchfleet.compiler.targets.targets import GpuTarget
+
+
+@dataclass(frozen=True)
+class NestWork:
+    """What a nest has to do, whatever it is launched with but for `blocks`: a block's worths of work.
+
+    bytes_moved: read and written, each tensor once. bytes_again: those of them that an earlier phase has touched. compute_ns: of
+    all the device's lanes.
+    """
+
+    bytes_moved: int
+    bytes_again: int
+    compute_ns: float
+    blocks: int
+
+
+@dataclass(frozen=True)
+class PhaseWork:
+    """The nests of a phase, which run side by side."""
+
+    nests: tuple[NestWork, ...]
+
+    @property
+    def bytes_moved(self) -> int:
+        return sum(nest.bytes_moved for nest in self.nests)
+
+    @property
+    def bytes_again(self) -> int:
+        return sum(nest.bytes_again for nest in self.nests)
+
+    @property
+    def blocks(self) -> int:
+        return sum(nest.blocks for nest in self.nests)
+
+
+@dataclass(frozen=True)
+class PhaseCost:
+    """Nanoseconds that a phase takes, and what they come from: waves of blocks, threads at work in the fullest wave. alone_ns: of
+    the longest block's worth by one block."""
+
+    work: PhaseWork
+    waves: int
+    threads: int
+    memory_ns: float
+    compute_ns: float
+    alone_ns: float
+
+    @property
+    def ns(self) -> float:
+        return max(self.memory_ns, self.compute_ns, self.alone_ns)
+
+    @property
+    def bound(self) -> str:
+        if self.alone_ns == self.ns:
+            return "one block"
+        return "memory" if self.memory_ns == self.ns else "arithmetic"
+
+
+@dataclass(frozen=True)
+class KernelCost:
+    """Nanoseconds of one call. resident: blocks at once on the device."""
+
+    phases: tuple[PhaseCost, ...]
+    resident: int
+    block: int
+    launch_ns: float
+    barriers_ns: float
+    spill_ns: float
+
+    @property
+    def ns(self) -> float:
+        return self.launch_ns + self.barriers_ns + self.spill_ns + sum(phase.ns for phase in self.phases)
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        yield (
+            f"about {self.ns / 1e3:.1f} us by the model: launch {self.launch_ns / 1e3:.1f}, barriers {self.barriers_ns / 1e3:.1f}"
+            + (f", spilled registers {self.spill_ns / 1e3:.1f}" if self.spill_ns else "")
+            + f"; {self.resident} blocks of {self.block} threads at once"
+        )
+        for number, phase in enumerate(self.phases):
+            work = phase.work
+            again = f" ({_size(work.bytes_again)} again)" if work.bytes_again else ""
+            yield (
+                f"  phase {number}: {_size(work.bytes_moved)}{again}, {work.blocks} blocks' worths in "
+                f"{phase.waves} wave{'s' if phase.waves > 1 else ''}, {phase.threads} threads: memory {phase.memory_ns / 1e3:.1f}, "
+                f"arithmetic {phase.compute_ns / 1e3:.1f}, a block alone {phase.alone_ns / 1e3:.1f} us; bound by {phase.bound}"
+            )
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**20:.2f} MiB" if count >= 1 << 20 else f"{count / 2**10:.1f} KiB"
+
+
+def phase_works(plan: Plan, kernel: Loops, blocks: Sequence[Sequence[int]]) -> tuple[PhaseWork, ...]:
+    """The work of each phase of `kernel`, which was lowered from `plan`. blocks: the block's worths of each phase's nests."""
+    touched: set[Buffer] = set()
+    found = []
+    for phase, counts in zip(kernel.phases, blocks, strict=True):
+        works = tuple(_nest_work(plan, nest, count, touched) for nest, count in zip(phase.nests, counts, strict=True))
+        found.append(PhaseWork(works))
+        touched.update(buffer for nest in phase.nests for buffer in nest.all_buffers)
+    return tuple(found)
+
+
+def _nest_work(plan: Plan, nest: NestCode, blocks: int, touched: Set[Buffer]) -> NestWork:
+    known = sum(buffer.size_bytes for buffer in nest.all_buffers if buffer in touched)
+    if nest.number < 0:  # it adds up partial results
+        moved = sum(buffer.size_bytes for buffer in nest.buffers)
+        return NestWork(moved, min(moved, known), 0.0, blocks)
+    cost = plan.costs[nest.number]
+    # all of a family's components over its first
+    share = nest.rows / max(1, plan.nests[nest.number].rows) if nest.instances else 1.0
+    one = cost.bytes_read + cost.bytes_written
+    compute = max(0.0, cost.one_core_ns - one / plan.target.bytes_per_ns) * share
+    moved = round(one * share)
+    return NestWork(moved, min(moved, known), compute, blocks)
+
+
+def kernel_cost(
+    works: Sequence[PhaseWork], target: GpuTarget, resident: int, barriers: int, spill_bytes: int = 0
+) -> KernelCost:
+    """The cost of a kernel on `resident` blocks of `target.block` threads at once. spill_bytes: of a thread, of the whole kernel."""
+    cached = min(1.0, target.l2_bytes / max(1, sum(work.bytes_moved - work.bytes_again for work in works)))
+    phases = tuple(_phase_cost(work, target, resident, cached) for work in works)
+    grid = min(resident, max((work.blocks for work in works), default=1))
+    spilled = 2 * spill_bytes * target.block * sum(min(resident, phase.work.blocks) * phase.waves for phase in phases)
+    return KernelCost(
+        phases,
+        resident,
+        target.block,
+        target.launch_ns,
+        barriers * (target.barrier_ns + grid * target.atomic_ns),
+        spilled / target.l2_bytes_per_ns / max(1, len(phases)),
+    )
+
+
+def _phase_cost(work: PhaseWork, target: GpuTarget, resident: int, cached: float) -> PhaseCost:
+    waves = max(1, -(-work.blocks // resident))
+    memory = compute = alone = 0.0
+    for share, blocks in _waves(work, resident):
+        threads = blocks * target.block
+        again = sum(round(nest.bytes_again * cached * part) for nest, part in zip(work.nests, share, strict=True))
+        moved = sum(round(nest.bytes_moved * part) for nest, part in zip(work.nests, share, strict=True))
+        memory += _memory_ns(moved - again, again, threads, target)
+        lanes = _lanes(threads, target)
+        compute += sum(nest.compute_ns * part for nest, part in zip(work.nests, share, strict=True)) / lanes
+    for nest in work.nests:
+        again = round(nest.bytes_again * cached)
+        nest_memory = _memory_ns(nest.bytes_moved - again, again, target.block, target)
+        nest_compute = nest.compute_ns / _lanes(target.block, target)
+        alone = max(alone, max(nest_memory, nest_compute) / max(1, nest.blocks))
+    busy = max(1, min(resident, work.blocks))
+    return PhaseCost(work, waves, busy * target.block, memory, compute, alone)
+
+
+def _waves(work: PhaseWork, resident: int) -> Iterator[tuple[list[float], int]]:
+    """The full waves of blocks as one, then the last: which share of each nest it does, and how many blocks are at work. The nests'
+    worths lie end to end, so the last wave does those of the last nests."""
+    last = (work.blocks - 1) // resident * resident if work.blocks else 0
+    start, full, rest = 0, [], []
+    for nest in work.nests:
+        early = min(max(last - start, 0), nest.blocks) / max(1, nest.blocks)
+        full.append(early)
+        rest.append(1 - early)
+        start += nest.blocks
+    if last:
+        yield full, resident
+    yield rest, max(1, work.blocks - last)
+
+
+def _memory_ns(from_memory: int, from_cache: int, threads: int, target: GpuTarget) -> float:
+    in_flight = threads * target.thread_bytes_in_flight / target.memory_latency_ns
+    # the cache answers in about half the time
+    return from_memory / min(target.bytes_per_ns, in_flight) + from_cache / min(target.l2_bytes_per_ns, 2 * in_flight)
+
+
+def _lanes(threads: int, target: GpuTarget) -> float:
+    """The share of the device's lanes that so many threads keep busy."""
+    return min(1.0, threads / (target.multiprocessors * target.busy_threads))

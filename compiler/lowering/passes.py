@@ -1,0 +1,156 @@
+"""How the segments of a nest run over a row: in which pass, over which loops, and with which of them reduced."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+
+from stitchfleet.compiler.ir.graph import DType, Graph
+from stitchfleet.compiler.ir.index_maps import Digit, Index, Var, linear, unravel
+from stitchfleet.compiler.planning.access import Choose, FromIndex, Load, Request, Trace, trace
+from stitchfleet.compiler.planning.mapping import RowMap, Segment, SegmentKind, roots_of
+from stitchfleet.compiler.planning.schemes import within
+from stitchfleet.compiler.targets.targets import GpuTarget
+
+from .context import Context, needs_store
+
+BLOCK_ROWS = 16  # rows of a square: a cache line of floats
+SQUARE_LANES = 16
+CACHE_LINE_ELEMENTS = 16  # lanes that lie further apart than this use a cache line each
+FEWEST_NEIGHBOURS = 4  # of a line, below which rows are left in their order
+
+
+@dataclass
+class Split:
+    """The loops over a row of `size` elements: (variable, stride) from the outermost in, then `unrolled` elements
+    written out."""
+
+    size: int
+    variables: tuple[tuple[Var, int], ...]
+    unrolled: int
+
+    def inner(self, unrolled: int) -> Index:
+        """The position within the row."""
+        position = Index(unrolled)
+        for variable, stride in self.variables:
+            position = position + Index.of_var(variable) * stride
+        return position
+
+
+def split_row(size: int, wanted: set[int], required: set[int], unroll_below: int) -> Split:
+    """Loops for a row: split at all `required` strides and at those of `wanted` that divide evenly."""
+    chosen = sorted(required)
+    for cut in sorted(wanted - required):
+        fits = all(cut % c == 0 if c < cut else c % cut == 0 for c in chosen)
+        if fits and size % cut == 0:
+            chosen = sorted([*chosen, cut])
+    cuts = [1, *[cut for cut in chosen if 1 < cut < size], size]
+    extents = [(above // below, below) for below, above in itertools.pairwise(cuts) if above > below]
+    unrolled = 1
+    while len(extents) > 1 and extents[0][0] * unrolled <= unroll_below and unrolled * extents[0][0] <= 16:
+        unrolled *= extents.pop(0)[0]
+    variables = tuple((Var(f"k{size}_{stride}", extent), stride) for extent, stride in reversed(extents))
+    return Split(size, variables, unrolled)
+
+
+@dataclass
+class Member:
+    """A segment of a pass with what lowering it needs to know."""
+
+    segment: Segment
+    mapping: RowMap
+    number: int = 0
+    spans: bool = False
+    slice_size: int = 1
+    accumulator: DType = DType.F32
+    reduced_strides: list[tuple[int, int, bool]] = field(default_factory=list)
+    local: str = ""
+    local_dtype: DType = DType.F32
+    in_lanes: bool = True
+    lanes: list[str] = field(default_factory=list)
+    kept_depth: int = -1  # position of the innermost kept loop
+    reduced_outside: bool = False
+    lane_reduced: bool = False
+    chains: int = 1  # accumulators of each result that all rows of a task share
+
+
+def is_reduced(pieces: list[tuple[int, int, bool]], stride: int) -> bool:
+    return any(reduced for start, extent, reduced in pieces if start <= stride < start * extent)
+
+
+def assign_passes(context: Context) -> list[list[Member]]:
+    """The nest's segments by pass: one more than the passes of the row results that a segment reads."""
+    pass_of: dict[int, int] = {}
+    passes: list[list[Member]] = []
+    row = Index.of_var(context.row)
+    for segment, mapping in sorted(context.nest.placed, key=lambda item: item[0].node):
+        if not needs_store(context, segment):
+            continue
+        roots = roots_of(context.graph, segment, mapping.point(row, Index.of_var(within(mapping.inner))))
+        steps = trace(context.graph, roots, context.stored)
+        number = max((pass_of[r.node] + 1 for r, _ in steps.loads() if r.node in pass_of), default=0)
+        if segment.kind is SegmentKind.REDUCE:
+            for node in segment.nodes:
+                pass_of[node] = number
+        while len(passes) <= number:
+            passes.append([])
+        passes[number].append(Member(segment, mapping, number))
+    return passes
+
+
+def order_across_memory(context: Context, passes: list[list[Member]]) -> Index | None:
+    """The order in which a nest that only computes elements had better take its rows, if it reads a tensor whose neighbours in memory
+    belong to different rows: the number of the row that comes at each turn, such that those come one after the other."""
+    if len(passes) != 1 or any(member.segment.kind is SegmentKind.REDUCE for member in passes[0]):
+        return None
+    size, *others = {member.mapping.inner for member in passes[0]}
+    rows = context.nest.rows
+    if others or size < SQUARE_LANES or rows < BLOCK_ROWS:
+        return None
+    row, inner = Index.of_var(context.row), Index.of_var(within(size))
+    found: list[Digit] = []
+    for member in passes[0]:
+        roots = roots_of(context.graph, member.segment, member.mapping.point(row, inner))
+        for _, flat in trace(context.graph, roots, context.stored).loads():
+            digits = [(c, a) for c, a in flat.terms if isinstance(a, Digit)]
+            neighbours = [a for c, a in digits if c == 1 and a.variable == context.row]
+            lanes = [c for c, a in digits if a.stride == 1 and a.variable == within(size)]
+            if len(neighbours) == 1 and lanes and lanes[0] >= CACHE_LINE_ELEMENTS:
+                found += neighbours
+    side_by_side = [digit for digit in found if digit.stride == 1]
+    if side_by_side or not found or isinstance(context.target, GpuTarget):
+        return row if side_by_side else None
+    apart, extent = found[0].stride, found[0].extent
+    if extent < FEWEST_NEIGHBOURS or rows % (apart * extent):
+        return None
+    outer, between, neighbour = unravel(row, (rows // (apart * extent), apart, extent))
+    return (outer * extent + neighbour) * apart + between
+
+
+def by_shape(graph: Graph, members: list[Member]) -> list[list[Member]]:
+    """Members that share a loop: rows of one size, and no variadic reduction, whose loop stays in order."""
+    found: dict[object, list[Member]] = {}
+    for number, member in enumerate(members):
+        general = graph.nodes[member.segment.node].op == "reduce_general"
+        found.setdefault((member.mapping.inner, number if general else -1), []).append(member)
+    return list(found.values())
+
+
+def result_number(graph: Graph, node: int) -> int:
+    value = graph.nodes[node].attributes.get("result", 0)
+    assert isinstance(value, int)
+    return value
+
+
+def indices_of(graph: Graph, steps: Trace, roots: tuple[Request, ...]) -> list[Index]:
+    """All positions that a loop would have to compute."""
+    found = [linear(root.position, graph.nodes[root.node].shape) for root in roots]
+    for request, step in steps.steps.items():
+        if isinstance(step, Load):
+            found.append(step.flat)
+            found.extend(bound.index for bound in request.guard)
+        elif isinstance(step, FromIndex):
+            found.append(step.index)
+        elif isinstance(step, Choose):
+            found.extend(bound.index for guard, _ in step.cases for bound in guard)
+    return found

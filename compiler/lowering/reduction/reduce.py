@@ -1,0 +1,75 @@
+"""What both kinds of nests do for reductions: the scalar bodies of variadic ones, and a task's partial results."""
+
+from __future__ import annotations
+
+from stitchfleet.compiler.ir.graph import Graph
+from stitchfleet.compiler.ir.index_maps import Index, Var
+from stitchfleet.compiler.loops import loops
+from stitchfleet.compiler.loops.loops import Loop, LoopKind, Store
+from stitchfleet.compiler.lowering.context import Context
+from stitchfleet.compiler.lowering.passes import Member
+from stitchfleet.compiler.lowering.values import Emitter
+from stitchfleet.compiler.planning.accumulators import partial_dtype
+
+
+def flush_partials(context: Context, emitter: Emitter, member: Member, local: str, count: int) -> None:
+    """A task's partial results go to scratch, one row of them per task."""
+    dtype = partial_dtype(context.graph, member.segment, member.mapping)
+    buffer = context.number_of(context.plan.partial_buffer(member.segment, member.mapping))
+    variable = Var(f"i{emitter.fresh()}", count)
+    task = Var("task", context.plan.tasks_of(context.nest))
+    name = emitter.fresh()
+    body = (
+        loops.Let(name, dtype, loops.LoadLocal(local, Index.of_var(variable))),
+        Store(buffer, dtype, Index.of_var(task) * count + Index.of_var(variable), name),
+    )
+    emitter.put(Loop(variable, count, LoopKind.SIMD, body), 0)
+
+
+def fold_body(
+    emitter: Emitter, body: Graph, accumulators: list[tuple[str, Index]], values: list[str], depth: int
+) -> list[str]:
+    """The scalar graph of a variadic reduction on accumulators (local, position) and values; returns its results'
+    names."""
+    names: dict[int, str] = {}
+    parameters = body.parameters
+    for parameter, (local, position) in zip(parameters, accumulators, strict=False):
+        names[parameter] = emitter.let(body.nodes[parameter].dtype, loops.LoadLocal(local, position), depth)
+    names.update(zip(parameters[len(accumulators) :], values, strict=True))
+    return scalar_graph(emitter, body, names, depth)
+
+
+def fold_across(emitter: Emitter, body: Graph, locals_: list[str]) -> loops.Fold:
+    """What brings together the accumulators of those who share a variadic reduction's loop."""
+    count = len(locals_)
+    names = {parameter: emitter.fresh() for parameter in body.parameters}
+    in_order = [names[parameter] for parameter in body.parameters]
+    dtypes = tuple(body.nodes[parameter].dtype for parameter in body.parameters[:count])
+    emitter.push(None)
+    depth = len(emitter.scopes) - 1
+    for name in in_order:
+        emitter.note_depth(name, depth)
+    results = scalar_graph(emitter, body, dict(names), depth)
+    statements = emitter.pop()
+    own, others = tuple(in_order[:count]), tuple(in_order[count:])
+    return loops.Fold(tuple(locals_), dtypes, own, others, statements, tuple(results))
+
+
+def scalar_graph(emitter: Emitter, body: Graph, names: dict[int, str], depth: int) -> list[str]:
+    """Writes a graph of scalars whose parameters are in `names`; returns the names of its outputs."""
+    from stitchfleet.compiler.ops.table import literal_text
+
+    for i, node in enumerate(body.nodes):
+        if i in names:
+            continue
+        if node.op == "constant":
+            literal = node.attributes["literal"]
+            assert hasattr(literal, "value")
+            names[i] = literal_text(node.dtype, literal.value.reshape(-1)[0])
+        elif node.op in ("broadcast", "reshape", "copy"):
+            names[i] = names[node.operands[0]]
+        else:
+            dtypes = tuple(body.nodes[operand].dtype for operand in node.operands)
+            operands = tuple(names[operand] for operand in node.operands)
+            names[i] = emitter.let(node.dtype, loops.Compute(node, dtypes, operands), depth)
+    return [names[output] for output in body.outputs]

@@ -1,0 +1,155 @@
+"""Scans to loops: each row has one accumulator for each of its neighbours side by side, and goes through the dimension once.
+
+    neighbours side by side   the loop over them is the vectorised one; every sum is in order
+    one, a long dimension     lanes are scanned together (LoopKind.SCAN): a block of them, then the sum so far is added
+    one, a short dimension    rows are the lanes, the dimension is written out
+
+On a processor sums and products of floats overflow as they do in order: what has become infinite stays so (`loops.Scan`).
+"""
+
+from __future__ import annotations
+
+from stitchfleet.compiler.ir.graph import DType
+from stitchfleet.compiler.ir.index_maps import ZERO, Index, Var, unravel
+from stitchfleet.compiler.loops import loops
+from stitchfleet.compiler.loops.loops import Assign, Local, Loop, LoopKind, NestCode, Scan, Statement, Store
+from stitchfleet.compiler.lowering.context import BufferNumbers, Context
+from stitchfleet.compiler.lowering.values import Emitter
+from stitchfleet.compiler.ops.reference import prefix_of_scan
+from stitchfleet.compiler.planning.access import Request, trace
+from stitchfleet.compiler.planning.mapping import RowMap, Segment, roots_of
+
+LANES = 16
+"""Of a SCAN loop: two vectors of 32 bytes, or one of 64, of floats."""
+LONG = 512
+"""Elements above which floats are added up in doubles: a sum in order of as many is off by up to as many roundings."""
+
+
+def lower_scan(context: Context, segment: Segment, mapping: RowMap) -> NestCode:
+    return _ScanLowering(context, segment, mapping).code()
+
+
+class _ScanLowering:
+    def __init__(self, context: Context, segment: Segment, mapping: RowMap) -> None:
+        self.context, self.segment, self.mapping = context, segment, mapping
+        self.graph = context.graph
+        self.node = self.graph.nodes[segment.node]
+        self.prefix = prefix_of_scan(self.node)
+        self.kind = str(self.node.attributes["kind"])
+        self.extent = self.node.shape[self.prefix.dimension]
+        self.beside = mapping.inner // self.extent
+        self.steps = self.extent - (1 - self.prefix.first)
+        """An exclusive scan stores the results one place further on, and has no use for the last element."""
+        self.emitter = Emitter(self.graph, BufferNumbers(context), context.row)
+        self.row = Index.of_var(context.row)
+
+    @property
+    def accumulator(self) -> DType:
+        if self.node.dtype in (DType.F16, DType.BF16):
+            return DType.F32
+        is_long = self.node.dtype is DType.F32 and self.kind == "sum" and self.extent > LONG
+        return DType.F64 if is_long else self.node.dtype
+
+    def code(self) -> NestCode:
+        is_short = self.beside == 1 and self.extent <= self.context.target.unroll_row
+        body = self._rows_as_lanes() if is_short else self._by_rows()
+        nest, plan = self.context.nest, self.context.plan
+        buffers = tuple(self.context.buffers)
+        cost = plan.costs[nest.number].one_core_ns
+        return NestCode(nest.number, buffers, body, nest.rows, plan.rows_per_task(nest), cost, False)
+
+    def _point(self, step: Index, lane: Index) -> Index:
+        """The linear element of the row's `lane` at a step in the scan's direction."""
+        place = Index(self.extent - 1) - step if self.prefix.reverse else step
+        return self.mapping.point(self.row, place * self.beside + lane)
+
+    def _start(self, lane: Index) -> str:
+        """The name of what a lane's scan starts from."""
+        position = list(unravel(self._point(Index(0), lane), self.node.shape))
+        del position[self.prefix.dimension]
+        request = Request(self.node.operands[1], tuple(position))
+        self.emitter.emit(trace(self.graph, [request], self.context.stored))
+        return self.emitter.name_of(request)
+
+    def _element(self, step: Index, lane: Index) -> str:
+        (root,) = roots_of(self.graph, self.segment, self._point(step, lane))
+        self.emitter.emit(trace(self.graph, [root], self.context.stored))
+        return self.emitter.name_of(root)
+
+    def _stores(self, step: Index, lane: Index, name: str) -> list[Statement]:
+        place = self._point(step, lane)
+        return [Store(buffer, self.node.dtype, place, name) for buffer in self.context.stores_of(self.segment.node)]
+
+    def _rows_as_lanes(self) -> tuple[Statement, ...]:
+        """Straight-line code of a row; the loop over rows is the vectorised one."""
+        emitter, depth = self.emitter, 1
+        emitter.push(None)
+        emitter.push(self.context.row)
+        total, writes = self._start(ZERO), []
+        if self.accumulator is not self.node.dtype:
+            total = emitter.let(self.accumulator, loops.Convert(self.node.dtype, total), depth)
+        for step in range(self.extent):
+            if self.prefix.first == 0:
+                writes += self._stores(Index(step), ZERO, self._rounded(total, depth))
+            if step < self.steps:
+                value = self._element(Index(step), ZERO)
+                total = emitter.let(self.accumulator, loops.Merge(self.kind, total, value), depth)
+            if self.prefix.first == 1:
+                writes += self._stores(Index(step), ZERO, self._rounded(total, depth))
+        for statement in writes:
+            emitter.put(statement)
+        return self._row_loop(LoopKind.SIMD)
+
+    def _rounded(self, name: str, depth: int) -> str:
+        if self.accumulator is self.node.dtype:
+            return name
+        return self.emitter.let(self.node.dtype, loops.Convert(self.accumulator, name), depth)
+
+    def _row_loop(self, kind: LoopKind) -> tuple[Statement, ...]:
+        body = self.emitter.pop()
+        bounds = ("first_row", "last_row")
+        self.emitter.put(Loop(self.context.row, self.context.nest.rows, kind, body, bounds=bounds))
+        return self.emitter.pop()
+
+    def _by_rows(self) -> tuple[Statement, ...]:
+        emitter = self.emitter
+        emitter.push(None)
+        emitter.push(self.context.row)
+        emitter.put(Local("total", self.accumulator, self.beside, None))
+        self._begin()
+        if self.steps and self.beside == 1:
+            step = Var("k", self.steps)
+            emitter.push(step)
+            self._step(Index.of_var(step), ZERO)
+            emitter.put(Loop(step, self.steps, LoopKind.SCAN, emitter.pop(), LANES))
+        elif self.steps:
+            step, lane = Var("k", self.steps), Var("w", self.beside)
+            emitter.push(step)
+            emitter.push(lane)
+            self._step(Index.of_var(step), Index.of_var(lane))
+            emitter.put(Loop(lane, self.beside, LoopKind.SIMD, emitter.pop()))
+            emitter.put(Loop(step, self.steps, LoopKind.SERIAL, emitter.pop()))
+        return self._row_loop(LoopKind.SERIAL)
+
+    def _begin(self) -> None:
+        """Fills the accumulators; the first result of an exclusive scan is what it starts from."""
+        emitter, lane = self.emitter, Var("v", self.beside)
+        emitter.push(lane)
+        place = Index.of_var(lane) if self.beside > 1 else ZERO
+        name = self._start(place)
+        emitter.put(Assign("total", place, name))
+        if self.prefix.first == 0:
+            for statement in self._stores(Index(0), place, name):
+                emitter.put(statement)
+        body, kind = emitter.pop(), LoopKind.SIMD if self.beside > 1 else LoopKind.SERIAL
+        emitter.put(Loop(lane, self.beside, kind, body))
+
+    def _step(self, step: Index, lane: Index) -> None:
+        emitter = self.emitter
+        value, name = self._element(step, lane), emitter.fresh("scan")
+        emitter.put(Scan(name, self.node.dtype, "total", self.accumulator, lane, self.kind, value))
+        for statement in self._stores(step + (1 - self.prefix.first), lane, name):
+            emitter.put(statement)
+
+
+__all__ = ["lower_scan"]

@@ -1,0 +1,509 @@
+"""Row-wise code of a nest: for each row, passes over its elements (the regional scheme on a CPU).
+
+A pass is one loop over the row, shared by all segments that can run at the same time; what a row reduction produces is
+known to the next pass. An element that several passes need is recomputed if that is cheap, and otherwise kept in a tile
+(or read back from the output it was just written to), so that softmax's exp is computed once. Reductions over rows
+accumulate in locals of the task and leave one partial result per task.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from stitchfleet.compiler.ir.graph import DType, Graph
+from stitchfleet.compiler.ir.index_maps import ZERO, Index, Var, linear
+from stitchfleet.compiler.loops import loops
+from stitchfleet.compiler.loops.loops import Assign, Collapse, Combine, Local, Loop, LoopKind, Store
+from stitchfleet.compiler.planning.access import Load, Request, Trace, trace
+from stitchfleet.compiler.planning.accumulators import accumulator_dtype, kind_of, partial_dtype
+from stitchfleet.compiler.planning.mapping import (
+    RowMap,
+    Segment,
+    SegmentKind,
+    boundaries,
+    inner_pieces,
+    result_position,
+    roots_of,
+    spans_rows,
+)
+from stitchfleet.compiler.planning.schemes import within
+from stitchfleet.compiler.support.divisors import divisor_near
+from stitchfleet.compiler.targets.targets import GpuTarget
+
+from .ahead import AheadOfRows
+from .context import BufferNumbers, Context, needs_store
+from .passes import (
+    BLOCK_ROWS,
+    SQUARE_LANES,
+    Member,
+    Split,
+    assign_passes,
+    by_shape,
+    indices_of,
+    is_reduced,
+    order_across_memory,
+    result_number,
+    split_row,
+)
+from .reduction.reduce import flush_partials, fold_across, fold_body
+from .tiles import Tiles, Visit, plan_tiles
+from .values import Emitter, RowResult
+
+LONG_SUM = 16384  # elements of a row above which a sum is cut into blocks: a lane adds up at most 512 numbers in a row
+BLOCK = 4096
+CHAINS = {16: 8, 32: 4}
+"""Up to so many results that all rows of a task share are added up in so many accumulators, taken in turn row by row. With one, each
+row would wait for the addition of the row before it, whose result lies in the store buffer: some seven cycles."""
+FEWEST_ROWS = 64
+"""Below which this is not worth their addition at the end."""
+
+
+class RowLowering:
+    """Lowers one nest; `body` gives the statements of a task."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.graph: Graph = context.graph
+        self.emitter = Emitter(context.graph, BufferNumbers(context), context.row)
+        self.row_index = Index.of_var(context.row)
+        self.splits: dict[int, Split] = {}
+        self.flushes: list[tuple[Member, str, int]] = []
+        self._filling: set[int] = set()  # nodes that the current pass keeps for later ones
+        self._ahead: AheadOfRows | None = AheadOfRows(context, self.emitter)
+
+    def body(self) -> tuple[loops.Statement, ...]:
+        """Task scope, the loop over the task's rows with all passes, and the task's partial results."""
+        emitter, nest = self.emitter, self.context.nest
+        passes = assign_passes(self.context)
+        if (order := order_across_memory(self.context, passes)) is not None:
+            self.row_index, self._ahead = order, None
+            return self._square_body(passes[0])
+        for size in {mapping.inner for _, mapping in nest.placed}:
+            self.splits[size] = self._split(size)
+        emitter.push(None)
+        emitter.push(self.context.row)
+        self._plan_tiles(passes)
+        for members in passes:
+            for group in by_shape(self.graph, members):
+                self._pass(group)
+            emitter.tiles.filled |= self._filling
+            self._filling.clear()
+        row_body = emitter.pop()
+        emitter.put(Loop(self.context.row, nest.rows, LoopKind.SERIAL, row_body, bounds=("first_row", "last_row")))
+        for member, local, count in self.flushes:
+            self._add_chains(member, count)
+            flush_partials(self.context, emitter, member, local, count)
+        return emitter.pop()
+
+    def _square_body(self, members: list[Member]) -> tuple[loops.Statement, ...]:
+        """The body of a nest that transposes: squares of BLOCK_ROWS rows by as many lanes, so that a cache line that is
+        read for one row is still there for its neighbours."""
+        emitter, size = self.emitter, members[0].mapping.inner
+        split = self._split(size)
+        innermost, stride = split.variables[-1]
+        lanes = divisor_near(innermost.extent, SQUARE_LANES)
+        if lanes >= self.context.target.unroll_row:
+            split = split_row(size, {s * stride for s in (1, lanes)} | {s for _, s in split.variables}, set(), 1)
+        self.splits[size] = split
+        emitter.push(None)
+        for variable, _ in split.variables[:-1]:
+            emitter.push(variable)
+        emitter.push(self.context.row)
+        emitter.push(split.variables[-1][0])
+        self._innermost(members, split, general=False)
+        lane, body = split.variables[-1][0], emitter.pop()
+        emitter.put(Loop(lane, lane.extent, LoopKind.SIMD, body))
+        body = emitter.pop()
+        row = self.context.row
+        emitter.put(Loop(row, row.extent, LoopKind.SERIAL, body, bounds=("block_first", "block_last")))
+        for variable, _ in reversed(split.variables[:-1]):
+            body = emitter.pop()
+            emitter.put(Loop(variable, variable.extent, LoopKind.SERIAL, body))
+        return (loops.Blocks(BLOCK_ROWS, emitter.pop()),)
+
+    def _roots(self, member: Member, inner: Index) -> tuple[Request, ...]:
+        return roots_of(self.graph, member.segment, member.mapping.point(self.row_index, inner))
+
+    def _split(self, size: int) -> Split:
+        variable = within(size)
+        wanted: set[int] = set()
+        required: set[int] = set()
+        longest = 0
+        for segment, mapping in self.context.nest.placed:
+            if mapping.inner != size:
+                continue
+            member = Member(segment, mapping)
+            roots = self._roots(member, Index.of_var(variable))
+            steps = trace(self.graph, roots, self.context.stored)
+            wanted |= boundaries(indices_of(self.graph, steps, roots), variable)
+            if segment.reduces:
+                pieces = inner_pieces(segment, mapping)
+                required |= {stride for stride, _, _ in pieces} - {1}
+                longest = max([longest, *(extent for stride, extent, reduced in pieces if reduced and stride == 1)])
+        split = split_row(size, wanted, required, self.context.target.unroll_row - 1)
+        if longest > LONG_SUM and split.variables[-1][0].extent > LONG_SUM:
+            block = divisor_near(split.variables[-1][0].extent, BLOCK)
+            if block >= 256:
+                cut = block * split.variables[-1][1]
+                split = split_row(size, wanted | {cut}, required | {cut}, self.context.target.unroll_row - 1)
+        return split
+
+    def _split_of(self, member: Member) -> Split:
+        """The loops over the member's row. On a GPU a variadic reduction to one result has a single one, which workers share, however
+        its row is made up; of one to several each worker has some."""
+        size, node = member.mapping.inner, self.graph.nodes[member.segment.node]
+        if not isinstance(self.context.target, GpuTarget) or node.op != "reduce_general":
+            return self.splits[size]
+        pieces = inner_pieces(member.segment, member.mapping)
+        several = any(not reduced for _, _, reduced in pieces)
+        return split_row(size, set(), {stride for stride, _, _ in pieces} - {1} if several else set(), 0)
+
+    def _plan_tiles(self, passes: list[list[Member]]) -> None:
+        """Finds the elements that a pass had better keep for a later one, and declares tiles of the row for them."""
+        visits: list[Visit] = []
+        for number, members in enumerate(passes):
+            for member in members:
+                split = self._split_of(member)
+                node = member.segment.node
+                value = member.segment.kind is SegmentKind.VALUE and needs_store(self.context, member.segment)
+                for unrolled in range(split.unrolled if split.variables else 0):
+                    inner = split.inner(unrolled)
+                    roots = self._roots(member, inner)
+                    buffer = self.context.stores_of(node)[0] if value else None
+                    visits.append(Visit(number, roots, self._tracer(roots), inner, split.size, buffer))
+        splits = [self._split_of(member) for members in passes for member in members]
+        variables = frozenset(variable for split in splits for variable, _ in split.variables)
+        plan_tiles(self.emitter.tiles, visits, variables, self.context.target, self._declare_tile)
+
+    def _tracer(self, roots: tuple[Request, ...]) -> Callable[[Tiles], Trace]:
+        return lambda tiles: trace(self.graph, roots, self.context.stored, tiles)
+
+    def _declare_tile(self, node: int, size: int) -> str:
+        name = self.emitter.fresh("tile")
+        self.emitter.put(Local(name, self.graph.nodes[node].dtype, size, None), 1)
+        return name
+
+    # ---- passes
+    # ------------------------------------------------------------------------------------------------------------
+
+    def _pass(self, members: list[Member]) -> None:
+        """One loop over the row for `members`, which have rows of one size."""
+        general = self.graph.nodes[members[0].segment.node].op == "reduce_general"
+        split = self._split_of(members[0])
+        reductions = [member for member in members if member.segment.kind is SegmentKind.REDUCE]
+        for member in reductions:
+            self._prepare(member, split)
+        lanes = any(member.lane_reduced for member in reductions) and not general
+        # One result a row, by one loop: workers may share it, each a stretch.
+        alone = general and self._kept_count(members[0]) == 1 and len(split.variables) == 1
+        width = self._width(split)
+        emitter = self.emitter
+        for member in reductions:
+            self._declare(member, split, general)
+        for depth in range(-1, len(split.variables)):
+            if depth >= 0:
+                emitter.push(split.variables[depth][0])
+            for member in reductions:
+                if member.lane_reduced and not general and member.kept_depth == depth:
+                    count = self._kept_unrolled(member, split)
+                    member.lanes = [emitter.fresh("lane") for _ in range(count)]
+                    for name in member.lanes:
+                        emitter.put(Local(name, member.accumulator, width, kind_of(self.graph, member.segment)))
+        self._innermost(members, split, general)
+        for depth in range(len(split.variables) - 1, -1, -1):
+            innermost = depth == len(split.variables) - 1
+            kind = LoopKind.SERIAL
+            if innermost and split.variables[depth][0].extent > 1:
+                if not general:
+                    kind = LoopKind.LANES if lanes else LoopKind.SIMD
+                elif alone:
+                    kind = LoopKind.FOLD
+                elif not members[0].lane_reduced:
+                    kind = LoopKind.SIMD  # each iteration has an accumulator of its own
+            variable = split.variables[depth][0]
+            body = emitter.pop()
+            emitter.put(Loop(variable, variable.extent, kind, body, width if kind is LoopKind.LANES else 0))
+            for member in reductions:
+                if member.lane_reduced and not general and member.kept_depth == depth - 1:
+                    self._collapse(member, split, width)
+        if not split.variables:
+            for member in reductions:
+                if member.lane_reduced and not general:
+                    self._collapse(member, split, width)
+        if alone and split.variables[0][0].extent > 1:
+            (member,) = reductions
+            fold = self.graph.nodes[member.segment.node].attributes["body"]
+            assert isinstance(fold, Graph)
+            emitter.put(fold_across(emitter, fold, member.lanes))
+        for member in reductions:
+            self._finish(member, general)
+
+    def _width(self, split: Split) -> int:
+        if not split.variables:
+            return 1
+        extent = split.variables[-1][0].extent
+        width = self.context.target.lanes
+        while width > 8 and extent < 2 * width:
+            width //= 2
+        return width
+
+    def _prepare(self, member: Member, split: Split) -> None:
+        segment, mapping = member.segment, member.mapping
+        node = self.graph.nodes[segment.node]
+        member.spans = spans_rows(segment, mapping)
+        member.reduced_strides = inner_pieces(segment, mapping)
+        kept_inner = math.prod(extent for _, extent, reduced in member.reduced_strides if not reduced)
+        member.slice_size = 0 if member.spans else node.element_count // self.context.nest.rows
+        assert member.spans or member.slice_size == kept_inner
+        member.accumulator = accumulator_dtype(self.graph, segment, mapping)
+        flags = [is_reduced(member.reduced_strides, stride) for _, stride in split.variables]
+        member.kept_depth = max((depth for depth, reduced in enumerate(flags) if not reduced), default=-1)
+        member.lane_reduced = not flags or flags[-1]
+        member.in_lanes = bool(flags)
+        member.reduced_outside = any(flags[: member.kept_depth + 1]) or (not member.lane_reduced and any(flags))
+
+    def _kept_count(self, member: Member) -> int:
+        return math.prod(extent for _, extent, reduced in member.reduced_strides if not reduced)
+
+    def _kept_unrolled(self, member: Member, split: Split) -> int:
+        """Result elements among the unrolled elements of the row."""
+        return len({str(self._kept_position(member, Index(u))) for u in range(split.unrolled)})
+
+    def _kept_position(self, member: Member, inner: Index) -> Index:
+        """Where a result element is among the row's (or, spanning rows, the task's) accumulators."""
+        row = ZERO if member.spans else self.row_index
+        point = member.mapping.point(row, inner)
+        shape = self.graph.nodes[member.segment.node].shape
+        return linear(result_position(member.segment, point), shape) - row * member.slice_size
+
+    def _declare(self, member: Member, split: Split, general: bool) -> None:
+        """The accumulators that live for a row, or for the task."""
+        count = self._kept_count(member)
+        if general:
+            self._declare_general(member, count)
+            return
+        kind = kind_of(self.graph, member.segment)
+        if member.spans:
+            dtype = partial_dtype(self.graph, member.segment, member.mapping)
+            member.local, member.local_dtype = self.emitter.fresh("task"), dtype
+            is_chain = not member.lane_reduced and count > 1 and self.context.nest.rows >= FEWEST_ROWS
+            if is_chain and not isinstance(self.context.target, GpuTarget):
+                member.chains = next((chains for most, chains in CHAINS.items() if count <= most), 1)
+            self.emitter.put(Local(member.local, dtype, count * member.chains, kind), 0)
+            self.flushes.append((member, member.local, count))
+        elif count > 1 or member.kept_depth >= 0:
+            member.local, member.local_dtype = self.emitter.fresh("row"), member.accumulator
+            self.emitter.put(Local(member.local, member.accumulator, count, kind), 1)
+
+    def _declare_general(self, member: Member, count: int) -> None:
+        node = self.graph.nodes[member.segment.node]
+        first = len(node.operands) // 2
+        inits = [Request(operand, ()) for operand in node.operands[first:]]
+        self.emitter.emit(trace(self.graph, inits, self.context.stored))
+        member.lanes = []
+        for request in inits:
+            name = self.emitter.fresh("row")
+            self.emitter.put(Local(name, self.graph.nodes[request.node].dtype, count, None), 1)
+            variable = Var(f"i{name}", count)
+            fill = Assign(name, Index.of_var(variable), self.emitter.name_of(request))
+            self.emitter.put(Loop(variable, count, LoopKind.SIMD if count > 1 else LoopKind.SERIAL, (fill,)), 1)
+            member.lanes.append(name)
+
+    def _innermost(self, members: list[Member], split: Split, general: bool) -> None:
+        """The body of the innermost loop: all values first, then what is written, because an output may be an input's
+        memory."""
+        emitter = self.emitter
+        writes: list[loops.Statement] = []
+        collected: dict[int, dict[str, tuple[Index, list[str]]]] = {}
+        for unrolled in range(split.unrolled):
+            inner = split.inner(unrolled)
+            for number, member in enumerate(members):
+                roots = self._roots(member, inner)
+                steps = trace(self.graph, roots, self.context.stored, emitter.tiles)
+                if self._ahead is not None and split.unrolled == 1 and split.variables:
+                    steps = self._ahead.computed(steps, roots, split)
+                emitter.emit(steps)
+                writes.extend(self._keep(steps, inner, split.size))
+                names = [self._value(member, root) for root in roots]
+                if general:
+                    self._fold_general(member, inner, names)
+                elif member.segment.kind is SegmentKind.REDUCE:
+                    position = self._kept_position(member, inner)
+                    by_place = collected.setdefault(number, {})
+                    by_place.setdefault(str(position), (position, []))[1].append(names[0])
+                else:
+                    writes.extend(self._stores(member.segment, inner, member.mapping, names[0]))
+        for number, places in collected.items():
+            writes.extend(self._accumulate(members[number], places))
+        for statement in writes:
+            emitter.put(statement)
+
+    def _keep(self, steps: Trace, inner: Index, size: int) -> list[loops.Statement]:
+        """Fills the tiles of elements computed here for later passes."""
+        tiles = self.emitter.tiles
+        found: list[loops.Statement] = []
+        for request, step in steps.steps.items():
+            kept = tiles.kept.get(request.node)
+            if kept is None or isinstance(step, Load) or request.node in tiles.filled or kept.slice_size != size:
+                continue
+            if tiles.place(request) == inner:
+                self._filling.add(request.node)
+                if kept.tile is not None:
+                    found.append(Assign(kept.tile, inner, self.emitter.name_of(request)))
+        return found
+
+    def _value(self, member: Member, root: Request) -> str:
+        """The name of a root's value; outside the window of a reduce_window it is the initial value."""
+        name = self.emitter.name_of(root)
+        node = self.graph.nodes[member.segment.node]
+        if node.op != "reduce_window" or not root.guard:
+            return name
+        init = Request(node.operands[1], ())
+        self.emitter.emit(trace(self.graph, [init], self.context.stored))
+        other = self.emitter.name_of(init)
+        depth = max(self.emitter.depth_of_name(name), self.emitter.depth_of_guard(root.guard))
+        return self.emitter.let(node.dtype, loops.Choose(((root.guard, name),), other), depth)
+
+    def _stores(self, segment: Segment, inner: Index, mapping: RowMap, name: str) -> list[loops.Statement]:
+        node = segment.node
+        flat = mapping.point(self.row_index, inner)
+        dtype = self.graph.nodes[node].dtype
+        return [Store(buffer, dtype, flat, name) for buffer in self.context.stores_of(node)]
+
+    def _accumulate(self, member: Member, places: dict[str, tuple[Index, list[str]]]) -> list[loops.Statement]:
+        found: list[loops.Statement] = []
+        kind = kind_of(self.graph, member.segment)
+        for order, (position, names) in enumerate(places.values()):
+            name = self._merge(kind, member.accumulator, names)
+            if member.lane_reduced:
+                lane = None if member.in_lanes else ZERO
+                found.append(Combine(member.lanes[order], member.accumulator, lane, kind, name))
+            else:
+                _, chain = Index.of_var(self.context.row).divide(member.chains)
+                place = position + chain * self._kept_count(member) if member.chains > 1 else position
+                found.append(Combine(member.local, member.local_dtype, place, kind, name))
+        return found
+
+    def _add_chains(self, member: Member, count: int) -> None:
+        """All accumulators of a task into the first."""
+        emitter, kind = self.emitter, kind_of(self.graph, member.segment)
+        for chain in range(1, member.chains):
+            variable = Var(f"i{emitter.fresh()}", count)
+            position, name = Index.of_var(variable), emitter.fresh()
+            body = (
+                loops.Let(name, member.local_dtype, loops.LoadLocal(member.local, position + chain * count)),
+                Combine(member.local, member.local_dtype, position, kind, name),
+            )
+            emitter.put(Loop(variable, count, LoopKind.SIMD, body), 0)
+
+    def _merge(self, kind: str, dtype: DType, names: list[str]) -> str:
+        """All of `names` combined, pairwise."""
+        while len(names) > 1:
+            pairs = [names[i : i + 2] for i in range(0, len(names), 2)]
+            merged: list[str] = []
+            for pair in pairs:
+                if len(pair) == 1:
+                    merged.append(pair[0])
+                else:
+                    depth = max(self.emitter.depth_of_name(name) for name in pair)
+                    merged.append(self.emitter.let(dtype, loops.Merge(kind, pair[0], pair[1]), depth))
+            names = merged
+        return names[0]
+
+    def _fold_general(self, member: Member, inner: Index, names: list[str]) -> None:
+        """One step of a variadic reduction, in order: its body on the accumulators and the values."""
+        node = self.graph.nodes[member.segment.node]
+        body = node.attributes["body"]
+        assert isinstance(body, Graph)
+        position = self._kept_position(member, inner)
+        emitter = self.emitter
+        depth = len(emitter.scopes) - 1
+        results = fold_body(emitter, body, [(local, position) for local in member.lanes], names, depth)
+        for local, name in zip(member.lanes, results, strict=True):
+            emitter.put(Assign(local, position, name))
+
+    def _collapse(self, member: Member, split: Split, width: int) -> None:
+        """Lanes to one number, which goes where the result is kept."""
+        emitter = self.emitter
+        kind = kind_of(self.graph, member.segment)
+        positions: dict[str, Index] = {}
+        for unrolled in range(split.unrolled):
+            inner = Index(unrolled)
+            for depth, (variable, stride) in enumerate(split.variables):
+                if depth <= member.kept_depth:
+                    inner = inner + Index.of_var(variable) * stride
+            position = self._kept_position(member, inner)
+            positions.setdefault(str(position), position)
+        for lanes, position in zip(member.lanes, positions.values(), strict=True):
+            name = emitter.fresh("sum")
+            depth = len(emitter.scopes) - 1
+            emitter.put(Collapse(name, lanes, member.accumulator, width, kind))
+            emitter.note_depth(name, depth)
+            if member.local:
+                emitter.put(Combine(member.local, member.local_dtype, position, kind, name))
+            else:
+                self._publish_scalar(member, name)
+
+    def _publish_scalar(self, member: Member, name: str) -> None:
+        """A row's one result: rounded, named, and stored if anyone needs it in memory."""
+        emitter = self.emitter
+        node = self.graph.nodes[member.segment.node]
+        name = self._with_init(member, name)
+        if member.accumulator is not node.dtype:
+            name = emitter.let(node.dtype, loops.Convert(member.accumulator, name), 1)
+        emitter.note_depth(name, 1)
+        emitter.row_results[member.segment.node] = RowResult(name, 1, False, node.dtype)
+        for buffer in self.context.stores_of(member.segment.node):
+            emitter.put(Store(buffer, node.dtype, self.row_index, name), 1)
+
+    def _with_init(self, member: Member, name: str) -> str:
+        """A reduce_window starts from its initial value."""
+        node = self.graph.nodes[member.segment.node]
+        if node.op != "reduce_window":
+            return name
+        init = Request(node.operands[1], ())
+        self.emitter.emit(trace(self.graph, [init], self.context.stored))
+        merge = loops.Merge(kind_of(self.graph, member.segment), name, self.emitter.name_of(init))
+        return self.emitter.let(member.accumulator, merge, len(self.emitter.scopes) - 1)
+
+    def _finish(self, member: Member, general: bool) -> None:
+        """After the pass: results that are arrays become readable, and are stored if needed."""
+        if member.spans or (not member.local and not general):
+            return
+        nodes = member.segment.nodes
+        for node_number in nodes:
+            node = self.graph.nodes[node_number]
+            local = member.lanes[result_number(self.graph, node_number)] if general else member.local
+            accumulator = node.dtype if general else member.accumulator
+            self._apply_init_to(member, local, accumulator)
+            self.emitter.row_results[node_number] = RowResult(local, member.slice_size, True, accumulator)
+            for buffer in self.context.stores_of(node_number):
+                self._store_array(member, node_number, local, accumulator, buffer)
+
+    def _apply_init_to(self, member: Member, local: str, accumulator: DType) -> None:
+        node = self.graph.nodes[member.segment.node]
+        if node.op != "reduce_window":
+            return
+        init = Request(node.operands[1], ())
+        self.emitter.emit(trace(self.graph, [init], self.context.stored))
+        count = self._kept_count(member)
+        variable = Var(f"i{self.emitter.fresh()}", count)
+        step = Combine(
+            local, accumulator, Index.of_var(variable), kind_of(self.graph, member.segment), self.emitter.name_of(init)
+        )
+        self.emitter.put(Loop(variable, count, LoopKind.SIMD, (step,)), 1)
+
+    def _store_array(self, member: Member, node_number: int, local: str, accumulator: DType, buffer: int) -> None:
+        node = self.graph.nodes[node_number]
+        count = member.slice_size
+        variable = Var(f"i{self.emitter.fresh()}", count)
+        position = Index.of_var(variable)
+        name = self.emitter.fresh()
+        body: list[loops.Statement] = [loops.Let(name, accumulator, loops.LoadLocal(local, position))]
+        if accumulator is not node.dtype:
+            rounded = self.emitter.fresh()
+            body.append(loops.Let(rounded, node.dtype, loops.Convert(accumulator, name)))
+            name = rounded
+        body.append(Store(buffer, node.dtype, self.row_index * count + position, name))
+        self.emitter.put(Loop(variable, count, LoopKind.SIMD, tuple(body)), 1)

@@ -1,0 +1,132 @@
+"""Elements of a row that one pass keeps for a later one: softmax's exp is computed once, and attention weights are not
+computed again for every column that they weigh.
+
+A node is kept whole: its slice of the row lies in a tile on the task's stack, or in the output that it has just been
+written to. It is worth keeping if computing it again costs more than a store to and a load from L1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from stitchfleet.compiler.ir.graph import Graph
+from stitchfleet.compiler.ir.index_maps import Index, Var, linear
+from stitchfleet.compiler.planning.access import Apply, Choose, Request, Trace, sources
+from stitchfleet.compiler.targets.targets import Target
+
+from .context import slice_cost
+
+KEEP_LIGHT_OPS = 6  # recomputing this many ops costs more than a store to and a load from L1
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Where a node's slice of the row is: a local array, or the buffer of an output."""
+
+    slice_size: int
+    tile: str | None
+    buffer: int | None = None
+
+
+class Tiles:
+    """What is kept of a row. `request in tiles`: an earlier pass has left that element for us."""
+
+    def __init__(self, graph: Graph, row: Var, rows: int) -> None:
+        self.graph = graph
+        self.row = Index.of_var(row)
+        self.rows = rows
+        self.kept: dict[int, Kept] = {}
+        self.filled: set[int] = set()
+
+    def slice_size(self, node: int) -> int | None:
+        """Elements of the node that belong to one row, if rows divide it."""
+        count = self.graph.nodes[node].element_count
+        return count // self.rows if count % self.rows == 0 else None
+
+    def place(self, request: Request) -> Index | None:
+        """The element's position within the row's slice of its node; None if it may lie in another row's."""
+        size = self.slice_size(request.node)
+        if size is None or request.guard:
+            return None
+        place = linear(request.position, self.graph.nodes[request.node].shape) - self.row * size
+        if place.variables & self.row.variables or place.low < 0 or place.high >= size:
+            return None
+        return place
+
+    def __contains__(self, request: object) -> bool:
+        return isinstance(request, Request) and request.node in self.filled and self.place(request) is not None
+
+
+@dataclass(frozen=True)
+class Visit:
+    """One segment in one pass as the planning of tiles sees it: its trace at one element of the row, `inner`, of
+    `size`."""
+
+    pass_number: int
+    roots: tuple[Request, ...]
+    steps: Callable[[Tiles], Trace]
+    inner: Index
+    size: int
+    stored_in: int | None  # buffer of the output that the root is written to
+
+
+def plan_tiles(
+    tiles: Tiles,
+    visits: Sequence[Visit],
+    loop_variables: frozenset[Var],
+    target: Target,
+    declare: Callable[[int, int], str],
+) -> None:
+    """Decides what is kept, in `tiles.kept`. `declare(node, size)` makes a local array for a node and names it."""
+    made: set[int] = set()
+    outputs: dict[int, int] = {}
+    budget = target.tile_bytes
+    here: set[int] = set()
+    current = -1
+    for visit in visits:
+        if visit.pass_number != current:
+            made |= here
+            here, current = set(), visit.pass_number
+        tiles.filled = set(tiles.kept) & made
+        steps = visit.steps(tiles)
+        for request in _frontier(tiles, steps, visit.roots, made, loop_variables):
+            light, expensive = slice_cost(tiles.graph, request, steps, set())
+            if not expensive and light < KEEP_LIGHT_OPS:
+                continue
+            node, size = request.node, tiles.slice_size(request.node)
+            assert size is not None
+            taken = size * max(tiles.graph.nodes[node].dtype.size_bytes, 4)
+            if node in outputs:
+                tiles.kept[node] = Kept(size, None, outputs[node])
+            elif taken <= budget:
+                budget -= taken
+                tiles.kept[node] = Kept(size, declare(node, size))
+            tiles.filled = set(tiles.kept) & made
+        for request in steps.steps:
+            if tiles.slice_size(request.node) == visit.size and tiles.place(request) == visit.inner:
+                here.add(request.node)
+        if visit.stored_in is not None and visit.roots[0].node in here:
+            outputs.setdefault(visit.roots[0].node, visit.stored_in)
+    tiles.filled = set()
+
+
+def _frontier(
+    tiles: Tiles, steps: Trace, roots: Iterable[Request], made: set[int], loop_variables: frozenset[Var]
+) -> list[Request]:
+    """Elements that an earlier pass has computed, that something new of this pass reads, and that change along the
+    row."""
+
+    def known(request: Request) -> bool:
+        return request.node in made and request.node not in tiles.kept and tiles.place(request) is not None
+
+    found: dict[Request, None] = {}
+    candidates = [*roots]
+    for request, step in steps.steps.items():
+        if not known(request):
+            candidates.extend(sources(step))
+    for request in candidates:
+        moves = any(index.variables & loop_variables for index in request.position)
+        if known(request) and isinstance(steps.steps[request], Apply | Choose) and moves:
+            found[request] = None
+    return list(found)

@@ -1,0 +1,223 @@
+"""Writes the values of a loop body: each requested element once, in the outermost loop where all it depends on is
+known.
+
+So whatever does not change from lane to lane is computed once per row, and what does not change from row to row once
+per task: loop-invariant code motion by construction.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from stitchfleet.compiler.ir.graph import DType, Graph
+from stitchfleet.compiler.ir.index_maps import Guard, Index, Var
+from stitchfleet.compiler.loops import loops
+from stitchfleet.compiler.loops.loops import Let, LetIndex, Statement
+from stitchfleet.compiler.ops.table import literal_text
+from stitchfleet.compiler.planning.access import (
+    Apply,
+    Choose,
+    Forward,
+    FromIndex,
+    Load,
+    Request,
+    Splat,
+    StartSource,
+    Step,
+    Trace,
+    starts_in,
+)
+
+from .tiles import Tiles
+
+
+@dataclass
+class Scope:
+    """A loop body (or the task's, or the row's) under construction."""
+
+    variable: Var | None
+    statements: list[Statement] = field(default_factory=list)
+    names: dict[Request, str] = field(default_factory=dict)
+    variables: set[Var] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class RowResult:
+    """Where a reduction's result of this row is: a name (`slice_size` 1) or a local array of `slice_size`
+    accumulators."""
+
+    name: str
+    slice_size: int
+    is_local: bool
+    accumulator: DType
+
+
+class Emitter:
+    """Scopes, names, and the translation of steps into statements. `buffer_of`: number of the memory that holds a
+    node."""
+
+    def __init__(self, graph: Graph, buffer_of: Mapping[int, int], row: Var) -> None:
+        self.graph = graph
+        self.buffer_of = buffer_of
+        self.row = row
+        self.scopes: list[Scope] = []
+        self.row_results: dict[int, RowResult] = {}
+        self.tiles = Tiles(graph, row, row.extent)
+        self._depth_of: dict[str, int] = {}
+        self._numbers = itertools.count(1)
+
+    def apart(self) -> Emitter:
+        """An emitter of other loops of the same function: it knows no names of this one, and gives out no name twice."""
+        other = Emitter(self.graph, self.buffer_of, self.row)
+        other._numbers = self._numbers
+        return other
+
+    def fresh(self, prefix: str = "t") -> str:
+        return f"{prefix}{next(self._numbers)}"
+
+    def push(self, variable: Var | None) -> Scope:
+        scope = Scope(variable)
+        if variable is not None:
+            scope.variables.add(variable)
+        self.scopes.append(scope)
+        return scope
+
+    def pop(self) -> tuple[Statement, ...]:
+        return tuple(self.scopes.pop().statements)
+
+    def put(self, statement: Statement, depth: int = -1) -> None:
+        self.scopes[depth].statements.append(statement)
+
+    def depth_of_variable(self, variable: Var) -> int | None:
+        for depth, scope in enumerate(self.scopes):
+            if variable in scope.variables:
+                return depth
+        return None
+
+    def depth_of_index(self, index: Index) -> int:
+        depths = [self.depth_of_variable(variable) for variable in index.variables]
+        assert None not in depths, f"{index} mentions a variable that is not in scope"
+        return max((depth for depth in depths if depth is not None), default=0)
+
+    def depth_of_guard(self, guard: Guard) -> int:
+        return max((self.depth_of_index(bound.index) for bound in guard), default=0)
+
+    def name_of(self, request: Request) -> str:
+        """The name (or literal) of a request that has been emitted."""
+        for scope in reversed(self.scopes):
+            name = scope.names.get(request)
+            if name is not None:
+                return name
+        raise KeyError(str(request))
+
+    def is_known(self, request: Request) -> bool:
+        return any(request in scope.names for scope in self.scopes)
+
+    def depth_of_name(self, name: str) -> int:
+        return self._depth_of.get(name, 0)
+
+    def let(self, dtype: DType, value: loops.Value, depth: int, request: Request | None = None) -> str:
+        name = self.fresh()
+        self.put(Let(name, dtype, value), depth)
+        self._depth_of[name] = depth
+        if request is not None:
+            self.scopes[depth].names[request] = name
+        return name
+
+    def note_depth(self, name: str, depth: int) -> None:
+        self._depth_of[name] = depth
+
+    def emit(self, steps: Trace) -> None:
+        """Writes all of a trace that is not known yet."""
+        for request, step in steps.steps.items():
+            if not self.is_known(request):
+                self._define_starts(starts_in(request))
+                self._emit_step(request, step)
+
+    def define_starts_of(self, index: Index) -> None:
+        """Makes the runtime indices of `index`, whose sources have been emitted, available."""
+        variables = sorted(index.variables, key=lambda variable: variable.name)
+        self._define_starts((v, v.source) for v in variables if isinstance(v.source, StartSource))
+
+    def _define_starts(self, starts: Iterable[tuple[Var, StartSource]]) -> None:
+        for variable, source in starts:
+            if self.depth_of_variable(variable) is None:
+                name = self.name_of(source.request)
+                depth = self.depth_of_name(name)
+                self.put(LetIndex(variable, name, source.clamped), depth)
+                self.scopes[depth].variables.add(variable)
+
+    def _emit_step(self, request: Request, step: Step) -> None:
+        node = self.graph.nodes[request.node]
+        if isinstance(step, Splat):
+            self.scopes[0].names[request] = literal_text(node.dtype, step.value)
+        elif isinstance(step, Forward):
+            self._define_starts(starts_in(step.source))
+            name = self.name_of(step.source)
+            self.scopes[self.depth_of_name(name)].names[request] = name
+        elif isinstance(step, Load):
+            self._emit_load(request, step.flat)
+        elif isinstance(step, FromIndex):
+            self.let(node.dtype, loops.FromIndex(step.index), self.depth_of_index(step.index), request)
+        elif isinstance(step, Apply):
+            names = tuple(self.name_of(operand) for operand in step.operands)
+            dtypes = tuple(self.graph.nodes[operand.node].dtype for operand in step.operands)
+            depth = max(self.depth_of_name(name) for name in names)
+            self.let(node.dtype, loops.Compute(node, dtypes, names), depth, request)
+        else:
+            self._emit_choose(request, step, node.dtype)
+
+    def _emit_choose(self, request: Request, step: Choose, dtype: DType) -> None:
+        for guard, _ in step.cases:
+            self._define_starts(
+                (variable, variable.source)
+                for bound in guard
+                for variable in sorted(bound.index.variables, key=lambda v: v.name)
+                if isinstance(variable.source, StartSource)
+            )
+        cases = tuple((guard, self.name_of(source)) for guard, source in step.cases)
+        otherwise = self.name_of(step.otherwise)
+        depth = max(
+            self.depth_of_name(otherwise),
+            *(max(self.depth_of_guard(guard), self.depth_of_name(name)) for guard, name in cases),
+        )
+        self.let(dtype, loops.Choose(cases, otherwise), depth, request)
+
+    def _emit_load(self, request: Request, flat: Index) -> None:
+        node = self.graph.nodes[request.node]
+        guard_depth = self.depth_of_guard(request.guard)
+        if request in self.tiles:
+            self._emit_kept(request, flat)
+            return
+        result = self.row_results.get(request.node)
+        if result is None:
+            value = loops.Load(self.buffer_of[request.node], node.dtype, flat, request.guard)
+            self.let(node.dtype, value, max(self.depth_of_index(flat), guard_depth), request)
+        elif not result.is_local:
+            self.scopes[self.depth_of_name(result.name)].names[request] = result.name
+        else:
+            position = flat - Index.of_var(self.row) * result.slice_size
+            # The tile is filled within the row: its elements cannot be read any further out.
+            depth = max(self.depth_of_index(position), 1)
+            read = loops.LoadLocal(result.name, position)
+            if result.accumulator is node.dtype:
+                self.let(node.dtype, read, depth, request)
+            else:
+                name = self.let(result.accumulator, read, depth)
+                converted = loops.Convert(result.accumulator, name)
+                self.let(node.dtype, converted, depth, request)
+
+    def _emit_kept(self, request: Request, flat: Index) -> None:
+        """An element that an earlier pass of the row has left in a tile, or in the output that it wrote."""
+        node, kept = self.graph.nodes[request.node], self.tiles.kept[request.node]
+        if kept.tile is None:
+            assert kept.buffer is not None
+            value: loops.Value = loops.Load(kept.buffer, node.dtype, flat)
+        else:
+            place = self.tiles.place(request)
+            assert place is not None
+            value = loops.LoadLocal(kept.tile, place)
+        # Filled within the row: it cannot be read any further out.
+        self.let(node.dtype, value, max(self.depth_of_index(flat), 1), request)

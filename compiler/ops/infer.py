@@ -1,0 +1,447 @@
+"""Shape and dtype rules: one function per family of ops, used to build nodes (`ops.build`) and to verify them
+(`spec.verify`).
+
+A rule takes a Request and returns the node's (shape, dtype), or raises GraphError that says what was given and what
+was expected. Most rules derive the result from the operands alone. The few ops whose result is not determined by
+their operands (`parameter`, `iota`, `broadcast`, `reshape`, `convert`, `bitcast_convert`) read `shape` or `dtype` of
+the request, check them and give them back.
+
+The rules are those of the HLO operation semantics (openxla.org/xla/operation_semantics) with two narrowings: operands
+are never broadcast implicitly (the importer adds `broadcast` nodes), and `bitcast_convert` keeps the element's width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias, TypeVar
+
+from stitchfleet.compiler.ir.graph import (
+    REDUCE_KINDS,
+    Attribute,
+    DType,
+    GatherDimensions,
+    Graph,
+    Literal,
+    Node,
+    Shape,
+    WindowDimension,
+)
+
+ShapeAndType: TypeAlias = tuple[Shape, DType]
+COMPARE_DIRECTIONS: Final = ("EQ", "NE", "LT", "LE", "GT", "GE")
+
+_T = TypeVar("_T")
+
+
+class GraphError(ValueError):
+    """A graph, node or request breaks the op table's rules. The text names the op, what was given and what was
+    expected."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked of a rule: the op, its operands' nodes, its attributes, and the shape and dtype wanted (None:
+    infer)."""
+
+    op: str
+    operands: tuple[Node, ...]
+    attributes: Mapping[str, Attribute]
+    shape: Shape | None = None
+    dtype: DType | None = None
+
+    def fail(self, given: object, expected: object) -> GraphError:
+        """The error to raise."""
+        types = ", ".join(node.type_text for node in self.operands)
+        return GraphError(f"{self.op}({types}): given {given}, expected {expected}")
+
+    def attribute(self, key: str, kind: type[_T]) -> _T:
+        """The attribute `key`, which must be there and of type `kind`."""
+        value = self.attributes.get(key)
+        # A bool is an int to isinstance, but never a dimension number.
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            raise self.fail(f"attribute {key}={value!r}", f"a value of type {kind.__name__}")
+        return value
+
+    def integers(self, key: str, length: int | None = None) -> tuple[int, ...]:
+        """The attribute `key` as a tuple of integers, of the given length."""
+        value = self.attribute(key, tuple)
+        if not all(isinstance(item, int) and not isinstance(item, bool) for item in value):
+            raise self.fail(f"{key}={value!r}", "a tuple of integers")
+        if length is not None and len(value) != length:
+            raise self.fail(f"{key}={value!r}", f"{length} integers")
+        return value
+
+    def dimension_numbers(self, key: str, rank: int) -> tuple[int, ...]:
+        """The attribute `key` as distinct dimension numbers below `rank`."""
+        value = self.integers(key)
+        if len(set(value)) != len(value) or not all(0 <= item < rank for item in value):
+            raise self.fail(f"{key}={value!r}", f"distinct dimensions in [0, {rank})")
+        return value
+
+    def wanted_shape(self) -> Shape:
+        if self.shape is None or not all(extent >= 0 for extent in self.shape):
+            raise self.fail(f"shape {self.shape}", "a result shape with extents of at least 0")
+        return self.shape
+
+    def wanted_dtype(self) -> DType:
+        if self.dtype is None:
+            raise self.fail("no dtype", "a result dtype")
+        return self.dtype
+
+
+Rule: TypeAlias = Callable[[Request], ShapeAndType]
+
+
+def _same_shapes(request: Request, nodes: Sequence[Node]) -> Shape:
+    shape = nodes[0].shape
+    if any(node.shape != shape for node in nodes):
+        raise request.fail([node.shape for node in nodes], f"equal shapes, as the first operand's {shape}")
+    return shape
+
+
+def elementwise(accepts: Callable[[DType], bool], expected: str, result: DType | None = None) -> Rule:
+    """A rule for ops whose operands have one shape and one dtype, for which `accepts` holds; the result is alike, or
+    `result`."""
+
+    def rule(request: Request) -> ShapeAndType:
+        shape = _same_shapes(request, request.operands)
+        dtype = request.operands[0].dtype
+        if any(node.dtype is not dtype for node in request.operands):
+            raise request.fail([node.dtype.value for node in request.operands], "equal dtypes")
+        if not accepts(dtype):
+            raise request.fail(dtype.value, expected)
+        return shape, dtype if result is None else result
+
+    return rule
+
+
+def is_float(dtype: DType) -> bool:
+    return dtype.is_float
+
+
+def is_number(dtype: DType) -> bool:
+    return dtype is not DType.PRED
+
+
+def is_signed_number(dtype: DType) -> bool:
+    return dtype.is_float or dtype.is_signed
+
+
+def is_integer(dtype: DType) -> bool:
+    return dtype.is_integer
+
+
+def is_u64(dtype: DType) -> bool:
+    return dtype is DType.U64
+
+
+def is_logical(dtype: DType) -> bool:
+    return dtype.is_integer or dtype is DType.PRED
+
+
+def is_any(dtype: DType) -> bool:
+    del dtype
+    return True
+
+
+def compare(request: Request) -> ShapeAndType:
+    direction = request.attribute("direction", str)
+    if direction not in COMPARE_DIRECTIONS:
+        raise request.fail(f"direction={direction}", f"one of {', '.join(COMPARE_DIRECTIONS)}")
+    shape, dtype = elementwise(is_any, "any dtype")(request)
+    if request.attributes.get("total_order", False) and not dtype.is_float:
+        raise request.fail(f"total_order on {dtype.value}", "a float dtype")
+    return shape, DType.PRED
+
+
+def select(request: Request) -> ShapeAndType:
+    predicate, on_true, on_false = request.operands
+    if predicate.dtype is not DType.PRED or on_true.dtype is not on_false.dtype:
+        raise request.fail([node.dtype.value for node in request.operands], "pred and twice the same dtype")
+    return _same_shapes(request, request.operands), on_true.dtype
+
+
+def convert(request: Request) -> ShapeAndType:
+    return request.operands[0].shape, request.wanted_dtype()
+
+
+def bitcast_convert(request: Request) -> ShapeAndType:
+    source, dtype = request.operands[0], request.wanted_dtype()
+    if source.dtype.size_bytes != dtype.size_bytes or DType.PRED in (source.dtype, dtype):
+        raise request.fail(dtype.value, f"a dtype of {source.dtype.size_bytes} bytes per element, not pred")
+    return source.shape, dtype
+
+
+def reduce_precision(request: Request) -> ShapeAndType:
+    if request.attribute("exponent_bits", int) < 1 or request.attribute("mantissa_bits", int) < 0:
+        raise request.fail(dict(request.attributes), "exponent_bits >= 1 and mantissa_bits >= 0")
+    return elementwise(is_float, "a float dtype")(request)
+
+
+def parameter(request: Request) -> ShapeAndType:
+    if request.attribute("number", int) < 0:
+        raise request.fail(request.attributes["number"], "a parameter number of at least 0")
+    return request.wanted_shape(), request.wanted_dtype()
+
+
+def constant(request: Request) -> ShapeAndType:
+    value = request.attribute("literal", Literal).value
+    try:
+        return value.shape, DType.of(value.dtype)
+    except KeyError:
+        raise request.fail(f"a literal of {value.dtype}", "a dtype of this IR") from None
+
+
+def iota(request: Request) -> ShapeAndType:
+    shape, dtype = request.wanted_shape(), request.wanted_dtype()
+    if not 0 <= request.attribute("dimension", int) < len(shape):
+        raise request.fail(f"dimension={request.attributes['dimension']}", f"a dimension of {shape}")
+    if dtype is DType.PRED:
+        raise request.fail("pred", "a number")
+    return shape, dtype
+
+
+def broadcast(request: Request) -> ShapeAndType:
+    source, shape = request.operands[0], request.wanted_shape()
+    dimensions = request.dimension_numbers("dimensions", len(shape))
+    if len(dimensions) != len(source.shape) or list(dimensions) != sorted(dimensions):
+        raise request.fail(f"dimensions={dimensions}", f"{len(source.shape)} increasing dimensions")
+    if any(shape[to] != extent for to, extent in zip(dimensions, source.shape, strict=True)):
+        raise request.fail(f"{source.shape} to {shape} by {dimensions}", "equal extents in the mapped dimensions")
+    return shape, source.dtype
+
+
+def reshape(request: Request) -> ShapeAndType:
+    source, shape = request.operands[0], request.wanted_shape()
+    count = 1
+    for extent in shape:
+        count *= extent
+    if count != source.element_count:
+        raise request.fail(f"{shape} of {count} elements", f"a shape of {source.element_count} elements")
+    return shape, source.dtype
+
+
+def transpose(request: Request) -> ShapeAndType:
+    source = request.operands[0]
+    permutation = request.integers("permutation", len(source.shape))
+    if sorted(permutation) != list(range(len(source.shape))):
+        raise request.fail(f"permutation={permutation}", f"a permutation of {len(source.shape)} dimensions")
+    return tuple(source.shape[i] for i in permutation), source.dtype
+
+
+def slice_(request: Request) -> ShapeAndType:
+    source = request.operands[0]
+    rank = len(source.shape)
+    starts, limits, strides = (request.integers(key, rank) for key in ("start", "limit", "strides"))
+    shape = []
+    for extent, start, limit, stride in zip(source.shape, starts, limits, strides, strict=True):
+        if not (0 <= start <= limit <= extent and stride >= 1):
+            raise request.fail(f"[{start}:{limit}:{stride}]", f"0 <= start <= limit <= {extent} and stride >= 1")
+        shape.append(-(-(limit - start) // stride))
+    return tuple(shape), source.dtype
+
+
+def pad(request: Request) -> ShapeAndType:
+    source, value = request.operands
+    rank = len(source.shape)
+    lows, highs, interiors = (request.integers(key, rank) for key in ("low", "high", "interior"))
+    if value.shape != () or value.dtype is not source.dtype:
+        raise request.fail(value.type_text, f"a padding value {source.dtype.value}[]")
+    shape = []
+    for extent, low, high, interior in zip(source.shape, lows, highs, interiors, strict=True):
+        padded = extent + low + high + max(extent - 1, 0) * interior
+        if interior < 0 or padded < 0:
+            raise request.fail(
+                f"low {low}, high {high}, interior {interior}", f"a padding of {extent} elements to >= 0"
+            )
+        shape.append(padded)
+    return tuple(shape), source.dtype
+
+
+def concatenate(request: Request) -> ShapeAndType:
+    if not request.operands:
+        raise request.fail("no operands", "at least one")
+    first = request.operands[0]
+    dimension = request.attribute("dimension", int)
+    if not 0 <= dimension < len(first.shape):
+        raise request.fail(f"dimension={dimension}", f"a dimension of {first.shape}")
+    for node in request.operands:
+        alike = node.dtype is first.dtype and len(node.shape) == len(first.shape)
+        if not alike or any(
+            a != b for i, (a, b) in enumerate(zip(node.shape, first.shape, strict=True)) if i != dimension
+        ):
+            raise request.fail(node.type_text, f"{first.type_text} but for dimension {dimension}")
+    total = sum(node.shape[dimension] for node in request.operands)
+    return (*first.shape[:dimension], total, *first.shape[dimension + 1 :]), first.dtype
+
+
+def reverse(request: Request) -> ShapeAndType:
+    source = request.operands[0]
+    request.dimension_numbers("dimensions", len(source.shape))
+    return source.shape, source.dtype
+
+
+def _reduce_kind(request: Request, dtype: DType, kinds: Sequence[str] = REDUCE_KINDS) -> str:
+    kind = request.attribute("kind", str)
+    if kind not in kinds:
+        raise request.fail(f"kind={kind}", f"one of {', '.join(kinds)}")
+    if (kind in ("and", "or") and dtype.is_float) or (kind in ("sum", "product") and dtype is DType.PRED):
+        raise request.fail(f"{kind} of {dtype.value}", "and, or of pred and integers; sum, product of numbers")
+    return kind
+
+
+def _without(shape: Shape, dimensions: Sequence[int]) -> Shape:
+    return tuple(extent for i, extent in enumerate(shape) if i not in dimensions)
+
+
+def reduce(request: Request) -> ShapeAndType:
+    source = request.operands[0]
+    _reduce_kind(request, source.dtype)
+    return _without(source.shape, request.dimension_numbers("dimensions", len(source.shape))), source.dtype
+
+
+def reduce_general(request: Request) -> ShapeAndType:
+    count, odd = divmod(len(request.operands), 2)
+    if odd or not count:
+        raise request.fail(f"{len(request.operands)} operands", "n inputs and then n scalar initial values")
+    inputs, inits = request.operands[:count], request.operands[count:]
+    shape = _same_shapes(request, inputs)
+    for source, init in zip(inputs, inits, strict=True):
+        if init.shape != () or init.dtype is not source.dtype:
+            raise request.fail(init.type_text, f"an initial value {source.dtype.value}[]")
+    body, result = request.attribute("body", Graph), request.attribute("result", int)
+    dtypes = [node.dtype for node in inputs]
+    parameters = [body.nodes[i] for i in body.parameters]
+    outputs = [body.nodes[i] for i in body.outputs]
+    if [node.type_text for node in parameters] != [f"{dtype.value}[]" for dtype in dtypes * 2]:
+        raise request.fail([node.type_text for node in parameters], f"body parameters {[d.value for d in dtypes * 2]}")
+    if [node.type_text for node in outputs] != [f"{dtype.value}[]" for dtype in dtypes]:
+        raise request.fail([node.type_text for node in outputs], f"body results {[d.value for d in dtypes]}")
+    if not 0 <= result < count:
+        raise request.fail(f"result={result}", f"a result in [0, {count})")
+    return _without(shape, request.dimension_numbers("dimensions", len(shape))), dtypes[result]
+
+
+def reduce_window(request: Request) -> ShapeAndType:
+    source, init = request.operands
+    _reduce_kind(request, source.dtype)
+    if init.shape != () or init.dtype is not source.dtype:
+        raise request.fail(init.type_text, f"an initial value {source.dtype.value}[]")
+    window = request.attribute("window", tuple)
+    if len(window) != len(source.shape) or not all(isinstance(item, WindowDimension) for item in window):
+        raise request.fail(f"window={window!r}", f"{len(source.shape)} window dimensions")
+    shape = []
+    for extent, item in zip(source.shape, window, strict=True):
+        if min(item.size, item.stride, item.window_dilation, item.base_dilation) < 1:
+            raise request.fail(item, "size, stride and dilations of at least 1")
+        padded = (extent - 1) * item.base_dilation + 1 if extent else 0
+        padded += item.padding_low + item.padding_high
+        reach = (item.size - 1) * item.window_dilation + 1
+        shape.append((padded - reach) // item.stride + 1 if padded >= reach else 0)
+    return tuple(shape), source.dtype
+
+
+def scan(request: Request) -> ShapeAndType:
+    source, start = request.operands
+    _reduce_kind(request, source.dtype)
+    dimension = request.attribute("dimension", int)
+    if not 0 <= dimension < len(source.shape):
+        raise request.fail(f"dimension={dimension}", f"one of {len(source.shape)}")
+    for flag in ("reverse", "exclusive"):
+        request.attribute(flag, bool)
+    expected = _without(source.shape, (dimension,))
+    if start.shape != expected or start.dtype is not source.dtype:
+        raise request.fail(start.type_text, f"starts {source.dtype.value}{list(expected)}")
+    return source.shape, source.dtype
+
+
+def _index_shape(request: Request, indices: Node, numbers: GatherDimensions) -> Shape:
+    """The batch dimensions of gather's or scatter's indices."""
+    if not indices.dtype.is_integer:
+        raise request.fail(indices.type_text, "integer indices")
+    rank = len(indices.shape)
+    if not 0 <= numbers.index_vector_dim <= rank:
+        raise request.fail(f"index_vector_dim={numbers.index_vector_dim}", f"in [0, {rank}]")
+    vector = indices.shape[numbers.index_vector_dim] if numbers.index_vector_dim < rank else 1
+    if vector != len(numbers.start_index_map):
+        raise request.fail(f"index vectors of {vector}", f"{len(numbers.start_index_map)} as start_index_map")
+    return _without(indices.shape, (numbers.index_vector_dim,))
+
+
+def _check_numbers(request: Request, numbers: GatherDimensions, rank: int) -> None:
+    for label, values in (("collapsed", numbers.collapsed_slice_dims), ("index map", numbers.start_index_map)):
+        if len(set(values)) != len(values) or not all(0 <= value < rank for value in values):
+            raise request.fail(f"{label} {values}", f"distinct dimensions in [0, {rank})")
+    if list(numbers.offset_dims) != sorted(set(numbers.offset_dims)):
+        raise request.fail(f"offset_dims={numbers.offset_dims}", "increasing dimensions")
+    if len(numbers.offset_dims) + len(numbers.collapsed_slice_dims) != rank:
+        raise request.fail(numbers, f"offset and collapsed dimensions that make {rank}")
+
+
+def gather(request: Request) -> ShapeAndType:
+    source, indices = request.operands
+    numbers = request.attribute("gather", GatherDimensions)
+    _check_numbers(request, numbers, len(source.shape))
+    batch = list(_index_shape(request, indices, numbers))
+    sizes = numbers.slice_sizes
+    if len(sizes) != len(source.shape) or any(
+        not 0 <= size <= ext for size, ext in zip(sizes, source.shape, strict=False)
+    ):
+        raise request.fail(f"slice_sizes={sizes}", f"at most {source.shape}")
+    if any(sizes[i] != 1 for i in numbers.collapsed_slice_dims):
+        raise request.fail(f"slice_sizes={sizes}", f"1 in collapsed dimensions {numbers.collapsed_slice_dims}")
+    offsets = list(_without(sizes, numbers.collapsed_slice_dims))
+    rank = len(batch) + len(offsets)
+    if any(not 0 <= dimension < rank for dimension in numbers.offset_dims):
+        raise request.fail(f"offset_dims={numbers.offset_dims}", f"dimensions in [0, {rank})")
+    shape = tuple(offsets.pop(0) if i in numbers.offset_dims else batch.pop(0) for i in range(rank))
+    return shape, source.dtype
+
+
+def scatter(request: Request) -> ShapeAndType:
+    source, indices, updates = request.operands
+    numbers = request.attribute("scatter", GatherDimensions)
+    _reduce_kind(request, source.dtype, (*REDUCE_KINDS, "replace"))
+    _check_numbers(request, numbers, len(source.shape))
+    batch = list(_index_shape(request, indices, numbers))
+    if updates.dtype is not source.dtype:
+        raise request.fail(updates.type_text, f"updates of {source.dtype.value}")
+    rank = len(batch) + len(numbers.offset_dims)
+    given_batch = [extent for i, extent in enumerate(updates.shape) if i not in numbers.offset_dims]
+    if len(updates.shape) != rank or given_batch != batch or any(not 0 <= i < rank for i in numbers.offset_dims):
+        raise request.fail(updates.type_text, f"updates of rank {rank} with batch dimensions {batch}")
+    windows = [updates.shape[i] for i in numbers.offset_dims]
+    if any(
+        size > extent
+        for size, extent in zip(windows, _without(source.shape, numbers.collapsed_slice_dims), strict=True)
+    ):
+        raise request.fail(f"update windows {windows}", f"at most {source.shape}")
+    return source.shape, source.dtype
+
+
+def _check_starts(request: Request, starts: Sequence[Node], rank: int) -> None:
+    if len(starts) != rank or any(node.shape != () or not node.dtype.is_integer for node in starts):
+        raise request.fail([node.type_text for node in starts], f"{rank} integer scalars as starts")
+
+
+def dynamic_slice(request: Request) -> ShapeAndType:
+    if not request.operands:
+        raise request.fail("no operands", "an array and its starts")
+    source, starts = request.operands[0], request.operands[1:]
+    _check_starts(request, starts, len(source.shape))
+    sizes = request.integers("sizes", len(source.shape))
+    if any(not 0 <= size <= extent for size, extent in zip(sizes, source.shape, strict=True)):
+        raise request.fail(f"sizes={sizes}", f"at most {source.shape}")
+    return sizes, source.dtype
+
+
+def dynamic_update_slice(request: Request) -> ShapeAndType:
+    if len(request.operands) < 2:
+        raise request.fail(f"{len(request.operands)} operands", "an array, an update and its starts")
+    source, update, starts = request.operands[0], request.operands[1], request.operands[2:]
+    _check_starts(request, starts, len(source.shape))
+    fits = len(update.shape) == len(source.shape) and update.dtype is source.dtype
+    if not fits or any(size > extent for size, extent in zip(update.shape, source.shape, strict=True)):
+        raise request.fail(update.type_text, f"an update no larger than {source.type_text}")
+    return source.shape, source.dtype

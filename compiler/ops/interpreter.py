@@ -1,0 +1,191 @@
+"""The interpreter: what a graph means, in numpy.
+
+`evaluate` computes a graph's outputs: in `native` precision each op's result is rounded to its dtype, as HLO defines;
+in `float64` every float is a float64 and nothing is rounded in between. What kernels are judged by is `oracle`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from stitchfleet.compiler.ir.graph import Array, DType, Graph, Node
+
+from .table import OPS, GraphError
+
+Precision: TypeAlias = Literal["native", "float64"]
+_AnyArray: TypeAlias = npt.NDArray[Any]
+
+_WORKING: Final = {DType.F16: np.dtype(np.float32), DType.BF16: np.dtype(np.float32)}
+"""f16 and bf16 are computed in float32 and rounded once per op."""
+
+
+def evaluate(graph: Graph, inputs: Sequence[Array], *, precision: Precision = "native") -> list[Array]:
+    """The outputs of `graph` for `inputs` (by parameter number, of the parameters' shapes and dtypes).
+
+    In `native` precision they have the outputs' dtypes; in `float64` all floats are float64. Raises GraphError where
+    the inputs do not fit, or an op is unknown.
+    """
+    check_inputs(graph, inputs)
+    working: Callable[[DType], np.dtype[Any]]
+    stored: Callable[[DType], np.dtype[Any]]
+    if precision == "float64":
+        working = stored = _double_dtype
+    else:
+        working, stored = _working_dtype, _own_dtype
+
+    def compute(node: Node, sources: tuple[Node, ...], operands: list[Array]) -> Array:
+        if node.op == "parameter":
+            result = inputs[_number(node)]
+        else:
+            widened = [x.astype(working(source.dtype), copy=False) for source, x in zip(sources, operands, strict=True)]
+            if node.op == "reduce_general":
+                result = reduce_by_body(node, widened, lambda body, values: _run_body(body, values, stored, working))
+            else:
+                result = reference_of(node)(node, sources, widened)
+        return np.asarray(result).astype(stored(node.dtype), copy=False)
+
+    with quiet():
+        return walk(graph, compute)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Overflow, NaN and division by zero are values here, not accidents."""
+    with np.errstate(all="ignore"):
+        yield
+
+
+def check_inputs(graph: Graph, inputs: Sequence[Array]) -> None:
+    """Raises GraphError unless `inputs` are as many as the graph's parameters and of their shapes and dtypes."""
+    parameters = graph.parameters
+    if len(inputs) != len(parameters):
+        raise GraphError(f"graph {graph.name}: given {len(inputs)} inputs, expected {len(parameters)}")
+    for number, (index, value) in enumerate(zip(parameters, inputs, strict=True)):
+        node = graph.nodes[index]
+        if value.shape != node.shape or value.dtype != node.dtype.numpy:
+            given = f"{value.dtype}{list(value.shape)}"
+            raise GraphError(f"graph {graph.name}: input {number} given {given}, expected {node.type_text}")
+
+
+def _number(node: Node) -> int:
+    return int(node.attributes["number"])  # type: ignore[arg-type]
+
+
+def _double_dtype(dtype: DType) -> np.dtype[Any]:
+    return np.dtype(np.float64) if dtype.is_float else dtype.numpy
+
+
+def _working_dtype(dtype: DType) -> np.dtype[Any]:
+    return _WORKING.get(dtype, dtype.numpy)
+
+
+def _own_dtype(dtype: DType) -> np.dtype[Any]:
+    return dtype.numpy
+
+
+def reference_of(node: Node) -> Callable[[Node, Sequence[Node], Sequence[Array]], Array]:
+    row = OPS.get(node.op)
+    if row is None or row.numpy is None:
+        raise GraphError(f"op {node.op!r} has no reference")
+    return row.numpy
+
+
+def walk(graph: Graph, compute: Callable[[Node, tuple[Node, ...], list[Any]], Any]) -> list[Any]:
+    """Computes the nodes in order and gives the outputs; a value is dropped after its last use."""
+    last_use = list(range(len(graph.nodes)))
+    for i, node in enumerate(graph.nodes):
+        for operand in node.operands:
+            last_use[operand] = i
+    for output in graph.outputs:
+        last_use[output] = len(graph.nodes)
+    values: dict[int, Any] = {}
+    for i, node in enumerate(graph.nodes):
+        sources = tuple(graph.nodes[operand] for operand in node.operands)
+        result = compute(node, sources, [values[operand] for operand in node.operands])
+        for operand in set(node.operands):
+            if last_use[operand] == i:
+                del values[operand]
+        if last_use[i] > i:
+            values[i] = result
+    return [values[output] for output in graph.outputs]
+
+
+# ---- reductions with a body of their own ---------------------------------------------------------------------------
+
+
+def _run_body(
+    body: Graph,
+    values: Sequence[Array],
+    stored: Callable[[DType], np.dtype[Any]],
+    working: Callable[[DType], np.dtype[Any]],
+) -> list[Array]:
+    """A scalar graph applied to arrays, element by element. Only element-wise ops and constants make sense in it."""
+
+    def compute(node: Node, sources: tuple[Node, ...], operands: list[Array]) -> Array:
+        if node.op == "parameter":
+            return values[_number(node)]
+        check_body_op(body, node)
+        widened = [x.astype(working(source.dtype), copy=False) for source, x in zip(sources, operands, strict=True)]
+        return np.asarray(reference_of(node)(node, sources, widened)).astype(stored(node.dtype), copy=False)
+
+    shape = np.broadcast_shapes(*(value.shape for value in values))
+    return [np.broadcast_to(result, shape) for result in walk(body, compute)]
+
+
+def check_body_op(body: Graph, node: Node) -> None:
+    row = OPS.get(node.op)
+    if row is None or not (row.elementwise or node.op == "constant"):
+        raise GraphError(f"reduction body {body.name}: given op {node.op}, expected element-wise ops and constants")
+
+
+def reduce_by_body(
+    node: Node,
+    operands: Sequence[Array],
+    run: Callable[[Graph, Sequence[Array]], list[Array]],
+    bounded: bool = False,
+) -> Any:
+    """A reduction by a body, as a tree that keeps the elements' order (HLO leaves the order open and asks for
+    associativity).
+
+    `operands` are the inputs, then the initial values; with `bounded` then the bounds of all of these, and the result
+    is the value and the bound.
+    """
+    body, result = node.attributes["body"], int(node.attributes["result"])  # type: ignore[arg-type]
+    dimensions = node.attributes["dimensions"]
+    assert isinstance(body, Graph)
+    assert isinstance(dimensions, tuple)
+    axes = [int(axis) for axis in dimensions]  # type: ignore[arg-type]
+    halves = [operands[: len(operands) // 2], operands[len(operands) // 2 :]] if bounded else [operands]
+    inputs = [x for half in halves for x in half[: len(half) // 2]]
+    inits = [x for half in halves for x in half[len(half) // 2 :]]
+
+    def rows(x: Array) -> Array:
+        """(kept dimensions..., all reduced elements)."""
+        moved = np.moveaxis(x, axes, range(x.ndim - len(axes), x.ndim)) if axes else x
+        kept = moved.shape[: x.ndim - len(axes)]
+        return moved.reshape(*kept, int(np.prod([x.shape[axis] for axis in axes], dtype=np.int64)))
+
+    def combine(left: Sequence[Array], right: Sequence[Array]) -> list[Array]:
+        if not bounded:
+            return run(body, [*left, *right])
+        n = len(left) // 2
+        return run(body, [*left[:n], *right[:n], *left[n:], *right[n:]])
+
+    items = [rows(x) for x in inputs]
+    while items[0].shape[-1] > 1:
+        pairs = items[0].shape[-1] // 2
+        combined = combine([x[..., : 2 * pairs : 2] for x in items], [x[..., 1 : 2 * pairs : 2] for x in items])
+        items = [
+            np.concatenate([new, old[..., 2 * pairs :]], axis=-1) for new, old in zip(combined, items, strict=True)
+        ]
+    starts = [np.broadcast_to(init, node.shape) for init in inits]
+    if items[0].shape[-1] == 0:
+        found: Sequence[Array] = starts
+    else:
+        found = combine(starts, [x[..., 0] for x in items])
+    return (found[result], found[len(found) // 2 + result]) if bounded else found[result]

@@ -1,0 +1,57 @@
+"""The verifier: is a graph legal by the op table? Run between stages in tests and under STITCHFLEET_VERIFY=1."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from stitchfleet.compiler.ir.graph import Graph
+
+from .infer import Request
+from .table import OPS, GraphError, infer_node
+
+VERIFY_VARIABLE: Final = "STITCHFLEET_VERIFY"
+
+
+def verify(graph: Graph) -> None:
+    """Raises GraphError, naming the node, what was given and what was expected, unless
+
+    - each operand is an earlier node (so the order is topological), and each op has its row's arity;
+    - each shape and dtype is what the row infers from the operands and attributes;
+    - the parameters are numbered 0, 1, ... without a gap, and the outputs are nodes.
+    """
+    numbers: list[int] = []
+    for i, node in enumerate(graph.nodes):
+        where = f"graph {graph.name}, %{i} = {node.op}" + (f" ({node.name})" if node.name else "")
+        if node.op not in OPS:
+            raise GraphError(f"{where}: given an op that is not in the op table, expected one of {len(OPS)} ops")
+        wrong = [operand for operand in node.operands if not 0 <= operand < i]
+        if wrong:
+            raise GraphError(f"{where}: given operand %{wrong[0]}, expected an earlier node (%0 to %{i - 1})")
+        sources = tuple(graph.nodes[operand] for operand in node.operands)
+        try:
+            shape, dtype = infer_node(Request(node.op, sources, node.attributes, node.shape, node.dtype))
+        except GraphError as error:
+            raise GraphError(f"{where}: {error}") from None
+        if (shape, dtype) != (node.shape, node.dtype):
+            expected = f"{dtype.value}[{','.join(map(str, shape))}]"
+            raise GraphError(f"{where}: given result {node.type_text}, expected {expected}")
+        if node.op == "parameter":
+            numbers.append(int(node.attributes["number"]))  # type: ignore[arg-type]
+        body = node.attributes.get("body")
+        if isinstance(body, Graph):
+            verify(body)
+    if sorted(numbers) != list(range(len(numbers))):
+        raise GraphError(
+            f"graph {graph.name}: given parameter numbers {sorted(numbers)}, expected 0 to {len(numbers) - 1}"
+        )
+    for output in graph.outputs:
+        if not 0 <= output < len(graph.nodes):
+            raise GraphError(f"graph {graph.name}: given output %{output}, expected a node below %{len(graph.nodes)}")
+
+
+def verify_if_asked(graph: Graph) -> Graph:
+    """`verify` where the environment's STITCHFLEET_VERIFY is 1; gives the graph back. For between the stages."""
+    if os.environ.get(VERIFY_VARIABLE) == "1":
+        verify(graph)
+    return graph

@@ -1,0 +1,1 @@
+"""Graph to graph: simplify; written_out: patterns that are one op."""

@@ -1,0 +1,328 @@
+"""Cleans a graph: what a lowering leaves behind (identity reshapes and converts, broadcasts of broadcasts, constants
+converted at run time, duplicates, dead code) goes, and nothing else changes.
+
+TensorFlow's lowering wraps each broadcast in two reshapes and each reduce in two converts; the planner should see a
+reduce that is broadcast. Every rule is exact: it gives the same bits, but for integer powers of floats, which become
+products (each rounding within half a unit in the last place, where a pow may err by more), and for erf, which is found
+where it was written out (`written_out`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+
+from stitchfleet.compiler.ir.graph import Array, Attribute, Graph, GraphBuilder, Literal, Node
+from stitchfleet.compiler.ops.interpreter import quiet
+from stitchfleet.compiler.ops.table import OPS
+
+from .written_out import erf_argument
+
+_FOLDABLE: Final = ("broadcast", "reshape", "transpose")
+"""Besides element-wise ops, what is computed here when its operands are constants of one element."""
+
+
+def simplify(graph: Graph) -> Graph:
+    """An equal graph without needless nodes. Parameters and outputs keep their number and order."""
+    rewriter = _Rewriter(graph.name)
+    for node in graph.nodes:
+        rewriter.add(node)
+    return prune(rewriter.builder.finish(rewriter.renamed[output] for output in graph.outputs))
+
+
+def prune(graph: Graph) -> Graph:
+    """`graph` without the nodes that no output needs. Parameters stay: their numbers are the kernel's interface."""
+    needed = set(graph.outputs) | {i for i, node in enumerate(graph.nodes) if node.op == "parameter"}
+    for i in range(len(graph.nodes) - 1, -1, -1):
+        if i in needed:
+            needed.update(graph.nodes[i].operands)
+    renamed: dict[int, int] = {}
+    builder = GraphBuilder(graph.name)
+    for i in sorted(needed):
+        node = graph.nodes[i]
+        operands = tuple(renamed[operand] for operand in node.operands)
+        renamed[i] = builder.add(node.op, operands, node.shape, node.dtype, node.name, **node.attributes)
+    return builder.finish(renamed[output] for output in graph.outputs)
+
+
+class _Rewriter:
+    """Rebuilds a graph node by node; a rule may answer with another node, or with an op to build in its place."""
+
+    def __init__(self, name: str) -> None:
+        self.builder = GraphBuilder(name)
+        self.renamed: list[int] = []
+        self.known: dict[tuple[object, ...], int] = {}
+
+    def add(self, node: Node) -> None:
+        operands = tuple(self.renamed[operand] for operand in node.operands)
+        self.renamed.append(self.emit(Node(node.op, operands, node.shape, node.dtype, node.attributes, node.name)))
+
+    def emit(self, node: Node) -> int:
+        """The index of a node equal to `node` (whose operands are indices of the new graph)."""
+        rule = _RULES.get(node.op)
+        replaced = rule(self, node) if rule is not None else None
+        if replaced is None:
+            replaced = self.fold(node)
+        if replaced is not None:
+            return replaced
+        if node.op == "parameter":
+            return self.builder.add(node.op, (), node.shape, node.dtype, node.name, **node.attributes)
+        key = (node.op, node.operands, node.shape, node.dtype, _key(node.attributes))
+        if key not in self.known:
+            self.known[key] = self.builder.add(
+                node.op, node.operands, node.shape, node.dtype, node.name, **node.attributes
+            )
+        return self.known[key]
+
+    def make(self, op: str, operands: tuple[int, ...], like: Node, **attributes: Attribute) -> int:
+        """Emits an op with the shape and dtype of `like`."""
+        return self.emit(Node(op, operands, like.shape, like.dtype, MappingProxyType(attributes), like.name))
+
+    def source(self, node: Node, position: int = 0) -> Node:
+        return self.builder.nodes[node.operands[position]]
+
+    def constant_of(self, index: int) -> Array | None:
+        """The one value that all elements of a node have, as an array of shape (); None where that is not known."""
+        node = self.builder.nodes[index]
+        while node.op in ("broadcast", "reshape"):
+            node = self.builder.nodes[node.operands[0]]
+        literal = node.attributes.get("literal")
+        if not isinstance(literal, Literal) or literal.value.size != 1:
+            return None
+        return literal.value.reshape(())
+
+    def fold(self, node: Node) -> int | None:
+        """A constant for an op on constants of one element."""
+        row = OPS[node.op]
+        if not node.operands or node.element_count != 1 or row.numpy is None:
+            return None
+        if not (row.elementwise or node.op in _FOLDABLE):
+            return None
+        sources = [self.builder.nodes[operand] for operand in node.operands]
+        if any(source.op != "constant" or source.element_count != 1 for source in sources):
+            return None
+        values = []
+        for source in sources:
+            literal = source.attributes["literal"]
+            assert isinstance(literal, Literal)
+            wide = (
+                np.dtype(np.float32) if source.dtype.is_float and source.dtype.size_bytes == 2 else source.dtype.numpy
+            )
+            values.append(literal.value.astype(wide))
+        with quiet():
+            value = np.asarray(row.numpy(node, sources, values)).astype(node.dtype.numpy)
+        return self.make("constant", (), node, literal=Literal(value))
+
+
+def _key(attributes: Mapping[str, Attribute]) -> tuple[object, ...]:
+    """Attributes as something hashable that compares by content."""
+    items = []
+    for name, value in sorted(attributes.items()):
+        items.append((name, value.digest if isinstance(value, Literal | Graph) else value))
+    return tuple(items)
+
+
+# ---- rules: a node's replacement, or None to keep it ---------------------------------------------------------------
+
+
+def _reshape(rewriter: _Rewriter, node: Node) -> int | None:
+    """reshape to the same shape: the operand. reshape of a reshape: one. reshape of a splat: a smaller broadcast."""
+    source = rewriter.source(node)
+    if source.shape == node.shape:
+        return node.operands[0]
+    if source.op == "reshape":
+        return rewriter.make("reshape", source.operands, node)
+    if source.op == "broadcast" and rewriter.source(source).element_count == 1:
+        scalar = rewriter.builder.nodes[source.operands[0]]
+        if scalar.shape == ():
+            return rewriter.make("broadcast", source.operands, node, dimensions=())
+    return None
+
+
+def _convert(rewriter: _Rewriter, node: Node) -> int | None:
+    """convert to the same dtype: the operand. convert of a splat: a splat of the converted."""
+    source = rewriter.source(node)
+    if source.dtype is node.dtype:
+        return node.operands[0]
+    if source.op == "broadcast" and rewriter.source(source).op == "constant":
+        inner = rewriter.source(source)
+        converted = rewriter.emit(Node("convert", source.operands, inner.shape, node.dtype, MappingProxyType({}), ""))
+        return rewriter.make("broadcast", (converted,), node, **source.attributes)
+    return None
+
+
+def _copy(rewriter: _Rewriter, node: Node) -> int | None:
+    """copy: the operand."""
+    del rewriter
+    return node.operands[0]
+
+
+def _broadcast(rewriter: _Rewriter, node: Node) -> int | None:
+    """broadcast that repeats nothing: a reshape. broadcast of a broadcast: one. broadcast of a reshape that only
+    added or removed dimensions of extent 1: a broadcast of what it reshaped."""
+    source = rewriter.source(node)
+    if source.shape == node.shape:
+        return node.operands[0]
+    if source.element_count == node.element_count:
+        return rewriter.make("reshape", node.operands, node)
+    dimensions = _integers(node, "dimensions")
+    if source.op == "broadcast":
+        inner = tuple(dimensions[to] for to in _integers(source, "dimensions"))
+        return rewriter.make("broadcast", source.operands, node, dimensions=inner)
+    if source.op == "reshape" and source.element_count:
+        inner_shape = rewriter.source(source).shape
+        real = [(extent, to) for extent, to in zip(source.shape, dimensions, strict=True) if extent != 1]
+        if [extent for extent in inner_shape if extent != 1] == [extent for extent, _ in real]:
+            if all(extent != 1 for extent in inner_shape):
+                return rewriter.make("broadcast", source.operands, node, dimensions=tuple(to for _, to in real))
+            return None
+    if 1 in source.shape and source.op != "reshape":
+        # Dimensions of extent 1 carry nothing: leave them out, so that equal broadcasts look equal.
+        kept = [(extent, to) for extent, to in zip(source.shape, dimensions, strict=True) if extent != 1]
+        small = Node(
+            "reshape", node.operands, tuple(extent for extent, _ in kept), node.dtype, MappingProxyType({}), ""
+        )
+        return rewriter.make("broadcast", (rewriter.emit(small),), node, dimensions=tuple(to for _, to in kept))
+    return None
+
+
+def _transpose(rewriter: _Rewriter, node: Node) -> int | None:
+    """transpose that moves nothing: the operand, or a reshape where it moves only dimensions of extent 1. transpose
+    of a transpose: one."""
+    source = rewriter.source(node)
+    permutation = _integers(node, "permutation")
+    if permutation == tuple(range(len(permutation))):
+        return node.operands[0]
+    real = [i for i in permutation if source.shape[i] != 1]
+    if real == sorted(real):
+        return rewriter.make("reshape", node.operands, node)
+    if source.op == "transpose":
+        inner = _integers(source, "permutation")
+        return rewriter.make("transpose", source.operands, node, permutation=tuple(inner[i] for i in permutation))
+    return None
+
+
+def _slice(rewriter: _Rewriter, node: Node) -> int | None:
+    """slice of everything: the operand."""
+    return node.operands[0] if rewriter.source(node).shape == node.shape else None
+
+
+def _pad(rewriter: _Rewriter, node: Node) -> int | None:
+    """pad by nothing: the operand."""
+    del rewriter
+    nothing = not any((*_integers(node, "low"), *_integers(node, "high"), *_integers(node, "interior")))
+    return node.operands[0] if nothing else None
+
+
+def _concatenate(rewriter: _Rewriter, node: Node) -> int | None:
+    """concatenate of one: that one."""
+    del rewriter
+    return node.operands[0] if len(node.operands) == 1 else None
+
+
+def _reverse(rewriter: _Rewriter, node: Node) -> int | None:
+    """reverse of dimensions of extent 1: the operand."""
+    del rewriter
+    return node.operands[0] if all(node.shape[i] == 1 for i in _integers(node, "dimensions")) else None
+
+
+def _reduce(rewriter: _Rewriter, node: Node) -> int | None:
+    """reduce over dimensions of extent 1: a reshape."""
+    source = rewriter.source(node)
+    if all(source.shape[i] == 1 for i in _integers(node, "dimensions")):
+        return rewriter.make("reshape", node.operands, node)
+    return None
+
+
+def _multiply(rewriter: _Rewriter, node: Node) -> int | None:
+    """multiply by one: the other operand."""
+    for factor, other in (node.operands, node.operands[::-1]):
+        value = rewriter.constant_of(factor)
+        if value is not None and value == 1:
+            return other
+    return None
+
+
+def _divide(rewriter: _Rewriter, node: Node) -> int | None:
+    """divide by one: the operand. divide by a power of two, whose reciprocal is exact: multiply by that. A quotient that is erf
+    written out: erf."""
+    argument = erf_argument(rewriter.builder.nodes, rewriter.constant_of, node)
+    if argument is not None:
+        return rewriter.make("erf", (argument,), node)
+    value = rewriter.constant_of(node.operands[1])
+    if value is None:
+        return None
+    number = float(value)
+    if number == 1:
+        return node.operands[0]
+    if node.dtype.is_float and np.isfinite(number) and number:
+        mantissa, exponent = np.frexp(number)
+        if abs(mantissa) == 0.5 and abs(int(exponent)) < 14:  # within f16's normal numbers
+            literal = Literal(np.array(1 / number).astype(node.dtype.numpy))
+            scalar = rewriter.emit(Node("constant", (), (), node.dtype, MappingProxyType({"literal": literal}), ""))
+            if node.shape:
+                scalar = rewriter.make("broadcast", (scalar,), node, dimensions=())
+            return rewriter.make("multiply", (node.operands[0], scalar), node)
+    return None
+
+
+def _power(rewriter: _Rewriter, node: Node) -> int | None:
+    """power of a float by 1, 2 or 3: products."""
+    value = rewriter.constant_of(node.operands[1])
+    if value is None or not node.dtype.is_float or float(value) not in (1.0, 2.0, 3.0):
+        return None
+    base = node.operands[0]
+    result = base
+    for _ in range(int(value) - 1):
+        result = rewriter.make("multiply", (result, base), node)
+    return result
+
+
+def _select(rewriter: _Rewriter, node: Node) -> int | None:
+    """select by a known predicate, or between twice the same: that one."""
+    value = rewriter.constant_of(node.operands[0])
+    if value is not None:
+        return node.operands[1] if bool(value) else node.operands[2]
+    return node.operands[1] if node.operands[1] == node.operands[2] else None
+
+
+def _constant(rewriter: _Rewriter, node: Node) -> int | None:
+    """A constant of many equal elements: a scalar, broadcast."""
+    literal = node.attributes["literal"]
+    assert isinstance(literal, Literal)
+    if literal.value.size < 2:
+        return None
+    bits: Any = np.ascontiguousarray(literal.value).reshape(-1).view(f"u{literal.value.dtype.itemsize}")
+    if not (bits == bits[0]).all():
+        return None
+    first = Literal(literal.value.reshape(-1)[0].reshape(()))
+    scalar = rewriter.emit(Node("constant", (), (), node.dtype, MappingProxyType({"literal": first}), node.name))
+    return rewriter.make("broadcast", (scalar,), node, dimensions=())
+
+
+def _integers(node: Node, key: str) -> tuple[int, ...]:
+    value = node.attributes[key]
+    assert isinstance(value, tuple)
+    return tuple(int(item) for item in value)  # type: ignore[arg-type]
+
+
+_RULES: Final[Mapping[str, Callable[[_Rewriter, Node], int | None]]] = {
+    "reshape": _reshape,
+    "convert": _convert,
+    "copy": _copy,
+    "broadcast": _broadcast,
+    "transpose": _transpose,
+    "slice": _slice,
+    "pad": _pad,
+    "concatenate": _concatenate,
+    "reverse": _reverse,
+    "reduce": _reduce,
+    "multiply": _multiply,
+    "divide": _divide,
+    "power": _power,
+    "select": _select,
+    "constant": _constant,
+}

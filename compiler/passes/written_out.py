@@ -1,0 +1,94 @@
+"""Functions that a lowering has written out in primitive ops, found again.
+
+XLA before HLO had an op `erf` (TensorFlow 2.15) lowers it to a rational function of the clamped argument (`ErfImpl32` in
+xla/client/lib/math.cc of openxla/xla). Done op by op in float that is off by up to 2^-23 where erf is 1, so that an exact
+GELU's x (1 + erf(x / sqrt 2)) is -5e-6 at -88 and -6e30 at -1e38, where TensorFlow's own kernel (Eigen) gives 0. The rule:
+what is written as XLA writes erf is the op `erf`, whose result is 1 exactly where 1 is the nearest number (kernel_math.h).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import numpy as np
+
+from stitchfleet.compiler.ir.graph import Array, DType, Node
+
+CLAMP: Final = 3.7439211627767994
+NUMERATOR: Final = (
+    1.128379143519084,
+    0.18520832239976145,
+    0.050955695062380861,
+    0.0034082910107109506,
+    0.00022905065861350646,
+)
+DENOMINATOR: Final = (
+    *(1.0, 0.49746925110067538, 0.11098505178285362, 0.014070470171167667, 0.0010179625278914885),
+    *(0.000023547966471313185, -1.1791602954361697e-7),
+)
+"""Coefficients of x^0, x^2, x^4, ...; ErfImpl32's, of which a float keeps the first 24 bits."""
+
+ConstantOf = Callable[[int], Array | None]
+
+
+def erf_argument(nodes: Sequence[Node], constant_of: ConstantOf, node: Node) -> int | None:
+    """What `node`, a quotient, is erf of, or None. constant_of: the one value that all elements of a node have, None where
+    they differ."""
+    if node.op != "divide" or node.dtype is not DType.F32:
+        return None
+    product = nodes[node.operands[0]]
+    if product.op != "multiply":
+        return None
+    for clamped, polynomial in (product.operands, product.operands[::-1]):
+        clamp = nodes[clamped]
+        if clamp.op != "clamp" or not _is(constant_of(clamp.operands[0]), -CLAMP):
+            continue
+        if not _is(constant_of(clamp.operands[2]), CLAMP):
+            continue
+        numerator = _coefficients(nodes, constant_of, polynomial, clamped, len(NUMERATOR))
+        denominator = _coefficients(nodes, constant_of, node.operands[1], clamped, len(DENOMINATOR))
+        if numerator == _floats(NUMERATOR) and denominator == _floats(DENOMINATOR):
+            return clamp.operands[1]
+    return None
+
+
+def _floats(values: Sequence[float]) -> list[float]:
+    return [float(np.float32(value)) for value in values]
+
+
+def _is(value: Array | None, expected: float) -> bool:
+    return value is not None and float(value) == float(np.float32(expected))
+
+
+def _coefficients(
+    nodes: Sequence[Node], constant_of: ConstantOf, at: int, variable: int, most: int
+) -> list[float] | None:
+    """Those of Horner's rule in the square of `variable`, the lowest first; None where node `at` is something else."""
+    found: list[float] = []
+    while len(found) < most:
+        value = constant_of(at)
+        if value is not None:
+            return [*found, float(value)]
+        terms = nodes[at].operands
+        if nodes[at].op != "add":
+            return None
+        constants = [constant_of(term) for term in terms]
+        place = next((k for k, constant in enumerate(constants) if constant is not None), None)
+        if place is None:
+            return None
+        last = constants[place]
+        assert last is not None
+        found.append(float(last))
+        product = nodes[terms[1 - place]]
+        if product.op != "multiply":
+            return None
+        rest = [factor for factor in product.operands if not _is_square(nodes[factor], variable)]
+        if len(rest) != 1:
+            return None
+        at = rest[0]
+    return None
+
+
+def _is_square(node: Node, of: int) -> bool:
+    return node.op == "multiply" and node.operands == (of, of)

@@ -1,0 +1,503 @@
+"""The compiler from end to end: graphs in, checked kernels in the cache out.
+
+The stages are an ordered table; each is a pure function whose result prints:
+
+    graph -> plan_graph -> Plan -> lower -> Loops -> render -> source -> build -> binary -> self-check -> cache
+
+A request that names its cluster takes part in `parametric`: from its cluster's third shape on, shapes share a binary.
+
+Several kernels share a translation unit, because a compiler's start-up costs more than a kernel. One bad graph never
+costs the others: what cannot be planned fails alone, and a unit that does not compile is built again kernel by kernel.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from stitchfleet.compiler.check.checkers import Checkers, checkers
+from stitchfleet.compiler.check.judge import guard_tolerance
+from stitchfleet.compiler.check.random_inputs import Regime
+from stitchfleet.compiler.check.selfcheck import (
+    CheckFailedError,
+    CheckOptions,
+    Part,
+    Reference,
+    Samples,
+    bytes_to_check,
+    check_part,
+    finish_check,
+    join_parts,
+    parts_of,
+)
+from stitchfleet.compiler.codegen.cpu.kernel_text import render, translation_unit
+from stitchfleet.compiler.codegen.cpu.many_shapes import (
+    CHECKED_SHAPES,
+    MAX_SEEN,
+    NEUTRAL,
+    STATIC_SHAPES,
+    Families,
+    Family,
+    NotParametricError,
+    ShapedText,
+    Template,
+    family_key,
+)
+from stitchfleet.compiler.explaining.words import explain
+from stitchfleet.compiler.ir.graph import DType, Graph
+from stitchfleet.compiler.kernel.cache import CacheEntry, KernelCache
+from stitchfleet.compiler.kernel.host_kernel import (
+    ABI_VERSION,
+    CheckReport,
+    KernelMetadata,
+    TensorType,
+    prepare_runtime,
+)
+from stitchfleet.compiler.loops.loops import BufferKind, Loops
+from stitchfleet.compiler.lowering.alias import kernel_aliases
+from stitchfleet.compiler.lowering.kernel_loops import lower
+from stitchfleet.compiler.ops.verify import verify_if_asked
+from stitchfleet.compiler.planning.plan import Plan, plan_graph
+from stitchfleet.compiler.support.free_memory import free_bytes
+from stitchfleet.compiler.targets.targets import CPU, Target
+from stitchfleet.compiler.toolchain.host import (
+    CompilerFailedError,
+    CompilerMissingError,
+    Toolchain,
+    ToolchainError,
+    find_toolchain,
+    vector_symbols,
+)
+
+UNIT_KERNELS: Final = 16
+"""Kernels of one translation unit: g++ starts in 0.06 s, a kernel of 30 ops takes it 0.05 to 0.3 s."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A graph to compile. `reference`: the framework's own function of the same inputs, if it is at hand. `cluster`: what
+    this graph is one shape of; requests of the same cluster may share a binary. `samples`: of what the job gives it."""
+
+    name: str
+    graph: Graph
+    reference: Reference | None = None
+    cluster: str = ""
+    samples: Samples | None = None
+
+
+@dataclass(frozen=True)
+class CompileOutcome:
+    """What became of a request: an entry of the cache, or one line that says why not. `permanent`: trying again is of
+    no use."""
+
+    name: str
+    entry: CacheEntry | None = None
+    failure: str | None = None
+    permanent: bool = True
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One row of the stage table. `text` prints the stage's result."""
+
+    name: str
+    run: Callable[[object], object]
+    text: Callable[[object], str]
+
+
+def stages(target: Target = CPU, symbol: str = "stitch_kernel") -> tuple[Stage, ...]:
+    """The pure stages in order, graph first; each takes the result of the one before."""
+
+    def as_graph(value: object) -> Graph:
+        assert isinstance(value, Graph)
+        return verify_if_asked(value)
+
+    def as_plan(value: object) -> Plan:
+        assert isinstance(value, Graph)
+        return plan_graph(value, target)
+
+    def as_loops(value: object) -> Loops:
+        assert isinstance(value, Plan)
+        return lower(value)
+
+    def in_words(value: object) -> str:
+        assert isinstance(value, Plan)
+        return explain(value)
+
+    def as_source(value: object) -> str:
+        assert isinstance(value, Loops)
+        return render(value, symbol)
+
+    return (
+        Stage("graph", as_graph, str),
+        Stage("plan", as_plan, in_words),
+        Stage("loops", as_loops, str),
+        Stage("source", as_source, str),
+    )
+
+
+NO_PART_OF_A_KERNEL = ("commands", "explaining", "hlo", "step")
+"""Rooms of the compiler that neither make a kernel of a graph nor check it: a change there needs no new kernel."""
+
+
+@lru_cache(maxsize=1)
+def generator_version() -> str:
+    """A hash of the sources that make and check kernels: a kernel of another generator is another kernel."""
+    return sources_digest(Path(__file__).parents[1])
+
+
+def sources_digest(folder: Path) -> str:
+    """Of the compiler's sources in a folder, without NO_PART_OF_A_KERNEL."""
+    digest = hashlib.sha256()
+    for path in sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".h", ".c")):
+        room = path.relative_to(folder)
+        if room.parts[0] not in NO_PART_OF_A_KERNEL:
+            digest.update(f"{room}\0".encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _test_break() -> str:
+    return os.environ.get("STITCHFLEET_TEST_BREAK", "")
+
+
+def identity(cache: KernelCache | None = None, toolchain: Toolchain | None = None) -> str:
+    """Everything but the graph that a kernel depends on: ABI, generator, compiler, CPU, C library. Of use in keys. On a
+    machine without a compiler it says so, instead of raising."""
+    del cache  # the folder does not change what a kernel is
+    try:
+        compiler = (toolchain or find_toolchain()).digest
+    except ToolchainError:
+        compiler = "no compiler"
+    unchecked = os.environ.get("STITCHFLEET_TEST_SKIP_CHECK", "")
+    parts = [str(ABI_VERSION), generator_version(), compiler, _test_break(), unchecked]
+    return hashlib.sha256("|".join(parts).encode()).hexdigest()
+
+
+def entry_key(graph: Graph, toolchain: Toolchain) -> str:
+    """The cache key of a graph's kernel."""
+    return hashlib.sha256(f"{identity(toolchain=toolchain)}|{graph.digest}".encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class _Unit:
+    """A kernel on its way to the compiler; or, with `library`, a new shape of one that is built, on its way to the
+    self-check.
+
+    source: writes its text. family_key, family: of a binary for many shapes, what `parametric` knows of it; it is made of
+    `template`, where it is to be built, and `alone` is the kernel of this shape by itself, should that fail.
+    """
+
+    position: int
+    request: Request
+    key: str
+    symbol: str
+    source: Callable[[], str]
+    metadata: KernelMetadata
+    library: Path | None = None
+    family_key: str = ""
+    family: Family = field(default_factory=Family)
+    template: Template | None = None
+    alone: _Unit | None = None
+
+
+def describe(graph: Graph, plan: Plan, kernel: Loops, symbol: str, compiler: str) -> KernelMetadata:
+    """A kernel's metadata, but for what only its binary tells. Input and output types are those of `graph`, whose
+    parameters and outputs the plan keeps."""
+    parameters = [graph.nodes[i] for i in graph.parameters]
+    outputs = [graph.nodes[i] for i in graph.outputs]
+    read = {buffer for buffer in kernel.buffers if buffer.kind is BufferKind.INPUT}
+    scratch = [buffer for buffer in kernel.buffers if buffer.kind is BufferKind.SCRATCH]
+    return KernelMetadata(
+        symbol=symbol,
+        inputs=tuple(TensorType(node.dtype.value, node.shape) for node in parameters),
+        outputs=tuple(TensorType(node.dtype.value, node.shape) for node in outputs),
+        scratch_bytes=kernel.scratch_bytes,
+        aliases=tuple(kernel_aliases(plan)),
+        bytes_read=sum(buffer.size_bytes for buffer in read),
+        bytes_written=sum(node.size_bytes for node in outputs),
+        intermediate_bytes=sum(buffer.size_bytes for buffer in scratch),
+        op_count=plan.op_count,
+        phases=len(kernel.phases),
+        parallel_phases=sum(not phase.serial for phase in kernel.phases),
+        estimated_ns=sum(phase.cost_ns for phase in kernel.phases),
+        tolerances=tuple((t.relative, t.of_largest) for t in guard_tolerance(graph)),
+        graph_digest=graph.digest,
+        generator=generator_version(),
+        compiler=compiler,
+    )
+
+
+def compile_graphs(
+    requests: Sequence[Request],
+    cache: KernelCache,
+    toolchain: Toolchain | None = None,
+    check: CheckOptions | None = None,
+    target: Target = CPU,
+) -> list[CompileOutcome]:
+    """One outcome per request, in order. Kernels that the cache has are taken from there; the others are built,
+    checked, added."""
+    options = CheckOptions() if check is None else check
+    outcomes: list[CompileOutcome | None] = [None] * len(requests)
+    if toolchain is None:
+        try:
+            toolchain = find_toolchain()
+        except CompilerMissingError as error:
+            return [CompileOutcome(request.name, failure=str(error), permanent=False) for request in requests]
+    families = Families(cache.directory / "families")
+    units: list[_Unit] = []
+    for position, request in enumerate(requests):
+        try:
+            unit = _front(position, request, cache, toolchain, target, families)
+        except Exception as error:  # a graph that the planner cannot handle must not cost the others
+            line = f"cannot plan {request.name}: {type(error).__name__}: {error}"
+            is_certain = not isinstance(error, MemoryError | OSError)
+            outcomes[position] = CompileOutcome(request.name, failure=_one_line(line), permanent=is_certain)
+            continue
+        if isinstance(unit, CacheEntry):
+            outcomes[position] = CompileOutcome(request.name, unit)
+        elif too_large := _too_large_to_check(request.graph, options):
+            outcomes[position] = CompileOutcome(request.name, failure=too_large, permanent=False)
+        else:
+            units.append(unit)
+    with tempfile.TemporaryDirectory(prefix="stitchfleet-build-") as folder, checkers(options.processes) as room:
+        # Checks of one translation unit run while the compiler works on the next.
+        shop = _Shop(Path(folder), cache, toolchain, options, room, families)
+        again: list[_Unit] = []
+        for build in (units, again):  # what failed as one binary for many shapes is made for its shape alone
+            fresh = [unit for unit in build if unit.library is None]
+            pending = [
+                finish
+                for start in range(0, len(fresh), UNIT_KERNELS)
+                for finish in _back(fresh[start : start + UNIT_KERNELS], shop)
+            ]
+            pending += [
+                (unit, _begin_check(unit, unit.library, unit.metadata.vector_symbols, "", shop))
+                for unit in build
+                if unit.library is not None
+            ]
+            for unit, finish in pending:
+                outcome = finish()
+                if outcome.entry is None and unit.family_key:
+                    refused = replace(unit.family, refused=outcome.failure or "no reason given", entry="")
+                    families.save(unit.family_key, refused)
+                if outcome.entry is None and unit.alone is not None:
+                    again.append(unit.alone)
+                outcomes[unit.position] = outcome
+    return [outcome for outcome in outcomes if outcome is not None]
+
+
+def _too_large_to_check(graph: Graph, options: CheckOptions) -> str:
+    """Why a kernel cannot be checked beside a job, or "". No kernel is handed out unchecked."""
+    needed, free = bytes_to_check(graph, options), free_bytes()
+    if options.skip or free is None or needed <= options.memory_share * free:
+        return ""
+    return f"checking its kernel would take {needed / 2**30:.1f} GiB of memory beside the job, which has {free / 2**30:.1f} GiB left"
+
+
+@dataclass(frozen=True)
+class _Shop:
+    """What building and checking need, besides the kernels."""
+
+    folder: Path
+    cache: KernelCache
+    toolchain: Toolchain
+    options: CheckOptions
+    room: Checkers
+    families: Families
+
+
+def _front(
+    position: int,
+    request: Request,
+    cache: KernelCache,
+    toolchain: Toolchain,
+    target: Target,
+    families: Families,
+) -> CacheEntry | _Unit:
+    key = entry_key(request.graph, toolchain)
+    known = cache.find(key)
+    if known is not None:
+        return known
+    graph = verify_if_asked(request.graph)
+    plan = plan_graph(graph, target)
+    kernel = lower(plan)
+    symbol = f"stitch_{key[:20]}"
+
+    def source() -> str:
+        text = render(kernel, symbol)
+        return break_source(text, graph, symbol, _test_break()) if _test_break() else text
+
+    metadata = describe(graph, plan, kernel, symbol, toolchain.version)
+    alone = _Unit(position, request, key, symbol, source, metadata)
+    if not request.cluster or _test_break():
+        return alone
+    shaped = ShapedText.of(render(kernel, NEUTRAL, len(graph.parameters)))
+    return _of_many_shapes(alone, shaped, cache, toolchain, families)
+
+
+def _of_many_shapes(
+    alone: _Unit, shaped: ShapedText, cache: KernelCache, toolchain: Toolchain, families: Families
+) -> CacheEntry | _Unit:
+    """The kernel of one more shape of a cluster: from the binary for many shapes, or such a binary to build, or `alone`."""
+    key = family_key((identity(toolchain=toolchain), alone.request.cluster, shaped.digest))
+    family = families.load(key)
+    entry = cache.find(family.entry) if family.entry else None
+    if entry is not None:
+        template = Template(shaped.skeleton, family.seen[: family.covered])
+        words = template.parameters(shaped.numbers)
+        if words is not None:
+            about = replace(
+                alone.metadata,
+                symbol=entry.metadata.symbol,
+                parameters=words,
+                vector_symbols=entry.metadata.vector_symbols,
+                check=entry.metadata.check,
+            )
+            if family.checked >= CHECKED_SHAPES:
+                return CacheEntry(entry.key, entry.library, about)
+            return replace(
+                alone, key=entry.key, metadata=about, library=entry.library, family_key=key, family=family, alone=alone
+            )
+    if family.refused or len(family.seen) >= MAX_SEEN:
+        return alone
+    family = family.add(shaped.numbers)
+    if len(family.seen) <= STATIC_SHAPES:
+        families.save(key, family)
+        return alone
+    try:
+        template = Template(shaped.skeleton, family.seen)
+        many_key = family_key((key, json.dumps(template.seen)))
+        symbol = f"stitch_{many_key[:20]}"
+        words = template.parameters(shaped.numbers)
+        if words is None:
+            raise NotParametricError("its own shape does not fit")
+        text = template.text(symbol)
+    except NotParametricError as error:
+        families.save(key, replace(family, refused=str(error)))
+        return alone
+    return replace(
+        alone,
+        key=many_key,
+        symbol=symbol,
+        source=lambda: text,
+        metadata=replace(alone.metadata, symbol=symbol, parameters=words),
+        family_key=key,
+        family=replace(family, covered=len(template.seen), checked=0),
+        template=template,
+        alone=alone,
+    )
+
+
+_Finish: TypeAlias = "tuple[_Unit, Callable[[], CompileOutcome]]"
+
+
+def _back(units: Sequence[_Unit], shop: _Shop) -> list[_Finish]:
+    """Builds `units` as one translation unit, or one by one if that fails, and begins to check each kernel; the
+    functions wait for the outcomes."""
+    stem = units[0].symbol
+    kernels = [unit.source() for unit in {unit.symbol: unit for unit in units}.values()]
+    text = translation_unit(kernels)
+    library = shop.folder / f"{stem}_{len(units)}.so"
+    try:
+        path = shop.folder / f"{stem}_{len(units)}.cc"
+        path.write_text(text)
+        shop.toolchain.build(path, library)
+        symbols = vector_symbols(library)
+    except (ToolchainError, OSError) as error:
+        if len(units) > 1:
+            return [late for unit in units for late in _back([unit], shop)]
+        is_certain = isinstance(error, CompilerFailedError) and error.is_certain
+        failed = CompileOutcome(units[0].request.name, failure=_one_line(str(error)), permanent=is_certain)
+        return [(units[0], lambda: failed)]
+    return [(unit, _begin_check(unit, library, symbols, text, shop)) for unit in units]
+
+
+def _begin_check(
+    unit: _Unit, library: Path, symbols: tuple[str, ...], text: str, shop: _Shop
+) -> Callable[[], CompileOutcome]:
+    """`text`: what to keep beside the binary, "" for one that is kept already."""
+    name, graph, reference = unit.request.name, unit.request.graph, unit.request.reference
+    metadata = replace(unit.metadata, vector_symbols=symbols)
+    options = shop.options
+
+    def run(regimes: Sequence[Regime]) -> Part:
+        return check_part(graph, library, metadata, options, regimes)
+
+    parts: list[Callable[[], Part]] = []
+    if not options.skip:
+        prepare_runtime()  # once, not in every child
+        for regimes in parts_of(graph, options):
+            work = partial(run, regimes)
+            parts.append(shop.room.start(work).result if options.processes > 1 else work)
+
+    def by_oracle() -> CheckReport:
+        return join_parts([part() for part in parts], run)
+
+    def keep(known: KernelMetadata) -> CacheEntry:
+        if unit.library is not None:
+            shop.families.save(unit.family_key, replace(unit.family, checked=unit.family.checked + 1))
+            return CacheEntry(unit.key, unit.library, known)
+        entry = shop.cache.put(unit.key, library, known, text)
+        if unit.template is not None:
+            shop.families.save(unit.family_key, replace(unit.family, entry=entry.key, checked=1))
+        return entry
+
+    def finish() -> CompileOutcome:
+        known = metadata
+        try:
+            if not options.skip:
+                samples = unit.request.samples
+                report = finish_check(graph, library, known, options, reference, by_oracle, samples)
+                known = replace(known, check=report)
+            return CompileOutcome(name, keep(known))
+        except CheckFailedError as error:
+            line = f"self-check of {name} failed: {error}"
+            return CompileOutcome(name, failure=_one_line(line), permanent=error.is_certain)
+        except Exception as error:  # the reference is the framework's code, the disk may be full
+            line = f"self-check of {name} could not be made: {type(error).__name__}: {error}"
+            return CompileOutcome(name, failure=_one_line(line), permanent=False)
+
+    return finish
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())[:500]
+
+
+BREAKS: Final = {
+    # Wrong everywhere, wrong only when the first float input has an element above 1e4, and right but slow (some milliseconds).
+    "add_one_output": "  for (long long i = 0; i < {outputs}; ++i) wrong[i] += 1;\n",
+    "rare": (
+        "  bool found = false;\n"
+        "  for (long long i = 0; i < {inputs}; ++i) found |= seen[i] > 1e4f;\n"
+        "  for (long long i = 0; found && i < {outputs}; ++i) wrong[i] = wrong[i] * 1.5f + 1;\n"
+    ),
+    "slow": "  (void)wrong;\n  for (volatile long long i = 0; i < 5000000; ++i) {{}}\n",
+}
+
+
+def break_source(source: str, graph: Graph, symbol: str, kind: str) -> str:
+    """A kernel made wrong on purpose, for fault tests (STITCHFLEET_TEST_BREAK): see BREAKS. Graphs without an f32
+    output, or for "rare" without an f32 input, stay right."""
+    outputs = [(n, graph.nodes[i]) for n, i in enumerate(graph.outputs) if graph.nodes[i].dtype is DType.F32]
+    inputs = [(n, graph.nodes[i]) for n, i in enumerate(graph.parameters) if graph.nodes[i].dtype is DType.F32]
+    if kind not in BREAKS:
+        raise ValueError(f"STITCHFLEET_TEST_BREAK: given {kind!r}, expected one of {', '.join(BREAKS)}")
+    if not outputs or not outputs[0][1].element_count or (kind == "rare" and not inputs):
+        return source
+    largest = max(inputs, key=lambda item: item[1].element_count, default=None)
+    head = f"  float* wrong = (float*)outputs[{outputs[0][0]}];\n"
+    if largest is not None:
+        head += f"  const float* seen = (const float*)inputs[{largest[0]}]; (void)seen;\n"
+    body = BREAKS[kind].format(
+        outputs=outputs[0][1].element_count, inputs=largest[1].element_count if largest is not None else 0
+    )
+    end = source.rindex("}")
+    return source[:end] + head + body + source[end:]

@@ -1,0 +1,135 @@
+"""As `pipeline`, for a GPU: graphs in, CUDA kernels in the cache out.
+
+    graph -> choose_launch -> Plan and CUDA C -> NVRTC -> cubin -> cache
+
+A kernel's image has the guard's comparison too (cuda_compare.h), so that its outputs are judged where they are. No self-check runs a
+GPU's kernels before a job may load them: the machine that compiles may have no GPU.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from importlib import resources
+from pathlib import Path
+from typing import Final
+
+from stitchfleet.compiler.codegen.cuda.kernel_text import CudaError, CudaKernel, translation_unit
+from stitchfleet.compiler.ir.graph import Graph
+from stitchfleet.compiler.kernel.cache import CacheEntry, KernelCache
+from stitchfleet.compiler.kernel.host_kernel import GpuLaunch, KernelMetadata
+from stitchfleet.compiler.loops.loops import BufferKind
+from stitchfleet.compiler.lowering.kernel_loops import lower
+from stitchfleet.compiler.targets.targets import GpuTarget
+from stitchfleet.compiler.toolchain import nvrtc
+
+from .launch import Candidate, Launch, choose_launch
+from .pipeline import CompileOutcome, Request, describe, generator_version
+
+Build = Callable[[str, str, Collection[str]], nvrtc.CudaBinary]
+COMPARISON: Final = ("stitch_largest", "stitch_compare")
+"""Its kernels (cuda_compare.h)."""
+
+
+@lru_cache(maxsize=1)
+def comparison() -> str:
+    """The text of the guard's comparison, which stands behind a kernel's."""
+    return (resources.files(__package__) / "cuda_compare.h").read_text()
+
+
+def entry_key(graph: Graph, target: GpuTarget, search: bool = True) -> str:
+    """The cache key of a graph's kernel for a device. Without `search` it is another one, which no job asks for: the usual launch is
+    somebody's comparison."""
+    parts = (generator_version(), nvrtc.version(), repr(target), graph.digest, *(() if search else ("usual",)))
+    return hashlib.sha256("|".join(parts).encode()).hexdigest()
+
+
+def compile_graphs_for_gpu(
+    requests: Sequence[Request],
+    cache: KernelCache,
+    target: GpuTarget,
+    build: Build = nvrtc.build,
+    told: Callable[[str], None] = lambda line: None,
+) -> list[CompileOutcome]:
+    """One outcome per request, in order. told: is given a line of progress."""
+    return [_compile(request, cache, target, build, told) for request in requests]
+
+
+def _compile(
+    request: Request, cache: KernelCache, target: GpuTarget, build: Build, told: Callable[[str], None]
+) -> CompileOutcome:
+    try:
+        known = cache.find(entry_key(request.graph, target))
+        return CompileOutcome(request.name, known or build_for_gpu(request.graph, cache, target, build, told)[0])
+    except (CudaError, nvrtc.NvrtcError) as error:
+        is_certain = not isinstance(error, nvrtc.NvrtcError) or error.is_certain
+        return CompileOutcome(request.name, failure=str(error).splitlines()[0], permanent=is_certain)
+    except Exception as error:  # a graph that the planner cannot handle must not cost the others
+        line = " ".join(f"cannot plan {request.name}: {type(error).__name__}: {error}".split())
+        return CompileOutcome(request.name, failure=line[:500], permanent=not isinstance(error, MemoryError | OSError))
+
+
+def build_for_gpu(
+    graph: Graph,
+    cache: KernelCache,
+    target: GpuTarget,
+    build: Build = nvrtc.build,
+    told: Callable[[str], None] = lambda line: None,
+    measured: Callable[[CacheEntry], float | None] | None = None,
+    search: bool = True,
+) -> tuple[CacheEntry, Launch]:
+    """Plans and builds `graph`'s kernel and puts it into the cache. search, measured: as choose_launch has them, the latter on an
+    entry of a cache that is gone afterwards; the kernel then takes the place of one that was not measured. Raises CudaError and
+    NvrtcError."""
+    key = entry_key(graph, target, search)
+    symbol = f"stitch_{key[:20]}"
+    with tempfile.TemporaryDirectory(prefix="stitchfleet-cuda-") as folder:
+        image = Path(folder) / "kernel.cubin"
+
+        def put(into: KernelCache, under: str, one: Candidate) -> CacheEntry:
+            assert one.binary is not None
+            image.write_bytes(one.binary.cubin)
+            source = f"{translation_unit(one.kernel)}\n{comparison()}"
+            return into.put(under, image, _metadata(graph, one, symbol), source, renew=measured is not None)
+
+        def timed(one: Candidate) -> float | None:
+            assert measured is not None
+            name = hashlib.sha256(f"{key}|{one.target!r}".encode()).hexdigest()
+            return measured(put(KernelCache(Path(folder) / "candidates"), name, one))
+
+        launch = choose_launch(
+            graph,
+            target,
+            symbol,
+            build=lambda text, arch: build(f"{text}\n{comparison()}", arch, COMPARISON),
+            told=told,
+            measured=None if measured is None else timed,
+            search=search,
+        )
+        return put(cache, key, launch.chosen), launch
+
+
+def _metadata(graph: Graph, chosen: Candidate, symbol: str) -> KernelMetadata:
+    return replace(
+        describe(graph, chosen.plan, lower(chosen.plan), symbol, f"NVRTC {nvrtc.version()}"),
+        scratch_bytes=chosen.kernel.scratch_bytes,
+        estimated_ns=chosen.measured_ns or chosen.cost.ns,
+        launch=launch_of(chosen.kernel),
+    )
+
+
+def launch_of(kernel: CudaKernel) -> GpuLaunch:
+    """What a runtime has to know to launch it."""
+    names = {BufferKind.INPUT: "input", BufferKind.OUTPUT: "output"}
+    return GpuLaunch(
+        kernel.target.arch,
+        max(1, kernel.grid),
+        kernel.block,
+        kernel.shared_bytes,
+        kernel.cooperative,
+        kernel.by_table,
+        tuple(("scratch", 0) if one is None else (names[one.kind], one.number) for one in kernel.tensors),
+    )

@@ -1,0 +1,137 @@
+"""Dominants, sub-dominants and groups: which ops of a stitch op share one schedule (AStitch section 4.3, step 1).
+
+Candidates close a group: all reductions, expensive element-wise ops that are broadcast, and the outputs. Two candidates
+connected by ops of only local scheme, in either direction and also through a shared parameter, belong to one group; one
+of them becomes its dominant, whose thread mapping all others follow. What a candidate produces is consumed by other
+groups (or by a later segment of its own), by a regional or a global edge. Nothing here knows a device.
+
+Our reading of the paper where it is silent:
+(a) two reductions share a group through a parameter only if they run over the same number of elements: without a common
+element
+    space there is no common mapping, and dropping the parameter edge costs a reload, never correctness;
+(b) a group consists of *segments*, a candidate with the local ops that compute it; an edge between two segments of one
+group still
+    has a scheme;
+(c) an output that is light and consumed inside as well is stored, but its consumers keep reading the register: it
+closes no group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from stitchfleet.compiler.ir.graph import Graph, Node
+from stitchfleet.compiler.ops.table import OPS, Cost
+from stitchfleet.compiler.support.union_find import UnionFind
+
+
+@dataclass(frozen=True)
+class Group:
+    """One group: `dominant` and `sub_dominants` are its candidates, `ops` all its nodes (parameters and constants
+    included)."""
+
+    dominant: int
+    sub_dominants: tuple[int, ...]
+    ops: tuple[int, ...]
+
+    @property
+    def candidates(self) -> tuple[int, ...]:
+        return tuple(sorted((self.dominant, *self.sub_dominants)))
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Why a node closes a segment, and whether its consumers start in another group (guard (c))."""
+
+    reason: str
+    cuts: bool
+    apart: bool = False  # its readers must read it from memory: inlining it is what made it a candidate
+
+
+def is_reduction(node: Node) -> bool:
+    """Reductions and what is computed like one, in a loop nest of its own."""
+    return OPS[node.op].cost is Cost.REDUCE or node.op in ("reduce_window", "scan", "scatter")
+
+
+def find_candidates(graph: Graph, forced: Iterable[int] = ()) -> Mapping[int, Candidate]:
+    """The candidates by node, in topological order. `forced` are nodes that the planner wants in memory for reasons of
+    its own."""
+    users = graph.users()
+    outputs, wanted = frozenset(graph.outputs), frozenset(forced)
+    found: dict[int, Candidate] = {}
+    for i, node in enumerate(graph.nodes):
+        cost = OPS[node.op].cost
+        if not node.element_count:
+            continue  # an output without elements: nothing to compute
+        if is_reduction(node):
+            found[i] = Candidate(f"{node.op} is a reduction", True)
+        elif cost is Cost.EXPENSIVE and any(graph.nodes[user].op == "broadcast" for user in users[i]):
+            found[i] = Candidate(f"{node.op} is expensive and its result is broadcast", True)
+        elif i in wanted:
+            found[i] = Candidate("inlining it into all its uses would multiply its work", True, apart=True)
+        elif i in outputs:
+            light = cost is not Cost.EXPENSIVE
+            found[i] = Candidate("it is an output", not (light and users[i]))
+    return found
+
+
+def work_of(graph: Graph, i: int) -> int:
+    """Elements that computing node i runs over: a reduction's operand, else its result."""
+    node = graph.nodes[i]
+    return graph.nodes[node.operands[0]].element_count if is_reduction(node) and node.operands else node.element_count
+
+
+def carriers(graph: Graph) -> frozenset[int]:
+    """Nodes that carry a tensor's data: parameters of more than one element and what is computed from them. A constant
+    or a learning rate that is broadcast to every shape in a step says nothing about which of its readers belong
+    together."""
+    found: set[int] = set()
+    for i, node in enumerate(graph.nodes):
+        if node.op == "parameter":
+            if node.element_count > 1:
+                found.add(i)
+        elif any(operand in found for operand in node.operands):
+            found.add(i)
+    return frozenset(found)
+
+
+def find_groups(graph: Graph, candidates: Mapping[int, Candidate] | None = None) -> tuple[Group, ...]:
+    """The groups in the order of their dominants. Nodes that reach no candidate are dead and in no group."""
+    candidates = find_candidates(graph) if candidates is None else candidates
+    sets, users = UnionFind(len(graph.nodes)), graph.users()
+    spaces: list[set[int]] = [
+        {work_of(graph, i)} if is_reduction(node) else set() for i, node in enumerate(graph.nodes)
+    ]
+
+    def join(producer: int, consumer: int) -> None:
+        first, second = spaces[sets.find(producer)], spaces[sets.find(consumer)]
+        spaces[sets.union(producer, consumer)] = first | second
+
+    carrying = carriers(graph)
+    shared: list[tuple[int, int]] = []
+    for consumer, node in enumerate(graph.nodes):
+        for producer in node.operands:
+            if graph.nodes[producer].op == "parameter":
+                shared.append((producer, consumer))
+            elif producer in candidates and candidates[producer].cuts:
+                continue
+            elif producer in carrying or len(users[producer]) == 1:
+                join(producer, consumer)
+    for producer, consumer in shared:
+        if producer not in carrying:
+            continue
+        first, second = spaces[sets.find(producer)], spaces[sets.find(consumer)]
+        if not first or not second or first == second:  # guard (a)
+            join(producer, consumer)
+
+    members: dict[int, list[int]] = {}
+    for i in range(len(graph.nodes)):
+        members.setdefault(sets.find(i), []).append(i)
+    groups = []
+    for ops in members.values():
+        closing = [i for i in ops if i in candidates]
+        if closing:
+            dominant = max(closing, key=lambda i: (is_reduction(graph.nodes[i]), work_of(graph, i), -i))
+            groups.append(Group(dominant, tuple(i for i in closing if i != dominant), tuple(ops)))
+    return tuple(sorted(groups, key=lambda group: group.dominant))

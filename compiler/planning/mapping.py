@@ -1,0 +1,415 @@
+"""Adaptive thread mapping on the CPU: which part of a segment's elements is a row (cut into tasks) and which runs
+inside a row.
+
+A segment is one candidate with what it runs over: its own elements, or its operand's if it reduces. All segments of a
+nest agree on `rows`: row r of each belongs together. A mapping writes the segment's linear element `u` as digits, some
+of them the row r, the others the position k within the row (AStitch sections 3.3, 4.3 step 2; the GPU's blocks are our
+tasks, its threads our lanes).
+
+A mapping is either chosen for a segment that starts a nest (`choose`), or found by matching a tensor that the nest has
+cut into rows already (`match`): then the segment's row r must touch exactly slice r of that tensor. That one rule
+serves values produced in the nest (AStitch's proactive adaption of element-wise groups), shared parameters, and
+reshaped or transposed uses of both.
+"""
+
+from __future__ import annotations
+
+import enum
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from stitchfleet.compiler.ir.graph import Graph, Shape, WindowDimension
+from stitchfleet.compiler.ir.index_maps import Bound, Digit, Index, Var, guard_of, linear, unravel
+from stitchfleet.compiler.targets.targets import Target
+
+from .access import Request, attribute, integers
+from .groups import is_reduction
+
+SPACE_VARIABLE = "u"
+
+
+class SegmentKind(enum.Enum):
+    """What a segment does with the elements of its space."""
+
+    VALUE = "value"  # computes them, and stores them if anyone needs them in memory
+    REDUCE = "reduce"
+    BASE = "base"  # what a scatter starts from, written where the scatter's result will be
+    SCATTER = "scatter"  # combines updates into what BASE wrote
+    SCAN = "scan"  # stores each element combined with those before it in its dimension
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A candidate and the space it runs over.
+
+    `kind`: what is done with each element. `nodes`: the candidate; several for the results of one variadic reduction.
+    `space`: its dimensions. `reduced`: which of them are reduced away. For a reduce_window the space is the result's
+    dimensions followed by the window's.
+    """
+
+    kind: SegmentKind
+    nodes: tuple[int, ...]
+    space: Shape
+    reduced: tuple[bool, ...]
+
+    @property
+    def node(self) -> int:
+        return self.nodes[0]
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.space)
+
+    @property
+    def reduces(self) -> bool:
+        return any(self.reduced)
+
+    @property
+    def variable(self) -> Var:
+        return Var(SPACE_VARIABLE, self.size)
+
+    def flags(self) -> list[tuple[int, bool]]:
+        """Extents from the innermost dimension outwards with whether they are reduced; neighbours alike joined, ones
+        left out."""
+        found: list[tuple[int, bool]] = []
+        for extent, reduced in zip(reversed(self.space), reversed(self.reduced), strict=True):
+            if extent == 1:
+                continue
+            if found and found[-1][1] == reduced:
+                found[-1] = (found[-1][0] * extent, reduced)
+            else:
+                found.append((extent, reduced))
+        return found
+
+    def is_reduced_at(self, stride: int) -> bool:
+        """Whether the digit of the linear space that starts at `stride` belongs to a reduced dimension."""
+        start = 1
+        for extent, reduced in self.flags():
+            if start <= stride < start * extent:
+                return reduced
+            start *= extent
+        return False
+
+
+def segments_of(graph: Graph, nodes: tuple[int, ...]) -> tuple[Segment, ...]:
+    """The segments that compute `nodes`, in order: one, or two for a scatter."""
+    node = graph.nodes[nodes[0]]
+    if node.op in ("reduce", "reduce_general"):
+        space = graph.nodes[node.operands[0]].shape
+        reduced = tuple(d in integers(node, "dimensions") for d in range(len(space)))
+        return (Segment(SegmentKind.REDUCE, nodes, space, reduced),)
+    if node.op == "reduce_window":
+        sizes = tuple(dimension.size for dimension in window_of(graph, nodes[0]))
+        # The window's dimensions are the outer ones: then results that lie side by side may share a row (mapping_choice.py).
+        flags = (True,) * len(sizes) + (False,) * len(node.shape)
+        return (Segment(SegmentKind.REDUCE, nodes, sizes + node.shape, flags),)
+    if node.op == "scan":
+        return (Segment(SegmentKind.SCAN, nodes, node.shape, (False,) * len(node.shape)),)
+    result = Segment(SegmentKind.VALUE, nodes, node.shape, (False,) * len(node.shape))
+    if node.op == "scatter":
+        updates = graph.nodes[node.operands[2]].shape
+        base = Segment(SegmentKind.BASE, nodes, node.shape, (False,) * len(node.shape))
+        return base, Segment(SegmentKind.SCATTER, nodes, updates, (False,) * len(updates))
+    return (result,)
+
+
+def window_of(graph: Graph, node: int) -> tuple[WindowDimension, ...]:
+    return attribute(graph.nodes[node], "window", tuple)
+
+
+def side_by_side(graph: Graph, node: int) -> int:
+    """How many neighbouring results of a reduce_window read neighbouring elements: the extent of the innermost dimensions over
+    which the window does not reach."""
+    extent = 1
+    for size, window in zip(reversed(graph.nodes[node].shape), reversed(window_of(graph, node))):
+        if window != WindowDimension(1):
+            break
+        extent *= size
+    return extent
+
+
+def roots_of(graph: Graph, segment: Segment, point: Index) -> tuple[Request, ...]:
+    """The operand elements that the segment combines, or the element that it stores, at element `point` of its space. A
+    reduce_window's request is guarded: outside, its initial value stands in."""
+    node = graph.nodes[segment.node]
+    position = unravel(point, segment.space)
+    if segment.kind is SegmentKind.VALUE:
+        return (Request(segment.node, position),)
+    if node.op in ("reduce", "scan") or segment.kind is SegmentKind.BASE:
+        return (Request(node.operands[0], position),)
+    if node.op == "reduce_general":
+        return tuple(Request(operand, position) for operand in node.operands[: len(node.operands) // 2])
+    if node.op == "reduce_window":
+        return (_window_element(graph, segment.node, position),)
+    return (Request(node.operands[2], position),)
+
+
+def _window_element(graph: Graph, node: int, position: Sequence[Index]) -> Request:
+    operand = graph.nodes[node].operands[0]
+    rank = len(graph.nodes[node].shape)
+    within_window, result = position[:rank], position[rank:]
+    bounds: list[Bound] = []
+    where: list[Index] = []
+    for axis, window in enumerate(window_of(graph, node)):
+        dilated = result[axis] * window.stride + within_window[axis] * window.window_dilation + -window.padding_low
+        extent = graph.nodes[operand].shape[axis]
+        if window.base_dilation > 1:
+            bounds.append(Bound(dilated, 0, (extent - 1) * window.base_dilation + 1))
+            dilated, hole = dilated.divide(window.base_dilation)
+            bounds.append(Bound(hole, 0, 1))
+        else:
+            bounds.append(Bound(dilated, 0, extent))
+        where.append(dilated)
+    return Request(operand, tuple(where), guard_of(bounds))
+
+
+def result_position(segment: Segment, point: Index) -> tuple[Index, ...]:
+    """The element of the segment's result to which element `point` of its space belongs."""
+    position = unravel(point, segment.space)
+    return tuple(index for index, reduced in zip(position, segment.reduced, strict=True) if not reduced)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One digit of a segment's linear space, `stride` and `extent`, and where it comes from: digit `row_stride` of the
+    row number,
+    or (None) of the position within a row."""
+
+    stride: int
+    extent: int
+    row_stride: int | None = None
+
+
+@dataclass(frozen=True)
+class RowMap:
+    """A segment's space cut into `rows` rows of `inner` elements; `parts` from the innermost digit outwards."""
+
+    rows: int
+    inner: int
+    parts: tuple[Part, ...]
+
+    @property
+    def is_strided(self) -> bool:
+        """Whether neighbours in memory belong to different rows: a row's loop then jumps."""
+        return bool(self.parts) and self.parts[0].row_stride is not None and self.inner > 1
+
+    def point(self, row: Index, within: Index) -> Index:
+        """The linear element for row number `row` and position `within` the row."""
+        point, taken = Index(0), 1
+        for part in self.parts:
+            source, stride = (within, taken) if part.row_stride is None else (row, part.row_stride)
+            digit = source.divide(stride)[0] if stride > 1 else source
+            digit = digit.divide(part.extent)[1] if digit.high >= part.extent else digit
+            point = point + digit * part.stride
+            if part.row_stride is None:
+                taken *= part.extent
+        return point
+
+    def __str__(self) -> str:
+        def text(part: Part) -> str:
+            return f"{part.extent}{'' if part.row_stride is None else 'r'}"
+
+        return " x ".join(text(part) for part in reversed(self.parts)) or "1"
+
+
+def _parts(size: int, row_parts: Iterable[Part]) -> tuple[Part, ...] | None:
+    """`row_parts` completed by the digits between them to cover [0, size); None if they overlap or do not divide."""
+    found: list[Part] = []
+    reached = 1
+    for part in sorted(row_parts, key=lambda part: part.stride):
+        if part.stride % reached or part.stride < reached:
+            return None
+        if part.stride > reached:
+            found.append(Part(reached, part.stride // reached))
+        found.append(part)
+        reached = part.stride * part.extent
+    if size % reached:
+        return None
+    if size > reached:
+        found.append(Part(reached, size // reached))
+    return tuple(found)
+
+
+def row_map(size: int, row_parts: Sequence[Part]) -> RowMap | None:
+    """The mapping in which `row_parts` make the row number and all other digits the position within a row."""
+    parts = _parts(size, row_parts)
+    if parts is None:
+        return None
+    rows = math.prod(part.extent for part in row_parts)
+    return RowMap(rows, size // max(rows, 1), parts)
+
+
+def top_rows(size: int, inner: int) -> RowMap:
+    """Rows of `inner` consecutive elements."""
+    found = row_map(size, [Part(inner, size // inner, 1)] if size > inner else [])
+    assert found is not None
+    return found
+
+
+def match(size: int, flat: Index, rows: int, slice_size: int) -> RowMap | None:
+    """The mapping under which row r of a segment of `size` elements touches slice r of a tensor that has `rows` slices
+    of `slice_size` elements each, if there is one. `flat` is the tensor's element in terms of the segment's linear
+    element."""
+    if rows == 1:
+        return row_map(size, [])
+    row_parts: list[tuple[int, Digit]] = []
+    rest = flat.constant
+    for coefficient, atom in flat.terms:
+        if not isinstance(atom, Digit) or atom.variable.name != SPACE_VARIABLE or coefficient < 0:
+            if coefficient < 0 or coefficient * max(atom.high, 1) >= slice_size:
+                return None
+            rest += coefficient * atom.high
+            continue
+        if coefficient >= slice_size:
+            if coefficient % slice_size:
+                return None
+            row_parts.append((coefficient // slice_size, atom))
+        elif coefficient * atom.extent > slice_size:
+            if slice_size % coefficient or atom.extent % (slice_size // coefficient):
+                return None
+            cut = slice_size // coefficient
+            row_parts.append((1, Digit(atom.variable, atom.stride * cut, atom.extent // cut)))
+            rest += slice_size - coefficient
+        else:
+            rest += coefficient * (atom.extent - 1)
+    if rest >= slice_size or flat.constant < 0:
+        return None
+    reached = 1
+    parts: list[Part] = []
+    for weight, digit in sorted(row_parts, key=lambda part: part[0]):
+        if weight != reached:
+            return None
+        parts.append(Part(digit.stride, digit.extent, weight))
+        reached *= digit.extent
+    return row_map(size, parts) if reached == rows else None
+
+
+def slice_size_of(flat: Index, row: Var) -> int | None:
+    """S if element `flat` always lies in slice `row` of slices of S elements: `flat = S*row + rest`, 0 <= rest < S."""
+    for coefficient, atom in flat.terms:
+        if isinstance(atom, Digit) and atom.variable == row and atom.stride == 1 and atom.is_top:
+            rest = flat - Index.of_var(row) * coefficient
+            if coefficient > 0 and row not in rest.variables and rest.low >= 0 and rest.high < coefficient:
+                return coefficient
+    return None
+
+
+def boundaries(flats: Iterable[Index], variable: Var) -> set[int]:
+    """The strides at which positions take `variable` apart: where a loop over it has to be split to be affine."""
+    found: set[int] = set()
+    for flat in flats:
+        for digit in flat.digits():
+            if digit.variable == variable:
+                found.add(digit.stride)
+                if not digit.is_top:
+                    found.add(digit.stride * digit.extent)
+    return found - {1, variable.extent}
+
+
+def reduction_is_legal(graph: Graph, segment: Segment, mapping: RowMap, target: Target) -> str | None:
+    """Why a reduction cannot run under `mapping`, or None: rows must be all kept or all reduced digits; a variadic
+    reduction keeps its order, so it never spans rows; what one task accumulates must fit a tile; what a row leaves
+    must be one slice of the result."""
+    if not segment.reduces:
+        return None
+    rows_reduced = {
+        segment.is_reduced_at(stride)
+        for part in mapping.parts
+        if part.row_stride is not None
+        for stride in _digits(segment, part)
+    }
+    if len(rows_reduced) > 1:
+        return "its rows are partly kept and partly reduced"
+    if True in rows_reduced and graph.nodes[segment.node].op != "reduce":
+        return "only a plain reduction may be split over rows"
+    kept_inner = 1
+    for part in mapping.parts:
+        if part.row_stride is None:
+            for stride, extent in pieces_of(segment, part):
+                kept_inner *= 1 if segment.is_reduced_at(stride) else extent
+    if kept_inner * 8 > target.tile_bytes:
+        return "its accumulators do not fit a tile"
+    if not rows_reduced or True in rows_reduced:
+        return None
+    row = Var("r", mapping.rows)
+    point = mapping.point(Index.of_var(row), Index.of_var(Var("k", mapping.inner)))
+    shape = graph.nodes[segment.node].shape
+    if slice_size_of(linear(result_position(segment, point), shape), row) != math.prod(shape) // mapping.rows:
+        return "what a row leaves would lie scattered in its result"
+    return None
+
+
+def pieces_of(segment: Segment, part: Part) -> Iterator[tuple[int, int]]:
+    """`part` cut where the segment's dimensions change between kept and reduced: (stride, extent) of each piece."""
+    start = 1
+    low, high = part.stride, part.stride * part.extent
+    for extent, _ in segment.flags():
+        begin, end = max(start, low), min(start * extent, high)
+        if begin < end:
+            yield begin, end // begin
+        start *= extent
+
+
+def inner_pieces(segment: Segment, mapping: RowMap) -> list[tuple[int, int, bool]]:
+    """The position within a row in digits: (stride, extent, reduced), cut where kept and reduced dimensions meet."""
+    found: list[tuple[int, int, bool]] = []
+    taken = 1
+    for part in mapping.parts:
+        if part.row_stride is not None:
+            continue
+        for stride, extent in pieces_of(segment, part):
+            found.append((taken * (stride // part.stride), extent, segment.is_reduced_at(stride)))
+        taken *= part.extent
+    return found
+
+
+def rows_agree(placed: Iterable[tuple[Segment, RowMap]]) -> bool:
+    """Whether one set of loops over a row can follow the kept and the reduced dimensions of all segments: where one's pieces begin
+    every 6 elements and another's every 8, no loops end at both."""
+    strides: dict[int, set[int]] = {}
+    for segment, mapping in placed:
+        if segment.reduces:
+            strides.setdefault(mapping.inner, {mapping.inner}).update(
+                stride for stride, _, _ in inner_pieces(segment, mapping)
+            )
+    return all(outer % inner == 0 for cuts in strides.values() for inner, outer in itertools.pairwise(sorted(cuts)))
+
+
+def _digits(segment: Segment, part: Part) -> Iterator[int]:
+    for stride, _ in pieces_of(segment, part):
+        yield stride
+
+
+def spans_rows(segment: Segment, mapping: RowMap) -> bool:
+    """Whether the segment reduces across rows, so that every task leaves a partial result."""
+    return segment.reduces and any(
+        segment.is_reduced_at(part.stride) for part in mapping.parts if part.row_stride is not None and part.extent > 1
+    )
+
+
+def slices_under(loads: Iterable[tuple[int, Index]], row: Var) -> Mapping[int, int]:
+    """For each tensor of `loads` (node, position in terms of row and position within it) that is cut into rows: its
+    slice size."""
+    found: dict[int, int | None] = {}
+    for node, flat in loads:
+        size = slice_size_of(flat, row)
+        found[node] = size if node not in found or found[node] == size else None
+    return {node: size for node, size in found.items() if size is not None}
+
+
+__all__ = [
+    "RowMap",
+    "Segment",
+    "SegmentKind",
+    "boundaries",
+    "is_reduction",
+    "match",
+    "reduction_is_legal",
+    "result_position",
+    "roots_of",
+    "segments_of",
+    "slices_under",
+    "spans_rows",
+]

@@ -1,0 +1,136 @@
+"""How a segment that starts a nest is mapped: which of its elements make a row (AStitch section 3.3: horizontal and
+vertical packing, splitting)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+from stitchfleet.compiler.ir.graph import Graph
+from stitchfleet.compiler.ir.index_maps import Index
+from stitchfleet.compiler.support.divisors import divisor_near
+from stitchfleet.compiler.targets.targets import GpuTarget, Target
+
+from .access import attribute
+from .mapping import Part, RowMap, Segment, SegmentKind, boundaries, row_map, side_by_side, top_rows
+
+MIN_ROW: int = 64  # elements of a row below which starting it costs more than its work
+MIN_ROWS: int = 8  # rows below which a nest cannot keep a machine's cores busy
+MIN_TOGETHER: int = 16  # results of a reduce_window in a row below which one loop over all of them is better
+MOST_SCANNED: int = 512  # neighbours that one row of a scan takes along: their accumulators stay in the first cache
+FEWEST_SCANNED: int = 32  # and the fewest: two cache lines of floats, as each step waits for the one before it
+LONG_ROW: int = 8192  # elements above which an element-wise row is cut, so that there are enough rows
+
+
+def choose(
+    graph: Graph, segment: Segment, flats: Sequence[Index], target: Target, kin: Callable[[], set[int]] = set
+) -> RowMap:
+    """The mapping of a segment that starts a nest. `flats` are the positions, in terms of its linear element, of what
+    it reads. `kin`: where the segments that may join it take their elements apart; asked for where it does not itself."""
+    node = graph.nodes[segment.node]
+    size = segment.size
+    if segment.kind is SegmentKind.SCATTER:
+        return top_rows(size, size)
+    if segment.kind is SegmentKind.SCAN:
+        return _scan_map(segment, attribute(node, "dimension", int), target)
+    if not segment.reduces:
+        return _choose_elementwise(size, boundaries(flats, segment.variable) or kin())
+    cuts = boundaries(flats, segment.variable)
+    if node.op == "reduce" and segment.flags() and all(reduced for _, reduced in segment.flags()):
+        return _choose_elementwise(size, cuts)  # a full reduction: every task leaves a partial result
+    if node.op == "reduce_general" and isinstance(target, GpuTarget):
+        return _variadic_map(segment)
+    together = side_by_side(graph, segment.node) if node.op == "reduce_window" else None
+    for candidate in _reduction_maps(segment, node.op == "reduce", together, target):
+        if candidate is not None:
+            return candidate
+    raise AssertionError("the mapping with one row per result always exists")
+
+
+def _scan_map(segment: Segment, dimension: int, target: Target) -> RowMap:
+    """A row is all of the dimension, of some neighbours side by side: many enough that each step has vectors to work on, few enough
+    that there are rows for all threads."""
+    extent, inner = segment.space[dimension], math.prod(segment.space[dimension + 1 :])
+    outer = math.prod(segment.space[:dimension])
+    beside = inner if inner <= MOST_SCANNED else divisor_near(inner, MOST_SCANNED)
+    wanted = max(MIN_ROWS, target.row_slots)
+    while outer * inner // beside < wanted and beside >= 2 * FEWEST_SCANNED:
+        fewer = divisor_near(inner, beside // 2)
+        if fewer < FEWEST_SCANNED:
+            break
+        beside = fewer
+    kept = [Part(beside, inner // beside), Part(extent * inner, outer)]
+    found = _one_row_each(segment.size, kept)
+    assert found is not None
+    return found
+
+
+def _choose_elementwise(size: int, cuts: set[int]) -> RowMap:
+    usable = sorted(cut for cut in cuts if size % cut == 0)
+    if not usable:
+        return top_rows(size, 1)  # one flat loop
+    inner = next((cut for cut in usable if cut >= MIN_ROW), usable[-1])
+    if inner > LONG_ROW or (size // inner < MIN_ROWS and inner > 2 * MIN_ROW):
+        wanted = max(MIN_ROW, min(LONG_ROW, inner * (size // inner) // (4 * MIN_ROWS)))
+        cut = divisor_near(inner, wanted)
+        inner = cut if cut >= MIN_ROW else inner
+    return top_rows(size, inner)
+
+
+def _variadic_map(segment: Segment) -> RowMap:
+    """On a GPU, of a reduction that keeps its order: each result by a group of threads, each of which folds a stretch; or, where
+    neighbouring results read neighbouring elements, some of them by a group, each thread folding its own."""
+    flags = segment.flags()
+    strides = [math.prod(extent for extent, _ in flags[:i]) for i in range(len(flags))]
+    kept = [Part(stride, extent) for stride, (extent, reduced) in zip(strides, flags, strict=True) if not reduced]
+    if flags and not flags[0][1]:
+        run = divisor_near(flags[0][0], MIN_ROW)
+        if run >= MIN_TOGETHER or run == flags[0][0]:
+            kept[0] = Part(run, flags[0][0] // run)
+    found = _one_row_each(segment.size, kept)
+    assert found is not None
+    return found
+
+
+def _reduction_maps(
+    segment: Segment, splittable: bool, together: int | None, target: Target
+) -> Iterator[RowMap | None]:
+    """Mappings for a reduction, best first. The last one, one row per result element, is always possible. together: of a
+    reduce_window, how many neighbouring results can share a row."""
+    flags = segment.flags()
+    strides = [math.prod(extent for extent, _ in flags[:i]) for i in range(len(flags))]
+    blocks = [Part(stride, extent) for stride, (extent, _) in zip(strides, flags, strict=True)]
+    kept = [block for block, (_, reduced) in zip(blocks, flags, strict=True) if not reduced]
+    kept_size = math.prod(block.extent for block in kept)
+    accumulators = kept_size * 4
+    size = segment.size
+    if flags and not flags[-1][1]:
+        # The outermost block is kept: rows of it, if they are many and what each accumulates fits a tile.
+        rows = blocks[-1].extent
+        if kept_size // rows * 4 <= target.tile_bytes and (rows >= MIN_ROWS or rows == kept_size):
+            yield top_rows(size, size // rows)
+    if flags and splittable and flags[-1][1]:
+        # The outermost block is reduced (column reduce): rows are summed up by task, if the columns fit a tile.
+        rows = blocks[-1].extent
+        if rows >= 2 * MIN_ROWS and accumulators <= target.tile_bytes // 2:
+            yield top_rows(size, size // rows)
+    if together is not None:
+        run = divisor_near(together, target.tile_bytes // 32)
+        if flags and not flags[0][1] and run >= min(MIN_TOGETHER, target.lanes):
+            yield _one_row_each(size, [Part(run, blocks[0].extent // run), *kept[1:]])
+    elif flags and not flags[0][1] and blocks[0].extent >= MIN_ROW:
+        # The innermost block is kept: cut it into runs that stream well; with all other kept digits they make the rows.
+        run = divisor_near(blocks[0].extent, max(MIN_ROW, target.tile_bytes // 32))
+        if run >= MIN_ROW:
+            yield _one_row_each(size, [Part(run, blocks[0].extent // run), *kept[1:]])
+    if flags and splittable and flags[-1][1] and accumulators <= target.tile_bytes // 2:
+        yield top_rows(size, size // blocks[-1].extent)
+    yield _one_row_each(size, kept)
+
+
+def _one_row_each(size: int, kept: Sequence[Part]) -> RowMap | None:
+    parts, weight = [], 1
+    for block in kept:
+        parts.append(Part(block.stride, block.extent, weight))
+        weight *= block.extent
+    return row_map(size, [part for part in parts if part.extent > 1])

@@ -1,0 +1,125 @@
+"""The form in which graphs are planned: no tensor without elements, nothing twice, nothing unused, no op that does
+nothing.
+
+Graphs come from the importer's `simplify` or from anywhere else; the planner's own assumptions are made true here. Each
+rule is exact, whatever the dtype. Parameters stay as they are, used or not: they are the kernel's signature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import MappingProxyType
+
+import numpy as np
+
+from stitchfleet.compiler.ir.graph import Attribute, Graph, Literal, Node
+from stitchfleet.compiler.ops.reference import reduce_identity
+from stitchfleet.compiler.passes.simplify import prune
+
+
+def normalise(graph: Graph) -> Graph:
+    """An equal graph in which (1) no node but parameters and constants has zero elements; (2) nodes are unique; (3) all
+    nodes but parameters are needed; (4) copies, and reshapes, transposes and converts that change nothing, are gone."""
+    nodes: list[Node] = []
+    seen: dict[object, int] = {}
+    renamed: list[int] = []
+    for old in graph.nodes:
+        operands = tuple(renamed[operand] for operand in old.operands)
+        node = Node(old.op, operands, old.shape, old.dtype, old.attributes, old.name)
+        same = _same_as_operand(node, nodes)
+        if same is None:
+            node = _without_empty(node, nodes)
+            same = _same_as_operand(node, nodes)
+        if same is None:
+            key = _key(node) if node.op != "parameter" else len(nodes)
+            same = seen.setdefault(key, len(nodes))
+            if same == len(nodes):
+                nodes.append(node)
+        renamed.append(same)
+    return prune(Graph(graph.name, tuple(nodes), tuple(renamed[output] for output in graph.outputs)))
+
+
+def _key(node: Node) -> object:
+    attributes = tuple(sorted((key, _attribute_key(value)) for key, value in node.attributes.items()))
+    return (node.op, node.operands, node.shape, node.dtype, attributes)
+
+
+def _attribute_key(value: Attribute) -> str:
+    return value.digest if isinstance(value, Literal | Graph) else repr(value)
+
+
+def _same_as_operand(node: Node, nodes: list[Node]) -> int | None:
+    """The operand that the node equals, element for element and in shape."""
+    if not node.operands:
+        return None
+    first = nodes[node.operands[0]]
+    if node.shape != first.shape or node.dtype is not first.dtype:
+        return None
+    if node.op in ("copy", "reshape", "convert", "bitcast_convert", "slice", "broadcast"):
+        # A slice or a broadcast that keeps the shape keeps every element: strides are positive, dimensions increase.
+        return node.operands[0]
+    if node.op == "transpose" and node.attributes["permutation"] == tuple(range(len(node.shape))):
+        return node.operands[0]
+    if node.op == "concatenate" and len(node.operands) == 1:
+        return node.operands[0]
+    return None
+
+
+def _constant(value: object, node: Node) -> Node:
+    array = np.full(node.shape, value, node.dtype.numpy)
+    return Node("constant", (), node.shape, node.dtype, MappingProxyType({"literal": Literal(array)}), node.name)
+
+
+def _forward(node: Node, operand: int) -> Node:
+    return Node("copy", (operand,), node.shape, node.dtype, MappingProxyType({}), node.name)
+
+
+def _spread(node: Node, scalar: int) -> Node:
+    """`node`'s shape filled with a scalar."""
+    if not node.shape:
+        return _forward(node, scalar)
+    return Node("broadcast", (scalar,), node.shape, node.dtype, MappingProxyType({"dimensions": ()}), node.name)
+
+
+def _without_empty(node: Node, nodes: list[Node]) -> Node:
+    """`node` without operands that have no elements: what is left of it is a constant, a fill or an operand."""
+    if node.op in ("parameter", "constant"):
+        return node
+    if node.element_count == 0:
+        return _constant(0, node)
+    empty = [operand for operand in node.operands if nodes[operand].element_count == 0]
+    rule = _EMPTY.get(node.op)
+    return rule(node, empty) if empty and rule is not None else node
+
+
+def _reduce(node: Node, empty: list[int]) -> Node:
+    return _constant(reduce_identity(str(node.attributes["kind"]), node.dtype), node)
+
+
+def _reduce_general(node: Node, empty: list[int]) -> Node:
+    result = node.attributes["result"]
+    assert isinstance(result, int)
+    return _spread(node, node.operands[len(node.operands) // 2 + result])
+
+
+def _pad(node: Node, empty: list[int]) -> Node:
+    return _spread(node, node.operands[1])
+
+
+def _concatenate(node: Node, empty: list[int]) -> Node:
+    kept = tuple(operand for operand in node.operands if operand not in empty)
+    return Node(node.op, kept, node.shape, node.dtype, node.attributes, node.name)
+
+
+def _first_operand(node: Node, empty: list[int]) -> Node:
+    return _forward(node, node.operands[0])
+
+
+_EMPTY: dict[str, Callable[[Node, list[int]], Node]] = {
+    "reduce": _reduce,
+    "reduce_general": _reduce_general,
+    "pad": _pad,
+    "concatenate": _concatenate,
+    "scatter": _first_operand,
+    "dynamic_update_slice": _first_operand,
+}

@@ -1,0 +1,180 @@
+"""The plan of a kernel: groups, nests, schemes and memory of a graph, with the reasons. `plan_graph` is the compiler's
+middle."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from stitchfleet.compiler.ir.graph import Graph
+from stitchfleet.compiler.loops.loops import Buffer, BufferKind
+from stitchfleet.compiler.targets.targets import CPU, GpuTarget, Target
+
+from .access import TraceTooLargeError
+from .accumulators import partial_dtype
+from .cost import LANE_ALIGNMENT, NestCost, nest_cost
+from .families import Family, Reduction, reduce_families
+from .groups import Candidate, Group, find_candidates, find_groups
+from .mapping import RowMap, Segment, SegmentKind
+from .normal import normalise
+from .rules import ALL, Rules
+from .scans import find_scans
+from .schemes import Nest, Placement, place_all
+from .splitting import SplitDecision, split_long_rows
+
+MAX_REPLANS = 64  # nodes that may be taken out of line before planning is given up (never seen above 9)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What will be computed where. `graph` is the simplified one, with one component of each family (families); node
+    numbers are its. `output_numbers`: the kernel's numbers of the graph's outputs. `families`: by the number of the nest
+    that computes them. `splits`: what was decided of reductions of long rows (their numbers are those before it)."""
+
+    graph: Graph
+    target: Target
+    candidates: Mapping[int, Candidate]
+    groups: tuple[Group, ...]
+    placement: Placement
+    forced: frozenset[int] = field(default_factory=frozenset)
+    output_numbers: tuple[int, ...] = ()
+    families: Mapping[int, Family] = field(default_factory=dict)
+    ops_left_out: int = 0
+    splits: tuple[SplitDecision, ...] = ()
+
+    @property
+    def op_count(self) -> int:
+        """Ops of the whole simplified graph."""
+        return self.ops_left_out + sum(node.op not in ("parameter", "constant") for node in self.graph.nodes)
+
+    @property
+    def nests(self) -> tuple[Nest, ...]:
+        return self.placement.nests
+
+    @cached_property
+    def levels(self) -> tuple[tuple[Nest, ...], ...]:
+        """Nests by level."""
+        count = max((nest.level for nest in self.nests), default=-1) + 1
+        return tuple(tuple(nest for nest in self.nests if nest.level == level) for level in range(count))
+
+    @cached_property
+    def _outputs(self) -> Mapping[int, tuple[Buffer, ...]]:
+        found: dict[int, list[Buffer]] = {}
+        for number, node in zip(self.output_numbers, self.graph.outputs, strict=True):
+            row = self.graph.nodes[node]
+            found.setdefault(node, []).append(Buffer(BufferKind.OUTPUT, number, row.dtype, row.element_count))
+        return {node: tuple(buffers) for node, buffers in found.items()}
+
+    def memory_of(self, node: int) -> tuple[Buffer, ...]:
+        """Where a candidate's value must be when its nest is done: outputs, or scratch if another nest reads it, or
+        nowhere."""
+        if node in self._outputs:
+            return self._outputs[node]
+        row = self.graph.nodes[node]
+        if node in self.placement.crossing or node in self.placement.partial or row.op == "scatter":
+            return (Buffer(BufferKind.SCRATCH, node, row.dtype, row.element_count),)
+        return ()
+
+    def read_from(self, node: int) -> Buffer:
+        """The memory that a node is read from."""
+        row = self.graph.nodes[node]
+        if row.op == "parameter":
+            number = row.attributes["number"]
+            assert isinstance(number, int)
+            return Buffer(BufferKind.INPUT, number, row.dtype, row.element_count)
+        if row.op == "constant":
+            return Buffer(BufferKind.CONSTANT, node, row.dtype, row.element_count)
+        memory = self.memory_of(node)
+        assert memory, f"%{node} is read from memory, but the plan put it nowhere"
+        return memory[0]
+
+    def partial_buffer(self, segment: Segment, mapping: RowMap) -> Buffer:
+        """Scratch for what each task of a reduction over rows leaves."""
+        row = self.graph.nodes[segment.node]
+        nest = self.placement.nest_of[segment.node]
+        dtype = partial_dtype(self.graph, segment, mapping)
+        return Buffer(BufferKind.SCRATCH, segment.node, dtype, self.tasks_of(nest) * row.element_count, "partial")
+
+    def rows_per_task(self, nest: Nest) -> int:
+        if nest.number in self.families and not isinstance(self.target, GpuTarget):
+            cost = self.costs[nest.number].one_core_ns / nest.rows
+            return max(1, round(self.target.task_ns / cost / LANE_ALIGNMENT)) * LANE_ALIGNMENT
+        return self.costs[nest.number].rows_per_task
+
+    def tasks_of(self, nest: Nest) -> int:
+        return -(-nest.rows // self.rows_per_task(nest))
+
+    @cached_property
+    def costs(self) -> tuple[NestCost, ...]:
+        """What each nest moves and computes, and how it is cut into tasks."""
+        return tuple(nest_cost(self.graph, self.placement, nest, self.target) for nest in self.nests)
+
+    def segments(self) -> list[tuple[Nest, Segment, RowMap]]:
+        return [(nest, segment, mapping) for nest in self.nests for segment, mapping in nest.placed]
+
+
+def plan_graph(graph: Graph, target: Target = CPU, rules: Rules = ALL) -> Plan:
+    """Plans one kernel for the whole of `graph`. A node whose inlining would multiply work is taken out of line and all
+    is planned again, so that every graph has a plan. rules: fewer than all, to see what each is good for."""
+    simple, splits = split_long_rows(normalise(find_scans(normalise(graph), target)), target)
+    return replace(_plan_normal(normalise(simple), target, rules), splits=splits)
+
+
+def _plan_normal(simple: Graph, target: Target, rules: Rules) -> Plan:
+    reduced = reduce_families(simple)
+    if reduced.families:
+        node_of = dict(zip(reduced.output_numbers, reduced.graph.outputs, strict=True))
+        apart = {
+            node_of[output]: number
+            for number, family in enumerate(reduced.families)
+            for output in family.representative.outputs
+        }
+        plan = _plan_graph(reduced.graph, target, apart, rules)
+        homes = _homes(plan, reduced)
+        if homes is not None:
+            return replace(
+                plan, output_numbers=reduced.output_numbers, families=homes, ops_left_out=reduced.ops_left_out
+            )
+    return replace(_plan_graph(simple, target, {}, rules), output_numbers=tuple(range(len(simple.outputs))))
+
+
+def _homes(plan: Plan, reduced: Reduction) -> Mapping[int, Family] | None:
+    """The nest of each family, which must hold its representative as one flat loop and nothing else; None if some do
+    not."""
+    found: dict[int, Family] = {}
+    node_of = dict(zip(reduced.output_numbers, plan.graph.outputs, strict=True))
+    for family in reduced.families:
+        theirs = {node_of[number] for number in family.representative.outputs}
+        nests = {plan.placement.nest_of[node].number for node in theirs}
+        if len(nests) != 1:
+            return None
+        nest = plan.nests[nests.pop()]
+        flat = all(
+            mapping.inner == 1 and segment.kind is SegmentKind.VALUE and node in theirs
+            for segment, mapping in nest.placed
+            for node in segment.nodes
+        )
+        if not flat or nest.rows != family.representative.size:
+            return None
+        found[nest.number] = family
+    return found
+
+
+def _plan_graph(simple: Graph, target: Target, apart: Mapping[int, int], rules: Rules) -> Plan:
+    forced: set[int] = set()
+    for _ in range(MAX_REPLANS):
+        candidates = find_candidates(simple, forced)
+        groups = find_groups(simple, candidates)
+        try:
+            placement = place_all(simple, candidates, groups, target, apart, rules)
+        except TraceTooLargeError as error:
+            if error.node in forced:
+                raise
+            forced.add(error.node)
+            continue
+        return Plan(simple, target, candidates, groups, placement, frozenset(forced))
+    raise RuntimeError(f"{simple.name}: {len(forced)} nodes taken out of line and still no plan")
+
+
+__all__ = ["Plan", "SegmentKind", "plan_graph"]

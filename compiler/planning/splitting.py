@@ -1,0 +1,212 @@
+"""Task splitting (AStitch, section 3.3): a few long rows keep few blocks busy, so each row goes to several blocks.
+
+A reduction over rows of `length` elements becomes one over `rows x parts` chunks, whose partial results its readers combine:
+
+    reduce(x[rows, length]) -> combine(reduce(x as [rows, parts, chunk]))
+
+Few parts are combined element by element, by every reader for itself: no further phase. Many are reduced once more. The parts
+depend on shapes and the device alone, so a result is the same at every run; no atomics. The paper splits where rows are fewer than
+the blocks that are at work at once and longer than 1024; we ask in addition whether it saves more than the phase that it adds
+costs. Of variadic reductions long columns are split as well: a group of threads goes down some of them, in order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from stitchfleet.compiler.ir.graph import DType, Graph, GraphBuilder, Literal, Node
+from stitchfleet.compiler.ops.reference import reduce_identity
+from stitchfleet.compiler.ops.table import build
+from stitchfleet.compiler.passes.simplify import prune
+from stitchfleet.compiler.targets.targets import Target
+
+LONG_ROW: Final = 1024
+"""Elements of a row above which it may be split [AStitch section 3.3]."""
+CHUNK_ALIGNMENT: Final = 32
+"""A chunk of a row that has to be padded is so many elements long, or a multiple: the threads of a warp."""
+MOST_COMBINED: Final = 8
+"""Parts that readers combine for themselves: as many loads a task."""
+COLUMNS_OF_GROUP: Final = 64
+"""Neighbouring columns of a variadic reduction that a group of threads takes: two for each of a warp."""
+GROUPS_OF_BLOCK: Final = 8
+"""Warps of a usual block."""
+COMBINE: Final = {"sum": "add", "product": "multiply", "max": "maximum", "min": "minimum", "and": "and", "or": "or"}
+
+
+@dataclass(frozen=True)
+class SplitDecision:
+    """Why a row reduction was split, or not: in words."""
+
+    node: str
+    parts: int
+    reason: str
+
+
+def split_long_rows(graph: Graph, target: Target) -> tuple[Graph, tuple[SplitDecision, ...]]:
+    """An equal graph (up to rounding) in which long rows are split, and what was decided of each reduction of long rows."""
+    decisions: dict[int, SplitDecision] = {}
+    if not target.row_slots:
+        return graph, ()
+    for i, node in enumerate(graph.nodes):
+        name, operand = f"%{i} {node.op} {node.type_text}", graph.nodes[node.operands[0]] if node.operands else node
+        rows, columns = _rows(graph, node), _columns(graph, node)
+        if rows is not None:
+            decisions[i] = _decide(name, *rows, operand, target)
+        elif columns is not None:
+            decisions[i] = _decide_columns(name, *columns, operand, target)
+    if not any(decision.parts > 1 for decision in decisions.values()):
+        return graph, tuple(decisions.values())
+    builder = GraphBuilder(graph.name)
+    renamed: list[int] = []
+    for i, node in enumerate(graph.nodes):
+        operands = tuple(renamed[operand] for operand in node.operands)
+        parts = decisions[i].parts if i in decisions else 1
+        if parts > 1:
+            renamed.append(_Splitter(builder, node, operands, parts).result())
+        else:
+            renamed.append(builder.add(node.op, operands, node.shape, node.dtype, node.name, **dict(node.attributes)))
+    return prune(builder.finish(renamed[output] for output in graph.outputs)), tuple(decisions.values())
+
+
+def _rows(graph: Graph, node: Node) -> tuple[int, int] | None:
+    """(rows, length) of a reduction whose rows are long and lie in memory one after the other."""
+    if node.op not in ("reduce", "reduce_general"):
+        return None
+    dimensions = node.attributes["dimensions"]
+    assert isinstance(dimensions, tuple)
+    shape = graph.nodes[node.operands[0]].shape
+    first = len(shape) - len(dimensions)
+    if set(dimensions) != set(range(first, len(shape))):
+        return None
+    rows, length = math.prod(shape[:first]), math.prod(shape[first:])
+    # A full reduction by a word is one over tasks anyway, each of which leaves a partial result.
+    alone = rows == 1 and node.op == "reduce"
+    return (rows, length) if length > LONG_ROW and rows and not alone else None
+
+
+def _columns(graph: Graph, node: Node) -> tuple[int, int] | None:
+    """(length, columns) of a variadic reduction of neighbouring columns; one by a word is one over tasks anyway."""
+    if node.op != "reduce_general":
+        return None
+    dimensions = node.attributes["dimensions"]
+    assert isinstance(dimensions, tuple)
+    shape, first = graph.nodes[node.operands[0]].shape, len(dimensions)
+    if set(dimensions) != set(range(first)) or first == len(shape):
+        return None
+    length, columns = math.prod(shape[:first]), math.prod(shape[first:])
+    return (length, columns) if length > 1 and columns else None
+
+
+def _decide_columns(name: str, length: int, columns: int, operand: Node, target: Target) -> SplitDecision:
+    """A group of threads goes down some columns: first down a part of them, then down the parts' results. Parts are even ones: what
+    a variadic reduction starts from need not leave other values as they are."""
+    groups, slots = -(-columns // COLUMNS_OF_GROUP), target.row_slots * GROUPS_OF_BLOCK
+    numbers = f"{columns} columns of {length} on {slots} groups of threads"
+    most = min(slots // groups, math.isqrt(length))
+    parts = next((count for count in range(most, most // 4, -1) if count > 1 and length % count == 0), 1)
+    if parts == 1:
+        return SplitDecision(name, 1, f"{numbers}: no number of parts up to {most} divides them")
+    alone_ns = length * COLUMNS_OF_GROUP * operand.dtype.size_bytes / (target.block_bytes_per_ns / GROUPS_OF_BLOCK)
+    saved, cost = alone_ns * (1 - 1 / parts - parts / length), target.barrier_ns
+    numbers = f"{numbers}: {parts} parts would save {saved / 1e3:.1f} us"
+    if saved <= cost:
+        return SplitDecision(name, 1, f"{numbers}, less than a phase's {cost / 1e3:.1f} us")
+    return SplitDecision(name, parts, f"{numbers}, a phase costs {cost / 1e3:.1f} us")
+
+
+def _decide(name: str, rows: int, length: int, operand: Node, target: Target) -> SplitDecision:
+    slots = target.row_slots
+    if rows >= slots:
+        return SplitDecision(name, 1, f"{rows} rows keep {slots} blocks busy")
+    most = min(slots // rows, math.ceil(length / LONG_ROW))
+    if most < 2:
+        return SplitDecision(name, 1, f"{slots} blocks are not two for each of {rows} rows")
+    parts = next((count for count in range(most, most // 2, -1) if length % count == 0), most)
+    alone_ns = length * operand.dtype.size_bytes / target.block_bytes_per_ns
+    saved, cost = alone_ns * (1 - 1 / parts), target.barrier_ns
+    numbers = f"{rows} rows of {length} on {slots} blocks: {parts} parts would save {saved / 1e3:.1f} us"
+    if saved <= cost:
+        return SplitDecision(name, 1, f"{numbers}, less than a phase's {cost / 1e3:.1f} us")
+    return SplitDecision(name, parts, f"{numbers}, a phase costs {cost / 1e3:.1f} us")
+
+
+class _Splitter:
+    """Writes one reduction as two."""
+
+    def __init__(self, builder: GraphBuilder, node: Node, operands: tuple[int, ...], parts: int) -> None:
+        self.builder, self.node, self.parts = builder, node, parts
+        count = len(operands) // 2 if node.op == "reduce_general" else 1
+        self.inputs, self.inits = operands[:count], operands[count:]
+        shape = builder.nodes[operands[0]].shape
+        dimensions = node.attributes["dimensions"]
+        assert isinstance(dimensions, tuple)
+        self.of_columns = 0 in dimensions and len(dimensions) < len(shape) and len(shape) - 1 not in dimensions
+        self.rows = math.prod(node.shape)
+        self.length = math.prod(shape) // self.rows
+        self.chunk = -(-self.length // parts)
+        if self.chunk * parts != self.length:
+            self.chunk = -(-self.chunk // CHUNK_ALIGNMENT) * CHUNK_ALIGNMENT
+            self.parts = -(-self.length // self.chunk)
+
+    def build(self, op: str, *operands: int, **attributes: object) -> int:
+        return build(self.builder, op, operands, **attributes)  # type: ignore[arg-type]
+
+    def result(self) -> int:
+        if self.node.op == "reduce_general":
+            return self._general()
+        kind, dtype = str(self.node.attributes["kind"]), self.node.dtype
+        wide = dtype in (DType.F16, DType.BF16) and kind in ("sum", "product")
+        (x,) = self.inputs
+        if wide:  # partial results are not rounded to a half
+            x = self.build("convert", x, dtype=DType.F32)
+        identity = reduce_identity(kind, self.builder.nodes[x].dtype)
+        x = self._chunks(x, self.build("constant", literal=Literal(identity)))
+        partial = self.build("reduce", x, dimensions=(2,), kind=kind)
+        if self.parts <= MOST_COMBINED:
+            total = self._tree(list(self._columns(partial)), COMBINE[kind])
+        else:
+            total = self.build("reduce", partial, dimensions=(1,), kind=kind)
+        total = self.build("reshape", total, shape=self.node.shape)
+        return self.build("convert", total, dtype=dtype) if wide else total
+
+    def _general(self) -> int:
+        body, number = self.node.attributes["body"], self.node.attributes["result"]
+        if self.of_columns:
+            return self._general_of_columns(body, number)
+        x = [self._chunks(each, init) for each, init in zip(self.inputs, self.inits, strict=True)]
+        partial = [
+            self.build("reduce_general", *x, *self.inits, dimensions=(2,), body=body, result=k) for k in range(len(x))
+        ]
+        total = self.build("reduce_general", *partial, *self.inits, dimensions=(1,), body=body, result=number)
+        return self.build("reshape", total, shape=self.node.shape)
+
+    def _general_of_columns(self, body: object, number: object) -> int:
+        shape = (self.parts, self.chunk, self.rows)
+        x = [self.build("reshape", each, shape=shape) for each in self.inputs]
+        partial = [
+            self.build("reduce_general", *x, *self.inits, dimensions=(1,), body=body, result=k) for k in range(len(x))
+        ]
+        total = self.build("reduce_general", *partial, *self.inits, dimensions=(0,), body=body, result=number)
+        return self.build("reshape", total, shape=self.node.shape)
+
+    def _chunks(self, x: int, fill: int) -> int:
+        """x as [rows, parts, chunk], the last chunk of a row filled up."""
+        missing = self.parts * self.chunk - self.length
+        if missing:
+            x = self.build("reshape", x, shape=(self.rows, self.length))
+            x = self.build("pad", x, fill, low=(0, 0), high=(0, missing), interior=(0, 0))
+        return self.build("reshape", x, shape=(self.rows, self.parts, self.chunk))
+
+    def _columns(self, partial: int) -> Iterator[int]:
+        for k in range(self.parts):
+            column = self.build("slice", partial, start=(0, k), limit=(self.rows, k + 1), strides=(1, 1))
+            yield self.build("reshape", column, shape=(self.rows,))
+
+    def _tree(self, values: list[int], op: str) -> int:
+        while len(values) > 1:
+            pairs = [self.build(op, a, b) for a, b in zip(values[::2], values[1::2])]
+            values = pairs + values[len(pairs) * 2 :]
+        return values[0]

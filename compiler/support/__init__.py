@@ -1,0 +1,1 @@
+"""What knows nothing of graphs: disjoint sets, divisors, how much memory is free."""
