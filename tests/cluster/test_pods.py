@@ -181,6 +181,9 @@ def test_a_policy_holds_for_pods_that_come_after_it(kubernetes: Kubernetes, imag
     bad = {**about, "metadata": {"name": "bad", "namespace": SPACE}, "spec": {"mode": "fast"}}
     with pytest.raises(AssertionError, match="Unsupported value"):
         kubernetes.create(bad)
+    kubernetes.kubectl("-n", SPACE, "delete", "stitchpolicy", "quiet")
+    # the next test's namespace has the same name, and may be there sooner than the webhook looks again
+    kubernetes.wait(lambda: not says_no(), 20, "the webhook does not learn that the policy is gone")
 
 
 BARE: dict[str, Any] = {"image": PAUSE_IMAGE, "imagePullPolicy": "Never", "command": ["/pause"]}
