@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from scripts.images.build import Image
+from stitchfleet.operator.controller.roster import LOOK_SECONDS
 
 from .conftest import NAMESPACE, Images, Release, Releases
 from .kubernetes import Kubernetes, last_step, log_of
@@ -228,8 +229,9 @@ def test_two_controllers_at_once_write_the_same(kubernetes: Kubernetes, external
             objects = kubernetes.get("savingsreport", week), kubernetes.get("stitchpolicy", "team", SPACE)
             return objects[0]["metadata"]["resourceVersion"], objects[1]["metadata"]["resourceVersion"]
 
+        time.sleep(LOOK_SECONDS + 5)  # until the other one has seen the pod too, each report is of who wrote last
         settled = versions()
-        time.sleep(20)  # ten looks at the reports by each, and one at the pods at least
+        time.sleep(LOOK_SECONDS + 5)  # ten looks at the reports by each, and one at the pods
         assert versions() == settled
         assert [each["message"] for each in events_of(kubernetes, "left")] == ["I debug it"]
         names = kubernetes.kubectl(
