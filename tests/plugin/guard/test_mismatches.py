@@ -31,7 +31,7 @@ def wrong_kernel(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
         "-shared",
         "-fPIC",
         "-I",
-        str(ROOT / "compiler"),
+        str(ROOT / "compiler" / "kernel"),
         str(folder / "wrong.cc"),
         "-o",
         str(folder / "wrong.so"),
