@@ -29,8 +29,8 @@ class PodStore:
         return self._listed()
 
     def _listed(self, **selectors: str) -> list[Object]:
-        """As the API server's JSON, of its own cache: a thousand pods as the client's typed models took some 200 MB. The record of
-        who set which field, a large part of an object, is left out."""
+        """As the API server's JSON, of its own cache: the client's typed models take six times the processor's time, and more memory.
+        The record of who set which field, a large part of an object, is left out."""
         answer = self._core.list_pod_for_all_namespaces(
             label_selector=f"{ENABLED}=true",
             resource_version="0",

@@ -88,7 +88,7 @@ def output_of(kubernetes: Kubernetes, name: str) -> str:
 
 SHOWN = """
 import json, os
-import stitchfleet.plugin.activation
+import stitchfleet.plugin.entry.activation
 names = ("PYTHONPATH", "MINE", "STITCHFLEET_RUN_ID", "STITCHFLEET_ENABLED", "OMPI_COMM_WORLD_RANK", "AGENT")
 uid = open(os.environ["STITCHFLEET_POD_UID_FILE"]).read()
 given = {name: os.environ.get(name) for name in names}

@@ -102,7 +102,7 @@ def test_a_trainjob_is_stitched_and_in_the_report(kubernetes: Kubernetes, images
 
 SHOWN = """
 import json, os
-import stitchfleet.plugin.activation
+import stitchfleet.plugin.entry.activation
 told = {name.removeprefix("STITCHFLEET_"): value for name, value in os.environ.items() if name.startswith("STITCHFLEET_")}
 print("SHOWN " + json.dumps(told))
 """
