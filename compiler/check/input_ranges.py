@@ -23,8 +23,8 @@ from typing import Final, NamedTuple, cast
 
 import numpy as np
 
-from stitchfleet.compiler.ir.graph import Array, Graph, Literal, Node, WindowDimension
-from stitchfleet.compiler.ops.reference import gather_numbers
+from ..ir.graph import Array, Graph, Literal, Node, WindowDimension
+from ..ops.reference import gather_numbers
 
 
 class Interval(NamedTuple):

@@ -25,12 +25,11 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from stitchfleet.compiler.ir.graph import Array, Graph, Node
-from stitchfleet.compiler.ops.errors import UNIT_ROUNDOFF, accumulator, summation_depth
-from stitchfleet.compiler.ops.interpreter import quiet
-from stitchfleet.compiler.ops.reference import window_of
-from stitchfleet.compiler.ops.table import OPS, GraphError
-
+from ..ir.graph import Array, Graph, Node
+from ..ops.errors import UNIT_ROUNDOFF, accumulator, summation_depth
+from ..ops.interpreter import quiet
+from ..ops.reference import window_of
+from ..ops.table import OPS, GraphError
 from .oracle import Bounded, Ranges, evaluate_with_bounds
 from .random_inputs import REGIMES, Regime, random_inputs
 

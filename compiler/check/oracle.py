@@ -12,11 +12,10 @@ from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
-from stitchfleet.compiler.ir.graph import Array, DType, Graph, Node
-from stitchfleet.compiler.ops.errors import Bound, Step, input_bound, no_error, round_result
-from stitchfleet.compiler.ops.interpreter import check_body_op, check_inputs, quiet, reduce_by_body, reference_of, walk
-from stitchfleet.compiler.ops.table import OPS, Cost
-
+from ..ir.graph import Array, DType, Graph, Node
+from ..ops.errors import Bound, Step, input_bound, no_error, round_result
+from ..ops.interpreter import check_body_op, check_inputs, quiet, reduce_by_body, reference_of, walk
+from ..ops.table import OPS, Cost
 from .slices import LEAVES, SLICE_ELEMENTS, Region, SlicePlan, plan_slices, rows_of, sliced_node
 
 

@@ -14,8 +14,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from stitchfleet.compiler.ir.graph import Array, DType, Graph, Node
-
+from ..ir.graph import Array, DType, Graph, Node
 from .input_ranges import Interval, input_ranges
 
 _SMALL_INTEGER: Final = 100  # ordinary integers lie in [-100, 100], unsigned ones in [0, 100]

@@ -22,15 +22,14 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from stitchfleet.compiler.ir.graph import Array, Graph
-from stitchfleet.compiler.kernel.host_kernel import (
+from ..ir.graph import Array, Graph
+from ..kernel.host_kernel import (
     CheckReport,
     KernelMetadata,
     LoadedKernel,
     TensorType,
     prepare_runtime,
 )
-
 from .judge import agrees, guard_tolerance, judge_by
 from .oracle import evaluate_sample
 from .random_inputs import RARE, REGIMES, VALID, Regime, random_inputs

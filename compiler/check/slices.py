@@ -24,11 +24,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from stitchfleet.compiler.ir.graph import Graph, Node, Shape
-from stitchfleet.compiler.ops.reference import gather_numbers
-from stitchfleet.compiler.ops.table import OPS
-from stitchfleet.compiler.support.divisors import divisor_near
-from stitchfleet.compiler.support.union_find import UnionFind
+from ..ir.graph import Graph, Node, Shape
+from ..ops.reference import gather_numbers
+from ..ops.table import OPS
+from ..support.divisors import divisor_near
+from ..support.union_find import UnionFind
 
 SLICE_ELEMENTS: Final = 1 << 14
 """Elements of the largest node of a slice: 128 KiB in float64, so that the handful of arrays that a rule works on stay

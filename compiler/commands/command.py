@@ -21,21 +21,20 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from stitchfleet.compiler.check.random_inputs import Regime, random_inputs
-from stitchfleet.compiler.check.selfcheck import CheckOptions
-from stitchfleet.compiler.codegen.cuda.kernel_text import CudaError, plan_for_gpu
-from stitchfleet.compiler.explaining.picture import draw
-from stitchfleet.compiler.explaining.words import explain
-from stitchfleet.compiler.hlo.importer import read_hlo_file
-from stitchfleet.compiler.ir.graph import Graph
-from stitchfleet.compiler.kernel.cache import CacheEntry, KernelCache
-from stitchfleet.compiler.kernel.host_kernel import LoadedKernel, aligned_copy
-from stitchfleet.compiler.pipeline.pipeline import Request, compile_graphs, stages
-from stitchfleet.compiler.planning.plan import plan_graph
-from stitchfleet.compiler.planning.rules import BY_NAME, Rules
-from stitchfleet.compiler.step.partition import Partition, stitch_ops_of
-from stitchfleet.compiler.targets.targets import CPU, GPUS, GpuTarget, Target
-
+from ..check.random_inputs import Regime, random_inputs
+from ..check.selfcheck import CheckOptions
+from ..codegen.cuda.kernel_text import CudaError, plan_for_gpu
+from ..explaining.picture import draw
+from ..explaining.words import explain
+from ..hlo.importer import read_hlo_file
+from ..ir.graph import Graph
+from ..kernel.cache import CacheEntry, KernelCache
+from ..kernel.host_kernel import LoadedKernel, aligned_copy
+from ..pipeline.pipeline import Request, compile_graphs, stages
+from ..planning.plan import plan_graph
+from ..planning.rules import BY_NAME, Rules
+from ..step.partition import Partition, stitch_ops_of
+from ..targets.targets import CPU, GPUS, GpuTarget, Target
 from .command_cuda import DEFAULT_ARCH, compile_for_cuda
 from .command_io import MistakeError, emit, mistakes, tell_run
 

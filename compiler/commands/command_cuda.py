@@ -12,21 +12,20 @@ from typing import Final
 
 import numpy as np
 
-from stitchfleet.compiler.check.random_inputs import Regime, random_inputs
-from stitchfleet.compiler.codegen.cuda.kernel_text import CudaKernel, plan_for_gpu
-from stitchfleet.compiler.explaining.words import explain
-from stitchfleet.compiler.hlo.importer import read_hlo_file
-from stitchfleet.compiler.ir.graph import Graph
-from stitchfleet.compiler.kernel.cache import KernelCache
-from stitchfleet.compiler.pipeline import cuda_runtime
-from stitchfleet.compiler.pipeline.launch import Launch, choose_launch
-from stitchfleet.compiler.pipeline.pipeline_cuda import build_for_gpu
-from stitchfleet.compiler.planning.plan import Plan
-from stitchfleet.compiler.step.partition import Partition, stitch_ops_of
-from stitchfleet.compiler.step.whole_step import StepKernel, compile_for_gpu, translation_unit
-from stitchfleet.compiler.targets.targets import GPUS, GpuTarget
-from stitchfleet.compiler.toolchain.nvrtc import NvrtcError, build, is_installed
-
+from ..check.random_inputs import Regime, random_inputs
+from ..codegen.cuda.kernel_text import CudaKernel, plan_for_gpu
+from ..explaining.words import explain
+from ..hlo.importer import read_hlo_file
+from ..ir.graph import Graph
+from ..kernel.cache import KernelCache
+from ..pipeline import cuda_runtime
+from ..pipeline.launch import Launch, choose_launch
+from ..pipeline.pipeline_cuda import build_for_gpu
+from ..planning.plan import Plan
+from ..step.partition import Partition, stitch_ops_of
+from ..step.whole_step import StepKernel, compile_for_gpu, translation_unit
+from ..targets.targets import GPUS, GpuTarget
+from ..toolchain.nvrtc import NvrtcError, build, is_installed
 from .command_io import MistakeError, emit, tell_run
 
 DEFAULT_ARCH: Final = "sm_90"

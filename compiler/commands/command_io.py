@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
-from stitchfleet.compiler.check.judge import judge
-from stitchfleet.compiler.codegen.cuda.kernel_text import CudaError
-from stitchfleet.compiler.hlo.module import HloImportError
-from stitchfleet.compiler.ir.graph import Array, Graph
-from stitchfleet.compiler.ops.table import GraphError
-from stitchfleet.compiler.toolchain.host import ToolchainError
+from ..check.judge import judge
+from ..codegen.cuda.kernel_text import CudaError
+from ..hlo.module import HloImportError
+from ..ir.graph import Array, Graph
+from ..ops.table import GraphError
+from ..toolchain.host import ToolchainError
 
 
 class MistakeError(Exception):

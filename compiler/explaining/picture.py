@@ -5,12 +5,11 @@ from __future__ import annotations
 
 from html import escape
 
-from stitchfleet.compiler.ir.index_maps import Index
-from stitchfleet.compiler.planning.access import trace
-from stitchfleet.compiler.planning.mapping import SegmentKind, spans_rows
-from stitchfleet.compiler.planning.plan import Plan
-from stitchfleet.compiler.planning.schemes import Nest, mapped_roots, within
-
+from ..ir.index_maps import Index
+from ..planning.access import trace
+from ..planning.mapping import SegmentKind, spans_rows
+from ..planning.plan import Plan
+from ..planning.schemes import Nest, mapped_roots, within
 from .words import intermediate_buffers, scheme_of
 
 COLUMN, GAP, LINE, PAD, TOP = 380, 70, 16, 10, 64

@@ -7,17 +7,17 @@ import enum
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from stitchfleet.compiler.ir.graph import Graph
-from stitchfleet.compiler.ir.index_maps import Index
-from stitchfleet.compiler.loops.loops import Buffer, BufferKind
-from stitchfleet.compiler.lowering.transpose import turn_of
-from stitchfleet.compiler.ops.table import OPS, Cost
-from stitchfleet.compiler.planning.access import trace
-from stitchfleet.compiler.planning.families import Family
-from stitchfleet.compiler.planning.mapping import RowMap, Segment, SegmentKind, spans_rows
-from stitchfleet.compiler.planning.plan import Plan
-from stitchfleet.compiler.planning.schemes import Nest, mapped_roots, within
-from stitchfleet.compiler.targets.targets import GpuTarget
+from ..ir.graph import Graph
+from ..ir.index_maps import Index
+from ..loops.loops import Buffer, BufferKind
+from ..lowering.transpose import turn_of
+from ..ops.table import OPS, Cost
+from ..planning.access import trace
+from ..planning.families import Family
+from ..planning.mapping import RowMap, Segment, SegmentKind, spans_rows
+from ..planning.plan import Plan
+from ..planning.schemes import Nest, mapped_roots, within
+from ..targets.targets import GpuTarget
 
 
 class Scheme(enum.Enum):

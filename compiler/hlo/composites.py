@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stitchfleet.compiler.ir.graph import DType, GraphBuilder, Literal, Shape
-from stitchfleet.compiler.ops.table import build
+from ..ir.graph import DType, GraphBuilder, Literal, Shape
+from ..ops.table import build
 
 
 @dataclass(frozen=True)

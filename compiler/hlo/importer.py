@@ -18,12 +18,11 @@ from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from stitchfleet.compiler.ir.graph import REDUCE_KINDS, Array, Attribute, DType, Graph, GraphBuilder, Literal, Shape
-from stitchfleet.compiler.ops.infer import Request
-from stitchfleet.compiler.ops.table import GraphError, build, infer_node, reduce_identity
-from stitchfleet.compiler.ops.verify import verify_if_asked
-from stitchfleet.compiler.passes.simplify import simplify
-
+from ..ir.graph import REDUCE_KINDS, Array, Attribute, DType, Graph, GraphBuilder, Literal, Shape
+from ..ops.infer import Request
+from ..ops.table import GraphError, build, infer_node, reduce_identity
+from ..ops.verify import verify_if_asked
+from ..passes.simplify import simplify
 from . import composites as composites
 from .module import HloComputation, HloImportError, HloInstruction, HloModule, HloShape
 from .proto import read_hlo_proto

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from stitchfleet.compiler.ir.graph import Array, GatherDimensions, WindowDimension
+from ..ir.graph import Array, GatherDimensions, WindowDimension
 
 
 class HloImportError(ValueError):

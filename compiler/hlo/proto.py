@@ -18,8 +18,7 @@ import numpy as np
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
-from stitchfleet.compiler.ir.graph import Array, GatherDimensions, WindowDimension
-
+from ..ir.graph import Array, GatherDimensions, WindowDimension
 from .module import HloComputation, HloImportError, HloInstruction, HloModule, HloShape
 
 _PACKAGE: Final = "stitchfleet.hlo"

@@ -20,8 +20,7 @@ from typing import Final, NamedTuple, NoReturn, TypeAlias, TypeVar
 
 import numpy as np
 
-from stitchfleet.compiler.ir.graph import Array, DType, GatherDimensions, WindowDimension
-
+from ..ir.graph import Array, DType, GatherDimensions, WindowDimension
 from .module import HloComputation, HloImportError, HloInstruction, HloModule, HloShape
 
 _T = TypeVar("_T")

@@ -18,8 +18,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from stitchfleet.compiler.ir.graph import Array, DType, Shape
-from stitchfleet.compiler.toolchain.host import find_toolchain
+from ..ir.graph import Array, DType, Shape
+from ..toolchain.host import find_toolchain
 
 ABI_VERSION: Final = 2
 """STITCH_ABI_VERSION of stitch_abi.h that this compiler writes kernels for."""

@@ -31,8 +31,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from stitchfleet.compiler.ir.graph import DType, Node
-from stitchfleet.compiler.ir.index_maps import Guard, Index, Var
+from ..ir.graph import DType, Node
+from ..ir.index_maps import Guard, Index, Var
 
 
 class BufferKind(enum.Enum):

@@ -11,8 +11,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Final
 
-from stitchfleet.compiler.ir.index_maps import Bound, Guard, Index, Var
-
+from ..ir.index_maps import Bound, Guard, Index, Var
 from . import loops
 from .loops import Loop, LoopKind, Statement
 

@@ -6,12 +6,11 @@ from __future__ import annotations
 
 import math
 
-from stitchfleet.compiler.ir.index_maps import Index, Var
-from stitchfleet.compiler.loops.loops import Assign, LoadLocal, Local, Loop, LoopKind
-from stitchfleet.compiler.ops.table import OPS, Cost
-from stitchfleet.compiler.planning.access import Apply, FromIndex, Load, Request, Step, Trace, sources, starts_in, trace
-from stitchfleet.compiler.targets.targets import GpuTarget
-
+from ..ir.index_maps import Index, Var
+from ..loops.loops import Assign, LoadLocal, Local, Loop, LoopKind
+from ..ops.table import OPS, Cost
+from ..planning.access import Apply, FromIndex, Load, Request, Step, Trace, sources, starts_in, trace
+from ..targets.targets import GpuTarget
 from .context import Context
 from .passes import Split
 from .values import Emitter

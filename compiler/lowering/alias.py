@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from stitchfleet.compiler.ir.index_maps import Index
-from stitchfleet.compiler.loops.loops import Buffer, BufferKind
-from stitchfleet.compiler.planning.access import trace
-from stitchfleet.compiler.planning.mapping import SegmentKind, roots_of
-from stitchfleet.compiler.planning.plan import Plan
-from stitchfleet.compiler.planning.schemes import within
-
+from ..ir.index_maps import Index
+from ..loops.loops import Buffer, BufferKind
+from ..planning.access import trace
+from ..planning.mapping import SegmentKind, roots_of
+from ..planning.plan import Plan
+from ..planning.schemes import within
 from .context import Context, needs_store
 from .passes import assign_passes
 

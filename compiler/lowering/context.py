@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from stitchfleet.compiler.ir.graph import Graph
-from stitchfleet.compiler.ir.index_maps import Var
-from stitchfleet.compiler.loops.loops import Buffer
-from stitchfleet.compiler.ops.table import OPS, Cost
-from stitchfleet.compiler.planning.access import Apply, Request, Trace, sources
-from stitchfleet.compiler.planning.mapping import Segment, SegmentKind
-from stitchfleet.compiler.planning.plan import Plan
-from stitchfleet.compiler.planning.schemes import Nest
-from stitchfleet.compiler.targets.targets import Target
+from ..ir.graph import Graph
+from ..ir.index_maps import Var
+from ..loops.loops import Buffer
+from ..ops.table import OPS, Cost
+from ..planning.access import Apply, Request, Trace, sources
+from ..planning.mapping import Segment, SegmentKind
+from ..planning.plan import Plan
+from ..planning.schemes import Nest
+from ..targets.targets import Target
 
 
 @dataclass(frozen=True)

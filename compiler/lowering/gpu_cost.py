@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 
-from stitchfleet.compiler.loops.loops import Buffer, Loops, NestCode
-from stitchfleet.compiler.planning.plan import Plan
-from stitchfleet.compiler.targets.targets import GpuTarget
+from ..loops.loops import Buffer, Loops, NestCode
+from ..planning.plan import Plan
+from ..targets.targets import GpuTarget
 
 
 @dataclass(frozen=True)

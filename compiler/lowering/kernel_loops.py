@@ -7,16 +7,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from stitchfleet.compiler.ir.graph import Graph, Literal
-from stitchfleet.compiler.loops.loops import Assign, Blocks, Buffer, BufferKind, Instance, Loops, NestCode, Phase
-from stitchfleet.compiler.loops.scratch import lifetimes, plan_memory
-from stitchfleet.compiler.planning.access import attribute
-from stitchfleet.compiler.planning.cost import LANE_ALIGNMENT
-from stitchfleet.compiler.planning.families import Family
-from stitchfleet.compiler.planning.mapping import SegmentKind, spans_rows
-from stitchfleet.compiler.planning.plan import Plan
-from stitchfleet.compiler.planning.schemes import Nest
-
+from ..ir.graph import Graph, Literal
+from ..loops.loops import Assign, Blocks, Buffer, BufferKind, Instance, Loops, NestCode, Phase
+from ..loops.scratch import lifetimes, plan_memory
+from ..planning.access import attribute
+from ..planning.cost import LANE_ALIGNMENT
+from ..planning.families import Family
+from ..planning.mapping import SegmentKind, spans_rows
+from ..planning.plan import Plan
+from ..planning.schemes import Nest
 from .alias import alias_pairs
 from .context import Context
 from .lanes import LaneLowering

@@ -6,14 +6,13 @@ be taken apart (a bias along an inner dimension) is divided lane by lane; the pl
 
 from __future__ import annotations
 
-from stitchfleet.compiler.ir.graph import DType, Graph
-from stitchfleet.compiler.ir.index_maps import Index, Var, linear
-from stitchfleet.compiler.loops import loops
-from stitchfleet.compiler.loops.loops import Collapse, Combine, Local, Loop, LoopKind, Store
-from stitchfleet.compiler.planning.access import Request, trace
-from stitchfleet.compiler.planning.accumulators import accumulator_dtype, kind_of, partial_dtype
-from stitchfleet.compiler.planning.mapping import SegmentKind, result_position, roots_of, spans_rows
-
+from ..ir.graph import DType, Graph
+from ..ir.index_maps import Index, Var, linear
+from ..loops import loops
+from ..loops.loops import Collapse, Combine, Local, Loop, LoopKind, Store
+from ..planning.access import Request, trace
+from ..planning.accumulators import accumulator_dtype, kind_of, partial_dtype
+from ..planning.mapping import SegmentKind, result_position, roots_of, spans_rows
 from .context import BufferNumbers, Context, needs_store
 from .passes import Member, result_number
 from .reduction.reduce import flush_partials, scalar_graph

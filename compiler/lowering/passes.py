@@ -5,13 +5,12 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass, field
 
-from stitchfleet.compiler.ir.graph import DType, Graph
-from stitchfleet.compiler.ir.index_maps import Digit, Index, Var, linear, unravel
-from stitchfleet.compiler.planning.access import Choose, FromIndex, Load, Request, Trace, trace
-from stitchfleet.compiler.planning.mapping import RowMap, Segment, SegmentKind, roots_of
-from stitchfleet.compiler.planning.schemes import within
-from stitchfleet.compiler.targets.targets import GpuTarget
-
+from ..ir.graph import DType, Graph
+from ..ir.index_maps import Digit, Index, Var, linear, unravel
+from ..planning.access import Choose, FromIndex, Load, Request, Trace, trace
+from ..planning.mapping import RowMap, Segment, SegmentKind, roots_of
+from ..planning.schemes import within
+from ..targets.targets import GpuTarget
 from .context import Context, needs_store
 
 BLOCK_ROWS = 16  # rows of a square: a cache line of floats

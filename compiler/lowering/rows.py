@@ -11,13 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from stitchfleet.compiler.ir.graph import DType, Graph
-from stitchfleet.compiler.ir.index_maps import ZERO, Index, Var, linear
-from stitchfleet.compiler.loops import loops
-from stitchfleet.compiler.loops.loops import Assign, Collapse, Combine, Local, Loop, LoopKind, Store
-from stitchfleet.compiler.planning.access import Load, Request, Trace, trace
-from stitchfleet.compiler.planning.accumulators import accumulator_dtype, kind_of, partial_dtype
-from stitchfleet.compiler.planning.mapping import (
+from ..ir.graph import DType, Graph
+from ..ir.index_maps import ZERO, Index, Var, linear
+from ..loops import loops
+from ..loops.loops import Assign, Collapse, Combine, Local, Loop, LoopKind, Store
+from ..planning.access import Load, Request, Trace, trace
+from ..planning.accumulators import accumulator_dtype, kind_of, partial_dtype
+from ..planning.mapping import (
     RowMap,
     Segment,
     SegmentKind,
@@ -27,10 +27,9 @@ from stitchfleet.compiler.planning.mapping import (
     roots_of,
     spans_rows,
 )
-from stitchfleet.compiler.planning.schemes import within
-from stitchfleet.compiler.support.divisors import divisor_near
-from stitchfleet.compiler.targets.targets import GpuTarget
-
+from ..planning.schemes import within
+from ..support.divisors import divisor_near
+from ..targets.targets import GpuTarget
 from .ahead import AheadOfRows
 from .context import BufferNumbers, Context, needs_store
 from .passes import (

@@ -13,15 +13,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stitchfleet.compiler.ir.graph import DType
-from stitchfleet.compiler.ir.index_maps import ZERO, Bound, Index, Var, guard_of, linear, unravel
-from stitchfleet.compiler.loops import loops
-from stitchfleet.compiler.loops.loops import Collapse, Combine, If, LetIndex, Local, Loop, LoopKind, NestCode, Statement
-from stitchfleet.compiler.planning.access import Request, gather_numbers, start_variable, trace
-from stitchfleet.compiler.planning.mapping import Segment
-from stitchfleet.compiler.support.divisors import divisor_near
-from stitchfleet.compiler.targets.targets import GpuTarget
-
+from ..ir.graph import DType
+from ..ir.index_maps import ZERO, Bound, Index, Var, guard_of, linear, unravel
+from ..loops import loops
+from ..loops.loops import Collapse, Combine, If, LetIndex, Local, Loop, LoopKind, NestCode, Statement
+from ..planning.access import Request, gather_numbers, start_variable, trace
+from ..planning.mapping import Segment
+from ..support.divisors import divisor_near
+from ..targets.targets import GpuTarget
 from .context import BufferNumbers, Context
 from .values import Emitter
 

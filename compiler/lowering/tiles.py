@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from stitchfleet.compiler.ir.graph import Graph
-from stitchfleet.compiler.ir.index_maps import Index, Var, linear
-from stitchfleet.compiler.planning.access import Apply, Choose, Request, Trace, sources
-from stitchfleet.compiler.targets.targets import Target
-
+from ..ir.graph import Graph
+from ..ir.index_maps import Index, Var, linear
+from ..planning.access import Apply, Choose, Request, Trace, sources
+from ..targets.targets import Target
 from .context import slice_cost
 
 KEEP_LIGHT_OPS = 6  # recomputing this many ops costs more than a store to and a load from L1

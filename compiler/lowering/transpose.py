@@ -14,16 +14,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stitchfleet.compiler.ir.graph import DType, Graph
-from stitchfleet.compiler.ir.index_maps import Bound, Digit, Index, Var, guard_of, unravel
-from stitchfleet.compiler.loops import loops
-from stitchfleet.compiler.loops.loops import Assign, If, LetIndex, Local, Loop, LoopKind, Statement, Store, shared_room
-from stitchfleet.compiler.planning.access import Request, Trace, trace
-from stitchfleet.compiler.planning.mapping import SPACE_VARIABLE, Segment, SegmentKind, roots_of
-from stitchfleet.compiler.planning.plan import Plan
-from stitchfleet.compiler.planning.schemes import Nest, within
-from stitchfleet.compiler.targets.targets import GpuTarget
-
+from ..ir.graph import DType, Graph
+from ..ir.index_maps import Bound, Digit, Index, Var, guard_of, unravel
+from ..loops import loops
+from ..loops.loops import Assign, If, LetIndex, Local, Loop, LoopKind, Statement, Store, shared_room
+from ..planning.access import Request, Trace, trace
+from ..planning.mapping import SPACE_VARIABLE, Segment, SegmentKind, roots_of
+from ..planning.plan import Plan
+from ..planning.schemes import Nest, within
+from ..targets.targets import GpuTarget
 from .context import BufferNumbers, Context, needs_store
 from .values import Emitter
 

@@ -11,12 +11,12 @@ import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from stitchfleet.compiler.ir.graph import DType, Graph
-from stitchfleet.compiler.ir.index_maps import Guard, Index, Var
-from stitchfleet.compiler.loops import loops
-from stitchfleet.compiler.loops.loops import Let, LetIndex, Statement
-from stitchfleet.compiler.ops.table import literal_text
-from stitchfleet.compiler.planning.access import (
+from ..ir.graph import DType, Graph
+from ..ir.index_maps import Guard, Index, Var
+from ..loops import loops
+from ..loops.loops import Let, LetIndex, Statement
+from ..ops.table import literal_text
+from ..planning.access import (
     Apply,
     Choose,
     Forward,
@@ -29,7 +29,6 @@ from stitchfleet.compiler.planning.access import (
     Trace,
     starts_in,
 )
-
 from .tiles import Tiles
 
 

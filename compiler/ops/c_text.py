@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from stitchfleet.compiler.ir.graph import DType, Node
+from ..ir.graph import DType, Node
 
 
 class DTypeClass(enum.Enum):

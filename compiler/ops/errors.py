@@ -29,8 +29,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from stitchfleet.compiler.ir.graph import DType, Node
-
+from ..ir.graph import DType, Node
 from . import reference as reference
 
 _AnyArray: TypeAlias = npt.NDArray[Any]

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias, TypeVar
 
-from stitchfleet.compiler.ir.graph import (
+from ..ir.graph import (
     REDUCE_KINDS,
     Attribute,
     DType,

@@ -13,8 +13,7 @@ from typing import Any, Final, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from stitchfleet.compiler.ir.graph import Array, DType, Graph, Node
-
+from ..ir.graph import Array, DType, Graph, Node
 from .table import OPS, GraphError
 
 Precision: TypeAlias = Literal["native", "float64"]

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from stitchfleet.compiler.ir.graph import Array, DType, GatherDimensions, Literal, Node, Shape, WindowDimension
+from ..ir.graph import Array, DType, GatherDimensions, Literal, Node, Shape, WindowDimension
 
 Reference: TypeAlias = Callable[[Node, Sequence[Node], Sequence[Array]], Array]
 _AnyArray: TypeAlias = npt.NDArray[Any]

@@ -34,8 +34,7 @@ from typing import Final
 
 import numpy as np
 
-from stitchfleet.compiler.ir.graph import Attribute, DType, GraphBuilder, Shape
-
+from ..ir.graph import Attribute, DType, GraphBuilder, Shape
 from . import infer as infer
 from . import reference as reference
 from .c_text import (

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from stitchfleet.compiler.ir.graph import Graph
-
+from ..ir.graph import Graph
 from .infer import Request
 from .table import OPS, GraphError, infer_node
 

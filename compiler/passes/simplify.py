@@ -15,10 +15,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from stitchfleet.compiler.ir.graph import Array, Attribute, Graph, GraphBuilder, Literal, Node
-from stitchfleet.compiler.ops.interpreter import quiet
-from stitchfleet.compiler.ops.table import OPS
-
+from ..ir.graph import Array, Attribute, Graph, GraphBuilder, Literal, Node
+from ..ops.interpreter import quiet
+from ..ops.table import OPS
 from .written_out import erf_argument
 
 _FOLDABLE: Final = ("broadcast", "reshape", "transpose")

@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from stitchfleet.compiler.ir.graph import Array, DType, Node
+from ..ir.graph import Array, DType, Node
 
 CLAMP: Final = 3.7439211627767994
 NUMERATOR: Final = (

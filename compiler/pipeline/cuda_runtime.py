@@ -21,13 +21,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from stitchfleet.compiler.check.judge import judge
-from stitchfleet.compiler.check.random_inputs import Regime, random_inputs
-from stitchfleet.compiler.ir.graph import Array, Graph
-from stitchfleet.compiler.kernel.cache import CacheEntry, KernelCache
-from stitchfleet.compiler.kernel.host_kernel import KernelMetadata, check_inputs
-from stitchfleet.compiler.targets.targets import target_of_device
-
+from ..check.judge import judge
+from ..check.random_inputs import Regime, random_inputs
+from ..ir.graph import Array, Graph
+from ..kernel.cache import CacheEntry, KernelCache
+from ..kernel.host_kernel import KernelMetadata, check_inputs
+from ..targets.targets import target_of_device
 from .launch import Launch
 from .pipeline_cuda import build_for_gpu
 

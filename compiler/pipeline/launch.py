@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from stitchfleet.compiler.codegen.cuda.kernel_text import CudaError, CudaKernel, plan_for_gpu, translation_unit
-from stitchfleet.compiler.ir.graph import Graph
-from stitchfleet.compiler.lowering.gpu_cost import KernelCost
-from stitchfleet.compiler.planning.plan import Plan
-from stitchfleet.compiler.planning.rules import ALL, Rules
-from stitchfleet.compiler.targets.targets import GpuTarget
-from stitchfleet.compiler.toolchain import nvrtc
+from ..codegen.cuda.kernel_text import CudaError, CudaKernel, plan_for_gpu, translation_unit
+from ..ir.graph import Graph
+from ..lowering.gpu_cost import KernelCost
+from ..planning.plan import Plan
+from ..planning.rules import ALL, Rules
+from ..targets.targets import GpuTarget
+from ..toolchain import nvrtc
 
 BLOCKS: Final = (128, 256, 512, 1024)
 REGISTERS: Final = (32, 64, 128)

@@ -22,10 +22,10 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from stitchfleet.compiler.check.checkers import Checkers, checkers
-from stitchfleet.compiler.check.judge import guard_tolerance
-from stitchfleet.compiler.check.random_inputs import Regime
-from stitchfleet.compiler.check.selfcheck import (
+from ..check.checkers import Checkers, checkers
+from ..check.judge import guard_tolerance
+from ..check.random_inputs import Regime
+from ..check.selfcheck import (
     CheckFailedError,
     CheckOptions,
     Part,
@@ -37,8 +37,8 @@ from stitchfleet.compiler.check.selfcheck import (
     join_parts,
     parts_of,
 )
-from stitchfleet.compiler.codegen.cpu.kernel_text import render, translation_unit
-from stitchfleet.compiler.codegen.cpu.many_shapes import (
+from ..codegen.cpu.kernel_text import render, translation_unit
+from ..codegen.cpu.many_shapes import (
     CHECKED_SHAPES,
     MAX_SEEN,
     NEUTRAL,
@@ -50,24 +50,24 @@ from stitchfleet.compiler.codegen.cpu.many_shapes import (
     Template,
     family_key,
 )
-from stitchfleet.compiler.explaining.words import explain
-from stitchfleet.compiler.ir.graph import DType, Graph
-from stitchfleet.compiler.kernel.cache import CacheEntry, KernelCache
-from stitchfleet.compiler.kernel.host_kernel import (
+from ..explaining.words import explain
+from ..ir.graph import DType, Graph
+from ..kernel.cache import CacheEntry, KernelCache
+from ..kernel.host_kernel import (
     ABI_VERSION,
     CheckReport,
     KernelMetadata,
     TensorType,
     prepare_runtime,
 )
-from stitchfleet.compiler.loops.loops import BufferKind, Loops
-from stitchfleet.compiler.lowering.alias import kernel_aliases
-from stitchfleet.compiler.lowering.kernel_loops import lower
-from stitchfleet.compiler.ops.verify import verify_if_asked
-from stitchfleet.compiler.planning.plan import Plan, plan_graph
-from stitchfleet.compiler.support.free_memory import free_bytes
-from stitchfleet.compiler.targets.targets import CPU, Target
-from stitchfleet.compiler.toolchain.host import (
+from ..loops.loops import BufferKind, Loops
+from ..lowering.alias import kernel_aliases
+from ..lowering.kernel_loops import lower
+from ..ops.verify import verify_if_asked
+from ..planning.plan import Plan, plan_graph
+from ..support.free_memory import free_bytes
+from ..targets.targets import CPU, Target
+from ..toolchain.host import (
     CompilerFailedError,
     CompilerMissingError,
     Toolchain,

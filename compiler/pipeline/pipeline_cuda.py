@@ -17,15 +17,14 @@ from importlib import resources
 from pathlib import Path
 from typing import Final
 
-from stitchfleet.compiler.codegen.cuda.kernel_text import CudaError, CudaKernel, translation_unit
-from stitchfleet.compiler.ir.graph import Graph
-from stitchfleet.compiler.kernel.cache import CacheEntry, KernelCache
-from stitchfleet.compiler.kernel.host_kernel import GpuLaunch, KernelMetadata
-from stitchfleet.compiler.loops.loops import BufferKind
-from stitchfleet.compiler.lowering.kernel_loops import lower
-from stitchfleet.compiler.targets.targets import GpuTarget
-from stitchfleet.compiler.toolchain import nvrtc
-
+from ..codegen.cuda.kernel_text import CudaError, CudaKernel, translation_unit
+from ..ir.graph import Graph
+from ..kernel.cache import CacheEntry, KernelCache
+from ..kernel.host_kernel import GpuLaunch, KernelMetadata
+from ..loops.loops import BufferKind
+from ..lowering.kernel_loops import lower
+from ..targets.targets import GpuTarget
+from ..toolchain import nvrtc
 from .launch import Candidate, Launch, choose_launch
 from .pipeline import CompileOutcome, Request, describe, generator_version
 

@@ -13,9 +13,9 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
-from stitchfleet.compiler.ir.graph import GatherDimensions, Graph, Literal, Node
-from stitchfleet.compiler.ir.index_maps import ZERO, Bound, Guard, Index, Var, guard_of, linear, unravel
-from stitchfleet.compiler.ops.table import OPS
+from ..ir.graph import GatherDimensions, Graph, Literal, Node
+from ..ir.index_maps import ZERO, Bound, Guard, Index, Var, guard_of, linear, unravel
+from ..ops.table import OPS
 
 _T = TypeVar("_T")
 

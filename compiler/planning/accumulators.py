@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from stitchfleet.compiler.ir.graph import DType, Graph
-
+from ..ir.graph import DType, Graph
 from .mapping import RowMap, Segment, spans_rows
 
 

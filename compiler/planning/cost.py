@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from stitchfleet.compiler.ir.graph import Graph
-from stitchfleet.compiler.ir.index_maps import Index
-from stitchfleet.compiler.ops.table import OPS, Cost
-from stitchfleet.compiler.targets.targets import GpuTarget, Target
-
+from ..ir.graph import Graph
+from ..ir.index_maps import Index
+from ..ops.table import OPS, Cost
+from ..targets.targets import GpuTarget, Target
 from .access import Apply, trace
 from .mapping import SegmentKind, spans_rows
 from .schemes import Nest, Placement, mapped_roots, within

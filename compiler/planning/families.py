@@ -17,11 +17,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from stitchfleet.compiler.ir.graph import Graph, Literal, Node
-from stitchfleet.compiler.ops.table import OPS
-from stitchfleet.compiler.passes.simplify import prune
-from stitchfleet.compiler.support.union_find import UnionFind
-
+from ..ir.graph import Graph, Literal, Node
+from ..ops.table import OPS
+from ..passes.simplify import prune
+from ..support.union_find import UnionFind
 from .groups import carriers
 
 

@@ -21,9 +21,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from stitchfleet.compiler.ir.graph import Graph, Node
-from stitchfleet.compiler.ops.table import OPS, Cost
-from stitchfleet.compiler.support.union_find import UnionFind
+from ..ir.graph import Graph, Node
+from ..ops.table import OPS, Cost
+from ..support.union_find import UnionFind
 
 
 @dataclass(frozen=True)

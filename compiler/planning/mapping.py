@@ -20,10 +20,9 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from stitchfleet.compiler.ir.graph import Graph, Shape, WindowDimension
-from stitchfleet.compiler.ir.index_maps import Bound, Digit, Index, Var, guard_of, linear, unravel
-from stitchfleet.compiler.targets.targets import Target
-
+from ..ir.graph import Graph, Shape, WindowDimension
+from ..ir.index_maps import Bound, Digit, Index, Var, guard_of, linear, unravel
+from ..targets.targets import Target
 from .access import Request, attribute, integers
 from .groups import is_reduction
 

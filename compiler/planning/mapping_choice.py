@@ -6,11 +6,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 
-from stitchfleet.compiler.ir.graph import Graph
-from stitchfleet.compiler.ir.index_maps import Index
-from stitchfleet.compiler.support.divisors import divisor_near
-from stitchfleet.compiler.targets.targets import GpuTarget, Target
-
+from ..ir.graph import Graph
+from ..ir.index_maps import Index
+from ..support.divisors import divisor_near
+from ..targets.targets import GpuTarget, Target
 from .access import attribute
 from .mapping import Part, RowMap, Segment, SegmentKind, boundaries, row_map, side_by_side, top_rows
 

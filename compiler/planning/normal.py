@@ -12,9 +12,9 @@ from types import MappingProxyType
 
 import numpy as np
 
-from stitchfleet.compiler.ir.graph import Attribute, Graph, Literal, Node
-from stitchfleet.compiler.ops.reference import reduce_identity
-from stitchfleet.compiler.passes.simplify import prune
+from ..ir.graph import Attribute, Graph, Literal, Node
+from ..ops.reference import reduce_identity
+from ..passes.simplify import prune
 
 
 def normalise(graph: Graph) -> Graph:

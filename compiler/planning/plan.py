@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from stitchfleet.compiler.ir.graph import Graph
-from stitchfleet.compiler.loops.loops import Buffer, BufferKind
-from stitchfleet.compiler.targets.targets import CPU, GpuTarget, Target
-
+from ..ir.graph import Graph
+from ..loops.loops import Buffer, BufferKind
+from ..targets.targets import CPU, GpuTarget, Target
 from .access import TraceTooLargeError
 from .accumulators import partial_dtype
 from .cost import LANE_ALIGNMENT, NestCost, nest_cost

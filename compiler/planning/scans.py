@@ -15,11 +15,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stitchfleet.compiler.ir.graph import Graph, GraphBuilder, Literal, Node, Shape
-from stitchfleet.compiler.ops.reference import prefix_of, reduce_identity, window_of
-from stitchfleet.compiler.ops.table import build
-from stitchfleet.compiler.passes.simplify import prune
-from stitchfleet.compiler.targets.targets import GpuTarget, Target
+from ..ir.graph import Graph, GraphBuilder, Literal, Node, Shape
+from ..ops.reference import prefix_of, reduce_identity, window_of
+from ..ops.table import build
+from ..passes.simplify import prune
+from ..targets.targets import GpuTarget, Target
 
 FEWEST = 16
 """Elements of a dimension below which windows are cheaper: they are written out, and fused with what reads them."""

@@ -19,11 +19,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from stitchfleet.compiler.ir.graph import Graph
-from stitchfleet.compiler.ir.index_maps import Index, Var, linear, unravel
-from stitchfleet.compiler.ops.table import OPS, Cost
-from stitchfleet.compiler.targets.targets import Target
-
+from ..ir.graph import Graph
+from ..ir.index_maps import Index, Var, linear, unravel
+from ..ops.table import OPS, Cost
+from ..targets.targets import Target
 from .access import Apply, Request, Trace, trace
 from .groups import Candidate, Group, carriers, is_reduction
 from .mapping import (

@@ -17,11 +17,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from stitchfleet.compiler.ir.graph import DType, Graph, GraphBuilder, Literal, Node
-from stitchfleet.compiler.ops.reference import reduce_identity
-from stitchfleet.compiler.ops.table import build
-from stitchfleet.compiler.passes.simplify import prune
-from stitchfleet.compiler.targets.targets import Target
+from ..ir.graph import DType, Graph, GraphBuilder, Literal, Node
+from ..ops.reference import reduce_identity
+from ..ops.table import build
+from ..passes.simplify import prune
+from ..targets.targets import Target
 
 LONG_ROW: Final = 1024
 """Elements of a row above which it may be split [AStitch section 3.3]."""

@@ -24,11 +24,11 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Final
 
-from stitchfleet.compiler.codegen.cuda.kernel_text import CudaError, CudaKernel, plan_for_gpu
-from stitchfleet.compiler.ir.graph import Graph
-from stitchfleet.compiler.lowering.gpu_cost import KernelCost, PhaseWork, kernel_cost
-from stitchfleet.compiler.ops.table import GraphError
-from stitchfleet.compiler.targets.targets import GpuTarget
+from ..codegen.cuda.kernel_text import CudaError, CudaKernel, plan_for_gpu
+from ..ir.graph import Graph
+from ..lowering.gpu_cost import KernelCost, PhaseWork, kernel_cost
+from ..ops.table import GraphError
+from ..targets.targets import GpuTarget
 
 MARGIN: Final = 0.05
 """What staying apart must save: the model's barrier and launch are figures of one device each, and each kernel costs the host too."""

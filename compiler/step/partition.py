@@ -26,17 +26,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
-from stitchfleet.compiler.hlo.importer import (
+from ..hlo.importer import (
     SUPPORTED_OPCODES,
     UnsupportedHloError,
     UnsupportedOp,
     import_module,
     refusal_of,
 )
-from stitchfleet.compiler.hlo.module import HloComputation, HloImportError, HloInstruction, HloModule, HloShape
-from stitchfleet.compiler.ir.graph import Graph
-from stitchfleet.compiler.targets.targets import GpuTarget
-
+from ..hlo.module import HloComputation, HloImportError, HloInstruction, HloModule, HloShape
+from ..ir.graph import Graph
+from ..targets.targets import GpuTarget
 from .merging import MergeModel, StepMerges
 from .scopes import Caps, Dag, fewest_sets, identify
 

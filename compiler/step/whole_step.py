@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from stitchfleet.compiler.codegen.cuda.kernel_text import CudaError, CudaKernel, head, plan_for_gpu
-from stitchfleet.compiler.ir.graph import Graph
-from stitchfleet.compiler.ops.table import GraphError
-from stitchfleet.compiler.planning.plan import Plan
-from stitchfleet.compiler.targets.targets import GpuTarget
-
+from ..codegen.cuda.kernel_text import CudaError, CudaKernel, head, plan_for_gpu
+from ..ir.graph import Graph
+from ..ops.table import GraphError
+from ..planning.plan import Plan
+from ..targets.targets import GpuTarget
 from .partition import Partition, StitchOp
 
 

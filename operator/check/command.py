@@ -10,9 +10,9 @@ from typing import Any
 from kubernetes.client.exceptions import ApiException
 from kubernetes.config import ConfigException
 
-from stitchfleet.operator.cluster import client
-from stitchfleet.operator.cluster.pods import PodStore
-from stitchfleet.operator.policy.names import ENABLED, INIT_CONTAINER, INJECTED, NOT_INJECTED
+from ..cluster import client
+from ..cluster.pods import PodStore
+from ..policy.names import ENABLED, INIT_CONTAINER, INJECTED, NOT_INJECTED
 
 RETRY_SECONDS = 1.0
 

@@ -8,8 +8,7 @@ from typing import Any
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
-from stitchfleet.operator.policy.names import ENABLED, Object
-
+from ..policy.names import ENABLED, Object
 from .client import REQUEST_SECONDS, status_of
 
 

@@ -10,8 +10,7 @@ from typing import Any
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
-from stitchfleet.operator.policy.names import Object
-
+from ..policy.names import Object
 from .client import REQUEST_SECONDS, status_of
 from .reports import GROUP, VERSION
 

@@ -13,15 +13,15 @@ import kopf
 import sqlalchemy as sa
 from kubernetes.config import ConfigException
 
-from stitchfleet.operator.cluster import client
-from stitchfleet.operator.cluster.events import EventStore
-from stitchfleet.operator.cluster.pauses import PauseStore
-from stitchfleet.operator.cluster.pods import PodStore
-from stitchfleet.operator.cluster.policies import PolicyStore
-from stitchfleet.operator.cluster.reports import GROUP, PLURAL, VERSION, ReportStore
 from stitchfleet.telemetry.database import access, places
 from stitchfleet.telemetry.database.errors import DatabaseError
 
+from ..cluster import client
+from ..cluster.events import EventStore
+from ..cluster.pauses import PauseStore
+from ..cluster.pods import PodStore
+from ..cluster.policies import PolicyStore
+from ..cluster.reports import GROUP, PLURAL, VERSION, ReportStore
 from . import keeper as keeper_module
 from . import releaser as releaser_module
 from . import roster as roster_module

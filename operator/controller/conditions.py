@@ -6,7 +6,7 @@ import datetime
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stitchfleet.operator.policy.names import Object
+from ..policy.names import Object
 
 
 def condition(kind: str, status: bool, reason: str, message: str, generation: int) -> Object:

@@ -12,10 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 import sqlalchemy as sa
 
-from stitchfleet.operator.cluster.policies import PolicyStore
-from stitchfleet.operator.cluster.reports import ReportStore
-from stitchfleet.operator.policy.names import Object
-from stitchfleet.operator.policy.precedence import in_effect
 from stitchfleet.telemetry.database import access, partitions
 from stitchfleet.telemetry.database.errors import DatabaseError
 from stitchfleet.telemetry.database.weeks import Week
@@ -23,6 +19,10 @@ from stitchfleet.telemetry.pod.recording import DAY_NS
 from stitchfleet.telemetry.totals.freezing import freeze, prune
 from stitchfleet.telemetry.totals.weekly import settled_revisions, week_report
 
+from ..cluster.policies import PolicyStore
+from ..cluster.reports import ReportStore
+from ..policy.names import Object
+from ..policy.precedence import in_effect
 from .conditions import condition, with_times
 from .loops import for_each, tell
 from .metrics import Metrics

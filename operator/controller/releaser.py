@@ -5,10 +5,9 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable
 
-from stitchfleet.operator.cluster.pods import PodStore
-from stitchfleet.operator.policy.names import NOT_INJECTED, Object
-from stitchfleet.operator.policy.release import payload_image, release
-
+from ..cluster.pods import PodStore
+from ..policy.names import NOT_INJECTED, Object
+from ..policy.release import payload_image, release
 from .loops import for_each, tell
 from .metrics import Metrics
 

@@ -6,15 +6,14 @@ import datetime
 import threading
 from typing import Any
 
-from stitchfleet.operator.cluster.events import EventStore
-from stitchfleet.operator.cluster.pauses import PauseStore
-from stitchfleet.operator.cluster.pods import PodStore
-from stitchfleet.operator.cluster.policies import PolicyStore
-from stitchfleet.operator.policy.names import Object
-from stitchfleet.operator.policy.pauses import after_failure, after_success, paused
-from stitchfleet.operator.policy.precedence import in_effect, is_stopped
-from stitchfleet.operator.policy.roster import control_change, pulled_image, why_not_injected
-
+from ..cluster.events import EventStore
+from ..cluster.pauses import PauseStore
+from ..cluster.pods import PodStore
+from ..cluster.policies import PolicyStore
+from ..policy.names import Object
+from ..policy.pauses import after_failure, after_success, paused
+from ..policy.precedence import in_effect, is_stopped
+from ..policy.roster import control_change, pulled_image, why_not_injected
 from .loops import for_each
 from .metrics import Metrics
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from stitchfleet.operator.policy.names import Object
-from stitchfleet.operator.policy.roster import asked
 from stitchfleet.telemetry.database import models
 from stitchfleet.telemetry.database.weeks import Week
 from stitchfleet.telemetry.totals.weekly import UnitTotal, WeekReport, unit_total
 
+from ..policy.names import Object
+from ..policy.roster import asked
 from .conditions import condition, merged, with_times
 
 READY, CLOSED = "Ready", "Closed"

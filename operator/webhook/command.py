@@ -12,15 +12,14 @@ from typing import Any
 
 from kubernetes.config import ConfigException
 
-from stitchfleet.operator.cluster import client
-from stitchfleet.operator.cluster.authority import CertificateStore
-from stitchfleet.operator.cluster.certificates import AUTHORITY, Server
-from stitchfleet.operator.cluster.nodes import NodeStore
-from stitchfleet.operator.cluster.pauses import PauseStore
-from stitchfleet.operator.cluster.policies import PolicyStore
-from stitchfleet.operator.policy.policy import Policy
-from stitchfleet.operator.policy.refusals import PROCESSOR
-
+from ..cluster import client
+from ..cluster.authority import CertificateStore
+from ..cluster.certificates import AUTHORITY, Server
+from ..cluster.nodes import NodeStore
+from ..cluster.pauses import PauseStore
+from ..cluster.policies import PolicyStore
+from ..policy.policy import Policy
+from ..policy.refusals import PROCESSOR
 from . import selftest
 from .policies import Policies
 from .server import Webhook

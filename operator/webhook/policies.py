@@ -9,10 +9,10 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 
-from stitchfleet.operator.policy.names import Object
-from stitchfleet.operator.policy.pauses import why_paused
-from stitchfleet.operator.policy.policy import Policy
-from stitchfleet.operator.policy.precedence import applied, in_effect
+from ..policy.names import Object
+from ..policy.pauses import why_paused
+from ..policy.policy import Policy
+from ..policy.precedence import applied, in_effect
 
 LOOK_SECONDS = 5.0
 RETRY_SECONDS = 1.0

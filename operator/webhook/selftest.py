@@ -11,7 +11,7 @@ import pathlib
 import subprocess
 import tempfile
 
-from stitchfleet.operator.policy import starter
+from ..policy import starter
 
 SECONDS = 10.0
 

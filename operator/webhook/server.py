@@ -16,13 +16,12 @@ from typing import Any
 
 from aiohttp import web
 
-from stitchfleet.operator.policy.mpijob import mutate_mpijob
-from stitchfleet.operator.policy.mutate import is_injected, mutate
-from stitchfleet.operator.policy.names import INJECTED, NOT_INJECTED
-from stitchfleet.operator.policy.patch import patch
-from stitchfleet.operator.policy.policy import Admission, Policy
-from stitchfleet.operator.policy.trainjob import mutate_jobset, mutate_trainjob
-
+from ..policy.mpijob import mutate_mpijob
+from ..policy.mutate import is_injected, mutate
+from ..policy.names import INJECTED, NOT_INJECTED
+from ..policy.patch import patch
+from ..policy.policy import Admission, Policy
+from ..policy.trainjob import mutate_jobset, mutate_trainjob
 from .metrics import Metrics
 
 PATH = "/mutate"

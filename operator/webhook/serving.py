@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 
 from aiohttp import web
 
-from stitchfleet.operator.cluster.certificates import AUTHORITY, expiry
 from stitchfleet.telemetry.ingest.tls import load_chain
 
+from ..cluster.certificates import AUTHORITY, expiry
 from .server import Webhook
 
 LOOK_SECONDS = 30.0

@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from stitchfleet.plugin.graph.dtypes import DT_FLOAT
-from stitchfleet.plugin.graph.placed_graph import device_type
+from ..graph.dtypes import DT_FLOAT
+from ..graph.placed_graph import device_type
 
 # stateful operator -> the stateless one with the same distribution code over the same Philox stream
 STATELESS = {

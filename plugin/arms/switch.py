@@ -13,8 +13,7 @@ import hashlib
 import threading
 from typing import Any
 
-from stitchfleet.plugin.base.wrapping import wrap
-
+from ..base.wrapping import wrap
 from .owner import Owner
 
 

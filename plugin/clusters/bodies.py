@@ -17,12 +17,11 @@ import functools
 from collections.abc import Collection
 from typing import Any
 
-from stitchfleet.plugin.graph import fused
-from stitchfleet.plugin.graph.apply_ops import APPLY, Expressions, Operand
-from stitchfleet.plugin.graph.dtypes import DT_BOOL, DT_FLOAT, DT_INT32, DT_RESOURCE, DT_UINT32
-from stitchfleet.plugin.graph.placed_graph import OpDefinitions, PlacedGraph, Port
-from stitchfleet.plugin.graph.tf_ops import RANDOM_UNIFORM
-
+from ..graph import fused
+from ..graph.apply_ops import APPLY, Expressions, Operand
+from ..graph.dtypes import DT_BOOL, DT_FLOAT, DT_INT32, DT_RESOURCE, DT_UINT32
+from ..graph.placed_graph import OpDefinitions, PlacedGraph, Port
+from ..graph.tf_ops import RANDOM_UNIFORM
 from . import rare_data
 from .demands import GATHERS, RESOURCE_GATHER, add_demand, add_zeros, batch_dims, both
 

@@ -17,11 +17,11 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 from stitchfleet.compiler.step import scopes
-from stitchfleet.plugin.graph import control_flow, fused
-from stitchfleet.plugin.graph.dtypes import DT_BOOL, DT_INT32
-from stitchfleet.plugin.graph.placed_graph import GraphNode, OpDefinitions, PlacedGraph, Port, is_small_const
-from stitchfleet.plugin.graph.tf_ops import KERNEL_DTYPES, RANDOM_UNIFORM, RULES, UNCOUNTED, OpRule, why_not
 
+from ..graph import control_flow, fused
+from ..graph.dtypes import DT_BOOL, DT_INT32
+from ..graph.placed_graph import GraphNode, OpDefinitions, PlacedGraph, Port, is_small_const
+from ..graph.tf_ops import KERNEL_DTYPES, RANDOM_UNIFORM, RULES, UNCOUNTED, OpRule, why_not
 from . import data_extents, demands, rare_data, recompute, updates
 from .bodies import BodyBuilder
 from .step_graph import StepGraph

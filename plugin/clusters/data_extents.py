@@ -18,8 +18,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stitchfleet.plugin.graph.placed_graph import OpDefinitions, PlacedGraph, Port, small_constant
-from stitchfleet.plugin.graph.tf_ops import RULES
+from ..graph.placed_graph import OpDefinitions, PlacedGraph, Port, small_constant
+from ..graph.tf_ops import RULES
 
 REASON = "its extents are decided by the data"
 _SOURCES: dict[str, tuple[int, ...] | None] = {

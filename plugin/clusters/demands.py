@@ -18,9 +18,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from stitchfleet.plugin.graph.apply_ops import Expressions
-from stitchfleet.plugin.graph.dtypes import DT_BOOL, DT_INT32, DT_INT64
-from stitchfleet.plugin.graph.placed_graph import NodeDef, PlacedGraph, small_constant
+from ..graph.apply_ops import Expressions
+from ..graph.dtypes import DT_BOOL, DT_INT32, DT_INT64
+from ..graph.placed_graph import NodeDef, PlacedGraph, small_constant
 
 INTEGERS = frozenset((3, 4, 5, 6, 9, 17, 22, 23))
 RESOURCE_GATHER = "ResourceGather"

@@ -31,9 +31,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from stitchfleet.plugin.graph.apply_ops import Expressions
-from stitchfleet.plugin.graph.dtypes import DT_BOOL
-from stitchfleet.plugin.graph.placed_graph import PlacedGraph
+from ..graph.apply_ops import Expressions
+from ..graph.dtypes import DT_BOOL
+from ..graph.placed_graph import PlacedGraph
 
 _LARGEST: Final = {1: 3.4028234663852886e38, 2: 1.7976931348623157e308, 14: 3.3895313892515355e38, 19: 65504.0}
 """DataType numbers of the floats, and their largest finite numbers."""

@@ -20,8 +20,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from stitchfleet.plugin.graph.placed_graph import PlacedGraph, Port, is_small_const
-from stitchfleet.plugin.graph.tf_ops import ELEMENT_WISE
+from ..graph.placed_graph import PlacedGraph, Port, is_small_const
+from ..graph.tf_ops import ELEMENT_WISE
 
 MOST_COPIES = 16
 """Operators copied for one result: GELU's longest chain has five, Keras' swish and softplus fewer."""

@@ -6,12 +6,11 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from stitchfleet.plugin.graph import fused
-from stitchfleet.plugin.graph.control_flow import topological_order
-from stitchfleet.plugin.graph.dtypes import DT_RESOURCE
-from stitchfleet.plugin.graph.placed_graph import PlacedGraph, Port, device_type
-from stitchfleet.plugin.graph.tf_ops import MAX_CONST_BYTES
-
+from ..graph import fused
+from ..graph.control_flow import topological_order
+from ..graph.dtypes import DT_RESOURCE
+from ..graph.placed_graph import PlacedGraph, Port, device_type
+from ..graph.tf_ops import MAX_CONST_BYTES
 from .clusters import Cluster
 
 STITCH_OP = "StitchfleetStitch"

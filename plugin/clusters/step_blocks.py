@@ -5,9 +5,8 @@ from __future__ import annotations
 import collections
 from collections.abc import Sequence
 
-from stitchfleet.plugin.graph.placed_graph import PlacedGraph
-from stitchfleet.plugin.graph.tf_ops import PRODUCT, UNCOUNTED
-
+from ..graph.placed_graph import PlacedGraph
+from ..graph.tf_ops import PRODUCT, UNCOUNTED
 from .clusters import Cluster, ClusterPlan
 from .step_graph import CLUSTER, PRODUCT_BLOCK, STAYED, Block, StepGraph
 

@@ -14,10 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from stitchfleet.plugin.graph.apply_ops import APPLY, APPLY_DTYPES
-from stitchfleet.plugin.graph.placed_graph import PlacedGraph, Port
-from stitchfleet.plugin.graph.tf_ops import ELEMENT_WISE, KERNEL_DTYPES
-
+from ..graph.apply_ops import APPLY, APPLY_DTYPES
+from ..graph.placed_graph import PlacedGraph, Port
+from ..graph.tf_ops import ELEMENT_WISE, KERNEL_DTYPES
 from .demands import RESOURCE_GATHER, has_demand
 
 ASSIGNS = frozenset(("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"))

@@ -17,21 +17,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from stitchfleet.compiler.toolchain import nvrtc
-from stitchfleet.plugin.base.containment import say
-from stitchfleet.plugin.base.gpus import find_gpus
-from stitchfleet.plugin.base.settings import BOOTSTRAP, PREFIX, Settings, read_settings, writable_folder
-from stitchfleet.plugin.commands.process import run_to_the_end
-from stitchfleet.plugin.job.records import shipping_words
-from stitchfleet.plugin.native.library import (
+
+from ..base.containment import say
+from ..base.gpus import find_gpus
+from ..base.settings import BOOTSTRAP, PREFIX, Settings, read_settings, writable_folder
+from ..job.records import shipping_words
+from ..native.library import (
     NativeBuildError,
     build_library,
     compiler_command,
     find_tensorflow,
     library_path,
 )
-from stitchfleet.plugin.reporting import summaries
-from stitchfleet.plugin.reporting.summary_text import print_summaries
-from stitchfleet.plugin.service.client import clean_environment
+from ..reporting import summaries
+from ..reporting.summary_text import print_summaries
+from ..service.client import clean_environment
+from .process import run_to_the_end
 
 SHIPPING_SECONDS = 5.0
 """Longest wait for the job's last records to reach the database. What is not there by then its own shipper goes on with, or the next
@@ -240,7 +241,7 @@ class DoctorCommand:
                 print(f"op           {error}")
                 return 1
         print(f"op           {'built' if path.exists() else 'not built yet (the first `stitchfleet run` builds it)'}")
-        from stitchfleet.plugin.entry.activation import other_graph_optimizers
+        from ..entry.activation import other_graph_optimizers
 
         foreign = other_graph_optimizers(build.package.parent)
         if foreign:

@@ -16,11 +16,11 @@ import threading
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from stitchfleet.plugin.base.containment import contained, say
-from stitchfleet.plugin.base.settings import Settings, read_settings
+from ..base.containment import contained, say
+from ..base.settings import Settings, read_settings
 
 if TYPE_CHECKING:
-    from stitchfleet.plugin.job.job import Job
+    from ..job.job import Job
 
 JOB: Job | None = None
 """This process's job, once TensorFlow is imported."""
@@ -71,15 +71,14 @@ def activate() -> None:
     settings = read_settings(os.environ, say)
     if not settings.enabled:
         return
-    from stitchfleet.plugin.job.job import Job
+    from ..job.job import Job
 
     native, reason = load_native(settings)
     job = Job(settings, native, reason)
     JOB = job
-    from stitchfleet.plugin.arms import switch
-    from stitchfleet.plugin.base import tf_version
-    from stitchfleet.plugin.reporting import summary
-
+    from ..arms import switch
+    from ..base import tf_version
+    from ..reporting import summary
     from . import hooks_function, hooks_keras, hooks_session
 
     job.at_end = summary.finish
@@ -99,8 +98,8 @@ def activate() -> None:
 
 def load_native(settings: Settings) -> tuple[Any, str]:
     """(the loaded native library or None, why not). Builds nothing: `stitchfleet run` and the payload bring it."""
-    from stitchfleet.plugin.base import tf_version
-    from stitchfleet.plugin.native.library import NativeBuildError, NativeLibrary, find_library, find_tensorflow
+    from ..base import tf_version
+    from ..native.library import NativeBuildError, NativeLibrary, find_library, find_tensorflow
 
     try:
         build = find_tensorflow()

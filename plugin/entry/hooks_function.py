@@ -12,12 +12,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from stitchfleet.plugin.arms import switch
-from stitchfleet.plugin.arms.switch import Arm, FunctionOptions
-from stitchfleet.plugin.base.containment import contained
-from stitchfleet.plugin.base.wrapping import wrap
-from stitchfleet.plugin.job.job import Job
-from stitchfleet.plugin.job.program import Program, Ticket
+from ..arms import switch
+from ..arms.switch import Arm, FunctionOptions
+from ..base.containment import contained
+from ..base.wrapping import wrap
+from ..job.job import Job
+from ..job.program import Program, Ticket
 
 _TRACE_NAME = re.compile(r"^__(?P<kind>inference|forward|backward)_(?P<name>.*?)_\d+$")
 

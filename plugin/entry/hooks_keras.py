@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from stitchfleet.plugin.base.containment import contained
-from stitchfleet.plugin.base.wrapping import wrap
-from stitchfleet.plugin.job.job import Job
+from ..base.containment import contained
+from ..base.wrapping import wrap
+from ..job.job import Job
 
 
 def install(job: Job) -> None:

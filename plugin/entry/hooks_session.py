@@ -19,12 +19,12 @@ import threading
 import weakref
 from typing import Any
 
-from stitchfleet.plugin.arms import switch
-from stitchfleet.plugin.arms.switch import SESSION_MARK, Arm
-from stitchfleet.plugin.base.containment import contained
-from stitchfleet.plugin.base.wrapping import wrap
-from stitchfleet.plugin.job.job import GENERATIONS, Job
-from stitchfleet.plugin.job.program import Program, Ticket
+from ..arms import switch
+from ..arms.switch import SESSION_MARK, Arm
+from ..base.containment import contained
+from ..base.wrapping import wrap
+from ..job.job import GENERATIONS, Job
+from ..job.program import Program, Ticket
 
 
 class _Thread(threading.local):

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from stitchfleet.plugin.native.library import numpy_dtype
+from ..native.library import numpy_dtype
 
 
 class LoweringError(Exception):

@@ -18,13 +18,13 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from stitchfleet.plugin.base.containment import say
-from stitchfleet.plugin.base.event_log import EventLog
-from stitchfleet.plugin.base.settings import Settings
-from stitchfleet.plugin.native.library import DeviceLaunch, MismatchReport, NativeLibrary, State
-from stitchfleet.plugin.service import bundle
-from stitchfleet.plugin.service.client import Answer, CompileClient
-from stitchfleet.plugin.stitching.stitcher import Stitcher
+from ..base.containment import say
+from ..base.event_log import EventLog
+from ..base.settings import Settings
+from ..native.library import DeviceLaunch, MismatchReport, NativeLibrary, State
+from ..service import bundle
+from ..service.client import Answer, CompileClient
+from ..stitching.stitcher import Stitcher
 
 MAX_BUNDLE_BYTES = 1 << 30
 """Of a job's bundles, beyond its first: their tensors are as large as the model's. As many bytes may lie before the oracle."""

@@ -16,16 +16,16 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from stitchfleet.plugin.arms.switch import Arm
-from stitchfleet.plugin.base.containment import HEALTH, contained, say
-from stitchfleet.plugin.base.memory_watch import MemoryWatch
-from stitchfleet.plugin.base.settings import Settings, writable_folder
-from stitchfleet.plugin.guard.kernels import Kernels
-from stitchfleet.plugin.native.library import NativeLibrary
-from stitchfleet.plugin.service.client import CompileClient
-from stitchfleet.plugin.stitching.stitcher import NO_KERNEL, SLOWER, UNSETTLED, Stitcher
 from stitchfleet.telemetry.pod import environment, recording
 
+from ..arms.switch import Arm
+from ..base.containment import HEALTH, contained, say
+from ..base.memory_watch import MemoryWatch
+from ..base.settings import Settings, writable_folder
+from ..guard.kernels import Kernels
+from ..native.library import NativeLibrary
+from ..service.client import CompileClient
+from ..stitching.stitcher import NO_KERNEL, SLOWER, UNSETTLED, Stitcher
 from .program import Phase, Program, Ticket
 from .records import Records
 from .shape_watch import unsettled

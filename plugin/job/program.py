@@ -24,10 +24,10 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-from stitchfleet.plugin.arms.schedule import Course, Schedule
-from stitchfleet.plugin.arms.switch import Arm
-from stitchfleet.plugin.base.settings import Settings
-from stitchfleet.plugin.clusters.clusters import ClusterPlan
+from ..arms.schedule import Course, Schedule
+from ..arms.switch import Arm
+from ..base.settings import Settings
+from ..clusters.clusters import ClusterPlan
 
 
 class Phase(enum.Enum):

@@ -12,13 +12,13 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from stitchfleet.plugin.arms.switch import Arm
-from stitchfleet.plugin.base.containment import say
-from stitchfleet.plugin.base.memory_watch import peak_bytes
-from stitchfleet.plugin.base.settings import Settings
 from stitchfleet.telemetry.pod import recording, spool
 from stitchfleet.telemetry.statistics import savings
 
+from ..arms.switch import Arm
+from ..base.containment import say
+from ..base.memory_watch import peak_bytes
+from ..base.settings import Settings
 from .program import Phase, Program
 from .training import Step, TrainingFunctions
 
@@ -120,7 +120,7 @@ class Records:
         where = shipping_words(self.settings)
         if not where or self.recorder is None:
             return
-        from stitchfleet.plugin.service.client import clean_environment
+        from ..service.client import clean_environment
 
         try:
             with open(self.folder / "shipper.log", "ab") as log:

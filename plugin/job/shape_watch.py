@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from stitchfleet.plugin.native.library import NativeLibrary
+    from ..native.library import NativeLibrary
 
 MOST_WITHOUT_KERNEL = 0.5
 """Share of a cluster's calls without a kernel to ask for, beyond which it is left out."""

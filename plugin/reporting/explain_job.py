@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import pathlib
 
-from stitchfleet.plugin.clusters import step_graph
-
+from ..clusters import step_graph
 from .explain_page import as_html
 from .explain_story import JobStory, read_story
 from .explain_text import as_text

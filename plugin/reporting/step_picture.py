@@ -12,7 +12,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
-from stitchfleet.plugin.clusters.step_graph import CLUSTER, PRODUCT_BLOCK, STAYED, Block, StepGraph
+from ..clusters.step_graph import CLUSTER, PRODUCT_BLOCK, STAYED, Block, StepGraph
 
 COLOURS = {
     "normalization": "#3f8f6b",

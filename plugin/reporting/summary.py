@@ -8,16 +8,16 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from stitchfleet.plugin.arms.switch import Arm
-from stitchfleet.plugin.base.containment import HEALTH, say
-from stitchfleet.plugin.base.memory_watch import peak_bytes
-from stitchfleet.plugin.clusters.step_graph import file_name, joined
-from stitchfleet.plugin.guard.kernels import Executable
-from stitchfleet.plugin.job.job import Job
-from stitchfleet.plugin.job.program import Program
-from stitchfleet.plugin.native.library import SignatureStatistics, State
 from stitchfleet.telemetry.statistics.savings import Saving
 
+from ..arms.switch import Arm
+from ..base.containment import HEALTH, say
+from ..base.memory_watch import peak_bytes
+from ..clusters.step_graph import file_name, joined
+from ..guard.kernels import Executable
+from ..job.job import Job
+from ..job.program import Program
+from ..native.library import SignatureStatistics, State
 from . import summaries
 from .summary_text import FORMAT
 

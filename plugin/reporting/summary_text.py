@@ -6,8 +6,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stitchfleet.plugin.base.containment import say
-from stitchfleet.plugin.job.program import Phase
+from ..base.containment import say
+from ..job.program import Phase
 
 FORMAT = 1
 """Of the document."""

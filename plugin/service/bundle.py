@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from stitchfleet.plugin.graph.to_hlo import Argument
-from stitchfleet.plugin.native.library import MismatchReport
+from ..graph.to_hlo import Argument
+from ..native.library import MismatchReport
 
 Array = npt.NDArray[np.generic]
 
@@ -125,7 +125,8 @@ def judge_bundle(folder: pathlib.Path) -> BundleVerdict:
     from stitchfleet.compiler.check import judge
     from stitchfleet.compiler.check.oracle import evaluate_with_bounds
     from stitchfleet.compiler.hlo.importer import import_hlo_proto
-    from stitchfleet.plugin.graph import to_hlo
+
+    from ..graph import to_hlo
 
     read = read_bundle(folder)
     graph = import_hlo_proto(to_hlo.lower(read.body, read.arguments)).graph

@@ -21,8 +21,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from stitchfleet.plugin.base.descendants import end, processor_seconds
-from stitchfleet.plugin.base.settings import BOOTSTRAP
+from ..base.descendants import end, processor_seconds
+from ..base.settings import BOOTSTRAP
 
 Answer = dict[str, Any]
 

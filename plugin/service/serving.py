@@ -45,10 +45,10 @@ from stitchfleet.compiler.kernel.host_kernel import KernelError, KernelMetadata
 from stitchfleet.compiler.pipeline import pipeline
 from stitchfleet.compiler.pipeline.pipeline_cuda import compile_graphs_for_gpu
 from stitchfleet.compiler.targets.targets import target_of_device
-from stitchfleet.plugin.graph import to_hlo
-from stitchfleet.plugin.graph.to_hlo import Argument, LoweringError
 from stitchfleet.telemetry.pod.background import step_back
 
+from ..graph import to_hlo
+from ..graph.to_hlo import Argument, LoweringError
 from . import bundle
 
 BATCH = 8

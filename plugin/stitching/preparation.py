@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from stitchfleet.plugin.arms import random_streams
-from stitchfleet.plugin.clusters import rewrite
-from stitchfleet.plugin.graph import fused
-from stitchfleet.plugin.while_loops import invariants, products, reads
+from ..arms import random_streams
+from ..clusters import rewrite
+from ..graph import fused
+from ..while_loops import invariants, products, reads
 
 
 @dataclass(frozen=True)

@@ -11,22 +11,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from stitchfleet.plugin.arms import nested_calls, random_streams, switch
-from stitchfleet.plugin.arms.owner import Owner
-from stitchfleet.plugin.arms.switch import Arm
-from stitchfleet.plugin.base.containment import HEALTH, contained, say
-from stitchfleet.plugin.base.settings import Settings
-from stitchfleet.plugin.clusters import rewrite
-from stitchfleet.plugin.clusters.clusters import Cluster, ClusterPlan, find_clusters
-from stitchfleet.plugin.clusters.step_blocks import make_step_graph
-from stitchfleet.plugin.clusters.step_graph import StepGraph
-from stitchfleet.plugin.clusters.updates import VARIABLE_OPS
-from stitchfleet.plugin.graph.model_fingerprint import model_fingerprint
-from stitchfleet.plugin.graph.placed_graph import OpDefinitions, PlacedGraph
-from stitchfleet.plugin.graph.tf_ops import RANDOM_UNIFORM
-from stitchfleet.plugin.graph.trains import trains
-from stitchfleet.plugin.while_loops.fold import note_loops, stitch_loops
-
+from ..arms import nested_calls, random_streams, switch
+from ..arms.owner import Owner
+from ..arms.switch import Arm
+from ..base.containment import HEALTH, contained, say
+from ..base.settings import Settings
+from ..clusters import rewrite
+from ..clusters.clusters import Cluster, ClusterPlan, find_clusters
+from ..clusters.step_blocks import make_step_graph
+from ..clusters.step_graph import StepGraph
+from ..clusters.updates import VARIABLE_OPS
+from ..graph.model_fingerprint import model_fingerprint
+from ..graph.placed_graph import OpDefinitions, PlacedGraph
+from ..graph.tf_ops import RANDOM_UNIFORM
+from ..graph.trains import trains
+from ..while_loops.fold import note_loops, stitch_loops
 from .preparation import prepare
 
 UNSETTLED = "its cluster's shapes never settle"

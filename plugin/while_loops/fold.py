@@ -24,11 +24,10 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
-from stitchfleet.plugin.clusters.clusters import ClusterPlan, Loop
-from stitchfleet.plugin.clusters.rewrite import LOOP_OP, OUR_OPS, copy_without
-from stitchfleet.plugin.graph.control_flow import Liveness, analyse
-from stitchfleet.plugin.graph.placed_graph import OpDefinitions, PlacedGraph, Port
-
+from ..clusters.clusters import ClusterPlan, Loop
+from ..clusters.rewrite import LOOP_OP, OUR_OPS, copy_without
+from ..graph.control_flow import Liveness, analyse
+from ..graph.placed_graph import OpDefinitions, PlacedGraph, Port
 from .program import STACK, UNPACK, LoopFrame, LoopProgram, is_literal, operators_left
 from .variables import is_constant_enter, variable_of
 

@@ -18,9 +18,8 @@ from __future__ import annotations
 import collections
 from typing import Any
 
-from stitchfleet.plugin.graph.control_flow import Liveness, analyse
-from stitchfleet.plugin.graph.placed_graph import PlacedGraph
-
+from ..graph.control_flow import Liveness, analyse
+from ..graph.placed_graph import PlacedGraph
 from .variables import LoopVariable, variable_of
 
 _SMALL = (3, 9, 10)

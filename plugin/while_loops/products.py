@@ -17,9 +17,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from stitchfleet.plugin.graph.control_flow import Liveness, analyse
-from stitchfleet.plugin.graph.placed_graph import PlacedGraph, Port
-
+from ..graph.control_flow import Liveness, analyse
+from ..graph.placed_graph import PlacedGraph, Port
 from .variables import add_enter, is_constant_enter
 
 ROWS_PRODUCT_OP = "StitchfleetRowsProduct"

@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from stitchfleet.plugin.clusters.rewrite import LOOP_OP
-from stitchfleet.plugin.graph.placed_graph import PlacedGraph, Port
-
+from ..clusters.rewrite import LOOP_OP
+from ..graph.placed_graph import PlacedGraph, Port
 from .variables import LoopVariable
 
 UNPACK, STACK = "TensorListFromTensor", "TensorListStack"

@@ -17,8 +17,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stitchfleet.plugin.graph.placed_graph import PlacedGraph, Port
-
+from ..graph.placed_graph import PlacedGraph, Port
 from .variables import add_enter, is_constant_enter
 
 READ = "ReadVariableOp"

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from stitchfleet.plugin.graph.placed_graph import PlacedGraph, Port
+from ..graph.placed_graph import PlacedGraph, Port
 
 
 @dataclass

@@ -10,14 +10,14 @@ import sys
 
 import sqlalchemy as sa
 
-from stitchfleet.telemetry.database import access, partitions, places
-from stitchfleet.telemetry.database.errors import DatabaseError
-from stitchfleet.telemetry.ingest.api_server import ApiServer
-from stitchfleet.telemetry.ingest.authentication import AUDIENCE, StaticTokens, TokenReviewer
-from stitchfleet.telemetry.ingest.report_pages import Readers, ReportPages, made_by_process
-from stitchfleet.telemetry.ingest.serving import Ingest, Limits, serve
-from stitchfleet.telemetry.ingest.tls import CertificateFiles
-from stitchfleet.telemetry.pod import wire
+from ..database import access, partitions, places
+from ..database.errors import DatabaseError
+from ..ingest.api_server import ApiServer
+from ..ingest.authentication import AUDIENCE, StaticTokens, TokenReviewer
+from ..ingest.report_pages import Readers, ReportPages, made_by_process
+from ..ingest.serving import Ingest, Limits, serve
+from ..ingest.tls import CertificateFiles
+from ..pod import wire
 
 DEFAULT_PORT = 8475
 KUBERNETES = "https://kubernetes.default.svc"

@@ -13,18 +13,18 @@ from collections.abc import Iterator
 
 import sqlalchemy as sa
 
-from stitchfleet.telemetry.database import access, partitions, places
-from stitchfleet.telemetry.database.errors import DatabaseError
-from stitchfleet.telemetry.database.weeks import Week
-from stitchfleet.telemetry.pod.recording import DAY_NS
-from stitchfleet.telemetry.reports.configuration import VARIABLE, ConfigurationError, load
-from stitchfleet.telemetry.reports.document import FORMATS, document
-from stitchfleet.telemetry.reports.fleet import DEFAULT_TREND_WEEKS, fleet_report
-from stitchfleet.telemetry.reports.formats import CSV_LINES, job_facts, jobs_text, unreadable_words
-from stitchfleet.telemetry.reports.printable import printable, write_out
-from stitchfleet.telemetry.shipping import shipper
-from stitchfleet.telemetry.totals.freezing import Frozen, delete_namespace, freeze, prune
-from stitchfleet.telemetry.totals.weekly import all_that_is_made_stays, processes, standing
+from ..database import access, partitions, places
+from ..database.errors import DatabaseError
+from ..database.weeks import Week
+from ..pod.recording import DAY_NS
+from ..reports.configuration import VARIABLE, ConfigurationError, load
+from ..reports.document import FORMATS, document
+from ..reports.fleet import DEFAULT_TREND_WEEKS, fleet_report
+from ..reports.formats import CSV_LINES, job_facts, jobs_text, unreadable_words
+from ..reports.printable import printable, write_out
+from ..shipping import shipper
+from ..totals.freezing import Frozen, delete_namespace, freeze, prune
+from ..totals.weekly import all_that_is_made_stays, processes, standing
 
 SETTLE_DAYS = 1
 MAX_TREND_WEEKS = 520
@@ -150,7 +150,7 @@ class ReportCommand:
         if arguments.format == "html":
             # it says where it keeps its list of fonts; nothing that a reader of the report must know
             logging.getLogger("matplotlib").setLevel(logging.ERROR)
-            from stitchfleet.telemetry.reports import page  # noqa: F401  # the plotting library is loaded faster before a fleet's jobs are
+            from ..reports import page  # noqa: F401  # the plotting library is loaded faster before a fleet's jobs are
         try:
             with all_that_is_made_stays(), _reading(arguments.database) as connection:
                 fleet = fleet_report(connection, week, configuration, arguments.trend_weeks)

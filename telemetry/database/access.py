@@ -21,8 +21,7 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from stitchfleet.telemetry.pod.recording import DAY_NS
-
+from ..pod.recording import DAY_NS
 from . import models, partitions
 from .errors import DatabaseError, SchemaError
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from stitchfleet.telemetry.pod.recording import (
+from ..pod.recording import (
     DAY_NS,
     FORMAT,
     MAX_BLOCK,
@@ -26,7 +26,7 @@ from stitchfleet.telemetry.pod.recording import (
     JobIdentity,
     bounded_labels,
 )
-from stitchfleet.telemetry.pod.spool import (
+from ..pod.spool import (
     AFTER_DEATH,
     FUNCTION_NUMBER,
     MAX_RECORDS,
@@ -37,7 +37,6 @@ from stitchfleet.telemetry.pod.spool import (
     decode,
     little_endian,
 )
-
 from . import schema
 from .schema import LOSS_EVENT, RefusedError
 

@@ -20,7 +20,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
-from stitchfleet.telemetry.pod.recording import (
+from ..pod.recording import (
     MAX_ATTEMPT,
     MAX_BLOCK,
     MAX_DEVICES,

@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from stitchfleet.telemetry.pod.recording import DAY_NS
-from stitchfleet.telemetry.pod.spool import AFTER_DEATH
-
+from ..pod.recording import DAY_NS
+from ..pod.spool import AFTER_DEATH
 from . import partitions
 from .models import (
     JOB_KEY,

@@ -6,7 +6,7 @@ import datetime
 import re
 from dataclasses import dataclass
 
-from stitchfleet.telemetry.pod.recording import DAY_NS
+from ..pod.recording import DAY_NS
 
 _EPOCH = datetime.date(1970, 1, 1)
 FIRST_YEAR, LAST_YEAR = 1970, 2261

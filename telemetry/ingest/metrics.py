@@ -8,7 +8,7 @@ from importlib import metadata
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 
-from stitchfleet.telemetry.database.rows import IRREGULARITIES
+from ..database.rows import IRREGULARITIES
 
 UNITS = ("cpu", "gpu")
 TOO_OLD, TOO_NEW = "too_old", "too_new"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import metadata
 from typing import Any
 
-from stitchfleet.telemetry.pod import wire
+from ..pod import wire
 
 _TEXT = {"text/plain": {"schema": {"type": "string"}}}
 _RETRY_AFTER = {"Retry-After": {"description": "seconds to wait", "schema": {"type": "integer", "minimum": 1}}}

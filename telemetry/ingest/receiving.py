@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 
 import sqlalchemy as sa
 
-from stitchfleet.telemetry.database import schema
-from stitchfleet.telemetry.database.access import refuses_rows, writing
-from stitchfleet.telemetry.database.models import arm_blocks, events
-from stitchfleet.telemetry.database.rows import (
+from ..database import schema
+from ..database.access import refuses_rows, writing
+from ..database.models import arm_blocks, events
+from ..database.rows import (
     FormatError,
     LossCount,
     Row,
@@ -26,12 +26,11 @@ from stitchfleet.telemetry.database.rows import (
     rows_of_segment,
     unit_of,
 )
-from stitchfleet.telemetry.database.schema import LOSS_EVENT
-from stitchfleet.telemetry.database.store import KEEP_DAYS, Key, Registered, hold, insert_rows, key_of, register
-from stitchfleet.telemetry.pod import wire
-from stitchfleet.telemetry.pod.recording import DAY_NS, MAX_DURATION_NS, PLAIN
-from stitchfleet.telemetry.pod.wire import Outcome
-
+from ..database.schema import LOSS_EVENT
+from ..database.store import KEEP_DAYS, Key, Registered, hold, insert_rows, key_of, register
+from ..pod import wire
+from ..pod.recording import DAY_NS, MAX_DURATION_NS, PLAIN
+from ..pod.wire import Outcome
 from .authentication import Caller
 from .metrics import TOO_NEW, TOO_OLD, Written
 

@@ -21,8 +21,7 @@ from typing import Any
 
 from aiohttp import web
 
-from stitchfleet.telemetry.database.weeks import Week
-
+from ..database.weeks import Week
 from .api_server import ApiServer, ReviewerError
 
 PATH = "/reports/{week}"

@@ -25,11 +25,10 @@ import sqlalchemy as sa
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from stitchfleet.telemetry.database import access, partitions
-from stitchfleet.telemetry.database.errors import DatabaseError, SchemaError
-from stitchfleet.telemetry.pod import wire
-from stitchfleet.telemetry.pod.recording import DAY_NS
-
+from ..database import access, partitions
+from ..database.errors import DatabaseError, SchemaError
+from ..pod import wire
+from ..pod.recording import DAY_NS
 from . import connections, openapi, report_pages
 from .api_server import ReviewerError
 from .authentication import Caller, RefusedError, StaticTokens, TokenReviewer

@@ -20,8 +20,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from stitchfleet.telemetry.pod.recording import PLAIN, STITCHED, UNCOUNTED
-
+from ..pod.recording import PLAIN, STITCHED, UNCOUNTED
 from .thinning import Curve, edge
 
 WIDTH = 5.4

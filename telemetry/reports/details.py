@@ -9,11 +9,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from stitchfleet.telemetry.database import schema
-from stitchfleet.telemetry.database.models import clusters, events, functions, iteration_blocks
-from stitchfleet.telemetry.database.weeks import Week
-from stitchfleet.telemetry.totals.weekly import UNREADABLE
-
+from ..database import schema
+from ..database.models import clusters, events, functions, iteration_blocks
+from ..database.weeks import Week
+from ..totals.weekly import UNREADABLE
 from .thinning import Curve, Thinner
 
 MAX_EVENTS = 200

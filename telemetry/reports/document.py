@@ -15,11 +15,10 @@ import sys
 
 import sqlalchemy as sa
 
-from stitchfleet.telemetry.database import access, places
-from stitchfleet.telemetry.database.errors import DatabaseError
-from stitchfleet.telemetry.database.weeks import Week
-from stitchfleet.telemetry.totals.weekly import all_that_is_made_stays
-
+from ..database import access, places
+from ..database.errors import DatabaseError
+from ..database.weeks import Week
+from ..totals.weekly import all_that_is_made_stays
 from .configuration import ConfigurationError, load
 from .details import detail
 from .fleet import DEFAULT_TREND_WEEKS, FleetReport, fleet_report

@@ -15,14 +15,13 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from stitchfleet.telemetry.database.models import jobs
-from stitchfleet.telemetry.database.weeks import Week
-from stitchfleet.telemetry.pod.recording import GRAPH
-from stitchfleet.telemetry.statistics import savings
-from stitchfleet.telemetry.statistics.savings import Contribution, Total
-from stitchfleet.telemetry.totals.freezing import stored_totals
-from stitchfleet.telemetry.totals.weekly import JobWeek, Status, UnitTotal, WeekReport, week_report
-
+from ..database.models import jobs
+from ..database.weeks import Week
+from ..pod.recording import GRAPH
+from ..statistics import savings
+from ..statistics.savings import Contribution, Total
+from ..totals.freezing import stored_totals
+from ..totals.weekly import JobWeek, Status, UnitTotal, WeekReport, week_report
 from .configuration import Configuration
 
 TOP_JOBS = 10

@@ -10,10 +10,9 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from stitchfleet.telemetry.statistics import savings
-from stitchfleet.telemetry.statistics.savings import Saving
-from stitchfleet.telemetry.totals.weekly import JobWeek, Status, UnitTotal, WeekReport
-
+from ..statistics import savings
+from ..statistics.savings import Saving
+from ..totals.weekly import JobWeek, Status, UnitTotal, WeekReport
 from .fleet import Dimension, FleetReport, Group, Money, PastWeek
 from .printable import MAX_SHOWN, printable, spreadsheet_cell
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import html
 from collections.abc import Mapping, Sequence
 
-from stitchfleet.telemetry.statistics import savings
-from stitchfleet.telemetry.statistics.savings import Total
-from stitchfleet.telemetry.totals.weekly import JobWeek, ProcessKey, Status, UnitTotal, WeekReport
-
+from ..statistics import savings
+from ..statistics.savings import Total
+from ..totals.weekly import JobWeek, ProcessKey, Status, UnitTotal, WeekReport
 from .charts import (
     PLAIN_COLOUR,
     STITCHED_COLOUR,

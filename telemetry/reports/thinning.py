@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from stitchfleet.telemetry.pod.recording import PLAIN, STITCHED, UNCOUNTED
+from ..pod.recording import PLAIN, STITCHED, UNCOUNTED
 
 if TYPE_CHECKING:
     import numpy as np

@@ -12,7 +12,7 @@ import json
 import pathlib
 import time
 
-from stitchfleet.telemetry.pod.spool import (
+from ..pod.spool import (
     AFTER_DEATH,
     FUNCTION_NUMBER,
     MAGIC,

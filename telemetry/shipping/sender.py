@@ -14,8 +14,8 @@ import urllib.parse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from stitchfleet.telemetry.pod import environment as variables
-from stitchfleet.telemetry.pod import wire
+from ..pod import environment as variables
+from ..pod import wire
 
 TOKEN_FILE = pathlib.Path("/var/run/secrets/stitchfleet.io/ingest/token")
 MAX_TOKEN = 7000

@@ -29,8 +29,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from stitchfleet.telemetry.pod.background import step_back
-from stitchfleet.telemetry.pod.spool import (
+from ..pod.background import step_back
+from ..pod.spool import (
     KEEP_DAYS,
     OPEN,
     SEALED,
@@ -44,8 +44,7 @@ from stitchfleet.telemetry.pod.spool import (
     segments,
     with_identity,
 )
-from stitchfleet.telemetry.pod.wire import Outcome
-
+from ..pod.wire import Outcome
 from .leftovers import drop_old, iterations_in
 
 if TYPE_CHECKING:
@@ -155,11 +154,11 @@ def _writer_is_dead(folder: pathlib.Path) -> bool:
 def _ship_to_database(engine: sa.Engine, folder: pathlib.Path, done: Shipped) -> None:
     import sqlalchemy.exc
 
-    from stitchfleet.telemetry.database.access import reason, refuses_rows, writing
-    from stitchfleet.telemetry.database.rows import FormatError, rows_of_segment
-    from stitchfleet.telemetry.database.store import KEEP_DAYS as WEEKS_STAY_OPEN_DAYS
-    from stitchfleet.telemetry.database.store import insert_rows
-    from stitchfleet.telemetry.pod.recording import DAY_NS
+    from ..database.access import reason, refuses_rows, writing
+    from ..database.rows import FormatError, rows_of_segment
+    from ..database.store import KEEP_DAYS as WEEKS_STAY_OPEN_DAYS
+    from ..database.store import insert_rows
+    from ..pod.recording import DAY_NS
 
     for path in _complete(folder):
         _claim(path)
@@ -318,9 +317,9 @@ def _pass_to_database(url: str, keep_days: float, folder: pathlib.Path) -> Shipp
         return done
     import sqlalchemy.exc
 
-    from stitchfleet.telemetry.database.access import open_engine, prepare, reason
-    from stitchfleet.telemetry.database.errors import DatabaseError
-    from stitchfleet.telemetry.database.places import database_url
+    from ..database.access import open_engine, prepare, reason
+    from ..database.errors import DatabaseError
+    from ..database.places import database_url
 
     try:
         engine = open_engine(database_url(url))

@@ -19,13 +19,12 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from stitchfleet.telemetry.database import partitions
-from stitchfleet.telemetry.database.models import frozen_weeks, iteration_blocks, jobs, weekly_rollups, weekly_totals
-from stitchfleet.telemetry.database.store import TABLES_OF_PROCESSES, last_dropped_sequences
-from stitchfleet.telemetry.database.weeks import Week
-from stitchfleet.telemetry.statistics import savings
-from stitchfleet.telemetry.statistics.savings import Total
-
+from ..database import partitions
+from ..database.models import frozen_weeks, iteration_blocks, jobs, weekly_rollups, weekly_totals
+from ..database.store import TABLES_OF_PROCESSES, last_dropped_sequences
+from ..database.weeks import Week
+from ..statistics import savings
+from ..statistics.savings import Total
 from .weekly import MAX_ROLLUP, STORED, JobWeek, UnitTotal, frozen_jobs, processes, standing, unit_total
 
 FLEET = "fleet"

@@ -34,8 +34,8 @@ from typing import Any, NamedTuple
 import msgspec
 import sqlalchemy as sa
 
-from stitchfleet.telemetry.database import schema
-from stitchfleet.telemetry.database.models import (
+from ..database import schema
+from ..database.models import (
     MAX_ASKED,
     PROCESS_KEY,
     arm_blocks,
@@ -46,13 +46,13 @@ from stitchfleet.telemetry.database.models import (
     jobs,
     weekly_rollups,
 )
-from stitchfleet.telemetry.database.rows import FALLBACK_EVENTS, REVERT_EVENTS, LossCount, unit_of
-from stitchfleet.telemetry.database.schema import LOSS_EVENT, RefusedError
-from stitchfleet.telemetry.database.weeks import Week
-from stitchfleet.telemetry.pod.recording import MAX_DURATION_NS, PLAIN, STITCHED, UNCOUNTED
-from stitchfleet.telemetry.pod.spool import AFTER_DEATH
-from stitchfleet.telemetry.statistics import savings
-from stitchfleet.telemetry.statistics.savings import Contribution, Saving, Total
+from ..database.rows import FALLBACK_EVENTS, REVERT_EVENTS, LossCount, unit_of
+from ..database.schema import LOSS_EVENT, RefusedError
+from ..database.weeks import Week
+from ..pod.recording import MAX_DURATION_NS, PLAIN, STITCHED, UNCOUNTED
+from ..pod.spool import AFTER_DEATH
+from ..statistics import savings
+from ..statistics.savings import Contribution, Saving, Total
 
 HOUR_NS = 3_600 * 10**9
 WARM_UP_ITERATIONS = 4

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from stitchfleet.compiler.ir.graph import DType
-from stitchfleet.compiler.ir.index_maps import Atom, Bound, Digit, Guard, Index, Quotient, Var
-from stitchfleet.compiler.loops import loops
-from stitchfleet.compiler.loops.loops import Loop, LoopKind, NestCode, Statement
-from stitchfleet.compiler.loops.split import split_at_guards
-from stitchfleet.compiler.ops.c_text import cpp_combine, cpp_expression
-from stitchfleet.compiler.ops.reference import reduce_identity
-from stitchfleet.compiler.ops.table import (
+from ...ir.graph import DType
+from ...ir.index_maps import Atom, Bound, Digit, Guard, Index, Quotient, Var
+from ...loops import loops
+from ...loops.loops import Loop, LoopKind, NestCode, Statement
+from ...loops.split import split_at_guards
+from ...ops.c_text import cpp_combine, cpp_expression
+from ...ops.reference import reduce_identity
+from ...ops.table import (
     OPS,
     REGISTER_TYPE,
     STORAGE_TYPE,

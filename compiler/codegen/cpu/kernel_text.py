@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 
-from stitchfleet.compiler import kernel
-from stitchfleet.compiler.codegen import c
-from stitchfleet.compiler.codegen.c.writer import ZERO_LINE, Writer, constant_text, written_buffers
-from stitchfleet.compiler.loops.loops import Buffer, BufferKind, Loops, NestCode, Phase
-from stitchfleet.compiler.ops.table import STORAGE_TYPE
+from ... import kernel
+from ...loops.loops import Buffer, BufferKind, Loops, NestCode, Phase
+from ...ops.table import STORAGE_TYPE
+from .. import c
+from ..c.writer import ZERO_LINE, Writer, constant_text, written_buffers
 
 PARAMETERS = "STITCH_PARAMETERS;"
 """Where a function of a text for many shapes declares the numbers that differ between them (`parametric`)."""

@@ -36,8 +36,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from stitchfleet.compiler.codegen.c.writer import CAPACITY
-
+from ..c.writer import CAPACITY
 from .kernel_text import PARAMETERS
 
 NEUTRAL: Final = "STITCH_SYMBOL"

@@ -16,18 +16,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 
-from stitchfleet.compiler.codegen import c
-from stitchfleet.compiler.codegen.c.writer import constant_text, written_buffers
-from stitchfleet.compiler.ir.graph import Graph
-from stitchfleet.compiler.loops import loops
-from stitchfleet.compiler.loops.loops import Buffer, BufferKind, Loop, Loops, NestCode, Statement
-from stitchfleet.compiler.lowering.gpu_cost import KernelCost, PhaseWork, kernel_cost, phase_works
-from stitchfleet.compiler.lowering.kernel_loops import lower
-from stitchfleet.compiler.ops.table import STORAGE_TYPE
-from stitchfleet.compiler.planning.plan import Plan, plan_graph
-from stitchfleet.compiler.planning.rules import ALL, Rules
-from stitchfleet.compiler.targets.targets import GpuTarget
-
+from ...ir.graph import Graph
+from ...loops import loops
+from ...loops.loops import Buffer, BufferKind, Loop, Loops, NestCode, Statement
+from ...lowering.gpu_cost import KernelCost, PhaseWork, kernel_cost, phase_works
+from ...lowering.kernel_loops import lower
+from ...ops.table import STORAGE_TYPE
+from ...planning.plan import Plan, plan_graph
+from ...planning.rules import ALL, Rules
+from ...targets.targets import GpuTarget
+from .. import c
+from ..c.writer import constant_text, written_buffers
 from .places import REDUCE_BYTES, THREAD
 from .survey import is_dealt
 from .text import CudaWriter, aligned_text

@@ -3,12 +3,11 @@ or in one register; and which statements touch what threads share."""
 
 from __future__ import annotations
 
-from stitchfleet.compiler.codegen.c.writer import Writer, index_text
-from stitchfleet.compiler.ir.graph import DType
-from stitchfleet.compiler.ir.index_maps import Index
-from stitchfleet.compiler.loops import loops
-from stitchfleet.compiler.loops.loops import Local, Loop, NestCode, Statement, shared_room
-
+from ...ir.graph import DType
+from ...ir.index_maps import Index
+from ...loops import loops
+from ...loops.loops import Local, Loop, NestCode, Statement, shared_room
+from ..c.writer import Writer, index_text
 from .survey import Survey, is_row_loop
 from .vectors import only_computes, row_widths
 

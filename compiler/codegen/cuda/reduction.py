@@ -5,10 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from stitchfleet.compiler.loops.loops import Local, Statement, shared_room
-from stitchfleet.compiler.ops.c_text import cpp_combine
-from stitchfleet.compiler.ops.table import REGISTER_TYPE
-
+from ...loops.loops import Local, Statement, shared_room
+from ...ops.c_text import cpp_combine
+from ...ops.table import REGISTER_TYPE
 from .places import THREAD, PlacedWriter
 from .survey import is_row_loop
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from stitchfleet.compiler.ir.graph import DType
-from stitchfleet.compiler.ir.index_maps import Index, Var
-from stitchfleet.compiler.loops import loops
-from stitchfleet.compiler.loops.loops import Local, Loop, LoopKind, Statement
+from ...ir.graph import DType
+from ...ir.index_maps import Index, Var
+from ...loops import loops
+from ...loops.loops import Local, Loop, LoopKind, Statement
 
 Element = tuple[int, str, int]
 """What a loop loads in each turn: the buffer, the place in terms of the loop's variable, the loop's extent."""

@@ -21,14 +21,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from stitchfleet.compiler.codegen.c.writer import guard_text, index_text, is_wide_variable
-from stitchfleet.compiler.ir.graph import DType
-from stitchfleet.compiler.loops import loops
-from stitchfleet.compiler.loops.loops import Local, Loop, LoopKind, NestCode, Statement
-from stitchfleet.compiler.ops.c_text import cpp_combine
-from stitchfleet.compiler.ops.reference import reduce_identity
-from stitchfleet.compiler.ops.table import REGISTER_TYPE, STORAGE_TYPE, literal_text, load_text, round_text, store_text
-
+from ...ir.graph import DType
+from ...loops import loops
+from ...loops.loops import Local, Loop, LoopKind, NestCode, Statement
+from ...ops.c_text import cpp_combine
+from ...ops.reference import reduce_identity
+from ...ops.table import REGISTER_TYPE, STORAGE_TYPE, literal_text, load_text, round_text, store_text
+from ..c.writer import guard_text, index_text, is_wide_variable
 from .places import MOST_TURNS, REDUCE_BYTES, THREAD
 from .reduction import TogetherWriter
 from .survey import Element, is_dealt, is_interleaved, is_row_loop, place_of

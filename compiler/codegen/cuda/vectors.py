@@ -20,10 +20,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from stitchfleet.compiler.ir.index_maps import Digit, Index, Var
-from stitchfleet.compiler.loops import loops
-from stitchfleet.compiler.loops.loops import Loop, LoopKind, NestCode, Statement
-
+from ...ir.index_maps import Digit, Index, Var
+from ...loops import loops
+from ...loops.loops import Loop, LoopKind, NestCode, Statement
 from .survey import is_dealt, is_interleaved
 
 VECTOR_BYTES = 16

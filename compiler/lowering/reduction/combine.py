@@ -12,16 +12,16 @@ from __future__ import annotations
 
 import math
 
-from stitchfleet.compiler.ir.index_maps import Bound, Index, Var, guard_of
-from stitchfleet.compiler.loops import loops
-from stitchfleet.compiler.loops.loops import Blocks, Collapse, Combine, If, Let, Local, Loop, LoopKind, NestCode, Store
-from stitchfleet.compiler.lowering.context import Context
-from stitchfleet.compiler.planning.accumulators import kind_of, partial_dtype
-from stitchfleet.compiler.planning.cost import LANE_ALIGNMENT
-from stitchfleet.compiler.planning.mapping import RowMap, Segment
-from stitchfleet.compiler.planning.plan import Plan
-from stitchfleet.compiler.planning.schemes import Nest
-from stitchfleet.compiler.targets.targets import GpuTarget
+from ...ir.index_maps import Bound, Index, Var, guard_of
+from ...loops import loops
+from ...loops.loops import Blocks, Collapse, Combine, If, Let, Local, Loop, LoopKind, NestCode, Store
+from ...planning.accumulators import kind_of, partial_dtype
+from ...planning.cost import LANE_ALIGNMENT
+from ...planning.mapping import RowMap, Segment
+from ...planning.plan import Plan
+from ...planning.schemes import Nest
+from ...targets.targets import GpuTarget
+from ..context import Context
 
 COMBINE_BLOCK = 1024
 SECTOR_BYTES = 32

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from stitchfleet.compiler.ir.graph import Graph
-from stitchfleet.compiler.ir.index_maps import Index, Var
-from stitchfleet.compiler.loops import loops
-from stitchfleet.compiler.loops.loops import Loop, LoopKind, Store
-from stitchfleet.compiler.lowering.context import Context
-from stitchfleet.compiler.lowering.passes import Member
-from stitchfleet.compiler.lowering.values import Emitter
-from stitchfleet.compiler.planning.accumulators import partial_dtype
+from ...ir.graph import Graph
+from ...ir.index_maps import Index, Var
+from ...loops import loops
+from ...loops.loops import Loop, LoopKind, Store
+from ...planning.accumulators import partial_dtype
+from ..context import Context
+from ..passes import Member
+from ..values import Emitter
 
 
 def flush_partials(context: Context, emitter: Emitter, member: Member, local: str, count: int) -> None:
@@ -57,7 +57,7 @@ def fold_across(emitter: Emitter, body: Graph, locals_: list[str]) -> loops.Fold
 
 def scalar_graph(emitter: Emitter, body: Graph, names: dict[int, str], depth: int) -> list[str]:
     """Writes a graph of scalars whose parameters are in `names`; returns the names of its outputs."""
-    from stitchfleet.compiler.ops.table import literal_text
+    from ...ops.table import literal_text
 
     for i, node in enumerate(body.nodes):
         if i in names:

@@ -9,15 +9,15 @@ On a processor sums and products of floats overflow as they do in order: what ha
 
 from __future__ import annotations
 
-from stitchfleet.compiler.ir.graph import DType
-from stitchfleet.compiler.ir.index_maps import ZERO, Index, Var, unravel
-from stitchfleet.compiler.loops import loops
-from stitchfleet.compiler.loops.loops import Assign, Local, Loop, LoopKind, NestCode, Scan, Statement, Store
-from stitchfleet.compiler.lowering.context import BufferNumbers, Context
-from stitchfleet.compiler.lowering.values import Emitter
-from stitchfleet.compiler.ops.reference import prefix_of_scan
-from stitchfleet.compiler.planning.access import Request, trace
-from stitchfleet.compiler.planning.mapping import RowMap, Segment, roots_of
+from ...ir.graph import DType
+from ...ir.index_maps import ZERO, Index, Var, unravel
+from ...loops import loops
+from ...loops.loops import Assign, Local, Loop, LoopKind, NestCode, Scan, Statement, Store
+from ...ops.reference import prefix_of_scan
+from ...planning.access import Request, trace
+from ...planning.mapping import RowMap, Segment, roots_of
+from ..context import BufferNumbers, Context
+from ..values import Emitter
 
 LANES = 16
 """Of a SCAN loop: two vectors of 32 bytes, or one of 64, of floats."""
