@@ -5,11 +5,10 @@ result: sums of 1e37-sized normals overflow or not by order alone, and a cancell
 error, so that comparing two float32 results rejects right kernels and accepts wrong ones. An element passes when
 
 - NaN and Inf are as the oracle's, or the oracle cannot say (an infinite bound: too close to a discontinuity or to
-overflow);
-- its distance from the oracle is at most its running error bound, or, where a reference (TensorFlow's own result) is
-given, at most
-  twice the reference's own distance there, or twice the reference's worst distance over that output as a multiple of
-  the bound (at most REFERENCE_SLACK_LIMIT bounds);
+  overflow);
+- its distance from the oracle is at most its running error bound, or, if a reference (TensorFlow's own result) is
+  given, at most twice the reference's own distance there, or twice the reference's worst distance over that output as a
+  multiple of the bound (at most REFERENCE_SLACK_LIMIT bounds);
 - integers and booleans are equal, where the oracle is certain.
 
 `guard_tolerance` gives the cheap comparison for every call in a running job, whose suspicious cases the judge decides.

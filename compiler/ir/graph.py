@@ -1,7 +1,7 @@
 """The compiler's one intermediate representation: an immutable list of operations in topological order.
 
 Why so small: every stage (HLO import, verifier, interpreter, planner, both backends) reads the same few fields, and a
-graph prints as text that reads like HLO. What an operation *means* is not here but in the op table (`ops.py`).
+graph prints as text that reads like HLO. What an operation *means* is not here but in the op table (`ops/table.py`).
 
     Graph(name, nodes, outputs)
       nodes:   Node(op, operands, shape, dtype, attributes, name), each operand the index of an earlier node
@@ -10,12 +10,10 @@ graph prints as text that reads like HLO. What an operation *means* is not here 
 Conventions (they keep every later stage simple):
 - All shapes are static; a scalar has shape `()`.
 - A node has exactly one result. An HLO op with several (a variadic reduce) becomes one node per result, alike but for
-the
-  attribute `result`.
+  the attribute `result`.
 - `reduce` with a `kind` of REDUCE_KINDS starts from the kind's identity; an HLO init value that is something else is
-applied by
-  an explicit op afterwards. Any other region is `reduce_general` with the region as a scalar Graph in the attribute
-  `body`.
+  applied by an explicit op afterwards. Any other region is `reduce_general` with the region as a scalar Graph in the
+  attribute `body`.
 - Tuples, calls, maps, batch-norm and other composites are gone: the importer expands them.
 """
 
@@ -168,13 +166,18 @@ Attribute: TypeAlias = (
 class Node:
     """One operation. `attributes` by op (all dimension numbers non-negative):
 
-    parameter        number: int constant         literal: Literal iota             dimension: int broadcast
-    dimensions: tuple, result dimension of each operand dimension, increasing transpose        permutation: tuple,
-    result dimension i is operand dimension permutation[i] slice            start, limit, strides: tuples pad
-    low, high, interior: tuples (low, high may be negative); operands (x, scalar value) concatenate      dimension:
-    int reverse          dimensions: tuple compare          direction: "EQ" "NE" "LT" "LE" "GT" "GE"; total_order:
-    bool (floats only) reduce           dimensions: tuple; kind: one of REDUCE_KINDS; one operand reduce_general
-    dimensions: tuple; body: Graph of 2n scalar parameters (n accumulators, then n values) and n outputs;
+    parameter        number: int
+    constant         literal: Literal
+    iota             dimension: int
+    broadcast        dimensions: tuple, result dimension of each operand dimension, increasing
+    transpose        permutation: tuple, result dimension i is operand dimension permutation[i]
+    slice            start, limit, strides: tuples
+    pad              low, high, interior: tuples (low, high may be negative); operands (x, scalar value)
+    concatenate      dimension: int
+    reverse          dimensions: tuple
+    compare          direction: "EQ" "NE" "LT" "LE" "GT" "GE"; total_order: bool (floats only)
+    reduce           dimensions: tuple; kind: one of REDUCE_KINDS; one operand
+    reduce_general   dimensions: tuple; body: Graph of 2n scalar parameters (n accumulators, then n values) and n outputs;
                      result: int; operands: n inputs, then n scalar inits
     reduce_window    window: tuple[WindowDimension, ...]; kind; operands (x, scalar init)
     scan             dimension: int; kind; reverse, exclusive: bool; operands (x, starts: x's shape without the dimension)

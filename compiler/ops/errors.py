@@ -7,12 +7,10 @@ what the op itself may add: its rounding (`ulps` of its row), flushing of subnor
 them), and overflow.
 
 - A bound of 0 means exact: a right implementation gives this very value.
-- A bound of infinity means *ambiguous*: nothing can be said, NaN and Inf included. It arises where an operand lies
-within its bound of
-  a discontinuity, a pole or the edge of a domain, and where a value lies too close to the overflow threshold.
+- A bound of infinity means *ambiguous*: nothing can be said, NaN and Inf included. It arises if an operand lies within
+  its bound of a discontinuity, a pole or the edge of a domain, and if a value lies too close to the overflow threshold.
 - Integers and booleans have bounds too: an integer within 1 of the oracle is one that came from rounding a float near
-a half, say; a
-  boolean's is 0 or infinity.
+  a half, say; a boolean's is 0 or infinity.
 
 Monotonic functions are bounded by evaluating them at both ends of the operand's interval, which holds for bounds of
 any size; others by partial derivatives (first order), with the interval's worst denominator.

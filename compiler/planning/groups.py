@@ -7,13 +7,11 @@ groups (or by a later segment of its own), by a regional or a global edge. Nothi
 
 Our reading of the paper where it is silent:
 (a) two reductions share a group through a parameter only if they run over the same number of elements: without a common
-element
-    space there is no common mapping, and dropping the parameter edge costs a reload, never correctness;
+    element space there is no common mapping, and dropping the parameter edge costs a reload, never correctness;
 (b) a group consists of *segments*, a candidate with the local ops that compute it; an edge between two segments of one
-group still
-    has a scheme;
+    group still has a scheme;
 (c) an output that is light and consumed inside as well is stored, but its consumers keep reading the register: it
-closes no group.
+    closes no group.
 """
 
 from __future__ import annotations

@@ -7,11 +7,10 @@ of regionally connected groups; that loop is our nest). Inside a nest, values pa
 memory (global), and a phase boundary lies between: nests of one level run side by side (remote stitching), levels run
 one after the other.
 
-Placement is greedy in topological order. A segment joins a nest if a tensor that the nest has cut into rows tells it
-its own rows
-(`mapping.match`: AStitch's passive and proactive block-locality in one), if everything it reads from elsewhere was
-ready before the nest started, and if the nest has rows enough for its work. Otherwise it starts a nest, mapped as its
-group's dominant wants.
+Placement is greedy in topological order. A segment joins a nest if a tensor that the nest has cut into rows tells it its
+own rows (`mapping.match`: AStitch's passive and proactive block-locality in one), if everything it reads from elsewhere
+was ready before the nest started, and if the nest has rows enough for its work. Otherwise it starts a nest, mapped as
+its group's dominant wants.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ class Target:
 
     name: str = "cpu"
     # What a fork and a join of TensorFlow's pool costs over two threads: 20 us on 2.15, 2 to 10 us on 2.21. A phase
-    # below this much # work runs on the caller's thread; two threads save at most half of it.
+    # below this much work runs on the caller's thread; two threads save at most half of it.
     serial_below_ns: int = 24_000
     # One task of a phase: small enough for balance over many threads, large enough for the pool's bookkeeping (under 1
     # us).
@@ -39,7 +39,7 @@ class Target:
     # A tile that one task keeps to itself must stay in L1 or L2 and fit on a pool thread's stack.
     tile_bytes: int = 64 * 1024
     # Lanes of a vector accumulator: 32 floats are four AVX2 registers, which hide the latency of an addition (0.048 ns
-    # an element # against 0.15 with one register).
+    # an element against 0.15 with one register).
     lanes: int = 32
     # Rows shorter than this are unrolled into straight-line code and vectorised across rows instead.
     unroll_row: int = 8
