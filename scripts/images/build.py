@@ -88,7 +88,11 @@ class Builder:
     def _alone(self) -> Iterator[None]:
         with open(self.folder / "lock", "w", encoding="utf-8") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
+            try:
+                _unmount_below(self.folder / "storage")  # a build that was killed leaves its layers mounted
+                yield
+            finally:
+                _unmount_below(self.folder / "storage")
 
     def _build(self, name: str, image: Image) -> None:
         base = self._base or self._made_base()
@@ -190,6 +194,14 @@ def _context(name: str) -> dict[str, bytes]:
     if name == "operator":
         found["requirements.txt"] = "\n".join(_requirements()).encode()
     return found
+
+
+def _unmount_below(folder: pathlib.Path) -> None:
+    mounts = pathlib.Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()
+    points = [pathlib.Path(line.split()[1].replace("\\040", " ")) for line in mounts]
+    for point in sorted(points, key=lambda point: len(point.parts), reverse=True):
+        if point.is_relative_to(folder):
+            subprocess.run(["umount", "-l", str(point)], stderr=subprocess.DEVNULL, check=False)
 
 
 def _files(folder: pathlib.Path) -> list[pathlib.Path]:

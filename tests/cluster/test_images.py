@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 import tarfile
 from pathlib import Path
 
@@ -82,3 +83,14 @@ def test_a_changed_file_is_another_image_and_the_same_one_is_not_built_again(
     assert not builder.is_built("demo")
     assert Builder(images.demo.archive.parent, print, base="other").is_built("demo") is False
     assert os.path.exists(images.demo.archive)
+
+
+def test_what_a_killed_build_left_mounted_is_unmounted(tmp_path: Path) -> None:
+    builder = Builder(tmp_path, print)
+    layer = tmp_path / "storage" / "overlay" / "0 1" / "merged"
+    layer.mkdir(parents=True)
+    subprocess.run(["mount", "-t", "tmpfs", "none", str(layer)], check=True)
+    with builder._alone():
+        assert not layer.is_mount()
+        subprocess.run(["mount", "-t", "tmpfs", "none", str(layer)], check=True)
+    assert not layer.is_mount()
