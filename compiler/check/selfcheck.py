@@ -100,26 +100,6 @@ Samples: TypeAlias = Mapping[int, Array]
 """Parameter number -> some elements of a tensor that the job gave it."""
 
 
-def check_kernel(
-    graph: Graph,
-    library: Path,
-    metadata: KernelMetadata,
-    options: CheckOptions,
-    reference: Reference | None = None,
-    samples: Samples | None = None,
-) -> CheckReport:
-    """Checks a kernel of `graph`, by the oracle and by the framework's own results. Raises CheckFailedError."""
-    return finish_check(
-        graph,
-        library,
-        metadata,
-        options,
-        reference,
-        lambda: check_by_oracle(graph, library, metadata, options),
-        samples,
-    )
-
-
 def finish_check(
     graph: Graph,
     library: Path,

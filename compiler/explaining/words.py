@@ -21,7 +21,7 @@ from ..targets.targets import GpuTarget
 
 
 class Scheme(enum.Enum):
-    """AStitch's stitch schemes (research Table 1), in a CPU's terms."""
+    """AStitch's stitch schemes (the paper's Table 1), in a CPU's terms."""
 
     LOCAL = "local"  # one-to-one: a register
     REGIONAL = "regional"  # one-to-many within a row: the row's scalars and tiles

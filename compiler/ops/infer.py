@@ -124,10 +124,6 @@ def is_number(dtype: DType) -> bool:
     return dtype is not DType.PRED
 
 
-def is_signed_number(dtype: DType) -> bool:
-    return dtype.is_float or dtype.is_signed
-
-
 def is_integer(dtype: DType) -> bool:
     return dtype.is_integer
 

@@ -20,13 +20,10 @@ MIN_PARTIAL_NS = 4_000  # a task that leaves partial results should do at least 
 
 
 class NestCost(NamedTuple):
-    """Bytes read and written (each tensor once), element-wise ops by class, time on one core, and the cut into
-    tasks."""
+    """Bytes read and written (each tensor once), time on one core, and the cut into tasks."""
 
     bytes_read: int
     bytes_written: int
-    light_ops: int
-    expensive_ops: int
     one_core_ns: float
     rows_per_task: int
 
@@ -71,7 +68,7 @@ def nest_cost(graph: Graph, placement: Placement, nest: Nest, target: Target) ->
     accessed = [graph.nodes[node] for node in {*read, *nest.computes()}]
     widest = max((node.dtype.size_bytes for node in accessed if node.element_count > 1), default=4)
     rows_per_task = _rows_per_task(nest, time, partial, target, widest)
-    return NestCost(sum(read.values()), written, light, expensive, time, rows_per_task)
+    return NestCost(sum(read.values()), written, time, rows_per_task)
 
 
 def _rows_per_task(nest: Nest, time_ns: float, partial: bool, target: Target, widest: int) -> int:

@@ -22,7 +22,7 @@ from ..ir.graph import Graph
 from ..ir.index_maps import Index, Var, linear, unravel
 from ..ops.table import OPS, Cost
 from ..targets.targets import Target
-from .access import Apply, Request, Trace, trace
+from .access import Request, Trace, trace
 from .groups import Candidate, Group, carriers, is_reduction
 from .mapping import (
     RowMap,
@@ -426,15 +426,3 @@ def place_all(
             nest = placer.place(segment, after)
             after = nest.level + 1
     return placer.finish()
-
-
-def count_ops(graph: Graph, steps: Trace) -> tuple[int, int]:
-    """Light and expensive element-wise steps of a loop body."""
-    light = expensive = 0
-    for request, step in steps.steps.items():
-        if isinstance(step, Apply):
-            if OPS[graph.nodes[request.node].op].cost is Cost.EXPENSIVE:
-                expensive += 1
-            else:
-                light += 1
-    return light, expensive

@@ -38,7 +38,6 @@ class CudaBinary:
     cubin: bytes
     registers: int
     spill_bytes: int
-    stack_bytes: int
 
 
 def build(source: str, arch: str, besides: Collection[str] = ()) -> CudaBinary:
@@ -63,7 +62,6 @@ def build(source: str, arch: str, besides: Collection[str] = ()) -> CudaBinary:
             _text(library, program, "CUBIN"),
             _number(r"Used (\d+) registers", told),
             _number(r"(\d+) bytes spill stores", told),
-            _number(r"(\d+) bytes stack frame", told),
         )
     finally:
         library.nvrtcDestroyProgram(ctypes.byref(program))

@@ -1,7 +1,7 @@
 """When a job runs which arm: switchback blocks, in pairs, in an order drawn from the job's own random numbers.
 
 A pair is one plain block and one stitched block of the same length, next to each other in time, so that drift of the machine falls
-on both (research: switchback experiments). The stitched phase opens with some pairs back to back; later pairs come at the rate that
+on both (a switchback experiment). The stitched phase opens with some pairs back to back; later pairs come at the rate that
 keeps plain steps at `plain_share` of all. The schedule is a pure function of (seed, step), so every rank of a job draws the same.
 
 A Course goes through the schedule for one program. It begins a pair only while nothing of ours disturbs the job, and takes a pair

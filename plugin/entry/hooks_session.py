@@ -5,8 +5,8 @@
     _make_callable_from_options       Keras' models after `disable_v2_behavior()`: the runtime is given all fetches beforehand
     partial_run                       deprecated, and left plain: a step is spread over several calls
 
-A step enters the stitched arm when a constant of ours is among its fetches: TensorFlow then uses an executor of its own for it
-(prototype: two executors of one graph side by side). A MonitoredSession finalizes its graph before the first step, so a
+A step enters the stitched arm when a constant of ours is among its fetches: TensorFlow then uses an executor of its own for it,
+beside the first. A MonitoredSession finalizes its graph before the first step, so a
 SessionRunHook, added by itself, makes the constants in `begin`, spare ones for later generations included; a plain Session gets
 them at its first step that needs them. A session of a server (tf.distribute.Server, as with parameter servers) stays plain: that
 prepares its graphs, and gives their parts to other processes, which know no stitch op.

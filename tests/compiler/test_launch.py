@@ -22,7 +22,7 @@ from .test_golden import GOLDEN
 
 
 def answer(registers: int = 32, spill_bytes: int = 0) -> nvrtc.CudaBinary:
-    return nvrtc.CudaBinary(b"", b"", registers, spill_bytes, 0)
+    return nvrtc.CudaBinary(b"", b"", registers, spill_bytes)
 
 
 def test_the_best_by_the_model_is_built_and_said_to_be() -> None:
