@@ -9,7 +9,7 @@ import copy
 
 from . import templates
 from .launcher import agent_on_command_line
-from .names import NOT_INJECTED, SKIP, Object
+from .names import Object
 from .policy import UNKNOWN, Admission, Policy
 
 
@@ -19,12 +19,7 @@ def mutate_mpijob(job: Object, policy: Policy, admission: Admission = UNKNOWN) -
     if not templates.asks(changed, policy):
         return changed
     found = [spec["template"] for spec in changed["spec"]["mpiReplicaSpecs"].values() if spec.get("template")]
-    brought = templates.carried(changed, found, admission)
-    if any(map(_names_agent, found)):
-        brought.setdefault(SKIP, templates.AGENT)
-        mine = changed["metadata"].get("annotations") or {}
-        changed["metadata"]["annotations"] = {**mine, NOT_INJECTED: templates.AGENT}
-    templates.mark_all(found, brought)
+    templates.bring(changed, found, admission, any(map(_names_agent, found)))
     return changed
 
 

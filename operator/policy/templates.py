@@ -6,9 +6,9 @@ know. All else is done to the pods, when they are created.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from .names import CACHE_CLAIM, CONTAINERS, ENABLED, PYTHON_PATH, RUN_ID, SHELL, SKIP, USER, Object
+from .names import CACHE_CLAIM, CONTAINERS, ENABLED, NOT_INJECTED, PYTHON_PATH, RUN_ID, SHELL, SKIP, USER, Object
 from .policy import Admission, Policy
 
 _CARRIED = (CACHE_CLAIM, CONTAINERS, PYTHON_PATH, RUN_ID, SHELL, SKIP, USER)
@@ -43,10 +43,16 @@ def mark(holder: Object, annotations: Object) -> None:
         theirs.setdefault(name, value)
 
 
-def mark_all(templates: Iterable[Object], annotations: Object) -> None:
+def bring(job: Object, templates: Sequence[Object], admission: Admission, names_agent: bool) -> None:
+    """Puts into the templates what the job's pods have to have alike. names_agent: a launcher's command line names a launch agent, so
+    that all of them are left alone, and the job says why."""
+    brought = carried(job, templates, admission)
+    if names_agent:
+        brought.setdefault(SKIP, AGENT)
+        job["metadata"]["annotations"] = {**(job["metadata"].get("annotations") or {}), NOT_INJECTED: AGENT}
     for template in templates:
         template["metadata"] = template.get("metadata") or {}
-        mark(template["metadata"], annotations)
+        mark(template["metadata"], brought)
 
 
 def _run_of(template: Object) -> str | None:

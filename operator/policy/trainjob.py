@@ -11,7 +11,7 @@ import copy
 
 from . import templates
 from .launcher import agent_on_command_line, is_launcher
-from .names import NOT_INJECTED, SKIP, Object
+from .names import Object
 from .policy import UNKNOWN, Admission, Policy
 
 _STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
@@ -33,12 +33,7 @@ def mutate_jobset(job: Object, policy: Policy, admission: Admission = UNKNOWN) -
     if not templates.asks(changed, policy):
         return changed
     found = [each["template"]["spec"]["template"] for each in changed["spec"]["replicatedJobs"] if _trains(each)]
-    brought = templates.carried(changed, found, admission)
-    if any(map(_names_agent, found)):
-        brought.setdefault(SKIP, templates.AGENT)
-        mine = changed["metadata"].get("annotations") or {}
-        changed["metadata"]["annotations"] = {**mine, NOT_INJECTED: templates.AGENT}
-    templates.mark_all(found, brought)
+    templates.bring(changed, found, admission, any(map(_names_agent, found)))
     return changed
 
 
