@@ -6,6 +6,7 @@ data came for since, is worked out once in the controller's life, and again when
 
 from __future__ import annotations
 
+import functools
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +26,7 @@ from ..policy.names import Object
 from ..policy.precedence import in_effect
 from .conditions import condition, with_times
 from .loops import for_each, tell
-from .metrics import Metrics
+from .metrics import POD_STATES, Metrics
 from .weekly import pods_of, status_of, unavailable, week_of
 
 IN_EFFECT = "InEffect"
@@ -68,12 +69,23 @@ class Keeper:
 
     def _look_at_reports(self) -> None:
         by_week: dict[Week, list[Object]] = defaultdict(list)
+        invalid: list[tuple[Object, Object]] = []
         for report in self._with_this_weeks(self._reports.all()):
             try:
                 by_week[week_of(report["spec"])].append(report)
             except ValueError as error:
-                self._write(report, unavailable("InvalidWeek", str(error), *_known(report)))
-        settled = self._settled_revisions()
+                invalid.append((report, unavailable("InvalidWeek", str(error), *_known(report))))
+        steps = functools.partial(self._write_all, invalid), functools.partial(self._look_at_weeks, by_week)
+        for_each(steps, lambda step: step())
+
+    def _look_at_weeks(self, by_week: Mapping[Week, Sequence[Object]]) -> None:
+        try:
+            with self._engine.connect() as connection:
+                access.check(connection)
+                settled = settled_revisions(connection)
+        except (DatabaseError, sa.exc.SQLAlchemyError) as error:  # no week is tried then: each would wait in vain
+            self._cannot_read([report for reports in by_week.values() for report in reports], error)
+            return
 
         def look_at(week: Week) -> None:
             due = [report for report in by_week[week] if not self._is_settled(report, settled.get(week))]
@@ -92,14 +104,6 @@ class Keeper:
             self._reports.create(str(each).lower(), {"week": str(each)})
         return self._reports.all() if missing else reports
 
-    def _settled_revisions(self) -> Mapping[Week, int]:
-        try:
-            with self._engine.connect() as connection:
-                access.check(connection)
-                return settled_revisions(connection)
-        except (DatabaseError, sa.exc.SQLAlchemyError):
-            return {}  # the reports will say so
-
     def _is_settled(self, report: Object, revision: int | None) -> bool:
         """Whether it shows the figures of its week's last revision, and this controller has worked them out."""
         return revision is not None and self._settled.get(_key(report)) == revision
@@ -113,11 +117,11 @@ class Keeper:
                 is_this_week = week == Week.at(self._now_ns())
                 pods = [pods_of(connection, each["spec"], self._pods()) if is_this_week else {} for each in reports]
         except (DatabaseError, sa.exc.SQLAlchemyError) as error:
-            tell(f"the database cannot be read: {access.reason(error)}")
-            for report in reports:
-                self._write(report, unavailable("DatabaseUnavailable", access.reason(error), *_known(report)))
+            self._cannot_read(reports, error)
             return
-        for report, its_pods in zip(reports, pods):
+
+        def renew(entry: tuple[Object, Object]) -> None:
+            report, its_pods = entry
             self._metrics.reports.inc()
             is_of_all = not report["spec"].get("scope")
             status = status_of(found, report["spec"], *_known(report)) | its_pods
@@ -129,13 +133,20 @@ class Keeper:
             if found.revision and not found.has_late_data:
                 self._settled[_key(report)] = found.revision
 
+        for_each(zip(reports, pods), renew)
+
     def _count(self, pods: Object) -> None:
-        for state, count in (
-            ("injected", pods["injected"]),
-            ("not_injected", pods["notInjected"]),
-            ("silent", pods["silent"]),
-        ):
-            self._metrics.pods.labels(state).set(count)
+        for state, field in POD_STATES.items():
+            self._metrics.pods.labels(state).set(pods[field])
+
+    def _cannot_read(self, reports: Sequence[Object], error: Exception) -> None:
+        """Says so, and in each of the reports."""
+        why = access.reason(error)
+        tell(f"the database cannot be read: {why}")
+        self._write_all([(report, unavailable("DatabaseUnavailable", why, *_known(report))) for report in reports])
+
+    def _write_all(self, entries: Sequence[tuple[Object, Object]]) -> None:
+        for_each(entries, lambda entry: self._write(*entry))
 
     def _write(self, report: Object, status: Object) -> None:
         before = report.get("status") or {}

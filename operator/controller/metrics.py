@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
-POD_STATES = ("injected", "not_injected", "silent")
-"""Of the pods with the label that are there just now. silent: of the injected ones, those of which no record came."""
+POD_STATES = {"injected": "injected", "not_injected": "notInjected", "silent": "silent"}
+"""Of the pods with the label that are there just now, with the field of a SavingsReport's status that has as many. silent: of the
+injected ones, those of which no record came."""
 
 
 class Metrics:

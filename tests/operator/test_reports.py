@@ -280,6 +280,31 @@ def test_a_report_that_cannot_be_written_keeps_no_other_from_it_and_the_house_is
     assert keeper._housekept > 0
 
 
+def test_of_one_week_too_a_report_that_cannot_be_written_keeps_no_other_from_it(engine: sa.Engine) -> None:
+    reports = Reports("2026-W40", "2026-W77")
+    reports.create("mine", {"week": "2026-W40"})
+
+    def refuse_some(name: str, status: Object) -> None:
+        if name in ("2026-w40", "2026-w77"):
+            raise ApiException(422, "Invalid")
+        reports.objects[name]["status"] = status
+
+    reports.set_status = refuse_some  # type: ignore[method-assign]
+    with pytest.raises(ApiException, match="422"):
+        kept(engine, reports).look()
+    assert conditions(reports.objects["mine"]["status"])["Ready"] == ("True", "Measured")
+
+
+def test_a_database_that_is_away_is_asked_once_a_look(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    reports = Reports(*(f"2026-W{number:02}" for number in range(1, 30)))
+    kept(access.open_engine(f"sqlite:///{tmp_path}/empty.db"), reports).look()
+    assert capfd.readouterr().err.count("the database cannot be read") == 1
+    ready = [conditions(each["status"])["Ready"] for each in reports.all()]
+    assert ready == [("False", "DatabaseUnavailable")] * 31
+
+
 def test_metrics_count_the_pods_of_the_fleet(engine: sa.Engine) -> None:
     reports = Reports("2026-W40")
     reports.create("mine", {"week": "2026-W40", "scope": {"namespace": "nobody"}})
