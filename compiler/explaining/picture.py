@@ -8,9 +8,8 @@ from html import escape
 from ..ir.index_maps import Index
 from ..planning.access import trace
 from ..planning.mapping import SegmentKind, spans_rows
+from ..planning.placement import Nest, mapped_roots, within
 from ..planning.plan import Plan
-from ..planning.schemes import Nest, mapped_roots, within
-from .words import intermediate_buffers, scheme_of
 
 COLUMN, GAP, LINE, PAD, TOP = 380, 70, 16, 10, 64
 FILL = {"local": "#eef3f8", "regional": "#e3f1e3", "global": "#fbe6d4", "output": "#e8e4f5"}
@@ -33,7 +32,7 @@ def draw(plan: Plan) -> str:
         height = max(height, y)
     arrows = [_arrow(boxes[source], boxes[target], text) for source, target, text in _edges(plan)]
     width = PAD * 2 + max(1, len(plan.levels)) * (COLUMN + GAP) - GAP
-    total = sum(buffer.size_bytes for buffer in intermediate_buffers(plan))
+    total = sum(buffer.size_bytes for buffer in plan.intermediates)
     head = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height + 10}" '
         f'viewBox="0 0 {width} {height + 10}" font-family="sans-serif" font-size="11">',
@@ -60,14 +59,15 @@ def _nest(plan: Plan, nest: Nest, x: int, y: int) -> tuple[list[str], int]:
         }.get(segment.kind, "")
         over = " over rows" if spans_rows(segment, mapping) else ""
         lines.append(
-            (scheme_of(plan, segment.node).scheme.value, f"{verb}{over} %{segment.node} {node.op} {node.type_text}")
+            (plan.scheme_of(segment.node).scheme.value, f"{verb}{over} %{segment.node} {node.op} {node.type_text}")
         )
     if len(lines) > MAX_LINES:
         lines = [*lines[:MAX_LINES], ("local", f"and {len(lines) - MAX_LINES} more")]
+    execution = plan.executions[nest.number]
     size = (len(lines) + 1) * LINE + 2 * PAD
     parts = [
         f'<rect x="{x}" y="{y}" width="{COLUMN}" height="{size}" rx="6" fill="#fafafa" stroke="#555"/>',
-        _text(x + PAD, y + PAD + 8, f"nest {nest.number}: {nest.rows} rows, {plan.tasks_of(nest)} tasks", bold=True),
+        _text(x + PAD, y + PAD + 8, f"nest {nest.number}: {execution.rows} rows, {execution.tasks} tasks", bold=True),
     ]
     for number, (scheme, text) in enumerate(lines):
         top = y + PAD + (number + 1) * LINE

@@ -3,70 +3,17 @@ memory."""
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ..ir.graph import Graph
 from ..ir.index_maps import Index
-from ..loops.loops import Buffer, BufferKind
-from ..lowering.transpose import turn_of
 from ..ops.table import OPS, Cost
 from ..planning.access import trace
 from ..planning.families import Family
 from ..planning.mapping import RowMap, Segment, SegmentKind, spans_rows
+from ..planning.placement import Nest, mapped_roots, within
 from ..planning.plan import Plan
-from ..planning.schemes import Nest, mapped_roots, within
 from ..targets.targets import GpuTarget
-
-
-class Scheme(enum.Enum):
-    """AStitch's stitch schemes (the paper's Table 1), in a CPU's terms."""
-
-    LOCAL = "local"  # one-to-one: a register
-    REGIONAL = "regional"  # one-to-many within a row: the row's scalars and tiles
-    GLOBAL = "global"  # any: memory, and a phase boundary
-    OUTPUT = "output"  # memory because the caller wants it, read by nobody else
-
-
-@dataclass(frozen=True)
-class OpScheme:
-    node: int
-    scheme: Scheme
-    reason: str
-
-
-def scheme_of(plan: Plan, node: int) -> OpScheme:
-    """The scheme of a node's result and the reason for it."""
-    placement = plan.placement
-    graph = plan.graph
-    if node not in plan.candidates:
-        return OpScheme(node, Scheme.LOCAL, "each element is used where it is made, in a register")
-    why = f"{plan.candidates[node].reason}; {placement.reasons.get(node, '')}".rstrip("; ")
-    if node in placement.partial:
-        return OpScheme(node, Scheme.GLOBAL, f"it spans all rows, every task leaves a partial result; {why}")
-    if node in placement.crossing:
-        return OpScheme(node, Scheme.GLOBAL, f"another nest reads it; {why}")
-    read_inside = any(node in graph.nodes[user].operands for user in range(len(graph.nodes)))
-    if node in placement.reductions:
-        scheme = Scheme.REGIONAL if read_inside else Scheme.OUTPUT
-        return OpScheme(node, scheme, f"row r of it is complete when row r has been read; {why}")
-    if node in graph.outputs:
-        return OpScheme(node, Scheme.OUTPUT, f"stored; its readers use the register; {why}" if read_inside else why)
-    return OpScheme(node, Scheme.LOCAL, f"its readers are in the same nest; {why}")
-
-
-def intermediate_buffers(plan: Plan) -> tuple[Buffer, ...]:
-    """The scratch tensors that the plan writes to memory, between phases."""
-    found: dict[Buffer, None] = {}
-    for _, segment, mapping in plan.segments():
-        if segment.kind is SegmentKind.REDUCE and spans_rows(segment, mapping):
-            found[plan.partial_buffer(segment, mapping)] = None
-        for node in segment.nodes:
-            for buffer in plan.memory_of(node):
-                if buffer.kind is BufferKind.SCRATCH:
-                    found[buffer] = None
-    return tuple(found)
 
 
 def explain(plan: Plan) -> str:
@@ -77,7 +24,7 @@ def explain(plan: Plan) -> str:
 def _lines(plan: Plan) -> Iterator[str]:
     graph = plan.graph
     ops = plan.ops_left_out + sum(OPS[node.op].cost is not Cost.LEAF for node in graph.nodes)
-    between = intermediate_buffers(plan)
+    between = plan.intermediates
     total = sum(buffer.size_bytes for buffer in between)
     yield f"kernel {graph.name}: {ops} ops in {len(plan.groups)} groups, {len(plan.nests)} nests, {len(plan.levels)} levels"
     for split in plan.splits:
@@ -99,7 +46,7 @@ def _lines(plan: Plan) -> Iterator[str]:
         )
         for node in group.ops:
             if OPS[graph.nodes[node].op].cost is not Cost.LEAF:
-                found = scheme_of(plan, node)
+                found = plan.scheme_of(node)
                 yield f"  {_name(graph, node):<42} {found.scheme.value:<9} {found.reason}"
     for level, nests in enumerate(plan.levels):
         yield f"level {level}:"
@@ -113,31 +60,30 @@ def _place(plan: Plan) -> str:
 
 
 def _nest_lines(plan: Plan, nest: Nest) -> Iterator[str]:
-    cost = plan.costs[nest.number]
+    cost, execution = plan.costs[nest.number], plan.executions[nest.number]
     family = plan.families.get(nest.number)
     if family is not None:
         yield from _family_lines(plan, nest, family)
         return
     yield (
-        f"  nest {nest.number}: {nest.rows} rows in {plan.tasks_of(nest)} tasks of {cost.rows_per_task}; "
-        f"reads {cost.bytes_read} bytes, writes {cost.bytes_written}; about {cost.one_core_ns / 1000:.1f} us on {_place(plan)}"
+        f"  nest {nest.number}: {execution.rows} rows in {execution.tasks} tasks of {execution.rows_per_task}; "
+        f"reads {cost.bytes_read} bytes, writes {cost.bytes_written}; about {execution.cost_ns / 1000:.1f} us on {_place(plan)}"
     )
-    turn = turn_of(plan, nest)
-    if turn is not None:
-        yield f"    in {turn}: what is read and what is written lie side by side"
+    if execution.turn is not None:
+        yield f"    in {execution.turn}: what is read and what is written lie side by side"
     for segment, mapping in nest.placed:
         yield f"    {_segment_text(plan, nest, segment, mapping)}"
 
 
 def _family_lines(plan: Plan, nest: Nest, family: Family) -> Iterator[str]:
     """A nest that stands for many: what is said of its one component holds for each."""
-    cost = plan.costs[nest.number]
+    cost, execution = plan.costs[nest.number], plan.executions[nest.number]
     sizes = [instance.size for instance in family.instances]
-    share = sum(sizes) / nest.rows
+    share = family.elements / nest.rows
     yield (
-        f"  nest {nest.number}: {len(sizes)} components alike, of {min(sizes)} to {max(sizes)} elements, {sum(sizes)} in all, "
-        f"end to end in tasks of {plan.rows_per_task(nest)}; reads {round(cost.bytes_read * share)} bytes, writes "
-        f"{round(cost.bytes_written * share)}; about {cost.one_core_ns * share / 1000:.1f} us on {_place(plan)}; the largest:"
+        f"  nest {nest.number}: {len(sizes)} components alike, of {min(sizes)} to {max(sizes)} elements, {family.elements} in all, "
+        f"end to end in tasks of {execution.rows_per_task}; reads {round(cost.bytes_read * share)} bytes, writes "
+        f"{round(cost.bytes_written * share)}; about {execution.cost_ns / 1000:.1f} us on {_place(plan)}; the largest:"
     )
     for segment, mapping in nest.placed:
         yield f"    {_segment_text(plan, nest, segment, mapping)}"

@@ -1,4 +1,4 @@
-"""A plan to loops.
+"""A plan to loops: each nest as the plan says that it is executed.
 
 kernel_loops  all nests of a plan; context, passes, values, tiles: what they share
 rows, lanes   a nest row by row, or element by element; ahead: rows that are loaded early

@@ -39,7 +39,8 @@ class AheadOfRows:
         """The steps of a loop's body without those that are computed ahead; what they gave has names from here on."""
         variable, _ = split.variables[-1]
         context = self._context
-        uses = context.plan.rows_per_task(context.nest) * math.prod(other.extent for other, _ in split.variables[:-1])
+        rows = context.plan.executions[context.nest.number].rows_per_task
+        uses = rows * math.prod(other.extent for other, _ in split.variables[:-1])
         if isinstance(context.target, GpuTarget) or uses < FEWEST_USES or not 1 < variable.extent <= MOST_ELEMENTS:
             return steps
         chosen = [request for request in self._outermost(steps, roots, variable) if self._vector_of(request, variable)]

@@ -12,9 +12,9 @@ from ..ir.index_maps import Index
 from ..loops.loops import Buffer, BufferKind
 from ..planning.access import trace
 from ..planning.mapping import SegmentKind, roots_of
+from ..planning.placement import within
 from ..planning.plan import Plan
-from ..planning.schemes import within
-from .context import Context, needs_store
+from .context import Context
 from .passes import assign_passes
 
 
@@ -43,9 +43,7 @@ def alias_pairs(plan: Plan) -> dict[Buffer, set[Buffer]]:
         context = Context(plan, nest, [])
         passes = {member.segment: member.number for members in assign_passes(context) for member in members}
         row = Index.of_var(nest.row)
-        for segment, mapping in nest.placed:
-            if not needs_store(context, segment):
-                continue
+        for segment, mapping in plan.stored_of(nest):
             point = mapping.point(row, Index.of_var(within(mapping.inner)))
             node = plan.graph.nodes[segment.node]
             if segment.kind in (SegmentKind.SCATTER, SegmentKind.SCAN) or node.op in (

@@ -10,9 +10,9 @@ from ..ir.index_maps import Var
 from ..loops.loops import Buffer
 from ..ops.table import OPS, Cost
 from ..planning.access import Apply, Request, Trace, sources
-from ..planning.mapping import Segment, SegmentKind
+from ..planning.mapping import RowMap, Segment
+from ..planning.placement import Nest
 from ..planning.plan import Plan
-from ..planning.schemes import Nest
 from ..targets.targets import Target
 
 
@@ -39,6 +39,10 @@ class Context:
     @property
     def stored(self) -> Callable[[int], bool]:
         return self.plan.placement.stored_in(self.nest)
+
+    def placed(self) -> list[tuple[Segment, RowMap]]:
+        """The nest's segments that something must be stored of, in order."""
+        return sorted(self.plan.stored_of(self.nest), key=lambda item: item[0].node)
 
     def number_of(self, buffer: Buffer) -> int:
         """The buffer's place in this nest's list."""
@@ -80,7 +84,3 @@ def slice_cost(graph: Graph, request: Request, steps: Trace, stop: set[Request])
                 seen.add(source)
                 stack.append(source)
     return light, expensive
-
-
-def needs_store(context: Context, segment: Segment) -> bool:
-    return segment.kind is not SegmentKind.VALUE or bool(context.plan.memory_of(segment.node))

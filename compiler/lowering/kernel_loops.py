@@ -1,46 +1,39 @@
-"""From a plan to loops: every nest lowered in its mode, reductions over rows completed, phases put in order, scratch
-laid out."""
+"""From a plan to loops: every nest lowered in its mode, phase by phase, and scratch laid out. Which nests there are, in which phases,
+and how each is executed is the plan's."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 
 from ..ir.graph import Graph, Literal
-from ..loops.loops import Assign, Blocks, Buffer, BufferKind, Instance, Loops, NestCode, Phase
+from ..loops.loops import Buffer, BufferKind, Instance, Loops, NestCode, Phase, Statement
 from ..loops.scratch import lifetimes, plan_memory
 from ..planning.access import attribute
-from ..planning.cost import LANE_ALIGNMENT
+from ..planning.execution import Execution, Mode
 from ..planning.families import Family
-from ..planning.mapping import SegmentKind, spans_rows
-from ..planning.plan import Plan
-from ..planning.schemes import Nest
+from ..planning.plan import PhaseNest, Plan
 from .alias import alias_pairs
 from .context import Context
 from .lanes import LaneLowering
-from .passes import BLOCK_ROWS
-from .reduction.combine import lower_combine
-from .reduction.scan import lower_scan
+from .reduction.combine import combine_body
+from .reduction.scan import scan_body
 from .rows import RowLowering
-from .scatter import lower_scatter
-from .transpose import transpose_body, turn_of
+from .scatter import scatter_body
+from .transpose import transpose_body
 
 
 def lower(plan: Plan) -> Loops:
-    """The loops of a plan: one kernel."""
-    phases: list[list[NestCode]] = [[] for _ in range(len(plan.levels) + 1)]
+    """The loops of a plan: one kernel, with the plan's phases, rows and tasks."""
     aliases = alias_pairs(plan)
-    for level, nests in enumerate(plan.levels):
-        for nest in nests:
-            phases[level].append(_lower_nest(plan, nest, aliases))
-            for segment, mapping in nest.placed:
-                if segment.kind is SegmentKind.REDUCE and spans_rows(segment, mapping):
-                    phases[level + 1].append(lower_combine(plan, nest, segment, mapping))
-    phases = [[nest for nest in phase if nest.body] for phase in phases]
-    phases = [phase for phase in phases if phase]
-    memory = plan_memory(lifetimes(phases))
-    built = tuple(_phase(plan, nests) for nests in phases)
+    built = tuple(
+        Phase(tuple(_lower_one(plan, one, aliases) for one in phase.nests), phase.is_serial, phase.cost_ns)
+        for phase in plan.phases
+    )
+    memory = plan_memory(lifetimes([list(phase.nests) for phase in built]))
     buffers: dict[Buffer, None] = {}
     for phase in built:
         for code in phase.nests:
@@ -57,58 +50,67 @@ def _constant_bytes(graph: Graph, node: int) -> bytes:
     return np.ascontiguousarray(attribute(graph.nodes[node], "literal", Literal).value).tobytes()
 
 
-def _phase(plan: Plan, nests: list[NestCode]) -> Phase:
-    cost = sum(nest.cost_ns for nest in nests)
-    serial = cost < plan.target.serial_below_ns or sum(nest.tasks for nest in nests) == 1
-    return Phase(tuple(nests), serial, cost)
-
-
-def is_lane_wise(plan: Plan, nest: Nest) -> bool:
-    """Whether the rows themselves are the lanes: they are too short to be worth a loop each."""
-    longest = max(mapping.inner for _, mapping in nest.placed)
-    if longest == 1:
-        return True
-    shared = any(spans_rows(segment, mapping) for segment, mapping in nest.placed)
-    return longest <= plan.target.unroll_row and nest.rows >= 4 * plan.target.lanes and not (shared and longest > 4)
-
-
-def _lower_nest(plan: Plan, nest: Nest, aliases: dict[Buffer, set[Buffer]]) -> NestCode:
-    context = Context(plan, nest, [])
-    cost = plan.costs[nest.number]
-    if nest.placed[0][0].kind is SegmentKind.SCATTER:
-        return lower_scatter(context, nest.placed[0][0])
-    if nest.placed[0][0].kind is SegmentKind.SCAN:
-        return lower_scan(context, *nest.placed[0])
-    turn = turn_of(plan, nest)
-    if turn is not None:
-        body = transpose_body(context, turn)
-    else:
-        body = LaneLowering(context).body() if is_lane_wise(plan, nest) else RowLowering(context).body()
-    partial = any(spans_rows(segment, mapping) for segment, mapping in nest.placed)
+def _lower_one(plan: Plan, one: PhaseNest, aliases: dict[Buffer, set[Buffer]]) -> NestCode:
+    """The code of one nest of a phase, or of what combines its partial results, as the plan says that it is executed."""
+    context, execution = Context(plan, one.nest, []), one.execution
+    if one.partial is not None:
+        body = combine_body(context, execution, *one.partial)
+        return _code(context, execution, body, number=-1)
+    body = _body(context, execution)
     here = set(context.buffers)
     shared = frozenset(number for number, buffer in enumerate(context.buffers) if aliases.get(buffer, set()) & here)
-    rows_per_task = plan.rows_per_task(nest) if turn is None else 1
-    if rows_per_task < nest.rows and any(isinstance(item, Blocks) and item.size == BLOCK_ROWS for item in body):
-        rows_per_task = -(-rows_per_task // BLOCK_ROWS) * BLOCK_ROWS  # whole squares
-    code = NestCode(
-        nest.number,
+    if execution.mode in NEVER_IN_PLACE:
+        shared = frozenset()
+    code = _code(context, execution, body, one.nest.number, shared)
+    family = plan.families.get(one.nest.number)
+    return code if family is None else replace(code, instances=tuple(_instances(code, family)))
+
+
+NEVER_IN_PLACE: Final = (Mode.SCATTER, Mode.OWNERS, Mode.SCAN, Mode.SCAN_LANES)
+
+
+def _body(context: Context, execution: Execution) -> tuple[Statement, ...]:
+    segment, mapping = context.nest.placed[0]
+    match execution.mode:
+        case Mode.SCATTER | Mode.OWNERS:
+            return scatter_body(context, segment, execution)
+        case Mode.SCAN | Mode.SCAN_LANES:
+            return scan_body(context, segment, mapping, execution)
+        case Mode.TURN:
+            assert execution.turn is not None
+            return transpose_body(context, execution.turn)
+        case Mode.LANES:
+            return LaneLowering(context).body()
+        case Mode.SQUARES:
+            assert execution.order is not None
+            return RowLowering(context).squares(execution.order)
+        case Mode.ROWS:
+            return RowLowering(context).body()
+    raise AssertionError(f"{execution.mode} is no way to execute a nest")
+
+
+def _code(
+    context: Context,
+    execution: Execution,
+    body: tuple[Statement, ...],
+    number: int,
+    may_alias: frozenset[int] = frozenset(),
+) -> NestCode:
+    return NestCode(
+        number,
         tuple(context.buffers),
-        body if context.buffers else (),
-        nest.rows if turn is None else turn.count,
-        rows_per_task,
-        cost.one_core_ns,
-        partial,
-        shared,
+        body,
+        execution.rows,
+        execution.rows_per_task,
+        execution.cost_ns,
+        execution.keeps_tasks,
+        may_alias,
     )
-    family = plan.families.get(nest.number)
-    return code if family is None else _with_instances(code, family)
 
 
-def _with_instances(code: NestCode, family: Family) -> NestCode:
-    """The nest of a family's representative, run for all its components."""
-    found: list[Instance] = []
-    start = 0
-    for component in family.instances:
+def _instances(code: NestCode, family: Family) -> Iterator[Instance]:
+    """The buffers and rows of each component, for the code of the family's representative."""
+    for component, start in zip(family.instances, family.starts, strict=True):
         buffers = []
         for buffer in code.buffers:
             numbers = {BufferKind.INPUT: component.inputs, BufferKind.OUTPUT: component.outputs}.get(buffer.kind)
@@ -116,10 +118,7 @@ def _with_instances(code: NestCode, family: Family) -> NestCode:
                 elements = component.size if buffer.elements > 1 else buffer.elements
                 buffer = Buffer(buffer.kind, numbers[buffer.number], buffer.dtype, elements)
             buffers.append(buffer)
-        found.append(Instance(tuple(buffers), component.size, start))
-        start += -(-component.size // LANE_ALIGNMENT) * LANE_ALIGNMENT
-    cost = code.cost_ns / code.rows * sum(instance.rows for instance in found)
-    return replace(code, instances=tuple(found), rows=start, cost_ns=cost)
+        yield Instance(tuple(buffers), component.size, start)
 
 
-__all__ = ["Assign", "lower"]
+__all__ = ["lower"]

@@ -13,7 +13,7 @@ from ..loops.loops import Collapse, Combine, Local, Loop, LoopKind, Store
 from ..planning.access import Request, trace
 from ..planning.accumulators import accumulator_dtype, kind_of, partial_dtype
 from ..planning.mapping import SegmentKind, result_position, roots_of, spans_rows
-from .context import BufferNumbers, Context, needs_store
+from .context import BufferNumbers, Context
 from .passes import Member, result_number
 from .reduction.reduce import flush_partials, scalar_graph
 from .values import Emitter
@@ -30,8 +30,7 @@ class LaneLowering:
         self.emitter = Emitter(context.graph, BufferNumbers(context), context.row)
         self.members = [
             Member(segment, mapping, spans=spans_rows(segment, mapping))
-            for segment, mapping in sorted(context.nest.placed, key=lambda item: item[0].node)
-            if needs_store(context, segment)
+            for segment, mapping in context.placed()
         ]
         self.row_values: dict[tuple[int, int], str] = {}  # (node, position in the row's results): name
         self.flushes: list[tuple[Member, str, int]] = []

@@ -6,17 +6,11 @@ import itertools
 from dataclasses import dataclass, field
 
 from ..ir.graph import DType, Graph
-from ..ir.index_maps import Digit, Index, Var, linear, unravel
+from ..ir.index_maps import Index, Var, linear
 from ..planning.access import Choose, FromIndex, Load, Request, Trace, trace
 from ..planning.mapping import RowMap, Segment, SegmentKind, roots_of
-from ..planning.schemes import within
-from ..targets.targets import GpuTarget
-from .context import Context, needs_store
-
-BLOCK_ROWS = 16  # rows of a square: a cache line of floats
-SQUARE_LANES = 16
-CACHE_LINE_ELEMENTS = 16  # lanes that lie further apart than this use a cache line each
-FEWEST_NEIGHBOURS = 4  # of a line, below which rows are left in their order
+from ..planning.placement import within
+from .context import Context
 
 
 @dataclass
@@ -82,9 +76,7 @@ def assign_passes(context: Context) -> list[list[Member]]:
     pass_of: dict[int, int] = {}
     passes: list[list[Member]] = []
     row = Index.of_var(context.row)
-    for segment, mapping in sorted(context.nest.placed, key=lambda item: item[0].node):
-        if not needs_store(context, segment):
-            continue
+    for segment, mapping in context.placed():
         roots = roots_of(context.graph, segment, mapping.point(row, Index.of_var(within(mapping.inner))))
         steps = trace(context.graph, roots, context.stored)
         number = max((pass_of[r.node] + 1 for r, _ in steps.loads() if r.node in pass_of), default=0)
@@ -95,35 +87,6 @@ def assign_passes(context: Context) -> list[list[Member]]:
             passes.append([])
         passes[number].append(Member(segment, mapping, number))
     return passes
-
-
-def order_across_memory(context: Context, passes: list[list[Member]]) -> Index | None:
-    """The order in which a nest that only computes elements had better take its rows, if it reads a tensor whose neighbours in memory
-    belong to different rows: the number of the row that comes at each turn, such that those come one after the other."""
-    if len(passes) != 1 or any(member.segment.kind is SegmentKind.REDUCE for member in passes[0]):
-        return None
-    size, *others = {member.mapping.inner for member in passes[0]}
-    rows = context.nest.rows
-    if others or size < SQUARE_LANES or rows < BLOCK_ROWS:
-        return None
-    row, inner = Index.of_var(context.row), Index.of_var(within(size))
-    found: list[Digit] = []
-    for member in passes[0]:
-        roots = roots_of(context.graph, member.segment, member.mapping.point(row, inner))
-        for _, flat in trace(context.graph, roots, context.stored).loads():
-            digits = [(c, a) for c, a in flat.terms if isinstance(a, Digit)]
-            neighbours = [a for c, a in digits if c == 1 and a.variable == context.row]
-            lanes = [c for c, a in digits if a.stride == 1 and a.variable == within(size)]
-            if len(neighbours) == 1 and lanes and lanes[0] >= CACHE_LINE_ELEMENTS:
-                found += neighbours
-    side_by_side = [digit for digit in found if digit.stride == 1]
-    if side_by_side or not found or isinstance(context.target, GpuTarget):
-        return row if side_by_side else None
-    apart, extent = found[0].stride, found[0].extent
-    if extent < FEWEST_NEIGHBOURS or rows % (apart * extent):
-        return None
-    outer, between, neighbour = unravel(row, (rows // (apart * extent), apart, extent))
-    return (outer * extent + neighbour) * apart + between
 
 
 def by_shape(graph: Graph, members: list[Member]) -> list[list[Member]]:

@@ -27,21 +27,19 @@ from ..planning.mapping import (
     roots_of,
     spans_rows,
 )
-from ..planning.schemes import within
+from ..planning.placement import within
+from ..planning.transposes import BLOCK_ROWS, SQUARE_LANES
 from ..support.divisors import divisor_near
 from ..targets.targets import GpuTarget
 from .ahead import AheadOfRows
-from .context import BufferNumbers, Context, needs_store
+from .context import BufferNumbers, Context
 from .passes import (
-    BLOCK_ROWS,
-    SQUARE_LANES,
     Member,
     Split,
     assign_passes,
     by_shape,
     indices_of,
     is_reduced,
-    order_across_memory,
     result_number,
     split_row,
 )
@@ -75,9 +73,6 @@ class RowLowering:
         """Task scope, the loop over the task's rows with all passes, and the task's partial results."""
         emitter, nest = self.emitter, self.context.nest
         passes = assign_passes(self.context)
-        if (order := order_across_memory(self.context, passes)) is not None:
-            self.row_index, self._ahead = order, None
-            return self._square_body(passes[0])
         for size in {mapping.inner for _, mapping in nest.placed}:
             self.splits[size] = self._split(size)
         emitter.push(None)
@@ -95,9 +90,10 @@ class RowLowering:
             flush_partials(self.context, emitter, member, local, count)
         return emitter.pop()
 
-    def _square_body(self, members: list[Member]) -> tuple[loops.Statement, ...]:
-        """The body of a nest that transposes: squares of BLOCK_ROWS rows by as many lanes, so that a cache line that is
-        read for one row is still there for its neighbours."""
+    def squares(self, order: Index) -> tuple[loops.Statement, ...]:
+        """The body of a nest that transposes: squares of BLOCK_ROWS rows, taken in `order`, by as many lanes."""
+        self.row_index, self._ahead = order, None
+        (members,) = assign_passes(self.context)
         emitter, size = self.emitter, members[0].mapping.inner
         split = self._split(size)
         innermost, stride = split.variables[-1]
@@ -165,7 +161,7 @@ class RowLowering:
             for member in members:
                 split = self._split_of(member)
                 node = member.segment.node
-                value = member.segment.kind is SegmentKind.VALUE and needs_store(self.context, member.segment)
+                value = member.segment.kind is SegmentKind.VALUE and bool(self.context.plan.memory_of(member.segment.node))
                 for unrolled in range(split.unrolled if split.variables else 0):
                     inner = split.inner(unrolled)
                     roots = self._roots(member, inner)

@@ -1,142 +1,17 @@
-"""Transposes on a GPU: what lies side by side where it is read lies far apart where it is written, so it goes through a square of
-shared memory. A group of threads reads the square along the tensor's memory, and writes it along the result's.
-
-The elements of all that such a nest writes are numbered alike, `u`; where a tensor is read across, its neighbours are not `u`'s:
-
-    u = ((outer * down + i) * between + m) * along + j      j: of neighbours in what is written, i: in what is read
-
-for any transpose, of matrices, of batches of them (0, 2, 1), of heads (0, 2, 3, 1), with or without something computed before or
-after. A square is `sides` of i and j; one at the end of a side that is no multiple is filled in part. Its rows lie an odd number of
-words apart, so that threads that go down it hit different banks of the memory.
-"""
+"""Transposes on a GPU, square by square through shared memory (`planning.transposes.Turn`): a group of threads reads a square along
+the tensor's memory, and writes it along the result's."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 from ..ir.graph import DType, Graph
 from ..ir.index_maps import Bound, Digit, Index, Var, guard_of, unravel
 from ..loops import loops
-from ..loops.loops import Assign, If, LetIndex, Local, Loop, LoopKind, Statement, Store, shared_room
+from ..loops.loops import Assign, If, LetIndex, Local, Loop, LoopKind, Statement, Store
 from ..planning.access import Request, Trace, trace
-from ..planning.mapping import SPACE_VARIABLE, Segment, SegmentKind, roots_of
-from ..planning.plan import Plan
-from ..planning.schemes import Nest, within
-from ..targets.targets import GpuTarget
-from .context import BufferNumbers, Context, needs_store
+from ..planning.mapping import Segment, roots_of
+from ..planning.transposes import APART, Turn
+from .context import BufferNumbers, Context
 from .values import Emitter
-
-FEWEST = 4
-"""Elements of either side below which a line of memory is used up by neighbours anyway, ..."""
-APART = 4
-"""... and of distance between two that are written side by side."""
-SIDE, SIDE_OF_HALVES = 32, 64
-"""Of a square: a warp's threads have 128 bytes side by side, of halves a vector of lines."""
-
-
-@dataclass(frozen=True)
-class Turn:
-    """How the elements of a nest are numbered, and the square's sides: elements down (read side by side) and along (written so)."""
-
-    outer: int
-    down: int
-    between: int
-    along: int
-    sides: tuple[int, int]
-
-    @property
-    def pitch(self) -> int:
-        """Words from one row of the square to the next."""
-        return self.sides[0] | 1
-
-    @property
-    def squares(self) -> tuple[int, int, int, int]:
-        """How many there are: outer, between, down, along."""
-        return self.outer, self.between, -(-self.down // self.sides[0]), -(-self.along // self.sides[1])
-
-    @property
-    def count(self) -> int:
-        outer, between, down, along = self.squares
-        return outer * between * down * along
-
-    def room(self, dtype: DType) -> int:
-        """Bytes of shared memory of one tensor's square."""
-        return shared_room(self.pitch * self.sides[1], dtype)
-
-    def __str__(self) -> str:
-        return f"{self.count} squares of {self.sides[0]} x {self.sides[1]}, turned in shared memory"
-
-
-def turn_of(plan: Plan, nest: Nest) -> Turn | None:
-    """The squares by which a GPU had better do the nest: where all it does is compute elements, and a tensor is read across."""
-    if not isinstance(plan.target, GpuTarget) or nest.number in plan.families:
-        return None
-    context = Context(plan, nest, [])
-    segments = _segments(context)
-    if segments is None:
-        return None
-    variable = Var(SPACE_VARIABLE, segments[0].size)
-    found: dict[Turn, int] = {}
-    for segment in segments:
-        steps = trace(plan.graph, roots_of(plan.graph, segment, Index.of_var(variable)), context.stored)
-        for request, flat in steps.loads():
-            node = plan.graph.nodes[request.node]
-            turn = None if request.guard else _turn(flat, variable, node.dtype, plan.target)
-            if turn is not None:
-                found[turn] = max(found.get(turn, 0), node.element_count)
-    return max(found, key=lambda turn: found[turn], default=None)
-
-
-def _segments(context: Context) -> list[Segment] | None:
-    """The nest's segments, if each computes its elements in the order of memory and all have as many."""
-    placed = [(segment, mapping) for segment, mapping in context.nest.placed if needs_store(context, segment)]
-    if not placed or any(segment.kind is not SegmentKind.VALUE for segment, _ in placed):
-        return None
-    row = Index.of_var(context.row)
-    for segment, mapping in placed:
-        inner = Index.of_var(within(mapping.inner))
-        if segment.size != placed[0][0].size or mapping.point(row, inner) != row * mapping.inner + inner:
-            return None
-    return [segment for segment, _ in placed]
-
-
-def _turn(flat: Index, u: Var, dtype: DType, target: GpuTarget) -> Turn | None:
-    """How an element at `flat` of the tensor is read across, in terms of the element `u` that is written."""
-    digits = [(c, a) for c, a in flat.terms if isinstance(a, Digit) and a.variable == u]
-    written = [(c, a) for c, a in digits if a.stride == 1]
-    read = [a for c, a in digits if c == 1 and a.stride > 1]
-    if len(written) != 1 or len(read) != 1 or u in (Index(0, flat.terms) - _sum(digits)).variables:
-        return None
-    (apart, along), (down,) = written[0], read
-    if min(along.extent, down.extent) < FEWEST or apart < APART or down.stride % along.extent:
-        return None
-    if u.extent % (down.stride * down.extent):
-        return None
-    side = SIDE_OF_HALVES if dtype.size_bytes <= 2 else SIDE
-    while True:
-        turn = Turn(
-            u.extent // (down.stride * down.extent),
-            down.extent,
-            down.stride // along.extent,
-            along.extent,
-            _sides(down.extent, along.extent, side),
-        )
-        if turn.room(dtype) <= target.tile_bytes or side == 1:
-            return turn
-        side //= 2
-
-
-def _sum(terms: list[tuple[int, Digit]]) -> Index:
-    return Index(0, tuple(terms))
-
-
-def _sides(down: int, along: int, side: int) -> tuple[int, int]:
-    """A square, or where a tensor has not as many rows or columns, as many elements of the other."""
-    if down < side:
-        return down, min(along, max(1, side * side // down))
-    if along < side:
-        return min(down, max(1, side * side // along)), along
-    return side, side
 
 
 def transpose_body(context: Context, turn: Turn) -> tuple[Statement, ...]:
@@ -156,8 +31,8 @@ class _Lowering:
         self.point = ((outer * turn.down + i) * turn.between + between) * turn.along + j
 
     def body(self) -> tuple[Statement, ...]:
-        emitter, segments = self.emitter, _segments(self.context)
-        assert segments is not None, "turn_of has looked"
+        emitter = self.emitter
+        segments = [segment for segment, _ in self.context.plan.stored_of(self.context.nest)]
         traces = [(segment, *self._trace(segment)) for segment in segments]
         emitter.push(None)
         emitter.push(self.square)

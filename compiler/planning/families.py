@@ -13,6 +13,7 @@ that is itself the result of a reduction has to be the same for all.
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from ..ops.table import OPS
 from ..passes.simplify import prune
 from ..support.union_find import UnionFind
 from .groups import carriers
+from .mapping import LANE_ALIGNMENT
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,22 @@ class Family:
     @property
     def representative(self) -> Instance:
         return self.instances[0]
+
+    @property
+    def starts(self) -> tuple[int, ...]:
+        """Of each instance: its first row where all are laid end to end, each from a multiple of the vector's length on."""
+        lengths = (-(-instance.size // LANE_ALIGNMENT) * LANE_ALIGNMENT for instance in self.instances)
+        return tuple(itertools.accumulate(lengths, initial=0))[:-1]
+
+    @property
+    def rows(self) -> int:
+        """Rows of all instances laid end to end."""
+        return self.starts[-1] + -(-self.instances[-1].size // LANE_ALIGNMENT) * LANE_ALIGNMENT
+
+    @property
+    def elements(self) -> int:
+        """Elements of all instances."""
+        return sum(instance.size for instance in self.instances)
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,9 @@ from .access import Request, attribute, integers
 from .groups import is_reduction
 
 SPACE_VARIABLE = "u"
+LANE_ALIGNMENT = 64
+"""Rows that are lanes are cut at multiples of the widest vector, so that no task but the last one has a rest that scalar code must
+compute."""
 
 
 class SegmentKind(enum.Enum):

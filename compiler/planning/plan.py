@@ -1,5 +1,5 @@
-"""The plan of a kernel: groups, nests, schemes and memory of a graph, with the reasons. `plan_graph` is the compiler's
-middle."""
+"""The plan of a kernel: groups, nests, schemes, memory, phases and tasks of a graph, with the reasons. `plan_graph` is the compiler's
+middle; what comes after it decides nothing of these."""
 
 from __future__ import annotations
 
@@ -9,20 +9,40 @@ from functools import cached_property
 
 from ..ir.graph import Graph
 from ..loops.loops import Buffer, BufferKind
-from ..targets.targets import CPU, GpuTarget, Target
+from ..targets.targets import CPU, Target
 from .access import TraceTooLargeError
 from .accumulators import partial_dtype
-from .cost import LANE_ALIGNMENT, NestCost, nest_cost
+from .cost import NestCost, nest_cost
+from .execution import Execution, combination, execution_of
 from .families import Family, Reduction, reduce_families
 from .groups import Candidate, Group, find_candidates, find_groups
-from .mapping import RowMap, Segment, SegmentKind
+from .mapping import RowMap, Segment, SegmentKind, spans_rows
 from .normal import normalise
+from .placement import Nest, Placement, place_all
 from .rules import ALL, Rules
 from .scans import find_scans
-from .schemes import Nest, Placement, place_all
+from .schemes import OpScheme, scheme_of
 from .splitting import SplitDecision, split_long_rows
 
 MAX_REPLANS = 64  # nodes that may be taken out of line before planning is given up (never seen above 9)
+
+
+@dataclass(frozen=True)
+class PhaseNest:
+    """A nest at work in a phase; or, with `partial`, what combines its tasks' partial results of that segment."""
+
+    nest: Nest
+    execution: Execution
+    partial: tuple[Segment, RowMap] | None = None
+
+
+@dataclass(frozen=True)
+class PlannedPhase:
+    """Nests that run side by side. is_serial: on the caller's thread, as there is too little work for two. cost_ns: on one core."""
+
+    nests: tuple[PhaseNest, ...]
+    is_serial: bool
+    cost_ns: float
 
 
 @dataclass(frozen=True)
@@ -93,21 +113,72 @@ class Plan:
         row = self.graph.nodes[segment.node]
         nest = self.placement.nest_of[segment.node]
         dtype = partial_dtype(self.graph, segment, mapping)
-        return Buffer(BufferKind.SCRATCH, segment.node, dtype, self.tasks_of(nest) * row.element_count, "partial")
+        return Buffer(BufferKind.SCRATCH, segment.node, dtype, self.executions[nest.number].tasks * row.element_count, "partial")
 
-    def rows_per_task(self, nest: Nest) -> int:
-        if nest.number in self.families and not isinstance(self.target, GpuTarget):
-            cost = self.costs[nest.number].one_core_ns / nest.rows
-            return max(1, round(self.target.task_ns / cost / LANE_ALIGNMENT)) * LANE_ALIGNMENT
-        return self.costs[nest.number].rows_per_task
-
-    def tasks_of(self, nest: Nest) -> int:
-        return -(-nest.rows // self.rows_per_task(nest))
+    def stored_of(self, nest: Nest) -> tuple[tuple[Segment, RowMap], ...]:
+        """The nest's segments that something must be stored of; the others are computed where they are read."""
+        return tuple(
+            (segment, mapping)
+            for segment, mapping in nest.placed
+            if segment.kind is not SegmentKind.VALUE or self.memory_of(segment.node)
+        )
 
     @cached_property
     def costs(self) -> tuple[NestCost, ...]:
-        """What each nest moves and computes, and how it is cut into tasks."""
+        """What each nest moves and computes; of a family's, its largest component."""
         return tuple(nest_cost(self.graph, self.placement, nest, self.target) for nest in self.nests)
+
+    @cached_property
+    def executions(self) -> tuple[Execution, ...]:
+        """How each nest is executed, by its number."""
+        return tuple(
+            execution_of(
+                self.graph,
+                nest,
+                self.stored_of(nest),
+                self.placement.stored_in(nest),
+                self.costs[nest.number],
+                self.families.get(nest.number),
+                self.target,
+            )
+            for nest in self.nests
+        )
+
+    @cached_property
+    def phases(self) -> tuple[PlannedPhase, ...]:
+        """The kernel's phases in order: those of the levels, each with what combines partial results of the level before it."""
+        found: list[list[PhaseNest]] = [[] for _ in range(len(self.levels) + 1)]
+        for level, nests in enumerate(self.levels):
+            for nest in nests:
+                execution = self.executions[nest.number]
+                if self.stored_of(nest):
+                    found[level].append(PhaseNest(nest, execution))
+                for segment, mapping in nest.placed:
+                    if segment.kind is SegmentKind.REDUCE and spans_rows(segment, mapping):
+                        count, dtype = self.graph.nodes[segment.node].element_count, partial_dtype(self.graph, segment, mapping)
+                        combined = combination(count, execution.tasks, dtype, self.target)
+                        found[level + 1].append(PhaseNest(nest, combined, (segment, mapping)))
+        return tuple(self._phase(nests) for nests in found if nests)
+
+    def _phase(self, nests: list[PhaseNest]) -> PlannedPhase:
+        cost = sum(one.execution.cost_ns for one in nests)
+        is_serial = cost < self.target.serial_below_ns or sum(one.execution.tasks for one in nests) == 1
+        return PlannedPhase(tuple(nests), is_serial, cost)
+
+    @cached_property
+    def intermediates(self) -> tuple[Buffer, ...]:
+        """The scratch tensors that are written to memory, between phases."""
+        found: dict[Buffer, None] = {}
+        for _, segment, mapping in self.segments():
+            if segment.kind is SegmentKind.REDUCE and spans_rows(segment, mapping):
+                found[self.partial_buffer(segment, mapping)] = None
+            for node in segment.nodes:
+                found.update((buffer, None) for buffer in self.memory_of(node) if buffer.kind is BufferKind.SCRATCH)
+        return tuple(found)
+
+    def scheme_of(self, node: int) -> OpScheme:
+        """The scheme of a node's result, and the reason for it."""
+        return scheme_of(self.graph, self.candidates, self.placement, node)
 
     def segments(self) -> list[tuple[Nest, Segment, RowMap]]:
         return [(nest, segment, mapping) for nest in self.nests for segment, mapping in nest.placed]

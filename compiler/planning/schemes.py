@@ -1,428 +1,47 @@
-"""The four stitch schemes and the nests they make: which segments share a loop over rows, and what that costs in
-memory.
-
-A *nest* is one loop over rows with all segments whose mapping agrees on what row r is (AStitch fuses the vertical loops
-of regionally connected groups; that loop is our nest). Inside a nest, values pass from segment to segment in registers
-(local) or, once a row is complete, through the row's own scalars and tiles (regional). Between nests they pass through
-memory (global), and a phase boundary lies between: nests of one level run side by side (remote stitching), levels run
-one after the other.
-
-Placement is greedy in topological order. A segment joins a nest if a tensor that the nest has cut into rows tells it its
-own rows (`mapping.match`: AStitch's passive and proactive block-locality in one), if everything it reads from elsewhere
-was ready before the nest started, and if the nest has rows enough for its work. Otherwise it starts a nest, mapped as
-its group's dominant wants.
-"""
+"""The four stitch schemes (AStitch, Table 1, in a CPU's terms): where each op's result lives, and why."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from ..ir.graph import Graph
-from ..ir.index_maps import Index, Var, linear, unravel
-from ..ops.table import OPS, Cost
-from ..targets.targets import Target
-from .access import Request, Trace, trace
-from .groups import Candidate, Group, carriers, is_reduction
-from .mapping import (
-    RowMap,
-    Segment,
-    SegmentKind,
-    boundaries,
-    match,
-    reduction_is_legal,
-    roots_of,
-    rows_agree,
-    segments_of,
-    slices_under,
-    spans_rows,
-)
-from .mapping_choice import MIN_ROWS, choose
-from .rules import ALL, Rules
-
-ROW = "r"
-WITHIN = "k"
-SOFT_LIGHT_OPS = 8  # a light output of at most this many ops is recomputed by another nest rather than waited for
-SMALL_WORK = 1 << 15  # elements below which a nest of few rows may take a segment in
-ALONE = (SegmentKind.SCATTER, SegmentKind.SCAN)  # segments that have a nest of their own
-MAX_STREAMS = 24  # tensors of a nest beyond which sharing a parameter is no reason to join
+from .groups import Candidate
+from .placement import Placement
 
 
-@dataclass
-class Nest:
-    """A loop over `rows` rows. `slices`: for each tensor cut into rows, elements per row. `level`: the phase it runs
-    in."""
+class Scheme(enum.Enum):
+    """Where a result lives until it is read."""
 
-    number: int
-    rows: int
-    level: int
-    placed: list[tuple[Segment, RowMap]] = field(default_factory=list)
-    slices: dict[int, int] = field(default_factory=dict)
-    reads: set[int] = field(default_factory=set)
-    group: int = -1
-
-    @property
-    def row(self) -> Var:
-        return Var(ROW, self.rows)
-
-    def computes(self) -> set[int]:
-        return {node for segment, _ in self.placed for node in segment.nodes}
+    LOCAL = "local"  # one-to-one: a register
+    REGIONAL = "regional"  # one-to-many within a row: the row's scalars and tiles
+    GLOBAL = "global"  # any: memory, and a phase boundary
+    OUTPUT = "output"  # memory because the caller wants it, read by nobody else
 
 
 @dataclass(frozen=True)
-class Placement:
-    """The outcome: nests in order, for each candidate its nest and the level at which it is complete, which must be in
-    memory because another nest reads them (`crossing`), and why each candidate went where it is (`reasons`)."""
+class OpScheme:
+    """A node's scheme, and the reason in words."""
 
-    nests: tuple[Nest, ...]
-    nest_of: Mapping[int, Nest]
-    crossing: frozenset[int]
-    partial: frozenset[int]
-    hard: frozenset[int]
-    reductions: frozenset[int]
-    reasons: Mapping[int, str]
-
-    def stored_in(self, nest: Nest) -> Callable[[int], bool]:
-        """Which nodes `nest` reads from memory or from its own row results, rather than computing them in place."""
-        here = nest.computes() - self.reductions
-        return lambda node: node in self.hard and node not in here
+    node: int
+    scheme: Scheme
+    reason: str
 
 
-def within(size: int) -> Var:
-    """The position within a row of `size` elements."""
-    return Var(f"{WITHIN}{size}", size)
-
-
-def mapped_roots(graph: Graph, segment: Segment, mapping: RowMap, row: Index, inner: Index) -> tuple[Request, ...]:
-    """The segment's roots at row `row`, position `inner` within the row."""
-    return roots_of(graph, segment, mapping.point(row, inner))
-
-
-def segment_list(graph: Graph, candidates: Mapping[int, Candidate]) -> list[tuple[Segment, ...]]:
-    """The segments of all candidates in topological order; results of one variadic reduction together."""
-    siblings: dict[object, list[int]] = {}
-    for i in candidates:
-        node = graph.nodes[i]
-        key: object = i
-        if node.op == "reduce_general":
-            body = node.attributes["body"]
-            assert isinstance(body, Graph)
-            key = (node.operands, node.attributes["dimensions"], body.digest)
-        siblings.setdefault(key, []).append(i)
-    return [segments_of(graph, tuple(nodes)) for nodes in siblings.values()]
-
-
-class Placer:
-    """Places segments one by one; `finish` gives the Placement."""
-
-    def __init__(
-        self,
-        graph: Graph,
-        candidates: Mapping[int, Candidate],
-        groups: Iterable[Group],
-        target: Target,
-        apart: Mapping[int, int],
-        rules: Rules = ALL,
-    ) -> None:
-        self.graph = graph
-        self.rules = rules
-        self.apart = apart
-        self.target = target
-        self.candidates = candidates
-        self.reductions = frozenset(i for i in candidates if is_reduction(graph.nodes[i]))
-        self.hard = frozenset(i for i in candidates if i in self.reductions or self._is_hard(i))
-        self.group_of = {i: group for group in groups for i in group.candidates}
-        self.carrying = carriers(graph) | frozenset(candidates)
-        self.nests: list[Nest] = []
-        self.nest_of: dict[int, Nest] = {}
-        self.ready: dict[int, int] = {}
-        self.partial: set[int] = set()
-        self.crossing: set[int] = set()
-        self.reasons: dict[int, str] = {}
-        self._kin: dict[int, tuple[frozenset[int], set[int]]] = {}
-        self.nests_by_tensor: dict[int, list[Nest]] = {}
-
-    def _is_hard(self, i: int) -> bool:
-        """Whether another nest reads an element-wise candidate from memory: if it is expensive, or a long chain of
-        ops."""
-        candidate, node = self.candidates[i], self.graph.nodes[i]
-        if candidate.cuts and not candidate.reason.startswith("it is an output"):
-            return node.element_count > 1
-        light, stack, seen = 0, [i], {i}
-        while stack:
-            current = self.graph.nodes[stack.pop()]
-            cost = OPS[current.op].cost
-            if cost is Cost.EXPENSIVE:
-                return node.element_count > 1
-            light += cost is Cost.LIGHT
-            for operand in current.operands:
-                if operand not in seen and operand not in self.candidates:
-                    seen.add(operand)
-                    stack.append(operand)
-        return light > SOFT_LIGHT_OPS and node.element_count > 1
-
-    def place(self, segment: Segment, after: int = 0) -> Nest:
-        """Puts `segment` into a nest of level `after` or later. Raises TraceTooLargeError."""
-        tried: dict[int, str] = {}
-        stored = self._stored(None, segment)
-        steps = trace(self.graph, self._space_roots(segment), stored)
-        if segment.kind not in ALONE and self.rules.hierarchy:
-            for nest in self._homes(segment, steps):
-                refusal = self._join(segment, nest, after)
-                if refusal is None:
-                    return nest
-                tried[nest.number] = refusal
-        return self._open(segment, steps, after, tried)
-
-    def _space_roots(self, segment: Segment) -> tuple[Request, ...]:
-        extra: list[Request] = []
-        node = self.graph.nodes[segment.node]
-        if node.op in ("reduce_general", "reduce_window"):  # initial values
-            first = len(node.operands) // 2
-            extra = [Request(operand, ()) for operand in node.operands[first:]]
-        if segment.kind is SegmentKind.SCAN:
-            starts = self.graph.nodes[node.operands[1]]
-            extra = [Request(node.operands[1], unravel(Index.of_var(Var("i", starts.element_count)), starts.shape))]
-        if segment.kind is SegmentKind.SCATTER:
-            indices = self.graph.nodes[node.operands[1]]
-            variable = Var("i", max(indices.element_count, 1))
-            extra = [Request(node.operands[1], unravel(Index.of_var(variable), indices.shape))]
-        return (*roots_of(self.graph, segment, Index.of_var(segment.variable)), *extra)
-
-    def _stored(self, nest: Nest | None, segment: Segment) -> Callable[[int], bool]:
-        here = (nest.computes() if nest else set()) | set(segment.nodes)
-        return lambda node: node in self.reductions or (node in self.hard and node not in here)
-
-    def _homes(self, segment: Segment, steps: Trace) -> list[Nest]:
-        """The nests worth trying, best first: where its sources are made, where its group is, where tensors are
-        shared."""
-        found: dict[int, tuple[int, int]] = {}
-        group = self.group_of.get(segment.node)
-        for request in steps.steps:
-            for nest in self.nests_by_tensor.get(request.node, ()):
-                made = request.node in self.candidates and self.nest_of.get(request.node) is nest
-                same = group is not None and nest.group == group.dominant
-                if not made and not self.rules.merging:
-                    continue
-                score = (2 if made else 1 if same else 0, self.graph.nodes[request.node].size_bytes)
-                found[nest.number] = max(found.get(nest.number, (0, 0)), score)
-        order = sorted(found, key=lambda number: (found[number], self.nests[number].level), reverse=True)
-        return [self.nests[number] for number in order[:6]]
-
-    def _join(self, segment: Segment, nest: Nest, after: int) -> str | None:
-        """Adds the segment to the nest if it may; else the reason why not."""
-        if any(self.apart.get(node) != self.apart.get(segment.node) for node in nest.computes()):
-            return "one of them stands for a family of components"
-        if nest.level < after:
-            return "it runs before what the segment waits for"
-        alone = next((placed.kind for placed, _ in nest.placed if placed.kind in ALONE), None)
-        if alone is not None:
-            return f"a {alone.value} runs alone"
-        apart = {i for i in nest.computes() if i in self.candidates and self.candidates[i].apart}
-        stored = self._stored(nest, segment)
-        steps = trace(self.graph, self._space_roots(segment), lambda node: node in apart or stored(node))
-        if apart & {request.node for request, _ in steps.loads()}:
-            return "it would read from memory what the nest itself computes"
-        for request, _ in steps.loads():
-            source = request.node
-            if source in self.hard and self.nest_of.get(source) is not nest and self.ready[source] >= nest.level:
-                return f"%{source} is not ready before it"
-        if nest.rows < MIN_ROWS and segment.size > SMALL_WORK and self._own_rows(segment, steps) > 2 * nest.rows:
-            return f"{nest.rows} rows are too few for {segment.size} elements"
-        if segment.size // nest.rows * nest.rows != segment.size:
-            return f"its {segment.size} elements do not divide into {nest.rows} rows"
-        mapping, reason = self._find_mapping(segment, nest, steps)
-        if mapping is None:
-            return reason
-        return self._accept(segment, nest, mapping, reason, stored)
-
-    def _own_rows(self, segment: Segment, steps: Trace) -> int:
-        return choose(self.graph, segment, [flat for _, flat in steps.loads()], self.target).rows
-
-    def _find_mapping(self, segment: Segment, nest: Nest, steps: Trace) -> tuple[RowMap | None, str]:
-        """The mapping that a shared tensor dictates, values made in the nest first, then the largest."""
-
-        def importance(request: Request) -> tuple[bool, int, int]:
-            made = self.nest_of.get(request.node) is nest
-            return made, self.graph.nodes[request.node].element_count, request.node
-
-        reason = "it shares no tensor that is cut into rows"
-        tested: set[tuple[int, Index]] = set()
-        for request in sorted(steps.steps, key=importance, reverse=True):
-            node = request.node
-            if node not in nest.slices or request.guard:
-                continue
-            flat = linear(request.position, self.graph.nodes[node].shape)
-            if (node, flat) in tested:
-                continue
-            tested.add((node, flat))
-            mapping = match(segment.size, flat, nest.rows, nest.slices[node])
-            if mapping is None:
-                reason = f"its rows do not follow those of %{node}"
-                continue
-            if mapping.is_strided and mapping.inner > self.target.unroll_row:
-                reason = f"following the rows of %{node}, it would run across memory"
-                continue
-            illegal = reduction_is_legal(self.graph, segment, mapping, self.target)
-            if illegal is None:
-                return mapping, f"row r of it is made from slice r of %{node}"
-            reason = illegal
-        return None, reason
-
-    def _accept(
-        self, segment: Segment, nest: Nest, mapping: RowMap, reason: str, stored: Callable[[int], bool]
-    ) -> str | None:
-        row, inner = Index.of_var(nest.row), Index.of_var(within(mapping.inner))
-        roots = mapped_roots(self.graph, segment, mapping, row, inner)
-        steps = trace(self.graph, roots, stored)
-        made_here = {node for node in nest.computes() if self.nest_of[node] is nest}
-        for request, flat in steps.loads():
-            if request.node not in made_here or (nest.rows == 1 and request.node not in self.partial):
-                continue
-            if request.node in self.partial:
-                return f"%{request.node} is complete only after all rows"
-            size = self.graph.nodes[request.node].element_count // nest.rows
-            found = slices_under([(request.node, flat)], nest.row)
-            if found.get(request.node) != size:
-                return f"it reads %{request.node} from other rows than its own: global"
-        streams = nest.reads | {request.node for request, _ in steps.loads()}
-        if len(streams) > MAX_STREAMS and not (made_here & {request.node for request in steps.steps}):
-            return f"{len(streams)} tensors would be streamed at once"
-        if not rows_agree([*nest.placed, (segment, mapping)]):
-            return "its row is cut into pieces that do not fit those of the nest"
-        self._add(segment, nest, mapping, steps, reason)
-        return None
-
-    def _cuts_of_kin(self, segment: Segment, steps: Trace) -> set[int]:
-        """Where the element-wise segments of this one's size that come later and share something with it take their elements
-        apart: in one flat loop they would have to do that by division, element by element."""
-        own = {request.node for request in steps.steps if self.graph.nodes[request.node].op != "constant"}
-        found: set[int] = set()
-        for node in self.candidates:
-            later = node not in self.nest_of and node not in self.reductions and node not in segment.nodes
-            if (
-                not later
-                or self.graph.nodes[node].element_count != segment.size
-                or self.graph.nodes[node].op in ("scatter", "scan")
-            ):
-                continue
-            if node not in self._kin:
-                (other,) = segments_of(self.graph, (node,))
-                traced = trace(self.graph, self._space_roots(other), self._stored(None, other))
-                cuts = boundaries([flat for _, flat in traced.loads()], other.variable)
-                self._kin[node] = frozenset(request.node for request in traced.steps), cuts
-            shared, cuts = self._kin[node]
-            if not own.isdisjoint(shared):
-                found |= cuts
-        return found
-
-    def _open(self, segment: Segment, steps: Trace, after: int, tried: Mapping[int, str]) -> Nest:
-        """A new nest, mapped as the group's dominant would be if the segment can follow that, else for itself."""
-        needed = after
-        for request, _ in steps.loads():
-            if request.node in self.hard:
-                needed = max(needed, self.ready[request.node] + 1)
-        flats = [flat for _, flat in steps.loads()]
-        own = choose(self.graph, segment, flats, self.target, lambda: self._cuts_of_kin(segment, steps))
-        nest = Nest(len(self.nests), own.rows, needed)
-        group = self.group_of.get(segment.node)
-        reason = "it starts a nest of its own"
-        if tried:
-            reason += "; " + "; ".join(f"not nest {number}: {why}" for number, why in tried.items())
-        mapping: RowMap | None = own
-        if group is not None and self.rules.merging:
-            nest.group = group.dominant
-            if segment.kind is SegmentKind.VALUE and group.dominant != segment.node:
-                followed = self._follow_dominant(segment, group, steps, own)
-                if followed is not None:
-                    mapping, nest.rows = followed, followed.rows
-                    reason = f"it follows %{group.dominant}, the dominant of its group"
-        assert mapping is not None
-        self.nests.append(nest)
-        row, inner = Index.of_var(nest.row), Index.of_var(within(mapping.inner))
-        mapped = trace(self.graph, mapped_roots(self.graph, segment, mapping, row, inner), self._stored(nest, segment))
-        self._add(segment, nest, mapping, mapped, reason)
-        return nest
-
-    def _follow_dominant(self, segment: Segment, group: Group, steps: Trace, own: RowMap) -> RowMap | None:
-        dominant = segments_of(self.graph, (group.dominant,))[-1]
-        if dominant.kind in ALONE:
-            return None
-        stored = self._stored(None, dominant)
-        their_steps = trace(self.graph, roots_of(self.graph, dominant, Index.of_var(dominant.variable)), stored)
-        theirs = choose(self.graph, dominant, [flat for _, flat in their_steps.loads()], self.target)
-        if theirs.rows < MIN_ROWS and segment.size > SMALL_WORK and own.rows > theirs.rows:
-            return None
-        row = Var(ROW, theirs.rows)
-        roots = mapped_roots(self.graph, dominant, theirs, Index.of_var(row), Index.of_var(within(theirs.inner)))
-        everything = trace(self.graph, roots, stored).steps
-        slices = slices_under(
-            ((r.node, linear(r.position, self.graph.nodes[r.node].shape)) for r in everything if not r.guard), row
-        )
-        shared = Nest(-1, theirs.rows, 0, slices=dict(slices))
-        mapping, _ = self._find_mapping(segment, shared, steps)
-        return mapping
-
-    def _add(self, segment: Segment, nest: Nest, mapping: RowMap, steps: Trace, reason: str) -> None:
-        nest.placed.append((segment, mapping))
-        for node in segment.nodes:
-            self.reasons[node] = reason
-            self.nest_of[node] = nest
-            self.ready[node] = nest.level
-            if spans_rows(segment, mapping):
-                self.partial.add(node)
-                self.ready[node] = nest.level + 1
-        for request, _ in steps.loads():
-            nest.reads.add(request.node)
-        self._note_slices(segment, nest, mapping, steps)
-        self._note_crossings(nest)
-
-    def _note_slices(self, segment: Segment, nest: Nest, mapping: RowMap, steps: Trace) -> None:
-        positions = [(r.node, linear(r.position, self.graph.nodes[r.node].shape)) for r in steps.steps if not r.guard]
-        if segment.kind is SegmentKind.REDUCE and not spans_rows(segment, mapping):
-            for node in segment.nodes:
-                nest.slices[node] = self.graph.nodes[node].element_count // nest.rows
-        for node, size in slices_under(positions, nest.row).items():
-            if node in self.carrying and self.graph.nodes[node].element_count == size * nest.rows:
-                nest.slices.setdefault(node, size)
-        for node in nest.slices:
-            known = self.nests_by_tensor.setdefault(node, [])
-            if nest not in known:
-                known.append(nest)
-
-    def _note_crossings(self, nest: Nest) -> None:
-        segment, _ = nest.placed[-1]
-        steps = trace(self.graph, self._space_roots(segment), self._stored(nest, segment))
-        for request, _ in steps.loads():
-            if request.node in self.hard and self.nest_of[request.node] is not nest:
-                self.crossing.add(request.node)
-
-    def finish(self) -> Placement:
-        return Placement(
-            tuple(self.nests),
-            self.nest_of,
-            frozenset(self.crossing),
-            frozenset(self.partial),
-            self.hard,
-            self.reductions,
-            self.reasons,
-        )
-
-
-def place_all(
-    graph: Graph,
-    candidates: Mapping[int, Candidate],
-    groups: Iterable[Group],
-    target: Target,
-    apart: Mapping[int, int] | None = None,
-    rules: Rules = ALL,
-) -> Placement:
-    """All segments of the graph in nests; those of `apart` share one only with the ones of their own number there.
-    Raises TraceTooLargeError if a node has to be a candidate that is none."""
-    placer = Placer(graph, candidates, groups, target, apart or {}, rules)
-    for segments in segment_list(graph, candidates):
-        after = 0
-        for segment in segments:
-            nest = placer.place(segment, after)
-            after = nest.level + 1
-    return placer.finish()
+def scheme_of(graph: Graph, candidates: Mapping[int, Candidate], placement: Placement, node: int) -> OpScheme:
+    """The scheme of a node's result."""
+    if node not in candidates:
+        return OpScheme(node, Scheme.LOCAL, "each element is used where it is made, in a register")
+    why = f"{candidates[node].reason}; {placement.reasons.get(node, '')}".rstrip("; ")
+    if node in placement.partial:
+        return OpScheme(node, Scheme.GLOBAL, f"it spans all rows, every task leaves a partial result; {why}")
+    if node in placement.crossing:
+        return OpScheme(node, Scheme.GLOBAL, f"another nest reads it; {why}")
+    read_inside = any(node in graph.nodes[user].operands for user in range(len(graph.nodes)))
+    if node in placement.reductions:
+        scheme = Scheme.REGIONAL if read_inside else Scheme.OUTPUT
+        return OpScheme(node, scheme, f"row r of it is complete when row r has been read; {why}")
+    if node in graph.outputs:
+        return OpScheme(node, Scheme.OUTPUT, f"stored; its readers use the register; {why}" if read_inside else why)
+    return OpScheme(node, Scheme.LOCAL, f"its readers are in the same nest; {why}")

@@ -24,7 +24,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from stitchfleet.compiler.explaining.words import intermediate_buffers
 from stitchfleet.compiler.hlo.importer import read_hlo_file
 from stitchfleet.compiler.planning.plan import plan_graph
 from stitchfleet.compiler.planning.rules import BY_NAME
@@ -117,7 +116,7 @@ def ablate(path: pathlib.Path, target: GpuTarget) -> list[Ablated]:
             many = times[digest]
             kernels += many * (1 if rules.hierarchy else max(1, len(plan.nests)))
             moved += many * sum(cost.bytes_read + cost.bytes_written for cost in plan.costs)
-            between += many * sum(buffer.size_bytes for buffer in intermediate_buffers(plan))
+            between += many * sum(buffer.size_bytes for buffer in plan.intermediates)
         found.append(Ablated(path.stem, name, kernels, moved, between))
     return found
 

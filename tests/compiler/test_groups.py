@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from stitchfleet.compiler.explaining.words import Scheme, scheme_of
 from stitchfleet.compiler.planning.groups import carriers, find_candidates, find_groups
 from stitchfleet.compiler.planning.plan import plan_graph
+from stitchfleet.compiler.planning.schemes import Scheme
 
 from .library import Maker, adam, figure_nine
 
@@ -34,7 +34,7 @@ def test_on_a_cpu_all_of_the_worked_example_is_one_loop_over_rows() -> None:
     plan = plan_graph(figure_nine())
     assert len(plan.nests) == 1
     assert len(plan.levels) == 1
-    schemes = {plan.graph.nodes[i].op: scheme_of(plan, i).scheme for i in plan.candidates}
+    schemes = {plan.graph.nodes[i].op: plan.scheme_of(i).scheme for i in plan.candidates}
     assert schemes["reduce"] is Scheme.REGIONAL
     assert not plan.placement.crossing
     assert not plan.placement.partial

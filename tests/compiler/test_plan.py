@@ -6,16 +6,20 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from stitchfleet.compiler.explaining.picture import draw
-from stitchfleet.compiler.explaining.words import Scheme, explain, intermediate_buffers, scheme_of
+from stitchfleet.compiler.explaining.words import explain
 from stitchfleet.compiler.ir.graph import Graph
 from stitchfleet.compiler.ir.index_maps import Index
-from stitchfleet.compiler.loops.loops import Loop, LoopKind, Loops, Statement
+from stitchfleet.compiler.loops.loops import Blocks, Loop, LoopKind, Loops, Statement
 from stitchfleet.compiler.lowering.kernel_loops import lower
 from stitchfleet.compiler.ops.verify import verify
+from stitchfleet.compiler.planning.execution import Mode
 from stitchfleet.compiler.planning.normal import normalise
 from stitchfleet.compiler.planning.plan import Plan, plan_graph
+from stitchfleet.compiler.planning.schemes import Scheme
+from stitchfleet.compiler.targets.targets import CPU, V100, Target
 
 from .library import (
     LIBRARY,
@@ -34,10 +38,11 @@ from .library import (
     softmax,
 )
 from .strategies import graphs
+from .test_golden import GOLDEN
 
 
 def intermediates(plan: Plan) -> int:
-    return sum(buffer.size_bytes for buffer in intermediate_buffers(plan))
+    return sum(buffer.size_bytes for buffer in plan.intermediates)
 
 
 @pytest.mark.parametrize(
@@ -55,8 +60,8 @@ def test_layer_norm_gradient_is_one_loop_with_row_and_column_reduces() -> None:
     plan = plan_graph(layer_norm_gradient(1024, 256))
     assert len(plan.nests) == 1
     # Two column reduces leave one row of partial results per task, and nothing else.
-    assert intermediates(plan) == 2 * plan.tasks_of(plan.nests[0]) * 256 * 4
-    schemes = [scheme_of(plan, i).scheme for i in plan.candidates]
+    assert intermediates(plan) == 2 * plan.executions[0].tasks * 256 * 4
+    schemes = [plan.scheme_of(i).scheme for i in plan.candidates]
     assert schemes.count(Scheme.REGIONAL) == 2
     assert schemes.count(Scheme.GLOBAL) == 2
 
@@ -142,6 +147,61 @@ def test_equal_tensors_share_one_function() -> None:
     assert text.count("static void k_nest") == 1
 
 
+def check_phases(plan: Plan, kernel: Loops) -> None:
+    """The loops' phases are the plan's, and each nest's body is what its mode says."""
+    assert len(kernel.phases) == len(plan.phases)
+    for phase, planned in zip(kernel.phases, plan.phases, strict=True):
+        assert (phase.serial, phase.cost_ns) == (planned.is_serial, planned.cost_ns)
+        assert [code.number for code in phase.nests] == [-1 if one.partial else one.nest.number for one in planned.nests]
+        for code, one in zip(phase.nests, planned.nests, strict=True):
+            execution = one.execution
+            assert (code.rows, code.rows_per_task, code.cost_ns) == (execution.rows, execution.rows_per_task, execution.cost_ns)
+            assert code.body and code.buffers, "the plan has a nest that does nothing"
+            over_rows = [kind for item in code.body for kind in ways_over_rows(item)]
+            assert over_rows and set(over_rows) <= OVER_ROWS[execution.mode], f"{execution.mode}: {over_rows}"
+            needed = [buffer for buffer in code.buffers if buffer.role == "partial"]
+            assert {buffer.elements % max(1, plan.executions[one.nest.number].tasks) for buffer in needed} <= {0}
+
+
+def ways_over_rows(statement: Statement) -> list[str]:
+    """How a body goes through a task's rows: the kinds of those loops."""
+    if isinstance(statement, Blocks):
+        inner = [loop for loop in loops_in(statement.body) if loop.bounds == ("block_first", "block_last")]
+        return [f"blocks of {inner[0].kind.value}"]
+    if isinstance(statement, Loop) and statement.bounds == ("first_row", "last_row"):
+        return [statement.kind.value]
+    return []
+
+
+OVER_ROWS = {
+    Mode.LANES: {"simd", "blocks of lanes"},
+    Mode.ROWS: {"serial"},
+    Mode.SQUARES: {"blocks of serial"},
+    Mode.TURN: {"serial"},
+    Mode.SCATTER: {"serial"},
+    Mode.OWNERS: {"serial"},
+    Mode.SCAN: {"serial"},
+    Mode.SCAN_LANES: {"simd"},
+    Mode.BLOCKS: {"blocks of simd"},
+    Mode.ONE: {"serial"},
+    Mode.COLUMNS: {"serial"},
+}
+
+
+@pytest.mark.parametrize("target", [CPU, V100], ids=lambda target: target.name)
+@pytest.mark.parametrize("name", [*sorted(LIBRARY), *sorted(GOLDEN)])
+def test_the_phases_of_the_plan_are_those_of_the_loops(name: str, target: Target) -> None:
+    plan = plan_graph({**LIBRARY, **GOLDEN}[name](), target)
+    check_phases(plan, lower(plan))
+
+
+@settings(max_examples=40, deadline=None)
+@given(graphs(max_ops=40), st.sampled_from([CPU, V100]))
+def test_the_phases_of_the_plan_of_any_graph_are_those_of_its_loops(graph: Graph, target: Target) -> None:
+    plan = plan_graph(graph, target)
+    check_phases(plan, lower(plan))
+
+
 @settings(max_examples=40, deadline=None)
 @given(graphs(max_ops=40))
 def test_every_graph_has_a_plan_that_is_sound(graph: Graph) -> None:
@@ -160,7 +220,7 @@ def check_sound(plan: Plan, kernel: Loops) -> None:
         if plan.graph.nodes[node].element_count:
             assert set(plan.memory_of(node)) <= written
     from stitchfleet.compiler.planning.access import trace
-    from stitchfleet.compiler.planning.schemes import mapped_roots, within
+    from stitchfleet.compiler.planning.placement import mapped_roots, within
 
     for nest, segment, mapping in plan.segments():
         roots = mapped_roots(plan.graph, segment, mapping, Index.of_var(nest.row), Index.of_var(within(mapping.inner)))

@@ -25,6 +25,7 @@ from ...ops.table import (
     round_text,
     store_text,
 )
+from ...planning.transposes import BLOCK_ROWS
 
 INT_LIMIT = 1 << 31
 CAPACITY = "STITCH_CAPACITY"
@@ -170,8 +171,8 @@ SCAN_STEP = {
     "or": "StitchOr",
 }
 _PLACE = Index.of_var(Var("place", 256))
-SQUARE = 16
-"""Rows and lanes of the squares in which a nest that transposes works (lowering_passes.BLOCK_ROWS, SQUARE_LANES)."""
+SQUARE: Final = BLOCK_ROWS
+"""Rows and lanes of the squares in which a nest that transposes works."""
 
 
 @dataclass(frozen=True)

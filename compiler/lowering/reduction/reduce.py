@@ -17,7 +17,7 @@ def flush_partials(context: Context, emitter: Emitter, member: Member, local: st
     dtype = partial_dtype(context.graph, member.segment, member.mapping)
     buffer = context.number_of(context.plan.partial_buffer(member.segment, member.mapping))
     variable = Var(f"i{emitter.fresh()}", count)
-    task = Var("task", context.plan.tasks_of(context.nest))
+    task = Var("task", context.plan.executions[context.nest.number].tasks)
     name = emitter.fresh()
     body = (
         loops.Let(name, dtype, loops.LoadLocal(local, Index.of_var(variable))),

@@ -12,9 +12,10 @@ from __future__ import annotations
 from ...ir.graph import DType
 from ...ir.index_maps import ZERO, Index, Var, unravel
 from ...loops import loops
-from ...loops.loops import Assign, Local, Loop, LoopKind, NestCode, Scan, Statement, Store
+from ...loops.loops import Assign, Local, Loop, LoopKind, Scan, Statement, Store
 from ...ops.reference import prefix_of_scan
 from ...planning.access import Request, trace
+from ...planning.execution import Execution, Mode
 from ...planning.mapping import RowMap, Segment, roots_of
 from ..context import BufferNumbers, Context
 from ..values import Emitter
@@ -25,8 +26,10 @@ LONG = 512
 """Elements above which floats are added up in doubles: a sum in order of as many is off by up to as many roundings."""
 
 
-def lower_scan(context: Context, segment: Segment, mapping: RowMap) -> NestCode:
-    return _ScanLowering(context, segment, mapping).code()
+def scan_body(context: Context, segment: Segment, mapping: RowMap, execution: Execution) -> tuple[Statement, ...]:
+    """The body of one scan."""
+    lowering = _ScanLowering(context, segment, mapping)
+    return lowering.rows_as_lanes() if execution.mode is Mode.SCAN_LANES else lowering.by_rows()
 
 
 class _ScanLowering:
@@ -50,14 +53,6 @@ class _ScanLowering:
         is_long = self.node.dtype is DType.F32 and self.kind == "sum" and self.extent > LONG
         return DType.F64 if is_long else self.node.dtype
 
-    def code(self) -> NestCode:
-        is_short = self.beside == 1 and self.extent <= self.context.target.unroll_row
-        body = self._rows_as_lanes() if is_short else self._by_rows()
-        nest, plan = self.context.nest, self.context.plan
-        buffers = tuple(self.context.buffers)
-        cost = plan.costs[nest.number].one_core_ns
-        return NestCode(nest.number, buffers, body, nest.rows, plan.rows_per_task(nest), cost, False)
-
     def _point(self, step: Index, lane: Index) -> Index:
         """The linear element of the row's `lane` at a step in the scan's direction."""
         place = Index(self.extent - 1) - step if self.prefix.reverse else step
@@ -80,7 +75,7 @@ class _ScanLowering:
         place = self._point(step, lane)
         return [Store(buffer, self.node.dtype, place, name) for buffer in self.context.stores_of(self.segment.node)]
 
-    def _rows_as_lanes(self) -> tuple[Statement, ...]:
+    def rows_as_lanes(self) -> tuple[Statement, ...]:
         """Straight-line code of a row; the loop over rows is the vectorised one."""
         emitter, depth = self.emitter, 1
         emitter.push(None)
@@ -111,7 +106,7 @@ class _ScanLowering:
         self.emitter.put(Loop(self.context.row, self.context.nest.rows, kind, body, bounds=bounds))
         return self.emitter.pop()
 
-    def _by_rows(self) -> tuple[Statement, ...]:
+    def by_rows(self) -> tuple[Statement, ...]:
         emitter = self.emitter
         emitter.push(None)
         emitter.push(self.context.row)
@@ -151,5 +146,3 @@ class _ScanLowering:
         for statement in self._stores(step + (1 - self.prefix.first), lane, name):
             emitter.put(statement)
 
-
-__all__ = ["lower_scan"]

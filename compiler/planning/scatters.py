@@ -1,0 +1,61 @@
+"""The shape of a scatter's work: its indices, and the window that each of them updates, cut into pieces."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ..ir.graph import Graph, Node, Shape
+from ..support.divisors import divisor_near
+from .access import GatherDimensions, gather_numbers
+
+LONGEST_PIECE = 256
+"""Elements of a window that one task updates."""
+SHORTEST_PIECE = 16
+"""Below which the window is left whole: it has no divisor of use."""
+
+
+@dataclass(frozen=True)
+class ScatterWork:
+    """batch_dims: the dimensions of the updates that count the indices, `batch_shape`; window_shape: the others, `chunk` elements of
+    which are a piece. sizes: of a window in each dimension of the result."""
+
+    numbers: GatherDimensions
+    batch_dims: tuple[int, ...]
+    batch_shape: Shape
+    window_shape: Shape
+    chunk: int
+    sizes: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        """Indices."""
+        return math.prod(self.batch_shape)
+
+    @property
+    def pieces(self) -> int:
+        """Of a window."""
+        return math.prod(self.window_shape) // self.chunk
+
+    @property
+    def windows_meet_whole(self) -> bool:
+        """Whether two windows are the same or have nothing in common."""
+        return all(self.sizes[d] == 1 for d in self.numbers.start_index_map)
+
+
+def scatter_work(graph: Graph, node: Node) -> ScatterWork:
+    """The work of a scatter."""
+    numbers, updates = gather_numbers(node), graph.nodes[node.operands[2]]
+    batch_dims = tuple(d for d in range(len(updates.shape)) if d not in numbers.offset_dims)
+    window_shape = tuple(updates.shape[d] for d in numbers.offset_dims)
+    window = math.prod(window_shape)
+    chunk = divisor_near(window, LONGEST_PIECE) if window > LONGEST_PIECE else window
+    sizes = list(window_shape)
+    return ScatterWork(
+        numbers,
+        batch_dims,
+        tuple(updates.shape[d] for d in batch_dims),
+        window_shape,
+        chunk if chunk >= SHORTEST_PIECE else window,
+        tuple(1 if d in numbers.collapsed_slice_dims else sizes.pop(0) for d in range(len(node.shape))),
+    )
