@@ -23,13 +23,8 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from ..ir.graph import Array, Graph
-from ..kernel.host_kernel import (
-    CheckReport,
-    KernelMetadata,
-    LoadedKernel,
-    TensorType,
-    prepare_runtime,
-)
+from ..kernel.host_kernel import LoadedKernel, prepare_runtime
+from ..kernel.metadata import CheckReport, KernelMetadata, TensorType
 from .judge import agrees, guard_tolerance, judge_by
 from .oracle import evaluate_sample
 from .random_inputs import RARE, REGIMES, VALID, Regime, random_inputs

@@ -12,8 +12,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
@@ -30,19 +29,19 @@ from ..hlo.importer import read_hlo_file
 from ..ir.graph import Graph
 from ..kernel.cache import CacheEntry, KernelCache
 from ..kernel.host_kernel import LoadedKernel, aligned_copy
-from ..pipeline.pipeline import Request, compile_graphs, stages
+from ..pipeline.backend import Backend, Request, stop_after
+from ..pipeline.cpu import CpuBackend
+from ..pipeline.cuda import CudaBackend
 from ..planning.plan import plan_graph
 from ..planning.rules import BY_NAME, Rules
 from ..step.partition import Partition, stitch_ops_of
 from ..targets.targets import CPU, GPUS, GpuTarget, Target
-from .command_cuda import DEFAULT_ARCH, compile_for_cuda
-from .command_io import MistakeError, emit, mistakes, tell_run
+from ..toolchain import nvrtc
+from .command_cuda import DEFAULT_ARCH, compile_for_cuda, run_on_gpu
+from .command_io import MistakeError, emit, mistakes, show_progress, tell_run
 
-STAGES: Final = ("hlo", "graph", "plan", "loops", "source", "binary")
-"""In order; `graph` to `source` are the pipeline's own table."""
-
-EMITTED: Final = ("plan", "source", "ptx", "cubin")
-"""What can be printed or written of a CUDA kernel."""
+STAGES: Final = ("hlo", "graph", "plan", "loops", "source", "ptx", "binary")
+"""In order; `graph` to `ptx` are the backends' own tables."""
 
 BUNDLE_GROUP: Final = "stitchfleet.bundle_judges"
 """Entry points that can judge a guard's bundle (the compiler knows no framework, whose op a bundle holds): a function
@@ -65,9 +64,10 @@ class CompileCommand:
         "With --stop-after, print what a stage makes: hlo (as read), graph (the compiler's own ops), plan (groups, schemes,\n"
         "mapping), loops, source (C++), binary (built, not checked). Without, build the kernel and check it on random\n"
         "inputs against a float64 oracle; with --run, run and time it too.\n\n"
-        "With --target cuda, make CUDA kernels of it instead, on any machine, with or without a GPU: --emit says what to\n"
-        "print or write: plan, source (CUDA C), ptx, cubin; without it the kernel's launch and registers are told. With --run it\n"
-        "is made for a GPU of this machine, run there, judged by the float64 oracle and timed beside a copy (needs pycuda)."
+        "With --target cuda, make CUDA kernels of it instead, on any machine, with or without a GPU. The stages are the same,\n"
+        "with CUDA C as source, then ptx, then binary: machine code for --output; without --stop-after the kernel's launch and\n"
+        "registers are told. With --run it is made for a GPU of this machine, run there, judged by the float64 oracle and timed\n"
+        "beside a copy (needs pycuda)."
     )
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
@@ -82,7 +82,6 @@ class CompileCommand:
             metavar="ARCH",
             help=f"with --target cuda: {', '.join(sorted(GPUS))} (default {DEFAULT_ARCH}; with --run the GPU's own)",
         )
-        parser.add_argument("--emit", choices=EMITTED, metavar="WHAT", help=f"with --target cuda: {', '.join(EMITTED)}")
         parser.add_argument(
             "--launch",
             choices=("search", "tune", "usual"),
@@ -104,26 +103,22 @@ class CompileCommand:
 
     def run(self, args: argparse.Namespace) -> int:
         with mistakes("compile") as code:
-            if args.target == "cuda":
-                return compile_for_cuda(args)
-            if args.emit is not None:
-                raise MistakeError("--emit is for --target cuda; --stop-after shows the stages of a CPU's kernel")
-            if args.launch is not None:
-                raise MistakeError("--launch is for --target cuda; a CPU's kernel is not launched")
-            if args.device:
-                raise MistakeError("--device is for --target cuda --run")
-            if args.run and args.stop_after not in (None, "binary"):
-                raise MistakeError(f"--run needs a binary, but --stop-after {args.stop_after} makes none")
-            if args.threads < 1:
-                raise MistakeError(f"--threads: given {args.threads}, expected at least 1")
+            _refuse(args)
+            if args.target == "cuda" and args.run:
+                return run_on_gpu(args)
             module = read_hlo_file(args.file)
             if args.stop_after == "hlo":
                 emit(str(module), args.output)
                 return 0
-            step = stitch_ops_of(module)
-            if args.stop_after in ("graph", "plan", "loops", "source"):
-                emit("\n\n".join(_for_each(step, partial(_until, last=args.stop_after))), args.output)
-                return 0
+            target = GPUS[args.arch or DEFAULT_ARCH] if args.target == "cuda" else None
+            step = stitch_ops_of(module, target)
+            # By default one kernel's launch is searched for, where NVRTC can build candidates.
+            is_searched = args.launch == "search" or (args.launch is None and step.is_one_op and nvrtc.is_installed())
+            backend: Backend = CpuBackend() if target is None else CudaBackend(target, search=is_searched)
+            if args.stop_after not in (None, "binary"):
+                return _stop(step, backend, args)
+            if target is not None:
+                return compile_for_cuda(step, target, is_searched, args.output)
             if not step.is_one_op and (args.run or args.output is not None):
                 raise MistakeError(
                     f"--run and --output take one kernel; {args.file} is split into {len(step.stitch_ops)}"
@@ -141,7 +136,7 @@ class CompileCommand:
             into = KernelCache(Path(folder) / "unchecked") if check.skip else cache
             started = time.monotonic()
             requests = [Request(op.name, op.graph) for op in step.stitch_ops]
-            outcomes = compile_graphs(requests, into, check=check)
+            outcomes = CpuBackend(check=check).compile(requests, into, show_progress)
             seconds = time.monotonic() - started
             if not step.is_one_op:
                 print(step)
@@ -158,6 +153,47 @@ class CompileCommand:
             print(f"  {seconds:.2f} s in all")
             runs = [_run(requests[0].graph, entry, args.threads, args.seed) for entry in entries.values() if args.run]
             return max(runs, default=0)
+
+
+def _refuse(args: argparse.Namespace) -> None:
+    """Raises MistakeError for options that do not go together."""
+    if args.target == "cpu":
+        if args.stop_after == "ptx":
+            raise MistakeError("--stop-after ptx is for --target cuda; a CPU's kernel goes from source to binary")
+        if args.launch is not None:
+            raise MistakeError("--launch is for --target cuda; a CPU's kernel is not launched")
+    elif args.run:
+        if args.stop_after is not None or args.output is not None:
+            raise MistakeError(
+                "--stop-after and --output make something on any machine; --run makes a kernel for this machine's GPU"
+            )
+    elif args.launch == "tune":
+        raise MistakeError("--launch tune times candidates on a GPU: it goes with --run")
+    if args.device and not (args.target == "cuda" and args.run):
+        raise MistakeError("--device is for --target cuda --run")
+    if args.run and args.stop_after not in (None, "binary"):
+        raise MistakeError(f"--run needs a binary, but --stop-after {args.stop_after} makes none")
+    if args.threads < 1:
+        raise MistakeError(f"--threads: given {args.threads}, expected at least 1")
+
+
+def _stop(step: Partition, backend: Backend, args: argparse.Namespace) -> int:
+    """Prints what a stage makes of each stitch op; one that it makes nothing of costs the others nothing. The exit code."""
+    texts, failures = [], []
+    for names, graph in _distinct(step):
+        try:
+            text = stop_after(backend, graph, args.stop_after, show_progress)
+        except ValueError as error:
+            failures.append(f"no kernel for {names}: {' '.join(str(error).splitlines()[0].split())}")
+            if step.is_one_op:
+                raise MistakeError(str(error).splitlines()[0]) from error
+            continue
+        texts.append(text if step.is_one_op else f"== {names}\n{text}")
+    show_progress("")
+    for line in failures:
+        print(f"stitchfleet compile: {line}", file=sys.stderr)
+    emit("\n\n".join(texts), args.output)
+    return 1 if failures else 0
 
 
 class ExplainCommand:
@@ -206,7 +242,9 @@ class ExplainCommand:
                 print(f"{step}\n")
             target = GPUS[args.arch] if args.arch else CPU
             rules = BY_NAME[args.rules]
-            print("\n\n".join(_for_each(step, partial(_explained, target=target, rules=rules))))
+            for number, (names, graph) in enumerate(_distinct(step)):
+                heading = "" if step.is_one_op else f"== {names}\n"
+                print(("\n" if number else "") + heading + _explained(graph, target, rules))
             if args.svg is not None:
                 args.svg.write_text(draw(plan_graph(step.stitch_ops[0].graph, target, rules)))
         return code[0]
@@ -239,25 +277,15 @@ def _job_text(args: argparse.Namespace) -> str:
         raise MistakeError(str(error)) from None
 
 
-def _for_each(step: Partition, text: Callable[[Graph], str]) -> Iterator[str]:
-    """The text for each stitch op, under its names where there are several; equal ones once."""
+def _distinct(step: Partition) -> Iterator[tuple[str, Graph]]:
+    """Each different stitch op's graph once, with the names of all that have it."""
     names: dict[str, list[str]] = {}
     graphs: dict[str, Graph] = {}
     for op in step.stitch_ops:
         names.setdefault(op.graph.digest, []).append(op.name)
         graphs[op.graph.digest] = op.graph
     for digest, graph in graphs.items():
-        heading = "" if step.is_one_op else f"== {', '.join(names[digest])}\n"
-        yield heading + text(graph)
-
-
-def _until(graph: Graph, last: str) -> str:
-    value: object = graph
-    for stage in stages():
-        value = stage.run(value)
-        if stage.name == last:
-            return stage.text(value)
-    raise MistakeError(f"no stage {last!r}")
+        yield ", ".join(names[digest]), graph
 
 
 def _kernel_text(entry: CacheEntry) -> str:

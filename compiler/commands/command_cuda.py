@@ -14,90 +14,63 @@ import numpy as np
 
 from ..check.random_inputs import Regime, random_inputs
 from ..codegen.cuda.kernel_text import CudaKernel, plan_for_gpu
-from ..explaining.words import explain
 from ..hlo.importer import read_hlo_file
 from ..ir.graph import Graph
 from ..kernel.cache import KernelCache
 from ..pipeline import cuda_runtime
+from ..pipeline.cuda import build_for_gpu
 from ..pipeline.launch import Launch, choose_launch
-from ..pipeline.pipeline_cuda import build_for_gpu
 from ..planning.plan import Plan
 from ..step.partition import Partition, stitch_ops_of
-from ..step.whole_step import StepKernel, compile_for_gpu, translation_unit
-from ..targets.targets import GPUS, GpuTarget
-from ..toolchain.nvrtc import NvrtcError, build, is_installed
-from .command_io import MistakeError, emit, tell_run
+from ..step.whole_step import compile_for_gpu, translation_unit
+from ..targets.targets import GpuTarget
+from ..toolchain.nvrtc import NvrtcError, build
+from .command_io import MistakeError, show_progress, tell_run
 
 DEFAULT_ARCH: Final = "sm_90"
 
 
-def compile_for_cuda(args: argparse.Namespace) -> int:
-    if args.stop_after is not None:
-        raise MistakeError("--stop-after is for --target cpu; --emit says what to make of a CUDA kernel")
-    if args.run:
-        return _run_on_gpu(args)
-    if args.launch == "tune":
-        raise MistakeError("--launch tune times candidates on a GPU: it goes with --run")
-    if args.emit == "cubin" and args.output is None:
-        raise MistakeError("--emit cubin makes machine code: name a file for it with --output")
-    target = GPUS[args.arch or DEFAULT_ARCH]
-    step = stitch_ops_of(read_hlo_file(args.file), target)
+def compile_for_cuda(step: Partition, target: GpuTarget, is_searched: bool, output: Path | None) -> int:
+    """Builds a step's kernels as one binary, writes its machine code to `output`, and tells their launches. The exit code."""
     launches: dict[str, Launch] = {}
 
     def searched(graph: Graph, device: GpuTarget) -> tuple[Plan, CudaKernel]:
-        launch = launches[graph.digest] = choose_launch(graph, device, told=_progress)
+        launch = launches[graph.digest] = choose_launch(graph, device, told=show_progress)
         return launch.chosen.plan, launch.chosen.kernel
 
-    # Plans and sources are made where there is no NVRTC too.
-    search = args.launch == "search" or (args.launch is None and step.is_one_op and is_installed())
     try:
-        kernels = compile_for_gpu(step, target, _progress, searched if search else plan_for_gpu)
-    except NvrtcError as error:
-        raise MistakeError(str(error).splitlines()[0]) from error
-    _progress("")
-    failed = [each for each in kernels if each.failure]
-    if step.is_one_op and failed:
-        raise MistakeError(failed[0].failure)
-    for each in failed:
-        print(f"stitchfleet compile: no kernel for {each.op.name}: {each.failure}", file=sys.stderr)
-    if args.emit == "plan":
-        emit("\n\n".join(_plans(step, kernels)), args.output)
-        return 1 if failed else 0
-    source = translation_unit(kernels)
-    if args.emit == "source":
-        emit(source, args.output)
-        return 1 if failed else 0
-    try:
+        kernels = compile_for_gpu(step, target, show_progress, searched if is_searched else plan_for_gpu)
+        failed = [each for each in kernels if each.failure]
+        show_progress("")
+        if step.is_one_op and failed:
+            raise MistakeError(failed[0].failure)
+        for each in failed:
+            print(f"stitchfleet compile: no kernel for {each.op.name}: {each.failure}", file=sys.stderr)
         searched_for = next(iter(launches.values())).chosen.binary if step.is_one_op and launches else None
-        built = searched_for or build(source, target.arch)
+        built = searched_for or build(translation_unit(kernels), target.arch)
     except NvrtcError as error:
         raise MistakeError(str(error).splitlines()[0]) from error
-    if args.emit == "ptx":
-        emit(built.ptx.decode(), args.output)
-    elif args.emit == "cubin":
-        args.output.write_bytes(built.cubin)
-    else:
-        if not step.is_one_op:
-            print(step)
-        for each in {each.kernel.symbol: each for each in kernels if each.kernel is not None}.values():
-            assert each.kernel is not None
-            print(_launch_text(each.kernel, target))
-            launch = launches.get(each.op.graph.digest)
-            text = str(each.kernel.cost()) if launch is None else launch.explain()
-            print("\n".join(f"  {line}" for line in text.splitlines()))
-        at_most = "" if step.is_one_op else " at most"
-        print(
-            f"  {built.registers} registers a thread, {built.spill_bytes} bytes spilled{at_most}; "
-            f"{len(built.cubin)} bytes of machine code"
-        )
+    if output is not None:
+        output.write_bytes(built.cubin)
+        return 1 if failed else 0
+    if not step.is_one_op:
+        print(step)
+    for each in {each.kernel.symbol: each for each in kernels if each.kernel is not None}.values():
+        assert each.kernel is not None
+        print(_launch_text(each.kernel, target))
+        launch = launches.get(each.op.graph.digest)
+        text = str(each.kernel.cost()) if launch is None else launch.explain()
+        print("\n".join(f"  {line}" for line in text.splitlines()))
+    at_most = "" if step.is_one_op else " at most"
+    print(
+        f"  {built.registers} registers a thread, {built.spill_bytes} bytes spilled{at_most}; "
+        f"{len(built.cubin)} bytes of machine code"
+    )
     return 1 if failed else 0
 
 
-def _run_on_gpu(args: argparse.Namespace) -> int:
-    if args.emit is not None or args.output is not None:
-        raise MistakeError(
-            "--emit and --output make something on any machine; --run makes a kernel for this machine's GPU"
-        )
+def run_on_gpu(args: argparse.Namespace) -> int:
+    """Makes a kernel for a GPU of this machine, runs, judges and times it. The exit code."""
     step = stitch_ops_of(read_hlo_file(args.file))
     if not step.is_one_op:
         raise MistakeError(f"--run takes one kernel; {args.file} is split into {len(step.stitch_ops)}")
@@ -108,11 +81,11 @@ def _run_on_gpu(args: argparse.Namespace) -> int:
                 raise MistakeError(f"--arch {args.arch}: {gpu.target.name} is {gpu.target.arch}")
             cache = KernelCache(args.cache or Path(folder) / "cache")
             if args.launch == "tune":
-                entry, launch = cuda_runtime.tune(graph, cache, gpu, args.seed, _progress)
+                entry, launch = cuda_runtime.tune(graph, cache, gpu, args.seed, show_progress)
             else:
                 search = args.launch != "usual"
-                entry, launch = build_for_gpu(graph, cache, gpu.target, told=_progress, search=search)
-            _progress("")
+                entry, launch = build_for_gpu(graph, cache, gpu.target, told=show_progress, search=search)
+            show_progress("")
             print(_launch_text(launch.chosen.kernel, gpu.target))
             print("\n".join(f"  {line}" for line in launch.explain().splitlines()))
             inputs = random_inputs(graph, np.random.default_rng(args.seed), Regime.NORMAL)
@@ -129,23 +102,6 @@ def _run_on_gpu(args: argparse.Namespace) -> int:
     except (cuda_runtime.GpuError, NvrtcError) as error:
         raise MistakeError(str(error).splitlines()[0]) from error
     return 0 if is_right else 1
-
-
-def _progress(line: str) -> None:
-    """A step of a model takes a while to plan: a line that the next one overwrites, where somebody is looking."""
-    if sys.stderr.isatty():
-        print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
-
-
-def _plans(step: Partition, kernels: list[StepKernel]) -> list[str]:
-    plans = {each.op.graph.digest: each for each in kernels}
-    texts = [] if step.is_one_op else [str(step)]
-    for each in plans.values():
-        if each.plan is not None:
-            shared = [other.op.name for other in kernels if other.op.graph.digest == each.op.graph.digest]
-            heading = [] if step.is_one_op else [f"== {', '.join(shared)}"]
-            texts.append("\n".join([*heading, explain(each.plan)]))
-    return texts
 
 
 def _launch_text(kernel: CudaKernel, target: GpuTarget) -> str:

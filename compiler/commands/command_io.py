@@ -38,6 +38,12 @@ def mistakes(command: str) -> Iterator[list[int]]:
         code[0] = 2
 
 
+def show_progress(line: str) -> None:
+    """A line that the next one overwrites, where somebody is looking: a step of a model takes a while to plan and build."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
+
+
 def emit(text: str, output: Path | None) -> None:
     if output is None:
         print(text)

@@ -1,5 +1,6 @@
 """A kernel as a file.
 
-host_kernel  metadata, loading and calling one; stitch_abi.h is the interface, test_runtime.c the thread pool that checks use
+metadata     what is known of one
+host_kernel  loading and calling one; stitch_abi.h is the interface, test_runtime.c the thread pool that checks use
 cache        kernels by content, shared by processes
 """

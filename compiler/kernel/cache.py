@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from .host_kernel import KernelError, KernelMetadata
+from .metadata import KernelError, KernelMetadata
 
 LIBRARY, METADATA, SOURCE = "kernel.so", "entry.json", "kernel.cc"
 MIN_MAX_BYTES = 1 << 20

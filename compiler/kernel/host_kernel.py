@@ -1,16 +1,12 @@
-"""A built kernel: what is known of it (metadata, as JSON beside the binary), and a way to run it without a
-framework."""
+"""A way to run a built kernel without a framework."""
 
 from __future__ import annotations
 
 import ctypes
-import json
-import math
 import os
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
@@ -18,113 +14,14 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ..ir.graph import Array, DType, Shape
+from ..ir.graph import Array, Shape
 from ..toolchain.host import find_toolchain
-
-ABI_VERSION: Final = 2
-"""STITCH_ABI_VERSION of stitch_abi.h that this compiler writes kernels for."""
-
+from .metadata import ABI_VERSION, KernelError, KernelMetadata
 
 ALWAYS_PARALLEL: Final = 0
 REVERSED: Final = 1
 AS_THE_POOL: Final = 2
 """Kinds of test_runtime.c."""
-
-
-class KernelError(Exception):
-    """A kernel cannot be loaded or run as asked; the text says what was given and what was expected."""
-
-
-@dataclass(frozen=True)
-class TensorType:
-    dtype: str  # HLO's spelling: f32
-    shape: Shape
-
-    @property
-    def numpy(self) -> np.dtype[np.generic]:
-        return DType(self.dtype).numpy
-
-    @property
-    def size_bytes(self) -> int:
-        return math.prod(self.shape) * self.numpy.itemsize
-
-
-@dataclass(frozen=True)
-class GpuLaunch:
-    """How a CUDA kernel's one function is launched. tensors: what it takes, ("input", number), ("output", number), ("scratch", 0);
-    by_table: by the address of a table of their addresses. cooperative: its blocks wait for each other."""
-
-    arch: str
-    grid: int
-    block: int
-    shared_bytes: int
-    cooperative: bool
-    by_table: bool
-    tensors: tuple[tuple[str, int], ...]
-
-
-@dataclass(frozen=True)
-class CheckReport:
-    """The self-check that the kernel passed: input regimes tried, and the largest error in units of what was
-    allowed."""
-
-    checked: bool = False
-    regimes: tuple[str, ...] = ()
-    worst_of_allowed: float = 0.0
-    against_reference: bool = False
-
-
-@dataclass(frozen=True)
-class KernelMetadata:
-    """All that a runtime has to know to call a kernel, and a person to judge it. Bytes are per call."""
-
-    symbol: str
-    inputs: tuple[TensorType, ...]
-    outputs: tuple[TensorType, ...]
-    scratch_bytes: int
-    aliases: tuple[
-        tuple[int, int], ...
-    ]  # (output, input) that may be the same memory, any number of disjoint pairs at once
-    bytes_read: int
-    bytes_written: int
-    intermediate_bytes: int
-    op_count: int
-    phases: int
-    parallel_phases: int
-    estimated_ns: float
-    tolerances: tuple[tuple[float, float], ...]  # per output: relative, of the largest magnitude
-    graph_digest: str
-    generator: str
-    compiler: str
-    vector_symbols: tuple[str, ...] = ()
-    check: CheckReport = field(default_factory=CheckReport)
-    parameters: tuple[int, ...] = ()
-    """Of a binary for many shapes: the 64-bit words that make it this shape's (`parametric`)."""
-    launch: GpuLaunch | None = None
-    """Of a CUDA kernel, whose binary is a cubin; None: one for the processor."""
-    abi_version: int = ABI_VERSION
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self), indent=1, sort_keys=True)
-
-    @classmethod
-    def from_json(cls, text: str) -> KernelMetadata:
-        """Raises KernelError for text that is no metadata of this version."""
-        try:
-            data = json.loads(text)
-            for key in ("inputs", "outputs"):
-                data[key] = tuple(TensorType(item["dtype"], tuple(item["shape"])) for item in data[key])
-            for key in ("aliases", "tolerances"):
-                data[key] = tuple(tuple(pair) for pair in data[key])
-            data["vector_symbols"] = tuple(data["vector_symbols"])
-            data["parameters"] = tuple(data["parameters"])
-            check = data["check"]
-            data["check"] = CheckReport(**{**check, "regimes": tuple(check["regimes"])})
-            if (launch := data.get("launch")) is not None:
-                data["launch"] = GpuLaunch(**{**launch, "tensors": tuple(tuple(pair) for pair in launch["tensors"])})
-            return cls(**data)
-        except (KeyError, TypeError, ValueError) as error:
-            raise KernelError(f"not a kernel's metadata: {error}") from error
 
 
 @lru_cache(maxsize=1)
@@ -301,16 +198,3 @@ class PreparedCopy:
 
     def __exit__(self, *_: object) -> None:
         self._library.stitch_test_runtime_delete(self._runtime)
-
-
-__all__ = [
-    "CheckReport",
-    "KernelError",
-    "KernelMetadata",
-    "LoadedKernel",
-    "Prepared",
-    "PreparedCopy",
-    "TensorType",
-    "aligned",
-    "prepare_runtime",
-]

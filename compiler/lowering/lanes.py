@@ -29,8 +29,7 @@ class LaneLowering:
         self.graph: Graph = context.graph
         self.emitter = Emitter(context.graph, BufferNumbers(context), context.row)
         self.members = [
-            Member(segment, mapping, spans=spans_rows(segment, mapping))
-            for segment, mapping in context.placed()
+            Member(segment, mapping, spans=spans_rows(segment, mapping)) for segment, mapping in context.placed()
         ]
         self.row_values: dict[tuple[int, int], str] = {}  # (node, position in the row's results): name
         self.flushes: list[tuple[Member, str, int]] = []

@@ -161,7 +161,9 @@ class RowLowering:
             for member in members:
                 split = self._split_of(member)
                 node = member.segment.node
-                value = member.segment.kind is SegmentKind.VALUE and bool(self.context.plan.memory_of(member.segment.node))
+                value = member.segment.kind is SegmentKind.VALUE and bool(
+                    self.context.plan.memory_of(member.segment.node)
+                )
                 for unrolled in range(split.unrolled if split.variables else 0):
                     inner = split.inner(unrolled)
                     roots = self._roots(member, inner)

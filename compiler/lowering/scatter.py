@@ -62,7 +62,11 @@ class _Scatter:
         return self._nest(emitter, row)
 
     def by_owners(self) -> tuple[Statement, ...]:
-        row, other, later = Var("r", self.work.count * self.work.pieces), Var("o", self.work.count), Var("p", self.work.count)
+        row, other, later = (
+            Var("r", self.work.count * self.work.pieces),
+            Var("o", self.work.count),
+            Var("p", self.work.count),
+        )
         emitter = Emitter(self.graph, BufferNumbers(self.context), row)
         for variable in (None, row):
             emitter.push(variable)

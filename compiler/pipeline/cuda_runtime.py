@@ -25,10 +25,11 @@ from ..check.judge import judge
 from ..check.random_inputs import Regime, random_inputs
 from ..ir.graph import Array, Graph
 from ..kernel.cache import CacheEntry, KernelCache
-from ..kernel.host_kernel import KernelMetadata, check_inputs
+from ..kernel.host_kernel import check_inputs
+from ..kernel.metadata import KernelMetadata
 from ..targets.targets import target_of_device
+from .cuda import build_for_gpu
 from .launch import Launch
-from .pipeline_cuda import build_for_gpu
 
 COOPERATIVE_LAUNCH: Final = 95
 """CUdevice_attribute; pycuda does not name it."""

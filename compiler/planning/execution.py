@@ -177,8 +177,6 @@ def combination(count: int, parts: int, dtype: DType, target: Target) -> Executi
 def _columns(count: int, parts: int, dtype: DType, target: GpuTarget) -> int:
     """Results of a block: a sector's, or more while that leaves a block for each multiprocessor or groups without a row."""
     columns = SECTOR_BYTES // dtype.size_bytes
-    while columns < MOST_COLUMNS and (
-        count > 2 * columns * target.multiprocessors or parts * columns < target.block
-    ):
+    while columns < MOST_COLUMNS and (count > 2 * columns * target.multiprocessors or parts * columns < target.block):
         columns *= 2
     return min(columns, count)

@@ -113,7 +113,9 @@ class Plan:
         row = self.graph.nodes[segment.node]
         nest = self.placement.nest_of[segment.node]
         dtype = partial_dtype(self.graph, segment, mapping)
-        return Buffer(BufferKind.SCRATCH, segment.node, dtype, self.executions[nest.number].tasks * row.element_count, "partial")
+        return Buffer(
+            BufferKind.SCRATCH, segment.node, dtype, self.executions[nest.number].tasks * row.element_count, "partial"
+        )
 
     def stored_of(self, nest: Nest) -> tuple[tuple[Segment, RowMap], ...]:
         """The nest's segments that something must be stored of; the others are computed where they are read."""
@@ -155,7 +157,10 @@ class Plan:
                     found[level].append(PhaseNest(nest, execution))
                 for segment, mapping in nest.placed:
                     if segment.kind is SegmentKind.REDUCE and spans_rows(segment, mapping):
-                        count, dtype = self.graph.nodes[segment.node].element_count, partial_dtype(self.graph, segment, mapping)
+                        count, dtype = (
+                            self.graph.nodes[segment.node].element_count,
+                            partial_dtype(self.graph, segment, mapping),
+                        )
                         combined = combination(count, execution.tasks, dtype, self.target)
                         found[level + 1].append(PhaseNest(nest, combined, (segment, mapping)))
         return tuple(self._phase(nests) for nests in found if nests)

@@ -6,6 +6,7 @@ Arguments whose values matter (shapes, axes) become constants, so the HLO's para
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,9 +34,14 @@ class Argument:
     value: bytes | None = None
 
     @classmethod
-    def from_request(cls, described: dict[str, Any]) -> Argument:
+    def from_json(cls, described: Mapping[str, Any]) -> Argument:
+        """Of what the op's request, a message or a bundle says."""
         value = bytes.fromhex(described["value"]) if "value" in described else None
         return cls(int(described["dtype"]), tuple(int(extent) for extent in described["shape"]), value)
+
+    def to_json(self) -> dict[str, Any]:
+        described: dict[str, Any] = {"dtype": self.dtype, "shape": list(self.shape)}
+        return described if self.value is None else {**described, "value": self.value.hex()}
 
     def constant(self) -> np.ndarray[Any, Any]:
         if self.value is None:
@@ -43,24 +49,12 @@ class Argument:
         return np.frombuffer(self.value, numpy_dtype(self.dtype)).reshape(self.shape)
 
 
-def samples_by_parameter(arguments: list[Argument], samples: list[dict[str, Any]]) -> dict[int, np.ndarray[Any, Any]]:
-    """Of a request's samples of its inputs, those of the HLO's parameters, by parameter number."""
-    numbers = {argument: parameter for parameter, argument in enumerate(kernel_inputs(arguments))}
-    return {
-        numbers[int(sample["input"])]: np.frombuffer(
-            bytes.fromhex(sample["value"]), numpy_dtype(arguments[int(sample["input"])].dtype)
-        )
-        for sample in samples
-        if int(sample["input"]) in numbers
-    }
-
-
-def kernel_inputs(arguments: list[Argument]) -> list[int]:
+def kernel_inputs(arguments: Sequence[Argument]) -> list[int]:
     """Which arguments are the HLO's parameters, in order."""
     return [i for i, argument in enumerate(arguments) if argument.value is None]
 
 
-def lower(body: bytes, arguments: list[Argument]) -> bytes:
+def lower(body: bytes, arguments: Sequence[Argument]) -> bytes:
     """A serialized HloModuleProto. `body`: FunctionDefLibrary. Raises LoweringError."""
     import tensorflow as tf
 

@@ -15,15 +15,17 @@ import collections
 import math
 import pathlib
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..base.containment import say
 from ..base.event_log import EventLog
 from ..base.settings import Settings
-from ..native.library import DeviceLaunch, MismatchReport, NativeLibrary, State
+from ..graph.to_hlo import Argument
+from ..native.library import MismatchReport, NativeLibrary, State
 from ..service import bundle
-from ..service.client import Answer, CompileClient
+from ..service.client import CompileClient
+from ..service.messages import Answer, Compiled, CompileRequest, Failed, Judged, Sample
 from ..stitching.stitcher import Stitcher
 
 MAX_BUNDLE_BYTES = 1 << 30
@@ -43,13 +45,10 @@ class Executable:
 
     signature: int
     cluster: str
-    inputs: list[dict[str, Any]]
+    inputs: tuple[Argument, ...]
     state: str = "requested"
-    library: pathlib.Path | None = None
-    metadata: dict[str, Any] = field(default_factory=dict)
-    kernel_inputs: list[int] = field(default_factory=list)
+    kernel: Compiled | None = None
     failure: str = ""
-    hlo: str = ""
     good_at_step: int = -1
     verify_target: int = 0
     calls_seen: int = 0
@@ -110,59 +109,40 @@ class Kernels:
         known = self.stitcher.clusters.get(name)
         if known is None:
             return
-        inputs = list(request["inputs"])
+        inputs = tuple(Argument.from_json(described) for described in request["inputs"])
         executable = Executable(signature, name, inputs)
         self.executables[signature] = executable
         if self.settings.only_switches:
             return
-        changing = bool(request.get("changing"))
-        self.client.compile(
+        cluster = known.cluster
+        asked = CompileRequest(
             name,
-            known.cluster.body,
+            cluster.body,
             inputs,
-            changing,
+            bool(request.get("changing")),
             request.get("device"),
-            lambda answer: self._answered(executable, answer),
-            request.get("samples", ()),
-            b"" if known.cluster.handles or known.cluster.fallback == known.cluster.body else known.cluster.fallback,
+            tuple(Sample.of(described) for described in request.get("samples", ())),
+            b"" if cluster.handles or cluster.fallback == cluster.body else cluster.fallback,
         )
+        self.client.compile(asked, lambda answer: self._answered(executable, answer))
 
     def _answered(self, executable: Executable, answer: Answer) -> None:
         """The service's answer to a compile request (the client's thread)."""
-        kernel = answer.get("kernel")
-        if kernel is None:
-            executable.state, executable.failure = "failed", str(answer.get("failure", "no reason given"))
-            self.stitcher.excluded_ops.update(answer.get("ops", []))
+        if not isinstance(answer, Compiled):
+            executable.state, executable.failure = "failed", answer.line
+            if isinstance(answer, Failed):
+                self.stitcher.excluded_ops.update(answer.ops)
             self.records.event("no-kernel", executable.failure, cluster=executable.cluster)
             return
-        metadata = kernel["metadata"]
-        executable.library = pathlib.Path(kernel["library"])
-        executable.metadata, executable.kernel_inputs = metadata, list(kernel["kernel_inputs"])
-        executable.hlo = str(kernel.get("hlo", ""))
+        executable.kernel = answer
+        types = self.stitcher.clusters[executable.cluster].cluster.all_result_types
         try:
-            self._install(executable, executable.library, metadata)
+            self.native.install(executable.signature, answer.library, answer.metadata, answer.kernel_inputs, types)
         except OSError as error:
             executable.state, executable.failure = "failed", f"the kernel cannot be loaded: {error}"
             self.records.event("no-kernel", executable.failure, cluster=executable.cluster)
             return
         executable.state = "ready"
-
-    def _install(self, executable: Executable, library: pathlib.Path, metadata: dict[str, Any]) -> None:
-        """Gives the op its kernel. Raises OSError."""
-        described = (
-            int(metadata["scratch_bytes"]),
-            executable.kernel_inputs,
-            self.stitcher.clusters[executable.cluster].cluster.all_result_types,
-            [output["shape"] for output in metadata["outputs"]],
-            [(relative, of_largest) for relative, of_largest in metadata["tolerances"]],
-            [(output, executable.kernel_inputs[parameter]) for output, parameter in metadata["aliases"]],
-        )
-        if (launch := metadata.get("launch")) is None:
-            self.native.install(executable.signature, library, metadata["symbol"], *described, metadata["parameters"])
-            return
-        self.native.install_device(
-            executable.signature, library.read_bytes(), DeviceLaunch.of(metadata["symbol"], launch), *described
-        )
 
     # ---- states --------------------------------------------------------------------------------------------------------------
 
@@ -255,8 +235,12 @@ class Kernels:
                 known.cluster.body,
                 executable.inputs,
                 report,
-                executable.library,
-                {"kernel": executable.metadata, "run_id": self.run_id, "last_good_step": executable.good_at_step},
+                executable.kernel.library if executable.kernel else None,
+                {
+                    "kernel": asdict(executable.kernel.metadata) if executable.kernel else {},
+                    "run_id": self.run_id,
+                    "last_good_step": executable.good_at_step,
+                },
             )
         except OSError as error:
             bundle.delete_bundle(folder)
@@ -285,14 +269,17 @@ class Kernels:
         if executable.state == "reverted":  # by what was found at other shapes, or in another comparison
             bundle.delete_bundle(folder)
             return
-        if not answer.get("right"):
+        if not isinstance(answer, Judged) or not answer.right:
             kept = folder if self._keep(folder) else None
-            self._revert(executable, report, str(answer.get("line") or answer.get("failure")), kept)
+            line = (
+                answer.line if isinstance(answer, Judged | Failed) else "the service has misunderstood what was asked"
+            )
+            self._revert(executable, report, line, kept)
             return
         bundle.delete_bundle(folder)  # nobody is at fault; a job with many such comparisons must not fill the disk
-        for output, bound in answer["bounds"].items():
-            self.native.allow(executable.signature, int(output), float(bound))
-        message = f"{self._difference(executable, report)}: either is right ({answer['line']})"
+        for output, bound in answer.bounds.items():
+            self.native.allow(executable.signature, output, bound)
+        message = f"{self._difference(executable, report)}: either is right ({answer.line})"
         self.suspicions[executable.cluster] = message
         if executable.cluster not in self._told and _is_rare(report) and not self.settings.quiet:
             self._told.add(executable.cluster)

@@ -22,11 +22,13 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:  # `stitchfleet run` must be able to start a job where there is no numpy
     import numpy as np
     import numpy.typing as npt
+
+    from stitchfleet.compiler.kernel.metadata import KernelMetadata
 
 SOURCES = pathlib.Path(__file__).parent
 UNITS = tuple(
@@ -255,58 +257,28 @@ class State:
     NAMES = ("fallback", "ready", "verify", "stitched", "suspect", "reverted")
 
 
-@dataclass(frozen=True)
-class DeviceLaunch:
-    """How a GPU's kernel is launched (codegen/cuda). tensors: what it takes, (kind, number): inputs 0, outputs 1, scratch 2."""
-
-    symbol: str
-    grid: int
-    block: int
-    shared_bytes: int
-    cooperative: bool
-    by_table: bool
-    tensors: tuple[tuple[int, int], ...]
-
-    @classmethod
-    def of(cls, symbol: str, described: dict[str, Any]) -> DeviceLaunch:
-        """From a kernel's metadata (compiler/kernel/host_kernel.py: GpuLaunch)."""
-        kinds = {"input": 0, "output": 1, "scratch": 2}
-        return cls(
-            symbol,
-            int(described["grid"]),
-            int(described["block"]),
-            int(described["shared_bytes"]),
-            bool(described["cooperative"]),
-            bool(described["by_table"]),
-            tuple((kinds[kind], int(number)) for kind, number in described["tensors"]),
-        )
-
-
 def _numbers(kind: type[Any], values: Sequence[Any]) -> Any:
     """A C array, of at least one element."""
     return (kind * max(1, len(values)))(*values)
 
 
-def _described(
-    scratch_bytes: int,
-    kernel_inputs: Sequence[int],
-    output_dtypes: Sequence[int],
-    output_shapes: Sequence[Sequence[int]],
-    tolerances: Sequence[tuple[float, float]],
-    aliases: Sequence[tuple[int, int]],
-) -> tuple[Any, ...]:
+TENSOR_KINDS: Final = {"input": 0, "output": 1, "scratch": 2}
+"""Of what a GPU's kernel takes (`GpuLaunch.tensors`), as the op numbers them."""
+
+
+def _described(metadata: KernelMetadata, kernel_inputs: Sequence[int], result_types: Sequence[int]) -> tuple[Any, ...]:
     """What every kernel's installation says of its operands, as the C functions take it."""
-    shapes = [number for shape in output_shapes for number in (len(shape), *shape)]
+    shapes = [number for output in metadata.outputs for number in (len(output.shape), *output.shape)]
     return (
-        ctypes.c_int64(scratch_bytes),
+        ctypes.c_int64(metadata.scratch_bytes),
         ctypes.c_int(len(kernel_inputs)),
         _numbers(ctypes.c_int, kernel_inputs),
-        ctypes.c_int(len(output_dtypes)),
-        _numbers(ctypes.c_int, output_dtypes),
+        ctypes.c_int(len(result_types)),
+        _numbers(ctypes.c_int, result_types),
         _numbers(ctypes.c_int64, shapes),
-        _numbers(ctypes.c_double, [number for pair in tolerances for number in pair]),
-        ctypes.c_int(len(aliases)),
-        _numbers(ctypes.c_int, [number for pair in aliases for number in pair]),
+        _numbers(ctypes.c_double, [number for pair in metadata.tolerances for number in pair]),
+        ctypes.c_int(len(metadata.aliases)),
+        _numbers(ctypes.c_int, [n for output, given in metadata.aliases for n in (output, kernel_inputs[given])]),
     )
 
 
@@ -400,60 +372,40 @@ class NativeLibrary:
         self,
         signature: int,
         library: pathlib.Path,
-        symbol: str,
-        scratch_bytes: int,
+        metadata: KernelMetadata,
         kernel_inputs: Sequence[int],
-        output_dtypes: Sequence[int],
-        output_shapes: Sequence[Sequence[int]],
-        tolerances: Sequence[tuple[float, float]],
-        aliases: Sequence[tuple[int, int]],
-        parameters: Sequence[int],
+        result_types: Sequence[int],
     ) -> None:
-        """Gives a signature its kernel (state READY). `aliases`: (output, op input) pairs; `parameters`: what makes a binary for many
-        shapes this shape's. Raises OSError with the loader's words."""
+        """Gives a signature its kernel (state READY). kernel_inputs: which of the op's inputs are the kernel's. result_types:
+        DataType numbers of the op's results. Raises OSError with the loader's words, or where a GPU's kernel finds no driver."""
         error = ctypes.create_string_buffer(512)
-        failed = self._c.stitchfleet_install(
-            ctypes.c_int(signature),
-            os.fsencode(library),
-            symbol.encode(),
-            *_described(scratch_bytes, kernel_inputs, output_dtypes, output_shapes, tolerances, aliases),
-            ctypes.c_int(len(parameters)),
-            _numbers(ctypes.c_int64, parameters),
-            error,
-            ctypes.c_size_t(len(error)),
-        )
-        if failed:
-            raise OSError(error.value.decode(errors="replace"))
-
-    def install_device(
-        self,
-        signature: int,
-        image: bytes,
-        launch: DeviceLaunch,
-        scratch_bytes: int,
-        kernel_inputs: Sequence[int],
-        output_dtypes: Sequence[int],
-        output_shapes: Sequence[Sequence[int]],
-        tolerances: Sequence[tuple[float, float]],
-        aliases: Sequence[tuple[int, int]],
-    ) -> None:
-        """As `install`, for a GPU's kernel; `image`: its machine code. Raises OSError where there is no driver."""
-        error = ctypes.create_string_buffer(512)
-        tensors = [number for pair in launch.tensors for number in pair]
-        failed = self._c.stitchfleet_install_device(
-            ctypes.c_int(signature),
-            image,
-            ctypes.c_size_t(len(image)),
-            launch.symbol.encode(),
-            _numbers(
-                ctypes.c_int64, (launch.grid, launch.block, launch.shared_bytes, launch.cooperative, launch.by_table)
-            ),
-            ctypes.c_int(len(launch.tensors)),
-            _numbers(ctypes.c_int, tensors),
-            *_described(scratch_bytes, kernel_inputs, output_dtypes, output_shapes, tolerances, aliases),
-            error,
-            ctypes.c_size_t(len(error)),
-        )
+        described = _described(metadata, kernel_inputs, result_types)
+        if (launch := metadata.launch) is None:
+            failed = self._c.stitchfleet_install(
+                ctypes.c_int(signature),
+                os.fsencode(library),
+                metadata.symbol.encode(),
+                *described,
+                ctypes.c_int(len(metadata.parameters)),
+                _numbers(ctypes.c_int64, metadata.parameters),
+                error,
+                ctypes.c_size_t(len(error)),
+            )
+        else:
+            image = library.read_bytes()
+            figures = (launch.grid, launch.block, launch.shared_bytes, launch.cooperative, launch.by_table)
+            failed = self._c.stitchfleet_install_device(
+                ctypes.c_int(signature),
+                image,
+                ctypes.c_size_t(len(image)),
+                metadata.symbol.encode(),
+                _numbers(ctypes.c_int64, figures),
+                ctypes.c_int(len(launch.tensors)),
+                _numbers(ctypes.c_int, [n for kind, number in launch.tensors for n in (TENSOR_KINDS[kind], number)]),
+                *described,
+                error,
+                ctypes.c_size_t(len(error)),
+            )
         if failed:
             raise OSError(error.value.decode(errors="replace"))
 

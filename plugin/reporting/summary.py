@@ -161,19 +161,20 @@ def cluster_facts(job: Job) -> Iterable[dict[str, Any]]:
     for name, known in sorted(job.stitcher.clusters.items()):
         executables = []
         for executable in job.kernels.of({name}) if job.kernels else []:
-            seen = _statistics(job, executable)
+            seen, kernel = _statistics(job, executable), executable.kernel
+            about = kernel.metadata if kernel else None
             executables.append(
                 {
                     "state": State.NAMES[seen.state] if seen and executable.state != "failed" else executable.state,
-                    "inputs": [described["shape"] for described in executable.inputs],
-                    "kernel": executable.metadata.get("symbol"),
-                    "architecture": (executable.metadata.get("launch") or {}).get("arch", "cpu"),
-                    "library": str(executable.library) if executable.library else None,
-                    "hlo": executable.hlo or None,
+                    "inputs": [list(argument.shape) for argument in executable.inputs],
+                    "kernel": about.symbol if about else None,
+                    "architecture": about.launch.arch if about and about.launch else "cpu",
+                    "library": str(kernel.library) if kernel else None,
+                    "hlo": (kernel.hlo or None) if kernel else None,
                     "failure": executable.failure,
-                    "intermediate_bytes": executable.metadata.get("intermediate_bytes"),
-                    "bytes_read": executable.metadata.get("bytes_read"),
-                    "bytes_written": executable.metadata.get("bytes_written"),
+                    "intermediate_bytes": about.intermediate_bytes if about else None,
+                    "bytes_read": about.bytes_read if about else None,
+                    "bytes_written": about.bytes_written if about else None,
                     "calls": {
                         "fallback": seen.fallback_calls,
                         "verify": seen.verify_calls,

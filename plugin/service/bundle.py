@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import pathlib
 import shutil
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import numpy.typing as npt
 
 from ..graph.to_hlo import Argument
 from ..native.library import MismatchReport
+from .messages import Judged
 
 Array = npt.NDArray[np.generic]
 
@@ -25,7 +27,7 @@ def write_bundle(
     folder: pathlib.Path,
     cluster: str,
     body: bytes,
-    arguments: list[dict[str, Any]],
+    arguments: Sequence[Argument],
     report: MismatchReport,
     kernel_library: pathlib.Path | None,
     facts: dict[str, Any],
@@ -49,7 +51,7 @@ def write_bundle(
             {
                 "format": 1,
                 "cluster": cluster,
-                "arguments": arguments,
+                "arguments": [argument.to_json() for argument in arguments],
                 "dtypes": dtypes,
                 "output": report.output,
                 "step": report.step,
@@ -105,22 +107,13 @@ def read_bundle(folder: pathlib.Path) -> Bundle:
                     array = array.view(ml_dtypes.bfloat16)
                 found.append(array)
                 i += 1
-    arguments = [Argument.from_request(described) for described in facts["arguments"]]
+    arguments = [Argument.from_json(described) for described in facts["arguments"]]
     return Bundle(
         facts, (folder / "body.pb").read_bytes(), arguments, arrays["input"], arrays["expected"], arrays["actual"]
     )
 
 
-@dataclass(frozen=True)
-class BundleVerdict:
-    """right: the kernel is within what any correct implementation may do. bounds: error bound of each output found too tight."""
-
-    right: bool
-    line: str
-    bounds: dict[int, float] = field(default_factory=dict)
-
-
-def judge_bundle(folder: pathlib.Path) -> BundleVerdict:
+def judge_bundle(folder: pathlib.Path) -> Judged:
     """The float64 oracle's word on a bundle. Imports TensorFlow to lower the body."""
     from stitchfleet.compiler.check import judge
     from stitchfleet.compiler.check.oracle import evaluate_with_bounds
@@ -138,4 +131,4 @@ def judge_bundle(folder: pathlib.Path) -> BundleVerdict:
         decided = expected.bound[np.isfinite(expected.bound)]
         if decided.size and expected.value.dtype.kind == "f":
             bounds[number] = float(decided.max())
-    return BundleVerdict(verdict.ok, str(verdict), bounds)
+    return Judged(verdict.ok, str(verdict), bounds)

@@ -8,8 +8,6 @@ it to give. Kernels that were done are in the cache. The job's steps meanwhile a
 
 from __future__ import annotations
 
-import base64
-import json
 import os
 import pathlib
 import select
@@ -18,13 +16,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Mapping
 
 from ..base.descendants import end, processor_seconds
 from ..base.settings import BOOTSTRAP
-
-Answer = dict[str, Any]
+from .messages import Answer, CompileRequest, Failed, JudgeRequest, MessageError, Request, answer_of, to_line
 
 MAX_RESTARTS = 2
 LOOK_SECONDS = 5.0
@@ -61,7 +57,7 @@ class CompileClient:
         """When it began that the service is looked at, and what it had had of a processor until then."""
         self._cache, self._cache_bytes, self._nice, self._log, self._tell = cache, cache_bytes, nice, log, tell
         self._lock = threading.Lock()
-        self._waiting: dict[int, tuple[dict[str, Any], Callable[[Answer], None]]] = {}
+        self._waiting: dict[int, tuple[Request, Callable[[Answer], None]]] = {}
         self._next_id = 0
         self._socket: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -89,40 +85,26 @@ class CompileClient:
                 except OSError:
                     pass  # the first request tries again, and says it
 
-    def compile(
-        self,
-        cluster: str,
-        body: bytes,
-        inputs: object,
-        changing: bool,
-        device: object,
-        answered: Callable[[Answer], None],
-        samples: object = (),
-        fallback: bytes = b"",
-    ) -> None:
-        """`changing`: the same op has asked for other shapes before. device: a GPU's figures, None for the processor. samples: some
-        numbers of the call's inputs. fallback: the operators as a function of values, where `body` is not that."""
-        described = base64.b64encode(body).decode()
-        message = {"cluster": cluster, "body": described, "inputs": inputs, "changing": changing, "device": device}
-        message["samples"], message["fallback"] = samples, base64.b64encode(fallback).decode()
-        self._submit(message, answered)
+    def compile(self, request: CompileRequest, answered: Callable[[Answer], None]) -> None:
+        """Asks for a kernel; `answered` is given Compiled or Failed."""
+        self._submit(request, answered)
 
     def judge(self, folder: pathlib.Path, answered: Callable[[Answer], None]) -> None:
-        self._submit({"judge": str(folder)}, answered)
+        """Asks for the oracle's word on a bundle; `answered` is given Judged or Failed."""
+        self._submit(JudgeRequest(folder), answered)
 
-    def _submit(self, message: dict[str, Any], answered: Callable[[Answer], None]) -> None:
+    def _submit(self, request: Request, answered: Callable[[Answer], None]) -> None:
         with self._lock:
             if self._closed:
                 return
             self._next_id += 1
-            message["id"] = self._next_id
             if not self._waiting:
                 self.busy_since = time.monotonic()
-            self._waiting[self._next_id] = (message, answered)
+            self._waiting[self._next_id] = (request, answered)
             try:
                 if self._socket is None:
                     self._start()
-                self._send([message])
+                self._send({self._next_id: request})
                 return
             except OSError as error:
                 reason = str(error)
@@ -167,7 +149,7 @@ class CompileClient:
             unread += received
             *lines, unread = unread.split(b"\n")
             for line in lines:
-                self._answer(json.loads(line))
+                self._answer(line)
         self._lost(connection)
 
     def _starves(self) -> bool:
@@ -195,10 +177,10 @@ class CompileClient:
             self._process.wait()
             connection.close()
             self._socket = None
-            waiting = list(self._waiting.values())
+            waiting = {number: request for number, (request, _) in self._waiting.items()}
             try:
                 self._start()
-                self._send([message for message, _ in waiting])
+                self._send(waiting)
                 reason = ""
             except OSError as error:
                 reason = str(error)
@@ -210,14 +192,19 @@ class CompileClient:
             )
         return True
 
-    def _send(self, messages: Iterable[dict[str, Any]]) -> None:
+    def _send(self, requests: Mapping[int, Request]) -> None:
         assert self._socket is not None
-        for message in messages:
-            self._socket.sendall(json.dumps(message).encode() + b"\n")
+        for number, request in requests.items():
+            self._socket.sendall(to_line(number, request))
 
-    def _answer(self, answer: Answer) -> None:
+    def _answer(self, line: bytes) -> None:
+        try:
+            number, answer = answer_of(line)
+        except MessageError as error:  # whose it was cannot be told
+            self._fail_all(f"an answer of the compile service could not be used: {error}")
+            return
         with self._lock:
-            found = self._waiting.get(int(answer.get("id", -1)))
+            found = self._waiting.get(number)
         if found is None:
             return
         try:
@@ -226,7 +213,7 @@ class CompileClient:
             self._tell(f"an answer of the compile service could not be used: {type(error).__name__}: {error}")
         finally:
             with self._lock:
-                self._waiting.pop(int(answer["id"]), None)
+                self._waiting.pop(number, None)
                 self._note_idle()
 
     def _note_idle(self) -> None:
@@ -240,7 +227,7 @@ class CompileClient:
                 self._socket = None
             if self._closed:
                 return
-            waiting = list(self._waiting.values())
+            waiting = {number: request for number, (request, _) in self._waiting.items()}
             again = bool(waiting) and self._restarts < MAX_RESTARTS
             if again:
                 self._restarts += 1
@@ -254,7 +241,7 @@ class CompileClient:
         with self._lock:
             try:
                 self._start()
-                self._send([message for message, _ in waiting])
+                self._send(waiting)
                 return
             except OSError as error:
                 reason = str(error)
@@ -265,8 +252,8 @@ class CompileClient:
             waiting, self._waiting = list(self._waiting.values()), {}
             self._note_idle()
         self._tell(line)
-        for message, answered in waiting:
-            answered({"id": message["id"], "failure": line, "ops": [], "lost": True})
+        for _, answered in waiting:
+            answered(Failed(line))
 
     def close(self) -> None:
         """Ends the service. Returns within a second."""

@@ -1,15 +1,7 @@
 """The compile service: a process of its own that turns clusters into checked kernels, so that neither TensorFlow's lowering nor a
 compiler's crash ever happens inside the training process.
 
-    request  {"id": 7, "cluster": name, "body": base64, "inputs": [{"dtype", "shape", "value"?}, ...], "changing": bool,
-              "device": null for the processor, or a GPU's figures, "samples": [{"input", "value"}, ...] some of the job's numbers,
-              "fallback": base64, the job's own operators where they are not the body}
-    answer   {"id": 7, "kernel": {"library": path, "metadata": {...}, "kernel_inputs": [...]}}
-          or {"id": 7, "failure": one line, "ops": [TensorFlow operators that cannot be lowered]}
-    request  {"id": 8, "judge": path of a bundle}
-    answer   {"id": 8, "right": bool, "line": one line, "bounds": {"output number": absolute error bound, ...}}
-
-Lines of JSON over one socket, answers in any order. A request seen before is answered from the cache on disk without importing
+`messages` has what comes and goes. A request seen before is answered from the cache on disk without importing
 TensorFlow (3 s); so is one that failed, but where it might succeed another time (a compiler that was killed, a full disk). New ones
 are lowered, compiled several to a translation unit, and run in a child of this process against the float64 oracle before anybody may
 load them. The process works at a low priority and ends with its trainer.
@@ -18,7 +10,6 @@ load them. The process works at a low priority and ends with its trainer.
 from __future__ import annotations
 
 import argparse
-import base64
 import ctypes
 import hashlib
 import json
@@ -31,7 +22,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -40,16 +31,17 @@ import numpy.typing as npt
 from stitchfleet.compiler.check.selfcheck import RefusedInputsError
 from stitchfleet.compiler.hlo.importer import UnsupportedHloError, import_hlo_proto
 from stitchfleet.compiler.ir.graph import Graph
-from stitchfleet.compiler.kernel.cache import KernelCache
-from stitchfleet.compiler.kernel.host_kernel import KernelError, KernelMetadata
-from stitchfleet.compiler.pipeline import pipeline
-from stitchfleet.compiler.pipeline.pipeline_cuda import compile_graphs_for_gpu
-from stitchfleet.compiler.targets.targets import target_of_device
+from stitchfleet.compiler.kernel.cache import CacheEntry, KernelCache
+from stitchfleet.compiler.kernel.metadata import KernelError, KernelMetadata
+from stitchfleet.compiler.pipeline import backend
+from stitchfleet.compiler.pipeline.backends import backend_for
 from stitchfleet.telemetry.pod.background import step_back
 
 from ..graph import to_hlo
-from ..graph.to_hlo import Argument, LoweringError
+from ..graph.to_hlo import LoweringError
+from ..native.library import numpy_dtype
 from . import bundle
+from .messages import Answer, Compiled, CompileRequest, Failed, Judged, JudgeRequest, Request, request_of, to_line
 
 BATCH = 8
 """Kernels of one translation unit: the compiler's start-up is shared, and the first kernels are still early."""
@@ -57,55 +49,45 @@ BATCH = 8
 
 @dataclass
 class Work:
-    """One cluster to compile."""
+    """A request on its way: `key` is that of its answer in the cache; graph, hlo: what it was lowered to."""
 
     id: int
-    cluster: str
-    body: bytes
-    arguments: list[Argument]
+    request: CompileRequest
     key: str
-    changing: bool = False
-    """Another shape of an op whose shapes change: it may share a binary with the others."""
-    device: dict[str, int | str] | None = None
-    """A GPU's figures (targets.target_of_device); None: for the processor."""
-    fallback: bytes = b""
-    """The job's own operators, where they are not what is compiled (bodies.py) and run on values."""
-    samples: dict[int, npt.NDArray[Any]] = field(default_factory=dict)
-    """By parameter: some of the numbers that the job gave it."""
     graph: Graph | None = None
     hlo: str = ""
+
+    @property
+    def samples(self) -> dict[int, npt.NDArray[Any]]:
+        """Some of the numbers that the job gave the kernel, by the kernel's input."""
+        inputs = self.request.inputs
+        numbers = {argument: parameter for parameter, argument in enumerate(to_hlo.kernel_inputs(inputs))}
+        return {
+            numbers[one.input]: np.frombuffer(one.value, numpy_dtype(inputs[one.input].dtype))
+            for one in self.request.samples
+            if one.input in numbers
+        }
 
 
 class Service:
     """Answers requests; `send` delivers one answer."""
 
-    def __init__(self, cache: pathlib.Path, cache_bytes: int, send: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, cache: pathlib.Path, cache_bytes: int, send: Callable[[int, Answer], None]) -> None:
         self.index = cache / "requests"
         self.index.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.kernels = KernelCache(cache / "kernels", cache_bytes)
         self.send = send
-        self.identity = pipeline.identity(self.kernels)
+        self.identity = backend_for(None).identity()
         self.waiting: list[Work] = []
 
-    def accept(self, message: dict[str, Any]) -> None:
+    def accept(self, number: int, request: Request) -> None:
         """Takes one request: answers it at once where the cache can, else puts it among the waiting."""
-        number = int(message["id"])
-        if "judge" in message:
-            self.send({"id": number, **judge_bundle(pathlib.Path(message["judge"]))})
+        if isinstance(request, JudgeRequest):
+            self.send(number, judge_bundle(request.bundle))
             return
-        work = Work(
-            number,
-            str(message["cluster"]),
-            base64.b64decode(message["body"]),
-            [Argument.from_request(described) for described in message["inputs"]],
-            "",
-            bool(message.get("changing")),
-            message.get("device"),
-        )
-        work.fallback = base64.b64decode(message.get("fallback", ""))
-        work.samples = to_hlo.samples_by_parameter(work.arguments, message.get("samples", []))
-        described = json.dumps([message["inputs"], work.device], sort_keys=True)
-        work.key = hashlib.sha256(b"\0".join([self.identity.encode(), work.body, described.encode()])).hexdigest()
+        described = json.dumps([[one.to_json() for one in request.inputs], request.device], sort_keys=True)
+        key = hashlib.sha256(b"\0".join([self.identity.encode(), request.body, described.encode()])).hexdigest()
+        work = Work(number, request, key)
         if not self._answer_from_cache(work):
             self.waiting.append(work)
 
@@ -117,7 +99,7 @@ class Service:
             if self._answer_from_cache(work):  # another job may have made it meanwhile
                 continue
             try:
-                hlo = to_hlo.lower(work.body, work.arguments)
+                hlo = to_hlo.lower(work.request.body, work.request.inputs)
                 work.graph = import_hlo_proto(hlo).graph
                 work.hlo = self._keep_hlo(work, hlo)
                 ready.append(work)
@@ -130,26 +112,23 @@ class Service:
                 self._fail(work, f"{type(error).__name__}: {error}", (), keep=False)
         of_devices: dict[str, list[Work]] = {}
         for work in ready:
-            of_devices.setdefault(json.dumps(work.device, sort_keys=True), []).append(work)
+            of_devices.setdefault(json.dumps(work.request.device, sort_keys=True), []).append(work)
         for alike in of_devices.values():
             self._compile(alike)
 
     def _compile(self, ready: list[Work]) -> None:
         """Compiles and answers lowered requests for one device."""
         requests = [
-            pipeline.Request(
-                work.cluster, work.graph, reference(work), work.cluster if work.changing else "", work.samples
-            )
+            Request(work.cluster, work.graph, reference(work), work.cluster if work.changing else "", work.samples)
             for work in ready
             if work.graph is not None
         ]
-        if (device := ready[0].device) is None:
-            outcomes = pipeline.compile_graphs(requests, self.kernels)
+        try:
+            made_by = backend_for(ready[0].request.device)
+        except ValueError as error:
+            outcomes = [backend.CompileOutcome(request.name, failure=str(error)) for request in requests]
         else:
-            try:
-                outcomes = compile_graphs_for_gpu(requests, self.kernels, target_of_device(device))
-            except ValueError as error:
-                outcomes = [pipeline.CompileOutcome(request.name, failure=str(error)) for request in requests]
+            outcomes = made_by.compile(requests, self.kernels)
         for work, outcome in zip(ready, outcomes):
             if outcome.entry is None:
                 self._fail(work, outcome.failure or "unknown failure", (), keep=outcome.permanent)
@@ -167,7 +146,7 @@ class Service:
         except (OSError, ValueError):
             return False
         if "failure" in known:
-            self.send({"id": work.id, "failure": known["failure"], "ops": known["ops"]})
+            self.send(work.id, Failed(known["failure"], tuple(known["ops"])))
             return True
         entry = self.kernels.find(known.get("entry", ""))
         if entry is None:
@@ -181,22 +160,13 @@ class Service:
         self._send_kernel(work, entry)
         return True
 
-    def _send_kernel(self, work: Work, entry: Any) -> None:
-        self.send(
-            {
-                "id": work.id,
-                "kernel": {
-                    "library": str(entry.library),
-                    "metadata": json.loads(entry.metadata.to_json()),
-                    "kernel_inputs": to_hlo.kernel_inputs(work.arguments),
-                    "hlo": work.hlo,
-                },
-            }
-        )
+    def _send_kernel(self, work: Work, entry: CacheEntry) -> None:
+        inputs = tuple(to_hlo.kernel_inputs(work.request.inputs))
+        self.send(work.id, Compiled(entry.library, entry.metadata, inputs, work.hlo))
 
     def _keep_hlo(self, work: Work, hlo: bytes) -> str:
         """Keeps the HLO for `stitchfleet explain` and `compile`; its path, or "" where it cannot be kept."""
-        path = self.index.parent / "hlo" / f"{work.cluster}_{work.key[:8]}.pb"
+        path = self.index.parent / "hlo" / f"{work.request.cluster}_{work.key[:8]}.pb"
         try:
             path.parent.mkdir(exist_ok=True, mode=0o700)
             path.write_bytes(hlo)
@@ -207,7 +177,7 @@ class Service:
     def _fail(self, work: Work, line: str, ops: Sequence[str], keep: bool = True) -> None:
         if keep:
             self._store(work, {"failure": line, "ops": list(ops)})
-        self.send({"id": work.id, "failure": line, "ops": list(ops)})
+        self.send(work.id, Failed(line, tuple(ops)))
 
     def _store(self, work: Work, known: dict[str, Any]) -> None:
         path = self.index / work.key
@@ -228,9 +198,11 @@ def reference(work: Work) -> Callable[[Sequence[npt.NDArray[np.generic]]], list[
         import tensorflow as tf
 
         if not made:
-            made.append(tf.function(to_hlo.body_function(work.fallback or work.body), autograph=False))
+            made.append(tf.function(to_hlo.body_function(work.request.fallback or work.request.body), autograph=False))
         given = iter(inputs)
-        values = [argument.constant() if argument.value is not None else next(given) for argument in work.arguments]
+        values = [
+            argument.constant() if argument.value is not None else next(given) for argument in work.request.inputs
+        ]
         refusals = (tf.errors.InvalidArgumentError, tf.errors.OutOfRangeError, tf.errors.FailedPreconditionError)
         try:
             results = made[0](*map(tf.constant, values))
@@ -244,25 +216,20 @@ def reference(work: Work) -> Callable[[Sequence[npt.NDArray[np.generic]]], list[
     return run
 
 
-def judge_bundle(folder: pathlib.Path) -> dict[str, Any]:
+def judge_bundle(folder: pathlib.Path) -> Judged:
     """Decides by the float64 oracle whether a kernel or only its tolerance was at fault in a failed comparison."""
     try:
-        verdict = bundle.judge_bundle(folder)
+        return bundle.judge_bundle(folder)
     except Exception as error:
         traceback.print_exc()
-        return {"right": False, "line": f"the judge failed: {type(error).__name__}: {error}", "bounds": {}}
-    return {
-        "right": verdict.right,
-        "line": verdict.line,
-        "bounds": {str(k): bound for k, bound in verdict.bounds.items()},
-    }
+        return Judged(False, f"the judge failed: {type(error).__name__}: {error}")
 
 
 def serve(connection: socket.socket, cache: pathlib.Path, cache_bytes: int) -> None:
     """Reads requests until the other side closes; new requests are taken in between batches."""
 
-    def send(answer: dict[str, Any]) -> None:
-        connection.sendall(json.dumps(answer).encode() + b"\n")
+    def send(number: int, answer: Answer) -> None:
+        connection.sendall(to_line(number, answer))
 
     service = Service(cache, cache_bytes, send)
     unread = b""
@@ -277,7 +244,7 @@ def serve(connection: socket.socket, cache: pathlib.Path, cache_bytes: int) -> N
             unread += received
             *lines, unread = unread.split(b"\n")
             for line in lines:
-                service.accept(json.loads(line))
+                service.accept(*request_of(line))
             continue
         if service.waiting:
             service.work_on()

@@ -41,7 +41,8 @@ from stitchfleet.compiler.kernel.cache import KernelCache
 from stitchfleet.compiler.kernel.host_kernel import LoadedKernel, Prepared, PreparedCopy, aligned, aligned_copy
 from stitchfleet.compiler.ops import table as ops
 from stitchfleet.compiler.ops.table import OPS, Cost
-from stitchfleet.compiler.pipeline.pipeline import Request, compile_graphs
+from stitchfleet.compiler.pipeline.backend import Request
+from stitchfleet.compiler.pipeline.cpu import compile_graphs
 from stitchfleet.compiler.step.partition import partition
 
 from . import machine

@@ -207,7 +207,8 @@ def _stitched(case: Case, inputs: Arrays, stack: contextlib.ExitStack) -> tuple[
     from stitchfleet.compiler.hlo.importer import import_hlo_proto
     from stitchfleet.compiler.kernel.cache import KernelCache
     from stitchfleet.compiler.kernel.host_kernel import LoadedKernel, Prepared, aligned, aligned_copy
-    from stitchfleet.compiler.pipeline.pipeline import Request, compile_graphs
+    from stitchfleet.compiler.pipeline.backend import Request
+    from stitchfleet.compiler.pipeline.cpu import compile_graphs
 
     specs = [tf.TensorSpec(array.shape, array.dtype) for array in inputs]
     lowered = tf.function(case.function, jit_compile=True, autograph=False).experimental_get_compiler_ir(*specs)

@@ -12,7 +12,7 @@ import os
 import pathlib
 import sys
 
-from stitchfleet.compiler.kernel.host_kernel import KernelMetadata
+from stitchfleet.compiler.kernel.metadata import KernelMetadata
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 

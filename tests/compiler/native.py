@@ -14,9 +14,10 @@ from stitchfleet.compiler.check.judge import Regime, judge, random_inputs
 from stitchfleet.compiler.check.selfcheck import same_bits
 from stitchfleet.compiler.codegen.cpu.kernel_text import render, translation_unit
 from stitchfleet.compiler.ir.graph import Graph
-from stitchfleet.compiler.kernel.host_kernel import KernelMetadata, LoadedKernel
+from stitchfleet.compiler.kernel.host_kernel import LoadedKernel
+from stitchfleet.compiler.kernel.metadata import KernelMetadata
 from stitchfleet.compiler.lowering.kernel_loops import lower
-from stitchfleet.compiler.pipeline.pipeline import describe
+from stitchfleet.compiler.pipeline.backend import describe
 from stitchfleet.compiler.planning.plan import plan_graph
 from stitchfleet.compiler.targets.targets import CPU, Target
 from stitchfleet.compiler.toolchain.host import Toolchain, find_toolchain

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from stitchfleet.compiler.check.selfcheck import CheckFailedError, run_all_ways
-from stitchfleet.compiler.kernel.host_kernel import KernelMetadata
+from stitchfleet.compiler.kernel.metadata import KernelMetadata
 
 Arrays = Sequence[np.ndarray[Any, Any]]
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stitchfleet.compiler.kernel.cache import LIBRARY, METADATA, MIN_MAX_BYTES, KernelCache
-from stitchfleet.compiler.kernel.host_kernel import CheckReport, KernelError, KernelMetadata, TensorType
+from stitchfleet.compiler.kernel.metadata import CheckReport, KernelError, KernelMetadata, TensorType
 
 KEY = "ab" * 32
 METADATA_OF = KernelMetadata(
@@ -165,7 +165,7 @@ def test_the_least_recently_used_entries_go(tmp_path: Path) -> None:
 def test_two_processes_and_many_threads_put_one_key_without_a_clash(tmp_path: Path, library: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from stitchfleet.compiler.kernel.cache import KernelCache\n"
-        "from stitchfleet.compiler.kernel.host_kernel import KernelMetadata\n"
+        "from stitchfleet.compiler.kernel.metadata import KernelMetadata\n"
         "cache = KernelCache(Path(sys.argv[1])); metadata = KernelMetadata.from_json(Path(sys.argv[3]).read_text())\n"
         "for i in range(40): cache.put('%02d' % (i % 5) * 32, Path(sys.argv[2]), metadata); "
         "assert cache.find('%02d' % (i % 5) * 32)\n"

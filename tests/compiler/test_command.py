@@ -207,7 +207,10 @@ def test_a_folder_that_is_no_bundle_is_a_mistake(
 @pytest.mark.parametrize(
     ("emitted", "expected"),
     [
+        ("hlo", "m = f32[6] reduce(x, low), dimensions=(1,), calls=('largest',)"),
+        ("graph", "%1 = f32[6] reduce(%0), dimensions={1}, kind=max"),
         ("plan", "intermediates written to memory: 0 bytes"),
+        ("loops", "softmax"),
         ("source", 'extern "C" __global__'),
         ("ptx", ".target sm_80"),
     ],
@@ -215,7 +218,7 @@ def test_a_folder_that_is_no_bundle_is_a_mistake(
 def test_a_cuda_kernel_is_made_without_a_gpu(
     softmax: Path, capsys: pytest.CaptureFixture[str], emitted: str, expected: str
 ) -> None:
-    assert _run(CompileCommand(), softmax, "--target", "cuda", "--arch", "sm_80", "--emit", emitted) == 0
+    assert _run(CompileCommand(), softmax, "--target", "cuda", "--arch", "sm_80", "--stop-after", emitted) == 0
     assert expected in capsys.readouterr().out
 
 
@@ -223,7 +226,7 @@ def test_a_cuda_kernels_machine_code_goes_to_a_file(
     softmax: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cubin = tmp_path / "softmax.cubin"
-    assert _run(CompileCommand(), softmax, "--target", "cuda", "--emit", "cubin", "--output", cubin) == 0
+    assert _run(CompileCommand(), softmax, "--target", "cuda", "--stop-after", "binary", "--output", cubin) == 0
     assert cubin.read_bytes()[:4] == b"\x7fELF"
     assert _run(CompileCommand(), softmax, "--target", "cuda") == 0
     told = capsys.readouterr().out
@@ -234,11 +237,10 @@ def test_a_cuda_kernels_machine_code_goes_to_a_file(
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (("--target", "cuda", "--emit", "cubin"), "--emit cubin makes machine code: name a file for it with --output"),
-        (("--target", "cuda", "--stop-after", "plan"), "--stop-after is for --target cpu"),
+        (("--launch", "usual"), "--launch is for --target cuda; a CPU's kernel is not launched"),
         (("--target", "cuda", "--launch", "tune"), "--launch tune times candidates on a GPU: it goes with --run"),
         (("--device", "1"), "--device is for --target cuda --run"),
-        (("--emit", "ptx"), "--emit is for --target cuda"),
+        (("--stop-after", "ptx"), "--stop-after ptx is for --target cuda; a CPU's kernel goes from source to binary"),
     ],
 )
 def test_what_does_not_go_together_is_one_line(
@@ -253,8 +255,8 @@ def test_what_does_not_go_together_is_one_line(
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (("--target", "cuda", "--emit", "source"), 'extern "C" __global__'),
-        (("--target", "cuda", "--emit", "plan"), "== stitch_1"),
+        (("--target", "cuda", "--stop-after", "source"), 'extern "C" __global__'),
+        (("--target", "cuda", "--stop-after", "plan"), "== stitch_1"),
         (("--target", "cuda"), "2 x dot: a matrix product, left to the library"),
         (("--stop-after", "source"), "== stitch_0"),
         ((), "checked on normal"),
@@ -290,15 +292,15 @@ def test_explain_lists_a_steps_stitch_ops_and_what_stays_outside(
 def test_a_stitch_op_that_cannot_be_a_cuda_kernel_costs_the_others_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(graph: Graph, target: GpuTarget) -> tuple[Plan, CudaKernel]:
+    def refuse(graph: Graph, target: GpuTarget, symbol: str) -> tuple[Plan, CudaKernel]:
         if graph.name == "stitch_1":
             raise CudaError("too large for it")
-        return plan_for_gpu(graph, target)
+        return plan_for_gpu(graph, target, symbol)
 
-    monkeypatch.setattr("stitchfleet.compiler.commands.command_cuda.plan_for_gpu", refuse)
+    monkeypatch.setattr("stitchfleet.compiler.pipeline.cuda.plan_for_gpu", refuse)
     path = tmp_path / "step.hlo"
     path.write_text(LAYERS)
-    assert _run(CompileCommand(), path, "--target", "cuda", "--emit", "source") == 1
+    assert _run(CompileCommand(), path, "--target", "cuda", "--stop-after", "source") == 1
     told = capsys.readouterr()
     assert told.err == "stitchfleet compile: no kernel for stitch_1: too large for it\n"
     assert told.out.count('extern "C" __global__') == 1

@@ -94,7 +94,7 @@ def test_without_nvrtc_a_source_is_made_and_a_binary_is_refused(
     nvrtc._load.cache_clear()
     path = tmp_path / "step.hlo"
     path.write_text(SUM.format(body=GOOD + "  ROOT r = f32[6,40] negate(z)"))
-    assert compile_file(path, "--emit", "source") == 0
+    assert compile_file(path, "--stop-after", "source") == 0
     assert "__global__" in capsys.readouterr().out
     assert compile_file(path) == 2
     assert capsys.readouterr().err.startswith("stitchfleet compile: NVRTC is not installed")

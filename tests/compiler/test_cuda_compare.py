@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 
 from stitchfleet.compiler.codegen.cuda.kernel_text import head
-from stitchfleet.compiler.pipeline.pipeline_cuda import comparison
+from stitchfleet.compiler.pipeline.cuda import comparison
 
 from .cuda_emulator import Emulated, build, trampoline
 

@@ -193,7 +193,7 @@ def test_a_fault_of_the_driver_is_one_line(run: Run, tmp_path: Path, fault: str,
     [
         (("--device", "1"), "there is no GPU 1: the driver shows 1"),
         (("--arch", "sm_90"), "--arch sm_90: Test GPU 0 is sm_70"),
-        (("--emit", "ptx"), "--emit and --output make something on any machine"),
+        (("--stop-after", "ptx"), "--stop-after and --output make something on any machine"),
     ],
 )
 def test_what_does_not_fit_the_gpu_is_one_line(

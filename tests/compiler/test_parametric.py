@@ -21,8 +21,9 @@ from stitchfleet.compiler.codegen.cpu.many_shapes import NEUTRAL, STATIC_SHAPES,
 from stitchfleet.compiler.ir.graph import Graph
 from stitchfleet.compiler.kernel.cache import KernelCache
 from stitchfleet.compiler.lowering.kernel_loops import lower
-from stitchfleet.compiler.pipeline import pipeline
-from stitchfleet.compiler.pipeline.pipeline import CompileOutcome, Request, compile_graphs
+from stitchfleet.compiler.pipeline import cpu
+from stitchfleet.compiler.pipeline.backend import CompileOutcome, Request
+from stitchfleet.compiler.pipeline.cpu import compile_graphs
 from stitchfleet.compiler.planning.plan import plan_graph
 from stitchfleet.compiler.toolchain.host import ToolchainError
 
@@ -299,7 +300,7 @@ def test_shapes_after_the_first_few_are_neither_compiled_nor_checked(
     for rows in (200, 210, 220, 230, 240):
         compiled(library.softmax(rows, 40), cache)
     monkeypatch.setattr(KeptToolchain, "build", lambda *_: pytest.fail("built"))
-    monkeypatch.setattr(pipeline, "check_part", lambda *_: pytest.fail("checked"))
+    monkeypatch.setattr(cpu, "check_part", lambda *_: pytest.fail("checked"))
     graph = library.softmax(250, 40)
     check_by_oracle(compiled(graph, cache), graph)
 

@@ -16,9 +16,12 @@ from stitchfleet.compiler.check.selfcheck import CheckFailedError, CheckOptions,
 from stitchfleet.compiler.ir.graph import Array, DType, Graph
 from stitchfleet.compiler.kernel.cache import KernelCache
 from stitchfleet.compiler.ops.interpreter import evaluate
-from stitchfleet.compiler.pipeline import pipeline
-from stitchfleet.compiler.pipeline.pipeline import Request, compile_graphs, entry_key, identity, stages
+from stitchfleet.compiler.pipeline import backend, cpu
+from stitchfleet.compiler.pipeline.backend import Backend, CompileOutcome, Request, stop_after
+from stitchfleet.compiler.pipeline.cpu import CpuBackend, compile_graphs, entry_key, identity
+from stitchfleet.compiler.pipeline.cuda import CudaBackend
 from stitchfleet.compiler.support.free_memory import free_bytes
+from stitchfleet.compiler.targets.targets import A100, V100
 from stitchfleet.compiler.toolchain.host import Toolchain
 
 from .library import Maker, bias_residual, gelu, softmax
@@ -32,7 +35,7 @@ def cache(tmp_path: Path) -> KernelCache:
     return KernelCache(tmp_path / "kernels")
 
 
-def compiled(graphs: Sequence[Graph], cache: KernelCache, check: CheckOptions = QUICK) -> list[pipeline.CompileOutcome]:
+def compiled(graphs: Sequence[Graph], cache: KernelCache, check: CheckOptions = QUICK) -> list[CompileOutcome]:
     return compile_graphs([Request(graph.name, graph) for graph in graphs], cache, toolchain(), check)
 
 
@@ -52,14 +55,14 @@ def test_kernels_come_out_checked_and_are_found_again(cache: KernelCache, monkey
 
 def test_a_graph_that_cannot_be_planned_fails_alone(cache: KernelCache, monkeypatch: pytest.MonkeyPatch) -> None:
     good, bad = gelu(6, 5), gelu(5, 6)
-    plan_graph = pipeline.plan_graph
+    plan_graph = cpu.plan_graph
 
     def plan(graph: Graph, target: object) -> object:
         if graph is bad:
             raise RuntimeError("no plan\nfor this one")
         return plan_graph(graph)
 
-    monkeypatch.setattr(pipeline, "plan_graph", plan)
+    monkeypatch.setattr(cpu, "plan_graph", plan)
     fine, failed = compiled([good, bad], cache)
     assert fine.entry is not None
     assert failed.failure == "cannot plan gelu: RuntimeError: no plan for this one"
@@ -68,7 +71,7 @@ def test_a_graph_that_cannot_be_planned_fails_alone(cache: KernelCache, monkeypa
 def test_a_kernel_that_is_too_large_to_check_beside_the_job_is_not_made(
     cache: KernelCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pipeline, "free_bytes", lambda: 1 << 20)
+    monkeypatch.setattr(cpu, "free_bytes", lambda: 1 << 20)
     fine, refused = compiled([gelu(6, 5), gelu(300, 400)], cache)
     assert fine.entry is not None
     assert refused.entry is None
@@ -77,7 +80,7 @@ def test_a_kernel_that_is_too_large_to_check_beside_the_job_is_not_made(
     monkeypatch.undo()
     (made,) = compiled([gelu(300, 400)], cache)
     assert made.entry is not None
-    monkeypatch.setattr(pipeline, "free_bytes", lambda: 1 << 20)
+    monkeypatch.setattr(cpu, "free_bytes", lambda: 1 << 20)
     assert compiled([gelu(300, 400)], cache)[0].entry == made.entry  # it was checked before
 
 
@@ -98,9 +101,9 @@ def test_free_memory_is_the_least_of_what_machine_and_control_group_leave(tmp_pa
 
 def test_a_kernel_that_does_not_compile_fails_alone(cache: KernelCache, monkeypatch: pytest.MonkeyPatch) -> None:
     good, bad = gelu(6, 5), bias_residual(5, 6)
-    render = pipeline.render
+    render = cpu.render
     monkeypatch.setattr(
-        pipeline, "render", lambda loops, symbol: "nonsense;" if loops.name == bad.name else render(loops, symbol)
+        cpu, "render", lambda loops, symbol: "nonsense;" if loops.name == bad.name else render(loops, symbol)
     )
     fine, failed = compiled([good, bad], cache)
     assert fine.entry is not None
@@ -198,14 +201,14 @@ CRASHES = {
 
 @pytest.mark.parametrize("what", CRASHES)
 def test_a_crash_or_a_hang_costs_a_child_only(cache: KernelCache, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
-    render = pipeline.render
+    render = cpu.render
 
     def crashing(loops: object, symbol: str) -> str:
         text = render(loops, symbol)  # type: ignore[arg-type]
         end = text.rindex("}")
         return text[:end] + CRASHES[what] + text[end:]
 
-    monkeypatch.setattr(pipeline, "render", crashing)
+    monkeypatch.setattr(cpu, "render", crashing)
     limit_s = 0.5 if what == "did not end within" else 60.0  # a crash takes a busy machine more than half a second
     (outcome,) = compiled([gelu(3, 4)], cache, replace(QUICK, time_limit_s=limit_s))
     assert what in (outcome.failure or "")
@@ -227,12 +230,37 @@ def test_a_missing_symbol_is_reported(cache: KernelCache) -> None:
         run_apart(outcome.entry.library, other, [np.zeros((4, 5), np.float32)], 1, False, 5.0)
 
 
-def test_every_stage_prints_and_feeds_the_next() -> None:
-    value: object = softmax(8, 40)
-    for stage in stages():
+@pytest.mark.parametrize(
+    ("made", "names", "word"),
+    [
+        (CpuBackend(), ("graph", "plan", "loops", "source"), 'extern "C"'),
+        (CudaBackend(V100), ("graph", "plan", "loops", "source", "ptx"), ".target sm_70"),
+        (CudaBackend(V100, search=True), ("graph", "plan", "loops", "source", "ptx"), ".target sm_70"),
+    ],
+    ids=["cpu", "cuda", "cuda-search"],
+)
+def test_every_stage_of_a_backend_prints_and_feeds_the_next(made: Backend, names: tuple[str, ...], word: str) -> None:
+    graph = softmax(8, 40)
+    value: object = graph
+    assert tuple(stage.name for stage in made.stages()) == names
+    for stage in made.stages():
         value = stage.run(value)
-        assert stage.text(value)
-    assert 'extern "C"' in str(value)
+        assert stage.text(value) == stop_after(made, graph, stage.name)
+    assert word in stage.text(value)
+    with pytest.raises(ValueError, match="no stage 'machine'; there are graph, plan"):
+        stop_after(made, graph, "machine")
+
+
+@pytest.mark.parametrize("made", [CpuBackend(), CudaBackend(V100)], ids=["cpu", "cuda"])
+def test_a_backend_finds_its_kernel_under_its_key(made: Backend, cache: KernelCache) -> None:
+    graph = gelu(5, 7)
+    told: list[str] = []
+    (outcome,) = made.compile([Request("gelu", graph)], cache, told.append)
+    assert outcome.entry is not None, outcome.failure
+    assert outcome.entry.key == made.key(graph)
+    assert cache.find(made.key(graph)) is not None
+    assert told[-1] == ""
+    assert made.identity() == made.identity() != CudaBackend(A100).identity()
 
 
 def test_a_kernel_exports_nothing_but_its_entry(cache: KernelCache) -> None:
@@ -259,18 +287,18 @@ def _literal(value: Array) -> object:
     return Literal(value)
 
 
-COMPILER = Path(pipeline.__file__).parents[1]
+COMPILER = Path(backend.__file__).parents[1]
 
 
 def test_a_kernel_s_key_covers_what_makes_and_checks_it_and_nothing_else(tmp_path: Path) -> None:
     copy = tmp_path / "compiler"
     shutil.copytree(COMPILER, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    before = pipeline.sources_digest(copy)
-    assert before == pipeline.generator_version()
+    before = backend.sources_digest(copy)
+    assert before == backend.generator_version()
     for path in sorted(copy.rglob("*.py")) + sorted(copy.rglob("*.h")) + sorted(copy.rglob("*.c")):
         text = path.read_bytes()
         path.write_bytes(text + b"\n")
-        is_part = path.relative_to(copy).parts[0] not in pipeline.NO_PART_OF_A_KERNEL
-        assert (pipeline.sources_digest(copy) != before) == is_part, path
+        is_part = path.relative_to(copy).parts[0] not in backend.NO_PART_OF_A_KERNEL
+        assert (backend.sources_digest(copy) != before) == is_part, path
         path.write_bytes(text)
-    assert pipeline.sources_digest(copy) == before
+    assert backend.sources_digest(copy) == before

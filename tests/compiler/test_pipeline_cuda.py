@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from stitchfleet.compiler.kernel.cache import KernelCache
-from stitchfleet.compiler.kernel.host_kernel import KernelMetadata
-from stitchfleet.compiler.pipeline.pipeline import Request
-from stitchfleet.compiler.pipeline.pipeline_cuda import compile_graphs_for_gpu
+from stitchfleet.compiler.kernel.metadata import KernelMetadata
+from stitchfleet.compiler.pipeline.backend import Request
+from stitchfleet.compiler.pipeline.cuda import CudaBackend
 from stitchfleet.compiler.targets.targets import A100, V100, target_of_device
 from stitchfleet.compiler.toolchain import nvrtc
 
@@ -59,7 +59,7 @@ def test_a_device_that_is_too_old_or_silent_is_refused(change: dict[str, int | N
 def test_a_kernel_is_built_once(tmp_path: Path) -> None:
     request = Request("softmax", library.softmax(20, 300))
     cache = KernelCache(tmp_path)
-    (first,) = compile_graphs_for_gpu([request], cache, V100)
+    (first,) = CudaBackend(V100).compile([request], cache)
     assert first.entry is not None, first.failure
     launch = first.entry.metadata.launch
     assert launch is not None
@@ -71,9 +71,9 @@ def test_a_kernel_is_built_once(tmp_path: Path) -> None:
     def never(source: str, arch: str, besides: Collection[str]) -> nvrtc.CudaBinary:
         raise AssertionError("it is there")
 
-    (again,) = compile_graphs_for_gpu([request], cache, V100, never)
+    (again,) = CudaBackend(V100, never).compile([request], cache)
     assert again.entry is not None
-    (other,) = compile_graphs_for_gpu([request], cache, A100, never)
+    (other,) = CudaBackend(A100, never).compile([request], cache)
     assert other.entry is None
     assert other.failure is not None
     assert "it is there" in other.failure

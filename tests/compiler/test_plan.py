@@ -152,13 +152,19 @@ def check_phases(plan: Plan, kernel: Loops) -> None:
     assert len(kernel.phases) == len(plan.phases)
     for phase, planned in zip(kernel.phases, plan.phases, strict=True):
         assert (phase.serial, phase.cost_ns) == (planned.is_serial, planned.cost_ns)
-        assert [code.number for code in phase.nests] == [-1 if one.partial else one.nest.number for one in planned.nests]
+        assert [code.number for code in phase.nests] == [
+            -1 if one.partial else one.nest.number for one in planned.nests
+        ]
         for code, one in zip(phase.nests, planned.nests, strict=True):
             execution = one.execution
-            assert (code.rows, code.rows_per_task, code.cost_ns) == (execution.rows, execution.rows_per_task, execution.cost_ns)
-            assert code.body and code.buffers, "the plan has a nest that does nothing"
+            assert (code.rows, code.rows_per_task, code.cost_ns) == (
+                execution.rows,
+                execution.rows_per_task,
+                execution.cost_ns,
+            )
+            assert all((code.body, code.buffers)), "the plan has a nest that does nothing"
             over_rows = [kind for item in code.body for kind in ways_over_rows(item)]
-            assert over_rows and set(over_rows) <= OVER_ROWS[execution.mode], f"{execution.mode}: {over_rows}"
+            assert set() < set(over_rows) <= OVER_ROWS[execution.mode], f"{execution.mode}: {over_rows}"
             needed = [buffer for buffer in code.buffers if buffer.role == "partial"]
             assert {buffer.elements % max(1, plan.executions[one.nest.number].tasks) for buffer in needed} <= {0}
 

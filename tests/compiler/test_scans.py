@@ -17,7 +17,7 @@ from stitchfleet.compiler.ir.graph import DType, Graph, WindowDimension
 from stitchfleet.compiler.lowering.kernel_loops import lower
 from stitchfleet.compiler.ops import interpreter
 from stitchfleet.compiler.ops.reference import reduce_axes, reduce_identity, reduce_ufunc, window_of, windows
-from stitchfleet.compiler.pipeline.pipeline import describe
+from stitchfleet.compiler.pipeline.backend import describe
 from stitchfleet.compiler.planning.plan import plan_graph
 from stitchfleet.compiler.planning.scans import find_scans
 from stitchfleet.compiler.targets.targets import CPU, Target

@@ -19,9 +19,10 @@ from stitchfleet.compiler.check.oracle import evaluate_sample
 from stitchfleet.compiler.check.selfcheck import CheckFailedError, CheckOptions, disjoint_pairs
 from stitchfleet.compiler.ir.graph import Array, DType, Graph
 from stitchfleet.compiler.kernel.cache import KernelCache
-from stitchfleet.compiler.kernel.host_kernel import CheckReport
-from stitchfleet.compiler.pipeline import pipeline
-from stitchfleet.compiler.pipeline.pipeline import Request, compile_graphs
+from stitchfleet.compiler.kernel.metadata import CheckReport
+from stitchfleet.compiler.pipeline import cpu
+from stitchfleet.compiler.pipeline.backend import CompileOutcome, Request
+from stitchfleet.compiler.pipeline.cpu import compile_graphs
 
 from .library import (
     Maker,
@@ -123,9 +124,9 @@ MUTANTS: dict[str, tuple[Callable[[], Graph], Mutation]] = {
 
 def outcome_of(
     graph: Graph, mutate: Mutation, options: CheckOptions, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> pipeline.CompileOutcome:
-    render = pipeline.render
-    monkeypatch.setattr(pipeline, "render", lambda loops, symbol: mutate(render(loops, symbol)))
+) -> CompileOutcome:
+    render = cpu.render
+    monkeypatch.setattr(cpu, "render", lambda loops, symbol: mutate(render(loops, symbol)))
     if options is HUGE:  # slices of these small graphs
         monkeypatch.setattr(selfcheck, "evaluate_sample", partial(evaluate_sample, slice_elements=256))
     (outcome,) = compile_graphs([Request(graph.name, graph)], KernelCache(folder / "kernels"), toolchain(), options)
@@ -227,9 +228,9 @@ def test_checks_nobody_waits_for_are_ended() -> None:
 
 
 def test_a_wrong_kernel_fails_alone_among_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    render = pipeline.render
+    render = cpu.render
     monkeypatch.setattr(
-        pipeline,
+        cpu,
         "render",
         lambda loops, symbol: (
             render(loops, symbol).replace("0x1.6e4e26", "0x1.7") if loops.name == "gelu" else render(loops, symbol)

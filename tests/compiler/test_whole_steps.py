@@ -11,7 +11,8 @@ from stitchfleet.compiler.check.judge import Regime
 from stitchfleet.compiler.hlo.importer import read_hlo_file
 from stitchfleet.compiler.ir.graph import Graph
 from stitchfleet.compiler.kernel.cache import KernelCache
-from stitchfleet.compiler.pipeline.pipeline import Request, compile_graphs
+from stitchfleet.compiler.pipeline.backend import Request
+from stitchfleet.compiler.pipeline.cpu import compile_graphs
 from stitchfleet.compiler.step.partition import partition
 from stitchfleet.compiler.targets.targets import V100
 

@@ -13,7 +13,7 @@ The result depends on shapes alone: neither on the grid's size nor on the order 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import resources
 
 from ...ir.graph import Graph
@@ -46,7 +46,7 @@ class CudaKernel:
 
     tensors: the buffers whose addresses it takes, in order: inputs and outputs, then (None) the scratch memory if it needs any.
     blocks: a block's worth of work in the largest phase; a larger grid has idle blocks. cooperative: it has a grid barrier: the
-    grid must not exceed what is co-resident, and `semaphore` is used. work: what each phase does.
+    grid must not exceed what is co-resident, and `semaphore` is used. work: what each phase does. loops: what the text was made of.
     """
 
     symbol: str
@@ -59,6 +59,7 @@ class CudaKernel:
     cooperative: bool
     target: GpuTarget
     work: tuple[PhaseWork, ...]
+    loops: Loops = field(repr=False)
 
     @property
     def by_table(self) -> bool:
@@ -188,6 +189,7 @@ def render(plan: Plan, symbol: str, target: GpuTarget) -> CudaKernel:
         "stitch_grid_barrier(" in lines[-1],
         target,
         phase_works(plan, kernel, [[nest.blocks(target.block) for nest in nests] for nests in phases]),
+        kernel,
     )
 
 

@@ -145,4 +145,3 @@ class _ScanLowering:
         emitter.put(Scan(name, self.node.dtype, "total", self.accumulator, lane, self.kind, value))
         for statement in self._stores(step + (1 - self.prefix.first), lane, name):
             emitter.put(statement)
-

@@ -123,7 +123,7 @@ def bodys_result(plugin: Plugin, compute: Callable[..., Any], operands: list[np.
         plugin.active = False
     request: Any = plugin.library.next_request(0)
     (cluster,) = [cluster for cluster in plugin.clusters if cluster.name == request["cluster"]]
-    arguments = [Argument.from_request(described) for described in request["inputs"]]
+    arguments = [Argument.from_json(described) for described in request["inputs"]]
     graph = import_hlo_proto(to_hlo.lower(cluster.body, arguments)).graph
     given: list[np.ndarray[Any, Any]] = []
     for parameter in graph.parameters:  # arguments come in the graph's own order

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stitchfleet.compiler.kernel.metadata import KernelMetadata, TensorType
 from stitchfleet.plugin.native.library import MismatchReport, State
 
 from ..conftest import ROOT, Plugin
@@ -38,6 +39,29 @@ def wrong_kernel(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     ]
     subprocess.run(command, check=True)
     return folder / "wrong.so"
+
+
+def described(symbol: str, shape: tuple[int, ...]) -> KernelMetadata:
+    """A kernel of one float input and one float output of the same shape."""
+    tensor = TensorType("f32", shape)
+    return KernelMetadata(
+        symbol,
+        (tensor,),
+        (tensor,),
+        scratch_bytes=0,
+        aliases=(),
+        bytes_read=tensor.size_bytes,
+        bytes_written=tensor.size_bytes,
+        intermediate_bytes=0,
+        op_count=1,
+        phases=1,
+        parallel_phases=0,
+        estimated_ns=0.0,
+        tolerances=((1e-6, 1e-6),),
+        graph_digest="",
+        generator="",
+        compiler="",
+    )
 
 
 Verifying = Callable[[int], tuple[Callable[[], Any], list[int]]]
@@ -69,7 +93,7 @@ def verifying(plugin: Plugin, wrong_kernel: pathlib.Path) -> Iterator[Verifying]
         while (request := plugin.library.next_request(0)) is not None:
             signature: Any = request["signature"]
             signatures.append(signature)
-            plugin.library.install(signature, wrong_kernel, "wrong", 0, [0], [1], [[rows, 8]], [(1e-6, 1e-6)], [], [])
+            plugin.library.install(signature, wrong_kernel, described("wrong", (rows, 8)), [0], [1])
             assert plugin.library.move(signature, State.READY, State.VERIFY)
         assert len(signatures) == CLUSTERS
         return lambda: step(operand), signatures

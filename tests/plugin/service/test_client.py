@@ -14,7 +14,8 @@ import pytest
 
 from stitchfleet.plugin.base import descendants
 from stitchfleet.plugin.service import client as module
-from stitchfleet.plugin.service.client import Answer, CompileClient
+from stitchfleet.plugin.service.client import CompileClient
+from stitchfleet.plugin.service.messages import Answer, CompileRequest, Failed
 
 
 def test_the_service_has_the_lowest_priority_in_the_jobs_own_session(tmp_path: pathlib.Path) -> None:
@@ -47,7 +48,8 @@ with socket.socket(fileno=int(arguments[arguments.index("--fd") + 1])) as connec
         *lines, unread = (unread + data).split(b"\\n")
         for line in lines:
             request = json.loads(line)
-            connection.sendall(json.dumps({"id": request["id"], "nice": nice}).encode() + b"\\n")
+            answer = {"id": request["id"], "kind": "failed", "line": f"at {nice}", "ops": []}
+            connection.sendall(json.dumps(answer).encode() + b"\\n")
 """
 """In place of the compile service: at a low priority it never answers and has a compiler in a group of its own, at the job's own it
 answers at once."""
@@ -91,14 +93,14 @@ def test_a_service_that_gets_nothing_of_the_processors_goes_on_at_the_jobs_own_p
         done.release()
 
     for number in range(3):
-        client.compile(f"c{number}", b"", [], False, None, answered)
+        client.compile(CompileRequest(f"c{number}", b"", ()), answered)
     first = client.pid
     below: set[int] = set()
     while len(below) < 2 and client.pid == first:
         below = set(descendants.processor_seconds(first)) or below
     for _ in range(3):
         assert done.acquire(timeout=60), told
-    assert {answer["nice"] for answer in answers} == {0}
+    assert set(answers) == {Failed("at 0")}
     assert len(answers) == 3
     assert client.pid != first
     assert len(told) == 1
@@ -110,7 +112,7 @@ def test_a_service_that_gets_nothing_of_the_processors_goes_on_at_the_jobs_own_p
 
 def test_a_service_at_work_is_left_alone(starved: Any) -> None:
     client, told, answers = starved(works=True, patience_s=0.3)
-    client.compile("c", b"", [], False, None, answers.append)
+    client.compile(CompileRequest("c", b"", ()), answers.append)
     first = client.pid
     time.sleep(2.0)
     assert client.pid == first
@@ -119,7 +121,7 @@ def test_a_service_at_work_is_left_alone(starved: Any) -> None:
 
 def test_patience_without_end(starved: Any) -> None:
     client, told, answers = starved(works=False, patience_s=0.0)
-    client.compile("c", b"", [], False, None, answers.append)
+    client.compile(CompileRequest("c", b"", ()), answers.append)
     first = client.pid
     time.sleep(1.0)
     assert client.pid == first

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import base64
 import pathlib
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from stitchfleet.compiler.check import selfcheck
-from stitchfleet.compiler.pipeline import pipeline
+from stitchfleet.compiler.pipeline import cpu
+from stitchfleet.plugin.graph.to_hlo import Argument
+from stitchfleet.plugin.service import messages
 from stitchfleet.plugin.service import serving as module
+from stitchfleet.plugin.service.messages import Answer, Compiled, CompileRequest, Failed, Sample
 from stitchfleet.plugin.service.serving import Service
 
 from ..conftest import Plugin
@@ -21,19 +24,19 @@ Array = np.ndarray[Any, Any]
 
 
 @pytest.fixture(scope="module")
-def request_of(plugin: Plugin) -> Callable[..., dict[str, Any]]:
+def request_of(plugin: Plugin) -> Callable[..., CompileRequest]:
     """The request that a function's stitch op makes for a kernel; `compute` has one cluster. Each asks once in a process."""
     import tensorflow as tf
 
-    made: dict[tuple[Any, ...], dict[str, Any]] = {}
+    made: dict[tuple[Any, ...], CompileRequest] = {}
 
-    def make(compute: Callable[..., Any], *operands: Array) -> dict[str, Any]:
+    def make(compute: Callable[..., Any], *operands: Array) -> CompileRequest:
         key = (compute, *(operand.shape for operand in operands))
         if key not in made:
             made[key] = ask(compute, *operands)
-        return dict(made[key])
+        return made[key]
 
-    def ask(compute: Callable[..., Any], *operands: Array) -> dict[str, Any]:
+    def ask(compute: Callable[..., Any], *operands: Array) -> CompileRequest:
         while plugin.library.next_request(0) is not None:
             pass  # of the tests before
         plugin.active, plugin.clusters = True, []
@@ -45,24 +48,35 @@ def request_of(plugin: Plugin) -> Callable[..., dict[str, Any]]:
         assert found is not None
         (cluster,) = [cluster for cluster in plugin.clusters if cluster.name == found["cluster"]]
         fallback = cluster.fallback if cluster.fallback != cluster.body else b""
-        return {
-            **found,
-            "id": 1,
-            "body": base64.b64encode(cluster.body).decode(),
-            "fallback": base64.b64encode(fallback).decode(),
-        }
+        inputs = tuple(Argument.from_json(described) for described in found["inputs"])
+        samples = tuple(Sample.of(described) for described in found["samples"])
+        return CompileRequest(cluster.name, cluster.body, inputs, samples=samples, fallback=fallback)
 
     return make
 
 
-def answer(folder: pathlib.Path, request: dict[str, Any]) -> dict[str, Any]:
-    answers: list[dict[str, Any]] = []
-    service = Service(folder, 1 << 30, answers.append)
-    service.accept(request)
+def answer(folder: pathlib.Path, request: CompileRequest) -> Answer:
+    """The service's answer, as it comes to the client."""
+    answers: list[bytes] = []
+    service = Service(folder, 1 << 30, lambda number, found: answers.append(messages.to_line(number, found)))
+    service.accept(*messages.request_of(messages.to_line(1, request)))
     while service.waiting:
         service.work_on()
-    (found,) = answers
+    (line,) = answers
+    return messages.answer_of(line)[1]
+
+
+def compiled(folder: pathlib.Path, request: CompileRequest) -> Compiled:
+    found = answer(folder, request)
+    assert isinstance(found, Compiled), found
     return found
+
+
+def refused(folder: pathlib.Path, request: CompileRequest) -> str:
+    """The line of a failure."""
+    found = answer(folder, request)
+    assert isinstance(found, Failed), found
+    return found.line
 
 
 TABLE = np.linspace(-1, 1, 30 * 4, dtype=np.float32).reshape(30, 4)
@@ -103,9 +117,8 @@ REACHED_THROUGH_CASTS: dict[str, tuple[Callable[..., Any], Array, Array]] = {
 @pytest.mark.parametrize("case", REACHED_THROUGH_CASTS)
 def test_what_operators_refuse_is_not_drawn(case: str, request_of: Any, tmp_path: pathlib.Path) -> None:
     compute, *operands = REACHED_THROUGH_CASTS[case]
-    made = answer(tmp_path, {**request_of(compute, *operands), "samples": []})
-    assert "kernel" in made, made
-    assert made["kernel"]["metadata"]["check"]["against_reference"]
+    made = compiled(tmp_path, replace(request_of(compute, *operands), samples=()))
+    assert made.metadata.check.against_reference
 
 
 def scrambled_ids(table: Any, ids: Any) -> Any:
@@ -120,11 +133,9 @@ SCRAMBLED_IDS = (np.arange(12, dtype=np.int32).reshape(3, 4)) ^ (1 << 20)
 
 def test_where_random_numbers_are_refused_the_jobs_own_are_taken(request_of: Any, tmp_path: pathlib.Path) -> None:
     request = request_of(scrambled_ids, TABLE, SCRAMBLED_IDS)
-    refused = answer(tmp_path / "without", {**request, "samples": []})
-    assert "the framework refuses its inputs: InvalidArgumentError" in refused["failure"]
-    made = answer(tmp_path / "with", request)
-    assert "kernel" in made, made
-    assert made["kernel"]["metadata"]["check"]["against_reference"]
+    line = refused(tmp_path / "without", replace(request, samples=()))
+    assert "the framework refuses its inputs: InvalidArgumentError" in line
+    assert compiled(tmp_path / "with", request).metadata.check.against_reference
 
 
 def test_a_wrong_kernel_is_refused_on_the_jobs_own_numbers_too(
@@ -132,35 +143,34 @@ def test_a_wrong_kernel_is_refused_on_the_jobs_own_numbers_too(
 ) -> None:
     """Of a kernel that no random input tells from a right one (every index is out of range for both)."""
     request = request_of(scrambled_ids, TABLE, SCRAMBLED_IDS)
-    monkeypatch.setattr(pipeline, "check_part", lambda *parts: selfcheck.Part(parts[4], 0.0, (1.0, 1.0)))
+    monkeypatch.setattr(cpu, "check_part", lambda *parts: selfcheck.Part(parts[4], 0.0, (1.0, 1.0)))
     monkeypatch.setenv("STITCHFLEET_TEST_BREAK", "add_one_output")
-    refused = answer(tmp_path, request)
-    assert "self-check of" in refused["failure"], refused
-    assert "not what the framework computes" in refused["failure"]
+    line = refused(tmp_path, request)
+    assert "self-check of" in line
+    assert "not what the framework computes" in line
 
 
 def test_a_sample_is_bounded_and_begins_with_integers(request_of: Any) -> None:
     many = np.zeros((5000, 4), np.float32)
     request = request_of(embedding_of_floats, many, np.ones((3000, 4), np.float32))
-    assert {sample["input"] for sample in request["samples"]} == {0, 1}
-    assert all(len(sample["value"]) == 2 * 4 * 1024 for sample in request["samples"])
+    assert {sample.input for sample in request.samples} == {0, 1}
+    assert all(len(sample.value) == 4 * 1024 for sample in request.samples)
     integers = request_of(scrambled_ids, TABLE, SCRAMBLED_IDS)
-    first = integers["samples"][0]
-    assert bytes.fromhex(first["value"]) == SCRAMBLED_IDS.tobytes()
+    assert integers.samples[0].value == SCRAMBLED_IDS.tobytes()
     nothing_to_refuse = request_of(lambda x: x * 2.0 + 1.0, many)
-    assert nothing_to_refuse["samples"] == []
+    assert nothing_to_refuse.samples == ()
 
 
 def test_a_failure_is_remembered_unless_it_might_pass(
     request_of: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    request = {**request_of(scrambled_ids, TABLE, SCRAMBLED_IDS), "samples": []}
-    first = answer(tmp_path, request)
+    request = replace(request_of(scrambled_ids, TABLE, SCRAMBLED_IDS), samples=())
+    first = refused(tmp_path, request)
     with monkeypatch.context() as patched:
         patched.setattr(module.to_hlo, "lower", lambda *parts: pytest.fail("it is tried again"))
-        again = answer(tmp_path, request)
+        again = refused(tmp_path, request)
     assert again == first
-    assert "the framework refuses" in again["failure"]
+    assert "the framework refuses" in again
 
 
 @pytest.mark.parametrize("kind", ["time", "killed", "memory", "disk"])
@@ -172,18 +182,18 @@ def test_what_may_pass_is_tried_again(
     def fail(*parts: Any, **more: Any) -> Any:
         raise {
             "time": selfcheck.CheckFailedError("the kernel did not end within 30 s", is_certain=False),
-            "killed": pipeline.CompilerFailedError("g++ failed: Killed signal terminated program cc1plus"),
+            "killed": cpu.CompilerFailedError("g++ failed: Killed signal terminated program cc1plus"),
             "memory": MemoryError(),
             "disk": OSError(28, "No space left on device"),
         }[kind]
 
     with monkeypatch.context() as patched:
         if kind == "killed":
-            patched.setattr(pipeline.Toolchain, "build", fail)
+            patched.setattr(cpu.Toolchain, "build", fail)
         else:
-            patched.setattr(pipeline, "plan_graph" if kind == "memory" else "finish_check", fail)
-        assert "failure" in answer(tmp_path, request)
-    assert "kernel" in answer(tmp_path, request)
+            patched.setattr(cpu, "plan_graph" if kind == "memory" else "finish_check", fail)
+        assert refused(tmp_path, request)
+    assert compiled(tmp_path, request)
 
 
 def rare_operators(x: Any, y: Any) -> Any:
@@ -207,16 +217,15 @@ def test_kernels_are_tensorflows_operators_on_rare_data(dtype: str, request_of: 
     kind = tf.as_dtype(dtype).as_numpy_dtype
     x, y = (np.linspace(-2, 2, 240).reshape(40, 6).astype(kind) for _ in range(2))
     if dtype != "float32":
-        made = answer(
+        made = compiled(
             tmp_path,
             request_of(
                 lambda a, b: (tf.argmax(a, 1), tf.nn.relu(a) * b, tf.raw_ops.ReluGrad(gradients=b, features=a)), x, y
             ),
         )
     else:
-        made = answer(tmp_path, request_of(rare_operators, x, y))
-    assert "kernel" in made, made
-    assert made["kernel"]["metadata"]["check"]["against_reference"]
+        made = compiled(tmp_path, request_of(rare_operators, x, y))
+    assert made.metadata.check.against_reference
 
 
 XLAS_OWN: dict[str, Callable[[Any, Any], Any]] = {
@@ -236,7 +245,7 @@ def test_a_kernel_that_is_xlas_and_not_tensorflows_on_rare_data_is_refused(
 
     x = np.linspace(-2, 2, 240, dtype=np.float32).reshape(40, 6)
     request = request_of(lambda x: (XLAS_OWN[name](tf, x), tf.tanh(x) * 2.0), x)
-    assert request["fallback"], "the operator is spelled out"
-    refused = answer(tmp_path / "xla", {**request, "body": request["fallback"], "fallback": ""})
-    assert "not what the framework computes" in refused["failure"], refused
-    assert "kernel" in answer(tmp_path / "ours", request)
+    assert request.fallback, "the operator is spelled out"
+    line = refused(tmp_path / "xla", replace(request, body=request.fallback, fallback=b""))
+    assert "not what the framework computes" in line
+    assert compiled(tmp_path / "ours", request)

@@ -1,6 +1,4 @@
-"""The compiler from end to end: graphs in, checked kernels in the cache out.
-
-The stages are an ordered table; each is a pure function whose result prints:
+"""The backend of a processor: graphs in, checked kernels in the cache out.
 
     graph -> plan_graph -> Plan -> lower -> Loops -> render -> source -> build -> binary -> self-check -> cache
 
@@ -18,19 +16,16 @@ import os
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias
 
 from ..check.checkers import Checkers, checkers
-from ..check.judge import guard_tolerance
 from ..check.random_inputs import Regime
 from ..check.selfcheck import (
     CheckFailedError,
     CheckOptions,
     Part,
-    Reference,
-    Samples,
     bytes_to_check,
     check_part,
     finish_check,
@@ -50,21 +45,14 @@ from ..codegen.cpu.many_shapes import (
     Template,
     family_key,
 )
-from ..explaining.words import explain
 from ..ir.graph import DType, Graph
 from ..kernel.cache import CacheEntry, KernelCache
-from ..kernel.host_kernel import (
-    ABI_VERSION,
-    CheckReport,
-    KernelMetadata,
-    TensorType,
-    prepare_runtime,
-)
-from ..loops.loops import BufferKind, Loops
-from ..lowering.alias import kernel_aliases
+from ..kernel.host_kernel import prepare_runtime
+from ..kernel.metadata import ABI_VERSION, CheckReport, KernelMetadata
+from ..loops.loops import Loops
 from ..lowering.kernel_loops import lower
 from ..ops.verify import verify_if_asked
-from ..planning.plan import Plan, plan_graph
+from ..planning.plan import plan_graph
 from ..support.free_memory import free_bytes
 from ..targets.targets import CPU, Target
 from ..toolchain.host import (
@@ -75,102 +63,58 @@ from ..toolchain.host import (
     find_toolchain,
     vector_symbols,
 )
+from .backend import (
+    CompileOutcome,
+    Request,
+    Stage,
+    Told,
+    describe,
+    first_stages,
+    generator_version,
+    one_line,
+    silent,
+)
+
+
+@dataclass(frozen=True)
+class CpuBackend:
+    """C++ for this machine's processor, built by `toolchain` (default: the one that is found here), checked as `check` says."""
+
+    toolchain: Toolchain | None = None
+    check: CheckOptions | None = None
+    target: Target = CPU
+
+    def identity(self) -> str:
+        return identity(self.toolchain)
+
+    def key(self, graph: Graph) -> str:
+        return entry_key(graph, self.toolchain or find_toolchain())
+
+    def stages(self, symbol: str = "stitch_kernel", told: Told = silent) -> tuple[Stage, ...]:
+        def as_source(value: object) -> str:
+            assert isinstance(value, Loops)
+            return render(value, symbol)
+
+        return (*first_stages(self.target), Stage("source", as_source, str))
+
+    def compile(self, requests: Sequence[Request], cache: KernelCache, told: Told = silent) -> list[CompileOutcome]:
+        told(f"building {len(requests)} kernels")
+        outcomes = compile_graphs(requests, cache, self.toolchain, self.check, self.target)
+        told("")
+        return outcomes
+
 
 UNIT_KERNELS: Final = 16
 """Kernels of one translation unit: g++ starts in 0.06 s, a kernel of 30 ops takes it 0.05 to 0.3 s."""
-
-
-@dataclass(frozen=True)
-class Request:
-    """A graph to compile. `reference`: the framework's own function of the same inputs, if it is at hand. `cluster`: what
-    this graph is one shape of; requests of the same cluster may share a binary. `samples`: of what the job gives it."""
-
-    name: str
-    graph: Graph
-    reference: Reference | None = None
-    cluster: str = ""
-    samples: Samples | None = None
-
-
-@dataclass(frozen=True)
-class CompileOutcome:
-    """What became of a request: an entry of the cache, or one line that says why not. `permanent`: trying again is of
-    no use."""
-
-    name: str
-    entry: CacheEntry | None = None
-    failure: str | None = None
-    permanent: bool = True
-
-
-@dataclass(frozen=True)
-class Stage:
-    """One row of the stage table. `text` prints the stage's result."""
-
-    name: str
-    run: Callable[[object], object]
-    text: Callable[[object], str]
-
-
-def stages(target: Target = CPU, symbol: str = "stitch_kernel") -> tuple[Stage, ...]:
-    """The pure stages in order, graph first; each takes the result of the one before."""
-
-    def as_graph(value: object) -> Graph:
-        assert isinstance(value, Graph)
-        return verify_if_asked(value)
-
-    def as_plan(value: object) -> Plan:
-        assert isinstance(value, Graph)
-        return plan_graph(value, target)
-
-    def as_loops(value: object) -> Loops:
-        assert isinstance(value, Plan)
-        return lower(value)
-
-    def in_words(value: object) -> str:
-        assert isinstance(value, Plan)
-        return explain(value)
-
-    def as_source(value: object) -> str:
-        assert isinstance(value, Loops)
-        return render(value, symbol)
-
-    return (
-        Stage("graph", as_graph, str),
-        Stage("plan", as_plan, in_words),
-        Stage("loops", as_loops, str),
-        Stage("source", as_source, str),
-    )
-
-
-NO_PART_OF_A_KERNEL = ("commands", "explaining", "hlo", "step")
-"""Rooms of the compiler that neither make a kernel of a graph nor check it: a change there needs no new kernel."""
-
-
-@lru_cache(maxsize=1)
-def generator_version() -> str:
-    """A hash of the sources that make and check kernels: a kernel of another generator is another kernel."""
-    return sources_digest(Path(__file__).parents[1])
-
-
-def sources_digest(folder: Path) -> str:
-    """Of the compiler's sources in a folder, without NO_PART_OF_A_KERNEL."""
-    digest = hashlib.sha256()
-    for path in sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".h", ".c")):
-        room = path.relative_to(folder)
-        if room.parts[0] not in NO_PART_OF_A_KERNEL:
-            digest.update(f"{room}\0".encode() + path.read_bytes())
-    return digest.hexdigest()[:16]
 
 
 def _test_break() -> str:
     return os.environ.get("STITCHFLEET_TEST_BREAK", "")
 
 
-def identity(cache: KernelCache | None = None, toolchain: Toolchain | None = None) -> str:
+def identity(toolchain: Toolchain | None = None) -> str:
     """Everything but the graph that a kernel depends on: ABI, generator, compiler, CPU, C library. Of use in keys. On a
     machine without a compiler it says so, instead of raising."""
-    del cache  # the folder does not change what a kernel is
     try:
         compiler = (toolchain or find_toolchain()).digest
     except ToolchainError:
@@ -182,7 +126,7 @@ def identity(cache: KernelCache | None = None, toolchain: Toolchain | None = Non
 
 def entry_key(graph: Graph, toolchain: Toolchain) -> str:
     """The cache key of a graph's kernel."""
-    return hashlib.sha256(f"{identity(toolchain=toolchain)}|{graph.digest}".encode()).hexdigest()
+    return hashlib.sha256(f"{identity(toolchain)}|{graph.digest}".encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -205,33 +149,6 @@ class _Unit:
     family: Family = field(default_factory=Family)
     template: Template | None = None
     alone: _Unit | None = None
-
-
-def describe(graph: Graph, plan: Plan, kernel: Loops, symbol: str, compiler: str) -> KernelMetadata:
-    """A kernel's metadata, but for what only its binary tells. Input and output types are those of `graph`, whose
-    parameters and outputs the plan keeps."""
-    parameters = [graph.nodes[i] for i in graph.parameters]
-    outputs = [graph.nodes[i] for i in graph.outputs]
-    read = {buffer for buffer in kernel.buffers if buffer.kind is BufferKind.INPUT}
-    scratch = [buffer for buffer in kernel.buffers if buffer.kind is BufferKind.SCRATCH]
-    return KernelMetadata(
-        symbol=symbol,
-        inputs=tuple(TensorType(node.dtype.value, node.shape) for node in parameters),
-        outputs=tuple(TensorType(node.dtype.value, node.shape) for node in outputs),
-        scratch_bytes=kernel.scratch_bytes,
-        aliases=tuple(kernel_aliases(plan)),
-        bytes_read=sum(buffer.size_bytes for buffer in read),
-        bytes_written=sum(node.size_bytes for node in outputs),
-        intermediate_bytes=sum(buffer.size_bytes for buffer in scratch),
-        op_count=plan.op_count,
-        phases=len(kernel.phases),
-        parallel_phases=sum(not phase.serial for phase in kernel.phases),
-        estimated_ns=sum(phase.cost_ns for phase in kernel.phases),
-        tolerances=tuple((t.relative, t.of_largest) for t in guard_tolerance(graph)),
-        graph_digest=graph.digest,
-        generator=generator_version(),
-        compiler=compiler,
-    )
 
 
 def compile_graphs(
@@ -258,7 +175,7 @@ def compile_graphs(
         except Exception as error:  # a graph that the planner cannot handle must not cost the others
             line = f"cannot plan {request.name}: {type(error).__name__}: {error}"
             is_certain = not isinstance(error, MemoryError | OSError)
-            outcomes[position] = CompileOutcome(request.name, failure=_one_line(line), permanent=is_certain)
+            outcomes[position] = CompileOutcome(request.name, failure=one_line(line), permanent=is_certain)
             continue
         if isinstance(unit, CacheEntry):
             outcomes[position] = CompileOutcome(request.name, unit)
@@ -346,7 +263,7 @@ def _of_many_shapes(
     alone: _Unit, shaped: ShapedText, cache: KernelCache, toolchain: Toolchain, families: Families
 ) -> CacheEntry | _Unit:
     """The kernel of one more shape of a cluster: from the binary for many shapes, or such a binary to build, or `alone`."""
-    key = family_key((identity(toolchain=toolchain), alone.request.cluster, shaped.digest))
+    key = family_key((identity(toolchain), alone.request.cluster, shaped.digest))
     family = families.load(key)
     entry = cache.find(family.entry) if family.entry else None
     if entry is not None:
@@ -414,7 +331,7 @@ def _back(units: Sequence[_Unit], shop: _Shop) -> list[_Finish]:
         if len(units) > 1:
             return [late for unit in units for late in _back([unit], shop)]
         is_certain = isinstance(error, CompilerFailedError) and error.is_certain
-        failed = CompileOutcome(units[0].request.name, failure=_one_line(str(error)), permanent=is_certain)
+        failed = CompileOutcome(units[0].request.name, failure=one_line(str(error)), permanent=is_certain)
         return [(units[0], lambda: failed)]
     return [(unit, _begin_check(unit, library, symbols, text, shop)) for unit in units]
 
@@ -459,16 +376,12 @@ def _begin_check(
             return CompileOutcome(name, keep(known))
         except CheckFailedError as error:
             line = f"self-check of {name} failed: {error}"
-            return CompileOutcome(name, failure=_one_line(line), permanent=error.is_certain)
+            return CompileOutcome(name, failure=one_line(line), permanent=error.is_certain)
         except Exception as error:  # the reference is the framework's code, the disk may be full
             line = f"self-check of {name} could not be made: {type(error).__name__}: {error}"
-            return CompileOutcome(name, failure=_one_line(line), permanent=False)
+            return CompileOutcome(name, failure=one_line(line), permanent=False)
 
     return finish
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())[:500]
 
 
 BREAKS: Final = {

@@ -1,4 +1,4 @@
-"""As `pipeline`, for a GPU: graphs in, CUDA kernels in the cache out.
+"""The backend of a GPU: graphs in, CUDA kernels in the cache out.
 
     graph -> choose_launch -> Plan and CUDA C -> NVRTC -> cubin -> cache
 
@@ -11,22 +11,24 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import Final
 
-from ..codegen.cuda.kernel_text import CudaError, CudaKernel, translation_unit
+from ..codegen.cuda.kernel_text import CudaError, CudaKernel, plan_for_gpu, translation_unit
+from ..explaining.words import explain
 from ..ir.graph import Graph
 from ..kernel.cache import CacheEntry, KernelCache
-from ..kernel.host_kernel import GpuLaunch, KernelMetadata
+from ..kernel.metadata import GpuLaunch, KernelMetadata
 from ..loops.loops import BufferKind
-from ..lowering.kernel_loops import lower
+from ..ops.verify import verify_if_asked
+from ..planning.plan import Plan
 from ..targets.targets import GpuTarget
 from ..toolchain import nvrtc
+from .backend import CompileOutcome, Request, Stage, Told, describe, generator_version, one_line, silent
 from .launch import Candidate, Launch, choose_launch
-from .pipeline import CompileOutcome, Request, describe, generator_version
 
 Build = Callable[[str, str, Collection[str]], nvrtc.CudaBinary]
 COMPARISON: Final = ("stitch_largest", "stitch_compare")
@@ -39,27 +41,86 @@ def comparison() -> str:
     return (resources.files(__package__) / "cuda_compare.h").read_text()
 
 
+def identity(target: GpuTarget) -> str:
+    """Everything but the graph that a kernel depends on: generator, NVRTC, device."""
+    return "|".join((generator_version(), nvrtc.version(), repr(target)))
+
+
 def entry_key(graph: Graph, target: GpuTarget, search: bool = True) -> str:
     """The cache key of a graph's kernel for a device. Without `search` it is another one, which no job asks for: the usual launch is
     somebody's comparison."""
-    parts = (generator_version(), nvrtc.version(), repr(target), graph.digest, *(() if search else ("usual",)))
+    parts = (identity(target), graph.digest, *(() if search else ("usual",)))
     return hashlib.sha256("|".join(parts).encode()).hexdigest()
 
 
-def compile_graphs_for_gpu(
-    requests: Sequence[Request],
-    cache: KernelCache,
-    target: GpuTarget,
-    build: Build = nvrtc.build,
-    told: Callable[[str], None] = lambda line: None,
-) -> list[CompileOutcome]:
-    """One outcome per request, in order. told: is given a line of progress."""
-    return [_compile(request, cache, target, build, told) for request in requests]
+@dataclass(frozen=True)
+class CudaBackend:
+    """CUDA C for a GPU, built by NVRTC on any machine. search: whether the stages' kernel is the best launch's by the model, of which
+    a few are built for that; else the usual one's. What goes into the cache is always the best one's."""
+
+    target: GpuTarget
+    build: Build = nvrtc.build
+    search: bool = False
+
+    def identity(self) -> str:
+        return identity(self.target)
+
+    def key(self, graph: Graph) -> str:
+        return entry_key(graph, self.target)
+
+    def stages(self, symbol: str = "stitch_kernel", told: Told = silent) -> tuple[Stage, ...]:
+        def as_graph(value: object) -> Graph:
+            assert isinstance(value, Graph)
+            return verify_if_asked(value)
+
+        def as_kernel(value: object) -> tuple[Plan, CudaKernel]:
+            assert isinstance(value, Graph)
+            if not self.search:
+                return plan_for_gpu(value, self.target, symbol)
+            chosen = choose_launch(value, self.target, symbol, build=self._plain, told=told).chosen
+            return chosen.plan, chosen.kernel
+
+        def in_words(value: object) -> str:
+            return explain(_planned(value)[0])
+
+        def as_loops(value: object) -> str:
+            return str(_planned(value)[1].loops)
+
+        def as_source(value: object) -> str:
+            return translation_unit(_planned(value)[1])
+
+        def as_binary(value: object) -> nvrtc.CudaBinary:
+            return self._plain(translation_unit(_planned(value)[1]), self.target.arch)
+
+        def as_ptx(value: object) -> str:
+            assert isinstance(value, nvrtc.CudaBinary)
+            return value.ptx.decode()
+
+        # A plan is final once its kernel's tiles fit shared memory: the text is made with it.
+        return (
+            Stage("graph", as_graph, str),
+            Stage("plan", as_kernel, in_words),
+            Stage("loops", _planned, as_loops),
+            Stage("source", _planned, as_source),
+            Stage("ptx", as_binary, as_ptx),
+        )
+
+    def _plain(self, text: str, arch: str) -> nvrtc.CudaBinary:
+        return self.build(text, arch, ())
+
+    def compile(self, requests: Sequence[Request], cache: KernelCache, told: Told = silent) -> list[CompileOutcome]:
+        outcomes = [_compile(request, cache, self.target, self.build, told) for request in requests]
+        told("")
+        return outcomes
 
 
-def _compile(
-    request: Request, cache: KernelCache, target: GpuTarget, build: Build, told: Callable[[str], None]
-) -> CompileOutcome:
+def _planned(value: object) -> tuple[Plan, CudaKernel]:
+    assert isinstance(value, tuple)
+    plan, kernel = value
+    return plan, kernel
+
+
+def _compile(request: Request, cache: KernelCache, target: GpuTarget, build: Build, told: Told) -> CompileOutcome:
     try:
         known = cache.find(entry_key(request.graph, target))
         return CompileOutcome(request.name, known or build_for_gpu(request.graph, cache, target, build, told)[0])
@@ -67,8 +128,8 @@ def _compile(
         is_certain = not isinstance(error, nvrtc.NvrtcError) or error.is_certain
         return CompileOutcome(request.name, failure=str(error).splitlines()[0], permanent=is_certain)
     except Exception as error:  # a graph that the planner cannot handle must not cost the others
-        line = " ".join(f"cannot plan {request.name}: {type(error).__name__}: {error}".split())
-        return CompileOutcome(request.name, failure=line[:500], permanent=not isinstance(error, MemoryError | OSError))
+        line = one_line(f"cannot plan {request.name}: {type(error).__name__}: {error}")
+        return CompileOutcome(request.name, failure=line, permanent=not isinstance(error, MemoryError | OSError))
 
 
 def build_for_gpu(
@@ -76,7 +137,7 @@ def build_for_gpu(
     cache: KernelCache,
     target: GpuTarget,
     build: Build = nvrtc.build,
-    told: Callable[[str], None] = lambda line: None,
+    told: Told = silent,
     measured: Callable[[CacheEntry], float | None] | None = None,
     search: bool = True,
 ) -> tuple[CacheEntry, Launch]:
@@ -113,7 +174,7 @@ def build_for_gpu(
 
 def _metadata(graph: Graph, chosen: Candidate, symbol: str) -> KernelMetadata:
     return replace(
-        describe(graph, chosen.plan, lower(chosen.plan), symbol, f"NVRTC {nvrtc.version()}"),
+        describe(graph, chosen.plan, chosen.kernel.loops, symbol, f"NVRTC {nvrtc.version()}"),
         scratch_bytes=chosen.kernel.scratch_bytes,
         estimated_ns=chosen.measured_ns or chosen.cost.ns,
         launch=launch_of(chosen.kernel),
