@@ -41,12 +41,13 @@ MOST_CALLS = 0.75
 
 @dataclass
 class Executable:
-    """What is known of one signature (a cluster at given shapes) that asked for a kernel."""
+    """What is known of one signature (a cluster at given shapes) that asked for a kernel. Its state is the op's (`Kernels.state_of`);
+    is_failed: no kernel could be made or loaded, for the reason `failure`."""
 
     signature: int
     cluster: str
     inputs: tuple[Argument, ...]
-    state: str = "requested"
+    is_failed: bool = False
     kernel: Compiled | None = None
     failure: str = ""
     good_at_step: int = -1
@@ -89,12 +90,21 @@ class Kernels:
         self.reverts: list[str] = []
         self.suspicions: dict[str, str] = {}
         """Cluster -> the last comparison of its that failed and did not revert it."""
+        self._reverted: set[str] = set()
+        """Clusters that are not stitched any more, whatever the shapes."""
         self._told: set[str] = set()
         """Clusters of which a line has said that a comparison failed and did not revert them."""
 
     def of(self, clusters: Collection[str]) -> list[Executable]:
         """Those of some clusters. Programs with equal clusters share them."""
         return [executable for executable in list(self.executables.values()) if executable.cluster in clusters]
+
+    def state_of(self, executable: Executable) -> str:
+        """ "failed", "requested" until there is a kernel, then as the op has it: ready, verify, stitched, suspect or reverted."""
+        if executable.is_failed:
+            return "failed"
+        state = State.NAMES[self.native.state(executable.signature)]
+        return "requested" if state == "fallback" else state
 
     @property
     def bundles(self) -> list[pathlib.Path]:
@@ -112,6 +122,9 @@ class Kernels:
         inputs = tuple(Argument.from_json(described) for described in request["inputs"])
         executable = Executable(signature, name, inputs)
         self.executables[signature] = executable
+        if name in self._reverted:
+            self.native.move(signature, -1, State.REVERTED)
+            return
         if self.settings.only_switches:
             return
         cluster = known.cluster
@@ -129,7 +142,7 @@ class Kernels:
     def _answered(self, executable: Executable, answer: Answer) -> None:
         """The service's answer to a compile request (the client's thread)."""
         if not isinstance(answer, Compiled):
-            executable.state, executable.failure = "failed", answer.line
+            executable.is_failed, executable.failure = True, answer.line
             if isinstance(answer, Failed):
                 self.stitcher.excluded_ops.update(answer.ops)
             self.records.event("no-kernel", executable.failure, cluster=executable.cluster)
@@ -139,27 +152,25 @@ class Kernels:
         try:
             self.native.install(executable.signature, answer.library, answer.metadata, answer.kernel_inputs, types)
         except OSError as error:
-            executable.state, executable.failure = "failed", f"the kernel cannot be loaded: {error}"
+            executable.is_failed, executable.failure = True, f"the kernel cannot be loaded: {error}"
             self.records.event("no-kernel", executable.failure, cluster=executable.cluster)
-            return
-        executable.state = "ready"
 
     # ---- states --------------------------------------------------------------------------------------------------------------
 
     def move_states(self, wanted: Collection[str]) -> None:
         """READY -> VERIFY for the clusters `wanted`; VERIFY -> STITCHED after enough comparisons that agreed."""
         for executable in list(self.executables.values()):
-            if executable.state == "ready" and executable.cluster in wanted:
+            state = self.state_of(executable)
+            if state == "ready" and executable.cluster in wanted:
                 executable.verify_target = self.settings.verify_steps
-                if self.native.move(executable.signature, State.READY, State.VERIFY):
-                    executable.state = "verify"
-            elif executable.state == "verify":
+                self.native.move(executable.signature, State.READY, State.VERIFY)
+            elif state == "verify":
                 seen = self.native.statistics(executable.signature)
                 enough = seen.verify_calls - seen.mismatches >= executable.verify_target
                 if enough and executable.unjudged:
                     self._revert_unjudged(executable)
-                elif enough and self.native.move(executable.signature, State.VERIFY, State.STITCHED):
-                    executable.state = "stitched"
+                elif enough:
+                    self.native.move(executable.signature, State.VERIFY, State.STITCHED)
 
     def are_verified(self, clusters: Collection[str]) -> bool:
         """Called in each step of a verify phase: whether every kernel of these clusters that the job still calls has been compared
@@ -170,7 +181,7 @@ class Kernels:
         """
         waiting = False
         for executable in self.of(clusters):
-            if executable.state not in ("ready", "verify"):
+            if self.state_of(executable) not in ("ready", "verify"):
                 continue
             seen = self.native.statistics(executable.signature)
             calls = seen.fallback_calls + seen.verify_calls
@@ -211,19 +222,18 @@ class Kernels:
     def _postponed(self, signature: int) -> None:
         """A comparison failed whose tensors could not be kept beside those that wait: it is compared until one can be."""
         executable = self.executables.get(signature)
-        if executable is None or executable.state == "reverted":
+        if executable is None or self.state_of(executable) == "reverted":
             return
-        executable.state, executable.unjudged = "verify", True
+        executable.unjudged = True
         seen = self.native.statistics(signature)
         patience = UNJUDGED_CALLS * max(1, self.settings.verify_steps)
         executable.verify_target = seen.verify_calls - seen.mismatches + patience
 
     def _mismatch(self, report: MismatchReport) -> None:
         executable = self.executables.get(report.signature)
-        if executable is None or executable.state == "reverted":
+        if executable is None or executable.cluster in self._reverted:
             self.native.move(report.signature, State.SUSPECT, State.REVERTED)
             return
-        executable.state = "suspect"
         statistics = self.native.statistics(report.signature)
         executable.good_at_step = statistics.last_good_step
         known = self.stitcher.clusters[executable.cluster]
@@ -257,7 +267,7 @@ class Kernels:
         executable = self.executables.get(signature)
         if executable is None:
             return
-        executable.state, executable.failure = "reverted", reason
+        executable.failure = reason
         message = f"{executable.cluster} reverted: {reason}"
         say(message)
         self.reverts.append(message)
@@ -266,7 +276,7 @@ class Kernels:
     def _judged(self, executable: Executable, report: MismatchReport, folder: pathlib.Path, answer: Answer) -> None:
         """The oracle's word on a mismatch (the client's thread)."""
         self._judged_now.pop(folder, None)
-        if executable.state == "reverted":  # by what was found at other shapes, or in another comparison
+        if executable.cluster in self._reverted:  # by what was found at other shapes, or in another comparison
             bundle.delete_bundle(folder)
             return
         if not isinstance(answer, Judged) or not answer.right:
@@ -289,8 +299,7 @@ class Kernels:
         executable.verify_target = (
             self.native.statistics(executable.signature).verify_calls + self.settings.verify_steps
         )
-        if self.native.move(executable.signature, State.SUSPECT, State.VERIFY):
-            executable.state = "verify"
+        self.native.move(executable.signature, State.SUSPECT, State.VERIFY)
 
     def _keep(self, folder: pathlib.Path) -> bool:
         """Whether a job's bundles are still within what they may take, with this one; else it is deleted."""
@@ -330,11 +339,11 @@ class Kernels:
     def _switch_off(
         self, executable: Executable, message: str, line: str, folder: pathlib.Path | None, **facts: int
     ) -> None:
-        """A cluster's kernels, of all shapes, are not used again."""
+        """A cluster's kernels, of all shapes that there are or will be, are not used again."""
+        self._reverted.add(executable.cluster)
         for other in list(self.executables.values()):
             if other.cluster == executable.cluster:
                 self.native.move(other.signature, -1, State.REVERTED)
-                other.state = "reverted"
         executable.failure = line
         say(message + (f"; to look at it: stitchfleet explain {folder}" if folder else ""))
         self.reverts.append(message)

@@ -333,9 +333,10 @@ class Job:
         assert self.kernels is not None
         executables = self.kernels.of(program.cluster_names)
         # Those that another program asked for, and maybe runs already, serve this one too.
-        good = {e.cluster for e in executables if e.state in ("ready", "verify", "stitched")}
+        states = {e.signature: self.kernels.state_of(e) for e in executables}
+        good = {e.cluster for e in executables if states[e.signature] in ("ready", "verify", "stitched")}
         if good:
-            failed = {e.cluster for e in executables if e.state == "failed"} - good
+            failed = {e.cluster for e in executables if e.is_failed} - good
             self.stitcher.excluded_clusters.update(dict.fromkeys(failed, NO_KERNEL))
         unknown = self.stitcher.excluded_ops | (self.stitcher.excluded_clusters.keys() & program.cluster_names)
         unknown -= program.excluded
@@ -359,20 +360,19 @@ class Job:
     def _enter_stitched(self, program: Program) -> None:
         assert self.kernels is not None
         executables = self.kernels.of(program.cluster_names)
-        running = [e for e in executables if e.state == "stitched"]
+        states = [self.kernels.state_of(executable) for executable in executables]
+        running = states.count("stitched")
         # Where shapes change from step to step none may have come often enough yet: they are verified as they come again.
-        if not running and not any(e.state in ("requested", "ready", "verify") for e in executables):
+        if not running and not any(state in ("requested", "ready", "verify") for state in states):
             program.enter(Phase.REVERTED, "no kernel passed verification")
             say(f"{program.name} runs plain: {program.reason}")
             return
         program.enter(Phase.STITCHED)
         self.trace_budget.paid_back(program)
         if not self.settings.quiet:
-            kernels = (
-                f"{len(running)} kernels verified" if running else "kernels are verified as their shapes come again"
-            )
+            kernels = f"{running} kernels verified" if running else "kernels are verified as their shapes come again"
             say(f"{program.name}: {kernels} on the job's own tensors, stitched from step {program.steps} on")
-        self.records.event("stitched", f"stitched from step {program.steps} on", kernels=len(running))
+        self.records.event("stitched", f"stitched from step {program.steps} on", kernels=running)
 
     def _give_up_if_it_does_not_pay(self, program: Program) -> None:
         """A job that is not faster by more than its interval goes back to plain: at once where it is slower by as much, else when

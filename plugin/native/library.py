@@ -266,20 +266,71 @@ TENSOR_KINDS: Final = {"input": 0, "output": 1, "scratch": 2}
 """Of what a GPU's kernel takes (`GpuLaunch.tensors`), as the op numbers them."""
 
 
-def _described(metadata: KernelMetadata, kernel_inputs: Sequence[int], result_types: Sequence[int]) -> tuple[Any, ...]:
-    """What every kernel's installation says of its operands, as the C functions take it."""
-    shapes = [number for output in metadata.outputs for number in (len(output.shape), *output.shape)]
-    return (
-        ctypes.c_int64(metadata.scratch_bytes),
-        ctypes.c_int(len(kernel_inputs)),
-        _numbers(ctypes.c_int, kernel_inputs),
-        ctypes.c_int(len(result_types)),
-        _numbers(ctypes.c_int, result_types),
-        _numbers(ctypes.c_int64, shapes),
-        _numbers(ctypes.c_double, [number for pair in metadata.tolerances for number in pair]),
-        ctypes.c_int(len(metadata.aliases)),
-        _numbers(ctypes.c_int, [n for output, given in metadata.aliases for n in (output, kernel_inputs[given])]),
+class KernelDescription(ctypes.Structure):
+    """kernel_description.h's StitchfleetKernel, field by field."""
+
+    _fields_ = (
+        ("symbol", ctypes.c_char_p),
+        ("library", ctypes.c_char_p),
+        ("image", ctypes.c_char_p),
+        ("image_bytes", ctypes.c_int64),
+        ("scratch_bytes", ctypes.c_int64),
+        ("input_count", ctypes.c_int64),
+        ("inputs", ctypes.POINTER(ctypes.c_int64)),
+        ("output_count", ctypes.c_int64),
+        ("output_dtypes", ctypes.POINTER(ctypes.c_int64)),
+        ("output_shapes", ctypes.POINTER(ctypes.c_int64)),
+        ("tolerances", ctypes.POINTER(ctypes.c_double)),
+        ("alias_count", ctypes.c_int64),
+        ("aliases", ctypes.POINTER(ctypes.c_int64)),
+        ("parameter_count", ctypes.c_int64),
+        ("parameters", ctypes.POINTER(ctypes.c_int64)),
+        ("grid", ctypes.c_int64),
+        ("block", ctypes.c_int64),
+        ("shared_bytes", ctypes.c_int64),
+        ("cooperative", ctypes.c_int64),
+        ("by_table", ctypes.c_int64),
+        ("tensor_count", ctypes.c_int64),
+        ("tensors", ctypes.POINTER(ctypes.c_int64)),
     )
+
+    @classmethod
+    def of(
+        cls,
+        library: pathlib.Path,
+        metadata: KernelMetadata,
+        kernel_inputs: Sequence[int],
+        result_types: Sequence[int],
+    ) -> KernelDescription:
+        """As `NativeLibrary.install` is given it. Raises OSError where a GPU's image cannot be read."""
+        shapes = [number for output in metadata.outputs for number in (len(output.shape), *output.shape)]
+        described = cls(
+            symbol=metadata.symbol.encode(),
+            scratch_bytes=metadata.scratch_bytes,
+            input_count=len(kernel_inputs),
+            inputs=_numbers(ctypes.c_int64, kernel_inputs),
+            output_count=len(result_types),
+            output_dtypes=_numbers(ctypes.c_int64, result_types),
+            output_shapes=_numbers(ctypes.c_int64, shapes),
+            tolerances=_numbers(ctypes.c_double, [number for pair in metadata.tolerances for number in pair]),
+            alias_count=len(metadata.aliases),
+            aliases=_numbers(
+                ctypes.c_int64, [n for output, given in metadata.aliases for n in (output, kernel_inputs[given])]
+            ),
+            parameter_count=len(metadata.parameters),
+            parameters=_numbers(ctypes.c_int64, metadata.parameters),
+        )
+        if (launch := metadata.launch) is None:
+            described.library = os.fsencode(library)
+            return described
+        described.image = library.read_bytes()
+        described.image_bytes = library.stat().st_size
+        described.grid, described.block, described.shared_bytes = launch.grid, launch.block, launch.shared_bytes
+        described.cooperative, described.by_table = launch.cooperative, launch.by_table
+        described.tensor_count = len(launch.tensors)
+        tensors = [n for kind, number in launch.tensors for n in (TENSOR_KINDS[kind], number)]
+        described.tensors = _numbers(ctypes.c_int64, tensors)
+        return described
 
 
 _REWRITE = ctypes.CFUNCTYPE(
@@ -299,6 +350,11 @@ class NativeLibrary:
         self.path = path
         self._c = ctypes.CDLL(str(path))
         c = self._c
+        c.stitchfleet_kernel_bytes.restype = ctypes.c_int64
+        if c.stitchfleet_kernel_bytes() != ctypes.sizeof(KernelDescription):
+            raise OSError(
+                f"{path} describes a kernel in {c.stitchfleet_kernel_bytes()} bytes, library.py in another number"
+            )
         c.stitchfleet_alloc.restype = ctypes.c_void_p
         c.stitchfleet_alloc.argtypes = [ctypes.c_size_t]
         c.stitchfleet_free.argtypes = [ctypes.c_void_p]
@@ -379,35 +435,18 @@ class NativeLibrary:
         """Gives a signature its kernel (state READY). kernel_inputs: which of the op's inputs are the kernel's. result_types:
         DataType numbers of the op's results. Raises OSError with the loader's words, or where a GPU's kernel finds no driver."""
         error = ctypes.create_string_buffer(512)
-        described = _described(metadata, kernel_inputs, result_types)
-        if (launch := metadata.launch) is None:
-            failed = self._c.stitchfleet_install(
-                ctypes.c_int(signature),
-                os.fsencode(library),
-                metadata.symbol.encode(),
-                *described,
-                ctypes.c_int(len(metadata.parameters)),
-                _numbers(ctypes.c_int64, metadata.parameters),
-                error,
-                ctypes.c_size_t(len(error)),
-            )
-        else:
-            image = library.read_bytes()
-            figures = (launch.grid, launch.block, launch.shared_bytes, launch.cooperative, launch.by_table)
-            failed = self._c.stitchfleet_install_device(
-                ctypes.c_int(signature),
-                image,
-                ctypes.c_size_t(len(image)),
-                metadata.symbol.encode(),
-                _numbers(ctypes.c_int64, figures),
-                ctypes.c_int(len(launch.tensors)),
-                _numbers(ctypes.c_int, [n for kind, number in launch.tensors for n in (TENSOR_KINDS[kind], number)]),
-                *described,
-                error,
-                ctypes.c_size_t(len(error)),
-            )
-        if failed:
+        described = KernelDescription.of(library, metadata, kernel_inputs, result_types)
+        if self._c.stitchfleet_install(
+            ctypes.c_int(signature), ctypes.byref(described), error, ctypes.c_size_t(len(error))
+        ):
             raise OSError(error.value.decode(errors="replace"))
+
+    def state(self, signature: int) -> int:
+        """One of `State`'s. Raises KeyError for a signature that nobody has."""
+        state = int(self._c.stitchfleet_state(signature))
+        if state < 0:
+            raise KeyError(signature)
+        return state
 
     def next_failure(self) -> tuple[int, str] | None:
         """A signature whose kernel the device has refused, and why. It is REVERTED already."""

@@ -200,20 +200,54 @@ void CopyError(char* error, size_t capacity, const std::string& text) {
   error[capacity - 1] = 0;
 }
 
-std::vector<stitchfleet::OutputSpec> ReadOutputs(int count, const int* dtypes, const int64_t* shapes, const double* tolerances,
-                                                 int alias_count, const int* aliases) {
-  std::vector<stitchfleet::OutputSpec> outputs(count);
-  for (int i = 0; i < count; ++i) {
+std::vector<stitchfleet::OutputSpec> ReadOutputs(const StitchfleetKernel& kernel) {
+  std::vector<stitchfleet::OutputSpec> outputs(kernel.output_count);
+  const int64_t* shapes = kernel.output_shapes;
+  for (int64_t i = 0; i < kernel.output_count; ++i) {
     stitchfleet::OutputSpec& output = outputs[i];
-    output.dtype = static_cast<tensorflow::DataType>(dtypes[i]);
+    output.dtype = static_cast<tensorflow::DataType>(kernel.output_dtypes[i]);
     const int64_t rank = *shapes++;
     for (int64_t d = 0; d < rank; ++d) output.shape.AddDim(*shapes++);
-    output.tolerance = {tolerances[2 * i], tolerances[2 * i + 1], 0.0};
-    for (int k = 0; k < alias_count; ++k) {
-      if (aliases[2 * k] == i) output.aliases.push_back(aliases[2 * k + 1]);
+    output.tolerance = {kernel.tolerances[2 * i], kernel.tolerances[2 * i + 1], 0.0};
+    for (int64_t k = 0; k < kernel.alias_count; ++k) {
+      if (kernel.aliases[2 * k] == i) output.aliases.push_back(static_cast<int>(kernel.aliases[2 * k + 1]));
     }
   }
   return outputs;
+}
+
+// The function of a processor's kernel, nullptr with a line in `error`.
+StitchKernel LoadFunction(const StitchfleetKernel& kernel, char* error, size_t error_capacity) {
+  void* handle = dlopen(kernel.library, RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) {
+    CopyError(error, error_capacity, dlerror());
+    return nullptr;
+  }
+  auto function = reinterpret_cast<StitchKernel>(dlsym(handle, kernel.symbol));
+  if (function == nullptr) CopyError(error, error_capacity, std::string("no symbol ") + kernel.symbol);
+  return function;
+}
+
+// A GPU's kernel, which the driver loads when it is first called; nullptr with a line in `error` where there is no driver.
+std::shared_ptr<stitchfleet::DeviceKernel> DescribeDeviceKernel(const StitchfleetKernel& kernel, char* error, size_t error_capacity) {
+  std::string reason;
+  if (stitchfleet::CudaDriver::Get(&reason) == nullptr) {
+    CopyError(error, error_capacity, reason);
+    return nullptr;
+  }
+  auto described = std::make_shared<stitchfleet::DeviceKernel>();
+  described->image.assign(kernel.image, kernel.image_bytes);
+  described->symbol = kernel.symbol;
+  described->grid = static_cast<unsigned>(kernel.grid);
+  described->block = static_cast<unsigned>(kernel.block);
+  described->shared_bytes = static_cast<unsigned>(kernel.shared_bytes);
+  described->cooperative = kernel.cooperative != 0;
+  described->by_table = kernel.by_table != 0;
+  for (int64_t i = 0; i < kernel.tensor_count; ++i) {
+    const auto kind = static_cast<stitchfleet::DeviceTensor::Kind>(kernel.tensors[2 * i]);
+    described->tensors.push_back({kind, static_cast<int>(kernel.tensors[2 * i + 1])});
+  }
+  return described;
 }
 
 // 0, or 1 with a line in `error`.
@@ -242,59 +276,29 @@ char* stitchfleet_next_request(int timeout_ms) {
 
 void stitchfleet_wake() { Registry::Get().Wake(); }
 
-// Loads `symbol` from `library` for a signature and makes it READY. output_shapes: for each output its rank, then its extents.
-// tolerances: relative, of_largest for each output. aliases: pairs (output, op input). parameters: of a binary for many shapes.
-// Returns 0, or 1 with a line in `error`.
-int stitchfleet_install(int signature_id, const char* library, const char* symbol, int64_t scratch_bytes, int input_count,
-                        const int* kernel_inputs, int output_count, const int* output_dtypes, const int64_t* output_shapes,
-                        const double* tolerances, int alias_count, const int* aliases, int parameter_count, const int64_t* parameters,
-                        char* error, size_t error_capacity) {
-  void* handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr) {
-    CopyError(error, error_capacity, dlerror());
-    return 1;
-  }
+int64_t stitchfleet_kernel_bytes() { return sizeof(StitchfleetKernel); }
+
+// Gives a signature its kernel and makes it READY. Returns 0, or 1 with a line in `error`.
+int stitchfleet_install(int signature_id, const StitchfleetKernel* kernel, char* error, size_t error_capacity) {
   auto executable = std::make_unique<stitchfleet::Executable>();
-  executable->kernel = reinterpret_cast<StitchKernel>(dlsym(handle, symbol));
-  if (executable->kernel == nullptr) {
-    CopyError(error, error_capacity, std::string("no symbol ") + symbol);
-    return 1;
+  if (kernel->library != nullptr) {
+    executable->kernel = LoadFunction(*kernel, error, error_capacity);
+    if (executable->kernel == nullptr) return 1;
+  } else {
+    executable->device_kernel = DescribeDeviceKernel(*kernel, error, error_capacity);
+    if (executable->device_kernel == nullptr) return 1;
   }
-  executable->scratch_bytes = scratch_bytes;
-  executable->kernel_inputs.assign(kernel_inputs, kernel_inputs + input_count);
-  executable->parameters.assign(parameters, parameters + parameter_count);
-  executable->outputs = ReadOutputs(output_count, output_dtypes, output_shapes, tolerances, alias_count, aliases);
+  executable->scratch_bytes = kernel->scratch_bytes;
+  executable->kernel_inputs.assign(kernel->inputs, kernel->inputs + kernel->input_count);
+  executable->parameters.assign(kernel->parameters, kernel->parameters + kernel->parameter_count);
+  executable->outputs = ReadOutputs(*kernel);
   return Install(signature_id, std::move(executable), error, error_capacity);
 }
 
-// As stitchfleet_install for a kernel of a GPU's. image: what the driver loads. launch: grid, block, bytes of shared memory, whether it
-// is cooperative, whether it takes its addresses by a table. tensors: pairs (kind, number) of what it takes (device_kernel.h).
-int stitchfleet_install_device(int signature_id, const char* image, size_t image_bytes, const char* symbol, const int64_t* launch,
-                               int tensor_count, const int* tensors, int64_t scratch_bytes, int input_count, const int* kernel_inputs,
-                               int output_count, const int* output_dtypes, const int64_t* output_shapes, const double* tolerances,
-                               int alias_count, const int* aliases, char* error, size_t error_capacity) {
-  std::string reason;
-  if (stitchfleet::CudaDriver::Get(&reason) == nullptr) {
-    CopyError(error, error_capacity, reason);
-    return 1;
-  }
-  auto kernel = std::make_shared<stitchfleet::DeviceKernel>();
-  kernel->image.assign(image, image_bytes);
-  kernel->symbol = symbol;
-  kernel->grid = static_cast<unsigned>(launch[0]);
-  kernel->block = static_cast<unsigned>(launch[1]);
-  kernel->shared_bytes = static_cast<unsigned>(launch[2]);
-  kernel->cooperative = launch[3] != 0;
-  kernel->by_table = launch[4] != 0;
-  for (int i = 0; i < tensor_count; ++i) {
-    kernel->tensors.push_back({static_cast<stitchfleet::DeviceTensor::Kind>(tensors[2 * i]), tensors[2 * i + 1]});
-  }
-  auto executable = std::make_unique<stitchfleet::Executable>();
-  executable->device_kernel = std::move(kernel);
-  executable->scratch_bytes = scratch_bytes;
-  executable->kernel_inputs.assign(kernel_inputs, kernel_inputs + input_count);
-  executable->outputs = ReadOutputs(output_count, output_dtypes, output_shapes, tolerances, alias_count, aliases);
-  return Install(signature_id, std::move(executable), error, error_capacity);
+// A signature's state; -1 for an unknown one.
+int stitchfleet_state(int signature_id) {
+  Signature* signature = Registry::Get().signature(signature_id);
+  return signature == nullptr ? -1 : static_cast<int>(signature->state.load());
 }
 
 // Moves a signature from one state to another; 1 when it was not in `from` (`from` below 0: any).

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "compare.h"
+#include "kernel_description.h"
 #include "stitch_abi.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/platform/hash.h"

@@ -165,7 +165,7 @@ def cluster_facts(job: Job) -> Iterable[dict[str, Any]]:
             about = kernel.metadata if kernel else None
             executables.append(
                 {
-                    "state": State.NAMES[seen.state] if seen and executable.state != "failed" else executable.state,
+                    "state": "failed" if executable.is_failed else State.NAMES[seen.state] if seen else "requested",
                     "inputs": [list(argument.shape) for argument in executable.inputs],
                     "kernel": about.symbol if about else None,
                     "architecture": about.launch.arch if about and about.launch else "cpu",

@@ -15,6 +15,7 @@ from stitchfleet.plugin.guard import kernels as kernels_module
 from stitchfleet.plugin.guard.kernels import Executable, Kernels
 from stitchfleet.plugin.native.library import MismatchReport, State
 from stitchfleet.plugin.service.bundle import read_bundle
+from stitchfleet.plugin.service.messages import Answer, CompileRequest, Failed, Judged
 
 
 class Guard:
@@ -23,8 +24,9 @@ class Guard:
     def __init__(self, folder: pathlib.Path) -> None:
         self.events: list[str] = []
         self.moves: list[tuple[int, int]] = []
+        self.states: dict[int, int] = {}
         self.allowed: list[tuple[int, float]] = []
-        self.word: dict[str, Any] = {}
+        self.word: Answer = Failed("nobody was asked")
         self.waiting: list[MismatchReport] = []
         self.postponed: list[int] = []
         self.is_judge_late = False
@@ -33,19 +35,35 @@ class Guard:
         self.seen = SimpleNamespace(last_good_step=3, verify_calls=2, mismatches=1)
         native = SimpleNamespace(
             statistics=lambda signature: self.seen,
-            move=lambda signature, before, after: self.moves.append((signature, after)) or True,
+            state=lambda signature: self.states[signature],
+            move=self._move,
             allow=lambda signature, output, bound: self.allowed.append((output, bound)),
             next_failure=lambda: None,
             next_postponed=lambda: self.postponed.pop(0) if self.postponed else None,
             next_mismatch=lambda: self.waiting.pop(0) if self.waiting else None,
         )
-        client = SimpleNamespace(judge=self._judge)
-        cluster = SimpleNamespace(cluster=SimpleNamespace(body=b"body"))
+        self.asked: list[CompileRequest] = []
+        client = SimpleNamespace(judge=self._judge, compile=lambda request, answered: self.asked.append(request))
+        cluster = SimpleNamespace(cluster=SimpleNamespace(body=b"body", fallback=b"body", handles=()))
         stitcher = SimpleNamespace(clusters={"norm": cluster, "other": cluster})
         records = SimpleNamespace(folder=folder, event=lambda kind, line, **facts: self.events.append(kind))
-        parts: Any = (SimpleNamespace(verify_steps=2, quiet=False), native, client, stitcher, records, "run-1")
+        parts: Any = (
+            SimpleNamespace(verify_steps=2, quiet=False, only_switches=False),
+            native,
+            client,
+            stitcher,
+            records,
+            "run-1",
+        )
         self.kernels = Kernels(*parts)
         self.folder = folder / "bundles"
+
+    def _move(self, signature: int, before: int, after: int) -> bool:
+        self.moves.append((signature, after))
+        is_moved = before in (-1, self.states[signature])
+        if is_moved:
+            self.states[signature] = after
+        return is_moved
 
     def _judge(self, folder: pathlib.Path, then: Callable[[Any], None]) -> None:
         if self.is_judge_late:
@@ -54,7 +72,8 @@ class Guard:
             then(self.word)
 
     def differs(self, signature: int, cluster: str, elements: int = 8, expected: float = 1.0) -> None:
-        self.kernels.executables[signature] = Executable(signature, cluster, [], state="stitched")
+        self.kernels.executables[signature] = Executable(signature, cluster, ())
+        self.states[signature] = State.SUSPECT
         tensors = [np.arange(elements, dtype=np.float32)]
         self.waiting.append(MismatchReport(signature, 0, 7, 1, expected, 2.0, 1.0, tensors, tensors, tensors))
         self.kernels.look_at_mismatches()
@@ -71,7 +90,7 @@ def guard(tmp_path: pathlib.Path) -> Callable[[], Guard]:
 
 def test_the_bundle_of_a_wrong_kernel_is_kept_and_named(guard: Callable[[], Guard]) -> None:
     one = guard()
-    one.word = {"right": False, "line": "output 0 is wrong", "bounds": {}}
+    one.word = Judged(False, "output 0 is wrong")
     one.differs(1, "norm")
     assert one.on_disk == ["norm-1-step7"]
     assert [path.name for path in one.kernels.bundles] == ["norm-1-step7"]
@@ -82,7 +101,7 @@ def test_the_bundle_of_a_wrong_kernel_is_kept_and_named(guard: Callable[[], Guar
 
 def test_where_rounding_alone_explains_it_nothing_is_left(guard: Callable[[], Guard]) -> None:
     one = guard()
-    one.word = {"right": True, "line": "within the bound", "bounds": {"0": 0.5}}
+    one.word = Judged(True, "within the bound", {0: 0.5})
     for signature in range(20):
         one.differs(signature, "norm")
     assert one.on_disk == []
@@ -94,7 +113,7 @@ def test_where_rounding_alone_explains_it_nothing_is_left(guard: Callable[[], Gu
 
 def test_bundles_beyond_the_bound_are_deleted_but_for_the_first(guard: Callable[[], Guard]) -> None:
     one = guard()
-    one.word = {"right": False, "line": "wrong", "bounds": {}}
+    one.word = Judged(False, "wrong")
     with mock.patch.object(kernels_module, "MAX_BUNDLE_BYTES", 100_000):
         one.differs(1, "norm", 100_000)
         one.differs(2, "other", 100_000)
@@ -113,7 +132,7 @@ def test_a_disk_that_takes_no_bundle_reverts_the_cluster(tmp_path: pathlib.Path,
 
 def test_what_lies_before_the_oracle_is_bounded_and_the_rest_waits(guard: Callable[[], Guard]) -> None:
     one = guard()
-    one.is_judge_late, one.word = True, {"right": True, "line": "within the bound", "bounds": {}}
+    one.is_judge_late, one.word = True, Judged(True, "within the bound")
     with mock.patch.object(kernels_module, "MAX_BUNDLE_BYTES", 1_000_000):
         for signature in range(4):
             one.differs(signature, "norm", 50_000)  # 600 KB each
@@ -132,7 +151,7 @@ def test_a_cluster_that_was_suspected_says_so_once_and_in_the_summary(
     guard: Callable[[], Guard], capsys: pytest.CaptureFixture[str]
 ) -> None:
     one = guard()
-    one.is_judge_late, one.word = True, {"right": True, "line": "2 outputs right", "bounds": {}}
+    one.is_judge_late, one.word = True, Judged(True, "2 outputs right")
     one.differs(1, "norm", expected=float("nan"))
     one.differs(2, "norm", expected=float("nan"))
     one.differs(3, "other")
@@ -149,17 +168,18 @@ def test_a_cluster_that_was_suspected_says_so_once_and_in_the_summary(
 def test_a_verdict_after_the_cluster_was_reverted_changes_nothing(guard: Callable[[], Guard]) -> None:
     """Two shapes of one cluster before the oracle at once: the first is wrong, the second is not."""
     one = guard()
-    one.is_judge_late, one.word = True, {"right": False, "line": "wrong", "bounds": {}}
+    one.is_judge_late, one.word = True, Judged(False, "wrong")
     one.differs(1, "norm")
     one.differs(2, "norm")
     one.late.pop(0)()
-    one.word = {"right": True, "line": "within the bound", "bounds": {}}
+    one.word = Judged(True, "within the bound")
     one.late.pop(0)()
-    assert {one.kernels.executables[signature].state for signature in (1, 2)} == {"reverted"}
+    assert [one.states[signature] for signature in (1, 2)] == [State.REVERTED] * 2
     assert one.on_disk == ["norm-1-step7"]
+    one.states[2] = State.SUSPECT
     one.waiting.append(MismatchReport(2, 0, 9, 1, 1.0, 2.0, 1.0, [], [], []))
     one.kernels.look_at_mismatches()
-    assert one.kernels.executables[2].state == "reverted"
+    assert one.states[2] == State.REVERTED
 
 
 def test_a_kernel_whose_failed_comparison_was_not_kept_is_judged_by_the_next_or_not_used(
@@ -167,20 +187,36 @@ def test_a_kernel_whose_failed_comparison_was_not_kept_is_judged_by_the_next_or_
 ) -> None:
     one = guard()
     for signature in (1, 2):
-        one.kernels.executables[signature] = Executable(signature, f"c{signature}", [], state="stitched")
+        one.kernels.executables[signature] = Executable(signature, f"c{signature}", ())
+        one.states[signature] = State.VERIFY
         one.kernels.stitcher.clusters[f"c{signature}"] = one.kernels.stitcher.clusters["norm"]
     one.postponed = [1, 2]
     one.kernels.look_at_mismatches()
     first, second = (one.kernels.executables[signature] for signature in (1, 2))
-    assert (first.state, second.state) == ("verify", "verify")
-    one.word = {"right": True, "line": "within the bound", "bounds": {}}
+    assert [one.kernels.state_of(each) for each in (first, second)] == ["verify", "verify"]
+    one.word = Judged(True, "within the bound")
+    one.states[1] = State.SUSPECT
     one.waiting.append(MismatchReport(1, 0, 9, 1, 1.0, 2.0, 1.0, [], [], []))
     one.kernels.look_at_mismatches()
     one.seen = SimpleNamespace(last_good_step=3, verify_calls=10, mismatches=2)
     one.kernels.move_states([])
-    assert (first.state, second.state) == ("stitched", "verify")
+    assert [one.kernels.state_of(each) for each in (first, second)] == ["stitched", "verify"]
     one.seen = SimpleNamespace(last_good_step=3, verify_calls=200, mismatches=2)
     one.kernels.move_states([])
-    assert second.state == "reverted"
+    assert one.kernels.state_of(second) == "reverted"
     assert (2, State.REVERTED) in one.moves
     assert "no memory left to keep it" in one.kernels.reverts[0]
+
+
+def test_a_cluster_that_was_reverted_stays_so_at_shapes_that_come_later(guard: Callable[[], Guard]) -> None:
+    one = guard()
+    one.states.update({5: State.FALLBACK, 6: State.FALLBACK, 7: State.FALLBACK})
+    one.kernels.forward({"signature": 5, "cluster": "norm", "inputs": []})
+    one.word = Judged(False, "wrong")
+    one.differs(1, "norm")
+    assert one.states[5] == State.REVERTED, "its kernel is still being made, and will not be used"
+    one.kernels.forward({"signature": 6, "cluster": "norm", "inputs": []})
+    one.kernels.forward({"signature": 7, "cluster": "other", "inputs": []})
+    assert [request.cluster for request in one.asked] == ["norm", "other"]
+    assert (one.states[6], one.states[7]) == (State.REVERTED, State.FALLBACK)
+    assert one.kernels.are_verified({"norm"}), "nobody waits for it"
