@@ -14,7 +14,7 @@ and these are the reasons:
 What is lost is lost through shared memory: a kernel has as many blocks at once as its largest tile leaves room for, so a set with
 large tiles takes threads from one that moves many bytes, and with them what it has on the way to memory. So it does not pay to merge
 a few long rows, kept on the chip, with a large element-wise set on a device with little shared memory: on a T4, not on a V100
-(tests/compiler/test_merging.py). And sets that each reuse what fits the L2 cache may not fit there together.
+(tests/compiler/step/test_merging.py). And sets that each reuse what fits the L2 cache may not fit there together.
 """
 
 from __future__ import annotations

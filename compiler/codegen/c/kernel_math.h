@@ -6,7 +6,7 @@
  * Special values are C's (Annex F) and IEEE 754's: NaN in, NaN out (but pow(1, NaN) = pow(NaN, 0) = 1), signed zeros kept, overflow is
  * Inf, a subnormal result is rounded once. Where the thread flushes subnormals, as TensorFlow's do, they are read and written as zero.
  *
- * Largest errors in units in the last place, against 64-bit significands (tests/compiler/test_math.py says where it looks; float's exp and
+ * Largest errors in units in the last place, against 64-bit significands (tests/compiler/codegen/test_math.py says where it looks; float's exp and
  * log at all bit patterns), with fused multiply-adds; without, on a baseline x86-64, up to 0.75 more:
  *
  *              float  double                float  double

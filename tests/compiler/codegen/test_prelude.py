@@ -1,0 +1,123 @@
+"""The prelude's helpers that work on more than one number: random words, and lanes folded into one."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stitchfleet.compiler.codegen.cpu.kernel_text import translation_unit
+from stitchfleet.compiler.ops.reference import philox
+from stitchfleet.compiler.toolchain.host import cpu_features
+
+from ..native import toolchain
+
+WORDS = """
+extern "C" STITCH_EXPORT int words_of(unsigned long long* state, long long count, unsigned long long index, unsigned* out) {
+  static unsigned room[1 << 12];
+  const unsigned* words = stitch_philox_words(room, count, state[0], state[1], state[2], index);
+  int different = 0;
+  for (long long i = 0; i < count; ++i) {
+    out[i] = words[i];
+    different += words[i] != stitch_philox(state[0], state[1], state[2], index + i);
+  }
+  return different;
+}
+"""
+
+FOLD = """
+extern "C" STITCH_EXPORT void fold_{dtype}_{lanes}({dtype}* lane, {dtype}* sum, {dtype}* largest) {{
+  alignas(64) {dtype} copy[{lanes}];
+  for (int i = 0; i < {lanes}; ++i) copy[i] = lane[i];
+  *sum = stitch_fold<{lanes}>(lane, [](auto a, auto b) {{ return (a + b); }});
+  *largest = stitch_fold<{lanes}>(copy, [](auto a, auto b) {{ return stitch_max(a, b); }});
+}}
+"""
+EXTREME = """
+extern "C" STITCH_EXPORT void extreme_{lanes}(const float* lane, float* found) {{
+  alignas(64) float copy[4][{lanes}];
+  for (int k = 0; k < 4; ++k) for (int i = 0; i < {lanes}; ++i) copy[k][i] = lane[i];
+  found[0] = stitch_fold_extreme<{lanes}, true>(copy[0]);
+  found[1] = stitch_fold_extreme<{lanes}, false>(copy[1]);
+  found[2] = stitch_fold<{lanes}>(copy[2], [](auto a, auto b) {{ return stitch_max(a, b); }});
+  found[3] = stitch_fold<{lanes}>(copy[3], [](auto a, auto b) {{ return stitch_min(a, b); }});
+}}
+"""
+FOLDS = [(dtype, lanes) for dtype in ("float", "double", "int", "bool") for lanes in (1, 2, 4, 8, 16, 32, 64)]
+
+
+@pytest.fixture(scope="module", params=["native", "x86-64-v3"])
+def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    march = str(request.param)
+    if march != "native" and "avx2" not in cpu_features().split():
+        pytest.skip("another processor's flag")
+    folder: Path = tmp_path_factory.mktemp("prelude")
+    source = folder / "prelude.cc"
+    texts = [WORDS, *(FOLD.format(dtype=dtype, lanes=lanes) for dtype, lanes in FOLDS)]
+    texts += [EXTREME.format(lanes=lanes) for lanes in (1, 8, 16, 32, 64)]
+    source.write_text(translation_unit(texts))
+    toolchain().build(source, folder / "prelude.so", (f"-march={march}",))
+    return ctypes.CDLL(str(folder / "prelude.so"))
+
+
+@pytest.mark.parametrize(
+    "state", [(123, 7, 9), (5, (1 << 32) - 5, 3), (1 << 63, (1 << 64) - 20, (1 << 64) - 1), (1, 0xFFFFFFFEFFFFFFFF, 77)]
+)
+@pytest.mark.parametrize("index", [0, 1, 2, 3, 77, 1_000_003])
+def test_philox_words_drawn_at_once_are_the_streams(
+    library: ctypes.CDLL, state: tuple[int, int, int], index: int
+) -> None:
+    """By numpy's reference, for counts and places that are no multiples of a block, and counters that carry."""
+    for count in (1, 3, 64, 65, 511, 512):
+        words, parts = np.empty(count, np.uint32), np.array(state, np.uint64)
+        place = ctypes.c_void_p(parts.ctypes.data), ctypes.c_longlong(count), ctypes.c_ulonglong(index)
+        assert library.words_of(*place, ctypes.c_void_p(words.ctypes.data)) == 0
+        expected = philox(*parts, np.arange(index, index + count, dtype=np.uint64))
+        np.testing.assert_array_equal(words, expected)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "lanes", "special"),
+    [
+        (dtype, lanes, special)
+        for dtype, lanes in FOLDS
+        for special in (None, np.nan, np.inf)
+        if special is None or dtype in ("float", "double")
+    ],
+)
+def test_lanes_are_folded_half_onto_half(library: ctypes.CDLL, dtype: str, lanes: int, special: float | None) -> None:
+    kind = np.dtype({"float": np.float32, "double": np.float64, "int": np.int32, "bool": np.bool_}[dtype])
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        room = np.empty(lanes + 64, kind)
+        start = -room.ctypes.data % 64 // kind.itemsize
+        lane = room[start : start + lanes]
+        wide = rng.standard_normal(lanes) * 10.0 ** rng.integers(-3, 8, lanes)
+        lane[...] = (wide > 2e5 if kind.kind == "b" else wide).astype(kind)
+        if special is not None:
+            lane[rng.integers(lanes)] = special
+        expected = lane.copy()
+        while expected.size > 1:
+            expected = expected[: expected.size // 2] + expected[expected.size // 2 :]
+        largest = lane.max()  # NaN where there is one
+        found = np.empty((2, 1), kind)
+        library[f"fold_{dtype}_{lanes}"](*(ctypes.c_void_p(array.ctypes.data) for array in (lane, found[0], found[1])))
+        assert np.array_equal(found[0], expected, equal_nan=True)
+        assert np.array_equal(found[1], [largest], equal_nan=True)
+
+
+@pytest.mark.parametrize("lanes", [1, 8, 16, 32, 64])
+def test_an_extreme_is_what_folding_step_by_step_gives_to_the_sign_of_a_zero(library: ctypes.CDLL, lanes: int) -> None:
+    rng = np.random.default_rng(lanes)
+    for _ in range(300):
+        lane = rng.choice(np.array([0.0, -0.0, 1.5, -2.0, np.inf, -np.inf], np.float32), lanes)
+        found = np.empty(4, np.float32)
+        library[f"extreme_{lanes}"](*(ctypes.c_void_p(array.ctypes.data) for array in (lane, found)))
+        assert np.array_equal(found[:2].view(np.uint32), found[2:].view(np.uint32))
+        assert found[0] == lane.max()
+        assert found[1] == lane.min()
+        lane[rng.integers(lanes)] = np.nan
+        library[f"extreme_{lanes}"](*(ctypes.c_void_p(array.ctypes.data) for array in (lane, found)))
+        assert np.isnan(found).all()

@@ -1,0 +1,75 @@
+"""Dominants and groups as AStitch section 4.3 has them, with the guards that the paper is silent about."""
+
+from __future__ import annotations
+
+from stitchfleet.compiler.planning.groups import carriers, find_candidates, find_groups
+from stitchfleet.compiler.planning.plan import plan_graph
+from stitchfleet.compiler.planning.schemes import Scheme
+
+from ..library import Maker, adam, figure_nine
+
+
+def by_op(graph_nodes: object, nodes: tuple[int, ...]) -> list[str]:
+    return sorted(graph_nodes[i].op for i in nodes if graph_nodes[i].op not in ("parameter", "constant"))  # type: ignore[index]
+
+
+def test_the_worked_example_has_the_papers_two_groups() -> None:
+    graph = figure_nine()
+    first, second = find_groups(graph)
+    names = graph.nodes
+    # {Pr1, Pr2, B1, A1, R1*, D1, Pw1(sub)}: connected through the shared parameter Pr2; the other broadcast is power's
+    # exponent.
+    assert names[first.dominant].op == "reduce"
+    assert [names[i].op for i in first.sub_dominants] == ["power"]
+    assert by_op(names, first.ops) == ["add", "broadcast", "broadcast", "divide", "power", "reduce"]
+    # {Pr3, B2, D2, R2*, B3, M1(sub)}
+    assert names[second.dominant].op == "reduce"
+    assert [names[i].op for i in second.sub_dominants] == ["multiply"]
+    assert by_op(names, second.ops) == ["broadcast", "broadcast", "divide", "multiply", "reduce"]
+
+
+def test_on_a_cpu_all_of_the_worked_example_is_one_loop_over_rows() -> None:
+    """On a GPU Pw1 and R2 are global in the figure (two grid barriers), because the groups' thread mappings differ.
+    Here a row of both is one core's, so every edge is regional or local and nothing goes through memory."""
+    plan = plan_graph(figure_nine())
+    assert len(plan.nests) == 1
+    assert len(plan.levels) == 1
+    schemes = {plan.graph.nodes[i].op: plan.scheme_of(i).scheme for i in plan.candidates}
+    assert schemes["reduce"] is Scheme.REGIONAL
+    assert not plan.placement.crossing
+    assert not plan.placement.partial
+
+
+def test_two_reductions_over_different_spaces_do_not_meet_through_a_parameter() -> None:
+    m = Maker("two_spaces")
+    x, v = m.parameter(8, 16), m.parameter(8)
+    wide = m.reduce(m.op("multiply", x, m.spread(v, (8, 16), 0)), 1)
+    narrow = m.reduce(m.op("exp", v), 0)
+    graph = m.done(wide, narrow)
+    assert sorted(group.dominant for group in find_groups(graph)) == sorted([wide, narrow])
+
+
+def test_a_light_output_that_is_consumed_inside_cuts_nothing() -> None:
+    m = Maker("light_output")
+    x = m.parameter(8, 16)
+    light = m.op("add", x, x)
+    total = m.reduce(light, 1)
+    graph = m.done(light, total)
+    assert not find_candidates(graph)[light].cuts
+    (group,) = find_groups(graph)
+    assert group.candidates == (light, total)
+
+
+def test_a_learning_rate_does_not_join_the_tensors_that_it_scales() -> None:
+    graph = adam([(4, 4), (16,), (3,)])
+    assert len(find_groups(graph)) == 3
+    assert graph.parameters[0] not in carriers(graph)
+
+
+def test_dead_code_is_in_no_group() -> None:
+    m = Maker("dead")
+    x, y = m.parameter(4), m.parameter(4)
+    m.op("exp", y)
+    graph = m.done(m.op("negate", x))
+    (group,) = find_groups(graph)
+    assert all(graph.nodes[i].op != "exp" for i in group.ops)

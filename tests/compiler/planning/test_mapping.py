@@ -1,0 +1,117 @@
+"""Mappings cover every element exactly once, and `match` finds the rows that another tensor dictates."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stitchfleet.compiler.ir.index_maps import Index, Var, linear, unravel
+from stitchfleet.compiler.planning.access import trace
+from stitchfleet.compiler.planning.mapping import (
+    RowMap,
+    boundaries,
+    match,
+    reduction_is_legal,
+    roots_of,
+    segments_of,
+    slice_size_of,
+    spans_rows,
+)
+from stitchfleet.compiler.planning.mapping_choice import choose
+from stitchfleet.compiler.support.divisors import divisor_near
+from stitchfleet.compiler.targets.targets import CPU
+
+from ..ir.test_index_maps import value_of
+from ..library import LIBRARY, column_sum, full_sum, softmax
+
+
+def covered(mapping: RowMap) -> list[int]:
+    row, within = Var("r", mapping.rows), Var("k", mapping.inner)
+    point = mapping.point(Index.of_var(row), Index.of_var(within))
+    return [
+        value_of(point, {row: r, within: k}) for r, k in itertools.product(range(mapping.rows), range(mapping.inner))
+    ]
+
+
+@given(st.permutations(range(3)), st.lists(st.integers(1, 5), min_size=3, max_size=3), st.integers(0, 3))
+def test_a_match_touches_exactly_its_own_slice(order: list[int], shape: list[int], depth: int) -> None:
+    """A segment over the transposed tensor finds its rows from the tensor's slices, and row r of it reads slice r
+    only."""
+    rows = math.prod(shape[:depth])
+    size = math.prod(shape)
+    u = Var("u", size)
+    result_shape = tuple(shape[axis] for axis in order)
+    position = unravel(Index.of_var(u), result_shape)
+    operand = [Index(0)] * 3
+    for place, axis in enumerate(order):
+        operand[axis] = position[place]
+    flat = linear(operand, tuple(shape))
+    mapping = match(size, flat, rows, size // rows)
+    assert mapping is not None, "a transpose always has the rows of what it transposes"
+    assert (mapping.rows, mapping.inner) == (rows, size // rows)
+    assert sorted(covered(mapping)) == list(range(size))
+    row, within = Var("r", rows), Var("k", size // rows)
+    point = mapping.point(Index.of_var(row), Index.of_var(within))
+    for r, k in itertools.product(range(rows), range(size // rows)):
+        element = value_of(point, {row: r, within: k})
+        assert value_of(flat, {u: element}) // (size // rows) == r
+
+
+def test_no_match_where_rows_mix() -> None:
+    u = Var("u", 12)
+    reversed_rows = Index.of_var(u) * -1 + 11
+    assert match(12, reversed_rows, 4, 3) is None
+    every_second = Index.of_var(u) * 2
+    assert match(12, every_second, 4, 3) is None
+
+
+def test_every_chosen_mapping_covers_its_space_and_is_legal() -> None:
+    for name, make in LIBRARY.items():
+        graph = make()
+        for i, node in enumerate(graph.nodes):
+            if node.op not in ("reduce", "reduce_general", "reduce_window", "exp", "select", "transpose"):
+                continue
+            for segment in segments_of(graph, (i,)):
+                stored = lambda other, i=i, graph=graph: other != i and graph.nodes[other].op.startswith("reduce")  # noqa: E731
+                steps = trace(graph, roots_of(graph, segment, Index.of_var(segment.variable)), stored)
+                mapping = choose(graph, segment, [flat for _, flat in steps.loads()], CPU)
+                assert mapping.rows * mapping.inner == segment.size, name
+                assert reduction_is_legal(graph, segment, mapping, CPU) is None, name
+                if segment.size <= 4096:
+                    assert sorted(covered(mapping)) == list(range(segment.size)), name
+
+
+def test_row_column_and_full_reduces_are_mapped_as_such() -> None:
+    def chosen(graph: object, op: str = "reduce") -> tuple[RowMap, bool]:
+        node = next(i for i, node in enumerate(graph.nodes) if node.op == op)  # type: ignore[attr-defined]
+        (segment,) = segments_of(graph, (node,))  # type: ignore[arg-type]
+        mapping = choose(graph, segment, [], CPU)  # type: ignore[arg-type]
+        return mapping, spans_rows(segment, mapping)
+
+    mapping, spans = chosen(softmax(1000, 64))
+    assert (mapping.rows, mapping.inner, spans) == (1000, 64, False)
+    mapping, spans = chosen(column_sum(1000, 64))  # many rows, few columns: every task sums its own rows
+    assert (mapping.rows, mapping.inner, spans) == (1000, 64, True)
+    mapping, spans = chosen(column_sum(12, 32768))  # few rows, many columns: runs of columns are the rows
+    assert (mapping.inner // 12, spans) == (2048, False)
+    mapping, spans = chosen(full_sum(10_007))
+    assert (mapping.rows, mapping.inner, spans) == (10_007, 1, True)
+
+
+@given(st.integers(1, 5000), st.integers(1, 5000))
+def test_divisor_near_is_the_greatest_divisor_not_above(number: int, wanted: int) -> None:
+    expected = max(d for d in range(1, min(number, wanted) + 1) if number % d == 0)
+    assert divisor_near(number, wanted) == expected
+
+
+def test_slices_and_boundaries() -> None:
+    row, within = Var("r", 8), Var("k", 6)
+    r, k = Index.of_var(row), Index.of_var(within)
+    assert slice_size_of(r * 6 + k, row) == 6
+    assert slice_size_of(r * 6 + k + 1, row) is None
+    assert slice_size_of(k, row) is None
+    quotient, remainder = k.divide(2)
+    assert boundaries([quotient * 5 + remainder], within) == {2}

@@ -1,0 +1,265 @@
+"""Plans: what is fused, what goes through memory and why, and that a plan can say so."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stitchfleet.compiler.explaining.picture import draw
+from stitchfleet.compiler.explaining.words import explain
+from stitchfleet.compiler.ir.graph import Graph
+from stitchfleet.compiler.ir.index_maps import Index
+from stitchfleet.compiler.loops.loops import Blocks, Loop, LoopKind, Loops, Statement
+from stitchfleet.compiler.lowering.kernel_loops import lower
+from stitchfleet.compiler.ops.verify import verify
+from stitchfleet.compiler.planning.execution import Mode
+from stitchfleet.compiler.planning.normal import normalise
+from stitchfleet.compiler.planning.plan import Plan, plan_graph
+from stitchfleet.compiler.planning.schemes import Scheme
+from stitchfleet.compiler.targets.targets import CPU, V100, Target
+
+from ..codegen.test_golden import GOLDEN
+from ..library import (
+    LIBRARY,
+    adam,
+    attention_pool,
+    batch_norm,
+    clip_by_global_norm,
+    cross_entropy,
+    crossed_rows,
+    expensive_column,
+    gelu,
+    layer_norm,
+    layer_norm_gradient,
+    masked_softmax,
+    running_sum,
+    softmax,
+)
+from ..strategies import graphs
+
+
+def intermediates(plan: Plan) -> int:
+    return sum(buffer.size_bytes for buffer in plan.intermediates)
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [softmax(4096, 128), softmax(64, 30000), layer_norm(1024, 256), gelu(1024, 1024), masked_softmax(8, 4, 128)],
+    ids=lambda graph: graph.name,
+)
+def test_writes_no_intermediate_to_memory(graph: Graph) -> None:
+    plan = plan_graph(graph)
+    assert intermediates(plan) == 0
+    assert len(plan.nests) == 1
+
+
+def test_layer_norm_gradient_is_one_loop_with_row_and_column_reduces() -> None:
+    plan = plan_graph(layer_norm_gradient(1024, 256))
+    assert len(plan.nests) == 1
+    # Two column reduces leave one row of partial results per task, and nothing else.
+    assert intermediates(plan) == 2 * plan.executions[0].tasks * 256 * 4
+    schemes = [plan.scheme_of(i).scheme for i in plan.candidates]
+    assert schemes.count(Scheme.REGIONAL) == 2
+    assert schemes.count(Scheme.GLOBAL) == 2
+
+
+def test_cross_entropy_reads_the_logits_in_one_loop() -> None:
+    plan = plan_graph(cross_entropy(256, 1000))
+    reading = [nest for nest in plan.nests if plan.graph.parameters[0] in nest.reads]
+    assert len(reading) == 1
+    assert intermediates(plan) < 1000  # the mean's partial results
+
+
+def test_independent_tensors_share_one_phase() -> None:
+    shapes = [(256, 256)] * 10 + [(256,)] * 20
+    plan = plan_graph(adam(shapes))
+    assert len(plan.nests) == 1  # alike: one nest stands for all
+    assert len(plan.levels) == 1
+    (phase,) = lower(plan).phases
+    assert [len(nest.instances) for nest in phase.nests] == [len(shapes)]
+
+
+def test_a_global_norm_takes_two_parallel_phases() -> None:
+    kernel = lower(plan_graph(clip_by_global_norm([(512, 512)] * 4)))
+    assert [phase.serial for phase in kernel.phases] == [False, True, False]
+
+
+def test_batch_norm_passes_over_its_input_three_times() -> None:
+    plan = plan_graph(batch_norm(8, 16, 16, 32))
+    # Mean, variance, normalised: each needs all of the one before. Vectors of 32 in between are their own small nests.
+    reading = [nest for nest in plan.nests if plan.graph.parameters[0] in nest.reads]
+    assert len(reading) == 3
+    assert all(mapping.parts[0].row_stride is None for nest in reading for _, mapping in nest.placed)
+    assert intermediates(plan) < 50_000
+
+
+def test_an_expensive_column_is_computed_once() -> None:
+    plan = plan_graph(expensive_column(4096, 512))
+    assert len(plan.nests) == 2
+    assert intermediates(plan) == 512 * 4
+
+
+def test_work_that_inlining_would_multiply_is_taken_out_of_line() -> None:
+    plan = plan_graph(running_sum(4096, 10))
+    assert plan.forced
+    assert len(plan.nests) > 1
+
+
+def test_an_exponential_needed_twice_is_kept_in_a_tile() -> None:
+    for graph in (softmax(4096, 128), attention_pool(64, 50, 36)):
+        text = str(lower(plan_graph(graph)))
+        assert text.count("exp(") == 1
+        assert "local tile" in text
+
+
+def test_a_reduction_whose_results_a_row_would_scatter_gets_rows_of_its_own() -> None:
+    reasons = plan_graph(crossed_rows()).placement.reasons.values()
+    assert any("scattered in its result" in reason for reason in reasons)
+
+
+def loops_in(statements: tuple[Statement, ...]) -> list[Loop]:
+    found = []
+    for statement in statements:
+        if isinstance(statement, Loop):
+            found.append(statement)
+        if hasattr(statement, "body"):
+            found += loops_in(statement.body)
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(set(LIBRARY) - {"argmax_rows", "argmax_columns", "softmax_one_row"}))
+def test_some_loop_of_every_nest_is_vectorised(name: str) -> None:
+    kernel = lower(plan_graph(LIBRARY[name]()))
+    for phase in kernel.phases:
+        for nest in phase.nests:
+            kinds = {loop.kind for loop in loops_in(nest.body)}
+            assert kinds & {LoopKind.SIMD, LoopKind.LANES, LoopKind.SCAN}, f"{name}: nest {nest.number}"
+
+
+def test_equal_tensors_share_one_function() -> None:
+    from stitchfleet.compiler.codegen.cpu.kernel_text import render
+
+    shapes = [(64, 64), (500,), (64, 64), (7, 9)]
+    text = render(lower(plan_graph(adam(shapes))), "k")
+    assert text.count("static void k_nest") == 1
+
+
+def check_phases(plan: Plan, kernel: Loops) -> None:
+    """The loops' phases are the plan's, and each nest's body is what its mode says."""
+    assert len(kernel.phases) == len(plan.phases)
+    for phase, planned in zip(kernel.phases, plan.phases, strict=True):
+        assert (phase.serial, phase.cost_ns) == (planned.is_serial, planned.cost_ns)
+        assert [code.number for code in phase.nests] == [
+            -1 if one.partial else one.nest.number for one in planned.nests
+        ]
+        for code, one in zip(phase.nests, planned.nests, strict=True):
+            execution = one.execution
+            assert (code.rows, code.rows_per_task, code.cost_ns) == (
+                execution.rows,
+                execution.rows_per_task,
+                execution.cost_ns,
+            )
+            assert all((code.body, code.buffers)), "the plan has a nest that does nothing"
+            over_rows = [kind for item in code.body for kind in ways_over_rows(item)]
+            assert set() < set(over_rows) <= OVER_ROWS[execution.mode], f"{execution.mode}: {over_rows}"
+            needed = [buffer for buffer in code.buffers if buffer.role == "partial"]
+            assert {buffer.elements % max(1, plan.executions[one.nest.number].tasks) for buffer in needed} <= {0}
+
+
+def ways_over_rows(statement: Statement) -> list[str]:
+    """How a body goes through a task's rows: the kinds of those loops."""
+    if isinstance(statement, Blocks):
+        inner = [loop for loop in loops_in(statement.body) if loop.bounds == ("block_first", "block_last")]
+        return [f"blocks of {inner[0].kind.value}"]
+    if isinstance(statement, Loop) and statement.bounds == ("first_row", "last_row"):
+        return [statement.kind.value]
+    return []
+
+
+OVER_ROWS = {
+    Mode.LANES: {"simd", "blocks of lanes"},
+    Mode.ROWS: {"serial"},
+    Mode.SQUARES: {"blocks of serial"},
+    Mode.TURN: {"serial"},
+    Mode.SCATTER: {"serial"},
+    Mode.OWNERS: {"serial"},
+    Mode.SCAN: {"serial"},
+    Mode.SCAN_LANES: {"simd"},
+    Mode.BLOCKS: {"blocks of simd"},
+    Mode.ONE: {"serial"},
+    Mode.COLUMNS: {"serial"},
+}
+
+
+@pytest.mark.parametrize("target", [CPU, V100], ids=lambda target: target.name)
+@pytest.mark.parametrize("name", [*sorted(LIBRARY), *sorted(GOLDEN)])
+def test_the_phases_of_the_plan_are_those_of_the_loops(name: str, target: Target) -> None:
+    plan = plan_graph({**LIBRARY, **GOLDEN}[name](), target)
+    check_phases(plan, lower(plan))
+
+
+@settings(max_examples=40, deadline=None)
+@given(graphs(max_ops=40), st.sampled_from([CPU, V100]))
+def test_the_phases_of_the_plan_of_any_graph_are_those_of_its_loops(graph: Graph, target: Target) -> None:
+    plan = plan_graph(graph, target)
+    check_phases(plan, lower(plan))
+
+
+@settings(max_examples=40, deadline=None)
+@given(graphs(max_ops=40))
+def test_every_graph_has_a_plan_that_is_sound(graph: Graph) -> None:
+    plan = plan_graph(graph)
+    kernel = lower(plan)
+    check_sound(plan, kernel)
+    assert explain(plan)
+    ElementTree.fromstring(draw(plan))
+
+
+def check_sound(plan: Plan, kernel: Loops) -> None:
+    """Every output is written; every read of another nest's result comes at a later level."""
+    placement = plan.placement
+    written = {buffer for phase in kernel.phases for nest in phase.nests for buffer in nest.buffers}
+    for node in plan.graph.outputs:
+        if plan.graph.nodes[node].element_count:
+            assert set(plan.memory_of(node)) <= written
+    from stitchfleet.compiler.planning.access import trace
+    from stitchfleet.compiler.planning.placement import mapped_roots, within
+
+    for nest, segment, mapping in plan.segments():
+        roots = mapped_roots(plan.graph, segment, mapping, Index.of_var(nest.row), Index.of_var(within(mapping.inner)))
+        for request, _ in trace(plan.graph, roots, placement.stored_in(nest)).loads():
+            source = placement.nest_of.get(request.node)
+            if request.node in placement.hard and source is not nest:
+                assert source is not None
+                assert source.level < nest.level
+                assert plan.memory_of(request.node)
+
+
+@settings(max_examples=60, deadline=None)
+@given(graphs(max_ops=40))
+def test_the_normal_form_is_a_valid_graph_with_the_same_interface(graph: Graph) -> None:
+    normal = normalise(graph)
+    verify(normal)
+    assert len(normal.parameters) == len(graph.parameters)
+    types = [graph.nodes[i].type_text for i in graph.outputs]
+    assert [normal.nodes[i].type_text for i in normal.outputs] == types
+    empty = [n for n in normal.nodes if n.element_count == 0 and n.op not in ("parameter", "constant")]
+    assert not empty
+
+
+def test_explains_each_op_with_a_reason() -> None:
+    text = explain(plan_graph(layer_norm_gradient(1024, 256)))
+    assert "intermediates written to memory" in text
+    for word in ("regional", "global", "local", "dominant", "row r of it is made from slice r"):
+        assert word in text
+
+
+def test_draws_every_nest_and_the_tensors_between_them() -> None:
+    plan = plan_graph(batch_norm(8, 16, 16, 32))
+    picture = draw(plan)
+    ElementTree.fromstring(picture)
+    assert picture.count(">nest ") == len(plan.nests)
+    assert picture.count('marker-end="url(#head)"') >= 2
