@@ -35,7 +35,7 @@ def compile_for_cuda(step: Partition, target: GpuTarget, is_searched: bool, outp
     launches: dict[str, Launch] = {}
 
     def searched(graph: Graph, device: GpuTarget) -> tuple[Plan, CudaKernel]:
-        launch = launches[graph.digest] = choose_launch(graph, device, told=show_progress)
+        launch = launches[graph.digest] = choose_launch(graph, device, progress=show_progress)
         return launch.chosen.plan, launch.chosen.kernel
 
     try:
@@ -84,7 +84,7 @@ def run_on_gpu(args: argparse.Namespace) -> int:
                 entry, launch = cuda_runtime.tune(graph, cache, gpu, args.seed, show_progress)
             else:
                 search = args.launch != "usual"
-                entry, launch = build_for_gpu(graph, cache, gpu.target, told=show_progress, search=search)
+                entry, launch = build_for_gpu(graph, cache, gpu.target, progress=show_progress, search=search)
             show_progress("")
             print(_launch_text(launch.chosen.kernel, gpu.target))
             print("\n".join(f"  {line}" for line in launch.explain().splitlines()))

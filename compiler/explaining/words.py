@@ -69,8 +69,8 @@ def _nest_lines(plan: Plan, nest: Nest) -> Iterator[str]:
         f"  nest {nest.number}: {execution.rows} rows in {execution.tasks} tasks of {execution.rows_per_task}; "
         f"reads {cost.bytes_read} bytes, writes {cost.bytes_written}; about {execution.cost_ns / 1000:.1f} us on {_place(plan)}"
     )
-    if execution.turn is not None:
-        yield f"    in {execution.turn}: what is read and what is written lie side by side"
+    if execution.transpose is not None:
+        yield f"    in {execution.transpose}: what is read and what is written lie side by side"
     for segment, mapping in nest.placed:
         yield f"    {_segment_text(plan, nest, segment, mapping)}"
 

@@ -4,7 +4,7 @@ computes, and says why.
     a phase   the longer of moving its bytes and of computing, each
               - slower where too few threads are at work to keep memory or the lanes busy (Little's law)
               - so too in the last wave of blocks, where that is not full
-              and never shorter than one block's worth of any of its nests by that block alone
+              and never shorter than one work item of any of its nests by that block alone
     a kernel  a launch, its phases, a grid barrier between two, and the registers that spilled, written and read once a wave
 
 Bytes that an earlier phase of the same kernel has touched come from the L2 cache; where not all that it touches fits there, the share
@@ -23,7 +23,7 @@ from ..targets.targets import GpuTarget
 
 @dataclass(frozen=True)
 class NestWork:
-    """What a nest has to do, whatever it is launched with but for `blocks`: a block's worths of work.
+    """What a nest has to do, whatever it is launched with but for `blocks`: blocks' work items.
 
     bytes_moved: read and written, each tensor once. bytes_again: those of them that an earlier phase has touched. compute_ns: of
     all the device's lanes.
@@ -57,7 +57,7 @@ class PhaseWork:
 @dataclass(frozen=True)
 class PhaseCost:
     """Nanoseconds that a phase takes, and what they come from: waves of blocks, threads at work in the fullest wave. alone_ns: of
-    the longest block's worth by one block."""
+    the longest work item by one block."""
 
     work: PhaseWork
     waves: int
@@ -105,7 +105,7 @@ class KernelCost:
             work = phase.work
             again = f" ({_size(work.bytes_again)} again)" if work.bytes_again else ""
             yield (
-                f"  phase {number}: {_size(work.bytes_moved)}{again}, {work.blocks} blocks' worths in "
+                f"  phase {number}: {_size(work.bytes_moved)}{again}, {work.blocks} work items in "
                 f"{phase.waves} wave{'s' if phase.waves > 1 else ''}, {phase.threads} threads: memory {phase.memory_ns / 1e3:.1f}, "
                 f"arithmetic {phase.compute_ns / 1e3:.1f}, a block alone {phase.alone_ns / 1e3:.1f} us; bound by {phase.bound}"
             )
@@ -116,7 +116,7 @@ def _size(count: int) -> str:
 
 
 def phase_works(plan: Plan, kernel: Loops, blocks: Sequence[Sequence[int]]) -> tuple[PhaseWork, ...]:
-    """The work of each phase of `kernel`, which was lowered from `plan`. blocks: the block's worths of each phase's nests."""
+    """The work of each phase of `kernel`, which was lowered from `plan`. blocks: the work items of each phase's nests."""
     touched: set[Buffer] = set()
     found = []
     for phase, counts in zip(kernel.phases, blocks, strict=True):
@@ -179,7 +179,7 @@ def _phase_cost(work: PhaseWork, target: GpuTarget, resident: int, cached: float
 
 def _waves(work: PhaseWork, resident: int) -> Iterator[tuple[list[float], int]]:
     """The full waves of blocks as one, then the last: which share of each nest it does, and how many blocks are at work. The nests'
-    worths lie end to end, so the last wave does those of the last nests."""
+    work items lie end to end, so the last wave does those of the last nests."""
     last = (work.blocks - 1) // resident * resident if work.blocks else 0
     start, full, rest = 0, [], []
     for nest in work.nests:

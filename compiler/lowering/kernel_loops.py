@@ -76,9 +76,9 @@ def _body(context: Context, execution: Execution) -> tuple[Statement, ...]:
             return scatter_body(context, segment, execution)
         case Mode.SCAN | Mode.SCAN_LANES:
             return scan_body(context, segment, mapping, execution)
-        case Mode.TURN:
-            assert execution.turn is not None
-            return transpose_body(context, execution.turn)
+        case Mode.TILED_TRANSPOSE:
+            assert execution.transpose is not None
+            return transpose_body(context, execution.transpose)
         case Mode.LANES:
             return LaneLowering(context).body()
         case Mode.SQUARES:

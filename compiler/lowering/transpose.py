@@ -1,5 +1,5 @@
-"""Transposes on a GPU, square by square through shared memory (`planning.transposes.Turn`): a group of threads reads a square along
-the tensor's memory, and writes it along the result's."""
+"""Transposes on a GPU, tile by tile through shared memory (`planning.transposes.TiledTranspose`): a group of threads reads a tile
+along the tensor's memory, and writes it along the result's."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from ..loops import loops
 from ..loops.loops import Assign, If, LetIndex, Local, Loop, LoopKind, Statement, Store
 from ..planning.access import Request, Trace, trace
 from ..planning.mapping import Segment, roots_of
-from ..planning.transposes import APART, Turn
+from ..planning.transposes import APART, TiledTranspose
 from .context import BufferNumbers, Context
 from .values import Emitter
 
 
-def transpose_body(context: Context, turn: Turn) -> tuple[Statement, ...]:
+def transpose_body(context: Context, tiled: TiledTranspose) -> tuple[Statement, ...]:
     """The nest, square by square; each is a row of the code."""
-    return _Lowering(context, turn).body()
+    return _Lowering(context, tiled).body()
 
 
 class _Lowering:
-    def __init__(self, context: Context, turn: Turn) -> None:
-        self.context, self.turn = context, turn
+    def __init__(self, context: Context, tiled: TiledTranspose) -> None:
+        self.context, self.transpose = context, tiled
         self.graph: Graph = context.graph
-        self.square = Var("r", turn.count)
+        self.square = Var("r", tiled.count)
         self.emitter = Emitter(context.graph, BufferNumbers(context), self.square)
-        self.down, self.along = Var("down", turn.down), Var("along", turn.along)
-        outer, between, self.first_down, self.first_along = unravel(Index.of_var(self.square), turn.squares)
+        self.down, self.along = Var("down", tiled.down), Var("along", tiled.along)
+        outer, between, self.first_down, self.first_along = unravel(Index.of_var(self.square), tiled.squares)
         i, j = Index.of_var(self.down), Index.of_var(self.along)
-        self.point = ((outer * turn.down + i) * turn.between + between) * turn.along + j
+        self.point = ((outer * tiled.down + i) * tiled.between + between) * tiled.along + j
 
     def body(self) -> tuple[Statement, ...]:
         emitter = self.emitter
@@ -58,12 +58,12 @@ class _Lowering:
                 terms.get(Digit(self.along, 1, self.along.extent), 0) >= APART
             )
             dtype = self.graph.nodes[request.node].dtype
-            taken = self.turn.room(dtype)
+            taken = self.transpose.room(dtype)
             if request in found or request.guard or not across or not flat.variables <= own or taken > room:
                 continue
             room -= taken
             found[request] = self.emitter.fresh("square")
-            self.emitter.put(Local(found[request], dtype, self.turn.pitch * self.turn.sides[1], None))
+            self.emitter.put(Local(found[request], dtype, self.transpose.pitch * self.transpose.sides[1], None))
         return found
 
     def _places(self, variable: Var, fastest: int, down_first: bool) -> tuple[Index, tuple[Bound, ...]]:
@@ -71,12 +71,12 @@ class _Lowering:
         memory, and its two positions within the tensors."""
         slow, fast = unravel(Index.of_var(variable), (variable.extent // fastest, fastest))
         down, along = (fast, slow) if down_first else (slow, fast)
-        sides, turn = self.turn.sides, self.turn
+        sides, tiled = self.transpose.sides, self.transpose
         bounds = (
-            Bound(self.first_down * sides[0] + down, 0, turn.down),
-            Bound(self.first_along * sides[1] + along, 0, turn.along),
+            Bound(self.first_down * sides[0] + down, 0, tiled.down),
+            Bound(self.first_along * sides[1] + along, 0, tiled.along),
         )
-        return along * turn.pitch + down, bounds
+        return along * tiled.pitch + down, bounds
 
     def _name_places(self, bounds: tuple[Bound, ...], clamped: bool) -> None:
         emitter = self.emitter
@@ -88,7 +88,7 @@ class _Lowering:
 
     def _fill(self, squares: dict[Request, str]) -> None:
         """Beyond the tensor's end the last element is read again: without branches, a thread asks for all before it waits for one."""
-        emitter, (down, along) = self.emitter, self.turn.sides
+        emitter, (down, along) = self.emitter, self.transpose.sides
         variable = Var("x", down * along)
         place, bounds = self._places(variable, down, down_first=True)
         emitter.push(variable)
@@ -99,7 +99,7 @@ class _Lowering:
         emitter.put(Loop(variable, variable.extent, LoopKind.SIMD, emitter.pop()))
 
     def _write(self, squares: dict[Request, str], traces: list[tuple[Segment, Request, Trace]]) -> None:
-        emitter, (down, along) = self.emitter, self.turn.sides
+        emitter, (down, along) = self.emitter, self.transpose.sides
         variable = Var("y", down * along)
         place, bounds = self._places(variable, along, down_first=False)
         guard = guard_of(bounds)

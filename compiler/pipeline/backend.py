@@ -30,8 +30,8 @@ from ..ops.verify import verify_if_asked
 from ..planning.plan import Plan, plan_graph
 from ..targets.targets import Target
 
-Told = Callable[[str], None]
-"""Is given a line of progress, which the next one replaces; "" at the end."""
+Progress = Callable[[str], None]
+"""A progress callback: is given a line, which the next one replaces; "" at the end."""
 
 
 def silent(line: str) -> None:
@@ -83,19 +83,21 @@ class Backend(Protocol):
     def key(self, graph: Graph) -> str:
         """The cache key of a graph's kernel."""
 
-    def stages(self, symbol: str = "stitch_kernel", told: Told = silent) -> tuple[Stage, ...]:
+    def stages(self, symbol: str = "stitch_kernel", progress: Progress = silent) -> tuple[Stage, ...]:
         """The stages in order, graph first; each takes the result of the one before, and raises ValueError where this backend makes
         no kernel of it."""
 
-    def compile(self, requests: Sequence[Request], cache: KernelCache, told: Told = silent) -> list[CompileOutcome]:
+    def compile(
+        self, requests: Sequence[Request], cache: KernelCache, progress: Progress = silent
+    ) -> list[CompileOutcome]:
         """One outcome per request, in order. Kernels that the cache has are taken from there, the others are built and added. A
         request that fails costs the others nothing."""
 
 
-def stop_after(backend: Backend, graph: Graph, name: str, told: Told = silent) -> str:
+def stop_after(backend: Backend, graph: Graph, name: str, progress: Progress = silent) -> str:
     """The text of what stage `name` makes of a graph. Raises ValueError, with a line for the user, where the backend has no such
     stage or makes no kernel of the graph."""
-    stages = backend.stages(told=told)
+    stages = backend.stages(progress=progress)
     names = [stage.name for stage in stages]
     if name not in names:
         raise ValueError(f"no stage {name!r}; there are {', '.join(names)}")

@@ -65,9 +65,9 @@ from ..toolchain.host import (
 )
 from .backend import (
     CompileOutcome,
+    Progress,
     Request,
     Stage,
-    Told,
     describe,
     first_stages,
     generator_version,
@@ -90,17 +90,19 @@ class CpuBackend:
     def key(self, graph: Graph) -> str:
         return entry_key(graph, self.toolchain or find_toolchain())
 
-    def stages(self, symbol: str = "stitch_kernel", told: Told = silent) -> tuple[Stage, ...]:
+    def stages(self, symbol: str = "stitch_kernel", progress: Progress = silent) -> tuple[Stage, ...]:
         def as_source(value: object) -> str:
             assert isinstance(value, Loops)
             return render(value, symbol)
 
         return (*first_stages(self.target), Stage("source", as_source, str))
 
-    def compile(self, requests: Sequence[Request], cache: KernelCache, told: Told = silent) -> list[CompileOutcome]:
-        told(f"building {len(requests)} kernels")
+    def compile(
+        self, requests: Sequence[Request], cache: KernelCache, progress: Progress = silent
+    ) -> list[CompileOutcome]:
+        progress(f"building {len(requests)} kernels")
         outcomes = compile_graphs(requests, cache, self.toolchain, self.check, self.target)
-        told("")
+        progress("")
         return outcomes
 
 

@@ -27,7 +27,7 @@ from ..ops.verify import verify_if_asked
 from ..planning.plan import Plan
 from ..targets.targets import GpuTarget
 from ..toolchain import nvrtc
-from .backend import CompileOutcome, Request, Stage, Told, describe, generator_version, one_line, silent
+from .backend import CompileOutcome, Progress, Request, Stage, describe, generator_version, one_line, silent
 from .launch import Candidate, Launch, choose_launch
 
 Build = Callable[[str, str, Collection[str]], nvrtc.CudaBinary]
@@ -68,7 +68,7 @@ class CudaBackend:
     def key(self, graph: Graph) -> str:
         return entry_key(graph, self.target)
 
-    def stages(self, symbol: str = "stitch_kernel", told: Told = silent) -> tuple[Stage, ...]:
+    def stages(self, symbol: str = "stitch_kernel", progress: Progress = silent) -> tuple[Stage, ...]:
         def as_graph(value: object) -> Graph:
             assert isinstance(value, Graph)
             return verify_if_asked(value)
@@ -77,7 +77,7 @@ class CudaBackend:
             assert isinstance(value, Graph)
             if not self.search:
                 return plan_for_gpu(value, self.target, symbol)
-            chosen = choose_launch(value, self.target, symbol, build=self._plain, told=told).chosen
+            chosen = choose_launch(value, self.target, symbol, build=self._plain, progress=progress).chosen
             return chosen.plan, chosen.kernel
 
         def in_words(value: object) -> str:
@@ -108,9 +108,11 @@ class CudaBackend:
     def _plain(self, text: str, arch: str) -> nvrtc.CudaBinary:
         return self.build(text, arch, ())
 
-    def compile(self, requests: Sequence[Request], cache: KernelCache, told: Told = silent) -> list[CompileOutcome]:
-        outcomes = [_compile(request, cache, self.target, self.build, told) for request in requests]
-        told("")
+    def compile(
+        self, requests: Sequence[Request], cache: KernelCache, progress: Progress = silent
+    ) -> list[CompileOutcome]:
+        outcomes = [_compile(request, cache, self.target, self.build, progress) for request in requests]
+        progress("")
         return outcomes
 
 
@@ -120,10 +122,12 @@ def _planned(value: object) -> tuple[Plan, CudaKernel]:
     return plan, kernel
 
 
-def _compile(request: Request, cache: KernelCache, target: GpuTarget, build: Build, told: Told) -> CompileOutcome:
+def _compile(
+    request: Request, cache: KernelCache, target: GpuTarget, build: Build, progress: Progress
+) -> CompileOutcome:
     try:
         known = cache.find(entry_key(request.graph, target))
-        return CompileOutcome(request.name, known or build_for_gpu(request.graph, cache, target, build, told)[0])
+        return CompileOutcome(request.name, known or build_for_gpu(request.graph, cache, target, build, progress)[0])
     except (CudaError, nvrtc.NvrtcError) as error:
         is_certain = not isinstance(error, nvrtc.NvrtcError) or error.is_certain
         return CompileOutcome(request.name, failure=str(error).splitlines()[0], permanent=is_certain)
@@ -137,7 +141,7 @@ def build_for_gpu(
     cache: KernelCache,
     target: GpuTarget,
     build: Build = nvrtc.build,
-    told: Told = silent,
+    progress: Progress = silent,
     measured: Callable[[CacheEntry], float | None] | None = None,
     search: bool = True,
 ) -> tuple[CacheEntry, Launch]:
@@ -165,7 +169,7 @@ def build_for_gpu(
             target,
             symbol,
             build=lambda text, arch: build(f"{text}\n{comparison()}", arch, COMPARISON),
-            told=told,
+            progress=progress,
             measured=None if measured is None else timed,
             search=search,
         )

@@ -28,6 +28,7 @@ from ..kernel.cache import CacheEntry, KernelCache
 from ..kernel.host_kernel import check_inputs
 from ..kernel.metadata import KernelMetadata
 from ..targets.targets import target_of_device
+from .backend import Progress, silent
 from .cuda import build_for_gpu
 from .launch import Launch
 
@@ -232,7 +233,7 @@ class GpuKernel:
 
 
 def tune(
-    graph: Graph, cache: KernelCache, gpu: Gpu, seed: int = 0, told: Callable[[str], None] = lambda line: None
+    graph: Graph, cache: KernelCache, gpu: Gpu, seed: int = 0, progress: Progress = silent
 ) -> tuple[CacheEntry, Launch]:
     """The kernel of `graph` that is fastest on this GPU, put into the cache in the place of any other for the device: jobs take it
     from there. A candidate that the oracle calls wrong, or that the driver refuses, is out. Raises as build_for_gpu does."""
@@ -244,12 +245,12 @@ def tune(
                 verdict = judge(graph, inputs, kernel.run(inputs))
                 if verdict.ok:
                     return statistics.median(kernel.durations_ns())
-                told(f"{graph.name}: a candidate is out: {verdict}")
+                progress(f"{graph.name}: a candidate is out: {verdict}")
         except GpuError as error:
-            told(f"{graph.name}: a candidate is out: {error}")
+            progress(f"{graph.name}: a candidate is out: {error}")
         return None
 
-    return build_for_gpu(graph, cache, gpu.target, told=told, measured=measured)
+    return build_for_gpu(graph, cache, gpu.target, progress=progress, measured=measured)
 
 
 __all__ = ["Gpu", "GpuError", "GpuKernel", "tune"]

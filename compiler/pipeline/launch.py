@@ -20,6 +20,7 @@ from ..planning.plan import Plan
 from ..planning.rules import ALL, Rules
 from ..targets.targets import GpuTarget
 from ..toolchain import nvrtc
+from .backend import Progress, silent
 
 BLOCKS: Final = (128, 256, 512, 1024)
 REGISTERS: Final = (32, 64, 128)
@@ -86,18 +87,18 @@ def choose_launch(
     symbol: str = "",
     rules: Rules = ALL,
     build: Build = nvrtc.build,
-    told: Callable[[str], None] = lambda line: None,
+    progress: Progress = silent,
     measured: Callable[[Candidate], float | None] | None = None,
     search: bool = True,
 ) -> Launch:
     """The best launch of `graph`'s kernel on `target`, whose own block and registers are the usual one: by the model, or by
-    `measured`, which runs a built candidate and returns its nanoseconds, None where it is out; without `search`, the usual one. told:
-    is given a line of progress.
+    `measured`, which runs a built candidate and returns its nanoseconds, None where it is out; without `search`, the usual
+    one. progress: is given a line of progress.
     Raises CudaError where no candidate can be one of CUDA or all are out, NvrtcError where the compiler refuses."""
     found: list[Candidate] = []
     failure: CudaError | None = None
     for changed in _targets(target) if search else (target,):
-        told(f"{graph.name}: planning for blocks of {changed.block} threads")
+        progress(f"{graph.name}: planning for blocks of {changed.block} threads")
         try:
             found.append(Candidate(changed, *plan_for_gpu(graph, changed, symbol, rules)))
         except CudaError as error:
@@ -109,7 +110,7 @@ def choose_launch(
         raise failure
 
     def built(one: Candidate) -> Candidate:
-        told(f"{graph.name}: building {one.kernel.block} threads, {one.kernel.register_cap} registers")
+        progress(f"{graph.name}: building {one.kernel.block} threads, {one.kernel.register_cap} registers")
         binary = build(translation_unit(one.kernel), target.arch)
         check_co_residency(one.kernel, binary)
         found[found.index(one)] = replacement = replace(one, binary=binary)

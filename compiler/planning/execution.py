@@ -2,7 +2,7 @@
 `explain` prints it.
 
     nest ── a scatter or a scan ─────────────────────────────> SCATTER, OWNERS; SCAN, SCAN_LANES
-         ── on a GPU, a tensor read across ──────────────────> TURN
+         ── on a GPU, a tensor read across ──────────────────> TILED_TRANSPOSE
          ── rows too short to be worth a loop each ──────────> LANES
          ── on a CPU, a tensor read across ──────────────────> SQUARES
          ── else ────────────────────────────────────────────> ROWS
@@ -27,7 +27,7 @@ from .families import Family
 from .mapping import LANE_ALIGNMENT, SegmentKind, spans_rows
 from .placement import Nest
 from .scatters import scatter_work
-from .transposes import BLOCK_ROWS, Placed, Turn, order_across_memory, turn_of
+from .transposes import BLOCK_ROWS, Placed, TiledTranspose, order_across_memory, tiled_transpose_of
 
 MIN_PARTIAL_NS = 4_000
 """A task that leaves partial results should do at least this much."""
@@ -47,7 +47,7 @@ class Mode(enum.Enum):
     LANES = "rows are the lanes"
     ROWS = "row by row"
     SQUARES = "squares of rows"
-    TURN = "squares turned in shared memory"
+    TILED_TRANSPOSE = "tiles through shared memory"
     SCATTER = "windows, each through all indices"
     OWNERS = "indices, of which each place has an owner"
     SCAN = "row by row, in order"
@@ -61,7 +61,7 @@ class Mode(enum.Enum):
 class Execution:
     """rows: of the code, which are not the nest's where it turns squares or scatters, and those of all components of a family, end
     to end. cost_ns: on one core of a CPU; on a GPU, of the whole device. keeps_tasks: tasks must be kept apart, as each leaves
-    partial results of its own or is a block's. order: SQUARES'; turn: TURN's; columns: COLUMNS'."""
+    partial results of its own or is a block's. order: SQUARES'; transpose: TILED_TRANSPOSE's; columns: COLUMNS'."""
 
     mode: Mode
     rows: int
@@ -69,7 +69,7 @@ class Execution:
     cost_ns: float
     keeps_tasks: bool = False
     order: Index | None = None
-    turn: Turn | None = None
+    transpose: TiledTranspose | None = None
     columns: int = 0
 
     @property
@@ -99,9 +99,9 @@ def execution_of(
         is_short = mapping.inner == extent <= target.unroll_row
         return Execution(Mode.SCAN_LANES if is_short else Mode.SCAN, nest.rows, per_task, cost.one_core_ns)
     if isinstance(target, GpuTarget) and family is None:
-        turn = turn_of(graph, nest, placed, stored, target)
-        if turn is not None:
-            return Execution(Mode.TURN, turn.count, 1, cost.one_core_ns, turn=turn)
+        tiled = tiled_transpose_of(graph, nest, placed, stored, target)
+        if tiled is not None:
+            return Execution(Mode.TILED_TRANSPOSE, tiled.count, 1, cost.one_core_ns, transpose=tiled)
     if family is not None:
         if not isinstance(target, GpuTarget):
             per_task = max(1, round(target.task_ns / (cost.one_core_ns / nest.rows) / LANE_ALIGNMENT)) * LANE_ALIGNMENT

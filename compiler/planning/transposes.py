@@ -73,7 +73,7 @@ def order_across_memory(
 
 
 FEWEST = 4
-"""Of a GPU's turn: elements of either side below which a line of memory is used up by neighbours anyway, ..."""
+"""Of a GPU's tiles: elements of either side below which a line of memory is used up by neighbours anyway, ..."""
 APART = 4
 """... and of distance between two that are written side by side."""
 SIDE, SIDE_OF_HALVES = 32, 64
@@ -81,7 +81,7 @@ SIDE, SIDE_OF_HALVES = 32, 64
 
 
 @dataclass(frozen=True)
-class Turn:
+class TiledTranspose:
     """How the elements of a nest are numbered, and the square's sides: elements down (read side by side) and along (written so)."""
 
     outer: int
@@ -110,10 +110,12 @@ class Turn:
         return shared_room(self.pitch * self.sides[1], dtype)
 
     def __str__(self) -> str:
-        return f"{self.count} squares of {self.sides[0]} x {self.sides[1]}, turned in shared memory"
+        return f"{self.count} tiles of {self.sides[0]} x {self.sides[1]} through shared memory"
 
 
-def turn_of(graph: Graph, nest: Nest, placed: Placed, stored: Callable[[int], bool], target: GpuTarget) -> Turn | None:
+def tiled_transpose_of(
+    graph: Graph, nest: Nest, placed: Placed, stored: Callable[[int], bool], target: GpuTarget
+) -> TiledTranspose | None:
     """The squares by which a GPU had better do the nest: where all it does is compute elements, each segment's in the order of memory
     and all as many, and a tensor is read across. stored: which nodes the nest reads from memory."""
     row = Index.of_var(nest.row)
@@ -125,18 +127,18 @@ def turn_of(graph: Graph, nest: Nest, placed: Placed, stored: Callable[[int], bo
     if not placed:
         return None
     variable = Var(SPACE_VARIABLE, placed[0][0].size)
-    found: dict[Turn, int] = {}
+    found: dict[TiledTranspose, int] = {}
     for segment, _ in placed:
         steps = trace(graph, roots_of(graph, segment, Index.of_var(variable)), stored)
         for request, flat in steps.loads():
             node = graph.nodes[request.node]
-            turn = None if request.guard else _turn(flat, variable, node.dtype, target)
-            if turn is not None:
-                found[turn] = max(found.get(turn, 0), node.element_count)
-    return max(found, key=lambda turn: found[turn], default=None)
+            tiled = None if request.guard else _tiled_transpose(flat, variable, node.dtype, target)
+            if tiled is not None:
+                found[tiled] = max(found.get(tiled, 0), node.element_count)
+    return max(found, key=lambda tiled: found[tiled], default=None)
 
 
-def _turn(flat: Index, u: Var, dtype: DType, target: GpuTarget) -> Turn | None:
+def _tiled_transpose(flat: Index, u: Var, dtype: DType, target: GpuTarget) -> TiledTranspose | None:
     """How an element at `flat` of the tensor is read across, in terms of the element `u` that is written."""
     digits = [(c, a) for c, a in flat.terms if isinstance(a, Digit) and a.variable == u]
     written = [(c, a) for c, a in digits if a.stride == 1]
@@ -150,15 +152,15 @@ def _turn(flat: Index, u: Var, dtype: DType, target: GpuTarget) -> Turn | None:
         return None
     side = SIDE_OF_HALVES if dtype.size_bytes <= 2 else SIDE
     while True:
-        turn = Turn(
+        tiled = TiledTranspose(
             u.extent // (down.stride * down.extent),
             down.extent,
             down.stride // along.extent,
             along.extent,
             _sides(down.extent, along.extent, side),
         )
-        if turn.room(dtype) <= target.tile_bytes or side == 1:
-            return turn
+        if tiled.room(dtype) <= target.tile_bytes or side == 1:
+            return tiled
         side //= 2
 
 

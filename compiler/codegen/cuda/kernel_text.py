@@ -1,7 +1,7 @@
 """CUDA C of a kernel: one `__global__` function for a whole stitch op, whatever phases it has.
 
-    blocks of the grid       take the phase's work in turn, a block's worth at a time (AStitch's vertical packing)
-    a block's worth          one task of each of its groups of threads (horizontal packing); nests of a phase lie end to end
+    blocks of the grid       take the phase's work in turn, a work item at a time (AStitch's vertical packing)
+    a work item              one task of each of its groups of threads (horizontal packing); nests of a phase lie end to end
     a group                  1 to 32 threads of a warp, or the whole block, by the length of the nest's rows
     between phases           all blocks wait for each other: a grid barrier, so the grid must be co-resident (cooperative launch);
                              where both phases are one block's work, only its threads do
@@ -28,7 +28,7 @@ from ...targets.targets import GpuTarget
 from .. import c
 from ..c.writer import constant_text, written_buffers
 from .places import REDUCE_BYTES, THREAD
-from .survey import is_dealt
+from .survey import is_distributed
 from .text import CudaWriter, aligned_text
 
 MOST_PARAMETERS = 400
@@ -45,7 +45,7 @@ class CudaKernel:
     """A kernel's text and how to launch it.
 
     tensors: the buffers whose addresses it takes, in order: inputs and outputs, then (None) the scratch memory if it needs any.
-    blocks: a block's worth of work in the largest phase; a larger grid has idle blocks. cooperative: it has a grid barrier: the
+    blocks: a block's work items in the largest phase; a larger grid has idle blocks. cooperative: it has a grid barrier: the
     grid must not exceed what is co-resident, and `semaphore` is used. work: what each phase does. loops: what the text was made of.
     """
 
@@ -68,7 +68,7 @@ class CudaKernel:
 
     @property
     def grid(self) -> int:
-        """Blocks to launch: all at once where they must be, else one for each block's worth."""
+        """Blocks to launch: all at once where they must be, else one for each work item."""
         return min(self.blocks, self.resident) if self.cooperative else self.blocks
 
     @property
@@ -89,7 +89,7 @@ class CudaKernel:
 
 @dataclass(frozen=True)
 class _Nest:
-    """One nest's function. `groups`: of a block; `blocks`: a block's worths of work."""
+    """One nest's function. `groups`: of a block; `blocks`: blocks' work items."""
 
     code: NestCode
     threads: int
@@ -126,8 +126,8 @@ def plan_for_gpu(graph: Graph, target: GpuTarget, symbol: str = "", rules: Rules
 
 
 def threads_of(nest: NestCode, target: GpuTarget) -> int:
-    """Threads of a group: as many as its longest dealt-out loop keeps busy, a block where a warp would take too long over it."""
-    longest = max(_dealt_extents(nest.body), default=1)
+    """Threads of a group: as many as its longest distributed loop keeps busy, a block where a warp would take too long over it."""
+    longest = max(_distributed_extents(nest.body), default=1)
     if longest > WARP * target.row_per_thread:
         return target.block
     threads = 1
@@ -136,13 +136,13 @@ def threads_of(nest: NestCode, target: GpuTarget) -> int:
     return threads
 
 
-def _dealt_extents(body: tuple[Statement, ...]) -> Iterator[int]:
-    """Iterations that each dealt-out loop has in one go. A loop over a task's rows has all of the task's."""
+def _distributed_extents(body: tuple[Statement, ...]) -> Iterator[int]:
+    """Iterations that each distributed loop has in one go. A loop over a task's rows has all of the task's."""
     for statement in body:
-        if isinstance(statement, Loop) and is_dealt(statement):
+        if isinstance(statement, Loop) and is_distributed(statement):
             yield 1 << 30 if statement.bounds else statement.extent
         elif isinstance(statement, Loop | loops.Blocks | loops.If):
-            yield from _dealt_extents(statement.body)
+            yield from _distributed_extents(statement.body)
 
 
 def render(plan: Plan, symbol: str, target: GpuTarget) -> CudaKernel:
@@ -194,7 +194,7 @@ def render(plan: Plan, symbol: str, target: GpuTarget) -> CudaKernel:
 
 
 def _blocks(nests: Sequence[_Nest], target: GpuTarget) -> int:
-    """A phase's blocks' worths of work."""
+    """A phase's work items."""
     return sum(nest.blocks(target.block) for nest in nests)
 
 
@@ -212,7 +212,7 @@ def _shared_of(writer: CudaWriter, threads: int, target: GpuTarget) -> int:
 
 
 def _nest_text(nest: NestCode, threads: int, target: GpuTarget, writer: CudaWriter) -> str:
-    """The function of one nest: one block's worth of its tasks, in terms of its own buffers."""
+    """The function of one nest: one work item's tasks, in terms of its own buffers."""
     written = written_buffers(nest)
     many = bool(nest.instances)
     lines = []
@@ -337,7 +337,7 @@ def _calls_text(same: Sequence[_Nest], start: int, threads: int, pointer: Callab
 
 
 def _instances_text(nest: _Nest, start: int, pointer: Callable[[Buffer], str], table: str) -> Iterator[str]:
-    """A family of components end to end: a block's worth is a stretch of their rows, which may hold several small ones. `table`:
+    """A family of components end to end: a work item is a stretch of their rows, which may hold several small ones. `table`:
     the array that says where each begins and what it works on."""
     code = nest.code
     width = len(code.buffers)

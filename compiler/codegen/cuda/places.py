@@ -40,7 +40,7 @@ class PlacedWriter(Writer):
         self.reduces = 0  # values that threads reduce at once
         self.together_bytes = 0
         self._dealt = False
-        self._slot = ""  # of arrays of registers, in the dealt-out loop that is being written, where it is unrolled
+        self._slot = ""  # of arrays of registers, in the distributed loop that is being written, where it is unrolled
         self._own_place = ""  # in arrays that lie by threads
         self._shared = {name for name, use in self.survey.locals.items() if use.is_shared}
         self._owned = {name for name in self._shared if self.survey.locals[name].is_owned}

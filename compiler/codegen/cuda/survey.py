@@ -16,14 +16,14 @@ Element = tuple[int, str, int]
 
 @dataclass
 class Use:
-    """How a local is used: by dealt-out loops (`places`: where, in terms of the loop's variable), and around them."""
+    """How a local is used: by distributed loops (`places`: where, in terms of the loop's variable), and around them."""
 
     dtype: DType
     size: int
     kind: str | None
     places: set[tuple[str, int, str]] = field(default_factory=set)
-    dealt: bool = False
-    written_dealt: bool = False
+    distributed: bool = False
+    written_distributed: bool = False
     around: bool = False
     collapsed: bool = False
     folded: bool = False
@@ -34,7 +34,7 @@ class Use:
         """Whether several threads touch it, so that it is in shared memory."""
         if self.collapsed or self.folded:
             return False
-        return self.written_dealt or (self.dealt and self.size > 1)
+        return self.written_distributed or (self.distributed and self.size > 1)
 
     @property
     def is_owned(self) -> bool:
@@ -50,7 +50,7 @@ class Use:
 
 
 PLACE = Var("@", 1 << 40)
-"""Stands for any dealt-out loop's variable."""
+"""Stands for any distributed loop's variable."""
 
 
 class Survey:
@@ -62,7 +62,7 @@ class Survey:
         self.written: set[int] = set()
         self._visit(body, None)
 
-    def _visit(self, body: Sequence[Statement], dealt: Loop | None) -> None:
+    def _visit(self, body: Sequence[Statement], distributed: Loop | None) -> None:
         for statement in body:
             if isinstance(statement, Local):
                 self.locals[statement.name] = Use(statement.dtype, statement.size, statement.kind)
@@ -70,43 +70,45 @@ class Survey:
                 if isinstance(statement.value, loops.Load):
                     self.read.add(statement.value.buffer)
                 elif isinstance(statement.value, loops.LoadLocal):
-                    self._touch(statement.value.local, statement.value.index, dealt, writes=False)
+                    self._touch(statement.value.local, statement.value.index, distributed, writes=False)
             elif isinstance(statement, loops.Store | loops.Update):
                 self.written.add(statement.buffer)
                 if isinstance(statement, loops.Update) and statement.kind != "replace":
                     self.read.add(statement.buffer)
             elif isinstance(statement, loops.Assign):
-                self._touch(statement.local, statement.index, dealt, writes=True)
+                self._touch(statement.local, statement.index, distributed, writes=True)
             elif isinstance(statement, loops.Combine):
                 if statement.index is None:
-                    self.locals[statement.local].by_lanes |= dealt is not None
+                    self.locals[statement.local].by_lanes |= distributed is not None
                 else:
-                    self._touch(statement.local, statement.index, dealt, writes=True)
+                    self._touch(statement.local, statement.index, distributed, writes=True)
             elif isinstance(statement, loops.Scan):
                 # In a loop of its kind all threads have the accumulator alike.
-                alike = dealt is not None and dealt.kind is LoopKind.SCAN
-                self._touch(statement.local, statement.index, None if alike else dealt, writes=True)
+                alike = distributed is not None and distributed.kind is LoopKind.SCAN
+                self._touch(statement.local, statement.index, None if alike else distributed, writes=True)
             elif isinstance(statement, loops.Collapse):
                 self.locals[statement.local].collapsed = True
             elif isinstance(statement, loops.Fold):
                 for name in statement.locals:
                     self.locals[name].folded = True
             elif isinstance(statement, Loop):
-                self._visit(statement.body, statement if dealt is None and is_dealt(statement) else dealt)
+                self._visit(
+                    statement.body, statement if distributed is None and is_distributed(statement) else distributed
+                )
             elif isinstance(statement, loops.Blocks | loops.If):
-                self._visit(statement.body, dealt)
+                self._visit(statement.body, distributed)
 
-    def _touch(self, name: str, index: Index, dealt: Loop | None, writes: bool) -> None:
+    def _touch(self, name: str, index: Index, distributed: Loop | None, writes: bool) -> None:
         use = self.locals[name]
-        if dealt is None:
+        if distributed is None:
             use.around = True
             return
-        use.dealt = True
-        use.written_dealt |= writes
-        bounds = "" if dealt.bounds is None else " to ".join(dealt.bounds)
-        if dealt.kind is LoopKind.FOLD:
+        use.distributed = True
+        use.written_distributed |= writes
+        bounds = "" if distributed.bounds is None else " to ".join(distributed.bounds)
+        if distributed.kind is LoopKind.FOLD:
             bounds = "stretches"
-        use.places.add((place_of(index, dealt), dealt.extent, bounds))
+        use.places.add((place_of(index, distributed), distributed.extent, bounds))
 
 
 def place_of(index: Index, loop: Loop) -> str:
@@ -114,15 +116,17 @@ def place_of(index: Index, loop: Loop) -> str:
     return str(index.substitute({loop.variable: Index.of_var(Var(PLACE.name, loop.variable.extent))}))
 
 
-def is_dealt(loop: Loop) -> bool:
+def is_distributed(loop: Loop) -> bool:
     return loop.kind is not LoopKind.SERIAL
 
 
 def is_interleaved(loop: Loop) -> bool:
     """Whether thread n takes iterations n, n + T, ...: all of a row, the same in every such loop."""
-    return is_dealt(loop) and loop.kind not in (LoopKind.FOLD, LoopKind.SCAN) and loop.bounds is None
+    return is_distributed(loop) and loop.kind not in (LoopKind.FOLD, LoopKind.SCAN) and loop.bounds is None
 
 
 def is_row_loop(statement: Statement) -> bool:
     """Whether it is the loop over a task's rows, each done by the whole group."""
-    return isinstance(statement, Loop) and not is_dealt(statement) and statement.bounds == ("first_row", "last_row")
+    return (
+        isinstance(statement, Loop) and not is_distributed(statement) and statement.bounds == ("first_row", "last_row")
+    )

@@ -1,13 +1,13 @@
 """CUDA text of a nest's body: the same loops as for the CPU, done by a group of threads.
 
-    Loop SIMD, LANES        its iterations are dealt out to the group's threads: thread n takes n, n + T, n + 2T, ...; or neighbours
+    Loop SIMD, LANES        its iterations are distributed to the group's threads: thread n takes n, n + T, n + 2T, ...; or neighbours
     Loop FOLD               each thread takes one stretch of them
     Loop SCAN               neighbouring threads take neighbouring iterations, which they scan together; then the next ones
     every other statement   all threads of the group do it alike, on registers of their own
     a write there           thread 0 does it
     Collapse, Fold          the threads' accumulators combined by shuffles, and by shared memory where the group is a block
 
-A local array that dealt-out iterations touch is in shared memory; one that only the statements around them touch is each thread's
+A local array that distributed iterations touch is in shared memory; one that only the statements around them touch is each thread's
 own. A row that fits is kept in registers: where every loop deals out an array's elements alike, each thread holds its own; and an
 element of a tensor that several loops over the row read is loaded once.
 
@@ -30,7 +30,7 @@ from ...ops.table import REGISTER_TYPE, STORAGE_TYPE, literal_text, load_text, r
 from ..c.writer import guard_text, index_text, is_wide_variable
 from .places import MOST_TURNS, REDUCE_BYTES, THREAD
 from .reduction import TogetherWriter
-from .survey import Element, is_dealt, is_interleaved, is_row_loop, place_of
+from .survey import Element, is_distributed, is_interleaved, is_row_loop, place_of
 from .vectors import Vectors, fold_width, row_vectors, vectors_of
 
 
@@ -62,7 +62,7 @@ class CudaWriter(TogetherWriter):
     # ---- a row in registers -----------------------------------------------------------------------------------------------
 
     def _find_repeated(self, statements: Sequence[Statement]) -> dict[Element, _Kept]:
-        """The elements that several of these statements, dealt-out loops, load alike."""
+        """The elements that several of these statements, distributed loops, load alike."""
         readers: dict[Element, set[int]] = {}
         dtypes: dict[Element, DType] = {}
         for number, loop in enumerate(statements):
@@ -90,7 +90,7 @@ class CudaWriter(TogetherWriter):
         return (load.buffer, place_of(load.index, loop), loop.extent) if loop.variable in load.index.variables else None
 
     def _is_unrolled(self, loop: Loop) -> bool:
-        """Whether a dealt-out loop's turns are to be known one by one, since it works on arrays of registers, say."""
+        """Whether a distributed loop's turns are to be known one by one, since it works on arrays of registers, say."""
 
         def touches(each: Statement) -> bool:
             if isinstance(each, loops.Let):
@@ -121,7 +121,7 @@ class CudaWriter(TogetherWriter):
             yield from self._declare_kept(statement, indent)
             yield from self.statement(statement, indent)
             whole = not isinstance(statement, Loop | loops.Blocks | loops.If) or (
-                isinstance(statement, Loop) and is_dealt(statement)
+                isinstance(statement, Loop) and is_distributed(statement)
             )
             if not self._dealt and whole and self.threads > 1 and self._shares(statement):
                 yield f"{'  ' * indent}stitch_group_sync<{self.threads}>();"
@@ -129,7 +129,7 @@ class CudaWriter(TogetherWriter):
 
     def _declare_kept(self, statement: Statement, indent: int) -> Iterator[str]:
         """The arrays of registers that a loop is the first to fill."""
-        if self._dealt or not isinstance(statement, Loop) or not is_dealt(statement):
+        if self._dealt or not isinstance(statement, Loop) or not is_distributed(statement):
             return
         for each in statement.body:
             element = self._element_loaded(each, statement)
@@ -327,7 +327,7 @@ class CudaWriter(TogetherWriter):
         pad, name = "  " * indent, loop.variable.name
         ctype = "long long" if is_wide_variable(loop.variable) else "int"
         first, last = loop.bounds if loop.bounds else ("0", str(loop.extent))
-        deal = is_dealt(loop) and not self._dealt
+        deal = is_distributed(loop) and not self._dealt
         if deal and loop.kind is LoopKind.SCAN:
             yield from self._scan_loop(loop, indent)
             return
@@ -421,7 +421,7 @@ class CudaWriter(TogetherWriter):
             yield f"{pad}STITCH_STORE_NEIGHBOURS({ctype_of}, {width}, b{store.buffer}, {place}, stored{number}, {aligned});"
 
     def _over_row(self, loop: Loop, indent: int) -> Iterator[str]:
-        """A dealt-out loop over a row. Where it works on arrays of registers, its turns are such that the compiler can tell them
+        """A distributed loop over a row. Where it works on arrays of registers, its turns are such that the compiler can tell them
         apart: indexed by a turn they are registers."""
         pad, name, width = "  " * indent, loop.variable.name, self._width(loop.extent)
         vectors = self._not_kept(row_vectors(loop, width), loop) if width > 1 else None

@@ -1,4 +1,4 @@
-"""Neighbouring elements at once: which accesses of a dealt-out loop move several elements in one instruction.
+"""Neighbouring elements at once: which accesses of a distributed loop move several elements in one instruction.
 
 A thread takes `width` neighbours in a turn: what it reads or writes at neighbouring places of memory is one load or store of up to 16
 bytes; every other statement is done for each. So a warp has 512 bytes on the way with one instruction, and halves and bytes, of
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from ...ir.index_maps import Digit, Index, Var
 from ...loops import loops
 from ...loops.loops import Loop, LoopKind, NestCode, Statement
-from .survey import is_dealt, is_interleaved
+from .survey import is_distributed, is_interleaved
 
 VECTOR_BYTES = 16
 """The most that one load or store of a thread moves."""
@@ -82,7 +82,7 @@ def vectors_of(loop: Loop, nest: NestCode, threads: int) -> Vectors | None:
 
 
 def _is_array(statement: Statement) -> bool:
-    """Whether it works on an element of an array of the nest, which threads own by the way that loops are dealt out."""
+    """Whether it works on an element of an array of the nest, which threads own by the way that loops are distributed."""
     if isinstance(statement, loops.Assign | loops.Scan):
         return True
     if isinstance(statement, loops.Combine):
@@ -93,7 +93,7 @@ def _is_array(statement: Statement) -> bool:
 def row_widths(body: Sequence[Statement], threads: int) -> dict[int, int]:
     """How many neighbours a thread takes in a turn of the loops over a row, by the row's elements; a row that is not there: one."""
     by_extent: dict[int, list[Loop]] = {}
-    for loop in _dealt_loops(body):
+    for loop in _distributed_loops(body):
         if is_interleaved(loop):
             by_extent.setdefault(loop.extent, []).append(loop)
     return {extent: width for extent, same in by_extent.items() if (width := _width_of(extent, same, threads)) > 1}
@@ -101,8 +101,10 @@ def row_widths(body: Sequence[Statement], threads: int) -> dict[int, int]:
 
 def only_computes(body: Sequence[Statement]) -> bool:
     """Whether a nest's body deals out one loop, which only computes elements: then it does not matter which thread has which."""
-    dealt = [*_dealt_loops(body)]
-    return len(dealt) == 1 and dealt[0].kind is LoopKind.SIMD and not any(map(_is_array, dealt[0].body))
+    distributed = [*_distributed_loops(body)]
+    return (
+        len(distributed) == 1 and distributed[0].kind is LoopKind.SIMD and not any(map(_is_array, distributed[0].body))
+    )
 
 
 def row_vectors(loop: Loop, width: int) -> Vectors:
@@ -110,12 +112,12 @@ def row_vectors(loop: Loop, width: int) -> Vectors:
     return _of_width(loop, width) or _vectors(loop, width, {}, ())
 
 
-def _dealt_loops(body: Sequence[Statement]) -> Iterator[Loop]:
+def _distributed_loops(body: Sequence[Statement]) -> Iterator[Loop]:
     for statement in body:
-        if isinstance(statement, Loop) and is_dealt(statement):
+        if isinstance(statement, Loop) and is_distributed(statement):
             yield statement
         elif isinstance(statement, Loop | loops.Blocks | loops.If):
-            yield from _dealt_loops(statement.body)
+            yield from _distributed_loops(statement.body)
 
 
 def fold_width(loop: Loop, threads: int) -> int:

@@ -27,7 +27,7 @@ def answer(registers: int = 32, spill_bytes: int = 0) -> nvrtc.CudaBinary:
 
 def test_the_best_by_the_model_is_built_and_said_to_be() -> None:
     told: list[str] = []
-    launch = choose_launch(library.layer_norm_gradient(256, 512), V100, told=told.append)
+    launch = choose_launch(library.layer_norm_gradient(256, 512), V100, progress=told.append)
     assert launch.chosen.binary is not None
     assert launch.chosen.binary.cubin[:4] == b"\x7fELF"
     assert launch.chosen.cost.ns <= min(one.cost.ns for one in launch.considered) * 1.03

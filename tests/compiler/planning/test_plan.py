@@ -183,7 +183,7 @@ OVER_ROWS = {
     Mode.LANES: {"simd", "blocks of lanes"},
     Mode.ROWS: {"serial"},
     Mode.SQUARES: {"blocks of serial"},
-    Mode.TURN: {"serial"},
+    Mode.TILED_TRANSPOSE: {"serial"},
     Mode.SCATTER: {"serial"},
     Mode.OWNERS: {"serial"},
     Mode.SCAN: {"serial"},

@@ -14,7 +14,7 @@ import pytest
 
 from stitchfleet.compiler.check.judge import Regime, judge, random_inputs
 from stitchfleet.compiler.codegen.cuda.kernel_text import CudaError, plan_for_gpu, translation_unit
-from stitchfleet.compiler.codegen.cuda.survey import is_dealt
+from stitchfleet.compiler.codegen.cuda.survey import is_distributed
 from stitchfleet.compiler.ir.graph import DType, GatherDimensions, Graph
 from stitchfleet.compiler.ir.index_maps import Index
 from stitchfleet.compiler.loops import loops
@@ -77,16 +77,16 @@ def _combined(columns: int, dtype: DType, kind: str) -> Graph:
     return m.done(m.reduce(m.parameter(20_000 if columns < 3 else 700, columns, dtype=dtype), 0, kind=kind))
 
 
-def _steps_of_loads(body: Sequence[loops.Statement], dealt: loops.Loop | None) -> Iterator[Index]:
+def _steps_of_loads(body: Sequence[loops.Statement], distributed: loops.Loop | None) -> Iterator[Index]:
     """How far from each other neighbouring threads read, of each load."""
     for statement in body:
-        if isinstance(statement, loops.Let) and isinstance(statement.value, loops.Load) and dealt is not None:
-            first, second = (statement.value.index.substitute({dealt.variable: Index(place)}) for place in (0, 1))
+        if isinstance(statement, loops.Let) and isinstance(statement.value, loops.Load) and distributed is not None:
+            first, second = (statement.value.index.substitute({distributed.variable: Index(place)}) for place in (0, 1))
             yield second - first
-        elif isinstance(statement, loops.Loop) and is_dealt(statement):
+        elif isinstance(statement, loops.Loop) and is_distributed(statement):
             yield from _steps_of_loads(statement.body, statement)
         elif isinstance(statement, loops.Loop | loops.Blocks | loops.If):
-            yield from _steps_of_loads(statement.body, dealt)
+            yield from _steps_of_loads(statement.body, distributed)
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def _all(pattern: str, by: str) -> Callable[[str], Iterator[str]]:
 
 
 LONG_LOOP = r"(< )(\d\d\d+)(; \w+ \+= )(32|64|128|256)\) \{"
-"""A dealt-out loop that takes every thread more than once."""
+"""A distributed loop that takes every thread more than once."""
 
 LOOP = r"(< )(\d+)(; \w+ \+= \d+\) \{)"
 ROW_END = r"if \((k\w+) < (\d+)\) \{"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from stitchfleet.compiler.check.judge import Regime
 from stitchfleet.compiler.codegen.cuda.kernel_text import plan_for_gpu
-from stitchfleet.compiler.codegen.cuda.survey import is_dealt
+from stitchfleet.compiler.codegen.cuda.survey import is_distributed
 from stitchfleet.compiler.explaining.words import explain
 from stitchfleet.compiler.ir.graph import DType, Graph
 from stitchfleet.compiler.ir.index_maps import Var
@@ -54,15 +54,17 @@ SHAPES = {
 }
 
 
-def _dealt_loops(body: Sequence[loops.Statement]) -> Iterator[tuple[loops.Loop, dict[Var, int]]]:
+def _distributed_loops(body: Sequence[loops.Statement]) -> Iterator[tuple[loops.Loop, dict[Var, int]]]:
     """The loops that threads share, with a place of those around them."""
     for statement in body:
-        if isinstance(statement, loops.Loop) and is_dealt(statement):
+        if isinstance(statement, loops.Loop) and is_distributed(statement):
             yield statement, {}
         elif isinstance(statement, loops.Loop):
-            yield from ((loop, {**around, statement.variable: 0}) for loop, around in _dealt_loops(statement.body))
+            yield from (
+                (loop, {**around, statement.variable: 0}) for loop, around in _distributed_loops(statement.body)
+            )
         elif isinstance(statement, loops.Blocks | loops.If):
-            yield from _dealt_loops(statement.body)
+            yield from _distributed_loops(statement.body)
 
 
 def _accesses(body: Sequence[loops.Statement], values: dict[Var, int]) -> Iterator[tuple[int, int]]:
@@ -86,7 +88,7 @@ def strides(graph: Graph, target: GpuTarget) -> set[int]:
     found: set[int] = set()
     for phase in lower(plan_graph(graph, target)).phases:
         for nest in phase.nests:
-            for loop, around in _dealt_loops(nest.body):
+            for loop, around in _distributed_loops(nest.body):
                 here, beside = ([*_accesses(loop.body, {**around, loop.variable: place})] for place in (0, 1))
                 found |= {b - a for (_, a), (_, b) in zip(here, beside, strict=True)}
     return found
@@ -150,5 +152,5 @@ def test_two_tensors_that_are_turned_alike_and_one_that_is_not() -> None:
 
 def test_a_plan_says_that_it_turns_squares() -> None:
     text = explain(plan_graph(library.matrix_transpose(1000, 256), V100))
-    assert "in 256 squares of 32 x 32, turned in shared memory" in text
+    assert "in 256 tiles of 32 x 32 through shared memory" in text
     assert "squares" not in explain(plan_graph(library.matrix_transpose(1000, 256)))

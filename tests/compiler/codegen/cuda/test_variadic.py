@@ -10,7 +10,7 @@ import pytest
 
 from stitchfleet.compiler.check.judge import Regime
 from stitchfleet.compiler.codegen.cuda.kernel_text import plan_for_gpu
-from stitchfleet.compiler.codegen.cuda.survey import is_dealt
+from stitchfleet.compiler.codegen.cuda.survey import is_distributed
 from stitchfleet.compiler.explaining.words import explain
 from stitchfleet.compiler.ir.graph import DType, Graph
 from stitchfleet.compiler.loops import loops
@@ -55,17 +55,17 @@ CASES = {
 }
 
 
-def _loads(body: Sequence[loops.Statement], dealt: bool, buffers: Sequence[loops.Buffer]) -> Iterator[bool]:
+def _loads(body: Sequence[loops.Statement], distributed: bool, buffers: Sequence[loops.Buffer]) -> Iterator[bool]:
     """Of each load of more than an element of an input: whether threads share the loop."""
     for statement in body:
         if isinstance(statement, loops.Loop):
-            yield from _loads(statement.body, dealt or is_dealt(statement), buffers)
+            yield from _loads(statement.body, distributed or is_distributed(statement), buffers)
         elif isinstance(statement, loops.Blocks | loops.If):
-            yield from _loads(statement.body, dealt, buffers)
+            yield from _loads(statement.body, distributed, buffers)
         elif isinstance(statement, loops.Let) and isinstance(statement.value, loops.Load):
             buffer = buffers[statement.value.buffer]
             if buffer.kind is BufferKind.INPUT and buffer.elements > 1:
-                yield dealt
+                yield distributed
 
 
 def is_shared(graph: Graph, target: GpuTarget) -> bool:
