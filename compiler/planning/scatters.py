@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ..ir.graph import Graph, Node, Shape
+from ..ir.graph import GatherDimensions, Graph, Node, Shape
 from ..support.divisors import divisor_near
-from .access import GatherDimensions, gather_numbers
+from .access import gather_numbers
 
 LONGEST_PIECE = 256
 """Elements of a window that one task updates."""

@@ -14,6 +14,7 @@ struct StitchfleetKernel {
   const char* image;    // of a GPU's, what the driver loads
   int64_t image_bytes;
   int64_t scratch_bytes;
+  int64_t parallel_phases;  // phases that threads may share
   int64_t input_count;
   const int64_t* inputs;  // which of the op's inputs are the kernel's, in order
   int64_t output_count;

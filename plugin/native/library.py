@@ -275,6 +275,7 @@ class KernelDescription(ctypes.Structure):
         ("image", ctypes.c_char_p),
         ("image_bytes", ctypes.c_int64),
         ("scratch_bytes", ctypes.c_int64),
+        ("parallel_phases", ctypes.c_int64),
         ("input_count", ctypes.c_int64),
         ("inputs", ctypes.POINTER(ctypes.c_int64)),
         ("output_count", ctypes.c_int64),
@@ -307,6 +308,7 @@ class KernelDescription(ctypes.Structure):
         described = cls(
             symbol=metadata.symbol.encode(),
             scratch_bytes=metadata.scratch_bytes,
+            parallel_phases=metadata.parallel_phases,
             input_count=len(kernel_inputs),
             inputs=_numbers(ctypes.c_int64, kernel_inputs),
             output_count=len(result_types),

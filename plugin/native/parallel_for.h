@@ -19,9 +19,10 @@ namespace stitchfleet {
 
 class PoolRuntime {
  public:
-  explicit PoolRuntime(tensorflow::thread::ThreadPool* pool) : pool_(pool) {
+  // is_shared: whether the pool may help; without, every phase runs on the calling thread.
+  PoolRuntime(tensorflow::thread::ThreadPool* pool, bool is_shared) : pool_(pool) {
     abi_.parallel_for = &PoolRuntime::ParallelFor;
-    abi_.thread_count = pool == nullptr ? 1 : std::max(1, pool->NumThreads());
+    abi_.thread_count = pool == nullptr || !is_shared ? 1 : std::max(1, pool->NumThreads());
   }
   StitchRuntime* abi() { return &abi_; }
 

@@ -288,6 +288,7 @@ int stitchfleet_install(int signature_id, const StitchfleetKernel* kernel, char*
     executable->device_kernel = DescribeDeviceKernel(*kernel, error, error_capacity);
     if (executable->device_kernel == nullptr) return 1;
   }
+  executable->has_parallel_phases = kernel->parallel_phases > 0;
   executable->scratch_bytes = kernel->scratch_bytes;
   executable->kernel_inputs.assign(kernel->inputs, kernel->inputs + kernel->input_count);
   executable->parameters.assign(kernel->parameters, kernel->parameters + kernel->parameter_count);

@@ -52,6 +52,7 @@ struct OutputSpec {
 struct Executable {
   StitchKernel kernel = nullptr;
   std::shared_ptr<const DeviceKernel> device_kernel;  // of a GPU's instead
+  bool has_parallel_phases = false;  // there is something that other threads may help with
   int64_t scratch_bytes = 0;
   std::vector<int> kernel_inputs;  // op inputs, in the order of the kernel's
   std::vector<int64_t> parameters;  // of a binary for many shapes: what makes it this shape's; it lies behind the last input

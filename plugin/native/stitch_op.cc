@@ -282,8 +282,17 @@ absl::Status StitchOp::Launch(OpKernelContext* ctx, const Executable& executable
         ctx->allocate_temp(tensorflow::DT_INT8, TensorShape({executable.scratch_bytes}), &scratch));
     scratch_data = const_cast<char*>(scratch.tensor_data().data());
   }
-  PoolRuntime runtime(ctx->device()->tensorflow_cpu_worker_threads()->workers);
+  tensorflow::thread::ThreadPool* pool = ctx->device()->tensorflow_cpu_worker_threads()->workers;
+  if (!executable.has_parallel_phases || pool == nullptr || pool->NumThreads() < 2 || !parallelism_.IsLearning()) {
+    PoolRuntime runtime(pool, /*is_shared=*/true);
+    executable.kernel(inputs.data(), outputs.data(), scratch_data, runtime.abi());
+    return absl::OkStatus();
+  }
+  const Parallelism::Way way = parallelism_.Choose();
+  PoolRuntime runtime(pool, way == Parallelism::kShared);
+  const uint64_t start = tensorflow::EnvTime::NowNanos();
   executable.kernel(inputs.data(), outputs.data(), scratch_data, runtime.abi());
+  parallelism_.Observe(way, static_cast<int64_t>(tensorflow::EnvTime::NowNanos() - start));
   return absl::OkStatus();
 }
 

@@ -13,6 +13,7 @@
 #include "absl/container/inlined_vector.h"
 #include "compare.h"
 #include "fallback_function.h"
+#include "parallelism.h"
 #include "registry.h"
 #include "variables.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -79,6 +80,7 @@ class StitchOp : public tensorflow::OpKernel {
   const FallbackFunction* fallback_ = nullptr;
   Cluster* cluster_ = nullptr;
   std::atomic<bool> has_signature_{false};
+  Parallelism parallelism_;
 };
 
 }  // namespace stitchfleet

@@ -119,7 +119,13 @@ class Service:
     def _compile(self, ready: list[Work]) -> None:
         """Compiles and answers lowered requests for one device."""
         requests = [
-            Request(work.cluster, work.graph, reference(work), work.cluster if work.changing else "", work.samples)
+            backend.Request(
+                work.request.cluster,
+                work.graph,
+                reference(work),
+                work.request.cluster if work.request.changing else "",
+                work.samples,
+            )
             for work in ready
             if work.graph is not None
         ]
