@@ -283,16 +283,12 @@ absl::Status StitchOp::Launch(OpKernelContext* ctx, const Executable& executable
     scratch_data = const_cast<char*>(scratch.tensor_data().data());
   }
   tensorflow::thread::ThreadPool* pool = ctx->device()->tensorflow_cpu_worker_threads()->workers;
-  if (!executable.has_parallel_phases || pool == nullptr || pool->NumThreads() < 2 || !parallelism_.IsLearning()) {
-    PoolRuntime runtime(pool, /*is_shared=*/true);
-    executable.kernel(inputs.data(), outputs.data(), scratch_data, runtime.abi());
-    return absl::OkStatus();
-  }
-  const Parallelism::Way way = parallelism_.Choose();
-  PoolRuntime runtime(pool, way == Parallelism::kShared);
-  const uint64_t start = tensorflow::EnvTime::NowNanos();
+  const bool is_choice = executable.has_parallel_phases && pool != nullptr && pool->NumThreads() > 1;
+  const Parallelism::Choice choice = is_choice ? parallelism_.Choose() : Parallelism::Choice{Parallelism::kShared, false};
+  PoolRuntime runtime(pool, choice.way == Parallelism::kShared);
+  const uint64_t start = choice.is_timed ? tensorflow::EnvTime::NowNanos() : 0;
   executable.kernel(inputs.data(), outputs.data(), scratch_data, runtime.abi());
-  parallelism_.Observe(way, static_cast<int64_t>(tensorflow::EnvTime::NowNanos() - start));
+  if (choice.is_timed) parallelism_.Observe(choice.way, static_cast<int64_t>(tensorflow::EnvTime::NowNanos() - start));
   return absl::OkStatus();
 }
 
