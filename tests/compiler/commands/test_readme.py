@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from stitchfleet.compiler.commands.command import CompileCommand
+from stitchfleet.compiler.commands.command import CompileCommand, ExplainCommand
 
 ROOT = Path(__file__).resolve().parents[3]
 README = ROOT / "compiler" / "README.md"
@@ -64,6 +64,16 @@ def test_the_page_shows_what_a_finished_kernel_prints_but_for_the_figures() -> N
     )
     assert _without_figures(shown) == _without_figures(real)
     assert "intermediates 0" in shown
+
+
+def test_the_picture_of_the_plan_is_what_explain_draws(tmp_path: Path) -> None:
+    """`scripts/pictures` makes it again."""
+    drawn = tmp_path / "plan.svg"
+    parser = argparse.ArgumentParser()
+    command = ExplainCommand()
+    command.configure(parser)
+    assert command.run(parser.parse_args([str(FIXTURE), "--svg", str(drawn)])) == 0
+    assert (ROOT / "docs" / "pictures" / "plan.svg").read_text() == drawn.read_text()
 
 
 def test_the_page_names_only_files_that_there_are() -> None:
