@@ -5,6 +5,7 @@ tries again. A look that hangs is seen by the liveness probe, and a database tha
 from __future__ import annotations
 
 import asyncio
+import collections
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -15,7 +16,9 @@ from kubernetes.client.exceptions import ApiException
 from .metrics import Metrics
 
 REST = 9.0
-"""A loop rests so many times as long as its look took, so that it costs at most a tenth of a core or a database connection."""
+"""A loop rests so many times as long as its looks take, so that it costs at most a tenth of a core or a database connection."""
+REMEMBERED = 3
+"""Looks of which the shortest counts for that: one that waited for a connection that had gone silent says nothing of the next."""
 LONGEST_REST_SECONDS = 240.0
 
 
@@ -30,7 +33,7 @@ class Loop:
     ) -> None:
         self.name, self._look, self._seconds, self._metrics = name, look, seconds, metrics
         self._stall_seconds = stall_seconds
-        self._took = 0.0
+        self._took: collections.deque[float] = collections.deque(maxlen=REMEMBERED)
         self._wake: asyncio.Event | None = None
         self.made_progress()
         for outcome in ("ok", "error"):
@@ -51,7 +54,7 @@ class Loop:
     @property
     def rest(self) -> float:
         """Seconds until the next look."""
-        return max(self._seconds, min(REST * self._took, LONGEST_REST_SECONDS))
+        return max(self._seconds, min(REST * min(self._took, default=0.0), LONGEST_REST_SECONDS))
 
     def once(self) -> None:
         """Never raises."""
@@ -63,9 +66,10 @@ class Loop:
             tell(f"{self.name}: the API server answered {error.status} {error.reason}")
         except Exception as error:  # a lost connection has many names
             tell(f"{self.name}: {type(error).__name__}: {error}")
-        self._took = time.monotonic() - started
+        took = time.monotonic() - started
+        self._took.append(took)
         self._metrics.looks.labels(self.name, outcome).inc()
-        self._metrics.seconds.labels(self.name).observe(self._took)
+        self._metrics.seconds.labels(self.name).observe(took)
         self.made_progress()
 
     async def run(self) -> None:

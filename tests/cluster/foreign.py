@@ -12,6 +12,7 @@ import subprocess
 DEFINITIONS = {
     "github.com/prometheus-operator/prometheus-operator@v0.78.2": (
         "example/prometheus-operator-crd/monitoring.coreos.com_servicemonitors.yaml",
+        "example/prometheus-operator-crd/monitoring.coreos.com_podmonitors.yaml",
         "example/prometheus-operator-crd/monitoring.coreos.com_prometheusrules.yaml",
     ),
     "github.com/cert-manager/cert-manager@v1.16.2": (

@@ -174,6 +174,8 @@ WRONG = {
     "stopped": 1,
     "canaryPercent": 101,
     "payloadImage": "",
+    "payloadPullSecrets": ["No Secret"],
+    "matchLabels": "team",
     "mode": "fast",
     "baselineSteps": -1,
     "verifySteps": 0,

@@ -54,6 +54,24 @@ def test_a_part_of_a_long_look_is_progress() -> None:
     assert not loop.stalled()
 
 
+def test_one_look_that_had_to_wait_does_not_put_off_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection had gone silent: the look waited half a minute for it, and made a new one."""
+    now, waits = [1000.0], iter([0.5, 30.0, 0.5, 30.0, 30.0, 30.0])
+    monkeypatch.setattr(loops.time, "monotonic", lambda: now[0])
+
+    def look() -> None:
+        now[0] += next(waits)
+
+    loop = Loop("reports", look, 10.0, 300.0, Metrics())
+    rests = []
+    for _ in range(6):
+        loop.once()
+        rests.append(loop.rest)
+    assert rests == pytest.approx([10.0, 10.0, 10.0, 10.0, 10.0, LONGEST_REST_SECONDS]), (
+        "a slow database is asked less often"
+    )
+
+
 @pytest.mark.parametrize(("took", "rest"), [(0.1, 60.0), (10.0, 90.0), (1000.0, LONGEST_REST_SECONDS)])
 def test_a_long_look_is_followed_by_a_long_rest_in_which_nothing_hangs(
     took: float, rest: float, monkeypatch: pytest.MonkeyPatch
