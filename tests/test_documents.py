@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
+import functools
 import re
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 import yaml
+
+from stitchfleet.plugin.command import GROUP, SUMMARIES
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -78,3 +83,76 @@ def test_each_line_of_the_troubleshooting_page_is_one_that_the_program_says() ->
         for span in re.findall(r"`([^`]+)`", line):
             parts = [part.strip(" :;()") for part in re.split(r"\.\.\.|: | \(|; |\b\d+\b", span)]
             assert [part for part in parts if not any(part in text for text in texts)] == []
+
+
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md")), *sorted(ROOT.glob("*/README.md"))]
+CODE = re.compile(r"`([^`\n]+)`|^    (?:\$ )?(\S.*)$", re.MULTILINE)
+"""A span, or a line of a block."""
+
+
+def codes_of(page: Path) -> list[str]:
+    """What stands as code in a page, a command that goes over several lines as one, without comments."""
+    text = page.read_text().replace("\\\n", " ")
+    text = re.sub(
+        r"^```[a-z]*\n(.*?)^```$", lambda block: re.sub("^", "    ", block[1], flags=re.M), text, flags=re.M | re.S
+    )
+    return [re.sub(r"\s#\s.*", "", span or line) for span, line in CODE.findall(text)]
+
+
+@functools.cache
+def options_of(name: str) -> frozenset[str]:
+    """Those of a command of ours, its subcommands' among them."""
+    (entry,) = [entry for entry in metadata.entry_points(group=GROUP) if entry.name == name]
+    waiting, found = [argparse.ArgumentParser()], set()
+    entry.load()().configure(waiting[0])
+    while waiting:
+        for action in waiting.pop()._actions:
+            found.update(action.option_strings)
+            if isinstance(action, argparse._SubParsersAction):
+                waiting += action.choices.values()
+    return frozenset(found)
+
+
+def test_the_pages_name_only_commands_and_options_that_there_are() -> None:
+    wrong, seen = [], 0
+    for page in PAGES:
+        for code in codes_of(page):
+            for name, words in re.findall(r"\bstitchfleet ([a-z]+)\b((?: (?!-- )[^|;&]*)?)", code):
+                if name not in SUMMARIES:
+                    continue  # a release's or a folder's name
+                seen += 1
+                given = re.findall(r"(?<![\w-])--[a-z][a-z-]+", words.split(" -- ")[0])
+                wrong += [f"{page.name}: {name} {option}" for option in given if option not in options_of(name)]
+    assert wrong == []
+    assert seen > 40
+
+
+def test_the_pages_name_only_scripts_and_options_that_there_are() -> None:
+    wrong, seen = [], 0
+    for page in PAGES:
+        for code in codes_of(page):
+            for name, words in re.findall(r"(?<![\w/])scripts/([a-z]+)(?![\w./])([^|;&]*)", code):
+                path = ROOT / "scripts" / name
+                if path.is_dir():
+                    continue
+                seen += 1
+                if not path.exists():
+                    wrong.append(f"{page.name}: scripts/{name}")
+                    continue
+                texts = [path, path.with_suffix(".py"), *(ROOT / "scripts" / "benchmark").glob("*.py")]
+                text = "\n".join(each.read_text() for each in texts[: 2 if name != "bench" else None] if each.exists())
+                given = re.findall(r"(?<![\w-])--[a-z][a-z-]+", words)
+                wrong += [f"{page.name}: scripts/{name} {option}" for option in given if option not in text]
+    assert wrong == []
+    assert seen > 20
+
+
+def test_the_pages_set_only_values_that_the_chart_has() -> None:
+    values = yaml.safe_load((ROOT / "helm" / "stitchfleet" / "values.yaml").read_text())
+    keys = [key for page in PAGES for code in codes_of(page) for key in re.findall(r"--set ([A-Za-z.]+)=", code)]
+    assert len(keys) > 1
+    for key in keys:
+        found = values
+        for part in key.split("."):
+            assert part in found, key
+            found = found[part]
