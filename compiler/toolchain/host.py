@@ -227,6 +227,10 @@ def _first_error(stderr: str) -> str:
     return next((line for line in lines if "error" in line), lines[-1] if lines else "no message").strip()[:300]
 
 
+ZIG: Final = "ziglang"
+"""The module that a pod's payload brings, a whole clang."""
+
+
 def candidates(environment: Mapping[str, str]) -> Iterable[tuple[str, ...]]:
     """Compiler commands in the order in which they are tried: $CXX, g++, clang++, c++, the ziglang module."""
     if environment.get("CXX"):
@@ -235,8 +239,8 @@ def candidates(environment: Mapping[str, str]) -> Iterable[tuple[str, ...]]:
         found = shutil.which(name, path=environment.get("PATH"))
         if found:
             yield (found,)
-    if importlib.util.find_spec("ziglang") is not None:
-        yield (sys.executable, "-m", "ziglang", "c++")
+    if importlib.util.find_spec(ZIG) is not None:
+        yield (sys.executable, "-m", ZIG, "c++")
 
 
 def find_toolchain(environment: Mapping[str, str] = os.environ) -> Toolchain:

@@ -229,8 +229,8 @@ class DoctorCommand:
             print(f"TensorFlow   {error}")
             return 1
         compiler = compiler_command()
-        print(f"compiler     {compiler or 'none found: install g++ or set CXX'}")
-        good &= compiler is not None
+        print(f"compiler     {' '.join(compiler) or 'none found: install g++ or set CXX'}")
+        good &= bool(compiler)
         cache = writable_folder(settings.cache, say)
         print(f"cache        {cache}")
         path = library_path(cache, build)

@@ -88,14 +88,15 @@ def find_tensorflow() -> TensorFlowBuild:
     raise NativeBuildError(f"the TensorFlow at {package} has no version in its metadata")
 
 
-def compiler_command() -> str | None:
-    """The C++ compiler for the native library: $CXX, else g++, else clang++; None where there is none."""
-    named = os.environ.get("CXX")
-    for candidate in [named] if named else ["g++", "clang++", "c++"]:
-        found = shutil.which(candidate)
-        if found:
-            return found
-    return None
+def compiler_command() -> tuple[str, ...]:
+    """The C++ compiler for the native library and its first words: the first that is there of those that kernels are built with, but
+    zig's, whose standard library is not TensorFlow's. Empty if there is none."""
+    from stitchfleet.compiler.toolchain.host import ZIG, candidates
+
+    for command in candidates(os.environ):
+        if ZIG not in command and shutil.which(command[0]):
+            return command
+    return ()
 
 
 def library_path(cache: pathlib.Path, build: TensorFlowBuild) -> pathlib.Path:
@@ -129,7 +130,7 @@ def build_library(cache: pathlib.Path, build: TensorFlowBuild, tell: Callable[[s
     if target.exists():
         return target
     compiler = compiler_command()
-    if compiler is None:
+    if not compiler:
         raise NativeBuildError("no C++ compiler found (install g++ or set CXX)")
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with open(target.parent / "lock", "w", encoding="utf-8") as lock:
@@ -143,7 +144,7 @@ def build_library(cache: pathlib.Path, build: TensorFlowBuild, tell: Callable[[s
             _run_all(
                 [
                     [
-                        compiler,
+                        *compiler,
                         "-c",
                         "-w",
                         "-fPIC",
@@ -161,10 +162,10 @@ def build_library(cache: pathlib.Path, build: TensorFlowBuild, tell: Callable[[s
             )
             of_gpu = objects.pop(GPU_UNIT)
             fresh, fresh_of_gpu = os.path.join(folder, target.name), os.path.join(folder, GPU_LIBRARY)
-            _run_all([[compiler, "-shared", *objects.values(), "-o", fresh, *build.link_flags]], "linked", tell)
+            _run_all([[*compiler, "-shared", *objects.values(), "-o", fresh, *build.link_flags]], "linked", tell)
             found_there = ["-Wl,-rpath,$ORIGIN", f"-L{folder}", f"-l:{target.name}"]
             _run_all(
-                [[compiler, "-shared", of_gpu, "-o", fresh_of_gpu, *found_there, *build.link_flags]], "linked", tell
+                [[*compiler, "-shared", of_gpu, "-o", fresh_of_gpu, *found_there, *build.link_flags]], "linked", tell
             )
             os.replace(fresh_of_gpu, target.with_name(GPU_LIBRARY))
             os.replace(fresh, target)

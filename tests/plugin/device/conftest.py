@@ -25,14 +25,14 @@ def gpu_library(cache: pathlib.Path) -> pathlib.Path:
     digest = hashlib.sha256(SOURCE.read_bytes() + DRIVER.read_bytes() + tensorflow.version.encode()).hexdigest()[:16]
     library = cache / f"test-gpu-{digest}.so"
     compiler = compiler_command()
-    assert compiler is not None
+    assert compiler
     with open(cache / "test-gpu.lock", "w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not library.exists():
             fresh = library.with_suffix(".new")
             options = ["-shared", "-fPIC", "-w", "-O1", *tensorflow.compile_flags]
             subprocess.run(
-                [compiler, *options, str(SOURCE), "-o", str(fresh), *tensorflow.link_flags, "-ldl"], check=True
+                [*compiler, *options, str(SOURCE), "-o", str(fresh), *tensorflow.link_flags, "-ldl"], check=True
             )
             fresh.rename(library)
     return library

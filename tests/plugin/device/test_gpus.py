@@ -29,7 +29,7 @@ def built(folder: pathlib.Path, status: int) -> pathlib.Path:
     source, library = folder / "driver.cc", folder / f"driver{status}.so"
     source.write_text(f'extern "C" {{{DRIVER.replace("STATUS", str(status))}}}'.replace("#include <stdio.h>\n", ""))
     source.write_text("#include <stdio.h>\n" + source.read_text())
-    subprocess.run([compiler_command() or "g++", "-shared", "-fPIC", str(source), "-o", str(library)], check=True)
+    subprocess.run([*compiler_command(), "-shared", "-fPIC", str(source), "-o", str(library)], check=True)
     return library
 
 

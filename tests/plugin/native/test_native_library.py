@@ -75,3 +75,18 @@ exec sleep 1000""",
         build_library(tmp_path / "cache", BUILD, lambda line: None)
     assert time.monotonic() - began < 60
     assert _still_there(tmp_path) == []
+
+
+def test_the_compiler_is_one_of_those_that_kernels_are_built_with(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = tmp_path / "first"
+    first.write_text("#!/bin/sh\n")
+    first.chmod(0o755)
+    monkeypatch.setenv("CXX", f"{first} -m32")
+    assert library.compiler_command() == (str(first), "-m32")
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert library.compiler_command()[0].endswith(("g++", "clang++", "c++"))
+    monkeypatch.delenv("CXX")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert library.compiler_command() == (), "zig's standard library is not TensorFlow's"
