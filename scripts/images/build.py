@@ -211,7 +211,11 @@ def _files(folder: pathlib.Path) -> list[pathlib.Path]:
 def _native_files() -> list[pathlib.Path]:
     """What the TensorFlow op is made of, and what builds it."""
     plugin, compiler = ROOT / "plugin", ROOT / "compiler"
-    single = (plugin / "__init__.py", compiler / "__init__.py", compiler / "kernel" / "stitch_abi.h")
+    toolchain = compiler / "toolchain"
+    single = (
+        *(plugin / "__init__.py", compiler / "__init__.py", compiler / "kernel" / "stitch_abi.h"),
+        *(toolchain / "__init__.py", toolchain / "host.py"),
+    )
     return [*single, *_files(plugin / "native")]
 
 
