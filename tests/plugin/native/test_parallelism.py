@@ -100,8 +100,9 @@ def test_when_the_machine_changes_so_does_the_way(op: Op) -> None:
     assert op.calls(40_000, busy)[-100:] == [ALONE] * 100
 
 
-def test_a_long_kernel_is_shared_after_one_call_alone(op: Op) -> None:
-    ways = op.calls(500, lambda way: 4e6 if way == ALONE else 2e6)
+@pytest.mark.parametrize("alone_us", [300, 4000])
+def test_a_long_kernel_is_shared_after_one_call_alone(op: Op, alone_us: float) -> None:
+    ways = op.calls(500, lambda way: 1e3 * (alone_us if way == ALONE else alone_us / 2))
     assert ways[:2] == [SHARED, ALONE]
     assert set(ways[2:]) == {SHARED}
 
