@@ -184,9 +184,10 @@ def _stop(step: Partition, backend: Backend, args: argparse.Namespace) -> int:
         try:
             text = stop_after(backend, graph, args.stop_after, show_progress)
         except ValueError as error:
-            failures.append(f"no kernel for {names}: {' '.join(str(error).splitlines()[0].split())}")
+            line = str(error).splitlines()[0]
             if step.is_one_op:
-                raise MistakeError(str(error).splitlines()[0]) from error
+                raise MistakeError(line) from error
+            failures.append(f"no kernel for {names}: {' '.join(line.split())}")
             continue
         texts.append(text if step.is_one_op else f"== {names}\n{text}")
     show_progress("")

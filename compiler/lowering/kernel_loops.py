@@ -57,10 +57,8 @@ def _lower_one(plan: Plan, one: PhaseNest, aliases: dict[Buffer, set[Buffer]]) -
         body = combine_body(context, execution, *one.partial)
         return _code(context, execution, body, number=-1)
     body = _body(context, execution)
-    here = set(context.buffers)
+    here = set(context.buffers) if execution.mode not in NEVER_IN_PLACE else set()
     shared = frozenset(number for number, buffer in enumerate(context.buffers) if aliases.get(buffer, set()) & here)
-    if execution.mode in NEVER_IN_PLACE:
-        shared = frozenset()
     code = _code(context, execution, body, one.nest.number, shared)
     family = plan.families.get(one.nest.number)
     return code if family is None else replace(code, instances=tuple(_instances(code, family)))

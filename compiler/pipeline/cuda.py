@@ -23,11 +23,20 @@ from ..ir.graph import Graph
 from ..kernel.cache import CacheEntry, KernelCache
 from ..kernel.metadata import GpuLaunch, KernelMetadata
 from ..loops.loops import BufferKind
-from ..ops.verify import verify_if_asked
 from ..planning.plan import Plan
 from ..targets.targets import GpuTarget
 from ..toolchain import nvrtc
-from .backend import CompileOutcome, Progress, Request, Stage, describe, generator_version, one_line, silent
+from .backend import (
+    CompileOutcome,
+    Progress,
+    Request,
+    Stage,
+    describe,
+    first_stages,
+    generator_version,
+    one_line,
+    silent,
+)
 from .launch import Candidate, Launch, choose_launch
 
 Build = Callable[[str, str, Collection[str]], nvrtc.CudaBinary]
@@ -69,10 +78,6 @@ class CudaBackend:
         return entry_key(graph, self.target)
 
     def stages(self, symbol: str = "stitch_kernel", progress: Progress = silent) -> tuple[Stage, ...]:
-        def as_graph(value: object) -> Graph:
-            assert isinstance(value, Graph)
-            return verify_if_asked(value)
-
         def as_kernel(value: object) -> tuple[Plan, CudaKernel]:
             assert isinstance(value, Graph)
             if not self.search:
@@ -98,7 +103,7 @@ class CudaBackend:
 
         # A plan is final once its kernel's tiles fit shared memory: the text is made with it.
         return (
-            Stage("graph", as_graph, str),
+            first_stages(self.target)[0],
             Stage("plan", as_kernel, in_words),
             Stage("loops", _planned, as_loops),
             Stage("source", _planned, as_source),
