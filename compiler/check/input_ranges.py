@@ -24,7 +24,8 @@ from typing import Final, NamedTuple, cast
 import numpy as np
 
 from ..ir.graph import Array, Graph, Literal, Node, WindowDimension
-from ..ops.reference import gather_numbers
+from ..ops.attributes import gather_numbers
+from ..ops.table import OPS
 
 
 class Interval(NamedTuple):
@@ -136,24 +137,16 @@ def _whole_numbers(interval: Interval) -> Interval:
     return Interval(math.ceil(low) if math.isfinite(low) else low, math.floor(high) if math.isfinite(high) else high)
 
 
-_MOVES: Final = {
-    "broadcast": (0,),
-    "reshape": (0,),
-    "transpose": (0,),
-    "slice": (0,),
-    "reverse": (0,),
-    "copy": (0,),
-    "convert": (0,),  # towards zero, which never leaves an interval with integer ends
-    "pad": (0, 1),
-    "select": (1, 2),
-    "gather": (0,),
-    "scatter": (0, 2),
-    "dynamic_slice": (0,),
-    "dynamic_update_slice": (0, 1),
-    "reduce_precision": (0,),
-    **dict.fromkeys(_ROUNDING, (0,)),
-}
-"""Ops whose results are elements of these operands, or lie in every interval with integer ends that these lie in."""
+_KEEPS: Final = ("convert", "reduce_precision", *_ROUNDING)
+"""Ops whose results lie in every interval with integer ends that their operands lie in (a convert rounds towards zero)."""
+
+
+def _moved(node: Node, position: int) -> bool:
+    """Whether elements of an operand are, or lie beside, elements of the result; also those that a scatter combines."""
+    moves = OPS[node.op].moves
+    if moves is not None:
+        return position in range(len(node.operands))[moves]
+    return node.op in _KEEPS or (node.op == "scatter" and position != 1)
 
 
 def _logit(y: float) -> float:
@@ -182,7 +175,7 @@ def _through(graph: Graph, node: Node, position: int, want: _Want, known: Sequen
     def needs(low: float, high: float) -> list[_Want]:
         return [_Want(Interval(low, high), want.is_needed)]
 
-    if op == "concatenate" or position in _MOVES.get(op, ()):
+    if _moved(node, position):
         return needs(low, high)
     if op in _INVERSES:
         inverse, image = _INVERSES[op]
@@ -330,11 +323,12 @@ def _known_interval(node: Node, operands: Sequence[Interval]) -> Interval:
         return Interval(0, max(node.shape[int(cast("int", node.attributes["dimension"]))], 1) - 1)
     if node.op == "compare":
         return TRUTH
+    moves = OPS[node.op].moves
+    if moves is not None:
+        return Interval(min(one.low for one in operands[moves]), max(one.high for one in operands[moves]))
     if EVERYTHING in operands or not operands:
         return EVERYTHING
-    if node.op in ("concatenate", "pad"):
-        return Interval(min(one.low for one in operands), max(one.high for one in operands))
-    if node.op in ("broadcast", "reshape", "transpose", "slice", "reverse", "copy", "convert"):
+    if node.op == "convert":
         return operands[0]
     if node.op == "negate":
         return Interval(-operands[0].high, -operands[0].low)

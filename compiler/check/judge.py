@@ -25,9 +25,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ..ir.graph import Array, Graph, Node
+from ..ops.attributes import window_of
 from ..ops.errors import UNIT_ROUNDOFF, accumulator, summation_depth
 from ..ops.interpreter import quiet
-from ..ops.reference import window_of
+from ..ops.reference import prefix_of_scan
 from ..ops.table import OPS, GraphError
 from .oracle import Bounded, Ranges, evaluate_with_bounds
 from .random_inputs import REGIMES, Regime, random_inputs
@@ -262,17 +263,6 @@ GUARD_SAFETY: Final = 8.0
 """Both results have errors (2), and the errors of an op's operands add up where `_guard_error` takes the larger (2);
 the rest is for condition numbers beyond the first order."""
 
-_CONDITION: Final[dict[str, float]] = {
-    "exp": 8.0,
-    "expm1": 8.0,
-    "power": 8.0,
-    "logistic": 4.0,
-    "sin": 4.0,
-    "cos": 4.0,
-    "tan": 8.0,
-}
-"""By how much these ops multiply a relative error of operands of an ordinary size (exp's is |x|)."""
-
 
 def guard_tolerance(graph: Graph) -> tuple[Tolerance, ...]:
     """For each output, the tolerance by which two implementations of the graph are compared on a job's data.
@@ -288,7 +278,7 @@ def guard_tolerance(graph: Graph) -> tuple[Tolerance, ...]:
     errors: list[float] = []
     for node in graph.nodes:
         inherited = max((errors[operand] for operand in node.operands), default=0.0)
-        errors.append(inherited * _CONDITION.get(node.op, 1.0) + _own_error(graph, node))
+        errors.append(inherited * OPS[node.op].condition + _own_error(graph, node))
     found = []
     for output in graph.outputs:
         dtype = graph.nodes[output].dtype
@@ -304,7 +294,7 @@ def _own_error(graph: Graph, node: Node) -> float:
     unit, wide = UNIT_ROUNDOFF[node.dtype], UNIT_ROUNDOFF[accumulator(node.dtype)]
     ulps = OPS[node.op].ulps
     own = (unit if ulps else 0.0) + 2 * ulps * wide
-    if node.op in ("reduce", "reduce_window", "reduce_general", "scatter"):
+    if OPS[node.op].is_reduction:
         if node.attributes.get("kind") in ("max", "min", "replace"):  # no arithmetic, however many terms
             return 0.0
         source = graph.nodes[node.operands[-1 if node.op == "scatter" else 0]]
@@ -312,6 +302,8 @@ def _own_error(graph: Graph, node: Node) -> float:
         if node.op == "reduce_window":
             extents = zip(window_of(node), source.shape, strict=True)
             count = math.prod(min(item.size, max(extent, 1)) for item, extent in extents)
+        elif node.op == "scan":
+            count = max(prefix_of_scan(node).first + source.shape[prefix_of_scan(node).dimension] - 1, 1)
         own += summation_depth(count) * wide
     return own
 

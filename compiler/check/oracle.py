@@ -15,8 +15,8 @@ import numpy as np
 from ..ir.graph import Array, DType, Graph, Node
 from ..ops.errors import Bound, Step, input_bound, no_error, round_result
 from ..ops.interpreter import check_body_op, check_inputs, quiet, reduce_by_body, reference_of, walk
-from ..ops.table import OPS, Cost
-from .slices import LEAVES, SLICE_ELEMENTS, Region, SlicePlan, plan_slices, rows_of, sliced_node
+from ..ops.table import OPS
+from .slices import SLICE_ELEMENTS, Region, SlicePlan, plan_slices, rows_of, sliced_node
 
 
 class Bounded(NamedTuple):
@@ -109,7 +109,7 @@ class _Evaluation:
         found = self.whole.get(i)
         if found is None:
             node = self.graph.nodes[i]
-            assert node.op in LEAVES, f"%{i} {node.op} is not there any more"
+            assert OPS[node.op].is_leaf, f"%{i} {node.op} is not there any more"
             found = self.whole[i] = self._leaf(i, node, ())
         return found
 
@@ -133,7 +133,7 @@ class _Evaluation:
     def _rows(self, i: int, rows: tuple[slice, ...]) -> Bounded:
         """A part of a leaf or of a complete value."""
         node = self.graph.nodes[i]
-        if node.op in LEAVES and i not in self.whole:
+        if OPS[node.op].is_leaf and i not in self.whole:
             return self._leaf(i, node, rows)
         value, bound = self.whole[i]
         return Bounded(value[rows], bound[rows])
@@ -245,17 +245,6 @@ def oracle_dtype(dtype: DType) -> np.dtype[Any]:
     return np.dtype(np.float64) if dtype.is_float else dtype.numpy
 
 
-_MOVING: Final = frozenset(
-    (
-        *(name for name, row in OPS.items() if row.cost is Cost.MOVEMENT),
-        "gather",
-        "dynamic_slice",
-        "dynamic_update_slice",
-    )
-)
-"""Ops whose results are elements of their operands: nothing is rounded, and what overflows has done so before."""
-
-
 def bounded_step(node: Node, sources: tuple[Node, ...], operands: Sequence[Bounded]) -> Bounded:
     """One op: its value in float64, what the operands' bounds cause, and what the op itself may add."""
     values, bounds = tuple(x.value for x in operands), tuple(x.bound for x in operands)
@@ -267,7 +256,7 @@ def bounded_step(node: Node, sources: tuple[Node, ...], operands: Sequence[Bound
         return Bounded(result, input_bound(node.dtype, result))
     row = OPS[node.op]
     inherited = row.error(Step(node, sources, values, bounds, result))
-    if node.op in _MOVING:
+    if row.moves is not None and not row.elementwise:  # nothing is rounded, and what overflows has done so before
         return Bounded(result, inherited)
     return Bounded(*round_result(node.dtype, row.ulps, result, inherited))
 

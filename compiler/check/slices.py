@@ -18,14 +18,13 @@ to several slices.
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from ..ir.graph import Graph, Node, Shape
-from ..ops.reference import gather_numbers
+from ..ops.slicing import Need
 from ..ops.table import OPS
 from ..support.divisors import divisor_near
 from ..support.union_find import UnionFind
@@ -36,9 +35,6 @@ in a second-level cache of 1 MiB. Half as many cost more in numpy's own overhead
 
 COARSE: Final = 8
 """Slices of so many times SLICE_ELEMENTS are worth parting a region for."""
-
-LEAVES: Final = frozenset({"parameter", "constant", "iota"})
-"""At hand at any time, sliced or whole."""
 
 
 @dataclass(frozen=True)
@@ -123,109 +119,11 @@ def sliced_node(node: Node, units: int, count: int) -> Node:
 # ---- which operands a sliced node needs sliced ---------------------------------------------------------------------
 
 
-class Need(NamedTuple):
-    """What a slice of a node needs: for each operand whether the same slice of it (else all of it), and how many
-    leading dimensions of the node and of these operands may be cut."""
-
-    sliced: tuple[bool, ...]
-    deepest: int
-    operand_deepest: int
-
-
-_Rule = Callable[[Graph, Node], "Need | None"]
-
-
-def _integers(node: Node, key: str) -> tuple[int, ...]:
-    value = node.attributes[key]
-    assert isinstance(value, tuple)
-    return tuple(int(item) for item in value)  # type: ignore[arg-type]
-
-
-def _leading(flags: Iterable[bool]) -> int:
-    """How many of `flags` are true before the first that is not."""
-    return len(list(itertools.takewhile(bool, flags)))
-
-
-def _alike(node: Node, operand_count: int, deepest: int) -> Need | None:
-    return Need((True,) * operand_count, deepest, deepest) if deepest else None
-
-
-def _elementwise(graph: Graph, node: Node) -> Need | None:
-    shapes = [graph.nodes[operand].shape for operand in node.operands]
-    if any(shape not in (node.shape, ()) for shape in shapes):
-        return None
-    return Need(tuple(shape == node.shape for shape in shapes), len(node.shape), len(node.shape))
-
-
-def _broadcast(graph: Graph, node: Node) -> Need | None:
-    dimensions, shape = _integers(node, "dimensions"), graph.nodes[node.operands[0]].shape
-    shared = _leading(d == i and shape[i] == node.shape[i] for i, d in enumerate(dimensions))
-    if not shared:
-        return None  # constant along the leading dimension: a view of the whole, which costs nothing
-    # Where all of the operand is shared, a cut further in lends one element of it to several slices.
-    return Need((True,), len(node.shape) if shared == len(shape) else shared, shared)
-
-
-def _reshape(graph: Graph, node: Node) -> Need | None:
-    shape = graph.nodes[node.operands[0]].shape
-    return Need((True,), len(node.shape), len(shape)) if shape else None
-
-
-def _transpose(graph: Graph, node: Node) -> Need | None:
-    return _alike(node, 1, _leading(i == d for i, d in enumerate(_integers(node, "permutation"))))
-
-
-def _slice(graph: Graph, node: Node) -> Need | None:
-    strides, shape = _integers(node, "strides"), graph.nodes[node.operands[0]].shape
-    uncut = _leading(a == b and s == 1 for a, b, s in zip(node.shape, shape, strides, strict=True))
-    return _alike(node, 1, uncut)
-
-
-def _pad(graph: Graph, node: Node) -> Need | None:
-    sides = zip(*(_integers(node, key) for key in ("low", "high", "interior")), strict=True)
-    uncut = _leading(not any(side) for side in sides)
-    return Need((True, False), uncut, uncut) if uncut else None
-
-
-def _concatenate(graph: Graph, node: Node) -> Need | None:
-    return _alike(node, len(node.operands), int(node.attributes["dimension"]))  # type: ignore[arg-type]
-
-
-def _reverse(graph: Graph, node: Node) -> Need | None:
-    return _alike(node, 1, min(_integers(node, "dimensions"), default=len(node.shape)))
-
-
-def _reduce(graph: Graph, node: Node) -> Need | None:
-    kept = min(_integers(node, "dimensions"), default=len(node.shape))
-    inputs = 1 if node.op == "reduce" else len(node.operands) // 2
-    return Need(tuple(k < inputs for k in range(len(node.operands))), kept, kept) if kept else None
-
-
-def _gather(graph: Graph, node: Node) -> Need | None:
-    numbers = gather_numbers(node)
-    batch = min((*numbers.offset_dims, numbers.index_vector_dim), default=len(node.shape))
-    return Need((False, True), batch, batch) if batch else None
-
-
-_RULES: Final[dict[str, _Rule]] = {
-    "broadcast": _broadcast,
-    "reshape": _reshape,
-    "transpose": _transpose,
-    "slice": _slice,
-    "pad": _pad,
-    "concatenate": _concatenate,
-    "reverse": _reverse,
-    "reduce": _reduce,
-    "reduce_general": _reduce,
-    "gather": _gather,
-}
-
-
 def need_of(graph: Graph, node: Node) -> Need | None:
     """What a slice of `node` needs; None if `node` is computed as a whole."""
     if not node.shape or not node.element_count:
         return None
-    rule = _elementwise if OPS[node.op].elementwise else _RULES.get(node.op)
+    rule = OPS[node.op].slicing
     found = None if rule is None else rule(graph, node)
     return found if found is not None and any(found.sliced) else None
 
@@ -237,7 +135,7 @@ def plan_slices(graph: Graph, slice_elements: int = SLICE_ELEMENTS) -> SlicePlan
     """The order in which to compute `graph`."""
     needs: dict[int, Need] = {}
     for i, node in enumerate(graph.nodes):
-        found = None if node.op in LEAVES else need_of(graph, node)
+        found = None if OPS[node.op].is_leaf else need_of(graph, node)
         if found is not None:
             needs[i] = found
     while True:
@@ -268,7 +166,7 @@ def plan_slices(graph: Graph, slice_elements: int = SLICE_ELEMENTS) -> SlicePlan
                     operand
                     for i in nodes
                     for operand, sliced in zip(graph.nodes[i].operands, needs[i].sliced, strict=True)
-                    if not sliced and graph.nodes[operand].op in LEAVES
+                    if not sliced and OPS[graph.nodes[operand].op].is_leaf
                 }
                 built.append(
                     Region(
@@ -280,7 +178,7 @@ def plan_slices(graph: Graph, slice_elements: int = SLICE_ELEMENTS) -> SlicePlan
                         frozenset(whole),
                     )
                 )
-        single = (i for i, node in enumerate(graph.nodes) if i not in needs and node.op not in LEAVES)
+        single = (i for i, node in enumerate(graph.nodes) if i not in needs and not OPS[node.op].is_leaf)
         waves.append(Wave(tuple(built), tuple(i for i in single if wave[i] == number)))
     return SlicePlan(tuple(waves), {i: need.sliced for i, need in needs.items()})
 
@@ -291,7 +189,7 @@ def _waves(graph: Graph, needs: Mapping[int, Need]) -> list[int]:
     for i, node in enumerate(graph.nodes):
         at = 0 if i in needs else -1
         for position, operand in enumerate(node.operands):
-            if graph.nodes[operand].op in LEAVES:
+            if OPS[graph.nodes[operand].op].is_leaf:
                 continue
             # What a sliced node does not read slice by slice has to be complete: it waits for the next wave.
             waits = i in needs and not (needs[i].sliced[position] and operand in needs)

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple, TypeAlias
 import numpy as np
 
 from ..ir.graph import REDUCE_KINDS, Array, Attribute, DType, Graph, GraphBuilder, Literal, Shape
-from ..ops.infer import Request
+from ..ops.infer import NewNode
 from ..ops.table import GraphError, build, infer_node, reduce_identity
 from ..ops.verify import verify_if_asked
 from ..passes.simplify import simplify
@@ -403,7 +403,7 @@ class _Importer:
         is a tuple."""
         indices = tuple(self.index(operand) for operand in operands)
         sources = tuple(self.builder.nodes[index] for index in indices)
-        found_shape, found_dtype = infer_node(Request(op, sources, attributes, shape, dtype))
+        found_shape, found_dtype = infer_node(NewNode(op, sources, attributes, shape, dtype))
         return self.builder.add(op, indices, found_shape, found_dtype, item.op_name, **attributes)
 
     def shape_of(self, value: Value) -> Shape:

@@ -8,8 +8,9 @@ import math
 
 from ..ir.index_maps import Index, Var
 from ..loops.loops import Assign, LoadLocal, Local, Loop, LoopKind
+from ..ops.propagation import Apply, FromIndex, Load, Request, Step, sources, starts_in
 from ..ops.table import OPS, Cost
-from ..planning.access import Apply, FromIndex, Load, Request, Step, Trace, sources, starts_in, trace
+from ..planning.access import Trace, trace
 from ..targets.targets import GpuTarget
 from .context import Context
 from .passes import Split

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from ..ir.graph import Graph
 from ..ir.index_maps import Var
 from ..loops.loops import Buffer
+from ..ops.propagation import Apply, Request, sources
 from ..ops.table import OPS, Cost
-from ..planning.access import Apply, Request, Trace, sources
+from ..planning.access import Trace
 from ..planning.mapping import RowMap, Segment
 from ..planning.placement import Nest
 from ..planning.plan import Plan

@@ -12,7 +12,7 @@ import numpy as np
 from ..ir.graph import Graph, Literal
 from ..loops.loops import Buffer, BufferKind, Instance, Loops, NestCode, Phase, Statement
 from ..loops.scratch import lifetimes, plan_memory
-from ..planning.access import attribute
+from ..ops.attributes import attribute
 from ..planning.execution import Execution, Mode
 from ..planning.families import Family
 from ..planning.plan import PhaseNest, Plan

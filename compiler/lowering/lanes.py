@@ -10,7 +10,8 @@ from ..ir.graph import DType, Graph
 from ..ir.index_maps import Index, Var, linear
 from ..loops import loops
 from ..loops.loops import Collapse, Combine, Local, Loop, LoopKind, Store
-from ..planning.access import Request, trace
+from ..ops.propagation import Request
+from ..planning.access import trace
 from ..planning.accumulators import accumulator_dtype, kind_of, partial_dtype
 from ..planning.mapping import SegmentKind, result_position, roots_of, spans_rows
 from .context import BufferNumbers, Context

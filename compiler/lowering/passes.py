@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from ..ir.graph import DType, Graph
 from ..ir.index_maps import Index, Var, linear
-from ..planning.access import Choose, FromIndex, Load, Request, Trace, trace
+from ..ops.propagation import Choose, FromIndex, Load, Request
+from ..planning.access import Trace, trace
 from ..planning.mapping import RowMap, Segment, SegmentKind, roots_of
 from ..planning.placement import within
 from .context import Context

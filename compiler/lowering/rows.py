@@ -15,7 +15,8 @@ from ..ir.graph import DType, Graph
 from ..ir.index_maps import ZERO, Index, Var, linear
 from ..loops import loops
 from ..loops.loops import Assign, Collapse, Combine, Local, Loop, LoopKind, Store
-from ..planning.access import Load, Request, Trace, trace
+from ..ops.propagation import Load, Request
+from ..planning.access import Trace, trace
 from ..planning.accumulators import accumulator_dtype, kind_of, partial_dtype
 from ..planning.mapping import (
     RowMap,

@@ -16,7 +16,8 @@ from ..ir.graph import DType
 from ..ir.index_maps import ZERO, Bound, Index, Var, guard_of, linear, unravel
 from ..loops import loops
 from ..loops.loops import Collapse, Combine, If, LetIndex, Local, Loop, LoopKind, Statement
-from ..planning.access import Request, start_variable, trace
+from ..ops.propagation import Request, start_variable
+from ..planning.access import trace
 from ..planning.execution import Execution, Mode
 from ..planning.mapping import Segment
 from ..planning.scatters import scatter_work

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from ..ir.graph import Graph
 from ..ir.index_maps import Index, Var, linear
-from ..planning.access import Apply, Choose, Request, Trace, sources
+from ..ops.propagation import Apply, Choose, Request, sources
+from ..planning.access import Trace
 from ..targets.targets import Target
 from .context import slice_cost
 

@@ -7,7 +7,8 @@ from ..ir.graph import DType, Graph
 from ..ir.index_maps import Bound, Digit, Index, Var, guard_of, unravel
 from ..loops import loops
 from ..loops.loops import Assign, If, LetIndex, Local, Loop, LoopKind, Statement, Store
-from ..planning.access import Request, Trace, trace
+from ..ops.propagation import Request
+from ..planning.access import Trace, trace
 from ..planning.mapping import Segment, roots_of
 from ..planning.transposes import APART, TiledTranspose
 from .context import BufferNumbers, Context

@@ -15,20 +15,9 @@ from ..ir.graph import DType, Graph
 from ..ir.index_maps import Guard, Index, Var
 from ..loops import loops
 from ..loops.loops import Let, LetIndex, Statement
+from ..ops.propagation import Apply, Choose, Forward, FromIndex, Load, Request, Splat, StartSource, Step, starts_in
 from ..ops.table import literal_text
-from ..planning.access import (
-    Apply,
-    Choose,
-    Forward,
-    FromIndex,
-    Load,
-    Request,
-    Splat,
-    StartSource,
-    Step,
-    Trace,
-    starts_in,
-)
+from ..planning.access import Trace
 from .tiles import Tiles
 
 

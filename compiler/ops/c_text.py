@@ -1,4 +1,4 @@
-"""C++ text of the element-wise ops: the `cpp` column of the op table, and the C++ types and literals around it.
+"""C++ text of the element-wise ops: the `expression` column of the op table, and the C++ types and literals around it.
 
 A template's `{0}`, `{1}`, `{2}` are the operands, each a name or a literal (a template may repeat them). Further
 fields, filled in by dtype: `{f}` the suffix of C library functions (`f` for float, nothing for double), `{T}` the C++
@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -198,23 +198,14 @@ def _bitcast_text(source: DType, target: DType, value: str) -> str:
     return load_text(target, bits)
 
 
-def cpp_expression(node: Node, operand_dtypes: Sequence[DType], operands: Sequence[str]) -> str:
-    """A C++ expression for one element of an element-wise `node`, of its dtype's register type, rounded to its dtype.
+Expression: TypeAlias = Callable[[Node, Sequence[DType], Sequence[str]], str]
+"""A C++ expression for one element of an element-wise node, of its dtype's register type, rounded to its dtype. The operands are
+names or literals (they may be repeated) of the register types of the given dtypes. Raises KeyError where the op has no text for
+the last operand's dtype."""
 
-    `operands` are names or literals (they may be repeated) of the register types of `operand_dtypes`. Raises KeyError
-    for an op that has no element-wise text, or not for this dtype.
-    """
+
+def _by_template(node: Node, operand_dtypes: Sequence[DType], operands: Sequence[str]) -> str:
     source = operand_dtypes[-1]
-    if node.op == "convert":
-        return _convert_text(source, node.dtype, operands[0])
-    if node.op == "bitcast_convert":
-        return _bitcast_text(source, node.dtype, operands[0])
-    if node.op == "compare":
-        keys = [f"stitch_total_order({x})" for x in operands] if node.attributes.get("total_order") else operands
-        return f"({keys[0]} {_COMPARE[str(node.attributes['direction'])]} {keys[1]})"
-    if node.op == "reduce_precision":
-        bits = f"{node.attributes['exponent_bits']}, {node.attributes['mantissa_bits']}"
-        return round_text(node.dtype, f"stitch_reduce_precision({operands[0]}, {bits})")
     text = TEXT[node.op][DTypeClass.of(source)].format(
         *operands,
         f="" if source is DType.F64 else "f",
@@ -224,6 +215,36 @@ def cpp_expression(node: Node, operand_dtypes: Sequence[DType], operands: Sequen
     return text if node.op in EXACT_OPS else round_text(node.dtype, text)
 
 
+def _convert(node: Node, operand_dtypes: Sequence[DType], operands: Sequence[str]) -> str:
+    return _convert_text(operand_dtypes[-1], node.dtype, operands[0])
+
+
+def _bitcast_convert(node: Node, operand_dtypes: Sequence[DType], operands: Sequence[str]) -> str:
+    return _bitcast_text(operand_dtypes[-1], node.dtype, operands[0])
+
+
+def _compare(node: Node, operand_dtypes: Sequence[DType], operands: Sequence[str]) -> str:
+    del operand_dtypes
+    keys = [f"stitch_total_order({x})" for x in operands] if node.attributes.get("total_order") else operands
+    return f"({keys[0]} {_COMPARE[str(node.attributes['direction'])]} {keys[1]})"
+
+
+def _reduce_precision(node: Node, operand_dtypes: Sequence[DType], operands: Sequence[str]) -> str:
+    del operand_dtypes
+    bits = f"{node.attributes['exponent_bits']}, {node.attributes['mantissa_bits']}"
+    return round_text(node.dtype, f"stitch_reduce_precision({operands[0]}, {bits})")
+
+
+EXPRESSIONS: Final[Mapping[str, Expression]] = {
+    **dict.fromkeys(TEXT, _by_template),
+    "convert": _convert,
+    "bitcast_convert": _bitcast_convert,
+    "compare": _compare,
+    "reduce_precision": _reduce_precision,
+}
+"""Element-wise op -> its text."""
+
+
 def cpp_combine(kind: str, dtype: DType, left: str, right: str) -> str:
     """The C++ expression of one step of a reduction of `kind` (graph.REDUCE_KINDS) in dtype's register type.
 
@@ -231,14 +252,7 @@ def cpp_combine(kind: str, dtype: DType, left: str, right: str) -> str:
     """
     op = {"sum": "add", "product": "multiply", "min": "minimum", "max": "maximum", "and": "and", "or": "or"}[kind]
     wide = DType.F32 if dtype in _ROUND else dtype
-    return cpp_expression(Node(op, (), (), wide), (wide, wide), (left, right))
-
-
-def libm_functions(op: str, dtype: DType) -> tuple[str, ...]:
-    """The C library functions that the text of `op` calls for operands of `dtype`: `("fmodf",)`, `("fmod",)` or none."""
-    if not dtype.is_float or op not in LIBM:
-        return ()
-    return (LIBM[op] + ("" if dtype is DType.F64 else "f"),)
+    return _by_template(Node(op, (), (), wide), (wide, wide), (left, right))
 
 
 LIBM: Final[Mapping[str, str]] = {"remainder": "fmod"}

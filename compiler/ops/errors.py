@@ -29,6 +29,7 @@ import numpy.typing as npt
 
 from ..ir.graph import DType, Node
 from . import reference as reference
+from .attributes import gather_numbers, window_of
 
 _AnyArray: TypeAlias = npt.NDArray[Any]
 Bound: TypeAlias = npt.NDArray[np.float64]
@@ -367,7 +368,7 @@ def gather(step: Step) -> Bound:
     bound = np.asarray(reference.gather(step.node, step.sources, (step.bounds[0], step.values[1])), dtype=np.float64)
     if not step.bounds[1].any():
         return bound
-    numbers = reference.gather_numbers(step.node)
+    numbers = gather_numbers(step.node)
     unclear = step.bounds[1] > 0
     if numbers.index_vector_dim < unclear.ndim:
         unclear = unclear.any(axis=numbers.index_vector_dim)
@@ -504,7 +505,7 @@ def reduce(step: Step) -> Bound:
 def reduce_window(step: Step) -> Bound:
     (x, init), (bound, init_bound) = step.values, step.bounds
     rank, kind = len(step.node.shape), str(step.node.attributes["kind"])
-    window = reference.window_of(step.node)
+    window = window_of(step.node)
     prefix = reference.prefix_of_window(step.node, x.shape, init)
     if prefix is not None:
         reach = _scan_bound(step, prefix)
@@ -725,3 +726,15 @@ ERRORS: Final[Mapping[str, ErrorRule]] = {
     "dynamic_update_slice": dynamic_update_slice,
 }
 """By op. `parameter` and `constant` have `input_bound`; `reduce_general` is analysed through its body, step by step."""
+
+
+CONDITION: Final[dict[str, float]] = {
+    "exp": 8.0,
+    "expm1": 8.0,
+    "power": 8.0,
+    "logistic": 4.0,
+    "sin": 4.0,
+    "cos": 4.0,
+    "tan": 8.0,
+}
+"""By how much these ops multiply a relative error of operands of an ordinary size (exp's is |x|)."""

@@ -1,7 +1,7 @@
 """Shape and dtype rules: one function per family of ops, used to build nodes (`ops.build`) and to verify them
 (`spec.verify`).
 
-A rule takes a Request and returns the node's (shape, dtype), or raises GraphError that says what was given and what
+A rule takes a NewNode and returns the node's (shape, dtype), or raises GraphError that says what was given and what
 was expected. Most rules derive the result from the operands alone. The few ops whose result is not determined by
 their operands (`parameter`, `iota`, `broadcast`, `reshape`, `convert`, `bitcast_convert`) read `shape` or `dtype` of
 the request, check them and give them back.
@@ -40,7 +40,7 @@ class GraphError(ValueError):
 
 
 @dataclass(frozen=True)
-class Request:
+class NewNode:
     """What is asked of a rule: the op, its operands' nodes, its attributes, and the shape and dtype wanted (None:
     infer)."""
 
@@ -90,10 +90,10 @@ class Request:
         return self.dtype
 
 
-Rule: TypeAlias = Callable[[Request], ShapeAndType]
+Rule: TypeAlias = Callable[[NewNode], ShapeAndType]
 
 
-def _same_shapes(request: Request, nodes: Sequence[Node]) -> Shape:
+def _same_shapes(request: NewNode, nodes: Sequence[Node]) -> Shape:
     shape = nodes[0].shape
     if any(node.shape != shape for node in nodes):
         raise request.fail([node.shape for node in nodes], f"equal shapes, as the first operand's {shape}")
@@ -104,7 +104,7 @@ def elementwise(accepts: Callable[[DType], bool], expected: str, result: DType |
     """A rule for ops whose operands have one shape and one dtype, for which `accepts` holds; the result is alike, or
     `result`."""
 
-    def rule(request: Request) -> ShapeAndType:
+    def rule(request: NewNode) -> ShapeAndType:
         shape = _same_shapes(request, request.operands)
         dtype = request.operands[0].dtype
         if any(node.dtype is not dtype for node in request.operands):
@@ -141,7 +141,7 @@ def is_any(dtype: DType) -> bool:
     return True
 
 
-def compare(request: Request) -> ShapeAndType:
+def compare(request: NewNode) -> ShapeAndType:
     direction = request.attribute("direction", str)
     if direction not in COMPARE_DIRECTIONS:
         raise request.fail(f"direction={direction}", f"one of {', '.join(COMPARE_DIRECTIONS)}")
@@ -151,37 +151,37 @@ def compare(request: Request) -> ShapeAndType:
     return shape, DType.PRED
 
 
-def select(request: Request) -> ShapeAndType:
+def select(request: NewNode) -> ShapeAndType:
     predicate, on_true, on_false = request.operands
     if predicate.dtype is not DType.PRED or on_true.dtype is not on_false.dtype:
         raise request.fail([node.dtype.value for node in request.operands], "pred and twice the same dtype")
     return _same_shapes(request, request.operands), on_true.dtype
 
 
-def convert(request: Request) -> ShapeAndType:
+def convert(request: NewNode) -> ShapeAndType:
     return request.operands[0].shape, request.wanted_dtype()
 
 
-def bitcast_convert(request: Request) -> ShapeAndType:
+def bitcast_convert(request: NewNode) -> ShapeAndType:
     source, dtype = request.operands[0], request.wanted_dtype()
     if source.dtype.size_bytes != dtype.size_bytes or DType.PRED in (source.dtype, dtype):
         raise request.fail(dtype.value, f"a dtype of {source.dtype.size_bytes} bytes per element, not pred")
     return source.shape, dtype
 
 
-def reduce_precision(request: Request) -> ShapeAndType:
+def reduce_precision(request: NewNode) -> ShapeAndType:
     if request.attribute("exponent_bits", int) < 1 or request.attribute("mantissa_bits", int) < 0:
         raise request.fail(dict(request.attributes), "exponent_bits >= 1 and mantissa_bits >= 0")
     return elementwise(is_float, "a float dtype")(request)
 
 
-def parameter(request: Request) -> ShapeAndType:
+def parameter(request: NewNode) -> ShapeAndType:
     if request.attribute("number", int) < 0:
         raise request.fail(request.attributes["number"], "a parameter number of at least 0")
     return request.wanted_shape(), request.wanted_dtype()
 
 
-def constant(request: Request) -> ShapeAndType:
+def constant(request: NewNode) -> ShapeAndType:
     value = request.attribute("literal", Literal).value
     try:
         return value.shape, DType.of(value.dtype)
@@ -189,7 +189,7 @@ def constant(request: Request) -> ShapeAndType:
         raise request.fail(f"a literal of {value.dtype}", "a dtype of this IR") from None
 
 
-def iota(request: Request) -> ShapeAndType:
+def iota(request: NewNode) -> ShapeAndType:
     shape, dtype = request.wanted_shape(), request.wanted_dtype()
     if not 0 <= request.attribute("dimension", int) < len(shape):
         raise request.fail(f"dimension={request.attributes['dimension']}", f"a dimension of {shape}")
@@ -198,7 +198,7 @@ def iota(request: Request) -> ShapeAndType:
     return shape, dtype
 
 
-def broadcast(request: Request) -> ShapeAndType:
+def broadcast(request: NewNode) -> ShapeAndType:
     source, shape = request.operands[0], request.wanted_shape()
     dimensions = request.dimension_numbers("dimensions", len(shape))
     if len(dimensions) != len(source.shape) or list(dimensions) != sorted(dimensions):
@@ -208,7 +208,7 @@ def broadcast(request: Request) -> ShapeAndType:
     return shape, source.dtype
 
 
-def reshape(request: Request) -> ShapeAndType:
+def reshape(request: NewNode) -> ShapeAndType:
     source, shape = request.operands[0], request.wanted_shape()
     count = 1
     for extent in shape:
@@ -218,7 +218,7 @@ def reshape(request: Request) -> ShapeAndType:
     return shape, source.dtype
 
 
-def transpose(request: Request) -> ShapeAndType:
+def transpose(request: NewNode) -> ShapeAndType:
     source = request.operands[0]
     permutation = request.integers("permutation", len(source.shape))
     if sorted(permutation) != list(range(len(source.shape))):
@@ -226,7 +226,7 @@ def transpose(request: Request) -> ShapeAndType:
     return tuple(source.shape[i] for i in permutation), source.dtype
 
 
-def slice_(request: Request) -> ShapeAndType:
+def slice_(request: NewNode) -> ShapeAndType:
     source = request.operands[0]
     rank = len(source.shape)
     starts, limits, strides = (request.integers(key, rank) for key in ("start", "limit", "strides"))
@@ -238,7 +238,7 @@ def slice_(request: Request) -> ShapeAndType:
     return tuple(shape), source.dtype
 
 
-def pad(request: Request) -> ShapeAndType:
+def pad(request: NewNode) -> ShapeAndType:
     source, value = request.operands
     rank = len(source.shape)
     lows, highs, interiors = (request.integers(key, rank) for key in ("low", "high", "interior"))
@@ -255,7 +255,7 @@ def pad(request: Request) -> ShapeAndType:
     return tuple(shape), source.dtype
 
 
-def concatenate(request: Request) -> ShapeAndType:
+def concatenate(request: NewNode) -> ShapeAndType:
     if not request.operands:
         raise request.fail("no operands", "at least one")
     first = request.operands[0]
@@ -272,13 +272,13 @@ def concatenate(request: Request) -> ShapeAndType:
     return (*first.shape[:dimension], total, *first.shape[dimension + 1 :]), first.dtype
 
 
-def reverse(request: Request) -> ShapeAndType:
+def reverse(request: NewNode) -> ShapeAndType:
     source = request.operands[0]
     request.dimension_numbers("dimensions", len(source.shape))
     return source.shape, source.dtype
 
 
-def _reduce_kind(request: Request, dtype: DType, kinds: Sequence[str] = REDUCE_KINDS) -> str:
+def _reduce_kind(request: NewNode, dtype: DType, kinds: Sequence[str] = REDUCE_KINDS) -> str:
     kind = request.attribute("kind", str)
     if kind not in kinds:
         raise request.fail(f"kind={kind}", f"one of {', '.join(kinds)}")
@@ -291,13 +291,13 @@ def _without(shape: Shape, dimensions: Sequence[int]) -> Shape:
     return tuple(extent for i, extent in enumerate(shape) if i not in dimensions)
 
 
-def reduce(request: Request) -> ShapeAndType:
+def reduce(request: NewNode) -> ShapeAndType:
     source = request.operands[0]
     _reduce_kind(request, source.dtype)
     return _without(source.shape, request.dimension_numbers("dimensions", len(source.shape))), source.dtype
 
 
-def reduce_general(request: Request) -> ShapeAndType:
+def reduce_general(request: NewNode) -> ShapeAndType:
     count, odd = divmod(len(request.operands), 2)
     if odd or not count:
         raise request.fail(f"{len(request.operands)} operands", "n inputs and then n scalar initial values")
@@ -319,7 +319,7 @@ def reduce_general(request: Request) -> ShapeAndType:
     return _without(shape, request.dimension_numbers("dimensions", len(shape))), dtypes[result]
 
 
-def reduce_window(request: Request) -> ShapeAndType:
+def reduce_window(request: NewNode) -> ShapeAndType:
     source, init = request.operands
     _reduce_kind(request, source.dtype)
     if init.shape != () or init.dtype is not source.dtype:
@@ -338,7 +338,7 @@ def reduce_window(request: Request) -> ShapeAndType:
     return tuple(shape), source.dtype
 
 
-def scan(request: Request) -> ShapeAndType:
+def scan(request: NewNode) -> ShapeAndType:
     source, start = request.operands
     _reduce_kind(request, source.dtype)
     dimension = request.attribute("dimension", int)
@@ -352,7 +352,7 @@ def scan(request: Request) -> ShapeAndType:
     return source.shape, source.dtype
 
 
-def _index_shape(request: Request, indices: Node, numbers: GatherDimensions) -> Shape:
+def _index_shape(request: NewNode, indices: Node, numbers: GatherDimensions) -> Shape:
     """The batch dimensions of gather's or scatter's indices."""
     if not indices.dtype.is_integer:
         raise request.fail(indices.type_text, "integer indices")
@@ -365,7 +365,7 @@ def _index_shape(request: Request, indices: Node, numbers: GatherDimensions) -> 
     return _without(indices.shape, (numbers.index_vector_dim,))
 
 
-def _check_numbers(request: Request, numbers: GatherDimensions, rank: int) -> None:
+def _check_numbers(request: NewNode, numbers: GatherDimensions, rank: int) -> None:
     for label, values in (("collapsed", numbers.collapsed_slice_dims), ("index map", numbers.start_index_map)):
         if len(set(values)) != len(values) or not all(0 <= value < rank for value in values):
             raise request.fail(f"{label} {values}", f"distinct dimensions in [0, {rank})")
@@ -375,7 +375,7 @@ def _check_numbers(request: Request, numbers: GatherDimensions, rank: int) -> No
         raise request.fail(numbers, f"offset and collapsed dimensions that make {rank}")
 
 
-def gather(request: Request) -> ShapeAndType:
+def gather(request: NewNode) -> ShapeAndType:
     source, indices = request.operands
     numbers = request.attribute("gather", GatherDimensions)
     _check_numbers(request, numbers, len(source.shape))
@@ -395,7 +395,7 @@ def gather(request: Request) -> ShapeAndType:
     return shape, source.dtype
 
 
-def scatter(request: Request) -> ShapeAndType:
+def scatter(request: NewNode) -> ShapeAndType:
     source, indices, updates = request.operands
     numbers = request.attribute("scatter", GatherDimensions)
     _reduce_kind(request, source.dtype, (*REDUCE_KINDS, "replace"))
@@ -416,12 +416,12 @@ def scatter(request: Request) -> ShapeAndType:
     return source.shape, source.dtype
 
 
-def _check_starts(request: Request, starts: Sequence[Node], rank: int) -> None:
+def _check_starts(request: NewNode, starts: Sequence[Node], rank: int) -> None:
     if len(starts) != rank or any(node.shape != () or not node.dtype.is_integer for node in starts):
         raise request.fail([node.type_text for node in starts], f"{rank} integer scalars as starts")
 
 
-def dynamic_slice(request: Request) -> ShapeAndType:
+def dynamic_slice(request: NewNode) -> ShapeAndType:
     if not request.operands:
         raise request.fail("no operands", "an array and its starts")
     source, starts = request.operands[0], request.operands[1:]
@@ -432,7 +432,7 @@ def dynamic_slice(request: Request) -> ShapeAndType:
     return sizes, source.dtype
 
 
-def dynamic_update_slice(request: Request) -> ShapeAndType:
+def dynamic_update_slice(request: NewNode) -> ShapeAndType:
     if len(request.operands) < 2:
         raise request.fail(f"{len(request.operands)} operands", "an array, an update and its starts")
     source, update, starts = request.operands[0], request.operands[1], request.operands[2:]

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..ir.graph import Array, DType, GatherDimensions, Literal, Node, Shape, WindowDimension
+from .attributes import gather_numbers, integers, window_of
 
 Reference: TypeAlias = Callable[[Node, Sequence[Node], Sequence[Array]], Array]
 _AnyArray: TypeAlias = npt.NDArray[Any]
@@ -254,15 +255,9 @@ def iota(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> Array:
     return np.broadcast_to(np.arange(node.shape[dimension]).astype(kind).reshape(along), node.shape)
 
 
-def _integers(node: Node, key: str) -> tuple[int, ...]:
-    value = node.attributes[key]
-    assert isinstance(value, tuple)
-    return tuple(int(item) for item in value)  # type: ignore[arg-type]
-
-
 def broadcast(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> Array:
     along = [1] * len(node.shape)
-    for to, extent in zip(_integers(node, "dimensions"), sources[0].shape, strict=True):
+    for to, extent in zip(integers(node, "dimensions"), sources[0].shape, strict=True):
         along[to] = extent
     return np.broadcast_to(values[0].reshape(along), node.shape)
 
@@ -274,12 +269,12 @@ def reshape(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> Arr
 
 def transpose(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> Array:
     del sources
-    return values[0].transpose(_integers(node, "permutation"))
+    return values[0].transpose(integers(node, "permutation"))
 
 
 def slice_(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> Array:
     del sources
-    ranges = zip(_integers(node, "start"), _integers(node, "limit"), _integers(node, "strides"), strict=True)
+    ranges = zip(integers(node, "start"), integers(node, "limit"), integers(node, "strides"), strict=True)
     return values[0][tuple(slice(start, limit, stride) for start, limit, stride in ranges)]
 
 
@@ -299,7 +294,7 @@ def pad_array(x: _AnyArray, value: object, low: Sequence[int], interior: Sequenc
 
 def pad(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> Array:
     del sources
-    return pad_array(values[0], values[1], _integers(node, "low"), _integers(node, "interior"), node.shape)
+    return pad_array(values[0], values[1], integers(node, "low"), integers(node, "interior"), node.shape)
 
 
 def concatenate(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> Array:
@@ -309,7 +304,7 @@ def concatenate(node: Node, sources: Sequence[Node], values: Sequence[Array]) ->
 
 def reverse(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> Array:
     del sources
-    return np.flip(values[0], _integers(node, "dimensions"))
+    return np.flip(values[0], integers(node, "dimensions"))
 
 
 # ---- reductions ----------------------------------------------------------------------------------------------------
@@ -356,7 +351,7 @@ def reduce_axes(x: _AnyArray, kind: str, dtype: DType, axes: tuple[int, ...]) ->
 
 def reduce(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> Array:
     del sources
-    return reduce_axes(values[0], str(node.attributes["kind"]), node.dtype, _integers(node, "dimensions"))
+    return reduce_axes(values[0], str(node.attributes["kind"]), node.dtype, integers(node, "dimensions"))
 
 
 def windows(x: _AnyArray, window: Sequence[WindowDimension], fill: object, shape: Shape) -> _AnyArray:
@@ -373,12 +368,6 @@ def windows(x: _AnyArray, window: Sequence[WindowDimension], fill: object, shape
     strides += [stride * item.window_dilation for stride, item in zip(padded.strides, window, strict=True)]
     sizes = tuple(item.size for item in window)
     return np.lib.stride_tricks.as_strided(padded, (*shape, *sizes), strides, writeable=False)
-
-
-def window_of(node: Node) -> tuple[WindowDimension, ...]:
-    window = node.attributes["window"]
-    assert isinstance(window, tuple)
-    return tuple(item for item in window if isinstance(item, WindowDimension))
 
 
 class Prefix(NamedTuple):
@@ -485,12 +474,6 @@ def _element_indices(starts: Sequence[_AnyArray], sizes: Sequence[int]) -> tuple
         along[dimension] = size
         found.append(start.reshape(start.shape + (1,) * rank) + np.arange(size).reshape(along))
     return tuple(found)
-
-
-def gather_numbers(node: Node) -> GatherDimensions:
-    numbers = node.attributes["gather" if node.op == "gather" else "scatter"]
-    assert isinstance(numbers, GatherDimensions)
-    return numbers
 
 
 def gather(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> Array:

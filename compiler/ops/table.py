@@ -1,10 +1,10 @@
 """The one op table. What an operation means is written here once, and read by the verifier (`infer`), the interpreter
-(`numpy`), the C++ backend (`cpp`, `libm`), the CUDA backend (`cuda`), the planner and cost model (`cost`), the judge
-of numbers (`ulps`) and the tests.
+(`numpy`), both backends (`expression`, `libm`), the planner and the lowering (`cost`, `propagation`), the oracle (`error`, `ulps`,
+`slicing`, `moves`), the judge of numbers (`condition`), what draws the self-check's inputs (`moves`) and the tests.
 
-A row's columns are written in modules of their own, one idea each: shapes and dtypes in `ops_infer`, numpy references
-in `ops_numpy`, C++ text in `ops_text`, error rules in `ops_error`. `build` adds a node with inferred shape and dtype
-to a builder:
+A row's columns are written in modules of their own, one idea each: shapes and dtypes in `infer`, numpy's results in
+`reference`, C text in `c_text`, bounds of errors in `errors`, which elements a result is made of in `propagation`, what a share
+of it needs in `slicing`. `build` adds a node with inferred shape and dtype to a builder:
 
 Rare data. A row means what HLO's operation semantics say; where these leave a result open, one rule decides: what TensorFlow's
 documentation says of the value, else what its CPU kernel computes.
@@ -27,33 +27,36 @@ Where TensorFlow's operator is something else than XLA's lowering of it, the plu
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
 import numpy as np
 
-from ..ir.graph import Attribute, DType, GraphBuilder, Shape
+from ..ir.graph import Attribute, DType, GraphBuilder, Node, Shape
 from . import infer as infer
+from . import propagation as propagation
 from . import reference as reference
+from . import slicing as slicing
 from .c_text import (
+    EXPRESSIONS,
     LIBM,
     REGISTER_TYPE,
     STORAGE_TYPE,
-    TEXT,
     DTypeClass,
+    Expression,
     cpp_combine,
-    cpp_expression,
-    libm_functions,
     literal_text,
     load_text,
     round_text,
     store_text,
 )
-from .errors import ERRORS, ErrorRule, exact
-from .infer import GraphError, Request, Rule
+from .errors import CONDITION, ERRORS, ErrorRule, exact
+from .infer import GraphError, NewNode, Rule
+from .propagation import Propagation
 from .reference import Reference, direct, reduce_identity
+from .slicing import Slicing
 
 __all__ = [
     "OPS",
@@ -95,27 +98,49 @@ class Cost(enum.Enum):
 ELEMENTWISE: Final = (Cost.LIGHT, Cost.EXPENSIVE)
 
 
+FIRST: Final = slice(0, 1)
+FIRST_TWO: Final = slice(0, 2)
+ALL: Final = slice(None)
+
+
 @dataclass(frozen=True)
 class OpRow:
-    """One op. `ulps` is the error of its result that a right implementation may make beyond what its operands' errors
-    cause, in units in the last place of the result: 0 exact, 0.5 correctly rounded, of an elementary function the
-    larger one of what kernel_math.h states (without fused multiply-adds) and of CUDA's (CUDA C++ Programming Guide,
-    mathematical functions)."""
+    """One op. A column that is None means: not this op, in the way that its comment says."""
 
     name: str
     arity: int | None  # None: any number of operands, checked by `infer`
     cost: Cost
     infer: Rule
     numpy: Reference | None  # None: the interpreter itself handles it (parameter, reduce_general)
+    propagation: (
+        Propagation | None
+    )  # the operand elements that a result is made of; None: in a nest of its own, read from memory
+    slicing: Slicing | None  # what a share of the result needs, for the oracle; None: it is computed as a whole
+    moves: slice | None = (
+        None  # the operands of whose elements, unchanged, the result consists; None: it computes something
+    )
     error: ErrorRule = exact  # how the operands' errors reach the result
     ulps: float = 0.0
-    cpp: Mapping[DTypeClass, str] = field(default_factory=lambda: MappingProxyType({}))  # see ops_text.cpp_expression
-    libm: str | None = None  # C library function that `cpp` calls (double's name), to be declared
-    cuda: Mapping[DTypeClass, str] | None = None  # the CUDA backend fills it
+    """The error of the result that a right implementation may make beyond what its operands' errors cause, in units in the last
+    place of the result: 0 exact, 0.5 correctly rounded, of an elementary function the larger one of what kernel_math.h states
+    (without fused multiply-adds) and of CUDA's (CUDA C++ Programming Guide, mathematical functions)."""
+    condition: float = 1.0  # by how much a relative error of an operand of an ordinary size is multiplied
+    expression: Expression | None = None  # its C++ text
+    libm: str | None = None  # C library function that the text calls (double's name), to be declared
 
     @property
     def elementwise(self) -> bool:
         return self.cost in ELEMENTWISE
+
+    @property
+    def is_leaf(self) -> bool:
+        """Made of no operand: at hand at any time."""
+        return self.cost is Cost.LEAF
+
+    @property
+    def is_reduction(self) -> bool:
+        """Reductions and what is computed like one, in a loop nest of its own: nobody computes an element of it in passing."""
+        return self.propagation is None
 
 
 def _elementwise_rows() -> Iterable[OpRow]:
@@ -177,39 +202,120 @@ def _elementwise_rows() -> Iterable[OpRow]:
         ("philox", 4, expensive, infer.elementwise(infer.is_u64, "u64", DType.U32), direct(reference.philox), 0),
     ]
     for name, arity, cost, rule, numpy, ulps in table:
-        text = MappingProxyType(dict(TEXT.get(name, {})))
-        yield OpRow(name, arity, cost, rule, numpy, ERRORS[name], ulps, text, LIBM.get(name))
+        yield OpRow(
+            name,
+            arity,
+            cost,
+            rule,
+            numpy,
+            propagation.elementwise,
+            slicing.elementwise,
+            {"copy": FIRST, "select": slice(1, 3)}.get(name),
+            ERRORS[name],
+            ulps,
+            CONDITION.get(name, 1.0),
+            EXPRESSIONS[name],
+            LIBM.get(name),
+        )
 
 
 def _other_rows() -> Iterable[OpRow]:
-    yield OpRow("parameter", 0, Cost.LEAF, infer.parameter, None)
-    yield OpRow("constant", 0, Cost.LEAF, infer.constant, reference.constant)
-    yield OpRow("iota", 0, Cost.LEAF, infer.iota, reference.iota, ERRORS["iota"], 0.5)
-    yield OpRow("reduce_general", None, Cost.REDUCE, infer.reduce_general, None)
-    table: list[tuple[str, int | None, Cost, Rule, Reference, float]] = [
-        ("broadcast", 1, Cost.MOVEMENT, infer.broadcast, reference.broadcast, 0),
-        ("reshape", 1, Cost.MOVEMENT, infer.reshape, reference.reshape, 0),
-        ("transpose", 1, Cost.MOVEMENT, infer.transpose, reference.transpose, 0),
-        ("slice", 1, Cost.MOVEMENT, infer.slice_, reference.slice_, 0),
-        ("pad", 2, Cost.MOVEMENT, infer.pad, reference.pad, 0),
-        ("concatenate", None, Cost.MOVEMENT, infer.concatenate, reference.concatenate, 0),
-        ("reverse", 1, Cost.MOVEMENT, infer.reverse, reference.reverse, 0),
-        ("reduce", 1, Cost.REDUCE, infer.reduce, reference.reduce, 0.5),
-        ("reduce_window", 2, Cost.OPAQUE, infer.reduce_window, reference.reduce_window, 0.5),
-        ("scan", 2, Cost.OPAQUE, infer.scan, reference.scan, 0.5),
-        ("gather", 2, Cost.OPAQUE, infer.gather, reference.gather, 0),
-        ("scatter", 3, Cost.OPAQUE, infer.scatter, reference.scatter, 0.5),
-        ("dynamic_slice", None, Cost.OPAQUE, infer.dynamic_slice, reference.dynamic_slice, 0),
-        ("dynamic_update_slice", None, Cost.OPAQUE, infer.dynamic_update_slice, reference.dynamic_update_slice, 0),
+    leaf, movement, opaque = Cost.LEAF, Cost.MOVEMENT, Cost.OPAQUE
+    yield OpRow("parameter", 0, leaf, infer.parameter, None, propagation.parameter, None)
+    yield OpRow("constant", 0, leaf, infer.constant, reference.constant, propagation.constant, None)
+    yield OpRow("iota", 0, leaf, infer.iota, reference.iota, propagation.iota, None, None, ERRORS["iota"], 0.5)
+    yield OpRow("reduce_general", None, Cost.REDUCE, infer.reduce_general, None, None, slicing.reduce)
+    moving: list[tuple[str, int | None, Cost, Rule, Reference, Propagation, Slicing | None, slice]] = [
+        # name, arity, cost, infer, numpy, propagation, slicing, moves
+        (
+            "broadcast",
+            1,
+            movement,
+            infer.broadcast,
+            reference.broadcast,
+            propagation.broadcast,
+            slicing.broadcast,
+            FIRST,
+        ),
+        ("reshape", 1, movement, infer.reshape, reference.reshape, propagation.reshape, slicing.reshape, FIRST),
+        (
+            "transpose",
+            1,
+            movement,
+            infer.transpose,
+            reference.transpose,
+            propagation.transpose,
+            slicing.transpose,
+            FIRST,
+        ),
+        ("slice", 1, movement, infer.slice_, reference.slice_, propagation.slice_, slicing.slice_, FIRST),
+        ("pad", 2, movement, infer.pad, reference.pad, propagation.pad, slicing.pad, FIRST_TWO),
+        (
+            "concatenate",
+            None,
+            movement,
+            infer.concatenate,
+            reference.concatenate,
+            propagation.concatenate,
+            slicing.concatenate,
+            ALL,
+        ),
+        ("reverse", 1, movement, infer.reverse, reference.reverse, propagation.reverse, slicing.reverse, FIRST),
+        ("gather", 2, opaque, infer.gather, reference.gather, propagation.gather, slicing.gather, FIRST),
+        (
+            "dynamic_slice",
+            None,
+            opaque,
+            infer.dynamic_slice,
+            reference.dynamic_slice,
+            propagation.dynamic_slice,
+            None,
+            FIRST,
+        ),
+        (
+            "dynamic_update_slice",
+            None,
+            opaque,
+            infer.dynamic_update_slice,
+            reference.dynamic_update_slice,
+            propagation.dynamic_update_slice,
+            None,
+            FIRST_TWO,
+        ),
     ]
-    for name, arity, cost, rule, numpy, ulps in table:
-        yield OpRow(name, arity, cost, rule, numpy, ERRORS[name], ulps)
+    for name, arity, cost, rule, numpy, found, cut, moves in moving:
+        yield OpRow(name, arity, cost, rule, numpy, found, cut, moves, ERRORS[name])
+    combining: list[tuple[str, int, Cost, Rule, Reference, Slicing | None]] = [
+        # name, arity, cost, infer, numpy, slicing
+        ("reduce", 1, Cost.REDUCE, infer.reduce, reference.reduce, slicing.reduce),
+        ("reduce_window", 2, opaque, infer.reduce_window, reference.reduce_window, None),
+        ("scan", 2, opaque, infer.scan, reference.scan, None),
+        ("scatter", 3, opaque, infer.scatter, reference.scatter, None),
+    ]
+    for name, arity, cost, rule, numpy, cut in combining:
+        yield OpRow(name, arity, cost, rule, numpy, None, cut, None, ERRORS[name], 0.5)
 
 
-OPS: Final[Mapping[str, OpRow]] = MappingProxyType({row.name: row for row in (*_elementwise_rows(), *_other_rows())})
+_ROWS: Final = {row.name: row for row in (*_elementwise_rows(), *_other_rows())}
+OPS: Final[Mapping[str, OpRow]] = MappingProxyType(_ROWS)
 
 
-def infer_node(request: Request) -> tuple[Shape, DType]:
+def cpp_expression(node: Node, operand_dtypes: Sequence[DType], operands: Sequence[str]) -> str:
+    """The C++ expression of an element-wise `node` on `operands` (c_text.Expression). Raises KeyError for an op that has no
+    element-wise text, or not for this dtype."""
+    expression = OPS[node.op].expression
+    if expression is None:
+        raise KeyError(node.op)
+    return expression(node, operand_dtypes, operands)
+
+
+def libm_functions(op: str, dtype: DType) -> tuple[str, ...]:
+    """The C library functions that the text of `op` calls for operands of `dtype`: `("fmodf",)`, `("fmod",)` or none."""
+    name = OPS[op].libm
+    return (name + ("" if dtype is DType.F64 else "f"),) if name is not None and dtype.is_float else ()
+
+
+def infer_node(request: NewNode) -> tuple[Shape, DType]:
     """The shape and dtype that the table gives the request. Raises GraphError where it breaks the op's rules."""
     row = OPS.get(request.op)
     if row is None:
@@ -239,5 +345,5 @@ def build(
     if any(not 0 <= index < len(builder.nodes) for index in indices):
         raise GraphError(f"{op}: given operands {indices}, expected indices below {len(builder.nodes)}")
     nodes = tuple(builder.nodes[index] for index in indices)
-    found_shape, found_dtype = infer_node(Request(op, nodes, attributes, shape, dtype))
+    found_shape, found_dtype = infer_node(NewNode(op, nodes, attributes, shape, dtype))
     return builder.add(op, indices, found_shape, found_dtype, name, **attributes)

@@ -6,7 +6,7 @@ import os
 from typing import Final
 
 from ..ir.graph import Graph
-from .infer import Request
+from .infer import NewNode
 from .table import OPS, GraphError, infer_node
 
 VERIFY_VARIABLE: Final = "STITCHFLEET_VERIFY"
@@ -29,7 +29,7 @@ def verify(graph: Graph) -> None:
             raise GraphError(f"{where}: given operand %{wrong[0]}, expected an earlier node (%0 to %{i - 1})")
         sources = tuple(graph.nodes[operand] for operand in node.operands)
         try:
-            shape, dtype = infer_node(Request(node.op, sources, node.attributes, node.shape, node.dtype))
+            shape, dtype = infer_node(NewNode(node.op, sources, node.attributes, node.shape, node.dtype))
         except GraphError as error:
             raise GraphError(f"{where}: {error}") from None
         if (shape, dtype) != (node.shape, node.dtype):

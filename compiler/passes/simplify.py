@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from ..ir.graph import Array, Attribute, Graph, GraphBuilder, Literal, Node
+from ..ops.attributes import integers
 from ..ops.interpreter import quiet
 from ..ops.table import OPS
 from .written_out import erf_argument
@@ -167,9 +168,9 @@ def _broadcast(rewriter: _Rewriter, node: Node) -> int | None:
         return node.operands[0]
     if source.element_count == node.element_count:
         return rewriter.make("reshape", node.operands, node)
-    dimensions = _integers(node, "dimensions")
+    dimensions = integers(node, "dimensions")
     if source.op == "broadcast":
-        inner = tuple(dimensions[to] for to in _integers(source, "dimensions"))
+        inner = tuple(dimensions[to] for to in integers(source, "dimensions"))
         return rewriter.make("broadcast", source.operands, node, dimensions=inner)
     if source.op == "reshape" and source.element_count:
         inner_shape = rewriter.source(source).shape
@@ -192,14 +193,14 @@ def _transpose(rewriter: _Rewriter, node: Node) -> int | None:
     """transpose that moves nothing: the operand, or a reshape where it moves only dimensions of extent 1. transpose
     of a transpose: one."""
     source = rewriter.source(node)
-    permutation = _integers(node, "permutation")
+    permutation = integers(node, "permutation")
     if permutation == tuple(range(len(permutation))):
         return node.operands[0]
     real = [i for i in permutation if source.shape[i] != 1]
     if real == sorted(real):
         return rewriter.make("reshape", node.operands, node)
     if source.op == "transpose":
-        inner = _integers(source, "permutation")
+        inner = integers(source, "permutation")
         return rewriter.make("transpose", source.operands, node, permutation=tuple(inner[i] for i in permutation))
     return None
 
@@ -212,7 +213,7 @@ def _slice(rewriter: _Rewriter, node: Node) -> int | None:
 def _pad(rewriter: _Rewriter, node: Node) -> int | None:
     """pad by nothing: the operand."""
     del rewriter
-    nothing = not any((*_integers(node, "low"), *_integers(node, "high"), *_integers(node, "interior")))
+    nothing = not any((*integers(node, "low"), *integers(node, "high"), *integers(node, "interior")))
     return node.operands[0] if nothing else None
 
 
@@ -225,13 +226,13 @@ def _concatenate(rewriter: _Rewriter, node: Node) -> int | None:
 def _reverse(rewriter: _Rewriter, node: Node) -> int | None:
     """reverse of dimensions of extent 1: the operand."""
     del rewriter
-    return node.operands[0] if all(node.shape[i] == 1 for i in _integers(node, "dimensions")) else None
+    return node.operands[0] if all(node.shape[i] == 1 for i in integers(node, "dimensions")) else None
 
 
 def _reduce(rewriter: _Rewriter, node: Node) -> int | None:
     """reduce over dimensions of extent 1: a reshape."""
     source = rewriter.source(node)
-    if all(source.shape[i] == 1 for i in _integers(node, "dimensions")):
+    if all(source.shape[i] == 1 for i in integers(node, "dimensions")):
         return rewriter.make("reshape", node.operands, node)
     return None
 
@@ -300,12 +301,6 @@ def _constant(rewriter: _Rewriter, node: Node) -> int | None:
     first = Literal(literal.value.reshape(-1)[0].reshape(()))
     scalar = rewriter.emit(Node("constant", (), (), node.dtype, MappingProxyType({"literal": first}), node.name))
     return rewriter.make("broadcast", (scalar,), node, dimensions=())
-
-
-def _integers(node: Node, key: str) -> tuple[int, ...]:
-    value = node.attributes[key]
-    assert isinstance(value, tuple)
-    return tuple(int(item) for item in value)  # type: ignore[arg-type]
 
 
 _RULES: Final[Mapping[str, Callable[[_Rewriter, Node], int | None]]] = {

@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 from ..ir.graph import Graph
 from ..ir.index_maps import Index
+from ..ops.propagation import Apply
 from ..ops.table import OPS, Cost
 from ..targets.targets import Target
-from .access import Apply, trace
+from .access import trace
 from .mapping import SegmentKind
 from .placement import Nest, Placement, mapped_roots, within
 

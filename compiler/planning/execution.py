@@ -20,8 +20,8 @@ from dataclasses import dataclass
 
 from ..ir.graph import DType, Graph, Node
 from ..ir.index_maps import Index
+from ..ops.attributes import attribute
 from ..targets.targets import GpuTarget, Target
-from .access import attribute
 from .cost import NestCost
 from .families import Family
 from .mapping import LANE_ALIGNMENT, SegmentKind, spans_rows

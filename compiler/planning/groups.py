@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ..ir.graph import Graph, Node
+from ..ir.graph import Graph
 from ..ops.table import OPS, Cost
 from ..support.union_find import UnionFind
 
@@ -47,11 +47,6 @@ class Candidate:
     apart: bool = False  # its readers must read it from memory: inlining it is what made it a candidate
 
 
-def is_reduction(node: Node) -> bool:
-    """Reductions and what is computed like one, in a loop nest of its own."""
-    return OPS[node.op].cost is Cost.REDUCE or node.op in ("reduce_window", "scan", "scatter")
-
-
 def find_candidates(graph: Graph, forced: Iterable[int] = ()) -> Mapping[int, Candidate]:
     """The candidates by node, in topological order. `forced` are nodes that the planner wants in memory for reasons of
     its own."""
@@ -62,7 +57,7 @@ def find_candidates(graph: Graph, forced: Iterable[int] = ()) -> Mapping[int, Ca
         cost = OPS[node.op].cost
         if not node.element_count:
             continue  # an output without elements: nothing to compute
-        if is_reduction(node):
+        if OPS[node.op].is_reduction:
             found[i] = Candidate(f"{node.op} is a reduction", True)
         elif cost is Cost.EXPENSIVE and any(graph.nodes[user].op == "broadcast" for user in users[i]):
             found[i] = Candidate(f"{node.op} is expensive and its result is broadcast", True)
@@ -77,7 +72,11 @@ def find_candidates(graph: Graph, forced: Iterable[int] = ()) -> Mapping[int, Ca
 def work_of(graph: Graph, i: int) -> int:
     """Elements that computing node i runs over: a reduction's operand, else its result."""
     node = graph.nodes[i]
-    return graph.nodes[node.operands[0]].element_count if is_reduction(node) and node.operands else node.element_count
+    return (
+        graph.nodes[node.operands[0]].element_count
+        if OPS[node.op].is_reduction and node.operands
+        else node.element_count
+    )
 
 
 def carriers(graph: Graph) -> frozenset[int]:
@@ -99,7 +98,7 @@ def find_groups(graph: Graph, candidates: Mapping[int, Candidate] | None = None)
     candidates = find_candidates(graph) if candidates is None else candidates
     sets, users = UnionFind(len(graph.nodes)), graph.users()
     spaces: list[set[int]] = [
-        {work_of(graph, i)} if is_reduction(node) else set() for i, node in enumerate(graph.nodes)
+        {work_of(graph, i)} if OPS[node.op].is_reduction else set() for i, node in enumerate(graph.nodes)
     ]
 
     def join(producer: int, consumer: int) -> None:
@@ -130,6 +129,6 @@ def find_groups(graph: Graph, candidates: Mapping[int, Candidate] | None = None)
     for ops in members.values():
         closing = [i for i in ops if i in candidates]
         if closing:
-            dominant = max(closing, key=lambda i: (is_reduction(graph.nodes[i]), work_of(graph, i), -i))
+            dominant = max(closing, key=lambda i: (OPS[graph.nodes[i].op].is_reduction, work_of(graph, i), -i))
             groups.append(Group(dominant, tuple(i for i in closing if i != dominant), tuple(ops)))
     return tuple(sorted(groups, key=lambda group: group.dominant))

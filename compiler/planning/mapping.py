@@ -22,9 +22,9 @@ from dataclasses import dataclass
 
 from ..ir.graph import Graph, Shape, WindowDimension
 from ..ir.index_maps import Bound, Digit, Index, Var, guard_of, linear, unravel
+from ..ops.attributes import integers, window_of
+from ..ops.propagation import Request
 from ..targets.targets import Target
-from .access import Request, attribute, integers
-from .groups import is_reduction
 
 SPACE_VARIABLE = "u"
 LANE_ALIGNMENT = 64
@@ -103,7 +103,7 @@ def segments_of(graph: Graph, nodes: tuple[int, ...]) -> tuple[Segment, ...]:
         reduced = tuple(d in integers(node, "dimensions") for d in range(len(space)))
         return (Segment(SegmentKind.REDUCE, nodes, space, reduced),)
     if node.op == "reduce_window":
-        sizes = tuple(dimension.size for dimension in window_of(graph, nodes[0]))
+        sizes = tuple(dimension.size for dimension in window_of(graph.nodes[nodes[0]]))
         # The window's dimensions are the outer ones: then results that lie side by side may share a row (mapping_choice.py).
         flags = (True,) * len(sizes) + (False,) * len(node.shape)
         return (Segment(SegmentKind.REDUCE, nodes, sizes + node.shape, flags),)
@@ -117,15 +117,11 @@ def segments_of(graph: Graph, nodes: tuple[int, ...]) -> tuple[Segment, ...]:
     return (result,)
 
 
-def window_of(graph: Graph, node: int) -> tuple[WindowDimension, ...]:
-    return attribute(graph.nodes[node], "window", tuple)
-
-
 def side_by_side(graph: Graph, node: int) -> int:
     """How many neighbouring results of a reduce_window read neighbouring elements: the extent of the innermost dimensions over
     which the window does not reach."""
     extent = 1
-    for size, window in zip(reversed(graph.nodes[node].shape), reversed(window_of(graph, node))):
+    for size, window in zip(reversed(graph.nodes[node].shape), reversed(window_of(graph.nodes[node]))):
         if window != WindowDimension(1):
             break
         extent *= size
@@ -154,7 +150,7 @@ def _window_element(graph: Graph, node: int, position: Sequence[Index]) -> Reque
     within_window, result = position[:rank], position[rank:]
     bounds: list[Bound] = []
     where: list[Index] = []
-    for axis, window in enumerate(window_of(graph, node)):
+    for axis, window in enumerate(window_of(graph.nodes[node])):
         dilated = result[axis] * window.stride + within_window[axis] * window.window_dilation + -window.padding_low
         extent = graph.nodes[operand].shape[axis]
         if window.base_dilation > 1:
@@ -406,7 +402,6 @@ __all__ = [
     "Segment",
     "SegmentKind",
     "boundaries",
-    "is_reduction",
     "match",
     "reduction_is_legal",
     "result_position",

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from ..ir.graph import Graph
 from ..ir.index_maps import Index
+from ..ops.attributes import attribute
 from ..support.divisors import divisor_near
 from ..targets.targets import GpuTarget, Target
-from .access import attribute
 from .mapping import Part, RowMap, Segment, SegmentKind, boundaries, row_map, side_by_side, top_rows
 
 MIN_ROW: int = 64  # elements of a row below which starting it costs more than its work

@@ -19,10 +19,11 @@ from dataclasses import dataclass, field
 
 from ..ir.graph import Graph
 from ..ir.index_maps import Index, Var, linear, unravel
+from ..ops.propagation import Request
 from ..ops.table import OPS, Cost
 from ..targets.targets import Target
-from .access import Request, Trace, trace
-from .groups import Candidate, Group, carriers, is_reduction
+from .access import Trace, trace
+from .groups import Candidate, Group, carriers
 from .mapping import (
     RowMap,
     Segment,
@@ -128,7 +129,7 @@ class Placer:
         self.apart = apart
         self.target = target
         self.candidates = candidates
-        self.reductions = frozenset(i for i in candidates if is_reduction(graph.nodes[i]))
+        self.reductions = frozenset(i for i in candidates if OPS[graph.nodes[i].op].is_reduction)
         self.hard = frozenset(i for i in candidates if i in self.reductions or self._is_hard(i))
         self.group_of = {i: group for group in groups for i in group.candidates}
         self.carrying = carriers(graph) | frozenset(candidates)

@@ -16,7 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ..ir.graph import Graph, GraphBuilder, Literal, Node, Shape
-from ..ops.reference import prefix_of, reduce_identity, window_of
+from ..ops.attributes import window_of
+from ..ops.reference import prefix_of, reduce_identity
 from ..ops.table import build
 from ..passes.simplify import prune
 from ..targets.targets import GpuTarget, Target

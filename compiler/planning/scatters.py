@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 
 from ..ir.graph import GatherDimensions, Graph, Node, Shape
+from ..ops.attributes import gather_numbers
 from ..support.divisors import divisor_near
-from .access import gather_numbers
 
 LONGEST_PIECE = 256
 """Elements of a window that one task updates."""

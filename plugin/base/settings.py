@@ -195,3 +195,13 @@ def writable_folder(path: pathlib.Path, complain: Callable[[str], None]) -> path
         private = pathlib.Path(tempfile.mkdtemp(prefix="stitchfleet-"))
         complain(f"{path} cannot be written to ({error.strerror or error}); using {private} for this job")
         return private
+
+
+def clean_environment() -> dict[str, str]:
+    """The environment of a helper process of ours: the activation and the user's GPUs are not inherited."""
+    bootstrap = str(BOOTSTRAP)
+    environment = {key: value for key, value in os.environ.items() if key != "STITCHFLEET_ENABLED"}
+    paths = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path and path != bootstrap]
+    environment["PYTHONPATH"] = os.pathsep.join(paths)
+    environment.update(CUDA_VISIBLE_DEVICES="-1", TF_CPP_MIN_LOG_LEVEL="3", OMP_NUM_THREADS="1")
+    return environment

@@ -20,7 +20,7 @@ from stitchfleet.compiler.toolchain import nvrtc
 
 from ..base.containment import say
 from ..base.gpus import find_gpus
-from ..base.settings import BOOTSTRAP, PREFIX, Settings, read_settings, writable_folder
+from ..base.settings import BOOTSTRAP, PREFIX, Settings, clean_environment, read_settings, writable_folder
 from ..job.records import shipping_words
 from ..native.library import (
     NativeBuildError,
@@ -31,7 +31,6 @@ from ..native.library import (
 )
 from ..reporting import summaries
 from ..reporting.summary_text import print_summaries
-from ..service.client import clean_environment
 from .process import run_to_the_end
 
 SHIPPING_SECONDS = 5.0

@@ -18,7 +18,7 @@ from stitchfleet.telemetry.statistics import savings
 from ..arms.switch import Arm
 from ..base.containment import say
 from ..base.memory_watch import peak_bytes
-from ..base.settings import Settings
+from ..base.settings import Settings, clean_environment
 from .program import Phase, Program
 from .training import Step, TrainingFunctions
 
@@ -120,8 +120,6 @@ class Records:
         where = shipping_words(self.settings)
         if not where or self.recorder is None:
             return
-        from ..service.client import clean_environment
-
         try:
             with open(self.folder / "shipper.log", "ab") as log:
                 self._shipper = subprocess.Popen(

@@ -8,7 +8,6 @@ it to give. Kernels that were done are in the cache. The job's steps meanwhile a
 
 from __future__ import annotations
 
-import os
 import pathlib
 import select
 import socket
@@ -19,7 +18,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from ..base.descendants import end, processor_seconds
-from ..base.settings import BOOTSTRAP
+from ..base.settings import clean_environment
 from .messages import Answer, CompileRequest, Failed, JudgeRequest, MessageError, Request, answer_of, to_line
 
 MAX_RESTARTS = 2
@@ -27,16 +26,6 @@ LOOK_SECONDS = 5.0
 """So often it is looked at whether the service gets on."""
 STARVED_SHARE = 0.25
 """Of one processor, what it must have had on the average; less would take minutes for the import of TensorFlow alone."""
-
-
-def clean_environment() -> dict[str, str]:
-    """The environment of a helper process of ours: the activation and the user's GPUs are not inherited."""
-    bootstrap = str(BOOTSTRAP)
-    environment = {key: value for key, value in os.environ.items() if key != "STITCHFLEET_ENABLED"}
-    paths = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path and path != bootstrap]
-    environment["PYTHONPATH"] = os.pathsep.join(paths)
-    environment.update(CUDA_VISIBLE_DEVICES="-1", TF_CPP_MIN_LOG_LEVEL="3", OMP_NUM_THREADS="1")
-    return environment
 
 
 class CompileClient:

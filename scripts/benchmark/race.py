@@ -36,6 +36,8 @@ _LEAST_WATCHED_S = 2.0
 """A warm-up that reported for a shorter time does not tell how long a step takes."""
 
 _STEP = re.compile(r"^step\s+(\d+)\b.*$", re.MULTILINE)
+_ERROR = re.compile(r"[\w.]*(Error|Exception|Interrupt)\b(: |$)")
+"""What Python prints last of an exception that nobody caught."""
 _STITCHED = re.compile(r"^stitchfleet: .*stitched from step (\d+) on", re.MULTILINE)
 _PLAIN = re.compile(r"^stitchfleet: (.*(?:runs? plain|goes back to plain|switched off).*)$", re.MULTILINE)
 
@@ -89,6 +91,13 @@ class Outcome:
     failure: str = ""
 
 
+def _last_words(output: str) -> str:
+    """The error that a job ended with, else the last line that it printed besides its steps'."""
+    lines = [line.strip() for line in output.splitlines() if line.strip() and not line.startswith("step ")]
+    errors = [line for line in lines if _ERROR.match(line)]
+    return (errors or lines or ["it printed nothing"])[-1][:300]
+
+
 class Runner:
     """One contestant's job. Every method that waits raises ContestantError when the job ends or does not obey."""
 
@@ -121,8 +130,7 @@ class Runner:
         assert self._process is not None
         code = self._process.poll()
         if code is not None:
-            lines = [line.strip() for line in self.output.splitlines() if line.strip() and not line.startswith("step ")]
-            raise ContestantError(f"ended with exit code {code}: {lines[-1][:300] if lines else 'it printed nothing'}")
+            raise ContestantError(f"ended with exit code {code}: {_last_words(self.output)}")
 
     # ---- the stages of a race
 

@@ -86,7 +86,9 @@ class Profiler:
         if job is None or job.kernels is None:
             return True
         self._deadline = self._deadline or time.monotonic() + JUDGE_SECONDS
-        suspect = any(executable.state == "suspect" for executable in list(job.kernels.executables.values()))
+        suspect = any(
+            job.kernels.state_of(executable) == "suspect" for executable in list(job.kernels.executables.values())
+        )
         return not suspect or time.monotonic() > self._deadline
 
 

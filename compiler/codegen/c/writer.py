@@ -12,13 +12,14 @@ from ...ir.index_maps import Atom, Bound, Digit, Guard, Index, Quotient, Var
 from ...loops import loops
 from ...loops.loops import Loop, LoopKind, NestCode, Statement
 from ...loops.split import split_at_guards
-from ...ops.c_text import cpp_combine, cpp_expression
+from ...ops.c_text import cpp_combine
 from ...ops.reference import reduce_identity
 from ...ops.table import (
     OPS,
     REGISTER_TYPE,
     STORAGE_TYPE,
     Cost,
+    cpp_expression,
     libm_functions,
     literal_text,
     load_text,

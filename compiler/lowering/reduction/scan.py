@@ -13,8 +13,9 @@ from ...ir.graph import DType
 from ...ir.index_maps import ZERO, Index, Var, unravel
 from ...loops import loops
 from ...loops.loops import Assign, Local, Loop, LoopKind, Scan, Statement, Store
+from ...ops.propagation import Request
 from ...ops.reference import prefix_of_scan
-from ...planning.access import Request, trace
+from ...planning.access import trace
 from ...planning.execution import Execution, Mode
 from ...planning.mapping import RowMap, Segment, roots_of
 from ..context import BufferNumbers, Context

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from stitchfleet.compiler.check.judge import REGIMES, Regime, judge_by, random_inputs
 from stitchfleet.compiler.check.oracle import Bounded, evaluate_sample, evaluate_with_bounds
-from stitchfleet.compiler.check.slices import LEAVES, Cut, cut_of, plan_slices, rows_of
+from stitchfleet.compiler.check.slices import Cut, cut_of, plan_slices, rows_of
 from stitchfleet.compiler.ir.graph import Array, Graph
+from stitchfleet.compiler.ops.table import OPS
 
 from ..library import Maker, cross_entropy, layer_norm_gradient, softmax
 from ..strategies import graphs
@@ -82,7 +83,7 @@ def test_of_a_large_output_a_sample_is_computed_and_judged() -> None:
 @given(graphs(max_ops=60), st.sampled_from([1, 50, AT_ONCE]))
 def test_every_node_is_computed_once_and_after_what_it_reads(graph: Graph, slice_elements: int) -> None:
     plan = plan_slices(graph, slice_elements)
-    done: set[int] = {i for i, node in enumerate(graph.nodes) if node.op in LEAVES}
+    done: set[int] = {i for i, node in enumerate(graph.nodes) if OPS[node.op].is_leaf}
     for wave in plan.waves:
         for region in wave.regions:
             for i in region.nodes:

@@ -16,7 +16,8 @@ from stitchfleet.compiler.codegen.cpu.kernel_text import render, translation_uni
 from stitchfleet.compiler.ir.graph import DType, Graph, WindowDimension
 from stitchfleet.compiler.lowering.kernel_loops import lower
 from stitchfleet.compiler.ops import interpreter
-from stitchfleet.compiler.ops.reference import reduce_axes, reduce_identity, reduce_ufunc, window_of, windows
+from stitchfleet.compiler.ops.attributes import window_of
+from stitchfleet.compiler.ops.reference import reduce_axes, reduce_identity, reduce_ufunc, windows
 from stitchfleet.compiler.pipeline.backend import describe
 from stitchfleet.compiler.planning.plan import plan_graph
 from stitchfleet.compiler.planning.scans import find_scans

@@ -169,3 +169,11 @@ def test_a_python_without_us_runs_the_job_and_is_named(tmp_path: pathlib.Path) -
     done = subprocess.run(words, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout == "trained\n"
     assert done.stderr == f"stitchfleet: not switched on, the job runs without it: it is not installed for {other}\n"
+
+
+def test_the_launcher_loads_no_array_library() -> None:
+    """numpy alone would add a tenth of a second to the start of every job: what the launcher imports is the standard library."""
+    program = "import json, stitchfleet.plugin.commands.run, sys; print(json.dumps([*sys.modules]))"
+    done = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, check=True)
+    loaded = {name.split(".")[0] for name in json.loads(done.stdout)} - sys.stdlib_module_names
+    assert {name for name in loaded if not name.startswith("_")} <= {"stitchfleet", "sitecustomize"}, loaded

@@ -1,0 +1,31 @@
+"""Attributes of nodes that the verifier has passed: each is there and of its type."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from ..ir.graph import GatherDimensions, Node, WindowDimension
+
+_T = TypeVar("_T")
+
+
+def attribute(node: Node, key: str, kind: type[_T]) -> _T:
+    """Attribute `key` of `node`."""
+    value = node.attributes[key]
+    assert isinstance(value, kind), f"{node.op}.{key}"
+    return value
+
+
+def integers(node: Node, key: str) -> tuple[int, ...]:
+    """Attribute `key` of `node`: dimensions, extents or offsets."""
+    return attribute(node, key, tuple)
+
+
+def window_of(node: Node) -> tuple[WindowDimension, ...]:
+    """The window of a reduce_window, dimension by dimension."""
+    return attribute(node, "window", tuple)
+
+
+def gather_numbers(node: Node) -> GatherDimensions:
+    """Which dimensions of a gather or a scatter are indexed, and by which parts of the index tensor."""
+    return attribute(node, "gather" if node.op == "gather" else "scatter", GatherDimensions)

@@ -1,0 +1,276 @@
+"""Which elements of its operands an element of a node is made of: index propagation, op by op (AStitch observation A).
+
+A Request asks for one element of one node at a symbolic position, under a guard. An op's rule (the column `propagation` of its
+row) answers with a Step: what has to be done with which operand elements. Movement ops never do anything: they only rewrite
+positions. Ops without a rule, such as reductions, are only ever read from memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from ..ir.graph import Graph, Literal, Node
+from ..ir.index_maps import ZERO, Bound, Guard, Index, Var, guard_of, linear, unravel
+from .attributes import attribute, gather_numbers, integers
+
+
+@dataclass(frozen=True)
+class Request:
+    """Element `position` of node `node`. Where `guard` does not hold the position may lie outside: nothing may be
+    loaded there, and the value does not matter."""
+
+    node: int
+    position: tuple[Index, ...]
+    guard: Guard = ()
+
+    def __hash__(self) -> int:  # positions cache their hashes
+        return hash((self.node, self.position, self.guard))
+
+    def __str__(self) -> str:
+        text = f"%{self.node}[{', '.join(map(str, self.position))}]"
+        return text + (f" if {' and '.join(map(str, self.guard))}" if self.guard else "")
+
+
+@dataclass(frozen=True)
+class Load:
+    """Read the element from the node's own memory, at row-major position `flat`."""
+
+    flat: Index
+
+
+@dataclass(frozen=True)
+class Splat:
+    """A constant all of whose elements are equal."""
+
+    value: object
+
+
+@dataclass(frozen=True)
+class FromIndex:
+    """The position itself as a number (iota)."""
+
+    index: Index
+
+
+@dataclass(frozen=True)
+class Apply:
+    """An element-wise op on elements of its operands."""
+
+    operands: tuple[Request, ...]
+
+
+@dataclass(frozen=True)
+class Forward:
+    """The element is this element of another node."""
+
+    source: Request
+
+
+@dataclass(frozen=True)
+class Choose:
+    """The first case whose condition holds, else `otherwise`. The sources' guards already include the conditions."""
+
+    cases: tuple[tuple[Guard, Request], ...]
+    otherwise: Request
+
+
+Step: TypeAlias = "Load | Splat | FromIndex | Apply | Forward | Choose"
+
+Propagation: TypeAlias = "Callable[[Graph, Node, Request], Step]"
+
+
+@dataclass(frozen=True)
+class StartSource:
+    """Where a runtime index comes from: an element of an index tensor, clamped to [0, extent) (`clamped`) or as it
+    is."""
+
+    request: Request
+    clamped: bool = True
+
+
+def start_variable(request: Request, extent: int, clamped: bool = True) -> Index:
+    """The index that is loaded as `request` asks, in [0, extent) if clamped."""
+    if clamped and extent == 1:
+        return ZERO
+    digest = hashlib.blake2s(f"{request} {extent} {clamped}".encode(), digest_size=6).hexdigest()
+    name = f"start_{digest}"  # by content: the same start asked for twice is one variable, in every process
+    return Index.of_var(Var(name, extent, StartSource(request, clamped)))
+
+
+def starts_in(request: Request) -> list[tuple[Var, StartSource]]:
+    """The runtime indices that the request's position and guard mention."""
+    found: dict[Var, StartSource] = {}
+    for index in (*request.position, *(bound.index for bound in request.guard)):
+        for variable in index.variables:
+            if isinstance(variable.source, StartSource):
+                found[variable] = variable.source
+    return sorted(found.items(), key=lambda item: item[0].name)
+
+
+def sources(step: Step) -> tuple[Request, ...]:
+    """The operand elements that a step reads."""
+    if isinstance(step, Apply):
+        return step.operands
+    if isinstance(step, Forward):
+        return (step.source,)
+    if isinstance(step, Choose):
+        return (*(source for _, source in step.cases), step.otherwise)
+    return ()
+
+
+def elementwise(graph: Graph, node: Node, request: Request) -> Step:
+    return Apply(
+        tuple(
+            Request(operand, request.position if graph.nodes[operand].shape else (), request.guard)
+            for operand in node.operands
+        )
+    )
+
+
+def parameter(graph: Graph, node: Node, request: Request) -> Step:
+    return Load(linear(request.position, node.shape))
+
+
+def constant(graph: Graph, node: Node, request: Request) -> Step:
+    value = attribute(node, "literal", Literal).value
+    first = value.reshape(-1)[:1]
+    if value.size == 1 or bytes(value.tobytes()) == bytes(first.tobytes()) * value.size:
+        return Splat(first[0])
+    return Load(linear(request.position, node.shape))
+
+
+def iota(graph: Graph, node: Node, request: Request) -> Step:
+    return FromIndex(request.position[attribute(node, "dimension", int)])
+
+
+def broadcast(graph: Graph, node: Node, request: Request) -> Step:
+    position = tuple(request.position[d] for d in integers(node, "dimensions"))
+    return Forward(Request(node.operands[0], position, request.guard))
+
+
+def reshape(graph: Graph, node: Node, request: Request) -> Step:
+    flat = linear(request.position, node.shape)
+    return Forward(Request(node.operands[0], unravel(flat, graph.nodes[node.operands[0]].shape), request.guard))
+
+
+def transpose(graph: Graph, node: Node, request: Request) -> Step:
+    position = [ZERO] * len(node.shape)
+    for result_dim, operand_dim in enumerate(integers(node, "permutation")):
+        position[operand_dim] = request.position[result_dim]
+    return Forward(Request(node.operands[0], tuple(position), request.guard))
+
+
+def slice_(graph: Graph, node: Node, request: Request) -> Step:
+    position = tuple(
+        index * stride + start
+        for index, start, stride in zip(
+            request.position, integers(node, "start"), integers(node, "strides"), strict=True
+        )
+    )
+    return Forward(Request(node.operands[0], position, request.guard))
+
+
+def reverse(graph: Graph, node: Node, request: Request) -> Step:
+    dimensions = integers(node, "dimensions")
+    position = tuple(
+        index * -1 + (extent - 1) if d in dimensions else index
+        for d, (index, extent) in enumerate(zip(request.position, node.shape, strict=True))
+    )
+    return Forward(Request(node.operands[0], position, request.guard))
+
+
+def _choose(cases: Sequence[tuple[Guard, Request]], otherwise: Request) -> Step:
+    """Choose, without the cases that cannot happen or after one that always does."""
+    kept: list[tuple[Guard, Request]] = []
+    for guard, source in cases:
+        if any(bound.never for bound in guard):
+            continue
+        if not guard:
+            otherwise = source
+            break
+        kept.append((guard, source))
+    return Choose(tuple(kept), otherwise) if kept else Forward(otherwise)
+
+
+def pad(graph: Graph, node: Node, request: Request) -> Step:
+    operand = graph.nodes[node.operands[0]]
+    bounds: list[Bound] = []
+    position = []
+    for index, low, interior, extent in zip(
+        request.position, integers(node, "low"), integers(node, "interior"), operand.shape, strict=True
+    ):
+        shifted = index + -low
+        gap = interior + 1
+        if gap > 1:
+            bounds.append(Bound(shifted, 0, (extent - 1) * gap + 1))
+            shifted, off = shifted.divide(gap)
+            bounds.append(Bound(off, 0, 1))
+        else:
+            bounds.append(Bound(shifted, 0, extent))
+        position.append(shifted)
+    guard = guard_of(bounds)
+    inside = Request(node.operands[0], tuple(position), guard_of((*request.guard, *guard)))
+    return _choose([(guard, inside)], Request(node.operands[1], (), request.guard))
+
+
+def concatenate(graph: Graph, node: Node, request: Request) -> Step:
+    dimension = attribute(node, "dimension", int)
+    index = request.position[dimension]
+    cases: list[tuple[Guard, Request]] = []
+    offset = 0
+    for operand in node.operands:
+        extent = graph.nodes[operand].shape[dimension]
+        # Earlier pieces are taken first, so only the upper end needs a test; the access itself is guarded on both
+        # sides.
+        test = guard_of([Bound(index, 0, offset + extent)])
+        inside = guard_of((*request.guard, Bound(index, offset, offset + extent)))
+        position = list(request.position)
+        position[dimension] = index + -offset
+        if not any(bound.never for bound in inside[len(request.guard) :]):
+            cases.append((test, Request(operand, tuple(position), inside)))
+        offset += extent
+    # One of the pieces it is: the last case needs no test.
+    return _choose([*cases[:-1], ((), cases[-1][1])], cases[-1][1])
+
+
+def gather(graph: Graph, node: Node, request: Request) -> Step:
+    numbers = gather_numbers(node)
+    operand, indices = (graph.nodes[i] for i in node.operands)
+    batch = [request.position[d] for d in range(len(node.shape)) if d not in numbers.offset_dims]
+    offsets = [request.position[d] for d in numbers.offset_dims]
+    position = [ZERO if d in numbers.collapsed_slice_dims else offsets.pop(0) for d in range(len(operand.shape))]
+    for k, d in enumerate(numbers.start_index_map):
+        where = list(batch)
+        if numbers.index_vector_dim < len(indices.shape):
+            where.insert(numbers.index_vector_dim, Index(k))
+        limit = operand.shape[d] - numbers.slice_sizes[d] + 1
+        start = start_variable(Request(node.operands[1], tuple(where), request.guard), limit)
+        position[d] = position[d] + start
+    return Forward(Request(node.operands[0], tuple(position), request.guard))
+
+
+def dynamic_slice(graph: Graph, node: Node, request: Request) -> Step:
+    operand = graph.nodes[node.operands[0]]
+    position = tuple(
+        index + start_variable(Request(start, (), request.guard), extent - size + 1)
+        for index, start, extent, size in zip(
+            request.position, node.operands[1:], operand.shape, node.shape, strict=True
+        )
+    )
+    return Forward(Request(node.operands[0], position, request.guard))
+
+
+def dynamic_update_slice(graph: Graph, node: Node, request: Request) -> Step:
+    update = graph.nodes[node.operands[1]]
+    bounds: list[Bound] = []
+    position: list[Index] = []
+    for index, start, extent, size in zip(request.position, node.operands[2:], node.shape, update.shape, strict=True):
+        shifted = index - start_variable(Request(start, (), request.guard), extent - size + 1)
+        bounds.append(Bound(shifted, 0, size))
+        position.append(shifted)
+    guard = guard_of(bounds)
+    inside = Request(node.operands[1], tuple(position), guard_of((*request.guard, *guard)))
+    return _choose([(guard, inside)], Request(node.operands[0], request.position, request.guard))

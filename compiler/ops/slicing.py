@@ -1,0 +1,91 @@
+"""Which operands a slice of a node needs as the same slice, and which as a whole: op by op, the column `slicing` of its row.
+
+A slice is some indices of a node's leading dimensions (check/slices.py). An op without a rule is computed as a whole.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, TypeAlias
+
+from ..ir.graph import Graph, Node
+from .attributes import attribute, gather_numbers, integers
+
+
+class Need(NamedTuple):
+    """What a slice of a node needs: for each operand whether the same slice of it (else all of it), and how many
+    leading dimensions of the node and of these operands may be cut."""
+
+    sliced: tuple[bool, ...]
+    deepest: int
+    operand_deepest: int
+
+
+Slicing: TypeAlias = "Callable[[Graph, Node], Need | None]"
+
+
+def _leading(flags: Iterable[bool]) -> int:
+    """How many of `flags` are true before the first that is not."""
+    return len(list(itertools.takewhile(bool, flags)))
+
+
+def _alike(node: Node, operand_count: int, deepest: int) -> Need | None:
+    return Need((True,) * operand_count, deepest, deepest) if deepest else None
+
+
+def elementwise(graph: Graph, node: Node) -> Need | None:
+    shapes = [graph.nodes[operand].shape for operand in node.operands]
+    if any(shape not in (node.shape, ()) for shape in shapes):
+        return None
+    return Need(tuple(shape == node.shape for shape in shapes), len(node.shape), len(node.shape))
+
+
+def broadcast(graph: Graph, node: Node) -> Need | None:
+    dimensions, shape = integers(node, "dimensions"), graph.nodes[node.operands[0]].shape
+    shared = _leading(d == i and shape[i] == node.shape[i] for i, d in enumerate(dimensions))
+    if not shared:
+        return None  # constant along the leading dimension: a view of the whole, which costs nothing
+    # Where all of the operand is shared, a cut further in lends one element of it to several slices.
+    return Need((True,), len(node.shape) if shared == len(shape) else shared, shared)
+
+
+def reshape(graph: Graph, node: Node) -> Need | None:
+    shape = graph.nodes[node.operands[0]].shape
+    return Need((True,), len(node.shape), len(shape)) if shape else None
+
+
+def transpose(graph: Graph, node: Node) -> Need | None:
+    return _alike(node, 1, _leading(i == d for i, d in enumerate(integers(node, "permutation"))))
+
+
+def slice_(graph: Graph, node: Node) -> Need | None:
+    strides, shape = integers(node, "strides"), graph.nodes[node.operands[0]].shape
+    uncut = _leading(a == b and s == 1 for a, b, s in zip(node.shape, shape, strides, strict=True))
+    return _alike(node, 1, uncut)
+
+
+def pad(graph: Graph, node: Node) -> Need | None:
+    sides = zip(*(integers(node, key) for key in ("low", "high", "interior")), strict=True)
+    uncut = _leading(not any(side) for side in sides)
+    return Need((True, False), uncut, uncut) if uncut else None
+
+
+def concatenate(graph: Graph, node: Node) -> Need | None:
+    return _alike(node, len(node.operands), attribute(node, "dimension", int))
+
+
+def reverse(graph: Graph, node: Node) -> Need | None:
+    return _alike(node, 1, min(integers(node, "dimensions"), default=len(node.shape)))
+
+
+def reduce(graph: Graph, node: Node) -> Need | None:
+    kept = min(integers(node, "dimensions"), default=len(node.shape))
+    inputs = max(len(node.operands) // 2, 1)
+    return Need(tuple(k < inputs for k in range(len(node.operands))), kept, kept) if kept else None
+
+
+def gather(graph: Graph, node: Node) -> Need | None:
+    numbers = gather_numbers(node)
+    batch = min((*numbers.offset_dims, numbers.index_vector_dim), default=len(node.shape))
+    return Need((False, True), batch, batch) if batch else None
