@@ -26,7 +26,7 @@ from ...planning.plan import Plan, plan_graph
 from ...planning.rules import ALL, Rules
 from ...targets.targets import GpuTarget
 from .. import c
-from ..c.writer import constant_text, written_buffers
+from ..c.text import constant_text
 from .places import REDUCE_BYTES, THREAD
 from .survey import is_distributed
 from .text import CudaWriter, aligned_text
@@ -213,7 +213,7 @@ def _shared_of(writer: CudaWriter, threads: int, target: GpuTarget) -> int:
 
 def _nest_text(nest: NestCode, threads: int, target: GpuTarget, writer: CudaWriter) -> str:
     """The function of one nest: one work item's tasks, in terms of its own buffers."""
-    written = written_buffers(nest)
+    written = nest.written_buffers
     many = bool(nest.instances)
     lines = []
     for number, buffer in enumerate(nest.buffers):

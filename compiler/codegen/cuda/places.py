@@ -7,7 +7,8 @@ from ...ir.graph import DType
 from ...ir.index_maps import Index
 from ...loops import loops
 from ...loops.loops import Local, Loop, NestCode, Statement, shared_room
-from ..c.writer import Writer, index_text
+from ..c.text import index_text
+from ..c.writer import Writer
 from .survey import Survey, is_row_loop
 from .vectors import only_computes, row_widths
 
@@ -23,9 +24,6 @@ REDUCE_BYTES = 32 * 8
 
 class PlacedWriter(Writer):
     """A writer that knows where each local of `nest` is. `shared_bytes`: what they take of shared memory, for one group."""
-
-    bound_plus = ""
-    splits_rests = False
 
     def __init__(self, nest: NestCode, threads: int, groups: int) -> None:
         super().__init__()

@@ -27,7 +27,7 @@ from ...loops.loops import Local, Loop, LoopKind, NestCode, Statement
 from ...ops.c_text import cpp_combine
 from ...ops.reference import reduce_identity
 from ...ops.table import REGISTER_TYPE, STORAGE_TYPE, literal_text, load_text, round_text, store_text
-from ..c.writer import guard_text, index_text, is_wide_variable
+from ..c.text import index_text, is_wide_variable
 from .places import MOST_TURNS, REDUCE_BYTES, THREAD
 from .reduction import TogetherWriter
 from .survey import Element, is_distributed, is_interleaved, is_row_loop, place_of
@@ -191,10 +191,12 @@ class CudaWriter(TogetherWriter):
             yield f"{pad}const {REGISTER_TYPE[statement.dtype]} {statement.name} = {self._rounded(statement, target)};"
         elif isinstance(statement, loops.Fold):
             yield from self._fold(statement, indent)
-        elif isinstance(statement, loops.If):
-            yield f"{pad}if ({guard_text(statement.guard) if statement.guard else 'true'}) {{"
-            yield from self.body(statement.body, indent + 1)
-            yield pad + "}"
+        elif isinstance(statement, loops.Collapse):
+            yield from self._collapse(statement, pad)
+        elif isinstance(statement, Local):
+            yield from self._local(statement, pad)
+        elif isinstance(statement, Loop):
+            yield from self._loop(statement, indent)
         else:
             yield from super().statement(statement, indent)
 
