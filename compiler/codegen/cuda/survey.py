@@ -1,4 +1,4 @@
-"""Where the locals of a nest's body live when a group of threads does it: what cuda_text.py has to know beforehand."""
+"""Where the locals of a nest's body live when a group of threads does it: what its layout has to know beforehand."""
 
 from __future__ import annotations
 
