@@ -17,8 +17,7 @@ from dataclasses import dataclass, field, replace
 from importlib import resources
 
 from ...ir.graph import Graph
-from ...loops import loops
-from ...loops.loops import Buffer, BufferKind, Loop, Loops, NestCode, Statement
+from ...loops.loops import Buffer, BufferKind, Loops, NestCode
 from ...lowering.gpu_cost import KernelCost, PhaseWork, kernel_cost, phase_works
 from ...lowering.kernel_loops import lower
 from ...ops.table import STORAGE_TYPE
@@ -30,7 +29,7 @@ from ..c.text import constant_text
 from .body import CudaWriter, aligned_text
 from .layout import THREAD, WARP, Layout, assign
 from .reduction import task_body
-from .survey import is_distributed
+from .survey import distributed_loops
 
 MOST_PARAMETERS = 400
 """Pointers that go into a launch's parameters (4 KiB in all); beyond that a table of them in memory."""
@@ -125,22 +124,14 @@ def plan_for_gpu(graph: Graph, target: GpuTarget, symbol: str = "", rules: Rules
 
 def threads_of(nest: NestCode, target: GpuTarget) -> int:
     """Threads of a group: as many as its longest distributed loop keeps busy, a block where a warp would take too long over it."""
-    longest = max(_distributed_extents(nest.body), default=1)
+    # A loop over a task's rows has all of the task's.
+    longest = max((1 << 30 if loop.bounds else loop.extent for loop in distributed_loops(nest.body)), default=1)
     if longest > WARP * target.row_per_thread:
         return target.block
     threads = 1
     while threads < min(WARP, longest):
         threads *= 2
     return threads
-
-
-def _distributed_extents(body: tuple[Statement, ...]) -> Iterator[int]:
-    """Iterations that each distributed loop has in one go. A loop over a task's rows has all of the task's."""
-    for statement in body:
-        if isinstance(statement, Loop) and is_distributed(statement):
-            yield 1 << 30 if statement.bounds else statement.extent
-        elif isinstance(statement, Loop | loops.Blocks | loops.If):
-            yield from _distributed_extents(statement.body)
 
 
 def render(plan: Plan, symbol: str, target: GpuTarget) -> CudaKernel:

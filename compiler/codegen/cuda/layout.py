@@ -165,17 +165,23 @@ class Places:
 class Layout:
     """Of a nest for `groups` groups of `threads` threads, which make a block.
 
-    together: whether the groups of a block do one task together, whose `totals` they add up at its end. both: buffers that it reads
-    and writes. deals: of each loop that is distributed, by its identity. reduces: values that threads reduce at once.
+    shared_rows: where the groups of a block do one task together, the place in the body of the loop over its rows, which they share;
+    `totals` are what they add up after it. both: buffers that the nest reads and writes. deals: of each loop that is distributed, by
+    its identity. reduces: values that threads reduce at once.
     """
 
     places: Places
     groups: int
-    together: bool
+    shared_rows: int | None
     both: frozenset[int]
     deals: Mapping[int, Deal]
     totals: tuple[Total, ...]
     reduces: int
+
+    @property
+    def together(self) -> bool:
+        """Whether the groups of a block do one task together."""
+        return self.shared_rows is not None
 
     @property
     def threads(self) -> int:
@@ -226,18 +232,19 @@ def assign(nest: NestCode, threads: int, groups: int) -> Layout:
     survey = Survey(nest.body)
     registers = _Registers()
     places = _place(Places(threads, survey.locals, row_widths(nest.body, threads)), registers)
-    together = nest.per_task and groups > 1 and any(map(is_row_loop, nest.body))
-    rows = next(number for number, each in enumerate(nest.body) if is_row_loop(each)) + 1 if together else 0
     deals = _Deals(nest, places, registers, survey.written)
-    for part in (nest.body[:rows], nest.body[rows:]):
+    rows = next((number for number, each in enumerate(nest.body) if is_row_loop(each)), None)
+    if not nest.per_task or groups == 1:
+        rows = None
+    for part in (nest.body,) if rows is None else (nest.body[: rows + 1], nest.body[rows + 1 :]):
         deals.visit(part, {})
     return Layout(
         places=places,
         groups=groups,
-        together=together,
+        shared_rows=rows,
         both=frozenset(survey.read & survey.written),
         deals=deals.found,
-        totals=tuple(_totals(nest.body[: max(rows - 1, 0)], places, groups)),
+        totals=() if rows is None else tuple(_totals(nest.body[:rows], places, groups)),
         reduces=max((_reduced(each, places) for each in walk(nest.body)), default=0),
     )
 
@@ -301,9 +308,8 @@ class _Deals:
     def __init__(self, nest: NestCode, places: Places, registers: _Registers, written: set[int]) -> None:
         self.nest, self.places, self.registers, self.written = nest, places, registers, written
         self.found: dict[int, Deal] = {}
-        self._only_computes = only_computes(
-            nest.body
-        )  # then a thread may take a row's elements one by one where vectors cannot be
+        # Of such a nest a thread may take a row's elements one by one where vectors cannot be.
+        self._only_computes = only_computes(nest.body)
         self._arrays = 0  # of registers that keep elements
         self._filled: set[str] = set()
 

@@ -10,15 +10,15 @@ from ...ops.c_text import cpp_combine
 from ...ops.table import REGISTER_TYPE
 from .body import CudaWriter
 from .layout import THREAD, Places, Total
-from .survey import is_row_loop
 
 
 def task_body(writer: CudaWriter, statements: Sequence[Statement], indent: int) -> Iterator[str]:
     """The body of a task that the groups of a block do together: each takes every so many rows; then half of them add what the
     other half has to their own, a quarter what the next has, until the first has all and writes the partial results."""
     pad, layout, places = "  " * indent, writer.layout, writer.layout.places
-    rows = next(number for number, statement in enumerate(statements) if is_row_loop(statement))
-    yield from writer.body(statements[: rows + 1], indent)
+    assert layout.shared_rows is not None
+    after = layout.shared_rows + 1
+    yield from writer.body(statements[:after], indent)
     for total in layout.totals:
         ctype, name = REGISTER_TYPE[total.local.dtype], total.local.name
         yield f"{pad}STITCH_SHARED({ctype}, {name}_all, {total.offset}, {total.room});"
@@ -35,7 +35,7 @@ def task_body(writer: CudaWriter, statements: Sequence[Statement], indent: int) 
     yield f"{pad}  __syncthreads();"
     yield f"{pad}}}"
     yield f"{pad}if (group == 0) {{"
-    yield from writer.body(statements[rows + 1 :], indent + 1)
+    yield from writer.body(statements[after:], indent + 1)
     yield f"{pad}}}"
 
 

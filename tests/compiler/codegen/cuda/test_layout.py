@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stitchfleet.compiler.codegen.cuda.layout import KEPT_REGISTERS, MOST_TURNS, Deal, How, Layout, assign
-from stitchfleet.compiler.codegen.cuda.survey import is_distributed
+from stitchfleet.compiler.codegen.cuda.survey import distributed_loops
 from stitchfleet.compiler.ir.graph import DType
 from stitchfleet.compiler.ir.index_maps import ZERO, Index, Var
 from stitchfleet.compiler.loops.loops import (
@@ -107,19 +107,10 @@ def iterations(deal: Deal, thread: int) -> Iterator[int]:
             yield from range(first, first + deal.width if deal.vectors is not None else first + 1)
 
 
-def outermost(body: tuple[Statement, ...]) -> Iterator[Loop]:
-    """The loops that are distributed."""
-    for each in body:
-        if isinstance(each, Loop) and is_distributed(each):
-            yield each
-        elif isinstance(each, Loop):
-            yield from outermost(each.body)
-
-
 @given(nests(), BLOCKS)
 def test_each_iteration_of_a_loop_is_one_threads(nest: NestCode, block: tuple[int, int]) -> None:
     layout = assign(nest, *block)
-    loops = list(outermost(nest.body))
+    loops = list(distributed_loops(nest.body))
     assert [*layout.deals] == [id(loop) for loop in loops]
     for loop in loops:
         deal = layout.deals[id(loop)]
