@@ -34,6 +34,7 @@ def _is_wide(atom: Atom) -> bool:
 
 
 def is_wide_variable(variable: Var) -> bool:
+    """Whether a variable is declared as long long."""
     return variable.name in ROW_VARIABLES or variable.source is not None or variable.extent >= INT_LIMIT
 
 

@@ -22,6 +22,7 @@ class Writer:
     """What the bounds of guarded accesses have added."""
 
     def value(self, dtype: DType, value: loops.Value) -> str:
+        """The expression of a value, of the type in which registers hold `dtype`."""
         if isinstance(value, loops.Load):
             element = f"b{value.buffer}[{index_text(value.index)}]"
             if value.guard:
@@ -50,6 +51,7 @@ class Writer:
             yield from self.statement(statement, indent)
 
     def statement(self, statement: Statement, indent: int) -> Iterator[str]:
+        """Lines of one statement. Those that a backend writes in its own way are its writer's."""
         pad = "  " * indent
         if isinstance(statement, loops.Let):
             value = self.value(statement.dtype, statement.value)

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from stitchfleet.compiler.codegen.cpu import forms
 from stitchfleet.compiler.codegen.cpu.forms import Facts, Parts, Plain, Squares, Strips, form_of, rests_of
-from stitchfleet.compiler.ir.graph import DType
+from stitchfleet.compiler.ir.graph import DType, Node
 from stitchfleet.compiler.ir.index_maps import Bound, Index, Var
 from stitchfleet.compiler.loops.loops import (
     Choose,
     Collapse,
     Combine,
+    Compute,
     Let,
     Load,
     Local,
@@ -122,3 +123,30 @@ def columns(count: int) -> Loop:
 def test_rows_are_added_several_at_once_where_their_sums_do_not_stay_in_the_cache() -> None:
     assert form_of(columns(forms.LEAST_COLUMNS), SMALL) == Plain(rows_together=True)
     assert form_of(columns(forms.LEAST_COLUMNS - 1), SMALL) == Plain()
+
+
+def passes(bytes_of_input: int) -> Plain:
+    """A row's sum, then exp of its elements, added up too: what asks for later rows' elements meanwhile."""
+    r, width = Var("r", 100_000), 256
+    loads = []
+    for number in range(2):
+        k = Var(f"k{number}", width)
+        load = Let(f"x{number}", F32, Load(0, F32, Index.of_var(r) * width + Index.of_var(k)))
+        exp = Let(f"e{number}", F32, Compute(Node("exp", (), (), F32), (F32,), (load.name,)))
+        value = exp.name if number else load.name
+        body = (load, *([exp] if number else []), Combine(f"lanes{number}", F32, None, "sum", value))
+        loads.append(Loop(k, width, LoopKind.LANES, body, 16))
+    rows = Loop(r, r.extent, LoopKind.SERIAL, tuple(loads), bounds=("first_row", "last_row"))
+    form = form_of(rows, replace(SMALL, sizes=(bytes_of_input, 4096)))
+    assert isinstance(form, Plain)
+    return form
+
+
+def test_the_expensive_pass_over_a_row_asks_for_what_later_rows_read_from_memory() -> None:
+    ahead = passes(forms.FETCHED_ABOVE).ahead
+    assert ahead is not None
+    assert ahead.loop.variable.name == "k1"
+    ((buffer, index, _),) = ahead.loads
+    assert buffer == 0
+    assert index.constant * F32.size_bytes == forms.FETCHED_AHEAD
+    assert passes(forms.FETCHED_ABOVE - 1).ahead is None, "a smaller tensor is in the caches"
