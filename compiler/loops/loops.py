@@ -27,7 +27,7 @@ loop's one Scan are done together. Names are single-assignment. Positions are
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -247,6 +247,14 @@ Statement: TypeAlias = (
 )
 
 
+def walk(body: Iterable[Statement]) -> Iterator[Statement]:
+    """Every statement, each before those that it holds; not a Fold's, which are of two workers at once."""
+    for statement in body:
+        yield statement
+        if isinstance(statement, Loop | Blocks | If):
+            yield from walk(statement.body)
+
+
 @dataclass(frozen=True)
 class Instance:
     """One of a family's components: `buffers` in place of the nest's, and `rows` rows, which come at `start` when all
@@ -279,6 +287,11 @@ class NestCode:
         if not self.instances:
             return self.buffers
         return tuple(dict.fromkeys(buffer for instance in self.instances for buffer in instance.buffers))
+
+    @property
+    def written_buffers(self) -> frozenset[int]:
+        """Those of its buffers that the body writes."""
+        return frozenset(each.buffer for each in walk(self.body) if isinstance(each, Store | Update))
 
     @property
     def tasks(self) -> int:

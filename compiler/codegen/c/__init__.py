@@ -1,1 +1,4 @@
-"""writer: loops as C. kernel_prelude.h, kernel_math.h, kernel_trigonometry.h: what the text calls."""
+"""text: positions, guards and constants as C; writer: the statements that all backends write alike.
+
+kernel_prelude.h, kernel_math.h, kernel_trigonometry.h: what the text calls.
+"""

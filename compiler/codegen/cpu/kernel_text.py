@@ -12,10 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 
 from ... import kernel
-from ...loops.loops import Buffer, BufferKind, Loops, NestCode, Phase
-from ...ops.table import STORAGE_TYPE
+from ...ir.graph import DType
+from ...loops.loops import Buffer, BufferKind, Compute, Let, Loops, NestCode, Phase, walk
+from ...ops.table import STORAGE_TYPE, libm_functions
 from .. import c
-from ..c.writer import ZERO_LINE, Writer, constant_text, written_buffers
+from ..c.text import constant_text
+from .body import PLUS_ZERO, ZERO_LINE, CpuWriter
+from .forms import Facts
 
 PARAMETERS = "STITCH_PARAMETERS;"
 """Where a function of a text for many shapes declares the numbers that differ between them (`parametric`)."""
@@ -23,17 +26,16 @@ SHAPED_CONSTANT_BYTES = 128
 """Largest constant array whose words may be parameters of a text for many shapes."""
 
 
-def _nest_text(nest: NestCode, name: str, writer: Writer) -> str:
+def _nest_text(nest: NestCode, name: str, for_many_shapes: bool) -> str:
     """The function of one nest, in terms of its own buffers only, so that equal nests have equal text but for
     `name`."""
-    written = written_buffers(nest)
-    writer.sizes = tuple(buffer.size_bytes for buffer in nest.buffers)
-    writer.unsteady = nest.may_alias | frozenset(written)
+    writer = CpuWriter(Facts.of(nest, for_many_shapes))
+    written = nest.written_buffers
     lines = [
         f"static void {name}(void* const* tensors, long long rows, long long rows_per_task, long long first_task, "
-        f"long long last_task{', const long long* parameters' if writer.for_many_shapes else ''}) {{"
+        f"long long last_task{', const long long* parameters' if for_many_shapes else ''}) {{"
     ]
-    if writer.for_many_shapes:
+    if for_many_shapes:
         lines.append(f"  {PARAMETERS}")
     for number, buffer in enumerate(nest.buffers):
         constness = "" if number in written else "const "
@@ -41,7 +43,6 @@ def _nest_text(nest: NestCode, name: str, writer: Writer) -> str:
         ctype = STORAGE_TYPE[buffer.dtype]
         lines.append(f"  {constness}{ctype}*{restrict} b{number} = ({constness}{ctype}*)tensors[{number}];")
     place_of_zero = len(lines)
-    writer.has_guards = False
     clip = "last_row = last_row < rows ? last_row : rows;"
     if nest.per_task:
         lines.append("  for (long long task = first_task; task < last_task; ++task) {")
@@ -55,7 +56,7 @@ def _nest_text(nest: NestCode, name: str, writer: Writer) -> str:
         lines.append("  long long last_row = last_task * rows_per_task;")
         lines.append(f"  {clip}")
         lines.extend(writer.body(nest.body, 1))
-    if writer.has_guards:
+    if any(PLUS_ZERO in line for line in lines[place_of_zero:]):
         lines.insert(place_of_zero, f"  {ZERO_LINE}")
     lines.append("}")
     return "\n".join(lines)
@@ -69,13 +70,13 @@ def render(kernel: Loops, symbol: str, input_count: int | None = None) -> str:
     locals are marked (CAPACITY), and no table is static, since its numbers may differ from call to call; nor is a constant of
     up to SHAPED_CONSTANT_BYTES, which may hold a shape (the gradient of a mean divides by one).
     """
-    writer = Writer(for_many_shapes=input_count is not None)
+    for_many_shapes = input_count is not None
     functions: dict[str, str] = {}  # text with a neutral name: name
     texts: list[str] = []
     names: dict[int, str] = {}
     for phase in kernel.phases:
         for nest in phase.nests:
-            neutral = _nest_text(nest, "NEST", writer)
+            neutral = _nest_text(nest, "NEST", for_many_shapes)
             if neutral not in functions:
                 functions[neutral] = f"{symbol}_nest{len(functions)}"
                 texts.append(neutral.replace("static void NEST(", f"static void {functions[neutral]}(", 1))
@@ -84,17 +85,33 @@ def render(kernel: Loops, symbol: str, input_count: int | None = None) -> str:
     shaped = {
         number: data
         for number, data in kernel.constants.items()
-        if writer.for_many_shapes and len(data) <= SHAPED_CONSTANT_BYTES
+        if for_many_shapes and len(data) <= SHAPED_CONSTANT_BYTES
     }
-    lines = [_declarations(writer.functions)]
+    lines = [_declarations(_functions(kernel))]
     lines.extend(
         constant_text(symbol, number, data) for number, data in kernel.constants.items() if number not in shaped
     )
     lines.extend(texts)
     for number, phase in enumerate(kernel.phases):
-        lines.append(_phase_text(phase, f"{symbol}_phase{number}", names, number_of, writer.for_many_shapes))
+        lines.append(_phase_text(phase, f"{symbol}_phase{number}", names, number_of, for_many_shapes))
     lines.append(_entry_text(kernel, symbol, input_count, shaped))
     return "\n\n".join(line for line in lines if line) + "\n"
+
+
+def _functions(kernel: Loops) -> set[tuple[str, bool, int]]:
+    """The C library's functions that it calls: their names, whether in double, and how many operands they have."""
+    computed = [
+        each.value
+        for phase in kernel.phases
+        for nest in phase.nests
+        for each in walk(nest.body)
+        if isinstance(each, Let) and isinstance(each.value, Compute)
+    ]
+    return {
+        (name, value.dtypes[-1] is DType.F64, len(value.operands))
+        for value in computed
+        for name in libm_functions(value.node.op, value.dtypes[-1])
+    }
 
 
 def _declarations(functions: set[tuple[str, bool, int]]) -> str:

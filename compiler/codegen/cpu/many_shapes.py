@@ -36,7 +36,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from ..c.writer import CAPACITY
+from .body import CAPACITY
 from .kernel_text import PARAMETERS
 
 NEUTRAL: Final = "STITCH_SYMBOL"

@@ -1,5 +1,5 @@
 """kernel_text: a kernel in CUDA C, with cuda_prelude.h before it.
 
-survey, text  the loops by a group of threads; places: where values lie; vectors: several elements at once
-reduction     sums across threads
+survey, layout  who does what of a nest, and where values lie, decided; body: written; vectors: several elements at once
+reduction       sums across threads
 """

@@ -17,8 +17,7 @@ from dataclasses import dataclass, field, replace
 from importlib import resources
 
 from ...ir.graph import Graph
-from ...loops import loops
-from ...loops.loops import Buffer, BufferKind, Loop, Loops, NestCode, Statement
+from ...loops.loops import Buffer, BufferKind, Loops, NestCode
 from ...lowering.gpu_cost import KernelCost, PhaseWork, kernel_cost, phase_works
 from ...lowering.kernel_loops import lower
 from ...ops.table import STORAGE_TYPE
@@ -26,14 +25,14 @@ from ...planning.plan import Plan, plan_graph
 from ...planning.rules import ALL, Rules
 from ...targets.targets import GpuTarget
 from .. import c
-from ..c.writer import constant_text, written_buffers
-from .places import REDUCE_BYTES, THREAD
-from .survey import is_distributed
-from .text import CudaWriter, aligned_text
+from ..c.text import constant_text
+from .body import CudaWriter, aligned_text
+from .layout import THREAD, WARP, Layout, assign
+from .reduction import task_body
+from .survey import distributed_loops
 
 MOST_PARAMETERS = 400
 """Pointers that go into a launch's parameters (4 KiB in all); beyond that a table of them in memory."""
-WARP = 32
 
 
 class CudaError(ValueError):
@@ -89,18 +88,16 @@ class CudaKernel:
 
 @dataclass(frozen=True)
 class _Nest:
-    """One nest's function. `groups`: of a block; `blocks`: blocks' work items."""
+    """One nest and its function."""
 
     code: NestCode
-    threads: int
     name: str
-    text: str
-    shared_bytes: int
-    together: bool
+    layout: Layout
 
-    def blocks(self, block: int) -> int:
-        groups = 1 if self.together else block // self.threads
-        return -(-self.code.tasks // groups)
+    @property
+    def blocks(self) -> int:
+        """Blocks' work items."""
+        return -(-self.code.tasks // (1 if self.layout.together else self.layout.groups))
 
 
 def plan_for_gpu(graph: Graph, target: GpuTarget, symbol: str = "", rules: Rules = ALL) -> tuple[Plan, CudaKernel]:
@@ -127,22 +124,14 @@ def plan_for_gpu(graph: Graph, target: GpuTarget, symbol: str = "", rules: Rules
 
 def threads_of(nest: NestCode, target: GpuTarget) -> int:
     """Threads of a group: as many as its longest distributed loop keeps busy, a block where a warp would take too long over it."""
-    longest = max(_distributed_extents(nest.body), default=1)
+    # A loop over a task's rows has all of the task's.
+    longest = max((1 << 30 if loop.bounds else loop.extent for loop in distributed_loops(nest.body)), default=1)
     if longest > WARP * target.row_per_thread:
         return target.block
     threads = 1
     while threads < min(WARP, longest):
         threads *= 2
     return threads
-
-
-def _distributed_extents(body: tuple[Statement, ...]) -> Iterator[int]:
-    """Iterations that each distributed loop has in one go. A loop over a task's rows has all of the task's."""
-    for statement in body:
-        if isinstance(statement, Loop) and is_distributed(statement):
-            yield 1 << 30 if statement.bounds else statement.extent
-        elif isinstance(statement, Loop | loops.Blocks | loops.If):
-            yield from _distributed_extents(statement.body)
 
 
 def render(plan: Plan, symbol: str, target: GpuTarget) -> CudaKernel:
@@ -156,10 +145,10 @@ def render(plan: Plan, symbol: str, target: GpuTarget) -> CudaKernel:
         nests = []
         for code in phase.nests:
             threads = threads_of(code, target)
-            writer = CudaWriter(code, threads, target.block // threads)
-            neutral = _nest_text(code, threads, target, writer)
+            layout = assign(code, threads, target.block // threads)
+            neutral = _nest_text(code, layout)
             name = functions.setdefault(neutral, f"{symbol}_nest{len(functions)}")
-            nests.append(_Nest(code, threads, name, neutral, _shared_of(writer, threads, target), writer.together))
+            nests.append(_Nest(code, name, layout))
         phases.append(nests)
     lines = [
         constant_text(symbol, number, data, storage="static __device__ const")
@@ -174,7 +163,7 @@ def render(plan: Plan, symbol: str, target: GpuTarget) -> CudaKernel:
         table = f"{symbol}_table{len(tables)}"
         lines.append(_table_text(nest.code, table, places))
         tables[id(nest.code)] = table
-    shared_bytes = max((nest.shared_bytes for nests in phases for nest in nests), default=0)
+    shared_bytes = max((nest.layout.block_bytes for nests in phases for nest in nests), default=0)
     # Whatever registers the compiler would like, as many blocks are co-resident as the grid was sized for.
     at_once = max(1, target.blocks_at_once(shared_bytes) // target.multiprocessors)
     lines.append(_entry_text(kernel, symbol, target, phases, places, tables, at_once))
@@ -182,20 +171,20 @@ def render(plan: Plan, symbol: str, target: GpuTarget) -> CudaKernel:
         symbol,
         "\n\n".join(lines) + "\n",
         target.block,
-        max((_blocks(nests, target) for nests in phases), default=1),
+        max((_blocks(nests) for nests in phases), default=1),
         shared_bytes,
         kernel.scratch_bytes,
         tensors,
         "stitch_grid_barrier(" in lines[-1],
         target,
-        phase_works(plan, kernel, [[nest.blocks(target.block) for nest in nests] for nests in phases]),
+        phase_works(plan, kernel, [[nest.blocks for nest in nests] for nests in phases]),
         kernel,
     )
 
 
-def _blocks(nests: Sequence[_Nest], target: GpuTarget) -> int:
+def _blocks(nests: Sequence[_Nest]) -> int:
     """A phase's work items."""
-    return sum(nest.blocks(target.block) for nest in nests)
+    return sum(nest.blocks for nest in nests)
 
 
 def _tensors(kernel: Loops) -> tuple[Buffer | None, ...]:
@@ -204,16 +193,9 @@ def _tensors(kernel: Loops) -> tuple[Buffer | None, ...]:
     return (*ordered, None) if kernel.scratch_bytes else tuple(ordered)
 
 
-def _shared_of(writer: CudaWriter, threads: int, target: GpuTarget) -> int:
-    groups = target.block // threads
-    return (
-        groups * writer.shared_bytes + writer.together_bytes + (writer.reduces * REDUCE_BYTES if threads > WARP else 0)
-    )
-
-
-def _nest_text(nest: NestCode, threads: int, target: GpuTarget, writer: CudaWriter) -> str:
+def _nest_text(nest: NestCode, layout: Layout) -> str:
     """The function of one nest: one work item's tasks, in terms of its own buffers."""
-    written = written_buffers(nest)
+    written = nest.written_buffers
     many = bool(nest.instances)
     lines = []
     for number, buffer in enumerate(nest.buffers):
@@ -221,27 +203,32 @@ def _nest_text(nest: NestCode, threads: int, target: GpuTarget, writer: CudaWrit
         fixed = number not in written and number not in nest.may_alias and buffer.kind is BufferKind.INPUT
         macro = "STITCH_GLOBAL_CONST" if fixed else "STITCH_GLOBAL"
         lines.append(f"  {macro}({STORAGE_TYPE[buffer.dtype]}, b{number}, p{number}, {elements});")
-    groups = target.block // threads
-    body = list(writer.task_body(nest.body, 1) if writer.together else writer.body(nest.body, 1))
-    if threads < target.block:
+    threads, groups, shared_bytes, writer = (
+        layout.threads,
+        layout.groups,
+        layout.places.shared_bytes,
+        CudaWriter(layout),
+    )
+    body = task_body(writer, nest.body, 1) if layout.together else writer.body(nest.body, 1)
+    if groups > 1:
         lines.append(f"  const int {THREAD} = threadIdx.x % {threads}, group = threadIdx.x / {threads};")
     else:
         lines.append(f"  const int {THREAD} = threadIdx.x;")
-    if writer.shared_bytes:
-        offset = f"group * {writer.shared_bytes}" if groups > 1 else "0"
+    if shared_bytes:
+        offset = f"group * {shared_bytes}" if groups > 1 else "0"
         lines.append(f"  const int group_shared = {offset};")
-    if writer.reduces:
-        lines.append(f"  const int reduce_shared = {groups * writer.shared_bytes};")
+    if layout.reduces:
+        lines.append(f"  const int reduce_shared = {groups * shared_bytes};")
     if many:
-        return _function_text(nest, writer.aligned, [*lines, *body])
-    apart = groups > 1 and not writer.together
+        return _function_text(nest, layout.aligned, [*lines, *body])
+    apart = groups > 1 and not layout.together
     lines.append(f"  const long long task = work{f' * {groups} + group' if apart else ''};")
     if apart:
         lines.append(f"  if (task >= {nest.tasks}) return;")
     lines.append(f"  const long long first_row = task * {nest.rows_per_task};")
     clip = f"first_row + {nest.rows_per_task} < {nest.rows} ? first_row + {nest.rows_per_task} : {nest.rows}"
     lines.append(f"  const long long last_row = {clip};")
-    return _function_text(nest, writer.aligned, [*lines, *body])
+    return _function_text(nest, layout.aligned, [*lines, *body])
 
 
 def _function_text(nest: NestCode, aligned: Mapping[int, int], lines: Sequence[str]) -> str:
@@ -287,26 +274,26 @@ def _entry_text(
         return f"tensors.p[{places[buffer]}]"
 
     for number, nests in enumerate(phases):
-        total = _blocks(nests, target)
+        total = _blocks(nests)
         if number:
-            alone = total == 1 == _blocks(phases[number - 1], target)  # then one and the same block does both
+            alone = total == 1 == _blocks(phases[number - 1])  # then one and the same block does both
             lines.append("  __syncthreads();" if alone else "  stitch_grid_barrier(semaphore);")
         lines.append(f"  for (long long work = blockIdx.x; work < {total}; work += gridDim.x) {{")
         start = 0
         for same in _by_function(nests):
-            end = start + sum(nest.blocks(target.block) for nest in same)
+            end = start + _blocks(same)
             test = f"if (work < {end}) " if end < total else ""
             lines.append(f"    {'else ' if start else ''}{test}{{")
             if same[0].code.instances:
                 lines.extend(_instances_text(same[0], start, pointer, tables[id(same[0].code)]))
             elif len(same) > 1:
-                lines.extend(_calls_text(same, start, target.block, pointer))
+                lines.extend(_calls_text(same, start, pointer))
             else:
                 arguments = ", ".join(map(pointer, same[0].code.buffers))
                 lines.append(f"      {same[0].name}({arguments}, work{f' - {start}' if start else ''});")
             lines.append("    }")
             start = end
-        if any(nest.shared_bytes for nest in nests):
+        if any(nest.layout.block_bytes for nest in nests):
             lines.append("    __syncthreads();")  # the next work takes the same shared memory
         lines.append("  }")
     lines.append("}")
@@ -321,14 +308,14 @@ def _by_function(nests: Sequence[_Nest]) -> Iterator[list[_Nest]]:
     yield from groups.values()
 
 
-def _calls_text(same: Sequence[_Nest], start: int, threads: int, pointer: Callable[[Buffer], str]) -> Iterator[str]:
+def _calls_text(same: Sequence[_Nest], start: int, pointer: Callable[[Buffer], str]) -> Iterator[str]:
     """One call for all nests of a function, whose tensors are chosen before: the compiler writes the function out at each call, and a
     step may have hundreds of small sums."""
     names = [f"tensor{number}" for number in range(len(same[0].code.buffers))]
     yield f"      void *{', *'.join(names)};"
     yield "      long long before;"
     for number, nest in enumerate(same):
-        end = start + nest.blocks(threads)
+        end = start + nest.blocks
         test = "" if number == len(same) - 1 else f"if (work < {end}) "
         chosen = " ".join(f"{name} = {pointer(buffer)};" for name, buffer in zip(names, nest.code.buffers, strict=True))
         yield f"      {'else ' if number else ''}{test}{{ {chosen} before = {start}; }}"

@@ -5,75 +5,75 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ...loops.loops import Local, Statement, shared_room
+from ...loops.loops import Statement
 from ...ops.c_text import cpp_combine
 from ...ops.table import REGISTER_TYPE
-from .places import THREAD, PlacedWriter
-from .survey import is_row_loop
+from .body import CudaWriter
+from .layout import THREAD, Places, Total
 
 
-class TogetherWriter(PlacedWriter):
-    """A writer of such a task. `together_bytes`: what it takes of shared memory for all groups, after `task_body`."""
+def task_body(writer: CudaWriter, statements: Sequence[Statement], indent: int) -> Iterator[str]:
+    """The body of a task that the groups of a block do together: each takes every so many rows; then half of them add what the
+    other half has to their own, a quarter what the next has, until the first has all and writes the partial results."""
+    pad, layout, places = "  " * indent, writer.layout, writer.layout.places
+    assert layout.shared_rows is not None
+    after = layout.shared_rows + 1
+    yield from writer.body(statements[:after], indent)
+    for total in layout.totals:
+        ctype, name = REGISTER_TYPE[total.local.dtype], total.local.name
+        yield f"{pad}STITCH_SHARED({ctype}, {name}_all, {total.offset}, {total.room});"
+    yield f"{pad}for (int distance = {layout.groups // 2}; distance > 0; distance /= 2) {{"
+    yield f"{pad}  if (group >= distance && group < 2 * distance) {{"
+    for total in layout.totals:
+        yield from _lay_down(places, total, f"{pad}    ")
+    yield f"{pad}  }}"
+    yield f"{pad}  __syncthreads();"
+    yield f"{pad}  if (group < distance) {{"
+    for total in layout.totals:
+        yield from _add_up(places, total, f"{pad}    ")
+    yield f"{pad}  }}"
+    yield f"{pad}  __syncthreads();"
+    yield f"{pad}}}"
+    yield f"{pad}if (group == 0) {{"
+    yield from writer.body(statements[after:], indent + 1)
+    yield f"{pad}}}"
 
-    def task_body(self, statements: Sequence[Statement], indent: int) -> Iterator[str]:
-        """The body of a task that the groups of a block do together: each takes every so many rows; then half of them add what the
-        other half has to their own, a quarter what the next has, until the first has all and writes the partial results."""
-        pad = "  " * indent
-        rows = next(number for number, statement in enumerate(statements) if is_row_loop(statement))
-        totals = [each for each in statements[:rows] if isinstance(each, Local) and each.kind is not None]
-        yield from self.body(statements[: rows + 1], indent)
-        for total in totals:
-            offset, room = (
-                self.groups * self.shared_bytes + self.together_bytes,
-                self.groups // 2 * self._room_of(total),
-            )
-            self.together_bytes += shared_room(room, total.dtype)
-            yield f"{pad}STITCH_SHARED({REGISTER_TYPE[total.dtype]}, {total.name}_all, {offset}, {room});"
-        yield f"{pad}for (int distance = {self.groups // 2}; distance > 0; distance /= 2) {{"
-        yield f"{pad}  if (group >= distance && group < 2 * distance) {{"
-        for total in totals:
-            yield from self._lay_down(total, f"{pad}    ")
-        yield f"{pad}  }}"
-        yield f"{pad}  __syncthreads();"
-        yield f"{pad}  if (group < distance) {{"
-        for total in totals:
-            yield from self._add_up(total, f"{pad}    ")
-        yield f"{pad}  }}"
-        yield f"{pad}  __syncthreads();"
+
+def _lay_down(places: Places, total: Total, pad: str) -> Iterator[str]:
+    """Puts a group's accumulators where the group `distance` before it finds them."""
+    name = total.local.name
+    if places.is_scalar(name):
+        yield f"{pad}if ({THREAD} == 0) {name}_all[group - distance] = {name};"
+    else:
+        place = f"(group - distance) * {places.room(name)} + place"
+        yield from _for_each(places, name, f"{name}_all[{place}] = {_at_place(places, name)};", pad)
+
+
+def _add_up(places: Places, total: Total, pad: str) -> Iterator[str]:
+    name, kind, dtype = total.local.name, total.local.kind, total.local.dtype
+    here, ctype = _at_place(places, name), REGISTER_TYPE[dtype]
+    assert kind is not None
+    other = f"({ctype}){name}_all[group * {places.room(name)} + place]"
+    combined = cpp_combine(kind, dtype, f"({ctype}){here}", other)
+    yield from _for_each(places, name, f"{here} = {combined};", pad)
+
+
+def _at_place(places: Places, name: str) -> str:
+    if places.is_scalar(name):
+        return name
+    return f"{name}[turn]" if name in places.registers else f"{name}[place]"
+
+
+def _for_each(places: Places, name: str, line: str, pad: str) -> Iterator[str]:
+    """Does `line` for each element of an array, by the thread that has it, `place` being where it lies among all threads'; of a
+    single value, by all."""
+    if places.is_scalar(name):
+        yield f"{pad}{{ const int place = 0; {line} }}"
+    elif name in places.registers:
+        yield f"{pad}#pragma unroll"
+        yield f"{pad}for (int turn = 0; turn < {places.registers[name]}; ++turn) {{"
+        yield f"{pad}  const int place = {THREAD} + turn * {places.threads};"
+        yield f"{pad}  {line}"
         yield f"{pad}}}"
-        yield f"{pad}if (group == 0) {{"
-        yield from self.body(statements[rows + 1 :], indent + 1)
-        yield f"{pad}}}"
-
-    def _lay_down(self, total: Local, pad: str) -> Iterator[str]:
-        """Puts a group's accumulators where the group `distance` before it finds them."""
-        name, place = total.name, f"(group - distance) * {self._room_of(total)} + place"
-        if self._is_scalar(name):
-            yield f"{pad}if ({THREAD} == 0) {name}_all[group - distance] = {name};"
-        else:
-            yield from self._for_each(total, f"{name}_all[{place}] = {self._at_place(name)};", pad)
-
-    def _add_up(self, total: Local, pad: str) -> Iterator[str]:
-        name, ctype = total.name, REGISTER_TYPE[total.dtype]
-        here = self._at_place(name)
-        assert total.kind is not None
-        other = f"({ctype}){name}_all[group * {self._room_of(total)} + place]"
-        combined = cpp_combine(total.kind, total.dtype, f"({ctype}){here}", other)
-        yield from self._for_each(total, f"{here} = {combined};", pad)
-
-    def _room_of(self, total: Local) -> int:
-        return 1 if self._is_scalar(total.name) else self._room(total.name)
-
-    def _for_each(self, total: Local, line: str, pad: str) -> Iterator[str]:
-        """Does `line` for each element of an array, by the thread that has it, `place` being where it lies among all threads'; of a
-        single value, by all."""
-        if self._is_scalar(total.name):
-            yield f"{pad}{{ const int place = 0; {line} }}"
-        elif total.name in self._in_registers:
-            yield f"{pad}#pragma unroll"
-            yield f"{pad}for (int turn = 0; turn < {self._in_registers[total.name]}; ++turn) {{"
-            yield f"{pad}  const int place = {THREAD} + turn * {self.threads};"
-            yield f"{pad}  {line}"
-            yield f"{pad}}}"
-        else:
-            yield f"{pad}for (int place = {THREAD}; place < {self._room(total.name)}; place += {self.threads}) {line}"
+    else:
+        yield f"{pad}for (int place = {THREAD}; place < {places.room(name)}; place += {places.threads}) {line}"

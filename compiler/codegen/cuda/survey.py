@@ -1,8 +1,8 @@
-"""Where the locals of a nest's body live when a group of threads does it: what cuda_text.py has to know beforehand."""
+"""Where the locals of a nest's body live when a group of threads does it: what its layout has to know beforehand."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ...ir.graph import DType
@@ -117,7 +117,17 @@ def place_of(index: Index, loop: Loop) -> str:
 
 
 def is_distributed(loop: Loop) -> bool:
+    """Whether the threads of a group share its iterations, unless it is within another such loop."""
     return loop.kind is not LoopKind.SERIAL
+
+
+def distributed_loops(body: Sequence[Statement]) -> Iterator[Loop]:
+    """The loops of a body whose iterations are distributed to threads, in order; what is within one a thread does by itself."""
+    for statement in body:
+        if isinstance(statement, Loop) and is_distributed(statement):
+            yield statement
+        elif isinstance(statement, Loop | loops.Blocks | loops.If):
+            yield from distributed_loops(statement.body)
 
 
 def is_interleaved(loop: Loop) -> bool:

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from ...ir.index_maps import Digit, Index, Var
 from ...loops import loops
 from ...loops.loops import Loop, LoopKind, NestCode, Statement
-from .survey import is_distributed, is_interleaved
+from .survey import distributed_loops, is_interleaved
 
 VECTOR_BYTES = 16
 """The most that one load or store of a thread moves."""
@@ -93,7 +93,7 @@ def _is_array(statement: Statement) -> bool:
 def row_widths(body: Sequence[Statement], threads: int) -> dict[int, int]:
     """How many neighbours a thread takes in a turn of the loops over a row, by the row's elements; a row that is not there: one."""
     by_extent: dict[int, list[Loop]] = {}
-    for loop in _distributed_loops(body):
+    for loop in distributed_loops(body):
         if is_interleaved(loop):
             by_extent.setdefault(loop.extent, []).append(loop)
     return {extent: width for extent, same in by_extent.items() if (width := _width_of(extent, same, threads)) > 1}
@@ -101,7 +101,7 @@ def row_widths(body: Sequence[Statement], threads: int) -> dict[int, int]:
 
 def only_computes(body: Sequence[Statement]) -> bool:
     """Whether a nest's body deals out one loop, which only computes elements: then it does not matter which thread has which."""
-    distributed = [*_distributed_loops(body)]
+    distributed = [*distributed_loops(body)]
     return (
         len(distributed) == 1 and distributed[0].kind is LoopKind.SIMD and not any(map(_is_array, distributed[0].body))
     )
@@ -110,14 +110,6 @@ def only_computes(body: Sequence[Statement]) -> bool:
 def row_vectors(loop: Loop, width: int) -> Vectors:
     """The accesses of a loop over a row that go in vectors where each thread takes `width` neighbours; perhaps none."""
     return _of_width(loop, width) or _vectors(loop, width, {}, ())
-
-
-def _distributed_loops(body: Sequence[Statement]) -> Iterator[Loop]:
-    for statement in body:
-        if isinstance(statement, Loop) and is_distributed(statement):
-            yield statement
-        elif isinstance(statement, Loop | loops.Blocks | loops.If):
-            yield from _distributed_loops(statement.body)
 
 
 def fold_width(loop: Loop, threads: int) -> int:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from stitchfleet.compiler.check.judge import Regime, judge, random_inputs
-from stitchfleet.compiler.codegen.c import writer
+from stitchfleet.compiler.codegen.cpu import forms
 from stitchfleet.compiler.codegen.cpu.kernel_text import render
 from stitchfleet.compiler.ir.graph import DType, Graph
 from stitchfleet.compiler.loops import split
@@ -139,7 +139,7 @@ def test_rows_added_together_give_the_bits_of_rows_one_by_one(monkeypatch: pytes
 
     made = [columns(rows, kind) for rows in (3, 64, 1001) for kind in ("sum", "max")]
     together = list(build_all(made))
-    monkeypatch.setattr(writer, "LEAST_COLUMNS", 1 << 60)
+    monkeypatch.setattr(forms, "LEAST_COLUMNS", 1 << 60)
     for built, single in zip(together, build_all(made), strict=True):
         assert built.library != single.library
         inputs = random_inputs(built.graph, np.random.default_rng(1), Regime.SPECIAL)

@@ -1,0 +1,78 @@
+"""C text of positions, guards and constants."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...ir.index_maps import Atom, Bound, Digit, Guard, Index, Quotient, Var
+
+INT_LIMIT = 1 << 31
+ROW_VARIABLES = ("r", "task", "block", "block_first")
+
+
+def index_text(index: Index) -> str:
+    """A C++ expression of an integer type wide enough for every value that it takes."""
+    wide = index.high >= INT_LIMIT or index.low < -INT_LIMIT
+    parts = []
+    for coefficient, atom in index.terms:
+        text = _atom_text(atom)
+        product = abs(coefficient) * max(atom.high, 1)
+        if (wide or product >= INT_LIMIT) and not _is_wide(atom):
+            text = f"(long long){text}"
+        sign = "-" if coefficient < 0 else "+"
+        parts.append(f"{sign} {text}" if abs(coefficient) == 1 else f"{sign} {text} * {abs(coefficient)}")
+    if index.constant or not parts:
+        parts.append(f"{'-' if index.constant < 0 else '+'} {abs(index.constant)}")
+    joined = " ".join(parts)
+    return joined[2:] if joined.startswith("+ ") else joined
+
+
+def _is_wide(atom: Atom) -> bool:
+    if isinstance(atom, Digit):
+        return is_wide_variable(atom.variable)
+    return any(is_wide_variable(variable) for variable in atom.index.variables)
+
+
+def is_wide_variable(variable: Var) -> bool:
+    """Whether a variable is declared as long long."""
+    return variable.name in ROW_VARIABLES or variable.source is not None or variable.extent >= INT_LIMIT
+
+
+def _atom_text(atom: Atom) -> str:
+    if isinstance(atom, Digit):
+        text = atom.variable.name
+        if atom.stride != 1:
+            text = f"{text} / {atom.stride}"
+        if not atom.is_top:
+            text = f"{text} % {atom.extent}"
+        return text if text == atom.variable.name else f"({text})"
+    inner = index_text(atom.index)
+    if atom.index.low >= 0:
+        return f"(({inner}) {'/' if isinstance(atom, Quotient) else '%'} {atom.divisor})"
+    helper = "stitch_floor_divide" if isinstance(atom, Quotient) else "stitch_floor_modulo"
+    return f"{helper}({inner}, {atom.divisor})"
+
+
+def guard_text(guard: Guard, bound_plus: str = "") -> str:
+    """The conjunction as an expression without branches. bound_plus: what is added to each bound, such as " + zero"."""
+    return "(" + " & ".join(text for bound in guard for text in _bound_text(bound, bound_plus)) + ")"
+
+
+def _bound_text(bound: Bound, plus: str) -> Iterator[str]:
+    text = f"({index_text(bound.index)})"
+    unclamped = any(variable.extent >= 1 << 60 for variable in bound.index.variables)
+    if bound.index.low < bound.low or unclamped:
+        yield f"({text} >= {bound.low}{plus})"
+    if bound.index.high >= bound.high or unclamped:
+        yield f"({text} < {bound.high}{plus})"
+
+
+def constant_text(symbol: str, node: int, data: bytes, shaped: bool = False, storage: str = "static const") -> str:
+    """A constant as an array of 8-byte words. `shaped`: as a local whose words may differ from shape to shape (decimal:
+    `parametric` takes them for numbers)."""
+    padded = data + b"\0" * (-len(data) % 8)
+    words = [int.from_bytes(padded[i : i + 8], "little") for i in range(0, len(padded), 8)]
+    texts = [f"{word}ull" if shaped else f"{word:#x}ull" for word in words]
+    body = ",\n  ".join(", ".join(texts[i : i + 8]) for i in range(0, len(texts), 8))
+    kind = "const" if shaped else storage
+    return f"{kind} unsigned long long __attribute__((aligned(64))) {symbol}_constant{node}[] = {{\n  {body}}};"

@@ -1,0 +1,342 @@
+"""C++ text of a nest's body, for one core's vector unit: each loop in the form that `forms` has chosen for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Final
+
+from ...ir.graph import DType
+from ...ir.index_maps import Index, Var
+from ...loops import loops
+from ...loops.loops import Loop, LoopKind, Statement
+from ...ops.c_text import cpp_combine
+from ...ops.reference import reduce_identity
+from ...ops.table import REGISTER_TYPE, STORAGE_TYPE, literal_text, round_text
+from ..c.text import index_text, is_wide_variable
+from ..c.writer import Writer
+from . import forms
+from .forms import DRAWN_AT_ONCE, DRAWN_ROOM, LANE, ROWS_TOGETHER, SQUARE, Ahead, Draw, Facts, Squares, Strips
+
+CAPACITY: Final = "STITCH_CAPACITY"
+"""Marks the size of a local in a text for many shapes: `CAPACITY(128)`."""
+ZERO_NAME: Final = "zero"
+ZERO_LINE: Final = f'int {ZERO_NAME} = 0; __asm__("" : "+r"({ZERO_NAME}));'
+"""A zero that the compiler does not know. g++ 12 makes of a masked load whose mask it knows a blend with memory (vpblendd), which
+reads the masked lanes too: outside of the tensor. Bounds of guarded accesses have this zero added, so that no mask is known."""
+PLUS_ZERO: Final = f" + {ZERO_NAME}"
+REST: Final = "_rest"
+"""Ends the name of the lanes that a loop's rest has of its own."""
+CACHE_LINE: Final = 64
+SCANNED_AT_ONCE: Final = 1024
+"""Elements after which a scan by lanes looks whether it came near to an overflow."""
+SCAN_STEP: Final = {
+    "sum": "StitchSum",
+    "product": "StitchProduct",
+    "max": "StitchMax",
+    "min": "StitchMin",
+    "and": "StitchAnd",
+    "or": "StitchOr",
+}
+_PLACE: Final = Index.of_var(Var("place", SQUARE * SQUARE))
+
+
+@dataclass(frozen=True)
+class CpuWriter(Writer):
+    """Renders the statements of a nest. rests: `forms.rests_of` the statements that it is at; ahead: what a pass over the row that it
+    is in asks for ahead."""
+
+    bound_plus: ClassVar[str] = PLUS_ZERO
+    facts: Facts
+    rests: Mapping[str, int] = field(default_factory=dict)
+    ahead: Ahead | None = None
+
+    def body(self, statements: Sequence[Statement], indent: int) -> Iterator[str]:
+        rests = {} if self.facts.for_many_shapes else forms.rests_of(statements)
+        here = replace(self, rests=rests)
+        for statement in statements:
+            yield from here.statement(statement, indent)
+
+    def statement(self, statement: Statement, indent: int) -> Iterator[str]:
+        pad = "  " * indent
+        if isinstance(statement, loops.Local):
+            yield from self._local(statement, pad)
+        elif isinstance(statement, loops.Assign):
+            yield f"{pad}{statement.local}[{index_text(statement.index)}] = {statement.value};"
+        elif isinstance(statement, loops.Combine):
+            place = "lane" if statement.index is None else index_text(statement.index)
+            target = f"{statement.local}[{place}]"
+            if statement.kind == "replace":
+                yield f"{pad}{target} = {statement.value};"
+                return
+            yield f"{pad}{target} = {cpp_combine(statement.kind, statement.dtype, target, statement.value)};"
+        elif isinstance(statement, loops.Collapse):
+            yield from self._collapse(statement, pad)
+        elif isinstance(statement, loops.Scan):
+            yield from self._scan(statement, pad)
+        elif isinstance(statement, loops.Fold):
+            return  # one worker did the whole loop
+        elif isinstance(statement, Loop):
+            yield from self._loop(statement, indent)
+        else:
+            yield from super().statement(statement, indent)
+
+    def _local(self, statement: loops.Local, pad: str) -> Iterator[str]:
+        ctype = REGISTER_TYPE[statement.dtype]
+        aligned = "__attribute__((aligned(64))) " if statement.size > 1 else ""
+        size = f"{CAPACITY}({statement.size})" if self.facts.for_many_shapes else str(statement.size)
+        yield f"{pad}{aligned}{ctype} {statement.name}[{size}];"
+        if statement.kind is not None:
+            identity = literal_text(statement.dtype, reduce_identity(statement.kind, statement.dtype))
+            yield f"{pad}for (int i = 0; i < {statement.size}; ++i) {statement.name}[i] = {identity};"
+
+    def _collapse(self, statement: loops.Collapse, pad: str) -> Iterator[str]:
+        ctype = REGISTER_TYPE[statement.dtype]
+        combine = f"[](auto a, auto b) {{ return {cpp_combine(statement.kind, statement.dtype, 'a', 'b')}; }}"
+        folded = f"stitch_fold<{statement.lanes}>({statement.local}, {combine})"
+        if statement.kind in ("max", "min") and ctype == "float":
+            folded = (
+                f"stitch_fold_extreme<{statement.lanes}, {str(statement.kind == 'max').lower()}>({statement.local})"
+            )
+        rest = self.rests.get(statement.local)
+        if rest:
+            whole, of_rest = f"{statement.name}_whole", f"{statement.name}{REST}"
+            yield f"{pad}const {ctype} {whole} = {folded};"
+            yield f"{pad}const {ctype} {of_rest} = stitch_fold_rest<{rest}>({statement.local}{REST}, {combine});"
+            folded = cpp_combine(statement.kind, statement.dtype, whole, of_rest)
+        yield f"{pad}const {ctype} {statement.name} = {folded};"
+
+    def _scan(self, statement: loops.Scan, pad: str) -> Iterator[str]:
+        target = f"{statement.local}[{index_text(statement.index)}]"
+        name, dtype, wide = statement.name, statement.dtype, statement.accumulator
+        yield f"{pad}{target} = {cpp_combine(statement.kind, wide, target, statement.value)};"
+        yield f"{pad}const {REGISTER_TYPE[dtype]} {name} = {round_text(dtype, f'({REGISTER_TYPE[dtype]}){target}')};"
+        if wide is DType.F64 and dtype is not wide:
+            yield f"{pad}{target} = __builtin_fabsf({name}) < __builtin_inff() ? {target} : (double){name};"
+
+    # ---- loops ------------------------------------------------------------------------------------------------------------
+
+    def _loop(self, loop: Loop, indent: int) -> Iterator[str]:
+        form = forms.form_of(loop, self.facts, self.rests)
+        match form:
+            case forms.Scanned():
+                yield from self._scan_loop(loop, indent)
+            case forms.Parts():
+                for part in form.loops:
+                    yield from self._loop(part, indent)
+            case forms.OpenStrips():
+                yield from self._open_strips(loop, indent)
+            case forms.Strips():
+                yield from self._strips(loop, form, indent)
+            case forms.Drawn():
+                yield from self._drawing_loop(loop, indent)
+            case forms.Squares():
+                yield from self._squares(loop, form, indent)
+            case forms.Plain():
+                inside = replace(self, ahead=form.ahead or self.ahead)
+                if form.rows_together:
+                    yield from inside._rows_together(loop, indent)
+                    loop = replace(loop, bounds=(f"{loop.variable.name}_base", "last_row"))
+                yield from inside._plain(loop, indent)
+
+    def _plain(self, loop: Loop, indent: int) -> Iterator[str]:
+        pad, name = "  " * indent, loop.variable.name
+        first, last = _ends(loop)
+        if loop.kind is LoopKind.SIMD:
+            yield pad + "#pragma omp simd"
+        yield f"{pad}for ({_ctype(loop)} {name} = {first}; {name} < {last}; ++{name}) {{"
+        yield from self.body(loop.body, indent + 1)
+        yield pad + "}"
+
+    def _open_strips(self, loop: Loop, indent: int) -> Iterator[str]:
+        pad, base, width = "  " * indent, f"{loop.variable.name}_base", loop.width
+        first, last = _ends(loop)
+        yield f"{pad}long long {base} = {first};"
+        yield f"{pad}for (; {base} + {width} <= {last}; {base} += {width}) {{"
+        yield from self._lanes(loop, str(width), base, indent + 1)
+        yield pad + "}"
+        yield pad + "{"
+        yield f"{pad}  const int rest = (int)({last} - {base});"
+        yield from self._lanes(loop, "rest", base, indent + 1)
+        yield pad + "}"
+
+    def _strips(self, loop: Loop, strips: Strips, indent: int) -> Iterator[str]:
+        pad, base, width = "  " * indent, f"{loop.variable.name}_base", loop.width
+        if strips.whole or self.facts.for_many_shapes:
+            yield f"{pad}for (int {base} = 0; {base} < {strips.whole}; {base} += {width}) {{"
+            yield from self._prefetches(loop, pad)
+            yield from self._lanes(loop, str(width), base, indent + 1)
+            yield pad + "}"
+        if strips.half:
+            yield pad + "{"
+            yield from self._lanes(loop, str(strips.half), str(strips.whole), indent + 1)
+            yield pad + "}"
+        if strips.rest or self.facts.for_many_shapes:
+            body: list[Statement] = []
+            for each in loop.body:
+                if isinstance(each, loops.Combine) and each.local in strips.apart:
+                    ctype = REGISTER_TYPE[each.dtype]
+                    yield f"{pad}__attribute__((aligned(64))) {ctype} {each.local}{REST}[{strips.rest}];"
+                    each = replace(each, local=each.local + REST, kind="replace")
+                body.append(each)
+            yield pad + "{"
+            first = str(strips.whole + strips.half)
+            yield from self._lanes(replace(loop, body=tuple(body)), str(strips.rest), first, indent + 1)
+            yield pad + "}"
+
+    def _rows_together(self, loop: Loop, indent: int) -> Iterator[str]:
+        """Those of the task's rows that make whole groups; `{variable}_base` is where they end."""
+        pad, name, inner = "  " * indent, loop.variable.name, loop.body[0]
+        assert isinstance(inner, Loop)
+        column = inner.variable.name
+        yield f"{pad}long long {name}_base = first_row;"
+        yield f"{pad}for (; {name}_base + {ROWS_TOGETHER} <= last_row; {name}_base += {ROWS_TOGETHER}) {{"
+        yield f"{pad}  #pragma omp simd"
+        yield f"{pad}  for ({_ctype(inner)} {column} = 0; {column} < {inner.extent}; ++{column}) {{"
+        for number in range(ROWS_TOGETHER):
+            yield f"{pad}    {{"
+            yield f"{pad}      const long long {name} = {name}_base + {number};"
+            yield from self.body(inner.body, indent + 3)
+            yield f"{pad}    }}"
+        yield f"{pad}  }}"
+        yield f"{pad}}}"
+
+    def _scan_loop(self, loop: Loop, indent: int) -> Iterator[str]:
+        """A SCAN loop: block by block, first by lanes, then what is left one by one, in order; a block whose sums might overflow all
+        in order."""
+        pad, name, width = "  " * indent, loop.variable.name, loop.width
+        (place,) = (i for i, statement in enumerate(loop.body) if isinstance(statement, loops.Scan))
+        scan = loop.body[place]
+        assert isinstance(scan, loops.Scan)
+        yield f"{pad}for (int {name}_block = 0; {name}_block < {loop.extent}; {name}_block += {SCANNED_AT_ONCE}) {{"
+        end = f"{name}_block + {SCANNED_AT_ONCE}"
+        yield f"{pad}  const int {name}_end = {end} < {loop.extent} ? {end} : {loop.extent};"
+        yield f"{pad}  int {name}_base = {name}_block;"
+        # What is scanned, and what it adds up to; of integers as unsigned ones, which wrap.
+        each, total = (
+            REGISTER_TYPE[DType.F32 if dtype in (DType.F16, DType.BF16) else dtype]
+            for dtype in (scan.dtype, scan.accumulator)
+        )
+        if scan.dtype.is_integer and scan.kind in ("sum", "product") and not each.startswith("unsigned"):
+            each = total = f"unsigned {each}"
+        if scan.dtype.size_bytes >= 4 or scan.dtype.is_float:
+            is_float = str(scan.dtype.is_float and scan.kind in ("sum", "product")).lower()
+            lanes, state = f"{scan.name}_lanes", f"{scan.name}_state"
+            identity = literal_text(scan.accumulator, reduce_identity(scan.kind, scan.accumulator))
+            yield "#ifdef STITCH_SCANS"
+            state_type = f"StitchScan<{SCAN_STEP[scan.kind]}, {each}, {total}, {is_float}>"
+            yield f"{pad}  {state_type} {state}({scan.local}[0], ({each}){identity});"
+            yield f"{pad}  for (; {name}_base + {width} <= {name}_end; {name}_base += {width}) {{"
+            yield f"{pad}    __attribute__((aligned(64))) {each} {lanes}[{width}];"
+            keep = loops.Assign(lanes, Index.of_var(LANE), scan.value)
+            before = replace(loop, body=(*loop.body[:place], keep))
+            yield from self._lanes(before, str(width), f"{name}_base", indent + 2)
+            yield f"{pad}    {state}.step({lanes});"
+            ctype = REGISTER_TYPE[scan.dtype]
+            yield f"{pad}    #pragma omp simd"
+            yield f"{pad}    for (int lane = 0; lane < {width}; ++lane) {{"
+            yield f"{pad}      const int {name} = {name}_base + lane;"
+            yield f"{pad}      const {ctype} {scan.name} = {round_text(scan.dtype, f'({ctype}){lanes}[lane]')};"
+            yield from self.body(loop.body[place + 1 :], indent + 3)
+            yield f"{pad}    }}"
+            yield f"{pad}  }}"
+            yield f"{pad}  if ({state}.is_steady()) {scan.local}[0] = {state}.total;"
+            yield f"{pad}  else {name}_base = {name}_block;"
+            yield "#endif"
+        yield f"{pad}  for (int {name} = {name}_base; {name} < {name}_end; ++{name}) {{"
+        yield from self.body(loop.body, indent + 2)
+        yield f"{pad}  }}"
+        yield f"{pad}}}"
+
+    def _squares(self, loop: Loop, squares: Squares, indent: int) -> Iterator[str]:
+        """A loop around lanes in squares: whole ones from memory read in its own order, others as they come."""
+        pad, name = "  " * indent, loop.variable.name
+        first, conditions = "block_first", [f"block_last - block_first == {SQUARE}"]
+        if loop.bounds is None:
+            first, conditions = f"{name}_first", []
+            yield f"{pad}for ({_ctype(loop)} {first} = 0; {first} < {loop.extent}; {first} += {SQUARE}) {{"
+        conditions += [f"{first} % {wrap} + {SQUARE} <= {wrap}" for wrap in squares.wraps]
+        yield f"{pad}  if ({' && '.join(conditions) or 'true'}) {{"
+        yield from self._whole_square(loop, squares, first, indent + 2)
+        yield f"{pad}  }} else {{"
+        last = "block_last" if loop.bounds else f"{first} + {SQUARE}"
+        yield from self._plain(replace(loop, bounds=(first, last)), indent + 2)
+        yield f"{pad}  }}"
+        if loop.bounds is None:
+            yield f"{pad}}}"
+
+    def _whole_square(self, loop: Loop, squares: Squares, first: str, indent: int) -> Iterator[str]:
+        pad, name, ctype, lanes = "  " * indent, loop.variable.name, _ctype(loop), loop.body[-1]
+        assert isinstance(lanes, Loop)
+        for load_name, one in squares.turned.items():
+            yield f"{pad}__attribute__((aligned(64))) {STORAGE_TYPE[one.load.dtype]} {load_name}_turned[{SQUARE * SQUARE}];"
+            yield f"{pad}{{"
+            yield f"{pad}  const {ctype} {name} = {first};"
+            yield f"{pad}  const int {lanes.variable.name} = 0;"
+            source = f"&b{one.load.buffer}[{index_text(one.load.index)}]"
+            yield f"{pad}  stitch_turn_square({source}, {one.stride}ll, {load_name}_turned);"
+            yield f"{pad}}}"
+        body = tuple(
+            replace(statement, value=loops.LoadLocal(f"{statement.name}_turned", _PLACE))
+            if isinstance(statement, loops.Let) and statement.name in squares.turned
+            else statement
+            for statement in lanes.body
+        )
+        yield f"{pad}for ({ctype} {name} = {first}; {name} < {first} + {SQUARE}; ++{name}) {{"
+        yield from self.body(loop.body[:-1], indent + 1)
+        yield f"{pad}  #pragma omp simd"
+        yield f"{pad}  for (int {lanes.variable.name} = 0; {lanes.variable.name} < {SQUARE}; ++{lanes.variable.name}) {{"
+        yield f"{pad}    const long long place = ({name} - {first}) * {SQUARE} + {lanes.variable.name};"
+        yield from self.body(body, indent + 2)
+        yield f"{pad}  }}"
+        yield f"{pad}}}"
+
+    def _prefetches(self, loop: Loop, pad: str) -> Iterator[str]:
+        if self.ahead is None or loop is not self.ahead.loop:
+            return
+        base = Index.of_var(replace(loop.variable, name=f"{loop.variable.name}_base"))
+        for buffer, rest, dtype in self.ahead.loads:
+            for line in range(0, loop.width * dtype.size_bytes, CACHE_LINE):
+                element = index_text(base + rest + line // dtype.size_bytes)
+                yield f"{pad}  __builtin_prefetch(&b{buffer}[{element}], 0, 2);"
+
+    def _lanes(self, loop: Loop, count: str, base: str, indent: int) -> Iterator[str]:
+        pad = "  " * indent
+        draws, ctype = forms.draws_of(loop), _ctype(loop)
+        for name, draw in draws.items():
+            yield from self._draw(name, draw, loop, count, base, pad)
+        yield pad + "#pragma omp simd"
+        yield f"{pad}for (int lane = 0; lane < {count}; ++lane) {{"
+        yield f"{pad}  const {ctype} {loop.variable.name} = {base} + lane;"
+        for statement in loop.body:
+            if isinstance(statement, loops.Let) and statement.name in draws:
+                word = loops.LoadLocal(f"{statement.name}_words", Index.of_var(LANE))
+                statement = replace(statement, value=word)
+            yield from self.statement(statement, indent + 1)
+        yield pad + "}"
+
+    def _drawing_loop(self, loop: Loop, indent: int) -> Iterator[str]:
+        """A SIMD loop in blocks, before each of which its random words are drawn."""
+        pad, base, size = "  " * indent, f"{loop.variable.name}_base", DRAWN_AT_ONCE
+        first, last = _ends(loop)
+        yield f"{pad}for ({_ctype(loop)} {base} = {first}; {base} < {last}; {base} += {size}) {{"
+        yield f"{pad}  const int block = (int)({last} - {base} < {size} ? {last} - {base} : {size});"
+        yield from self._lanes(loop, "block", base, indent + 1)
+        yield pad + "}"
+
+    def _draw(self, name: str, draw: Draw, loop: Loop, count: str, base: str, pad: str) -> Iterator[str]:
+        place = f"(StitchWide)({index_text(draw.index)})"
+        yield f"{pad}unsigned {name}_room[{DRAWN_ROOM}];"
+        yield f"{pad}const unsigned* {name}_words;"
+        yield f"{pad}{{"
+        yield f"{pad}  const {_ctype(loop)} {loop.variable.name} = {base};"
+        yield f"{pad}  {name}_words = stitch_philox_words({name}_room, {count}, {', '.join(draw.state)}, {place});"
+        yield f"{pad}}}"
+
+
+def _ctype(loop: Loop) -> str:
+    return "long long" if is_wide_variable(loop.variable) else "int"
+
+
+def _ends(loop: Loop) -> tuple[str, str]:
+    return loop.bounds or ("0", str(loop.extent))

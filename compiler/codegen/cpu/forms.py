@@ -1,0 +1,308 @@
+"""The forms that loops take on a processor: which are cut, which go in strips of lanes or in squares, what is asked for ahead.
+
+Decisions alone: `form_of` says how a loop is written, and `body` writes it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, TypeAlias
+
+from ...ir.graph import DType
+from ...ir.index_maps import Atom, Digit, Index, Var
+from ...loops import loops
+from ...loops.loops import Loop, LoopKind, NestCode, Statement
+from ...loops.split import split_at_guards
+from ...ops.table import OPS, Cost
+from ...planning.transposes import BLOCK_ROWS
+
+DRAWN_AT_ONCE = 512
+"""Random words that are drawn ahead of the loop that uses them, four from each of Philox's blocks."""
+DRAWN_ROOM = DRAWN_AT_ONCE + 4 * 16 + 4
+"""What stitch_philox_words asks for."""
+FEWEST_DRAWN = 32
+"""Iterations below which drawing ahead costs more than it saves."""
+
+
+FETCHED_AHEAD = 4096
+"""Bytes, rounded up to rows, by which a row's expensive pass asks for what the first passes of later rows will read. The hardware's
+prefetcher follows a pass over one row but not over the passes that come before the next: memory would idle while exp is computed.
+Measured on a Zen 5, tensors of 256 MiB: softmax of 256 numbers 1.9 times as fast, cross-entropy of 8,000 1.2 times. Rows without
+such a pass gain nothing."""
+FETCHED_ABOVE = 4 << 20
+"""Bytes of a tensor below which it is taken to be in the processor's caches, where asking ahead costs 3% and gains nothing."""
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """What a pass over a row asks for ahead: of each buffer, the position for its variable being 0, and the elements' type."""
+
+    loop: Loop
+    loads: tuple[tuple[int, Index, DType], ...]
+
+
+def _is_expensive(loop: Loop) -> bool:
+    return any(
+        isinstance(statement, loops.Let)
+        and isinstance(statement.value, loops.Compute)
+        and OPS[statement.value.node.op].cost is Cost.EXPENSIVE
+        and statement.value.dtypes[-1].is_float
+        for statement in loop.body
+    )
+
+
+def _ahead(rows: Loop, sizes: Sequence[int]) -> Ahead | None:
+    """What to ask for ahead in a loop over rows, from its first to its last. sizes: bytes of each buffer."""
+    passes = [statement for statement in rows.body if isinstance(statement, Loop)]
+    last = next((number for number, loop in enumerate(passes) if _is_expensive(loop)), None)
+    if last in (None, 0):
+        return None
+    expensive = passes[last]
+    found: dict[int, tuple[int, Index, DType]] = {}
+    for loop in passes[: last + 1]:
+        for statement in loop.body:
+            load = statement.value if isinstance(statement, loops.Let) else None
+            if not isinstance(load, loops.Load) or load.guard or sizes[load.buffer] < FETCHED_ABOVE:
+                continue
+            rest = load.index - Index.of_var(loop.variable)
+            of_row = [(c, atom) for c, atom in rest.terms if isinstance(atom, Digit) and atom.variable == rows.variable]
+            if len(of_row) == len(rest.terms) == 1 and (stride := of_row[0][0]) >= loop.extent == expensive.extent:
+                count = -(-FETCHED_AHEAD // (stride * load.dtype.size_bytes))
+                found.setdefault(load.buffer, (load.buffer, rest + stride * count, load.dtype))
+    return Ahead(expensive, tuple(found.values())) if found and expensive.kind is LoopKind.LANES else None
+
+
+@dataclass(frozen=True)
+class Draw:
+    """A random word of each iteration of a loop: word `index`, which counts with the loop's variable."""
+
+    state: tuple[str, ...]
+    index: Index
+
+
+SQUARE: Final = BLOCK_ROWS
+"""Rows and lanes of the squares in which a nest that transposes works."""
+
+
+@dataclass(frozen=True)
+class Turned:
+    """A load whose neighbours in memory belong to neighbours in the loop around the lanes: of a square it is read in memory's order
+    and turned in registers. stride: elements between its lanes; wraps: what the first of SQUARE neighbours must be within, since
+    there the position jumps."""
+
+    load: loops.Load
+    stride: int
+    wraps: tuple[int, ...]
+
+
+def _turned(loop: Loop, unsteady: frozenset[int]) -> dict[str, Turned]:
+    """Those loads of a loop around SQUARE lanes, by name, that can be turned. unsteady: buffers that the loop may write."""
+    lanes = loop.body[-1] if loop.body else None
+    if not isinstance(lanes, Loop) or lanes.extent != SQUARE or lanes.kind is not LoopKind.SIMD or lanes.bounds:
+        return {}
+    if loop.bounds != ("block_first", "block_last") and (loop.bounds or loop.extent % SQUARE):
+        return {}
+    found = {}
+    for statement in lanes.body:
+        load = statement.value if isinstance(statement, loops.Let) else None
+        if not isinstance(load, loops.Load) or load.guard or load.buffer in unsteady or load.dtype.size_bytes != 4:
+            continue
+        assert isinstance(statement, loops.Let)
+        of_loop = [(c, a) for c, a in load.index.terms if loop.variable in _variables(a)]
+        of_lane = [(c, a) for c, a in load.index.terms if lanes.variable in _variables(a)]
+        if not all(isinstance(atom, Digit) for _, atom in (*of_loop, *of_lane)) or len(of_lane) != 1:
+            continue
+        digits = [(c, a) for c, a in of_loop if isinstance(a, Digit)]
+        inner = [(c, a) for c, a in digits if a.stride == 1]
+        stride = of_lane[0][0]
+        if [c for c, _ in inner] == [1] and stride >= SQUARE and load.index.low >= 0:
+            wraps = {a.extent for _, a in inner if not a.is_top} | {a.stride for _, a in digits if a.stride > 1}
+            found[statement.name] = Turned(load, stride, tuple(sorted(wraps)))
+    return found
+
+
+def _variables(atom: Atom) -> frozenset[Var] | set[Var]:
+    return {atom.variable} if isinstance(atom, Digit) else set(atom.index.variables)
+
+
+LANE = Var("lane", DRAWN_AT_ONCE)
+
+
+def draws_of(loop: Loop) -> dict[str, Draw]:
+    """Those of a loop's random words, by name, that can be drawn ahead: their state is the same, and their places follow each
+    other."""
+    if loop.bounds is None and loop.extent < FEWEST_DRAWN:
+        return {}
+    made = {statement.name: statement.value for statement in loop.body if isinstance(statement, loops.Let)}
+    found = {}
+    for name, value in made.items():
+        if not isinstance(value, loops.Compute) or value.node.op != "philox":
+            continue
+        *state, place = value.operands
+        source = made.get(place)
+        if not isinstance(source, loops.FromIndex) or any(operand in made for operand in state):
+            continue
+        if loop.variable not in (source.index - Index.of_var(loop.variable)).variables:
+            found[name] = Draw(tuple(state), source.index)
+    return found
+
+
+ROWS_TOGETHER: Final = 4
+"""Rows that are added to a task's accumulators at once (_adds_rows)."""
+LEAST_COLUMNS: Final = 2048
+"""Fewer accumulators stay in the first cache beside the rows; four rows at once were then 10% slower, above it 15% faster."""
+MOST_STATEMENTS: Final = 12
+
+
+def _adds_rows(loop: Loop) -> bool:
+    """Whether a loop over rows does nothing but combine each row's elements with accumulators, one for each column. An accumulator is
+    then read and written once for several rows, in whose order it combines them: the same result to the bit, with less to load."""
+    inner = loop.body[0] if len(loop.body) == 1 else None
+    if not isinstance(inner, Loop) or inner.kind is not LoopKind.SIMD or inner.bounds or draws_of(inner):
+        return False
+    combined = [statement for statement in inner.body if isinstance(statement, loops.Combine)]
+    others = [statement for statement in inner.body if not isinstance(statement, loops.Combine)]
+    return (
+        inner.extent >= LEAST_COLUMNS
+        and len(inner.body) <= MOST_STATEMENTS
+        and bool(combined)
+        and all(c.index is not None and loop.variable not in c.index.variables for c in combined)
+        and all(isinstance(let, loops.Let) and not isinstance(let.value, loops.LoadLocal) for let in others)
+    )
+
+
+def rests_of(statements: Sequence[Statement]) -> dict[str, int]:
+    """Lanes that are declared, filled by one loop and folded in `statements`, of a loop that leaves a rest, with how many of that are
+    to have lanes of their own. Written one by one into lanes that are read again as a vector, a rest of three elements took as long
+    as 150 more: the processor waits until stores of other sizes have reached the cache. What fills half the lanes is none."""
+    declared = {s.name for s in statements if isinstance(s, loops.Local) and s.size > 1}
+    folded = {s.local: s for s in statements if isinstance(s, loops.Collapse)}
+    filled = Counter(
+        c.local
+        for s in statements
+        if isinstance(s, Loop)
+        for c in s.body
+        if isinstance(c, loops.Combine) and c.index is None
+    )
+    found: dict[str, int] = {}
+    for loop in statements:
+        if not isinstance(loop, Loop) or loop.kind is not LoopKind.LANES or loop.bounds or loop.extent < loop.width:
+            continue
+        rest = loop.extent % loop.width % max(loop.width // 2, 1)
+        for c in loop.body:
+            if (
+                not isinstance(c, loops.Combine)
+                or c.index is not None
+                or c.local not in declared
+                or filled[c.local] != 1
+            ):
+                continue
+            whole = folded.get(c.local)
+            if rest and whole is not None and whole.lanes == loop.width and whole.dtype is c.dtype:
+                found[c.local] = rest
+    return found
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Cut where its guards change."""
+
+    loops: tuple[Loop, ...]
+
+
+@dataclass(frozen=True)
+class Strips:
+    """By lanes: iterations [0, whole) in strips of the loop's width, then one half a strip long if `half`, then `rest`. `apart`: the
+    locals whose lanes are others for the rest."""
+
+    whole: int
+    half: int
+    rest: int
+    apart: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class OpenStrips:
+    """By lanes, between bounds that are known when it runs: strips, and a rest."""
+
+
+@dataclass(frozen=True)
+class Scanned:
+    """A scan, by lanes where no sum comes near to an overflow."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """In blocks, before each of which its random words are drawn."""
+
+
+@dataclass(frozen=True)
+class Squares:
+    """Around lanes, in squares whose loads `turned` are read in memory's order where the square does not cross a wrap."""
+
+    turned: Mapping[str, Turned]
+
+    @property
+    def wraps(self) -> list[int]:
+        """What the first of a square's rows must be far enough from the end of."""
+        return sorted({wrap for one in self.turned.values() for wrap in one.wraps})
+
+
+@dataclass(frozen=True)
+class Plain:
+    """One iteration after the other. rows_together: the first ones several at once; ahead: what one of its passes asks for ahead."""
+
+    rows_together: bool = False
+    ahead: Ahead | None = None
+
+
+Form: TypeAlias = "Parts | Strips | OpenStrips | Scanned | Drawn | Squares | Plain"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a loop's form depends on besides the loop. sizes: bytes of the nest's buffers; unsteady: those that it writes, or that may
+    be the same memory as one that it writes; for_many_shapes: whether the text must not depend on extents (`kernel_text.render`)."""
+
+    sizes: tuple[int, ...]
+    unsteady: frozenset[int]
+    for_many_shapes: bool = False
+
+    @classmethod
+    def of(cls, nest: NestCode, for_many_shapes: bool = False) -> Facts:
+        """Those of a nest."""
+        return cls(
+            tuple(buffer.size_bytes for buffer in nest.buffers),
+            nest.may_alias | nest.written_buffers,
+            for_many_shapes,
+        )
+
+
+def form_of(loop: Loop, facts: Facts, rests: Mapping[str, int] = MappingProxyType({})) -> Form:
+    """How a loop is written. rests: `rests_of` the statements that it is one of."""
+    if loop.kind is LoopKind.SCAN:
+        return Scanned()
+    if not facts.for_many_shapes and (parts := split_at_guards(loop)):
+        return Parts(parts)
+    if loop.kind is LoopKind.LANES:
+        return OpenStrips() if loop.bounds else strips_of(loop, rests)
+    if loop.kind is LoopKind.SIMD and draws_of(loop):
+        return Drawn()
+    if facts.for_many_shapes:
+        return Plain()
+    if turned := _turned(loop, facts.unsteady):
+        return Squares(turned)
+    if loop.bounds == ("first_row", "last_row") and loop.kind is LoopKind.SERIAL:
+        return Plain(_adds_rows(loop), _ahead(loop, facts.sizes))
+    return Plain()
+
+
+def strips_of(loop: Loop, rests: Mapping[str, int]) -> Strips:
+    """How a loop by lanes of known extent is cut into strips."""
+    rest, half = loop.extent % loop.width, loop.width // 2
+    apart = frozenset(c.local for c in loop.body if isinstance(c, loops.Combine) and c.local in rests)
+    taken = half if apart and rest >= half else 0
+    return Strips(loop.extent - rest, taken, rest - taken, apart)

@@ -1,0 +1,367 @@
+"""CUDA text of a nest's body: the same loops as for the CPU, done by a group of threads.
+
+    Loop SIMD, LANES        its iterations are distributed to the group's threads: thread n takes n, n + T, n + 2T, ...; or neighbours
+    Loop FOLD               each thread takes one stretch of them
+    Loop SCAN               neighbouring threads take neighbouring iterations, which they scan together; then the next ones
+    every other statement   all threads of the group do it alike, on registers of their own
+    a write there           thread 0 does it
+    Collapse, Fold          the threads' accumulators combined by shuffles, and by shared memory where the group is a block
+
+Who takes which iterations, and where locals lie, is in the nest's layout (`layout.assign`).
+
+After a statement that touches what threads share (an array in shared memory, or memory that the nest both writes and reads), the
+group's threads wait for each other, unless each thread only ever touches elements of its own (`Use.is_owned`): so what one wrote is
+there for the others, and nothing is overwritten that another has yet to read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ...ir.graph import DType
+from ...ir.index_maps import Index
+from ...loops import loops
+from ...loops.loops import Local, Loop, LoopKind, Statement
+from ...ops.c_text import cpp_combine
+from ...ops.reference import reduce_identity
+from ...ops.table import REGISTER_TYPE, STORAGE_TYPE, literal_text, load_text, round_text, store_text
+from ..c.text import index_text, is_wide_variable
+from ..c.writer import Writer
+from .layout import REDUCE_BYTES, THREAD, Deal, How, Layout
+from .survey import is_distributed, is_row_loop
+from .vectors import Vectors
+
+
+def aligned_text(buffers: Mapping[int, int]) -> str:
+    """Whether the buffers' addresses are multiples of so many bytes."""
+    return " & ".join(f"((unsigned long long)p{buffer} % {size} == 0)" for buffer, size in sorted(buffers.items()))
+
+
+@dataclass(frozen=True)
+class CudaWriter(Writer):
+    """Renders the statements of a nest by its layout. deal: of the distributed loop that they are in; vectors: the accesses of a turn
+    that are made at once, if it goes by them."""
+
+    layout: Layout
+    deal: Deal | None = None
+    vectors: Vectors | None = None
+
+    @property
+    def threads(self) -> int:
+        """Threads of a group."""
+        return self.layout.threads
+
+    # ---- statements -------------------------------------------------------------------------------------------------------
+
+    def body(self, statements: Sequence[Statement], indent: int) -> Iterator[str]:
+        for statement in statements:
+            yield from self.statement(statement, indent)
+            whole = not isinstance(statement, Loop | loops.Blocks | loops.If) or (
+                isinstance(statement, Loop) and is_distributed(statement)
+            )
+            if self.deal is None and whole and self.threads > 1 and self.layout.shares(statement):
+                yield f"{'  ' * indent}stitch_group_sync<{self.threads}>();"
+
+    def value(self, dtype: DType, value: loops.Value) -> str:
+        if self.vectors is not None and isinstance(value, loops.Load):
+            for name, load in self.vectors.loads.items():
+                if load is value:
+                    return load_text(dtype, f"{name}_vector.value[element]")
+        if isinstance(value, loops.LoadLocal):
+            return self._element(value.local, value.index)
+        return super().value(dtype, value)
+
+    def _element(self, name: str, index: Index | None) -> str:
+        """An element of a local."""
+        places = self.layout.places
+        if places.uses[name].collapsed or places.is_scalar(name):
+            return name
+        if self.deal is not None and name in places.registers:
+            return f"{name}[{self.deal.slot}]"
+        if self.deal is not None and places.lies_by_threads(name):
+            return f"{name}[{self.deal.own_place}]"
+        assert index is not None
+        return f"{name}[{index_text(index)}]"
+
+    def statement(self, statement: Statement, indent: int) -> Iterator[str]:
+        pad = "  " * indent
+        if isinstance(statement, loops.Let):
+            yield from self._let(statement, indent)
+        elif self.vectors is not None and statement in self.vectors.stores and isinstance(statement, loops.Store):
+            number = self.vectors.stores.index(statement)
+            yield f"{pad}stored{number}.value[element] = {store_text(statement.dtype, statement.value)};"
+        elif isinstance(statement, loops.Store | loops.Update):
+            yield from self._by_one(super().statement(statement, indent), pad)
+        elif isinstance(statement, loops.Assign):
+            target = self._element(statement.local, statement.index)
+            yield from self._local_write(statement.local, f"{pad}{target} = {statement.value};", pad)
+        elif isinstance(statement, loops.Combine):
+            target = self._element(statement.local, statement.index)
+            current = f"({REGISTER_TYPE[statement.dtype]}){target}"
+            combined = cpp_combine(statement.kind, statement.dtype, current, statement.value)
+            yield from self._local_write(statement.local, f"{pad}{target} = {combined};", pad)
+        elif isinstance(statement, loops.Scan):
+            target = self._element(statement.local, statement.index)
+            yield f"{pad}{target} = {self._combined(statement, target)};"
+            yield f"{pad}const {REGISTER_TYPE[statement.dtype]} {statement.name} = {self._rounded(statement, target)};"
+        elif isinstance(statement, loops.Fold):
+            yield from self._fold(statement, indent)
+        elif isinstance(statement, loops.Collapse):
+            yield from self._collapse(statement, pad)
+        elif isinstance(statement, Local):
+            yield from self._local(statement, pad)
+        elif isinstance(statement, Loop):
+            yield from self._loop(statement, indent)
+        else:
+            yield from super().statement(statement, indent)
+
+    def _let(self, statement: loops.Let, indent: int) -> Iterator[str]:
+        """A value; a load that an earlier loop has made is read from registers, and one that later ones will want is left there."""
+        pad, ctype, name, deal = "  " * indent, REGISTER_TYPE[statement.dtype], statement.name, self.deal
+        if deal is not None and name in deal.kept:
+            yield f"{pad}const {ctype} {name} = {deal.kept[name]}[{deal.slot}];"
+            return
+        yield from super().statement(statement, indent)
+        if deal is not None and name in deal.fills:
+            yield f"{pad}{deal.fills[name]}[{deal.slot}] = {name};"
+
+    def _by_one(self, lines: Iterator[str], pad: str) -> Iterator[str]:
+        """What all threads come to is done by the group's first."""
+        alike = self.deal is None and self.threads > 1
+        for line in lines:
+            yield f"{pad}if ({THREAD} == 0) {line.lstrip()}" if alike else line
+
+    def _local_write(self, name: str, line: str, pad: str) -> Iterator[str]:
+        if name in self.layout.places.offsets:
+            yield from self._by_one(iter([line]), pad)
+        else:
+            yield line
+
+    def _local(self, statement: Local, pad: str) -> Iterator[str]:
+        places, name, ctype = self.layout.places, statement.name, REGISTER_TYPE[statement.dtype]
+        identity = ""
+        if statement.kind is not None:
+            identity = literal_text(statement.dtype, reduce_identity(statement.kind, statement.dtype))
+        if name in places.offsets:
+            room = places.room(name)
+            yield f"{pad}STITCH_SHARED({ctype}, {name}, group_shared + {places.offsets[name]}, {room});"
+            if identity:
+                yield f"{pad}for (int i = {THREAD}; i < {room}; i += {self.threads}) {name}[i] = {identity};"
+        elif name not in places.registers and (places.uses[name].collapsed or statement.size == 1):
+            yield f"{pad}{ctype} {name}{f' = {identity}' if identity else ''};"
+        else:
+            size = places.registers.get(name, statement.size)
+            yield f"{pad}{ctype} {name}[{size}];"
+            if identity:
+                yield f"{pad}for (int i = 0; i < {size}; ++i) {name}[i] = {identity};"
+
+    def _collapse(self, statement: loops.Collapse, pad: str) -> Iterator[str]:
+        ctype, local = REGISTER_TYPE[statement.dtype], statement.local
+        if not self.layout.places.uses[local].by_lanes or self.threads == 1:
+            yield f"{pad}const {ctype} {statement.name} = {local};"
+            return
+        combined = cpp_combine(statement.kind, statement.dtype, "a", "b")
+        yield (
+            f"{pad}const {ctype} {statement.name} = stitch_group_reduce<{self.threads}>("
+            f"{local}, [](const {ctype} a, const {ctype} b) {{ return ({ctype})({combined}); }}, reduce_shared);"
+        )
+
+    def _fold(self, statement: loops.Fold, indent: int) -> Iterator[str]:
+        """A variadic reduction's accumulators, of all threads, in the order of their stretches: within a warp by exchanges between
+        ever longer runs of threads, then over a block's warps. Every thread has the same after."""
+        if self.threads == 1:
+            return
+        pad, warp = "  " * indent, min(self.threads, 32)
+        types = [REGISTER_TYPE[dtype] for dtype in statement.dtypes]
+        rows = list(zip(types, statement.locals, statement.others, strict=True))
+        yield f"{pad}for (int distance = 1; distance < {warp}; distance *= 2) {{"
+        yield f"{pad}  const bool second = ({THREAD} & distance) != 0;"
+        for (ctype, local, other), own in zip(rows, statement.own, strict=True):
+            yield f"{pad}  const {ctype} {local}_far = stitch_shuffle_xor<{warp}>({local}, distance);"
+            yield f"{pad}  const {ctype} {own} = second ? {local}_far : {local};"
+            yield f"{pad}  const {ctype} {other} = second ? {local} : {local}_far;"
+        yield from self._fold_step(statement, indent + 1)
+        yield f"{pad}}}"
+        if self.threads <= 32:
+            return
+        parts = [f"{local}_parts" for local in statement.locals]
+        for k, (ctype, local, _) in enumerate(rows):
+            place = f"reduce_shared + {k * REDUCE_BYTES}"
+            yield f"{pad}STITCH_SHARED({ctype}, {parts[k]}, {place}, {self.threads // 32});"
+            yield f"{pad}if ({THREAD} % 32 == 0) {parts[k]}[{THREAD} / 32] = {local};"
+        yield f"{pad}__syncthreads();"
+        yield from (f"{pad}{local} = {part}[0];" for local, part in zip(statement.locals, parts, strict=True))
+        yield f"{pad}for (int warp = 1; warp < {self.threads // 32}; ++warp) {{"
+        for (ctype, local, other), own, part in zip(rows, statement.own, parts, strict=True):
+            yield f"{pad}  const {ctype} {own} = {local};"
+            yield f"{pad}  const {ctype} {other} = {part}[warp];"
+        yield from self._fold_step(statement, indent + 1)
+        yield f"{pad}}}"
+        yield f"{pad}__syncthreads();"
+
+    def _fold_step(self, statement: loops.Fold, indent: int) -> Iterator[str]:
+        pad = "  " * indent
+        for inner in statement.body:
+            yield from self.statement(inner, indent)
+        for local, result in zip(statement.locals, statement.results, strict=True):
+            yield f"{pad}{local} = {result};"
+
+    # ---- loops ------------------------------------------------------------------------------------------------------------
+
+    def _loop(self, loop: Loop, indent: int) -> Iterator[str]:
+        deal = self.layout.deals.get(id(loop))
+        if deal is None:
+            yield from self._alike(loop, indent)
+            return
+        for name, array in deal.fills.items():
+            (dtype,) = (each.dtype for each in loop.body if isinstance(each, loops.Let) and each.name == name)
+            yield f"{'  ' * indent}{REGISTER_TYPE[dtype]} {array}[{deal.turns * deal.width}];"
+        writers = {
+            How.STRIDED: self._strided,
+            How.ROW: self._over_row,
+            How.VECTORS: self._in_vectors,
+            How.STRETCHES: self._by_stretches,
+            How.SCAN: self._scan_loop,
+        }
+        yield from writers[deal.how](deal, indent)
+
+    def _alike(self, loop: Loop, indent: int) -> Iterator[str]:
+        """A loop that all threads of the group do alike, or one that is within a thread's iteration of another."""
+        pad, name = "  " * indent, loop.variable.name
+        first, last = _ends(loop)
+        start, step = first, f"++{name}"
+        if self.layout.together and is_row_loop(loop):
+            start, step = f"{first} + group", f"{name} += {self.layout.groups}"
+        yield f"{pad}for ({_ctype(loop)} {name} = {start}; {name} < {last}; {step}) {{"
+        yield from self.body(loop.body, indent + 1)
+        yield pad + "}"
+
+    def _strided(self, deal: Deal, indent: int) -> Iterator[str]:
+        pad, loop, name = "  " * indent, deal.loop, deal.loop.variable.name
+        first, last = _ends(loop)
+        start = THREAD if first == "0" else f"{first} + {THREAD}"
+        yield f"{pad}for ({_ctype(loop)} {name} = {start}; {name} < {last}; {name} += {self.threads}) {{"
+        yield from replace(self, deal=deal).body(loop.body, indent + 1)
+        yield pad + "}"
+
+    def _by_stretches(self, deal: Deal, indent: int) -> Iterator[str]:
+        """A variadic reduction's loop, each thread taking one stretch of it, in order."""
+        pad, place = "  " * indent, deal.place
+        start = f"{THREAD} * {deal.stretch}"
+        last = f"{deal.loop.extent} && {place} < ({THREAD} + 1) * {deal.stretch}"
+        step = f"{place} += {deal.width}" if deal.width > 1 else f"++{place}"
+        yield f"{pad}for (int {place} = {start}; {place} < {last}; {step}) {{"
+        yield from self._turn(deal, "int", "aligned", indent + 1)
+        yield f"{pad}}}"
+
+    def _combined(self, scan: loops.Scan, before: str) -> str:
+        ctype = REGISTER_TYPE[scan.accumulator]
+        return f"({ctype})({cpp_combine(scan.kind, scan.accumulator, f'({ctype}){before}', f'({ctype}){scan.value}')})"
+
+    def _rounded(self, scan: loops.Scan, value: str) -> str:
+        return round_text(scan.dtype, f"({REGISTER_TYPE[scan.dtype]}){value}")
+
+    def _scan_loop(self, deal: Deal, indent: int) -> Iterator[str]:
+        """A scan of a row: as many elements at once as the group has threads."""
+        inside, loop = replace(self, deal=deal), deal.loop
+        pad, name = "  " * indent, loop.variable.name
+        (place,) = (i for i, statement in enumerate(loop.body) if isinstance(statement, loops.Scan))
+        scan = loop.body[place]
+        assert isinstance(scan, loops.Scan)
+        ctype, wide = REGISTER_TYPE[scan.accumulator], scan.accumulator
+        identity = literal_text(wide, reduce_identity(scan.kind, wide))
+        combined = (
+            f"[](const {ctype} a, const {ctype} b) {{ return ({ctype})({cpp_combine(scan.kind, wide, 'a', 'b')}); }}"
+        )
+        total = self._element(scan.local, scan.index)
+        yield f"{pad}for (int {name}_base = 0; {name}_base < {loop.extent}; {name}_base += {self.threads}) {{"
+        yield f"{pad}  const int {name} = {name}_base + {THREAD};"
+        yield f"{pad}  {ctype} {scan.name}_value = {identity}, {scan.name}_all;"
+        yield f"{pad}  if ({name} < {loop.extent}) {{"
+        yield from inside.body(loop.body[:place], indent + 2)
+        yield f"{pad}    {scan.name}_value = {scan.value};"
+        yield f"{pad}  }}"
+        group = f"stitch_group_scan<{self.threads}>({scan.name}_value, {scan.name}_all, {combined}, reduce_shared)"
+        own = f"{scan.name}_sum"
+        yield f"{pad}  const {ctype} {scan.name}_here = {group};"
+        yield f"{pad}  const {ctype} {own} = {self._combined(replace(scan, value=f'{scan.name}_here'), total)};"
+        yield f"{pad}  {total} = {self._combined(replace(scan, value=f'{scan.name}_all'), total)};"
+        yield f"{pad}  if ({name} < {loop.extent}) {{"
+        yield f"{pad}    const {REGISTER_TYPE[scan.dtype]} {scan.name} = {self._rounded(scan, own)};"
+        yield from inside.body(loop.body[place + 1 :], indent + 2)
+        yield f"{pad}  }}"
+        yield f"{pad}}}"
+
+    def _in_vectors(self, deal: Deal, indent: int) -> Iterator[str]:
+        """A loop over a task's elements by vectors, as far as they go, and the rest by elements. Where a buffer's address is not a
+        vector's, one that only computes elements goes by elements altogether, which is faster; a sum keeps its order."""
+        pad, loop, name, base, width = "  " * indent, deal.loop, deal.loop.variable.name, deal.place, deal.width
+        assert deal.vectors is not None
+        ctype, (first, last) = _ctype(loop), _ends(loop)
+        end, aligned = f"{first} + ({last} - {first}) / {width} * {width}" if loop.bounds else last, "aligned"
+        if loop.kind is LoopKind.SIMD:
+            end, aligned = f"{aligned_text(deal.vectors.buffers)} ? {end} : {first}", "true"
+        yield f"{pad}const {ctype} whole = {end};"
+        start = f"{f'{first} + ' if loop.bounds else ''}{THREAD} * {width}"
+        step = f"{base} += {self.threads * width}"
+        yield f"{pad}for ({ctype} {base} = {start}; {base} < whole; {step}) {{"
+        yield from self._turn(deal, ctype, aligned, indent + 1)
+        yield f"{pad}}}"
+        yield f"{pad}for ({ctype} {name} = whole + {THREAD}; {name} < {last}; {name} += {self.threads}) {{"
+        yield from replace(self, deal=deal).body(loop.body, indent + 1)
+        yield f"{pad}}}"
+
+    def _turn(self, deal: Deal, ctype: str, aligned: str, indent: int) -> Iterator[str]:
+        """What a thread does in a turn: the body, for each of a vector's elements from the one on that `deal.place` names. aligned:
+        whether all addresses are a vector's."""
+        pad, loop, width, vectors = "  " * indent, deal.loop, deal.width, deal.vectors
+        if vectors is None:
+            yield from replace(self, deal=deal).body(loop.body, indent)
+            return
+        for let, load in vectors.loads.items():
+            ctype_of, place = STORAGE_TYPE[load.dtype], index_text(vectors.first_place(loop, load.index))
+            yield f"{pad}STITCH_LOAD_NEIGHBOURS({ctype_of}, {width}, {let}_vector, b{load.buffer}, {place}, {aligned});"
+        for number, store in enumerate(vectors.stores):
+            yield f"{pad}StitchVector<{STORAGE_TYPE[store.dtype]}, {width}> stored{number};"
+        yield f"{pad}#pragma unroll"
+        yield f"{pad}for (int element = 0; element < {width}; ++element) {{"
+        yield f"{pad}  const {ctype} {loop.variable.name} = {vectors.base.name} + element;"
+        yield from replace(self, deal=deal, vectors=vectors).body(loop.body, indent + 1)
+        yield f"{pad}}}"
+        for number, store in enumerate(vectors.stores):
+            ctype_of, place = STORAGE_TYPE[store.dtype], index_text(vectors.first_place(loop, store.index))
+            yield f"{pad}STITCH_STORE_NEIGHBOURS({ctype_of}, {width}, b{store.buffer}, {place}, stored{number}, {aligned});"
+
+    def _over_row(self, deal: Deal, indent: int) -> Iterator[str]:
+        """A distributed loop over a row. Where it works on arrays of registers, its turns are such that the compiler can tell them
+        apart: indexed by a turn they are registers."""
+        pad, extent, place, width, threads = "  " * indent, deal.loop.extent, deal.place, deal.width, self.threads
+        guarded = deal.unrolled and deal.is_guarded
+        if deal.unrolled:
+            turn = f"{deal.loop.variable.name}_turn"
+            first = THREAD if deal.turns == 1 else f"{THREAD} + {turn} * {threads}"
+            if deal.turns == 1:
+                yield f"{pad}{{"
+            else:
+                yield f"{pad}#pragma unroll"
+                yield f"{pad}for (int {turn} = 0; {turn} < {deal.turns}; ++{turn}) {{"
+            if width > 1:
+                first = f"{THREAD if deal.turns == 1 else f'({first})'} * {width}"
+            yield f"{pad}  const int {place} = {first};"
+            if guarded:
+                yield f"{pad}  if ({place} < {extent}) {{"
+        else:
+            yield f"{pad}for (int {place} = {THREAD} * {width}; {place} < {extent}; {place} += {threads * width}) {{"
+        yield from self._turn(deal, "int", "aligned", indent + 1 + guarded)
+        if guarded:
+            yield f"{pad}  }}"
+        yield f"{pad}}}"
+
+
+def _ctype(loop: Loop) -> str:
+    return "long long" if is_wide_variable(loop.variable) else "int"
+
+
+def _ends(loop: Loop) -> tuple[str, str]:
+    return loop.bounds or ("0", str(loop.extent))
