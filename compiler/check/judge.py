@@ -303,7 +303,8 @@ def _own_error(graph: Graph, node: Node) -> float:
             extents = zip(window_of(node), source.shape, strict=True)
             count = math.prod(min(item.size, max(extent, 1)) for item, extent in extents)
         elif node.op == "scan":
-            count = max(prefix_of_scan(node).first + source.shape[prefix_of_scan(node).dimension] - 1, 1)
+            prefix = prefix_of_scan(node)
+            count = max(prefix.first + source.shape[prefix.dimension] - 1, 1)
         own += summation_depth(count) * wide
     return own
 

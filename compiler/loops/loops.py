@@ -29,6 +29,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TypeAlias
 
 from ..ir.graph import DType, Node
@@ -288,7 +289,7 @@ class NestCode:
             return self.buffers
         return tuple(dict.fromkeys(buffer for instance in self.instances for buffer in instance.buffers))
 
-    @property
+    @cached_property
     def written_buffers(self) -> frozenset[int]:
         """Those of its buffers that the body writes."""
         return frozenset(each.buffer for each in walk(self.body) if isinstance(each, Store | Update))

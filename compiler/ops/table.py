@@ -112,13 +112,9 @@ class OpRow:
     cost: Cost
     infer: Rule
     numpy: Reference | None  # None: the interpreter itself handles it (parameter, reduce_general)
-    propagation: (
-        Propagation | None
-    )  # the operand elements that a result is made of; None: in a nest of its own, read from memory
+    propagation: Propagation | None  # the operand elements that a result is made of; None: a reduction
     slicing: Slicing | None  # what a share of the result needs, for the oracle; None: it is computed as a whole
-    moves: slice | None = (
-        None  # the operands of whose elements, unchanged, the result consists; None: it computes something
-    )
+    moves: slice | None = None  # the operands of whose elements, unchanged, the result consists; None: it computes
     error: ErrorRule = exact  # how the operands' errors reach the result
     ulps: float = 0.0
     """The error of the result that a right implementation may make beyond what its operands' errors cause, in units in the last
@@ -201,6 +197,7 @@ def _elementwise_rows() -> Iterable[OpRow]:
         ("clamp", 3, light, numbers, direct(reference.clamp), 0),
         ("philox", 4, expensive, infer.elementwise(infer.is_u64, "u64", DType.U32), direct(reference.philox), 0),
     ]
+    moves = {"copy": FIRST, "select": slice(1, 3)}
     for name, arity, cost, rule, numpy, ulps in table:
         yield OpRow(
             name,
@@ -210,7 +207,7 @@ def _elementwise_rows() -> Iterable[OpRow]:
             numpy,
             propagation.elementwise,
             slicing.elementwise,
-            {"copy": FIRST, "select": slice(1, 3)}.get(name),
+            moves.get(name),
             ERRORS[name],
             ulps,
             CONDITION.get(name, 1.0),

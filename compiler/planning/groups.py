@@ -72,11 +72,9 @@ def find_candidates(graph: Graph, forced: Iterable[int] = ()) -> Mapping[int, Ca
 def work_of(graph: Graph, i: int) -> int:
     """Elements that computing node i runs over: a reduction's operand, else its result."""
     node = graph.nodes[i]
-    return (
-        graph.nodes[node.operands[0]].element_count
-        if OPS[node.op].is_reduction and node.operands
-        else node.element_count
-    )
+    if OPS[node.op].is_reduction and node.operands:
+        node = graph.nodes[node.operands[0]]
+    return node.element_count
 
 
 def carriers(graph: Graph) -> frozenset[int]:

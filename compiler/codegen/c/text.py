@@ -1,10 +1,11 @@
-"""C text of positions, guards and constants."""
+"""C text of positions, guards, loops' variables and constants."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from ...ir.index_maps import Atom, Bound, Digit, Guard, Index, Quotient, Var
+from ...loops.loops import Loop
 
 INT_LIMIT = 1 << 31
 ROW_VARIABLES = ("r", "task", "block", "block_first")
@@ -36,6 +37,16 @@ def _is_wide(atom: Atom) -> bool:
 def is_wide_variable(variable: Var) -> bool:
     """Whether a variable is declared as long long."""
     return variable.name in ROW_VARIABLES or variable.source is not None or variable.extent >= INT_LIMIT
+
+
+def variable_type(loop: Loop) -> str:
+    """The C type of a loop's variable."""
+    return "long long" if is_wide_variable(loop.variable) else "int"
+
+
+def ends(loop: Loop) -> tuple[str, str]:
+    """Where a loop begins, and before what it ends."""
+    return loop.bounds or ("0", str(loop.extent))
 
 
 def _atom_text(atom: Atom) -> str:

@@ -13,7 +13,7 @@ from ...loops.loops import Loop, LoopKind, Statement
 from ...ops.c_text import cpp_combine
 from ...ops.reference import reduce_identity
 from ...ops.table import REGISTER_TYPE, STORAGE_TYPE, literal_text, round_text
-from ..c.text import index_text, is_wide_variable
+from ..c.text import ends, index_text, variable_type
 from ..c.writer import Writer
 from . import forms
 from .forms import DRAWN_AT_ONCE, DRAWN_ROOM, LANE, ROWS_TOGETHER, SQUARE, Ahead, Draw, Facts, Squares, Strips
@@ -141,16 +141,16 @@ class CpuWriter(Writer):
 
     def _plain(self, loop: Loop, indent: int) -> Iterator[str]:
         pad, name = "  " * indent, loop.variable.name
-        first, last = _ends(loop)
+        first, last = ends(loop)
         if loop.kind is LoopKind.SIMD:
             yield pad + "#pragma omp simd"
-        yield f"{pad}for ({_ctype(loop)} {name} = {first}; {name} < {last}; ++{name}) {{"
+        yield f"{pad}for ({variable_type(loop)} {name} = {first}; {name} < {last}; ++{name}) {{"
         yield from self.body(loop.body, indent + 1)
         yield pad + "}"
 
     def _open_strips(self, loop: Loop, indent: int) -> Iterator[str]:
         pad, base, width = "  " * indent, f"{loop.variable.name}_base", loop.width
-        first, last = _ends(loop)
+        first, last = ends(loop)
         yield f"{pad}long long {base} = {first};"
         yield f"{pad}for (; {base} + {width} <= {last}; {base} += {width}) {{"
         yield from self._lanes(loop, str(width), base, indent + 1)
@@ -192,7 +192,7 @@ class CpuWriter(Writer):
         yield f"{pad}long long {name}_base = first_row;"
         yield f"{pad}for (; {name}_base + {ROWS_TOGETHER} <= last_row; {name}_base += {ROWS_TOGETHER}) {{"
         yield f"{pad}  #pragma omp simd"
-        yield f"{pad}  for ({_ctype(inner)} {column} = 0; {column} < {inner.extent}; ++{column}) {{"
+        yield f"{pad}  for ({variable_type(inner)} {column} = 0; {column} < {inner.extent}; ++{column}) {{"
         for number in range(ROWS_TOGETHER):
             yield f"{pad}    {{"
             yield f"{pad}      const long long {name} = {name}_base + {number};"
@@ -254,7 +254,7 @@ class CpuWriter(Writer):
         first, conditions = "block_first", [f"block_last - block_first == {SQUARE}"]
         if loop.bounds is None:
             first, conditions = f"{name}_first", []
-            yield f"{pad}for ({_ctype(loop)} {first} = 0; {first} < {loop.extent}; {first} += {SQUARE}) {{"
+            yield f"{pad}for ({variable_type(loop)} {first} = 0; {first} < {loop.extent}; {first} += {SQUARE}) {{"
         conditions += [f"{first} % {wrap} + {SQUARE} <= {wrap}" for wrap in squares.wraps]
         yield f"{pad}  if ({' && '.join(conditions) or 'true'}) {{"
         yield from self._whole_square(loop, squares, first, indent + 2)
@@ -266,7 +266,7 @@ class CpuWriter(Writer):
             yield f"{pad}}}"
 
     def _whole_square(self, loop: Loop, squares: Squares, first: str, indent: int) -> Iterator[str]:
-        pad, name, ctype, lanes = "  " * indent, loop.variable.name, _ctype(loop), loop.body[-1]
+        pad, name, ctype, lanes = "  " * indent, loop.variable.name, variable_type(loop), loop.body[-1]
         assert isinstance(lanes, Loop)
         for load_name, one in squares.turned.items():
             yield f"{pad}__attribute__((aligned(64))) {STORAGE_TYPE[one.load.dtype]} {load_name}_turned[{SQUARE * SQUARE}];"
@@ -302,7 +302,7 @@ class CpuWriter(Writer):
 
     def _lanes(self, loop: Loop, count: str, base: str, indent: int) -> Iterator[str]:
         pad = "  " * indent
-        draws, ctype = forms.draws_of(loop), _ctype(loop)
+        draws, ctype = forms.draws_of(loop), variable_type(loop)
         for name, draw in draws.items():
             yield from self._draw(name, draw, loop, count, base, pad)
         yield pad + "#pragma omp simd"
@@ -318,8 +318,8 @@ class CpuWriter(Writer):
     def _drawing_loop(self, loop: Loop, indent: int) -> Iterator[str]:
         """A SIMD loop in blocks, before each of which its random words are drawn."""
         pad, base, size = "  " * indent, f"{loop.variable.name}_base", DRAWN_AT_ONCE
-        first, last = _ends(loop)
-        yield f"{pad}for ({_ctype(loop)} {base} = {first}; {base} < {last}; {base} += {size}) {{"
+        first, last = ends(loop)
+        yield f"{pad}for ({variable_type(loop)} {base} = {first}; {base} < {last}; {base} += {size}) {{"
         yield f"{pad}  const int block = (int)({last} - {base} < {size} ? {last} - {base} : {size});"
         yield from self._lanes(loop, "block", base, indent + 1)
         yield pad + "}"
@@ -329,14 +329,6 @@ class CpuWriter(Writer):
         yield f"{pad}unsigned {name}_room[{DRAWN_ROOM}];"
         yield f"{pad}const unsigned* {name}_words;"
         yield f"{pad}{{"
-        yield f"{pad}  const {_ctype(loop)} {loop.variable.name} = {base};"
+        yield f"{pad}  const {variable_type(loop)} {loop.variable.name} = {base};"
         yield f"{pad}  {name}_words = stitch_philox_words({name}_room, {count}, {', '.join(draw.state)}, {place});"
         yield f"{pad}}}"
-
-
-def _ctype(loop: Loop) -> str:
-    return "long long" if is_wide_variable(loop.variable) else "int"
-
-
-def _ends(loop: Loop) -> tuple[str, str]:
-    return loop.bounds or ("0", str(loop.extent))

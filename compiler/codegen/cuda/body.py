@@ -26,7 +26,7 @@ from ...loops.loops import Local, Loop, LoopKind, Statement
 from ...ops.c_text import cpp_combine
 from ...ops.reference import reduce_identity
 from ...ops.table import REGISTER_TYPE, STORAGE_TYPE, literal_text, load_text, round_text, store_text
-from ..c.text import index_text, is_wide_variable
+from ..c.text import ends, index_text, variable_type
 from ..c.writer import Writer
 from .layout import REDUCE_BYTES, THREAD, Deal, How, Layout
 from .survey import is_distributed, is_row_loop
@@ -229,19 +229,19 @@ class CudaWriter(Writer):
     def _alike(self, loop: Loop, indent: int) -> Iterator[str]:
         """A loop that all threads of the group do alike, or one that is within a thread's iteration of another."""
         pad, name = "  " * indent, loop.variable.name
-        first, last = _ends(loop)
+        first, last = ends(loop)
         start, step = first, f"++{name}"
         if self.layout.together and is_row_loop(loop):
             start, step = f"{first} + group", f"{name} += {self.layout.groups}"
-        yield f"{pad}for ({_ctype(loop)} {name} = {start}; {name} < {last}; {step}) {{"
+        yield f"{pad}for ({variable_type(loop)} {name} = {start}; {name} < {last}; {step}) {{"
         yield from self.body(loop.body, indent + 1)
         yield pad + "}"
 
     def _strided(self, deal: Deal, indent: int) -> Iterator[str]:
         pad, loop, name = "  " * indent, deal.loop, deal.loop.variable.name
-        first, last = _ends(loop)
+        first, last = ends(loop)
         start = THREAD if first == "0" else f"{first} + {THREAD}"
-        yield f"{pad}for ({_ctype(loop)} {name} = {start}; {name} < {last}; {name} += {self.threads}) {{"
+        yield f"{pad}for ({variable_type(loop)} {name} = {start}; {name} < {last}; {name} += {self.threads}) {{"
         yield from replace(self, deal=deal).body(loop.body, indent + 1)
         yield pad + "}"
 
@@ -298,7 +298,7 @@ class CudaWriter(Writer):
         vector's, one that only computes elements goes by elements altogether, which is faster; a sum keeps its order."""
         pad, loop, name, base, width = "  " * indent, deal.loop, deal.loop.variable.name, deal.place, deal.width
         assert deal.vectors is not None
-        ctype, (first, last) = _ctype(loop), _ends(loop)
+        ctype, (first, last) = variable_type(loop), ends(loop)
         end, aligned = f"{first} + ({last} - {first}) / {width} * {width}" if loop.bounds else last, "aligned"
         if loop.kind is LoopKind.SIMD:
             end, aligned = f"{aligned_text(deal.vectors.buffers)} ? {end} : {first}", "true"
@@ -357,11 +357,3 @@ class CudaWriter(Writer):
         if guarded:
             yield f"{pad}  }}"
         yield f"{pad}}}"
-
-
-def _ctype(loop: Loop) -> str:
-    return "long long" if is_wide_variable(loop.variable) else "int"
-
-
-def _ends(loop: Loop) -> tuple[str, str]:
-    return loop.bounds or ("0", str(loop.extent))

@@ -130,10 +130,13 @@ class Places:
         """Neighbours that a thread takes in a turn of a loop over a row of so many elements."""
         return self.widths.get(extent, 1)
 
+    def turns(self, extent: int) -> int:
+        """Turns over a row of the thread that has most."""
+        return -(-extent // (self.threads * self.width(extent)))
+
     def slots(self, extent: int) -> int:
         """Elements of a row that fall to one thread: what it needs registers for."""
-        width = self.width(extent)
-        return -(-extent // (self.threads * width)) * width
+        return self.turns(extent) * self.width(extent)
 
     def is_common(self, name: str) -> bool:
         """Whether several threads touch one element."""
@@ -396,8 +399,8 @@ class _Deals:
             or (isinstance(each, loops.Let) and isinstance(each.value, loops.Load | loops.FromIndex))
             for each in loop.body
         )
-        turns = -(-loop.extent // (self.places.threads * self.places.width(loop.extent)))
-        return plain and bool(brought) and loop.extent % self.places.threads == 0 and turns <= MOST_TURNS
+        few = self.places.turns(loop.extent) <= MOST_TURNS
+        return plain and bool(brought) and loop.extent % self.places.threads == 0 and few
 
 
 def _local_of(statement: Statement) -> str | None:

@@ -9,7 +9,6 @@ import pytest
 
 from stitchfleet.compiler.check.judge import REGIMES, judge, random_inputs
 from stitchfleet.compiler.ir.graph import Array, DType, Graph, GraphBuilder, Node
-from stitchfleet.compiler.ir.index_maps import ZERO
 from stitchfleet.compiler.ops import infer, propagation, slicing, table
 from stitchfleet.compiler.ops.attributes import attribute
 from stitchfleet.compiler.ops.errors import Bound, Step
@@ -39,7 +38,7 @@ def _diagonal_type(node: infer.NewNode) -> infer.ShapeAndType:
 
 def _diagonal_elements(graph: Graph, node: Node, request: propagation.Request) -> propagation.Step:
     (index,) = request.position
-    return propagation.Forward(propagation.Request(node.operands[0], (index, index + ZERO), request.guard))
+    return propagation.Forward(propagation.Request(node.operands[0], (index, index), request.guard))
 
 
 def _diagonal(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> Array:
