@@ -214,7 +214,7 @@ def _native_files() -> list[pathlib.Path]:
     toolchain = compiler / "toolchain"
     single = (
         *(plugin / "__init__.py", compiler / "__init__.py", compiler / "kernel" / "stitch_abi.h"),
-        *(toolchain / "__init__.py", toolchain / "host.py"),
+        *(compiler / "targets" / "cuda_attributes.def", toolchain / "__init__.py", toolchain / "host.py"),
     )
     return [*single, *_files(plugin / "native")]
 
