@@ -173,7 +173,8 @@ class Builder:
                 raise ImageError(f"{command[0]} for the image {name}: {error}") from None
             log.write(done.stdout)
         if done.returncode:
-            raise ImageError(f"{command[0]} failed for the image {name}; {path} says why")
+            ended = f"signal {-done.returncode}" if done.returncode < 0 else f"status {done.returncode}"
+            raise ImageError(f"{command[0]} ended with {ended} for the image {name}; {path} says why, at its end: {_last_line(path)}")
         return done.stdout.decode(errors="replace")
 
 
@@ -194,6 +195,11 @@ def _context(name: str) -> dict[str, bytes]:
     if name == "operator":
         found["requirements.txt"] = "\n".join(_requirements()).encode()
     return found
+
+
+def _last_line(log: pathlib.Path) -> str:
+    lines = log.read_text(errors="replace").split("\n")
+    return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "nothing")
 
 
 def _unmount_below(folder: pathlib.Path) -> None:
