@@ -174,7 +174,9 @@ class Builder:
             log.write(done.stdout)
         if done.returncode:
             ended = f"signal {-done.returncode}" if done.returncode < 0 else f"status {done.returncode}"
-            raise ImageError(f"{command[0]} ended with {ended} for the image {name}; {path} says why, at its end: {_last_line(path)}")
+            raise ImageError(
+                f"{command[0]} ended with {ended} for the image {name}; {path} says why, at its end: {_last_line(path)}"
+            )
         return done.stdout.decode(errors="replace")
 
 

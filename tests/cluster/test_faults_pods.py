@@ -218,5 +218,7 @@ def test_a_policy_that_no_schema_can_know_to_be_wrong_holds_no_pod(kubernetes: K
     kubernetes.kubectl("-n", SPACE, "delete", "stitchpolicy", "wrong")
     # the next test's namespace has the same name, and may be there sooner than the webhook looks again
     kubernetes.wait(
-        lambda: is_injected(dry_run(kubernetes, given)), 20, "the webhook does not learn that the policy is gone"
+        lambda: is_injected(dry_run(kubernetes, pod(images.demo.reference, name="later"))),
+        20,
+        "the webhook does not learn that the policy is gone",
     )
