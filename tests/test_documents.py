@@ -16,7 +16,8 @@ import yaml
 
 from stitchfleet.plugin.command import GROUP, SUMMARIES
 
-ROOT = Path(__file__).resolve().parents[1]
+from .pages import PAGES, ROOT
+
 DOCS = ROOT / "docs"
 RULES = ROOT / "helm" / "stitchfleet" / "files" / "rules.yml"
 
@@ -85,7 +86,6 @@ def test_each_line_of_the_troubleshooting_page_is_one_that_the_program_says() ->
             assert [part for part in parts if not any(part in text for text in texts)] == []
 
 
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md")), *sorted(ROOT.glob("*/README.md"))]
 CODE = re.compile(r"`([^`\n]+)`|^    (?:\$ )?(\S.*)$", re.MULTILINE)
 """A span, or a line of a block."""
 

@@ -74,6 +74,20 @@ class Builder:
         """Its name and tag, built or not."""
         return self._image(name).reference
 
+    def push(self, name: str, registry: str) -> str:
+        """Puts the image, built if it is not there, into a registry under the name by which the chart asks for it, and returns
+        that. Who may write there and how it is reached is buildah's to know (`buildah login`, registries.conf). Raises ImageError."""
+        image = self.image(name)
+        target = f"{registry.rstrip('/')}/stitchfleet/{name}:{_version()}"
+        with self._alone():
+            try:
+                self._buildah(name, "inspect", "--type", "image", image.reference)
+            except ImageError:  # its layers went, its archive is kept
+                self._buildah(name, "pull", f"docker-archive:{image.archive}")
+            self.tell(f"pushing {target}")
+            self._buildah(name, "push", image.reference, f"docker://{target}")
+        return target
+
     def is_built(self, name: str) -> bool:
         return self._image(name).archive.exists()
 
@@ -227,6 +241,13 @@ def _native_files() -> list[pathlib.Path]:
     return [*single, *_files(plugin / "native")]
 
 
+def _version() -> str:
+    """Of the project, which is the chart's appVersion: images without another tag have it."""
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    return config["metadata"]["version"]
+
+
 def _requirements() -> list[str]:
     """The packages of EXTRAS, and of the extras that these name."""
     config = configparser.ConfigParser()
@@ -277,6 +298,11 @@ def main() -> int:
     parser.add_argument(
         "--folder", type=pathlib.Path, default=default_folder(), help="for archives and layers; default %(default)s"
     )
+    parser.add_argument(
+        "--push",
+        metavar="REGISTRY",
+        help="put them there too, as the chart asks for them with imageRegistry=REGISTRY; `buildah login REGISTRY` before",
+    )
     arguments = parser.parse_args()
     builder = Builder(arguments.folder, lambda text: print(text, file=sys.stderr), arguments.base)
     for name in arguments.names or NAMES:
@@ -284,10 +310,11 @@ def main() -> int:
             parser.error(f"there is no image {name}; there are {', '.join(NAMES)}")
         try:
             image = builder.image(name)
+            pushed = builder.push(name, arguments.push) if arguments.push else ""
         except ImageError as error:
             print(f"images: {error}", file=sys.stderr)
             return 1
-        print(f"{image.reference}  {image.archive}")
+        print(f"{pushed or image.reference}  {image.archive}")
     return 0
 
 

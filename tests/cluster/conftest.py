@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,13 +18,15 @@ from scripts.images.build import NAMES, Builder, Image
 
 from . import controllers
 from .kubernetes import Kubernetes
-from .node import Node
+from .node import STATE, Node
 from .programs import cache_folder
 from .requirements import what_is_missing
 from .sharing import shared_node
 
 CHART = Path(__file__).resolve().parents[2] / "helm" / "stitchfleet"
 NAMESPACE = "stitchfleet"
+PASSWORD = "only-for-the-test"
+"""Of the database in a pod."""
 
 
 def tell(text: str) -> None:
@@ -106,6 +111,30 @@ def trainer(node: Node, kubernetes: Kubernetes, images: Images) -> Iterator[None
         kubernetes.kubectl("delete", "--wait=false", "-f", "-", stdin=objects)
 
 
+@pytest.fixture
+def registry(node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """An empty registry of images on this machine, as HOST:PORT: buildah writes to it, the node pulls from it, neither by TLS."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    storage = {"filesystem": {"rootdirectory": str(tmp_path / "registry")}}
+    settings = {"version": 0.1, "log": {"level": "warn"}, "storage": storage, "http": {"addr": address}}
+    (node.state / "registry.yml").write_text(json.dumps(settings))
+    (tmp_path / "registries.conf").write_text(f'[[registry]]\nlocation = "{address}"\ninsecure = true\n')
+    monkeypatch.setenv("CONTAINERS_REGISTRIES_CONF", str(tmp_path / "registries.conf"))
+    built = controllers.built(controllers.REGISTRY, tell)
+    with node.beside(built.program, "serve", str(node.state / "registry.yml")):
+        end = time.monotonic() + 30
+        while True:
+            try:
+                urllib.request.urlopen(f"http://{address}/v2/", timeout=5).close()
+                break
+            except OSError:
+                assert time.monotonic() < end, "the registry does not answer"
+                time.sleep(0.1)
+        yield address
+
+
 @dataclass(frozen=True)
 class Release:
     """The chart, installed."""
@@ -173,6 +202,67 @@ def release(releases: Releases) -> Release:
     """With the embedded database, on a volume that ends with its pod."""
     values = ("--set-json", 'database.embedded.volume={"emptyDir":{}}', "--set", "webhook.replicas=1")
     return releases.with_values("deploy/stitchfleet-server", *values)
+
+
+@pytest.fixture
+def external(kubernetes: Kubernetes, releases: Releases, postgres: Image) -> Release:
+    """The release with PostgreSQL beside it, which is started once."""
+    if not kubernetes.kubectl("get", "namespace", NAMESPACE, "--ignore-not-found"):
+        kubernetes.namespace(NAMESPACE)
+    if not kubernetes.kubectl("-n", NAMESPACE, "get", "deploy", "postgres", "--ignore-not-found"):
+        folder = STATE / "postgres"
+        folder.mkdir(exist_ok=True)
+        folder.chmod(0o777)
+        for each in _database(postgres.reference):
+            kubernetes.create(each)
+    kubernetes.kubectl("-n", NAMESPACE, "rollout", "status", "deploy/postgres", "--timeout=90s")
+    return releases.with_values("deploy/stitchfleet-ingest", "--set", "database.external.secretName=fleet-database")
+
+
+def _database(image: str) -> list[dict[str, Any]]:
+    """A PostgreSQL whose data outlive its pod, its service, and the Secret that the chart's values name."""
+    about = {"namespace": NAMESPACE, "labels": {"app": "postgres"}}
+    container = {
+        "name": "postgres",
+        "image": image,
+        "env": [{"name": "POSTGRES_PASSWORD", "value": PASSWORD}],
+        "readinessProbe": {
+            "exec": {"command": ["pg_isready", "-h", "127.0.0.1", "-U", "stitchfleet"]},
+            "periodSeconds": 1,
+        },
+        "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+    }
+    folder = STATE / "postgres"
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": "fleet-database", **about},
+            "stringData": {"url": f"postgresql://stitchfleet:{PASSWORD}@postgres.{NAMESPACE}/stitchfleet"},
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": "postgres", **about},
+            "spec": {"selector": {"app": "postgres"}, "ports": [{"port": 5432}]},
+        },
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": "postgres", **about},
+            "spec": {
+                "strategy": {"type": "Recreate"},
+                "selector": {"matchLabels": {"app": "postgres"}},
+                "template": {
+                    "metadata": {"labels": {"app": "postgres"}},
+                    "spec": {
+                        "containers": [container],
+                        "volumes": [{"name": "data", "hostPath": {"path": str(folder), "type": "Directory"}}],
+                    },
+                },
+            },
+        },
+    ]
 
 
 def _image(value: str, image: Image) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Other people's controllers, built from their Go modules as Kubernetes itself is.
+"""Other people's controllers and a registry of images, built from their Go modules as Kubernetes itself is.
 
 Each folder of controllers/ pins one. Kubeflow's MPI operator runs beside the node, as its other parts do. Kubeflow's Trainer v2 and
 JobSet, which the Trainer stands on, have webhooks whose certificates they make themselves: they run in pods, as a cluster has them,
@@ -54,6 +54,9 @@ TRAINER = Controller(
     ("manifests/base/runtimes/torch_distributed.yaml",),
     kustomization="manifests/overlays/manager",
     without="third-party/jobset",  # from the network; it is installed by itself
+)
+REGISTRY = Controller(
+    "registry", "github.com/distribution/distribution/v3", "github.com/distribution/distribution/v3/cmd/registry"
 )
 
 

@@ -1,6 +1,5 @@
-"""docs/pods.md shows a pod as it was really admitted: the page's own text is what the cluster's answer is compared with.
-
-STITCHFLEET_UPDATE_GOLDEN=1 writes the page anew.
+"""docs/pods.md shows a pod as it was really admitted: the page's own text is what the cluster's answer is compared with
+(STITCHFLEET_UPDATE_GOLDEN=1 writes the page anew). The commands of all pages do what the pages say.
 """
 
 from __future__ import annotations
@@ -8,19 +7,25 @@ from __future__ import annotations
 import copy
 import os
 import re
+import subprocess
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from .conftest import Images
+from .conftest import Images, Release, Releases
 from .kubernetes import Kubernetes
 from .load import dry_run, is_injected
+from .page_commands import INSTALLING, ON_A_CLUSTER
+from .programs import cache_folder
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("release")]
+pytestmark = pytest.mark.slow
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "pods.md"
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "pods.md"
 BLOCK = re.compile(r"```yaml\n(.*?)```", re.DOTALL)
 
 
@@ -65,7 +70,7 @@ def normalized(pod: dict[str, Any], images: Images) -> dict[str, Any]:
     return dict(pod)
 
 
-def test_the_page_shows_a_pod_as_it_is_admitted(kubernetes: Kubernetes, images: Images) -> None:
+def test_the_page_shows_a_pod_as_it_is_admitted(kubernetes: Kubernetes, images: Images, release: Release) -> None:
     page = PAGE.read_text(encoding="utf-8")
     before, after = BLOCK.findall(page)
     written = yaml.safe_load(before)
@@ -98,3 +103,70 @@ def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 
 
 Readable.add_representer(str, _text)
+
+
+@pytest.fixture
+def typed(kubernetes: Kubernetes, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+    """typed(command, expected): as somebody types it in a checkout, with the cluster's KUBECONFIG set, and what it has to print."""
+    monkeypatch.setenv("KUBECONFIG", str(kubernetes.node.kubeconfig))
+    monkeypatch.setenv("PATH", f"{ROOT}/.venv/bin:{os.environ['PATH']}:{kubernetes.node.helm.parent}")
+
+    def run(command: str, expected: str) -> None:
+        words = ["bash", "-o", "pipefail", "-c", command]
+        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+        said = done.stdout + done.stderr
+        assert done.returncode == 0, f"{command}: {said[-3000:]}"
+        assert expected in said, f"{command}: {said[-3000:]}"
+
+    return run
+
+
+def week() -> str:
+    return time.strftime("%G-w%V", time.gmtime())
+
+
+def test_the_commands_of_the_runbook_run(
+    kubernetes: Kubernetes, external: Release, typed: Callable[[str, str], None]
+) -> None:
+    kubernetes.wait(lambda: week() in kubernetes.kubectl("get", "savingsreports"), 60, "there is no report")
+    for command, expected in ON_A_CLUSTER.items():
+        typed(command.replace("2026-w48", week()), expected)
+    for part in ("ingest", "controller"):  # restarted by one of them
+        kubernetes.kubectl("-n", external.namespace, "rollout", "status", f"deploy/stitchfleet-{part}", "--timeout=90s")
+
+
+def test_a_release_is_installed_used_and_removed_by_the_words_of_the_pages(
+    kubernetes: Kubernetes, releases: Releases, images: Images, registry: str, typed: Callable[[str, str], None]
+) -> None:
+    """The images come from a registry, which the node pulls from. Added to the pages' words are what a node without storage needs
+    (the page of the laptop says so), and where the tests keep images."""
+    releases.uninstall()
+    job = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "train", "namespace": "default", "labels": {"stitchfleet.io/enabled": "true"}},
+        "spec": {
+            "restartPolicy": "Never",
+            "containers": [
+                {
+                    "name": "main",
+                    "image": images.demo.reference,
+                    "command": ["python", "/app/train.py", "--steps", "20"],
+                }
+            ],
+        },
+    }
+    more = {
+        "scripts.images.build": f" --folder {cache_folder()}/images",
+        "helm install": """ --set-json 'database.embedded.volume={"emptyDir":{}}'""",
+    }
+    try:
+        for command, expected in INSTALLING.items():
+            if command.startswith("kubectl get pod"):
+                kubernetes.create(job)
+                kubernetes.finished("train", "default", 240)
+            added = "".join(text for part, text in more.items() if part in command)
+            typed(command.replace("REGISTRY", registry).replace(" REVISION", " 1") + added, expected)
+    finally:
+        kubernetes.kubectl("-n", "default", "delete", "pod", "train", "--ignore-not-found", "--wait=false")
+        kubernetes.helm("uninstall", "stitchfleet", "--namespace", "stitchfleet", "--ignore-not-found", "--wait")

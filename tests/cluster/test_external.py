@@ -9,80 +9,16 @@ from typing import Any
 
 import pytest
 
-from scripts.images.build import Image
 from stitchfleet.operator.controller.roster import LOOK_SECONDS
 
-from .conftest import NAMESPACE, Images, Release, Releases
+from .conftest import NAMESPACE, PASSWORD, Images, Release, Releases
 from .kubernetes import Kubernetes, last_step, log_of
-from .node import STATE
 
 pytestmark = pytest.mark.slow
 
 SPACE = "speech"
-PASSWORD = "only-for-the-test"
 SECONDS = 240.0
 OF_OURS = "app.kubernetes.io/part-of=stitchfleet"
-
-
-def database(image: str) -> list[dict[str, Any]]:
-    """A PostgreSQL whose data outlive its pod, its service, and the Secret that the chart's values name."""
-    about = {"namespace": NAMESPACE, "labels": {"app": "postgres"}}
-    container = {
-        "name": "postgres",
-        "image": image,
-        "env": [{"name": "POSTGRES_PASSWORD", "value": PASSWORD}],
-        "readinessProbe": {
-            "exec": {"command": ["pg_isready", "-h", "127.0.0.1", "-U", "stitchfleet"]},
-            "periodSeconds": 1,
-        },
-        "volumeMounts": [{"name": "data", "mountPath": "/data"}],
-    }
-    folder = STATE / "postgres"
-    return [
-        {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {"name": "fleet-database", **about},
-            "stringData": {"url": f"postgresql://stitchfleet:{PASSWORD}@postgres.{NAMESPACE}/stitchfleet"},
-        },
-        {
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": {"name": "postgres", **about},
-            "spec": {"selector": {"app": "postgres"}, "ports": [{"port": 5432}]},
-        },
-        {
-            "apiVersion": "apps/v1",
-            "kind": "Deployment",
-            "metadata": {"name": "postgres", **about},
-            "spec": {
-                "strategy": {"type": "Recreate"},
-                "selector": {"matchLabels": {"app": "postgres"}},
-                "template": {
-                    "metadata": {"labels": {"app": "postgres"}},
-                    "spec": {
-                        "containers": [container],
-                        "volumes": [{"name": "data", "hostPath": {"path": str(folder), "type": "Directory"}}],
-                    },
-                },
-            },
-        },
-    ]
-
-
-@pytest.fixture
-def external(kubernetes: Kubernetes, releases: Releases, postgres: Image) -> Release:
-    """The release with PostgreSQL beside it, which is started once."""
-    if not kubernetes.kubectl("get", "namespace", NAMESPACE, "--ignore-not-found"):
-        kubernetes.namespace(NAMESPACE)
-    if not kubernetes.kubectl("-n", NAMESPACE, "get", "deploy", "postgres", "--ignore-not-found"):
-        folder = STATE / "postgres"
-        folder.mkdir(exist_ok=True)
-        folder.chmod(0o777)
-        for each in database(postgres.reference):
-            kubernetes.create(each)
-    kubernetes.kubectl("-n", NAMESPACE, "rollout", "status", "deploy/postgres", "--timeout=90s")
-    return releases.with_values("deploy/stitchfleet-ingest", "--set", "database.external.secretName=fleet-database")
 
 
 def rows(kubernetes: Kubernetes, statement: str) -> list[list[str]]:
