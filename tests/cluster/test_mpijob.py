@@ -37,13 +37,15 @@ CLUSTERS = """
 """
 
 
-def mpijob(name: str, image: Image, *words: str, env: Any = None, **labels: str) -> dict[str, Any]:
+def mpijob(
+    name: str, image: Image, *words: str, env: Any = None, mpirun: str = "mpirun", **labels: str
+) -> dict[str, Any]:
     """A launcher and two workers. words: of mpirun."""
     about = {
         "image": image.reference,
         "resources": {"limits": {"memory": "2Gi"}, "requests": {"memory": "512Mi", "cpu": "100m"}},
     }
-    command = ["mpirun", "--bind-to", "none", "-np", "2", *words]
+    command = [mpirun, "--bind-to", "none", "-np", "2", *words]
     launcher = {"name": "launcher", **about, "command": command, **({"env": env} if env else {})}
     worker = {"name": "worker", **about}
     spec = {
@@ -154,6 +156,28 @@ def test_without_the_users_exports_and_with_an_agent_of_their_own(kubernetes: Ku
             assert rank["AGENT"] == ("mine" if name == "agent" else None)
     (launcher,) = pods_of(kubernetes, "agent", "launcher")
     assert launcher["metadata"]["annotations"]["stitchfleet.io/injected"] == "launcher"
+
+
+def test_open_mpi_5_brings_the_same_to_its_ranks(kubernetes: Kubernetes, horovod: Image) -> None:
+    """Its launch agent is `prted`. It does not read the host file's variable that the operator sets for Open MPI 4: its users name it."""
+    kubernetes.namespace(SPACE)
+    mpirun, hosts = "/opt/openmpi5/bin/mpirun", ("--hostfile", "/etc/mpi/hostfile")
+    mine = [{"name": "MINE", "value": "1"}]
+    kubernetes.create(mpijob("five", horovod, *hosts, PYTHON, "-c", SHOWN, mpirun=mpirun, **LABEL))
+    kubernetes.create(
+        mpijob("five-exports", horovod, *hosts, "-x", "MINE", PYTHON, "-c", SHOWN, mpirun=mpirun, env=mine, **LABEL)
+    )
+    for name in ("five", "five-exports"):
+        ranks = shown(output_of(kubernetes, name))
+        assert sorted(rank["OMPI_COMM_WORLD_RANK"] for rank in ranks) == ["0", "1"], name
+        assert len({rank["STITCHFLEET_RUN_ID"] for rank in ranks}) == 1
+        workers = {each["metadata"]["name"]: each["metadata"]["uid"] for each in pods_of(kubernetes, name, "worker")}
+        assert {rank["host"]: rank["uid"] for rank in ranks} == workers
+        for rank in ranks:
+            path = rank["PYTHONPATH"].split(":")
+            assert path[0].endswith("bootstrap")
+            assert path[-1] == "/opt/stitchfleet/payload/python"
+            assert rank["MINE"] == ("1" if name == "five-exports" else None)
 
 
 def test_an_agent_on_the_command_line_is_left_and_told_and_the_job_runs(kubernetes: Kubernetes, horovod: Image) -> None:

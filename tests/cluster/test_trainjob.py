@@ -6,10 +6,14 @@ Its controller, JobSet's, and the webhooks of both run in the cluster.
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
 
+from scripts.images.build import Image
+
+from . import test_mpijob as mpi
 from .conftest import Images, Release
 from .kubernetes import Kubernetes, last_step, log_of
 from .test_pods import LABEL
@@ -145,6 +149,65 @@ def test_a_restart_is_another_attempt_of_the_same_run(kubernetes: Kubernetes, im
     (pod,) = completed(kubernetes, "again")
     told = shown(kubernetes, pod)
     assert (told["RUN_ID"], told["ATTEMPT"]) == (job["spec"]["annotations"][RUN_ID], "1")
+
+
+def mpi_runtime(image: Image) -> dict[str, Any]:
+    """As the Trainer's own for DeepSpeed, with our image: the launcher is one of the nodes, the others are ssh servers."""
+    launcher: dict[str, Any] = {"name": "node", "image": image.reference}
+    node = {**launcher, "command": ["/usr/sbin/sshd", "-De"], "readinessProbe": {"tcpSocket": {"port": 22}}}
+    labels = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
+    policy = {"mpiImplementation": "OpenMPI", "sshAuthMountPath": "/root/.ssh", "runLauncherAsNode": True}
+    jobs = [
+        {
+            "name": "launcher",
+            "template": {"metadata": {"labels": labels}, "spec": {"template": {"spec": {"containers": [launcher]}}}},
+        },
+        {"name": "node", "template": {"spec": {"template": {"spec": {"containers": [node]}}}}},
+    ]
+    jobset = {
+        "network": {"publishNotReadyAddresses": True},
+        "successPolicy": {"operator": "All", "targetReplicatedJobs": ["launcher"]},
+        "replicatedJobs": jobs,
+    }
+    return {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainingRuntime",
+        "metadata": {"name": "mpi", "namespace": SPACE},
+        "spec": {"mlPolicy": {"numNodes": 1, "mpi": policy}, "template": {"spec": jobset}},
+    }
+
+
+def test_the_ranks_of_an_mpi_runtime_are_one_run_and_stitched_alike(
+    kubernetes: Kubernetes, horovod: Image, release: Release
+) -> None:
+    kubernetes.namespace(SPACE)
+    kubernetes.create(mpi_runtime(horovod))
+    words = ("mpirun", "--bind-to", "none", "-np", "2", "-x", "PATH", "-x", "PYTHONUNBUFFERED=1")
+    command = [*words, mpi.PYTHON, "/app/train.py", "--steps", str(mpi.STEPS)]
+    runtime = {"kind": "TrainingRuntime", "name": "mpi"}
+    job = kubernetes.create(trainjob("ranks", horovod.reference, command, nodes=2, runtime=runtime))
+    pods = completed(kubernetes, "ranks")
+    (launcher,) = (each["metadata"]["name"] for each in pods if each["status"]["phase"] == "Succeeded")
+    text = log_of(kubernetes, launcher, SPACE, "node")
+    weights = re.findall(r"rank \d of 2 on (\S+) ends with weights ([\d.]+)", text)
+    assert len({host for host, _ in weights}) == 2, text
+    assert len({value for _, value in weights}) == 1, "the ranks' weights went apart"
+    run = job["spec"]["annotations"][RUN_ID]
+    rows = kubernetes.wait(
+        lambda: found if len(found := query(kubernetes, release, mpi.JOBS.format(run=run))) == 2 else None,
+        60,
+        "rows of both",
+    )
+    assert [(row["rank"], row["phase"], row["name"]) for row in rows] == [
+        (0, "stitched", "ranks"),
+        (1, "stitched", "ranks"),
+    ]
+    assert {row["uid"] for row in rows} <= {each["metadata"]["uid"] for each in pods}
+    assert len({row["uid"] for row in rows}) == 2
+    clusters = query(kubernetes, release, mpi.CLUSTERS.format(run=run))
+    of = [[(row["name"], row["state"]) for row in clusters if row["rank"] == rank] for rank in (0, 1)]
+    assert of[0] == of[1]
+    assert len(of[0]) > 5
 
 
 def test_without_the_label_nothing_is_changed(kubernetes: Kubernetes, images: Images) -> None:
