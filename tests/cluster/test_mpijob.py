@@ -159,7 +159,7 @@ def test_without_the_users_exports_and_with_an_agent_of_their_own(kubernetes: Ku
 
 
 def test_open_mpi_5_brings_the_same_to_its_ranks(kubernetes: Kubernetes, horovod: Image) -> None:
-    """Its launch agent is `prted`. Its users name the host file: it does not read the variable that the operator sets for Open MPI 4."""
+    """Its launch agent is `prted`. Its users name the host file: the variable that the operator sets is one of Open MPI 4."""
     kubernetes.namespace(SPACE)
     mpirun, hosts = "/opt/openmpi5/bin/mpirun", ("--hostfile", "/etc/mpi/hostfile")
     mine = [{"name": "MINE", "value": "1"}]
