@@ -93,22 +93,43 @@ def mpi_operator(node: Node, kubernetes: Kubernetes) -> Iterator[None]:
 def trainer(node: Node, kubernetes: Kubernetes, images: Images) -> Iterator[None]:
     """Kubeflow's Trainer v2 on JobSet: pods, rights and webhooks as a cluster has them, and its runtime torch-distributed."""
     parts = [controllers.built(each, tell) for each in (controllers.JOBSET, controllers.TRAINER)]
-    everything = [json.dumps({"apiVersion": "v1", "kind": "List", "items": part.objects}) for part in parts]
-    for part, objects in zip(parts, everything):
-        node.load(part.archive, part.image)
-        kubernetes.apply(objects)
-        for each in part.objects:
-            if each["kind"] == "Deployment":
-                space, name = each["metadata"]["namespace"], each["metadata"]["name"]
-                kubernetes.kubectl("-n", space, "rollout", "status", f"deploy/{name}", "--timeout=110s")
+    for part in parts:
+        _run_in_pods(node, kubernetes, part)
     runtimes = [manifest for part in parts for manifest in part.manifests]
     kubernetes.apply(*runtimes)
     yield
     for text in runtimes:  # while its controller is there, which takes its finalizer away
         kubernetes.kubectl("delete", "trainjobs,trainingruntimes", "-A", "--all", "--timeout=100s")
         kubernetes.kubectl("delete", "--timeout=60s", "-f", "-", stdin=text)
-    for objects in reversed(everything):
-        kubernetes.kubectl("delete", "--wait=false", "-f", "-", stdin=objects)
+    for part in reversed(parts):
+        kubernetes.kubectl("delete", "--wait=false", "-f", "-", stdin=_list_of(part))
+
+
+@pytest.fixture
+def kueue(node: Node, kubernetes: Kubernetes, images: Images) -> Iterator[None]:
+    """Kueue, for pods too. For a test alone: nobody creates a pod here that its webhooks have not seen."""
+    part = controllers.built(controllers.KUEUE, tell)
+    for each in part.objects:
+        for name, text in (each.get("data") or {}).items() if each["kind"] == "ConfigMap" else ():
+            each["data"][name] = text.replace('#  - "pod"\n', '  - "pod"\n')
+    _run_in_pods(node, kubernetes, part)
+    yield
+    kubernetes.kubectl("delete", "workloads,localqueues,clusterqueues,resourceflavors", "-A", "--all", "--timeout=60s")
+    kubernetes.kubectl("delete", "--wait=false", "-f", "-", stdin=_list_of(part))
+
+
+def _run_in_pods(node: Node, kubernetes: Kubernetes, part: controllers.Built) -> None:
+    """Installs a controller, and waits until it runs."""
+    node.load(part.archive, part.image)
+    kubernetes.apply(_list_of(part))
+    for each in part.objects:
+        if each["kind"] == "Deployment":
+            space, name = each["metadata"]["namespace"], each["metadata"]["name"]
+            kubernetes.kubectl("-n", space, "rollout", "status", f"deploy/{name}", "--timeout=110s")
+
+
+def _list_of(part: controllers.Built) -> str:
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": part.objects})
 
 
 @pytest.fixture

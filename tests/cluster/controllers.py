@@ -55,6 +55,10 @@ TRAINER = Controller(
     kustomization="manifests/overlays/manager",
     without="third-party/jobset",  # from the network; it is installed by itself
 )
+KUEUE = Controller(
+    "kueue", "sigs.k8s.io/kueue", "sigs.k8s.io/kueue/cmd/kueue", kustomization="config/default", without="visibility"
+)
+"""Without its server of queues' contents, which no job needs."""
 REGISTRY = Controller(
     "registry", "github.com/distribution/distribution/v3", "github.com/distribution/distribution/v3/cmd/registry"
 )
@@ -105,7 +109,7 @@ def built(controller: Controller, tell: Callable[[str], None]) -> Built:
         objects = [each for each in yaml.safe_load_all((folder / "objects.yaml").read_text()) if each]
         for each in objects:
             if each["kind"] == "Deployment":
-                each["spec"]["template"]["spec"]["containers"][0]["image"] = image
+                each["spec"]["template"]["spec"]["containers"][0] |= {"image": image, "imagePullPolicy": "IfNotPresent"}
     return Built(folder / controller.folder, texts, tuple(objects), image, folder / "image.tar")
 
 
