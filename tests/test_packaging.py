@@ -70,7 +70,7 @@ def test_the_wheel_holds_every_file_of_the_packages(wheel: Path) -> None:
     }
     assert wanted - _wheel_files(wheel) == set()
     # the sources of the op are built where the job runs, and the bootstrap folder goes on the job's PYTHONPATH
-    assert {"stitchfleet/plugin/native/stitch_op.cc", "stitchfleet/plugin/bootstrap/sitecustomize.py"} <= wanted
+    assert {"stitchfleet/plugin/native/op/stitch_op.cc", "stitchfleet/plugin/bootstrap/sitecustomize.py"} <= wanted
     typed = {path.parent for path in (ROOT / "operator").rglob("__init__.py")} | {ROOT / name for name in PACKAGES[:3]}
     assert {f"stitchfleet/{folder.relative_to(ROOT)}/py.typed" for folder in typed} <= wanted
 

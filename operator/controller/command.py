@@ -132,6 +132,8 @@ def handlers(loops: Sequence[Loop]) -> kopf.OperatorRegistry:
         settings.watching.reconnect_backoff = 2.0
         settings.posting.enabled = False
         settings.scanning.disabled = True  # the resources are known: no right to read all CRDs is needed
+        looks = ", ".join(f"{loop.name} every {loop.rest:g} s" for loop in loops)
+        print(f"stitchfleet controller: looks after {looks}", file=sys.stderr, flush=True)
         tasks.extend(asyncio.create_task(loop.run()) for loop in loops)
 
     @kopf.on.cleanup(registry=registry)

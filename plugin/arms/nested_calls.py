@@ -2,8 +2,8 @@
 
 The kernel of a call node instantiates the function's body with the ConfigProto in the node's attribute `config_proto`, on one of
 TensorFlow's threads. In the stitched arm that ConfigProto also names an optimizer of ours that changes nothing and carries a mark
-(native/arm_mark.cc): so TensorFlow keeps a body of the stitched arm's beside the user's own, and offers it with its mark. The plain
-arm's call nodes stay as they were, and so do the bodies that they call.
+(native/graph/arm_mark.cc): so TensorFlow keeps a body of the stitched arm's beside the user's own, and offers it with its mark. The
+plain arm's call nodes stay as they were, and so do the bodies that they call.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 MARK_OPTIMIZER = "stitchfleet_arm_mark"
-"""As native/arm_mark.cc registers it."""
+"""As native/graph/arm_mark.cc registers it."""
 _PARAMETER = "mark"
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 

@@ -1,4 +1,4 @@
-"""Seeded stateful random operators, given one stream for both arms (see native/random_stream.cc for why and how).
+"""Seeded stateful random operators, given one stream for both arms (see native/graph/random_stream.cc for why and how).
 
 Only operators whose numbers a stateless operator of TensorFlow's draws bit for bit are replaced. An operator without a seed draws
 from a fresh stream in every run anyway: in the plain arm it is left alone; in the stitched arm the uniform one gets a stream

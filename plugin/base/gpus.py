@@ -1,6 +1,6 @@
 """The GPUs of this machine as NVIDIA's driver tells of them, for `stitchfleet doctor`: by ctypes, no CUDA toolkit needed.
 
-A job's own ops ask the driver themselves (native/device_stitch_op.cc), in the context that TensorFlow has made.
+A job's own ops ask the driver themselves (native/gpu/device_stitch_op.cc), in the context that TensorFlow has made.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
 Each new shape of a cluster asks the compile service for a kernel; from the third on shapes share a binary
 (codegen/cpu/many_shapes), so that a job whose batches change in length settles after some dozens. A cluster whose calls bring a new
-shape nearly every time never does: the native registry stops asking (registry.h), and what is left is the cost of a call that ends in
-the fallback. Such a cluster is left out by the next graph of the stitched arm; a program that has no others goes back to plain.
+shape nearly every time never does: the native registry stops asking (native/op/registry.h), and what is left is the cost of a call
+that ends in the fallback. Such a cluster is left out by the next graph of the stitched arm; a program that has no others goes back to
+plain.
 """
 
 from __future__ import annotations

@@ -31,14 +31,13 @@ if TYPE_CHECKING:  # `stitchfleet run` must be able to start a job where there i
     from stitchfleet.compiler.kernel.metadata import KernelMetadata
 
 SOURCES = pathlib.Path(__file__).parent
-UNITS = tuple(
-    f"{unit}.cc"
-    for unit in (
-        "compare registry graph_optimizer stitch_op inner_kernels shortcuts loop_op rows_product_op random_stream arm_mark "
-        "cuda_driver device_kernel device_stitch_op"
-    ).split()
+UNITS = (
+    *("op/registry.cc", "op/stitch_op.cc", "guard/compare.cc"),
+    *("gpu/cuda_driver.cc", "gpu/device_kernel.cc", "gpu/device_stitch_op.cc"),
+    *("loop/loop_op.cc", "loop/rows_product_op.cc", "loop/inner_kernels.cc", "loop/shortcuts.cc"),
+    *("graph/graph_optimizer.cc", "graph/random_stream.cc", "graph/arm_mark.cc"),
 )
-GPU_UNIT, GPU_LIBRARY = "gpu_optimizer.cc", "libstitchfleet_tf_gpu.so"
+GPU_UNIT, GPU_LIBRARY = "graph/gpu_optimizer.cc", "libstitchfleet_tf_gpu.so"
 """TensorFlow takes one graph optimizer of a library: that for graphs with a GPU has one of its own."""
 BUILD_SECONDS = 600
 """The longest that the C++ compiler may take for one file."""
@@ -102,7 +101,8 @@ def compiler_command() -> tuple[str, ...]:
 def library_path(cache: pathlib.Path, build: TensorFlowBuild) -> pathlib.Path:
     """Where the library for this TensorFlow and these sources lies, built or not."""
     digest = hashlib.sha256()
-    for source in [*sorted(SOURCES.glob("*.cc")), *sorted(SOURCES.glob("*.h")), *_shared_headers()]:
+    own = sorted(path for path in SOURCES.rglob("*") if path.suffix in (".cc", ".h"))
+    for source in [*own, *_shared_headers()]:
         digest.update(source.name.encode() + source.read_bytes())
     digest.update(json.dumps([build.version, *build.compile_flags[1:], *UNITS]).encode())
     return cache / "native" / f"tf-{build.version}-{digest.hexdigest()[:16]}" / "libstitchfleet_tf.so"
@@ -140,7 +140,7 @@ def build_library(cache: pathlib.Path, build: TensorFlowBuild, tell: Callable[[s
             return target
         tell(f"building the TensorFlow {build.version} op once (about half a minute)")
         with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-            objects = {unit: os.path.join(folder, unit + ".o") for unit in (*UNITS, GPU_UNIT)}
+            objects = {unit: os.path.join(folder, pathlib.Path(unit).name + ".o") for unit in (*UNITS, GPU_UNIT)}
             includes = [f"-I{place}" for place in (SOURCES, *(header.parent for header in _shared_headers()))]
             _run_all(
                 [
@@ -253,7 +253,7 @@ class MismatchReport:
 
 
 class State:
-    """The states of an executable: registry.h's numbers."""
+    """The states of an executable: op/registry.h's numbers."""
 
     FALLBACK, READY, VERIFY, STITCHED, SUSPECT, REVERTED = range(6)
     NAMES = ("fallback", "ready", "verify", "stitched", "suspect", "reverted")
@@ -269,7 +269,7 @@ TENSOR_KINDS: Final = {"input": 0, "output": 1, "scratch": 2}
 
 
 class KernelDescription(ctypes.Structure):
-    """kernel_description.h's StitchfleetKernel, field by field."""
+    """op/kernel_description.h's StitchfleetKernel, field by field."""
 
     _fields_ = (
         ("symbol", ctypes.c_char_p),

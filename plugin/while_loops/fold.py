@@ -1,4 +1,4 @@
-"""While loops as one operator each: a frame of TensorFlow's control flow becomes a StitchfleetLoop (native/loop_op.cc).
+"""While loops as one operator each: a frame of TensorFlow's control flow becomes a StitchfleetLoop (native/loop/loop_op.cc).
 
 The executor runs a loop node by node, and of the nodes that a recurrent network's iteration takes most are control flow: of the 63
 of DIEN's evolution layer nine compute something. The Loop op has those nine as a list. What they are stays as it is, Stitch ops with

@@ -1,4 +1,4 @@
-"""A while loop's operators as the Loop op has them: a GraphDef in execution order over numbered places (native/loop_op.cc)."""
+"""A while loop's operators as the Loop op has them: a GraphDef in execution order over numbered places (native/loop/loop_op.cc)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DONE_BY_THE_LOOP = frozenset(
     "Placeholder Const Switch Merge TensorListFromTensor TensorListStack TensorListGetItem TensorListSetItem TensorListPushBack "
     "TensorListPopBack".split()
 )
-"""Of a program's operators those for which the Loop op calls no kernel, but in unusual cases (native/shortcuts.h)."""
+"""Of a program's operators those for which the Loop op calls no kernel, but in unusual cases (native/loop/shortcuts.h)."""
 
 
 @dataclass

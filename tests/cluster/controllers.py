@@ -58,7 +58,6 @@ TRAINER = Controller(
 KUEUE = Controller(
     "kueue", "sigs.k8s.io/kueue", "sigs.k8s.io/kueue/cmd/kueue", kustomization="config/default", without="visibility"
 )
-"""Without its server of queues' contents, which no job needs."""
 REGISTRY = Controller(
     "registry", "github.com/distribution/distribution/v3", "github.com/distribution/distribution/v3/cmd/registry"
 )

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from .conftest import Images, Release, Releases
-from .kubernetes import Kubernetes
+from .kubernetes import Kubernetes, log_of
 from .load import dry_run, is_injected
 from .page_commands import INSTALLING, ON_A_CLUSTER
 from .programs import cache_folder
@@ -164,7 +164,11 @@ def test_a_release_is_installed_used_and_removed_by_the_words_of_the_pages(
         for command, expected in INSTALLING.items():
             if command.startswith("kubectl get pod"):
                 kubernetes.create(job)
-                kubernetes.finished("train", "default", 240)
+                kubernetes.wait(
+                    lambda: "stitched from step" in log_of(kubernetes, "train", "default"),
+                    240,
+                    lambda: kubernetes.why("train", "default"),
+                )
             added = "".join(text for part, text in more.items() if part in command)
             typed(command.replace("REGISTRY", registry).replace(" REVISION", " 1") + added, expected)
     finally:

@@ -6,7 +6,6 @@ Its controller and webhooks run in the cluster. A queue here has room for one of
 from __future__ import annotations
 
 import copy
-import functools
 import json
 from typing import Any
 
@@ -77,16 +76,23 @@ def lone(name: str, image: str, *command: str) -> dict[str, Any]:
 def space(kubernetes: Kubernetes) -> None:
     kubernetes.namespace(SPACE)
     for each in queue():
-        # its webhooks answer a moment after its pod is ready
-        kubernetes.wait(functools.partial(made, kubernetes, each), 60, f"{each['kind']} is refused")
+        make(kubernetes, each)
 
 
-def made(kubernetes: Kubernetes, manifest: dict[str, Any]) -> bool:
-    try:
-        kubernetes.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
-    except AssertionError:
-        return False
-    return True
+def make(kubernetes: Kubernetes, manifest: dict[str, Any]) -> None:
+    """Kueue's webhooks answer a moment after its pod is ready."""
+    said = ""
+
+    def is_made() -> bool:
+        nonlocal said
+        try:
+            kubernetes.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
+        except AssertionError as error:
+            said = str(error)
+            return False
+        return True
+
+    kubernetes.wait(is_made, 60, lambda: said)
 
 
 def pods_of(kubernetes: Kubernetes, name: str) -> list[dict[str, Any]]:

@@ -151,12 +151,17 @@ def test_a_restart_is_another_attempt_of_the_same_run(kubernetes: Kubernetes, im
     assert (told["RUN_ID"], told["ATTEMPT"]) == (job["spec"]["annotations"][RUN_ID], "1")
 
 
+KEYS = "install -D -m 600 -t /root/.ssh /mnt/ssh/*"
+"""The Trainer mounts keys with modes that root's ssh refuses."""
+
+
 def mpi_runtime(image: Image) -> dict[str, Any]:
     """As the Trainer's own for DeepSpeed, with our image: the launcher is one of the nodes, the others are ssh servers."""
     launcher: dict[str, Any] = {"name": "node", "image": image.reference}
-    node = {**launcher, "command": ["/usr/sbin/sshd", "-De"], "readinessProbe": {"tcpSocket": {"port": 22}}}
+    serve = {"command": ["sh", "-c", f"{KEYS} && exec /usr/sbin/sshd -De"]}
+    node = {**launcher, **serve, "readinessProbe": {"tcpSocket": {"port": 22}}}
     labels = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
-    policy = {"mpiImplementation": "OpenMPI", "sshAuthMountPath": "/root/.ssh", "runLauncherAsNode": True}
+    policy = {"mpiImplementation": "OpenMPI", "sshAuthMountPath": "/mnt/ssh", "runLauncherAsNode": True}
     jobs = [
         {
             "name": "launcher",
@@ -183,7 +188,8 @@ def test_the_ranks_of_an_mpi_runtime_are_one_run_and_stitched_alike(
     kubernetes.namespace(SPACE)
     kubernetes.create(mpi_runtime(horovod))
     words = ("mpirun", "--bind-to", "none", "-np", "2", "-x", "PATH", "-x", "PYTHONUNBUFFERED=1")
-    command = [*words, mpi.PYTHON, "/app/train.py", "--steps", str(mpi.STEPS)]
+    train = " ".join((*words, mpi.PYTHON, "/app/train.py", "--steps", str(mpi.STEPS)))
+    command = ["sh", "-c", f"{KEYS} && exec {train}"]
     runtime = {"kind": "TrainingRuntime", "name": "mpi"}
     job = kubernetes.create(trainjob("ranks", horovod.reference, command, nodes=2, runtime=runtime))
     pods = completed(kubernetes, "ranks")

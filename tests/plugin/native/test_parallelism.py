@@ -1,4 +1,4 @@
-"""Whether an op's short kernel is shared with the pool's threads follows from what has been seen (plugin/native/parallelism.h)."""
+"""Whether an op's short kernel is shared with the pool's threads follows from what has been seen (plugin/native/op/parallelism.h)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from ..conftest import ROOT
 
 SHIM = """
-#include "parallelism.h"
+#include "op/parallelism.h"
 using stitchfleet::Parallelism;
 extern "C" {
 Parallelism* make() { return new Parallelism; }

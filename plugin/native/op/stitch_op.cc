@@ -19,14 +19,14 @@
 // where a synchronous one's successor is run next by the same thread (NodeDone in TensorFlow's core/common_runtime/executor.cc).
 // In a recurrent network's loop that would cost more than stitching saves. So the fallback runs on the calling thread too.
 
-#include "stitch_op.h"
+#include "op/stitch_op.h"
 
 #include <algorithm>
 #include <cstring>
 #include <memory>
 
 #include "absl/strings/numbers.h"
-#include "parallel_for.h"
+#include "op/parallel_for.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tensorflow/core/framework/tensor_util.h"

@@ -1,7 +1,7 @@
 // Comparing a kernel's output with TensorFlow's own, element by element, on the job's real tensors.
 
-#ifndef STITCHFLEET_PLUGIN_NATIVE_COMPARE_H_
-#define STITCHFLEET_PLUGIN_NATIVE_COMPARE_H_
+#ifndef STITCHFLEET_PLUGIN_NATIVE_GUARD_COMPARE_H_
+#define STITCHFLEET_PLUGIN_NATIVE_GUARD_COMPARE_H_
 
 #include <cstdint>
 
@@ -29,4 +29,4 @@ Comparison Compare(const tensorflow::Tensor& expected, const tensorflow::Tensor&
 
 }  // namespace stitchfleet
 
-#endif  // STITCHFLEET_PLUGIN_NATIVE_COMPARE_H_
+#endif  // STITCHFLEET_PLUGIN_NATIVE_GUARD_COMPARE_H_

@@ -1,4 +1,4 @@
-#include "shortcuts.h"
+#include "loop/shortcuts.h"
 
 #include <algorithm>
 #include <cstdint>

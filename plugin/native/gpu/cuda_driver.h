@@ -3,8 +3,8 @@
 // The types and numbers are those of cuda.h (CUDA driver API, 12.x). STITCHFLEET_CUDA_DRIVER (plugin/base/settings.py) names another library
 // than libcuda.so.1.
 
-#ifndef STITCHFLEET_PLUGIN_NATIVE_CUDA_DRIVER_H_
-#define STITCHFLEET_PLUGIN_NATIVE_CUDA_DRIVER_H_
+#ifndef STITCHFLEET_PLUGIN_NATIVE_GPU_CUDA_DRIVER_H_
+#define STITCHFLEET_PLUGIN_NATIVE_GPU_CUDA_DRIVER_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -70,4 +70,4 @@ inline CudaAddress ToAddress(const void* pointer) { return static_cast<CudaAddre
 
 }  // namespace stitchfleet
 
-#endif  // STITCHFLEET_PLUGIN_NATIVE_CUDA_DRIVER_H_
+#endif  // STITCHFLEET_PLUGIN_NATIVE_GPU_CUDA_DRIVER_H_

@@ -17,8 +17,8 @@
 #include <string>
 #include <vector>
 
-#include "compare.h"
-#include "inner_kernels.h"
+#include "guard/compare.h"
+#include "loop/inner_kernels.h"
 #include "tensorflow/core/framework/function.h"
 #include "tensorflow/core/framework/graph_def_util.h"
 #include "tensorflow/core/framework/op.h"

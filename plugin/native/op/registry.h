@@ -4,8 +4,8 @@
 // for it. Both live as long as the process: op kernels come and go with executors, counters and kernels stay.
 // Reading on the step's path takes no lock; adding a signature or installing a kernel takes one mutex.
 
-#ifndef STITCHFLEET_PLUGIN_NATIVE_REGISTRY_H_
-#define STITCHFLEET_PLUGIN_NATIVE_REGISTRY_H_
+#ifndef STITCHFLEET_PLUGIN_NATIVE_OP_REGISTRY_H_
+#define STITCHFLEET_PLUGIN_NATIVE_OP_REGISTRY_H_
 
 #include <array>
 #include <atomic>
@@ -17,8 +17,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "compare.h"
-#include "kernel_description.h"
+#include "guard/compare.h"
+#include "op/kernel_description.h"
 #include "stitch_abi.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/platform/hash.h"
@@ -187,4 +187,4 @@ class Registry {
 
 }  // namespace stitchfleet
 
-#endif  // STITCHFLEET_PLUGIN_NATIVE_REGISTRY_H_
+#endif  // STITCHFLEET_PLUGIN_NATIVE_OP_REGISTRY_H_

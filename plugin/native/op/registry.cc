@@ -1,7 +1,7 @@
-#include "registry.h"
+#include "op/registry.h"
 
-#include "cuda_driver.h"
-#include "device_kernel.h"
+#include "gpu/cuda_driver.h"
+#include "gpu/device_kernel.h"
 
 #include <dlfcn.h>
 

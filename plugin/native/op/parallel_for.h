@@ -4,8 +4,8 @@
 // nothing but the help. A task never waits for another (stitch_abi.h), so a pool thread that comes late finds nothing to do and
 // leaves: only tasks that have begun are waited for.
 
-#ifndef STITCHFLEET_PLUGIN_NATIVE_PARALLEL_FOR_H_
-#define STITCHFLEET_PLUGIN_NATIVE_PARALLEL_FOR_H_
+#ifndef STITCHFLEET_PLUGIN_NATIVE_OP_PARALLEL_FOR_H_
+#define STITCHFLEET_PLUGIN_NATIVE_OP_PARALLEL_FOR_H_
 
 #include <algorithm>
 #include <atomic>
@@ -86,4 +86,4 @@ class PoolRuntime {
 
 }  // namespace stitchfleet
 
-#endif  // STITCHFLEET_PLUGIN_NATIVE_PARALLEL_FOR_H_
+#endif  // STITCHFLEET_PLUGIN_NATIVE_OP_PARALLEL_FOR_H_

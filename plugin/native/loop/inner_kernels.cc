@@ -1,4 +1,4 @@
-#include "inner_kernels.h"
+#include "loop/inner_kernels.h"
 
 #include <algorithm>
 #include <string>

@@ -1,12 +1,12 @@
 // The variables of one call of a StitchfleetUpdate op: found by their handles, locked together, read and written in place.
 
-#ifndef STITCHFLEET_PLUGIN_NATIVE_VARIABLES_H_
-#define STITCHFLEET_PLUGIN_NATIVE_VARIABLES_H_
+#ifndef STITCHFLEET_PLUGIN_NATIVE_OP_VARIABLES_H_
+#define STITCHFLEET_PLUGIN_NATIVE_OP_VARIABLES_H_
 
 #include <algorithm>
 #include <vector>
 
-#include "registry.h"
+#include "op/registry.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tensorflow/core/framework/resource_var.h"
@@ -156,4 +156,4 @@ class Variables {
 
 }  // namespace stitchfleet
 
-#endif  // STITCHFLEET_PLUGIN_NATIVE_VARIABLES_H_
+#endif  // STITCHFLEET_PLUGIN_NATIVE_OP_VARIABLES_H_

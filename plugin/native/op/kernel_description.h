@@ -1,8 +1,8 @@
 // A kernel as Python describes it to the op. library.py has the same struct (KernelDescription), field by field; that both have the
 // same size is looked at when the library is loaded.
 
-#ifndef STITCHFLEET_PLUGIN_NATIVE_KERNEL_DESCRIPTION_H_
-#define STITCHFLEET_PLUGIN_NATIVE_KERNEL_DESCRIPTION_H_
+#ifndef STITCHFLEET_PLUGIN_NATIVE_OP_KERNEL_DESCRIPTION_H_
+#define STITCHFLEET_PLUGIN_NATIVE_OP_KERNEL_DESCRIPTION_H_
 
 #include <cstdint>
 
@@ -32,4 +32,4 @@ struct StitchfleetKernel {
 
 }  // extern "C"
 
-#endif  // STITCHFLEET_PLUGIN_NATIVE_KERNEL_DESCRIPTION_H_
+#endif  // STITCHFLEET_PLUGIN_NATIVE_OP_KERNEL_DESCRIPTION_H_

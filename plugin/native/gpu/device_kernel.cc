@@ -1,4 +1,4 @@
-#include "device_kernel.h"
+#include "gpu/device_kernel.h"
 
 #include "tensorflow/core/platform/errors.h"
 

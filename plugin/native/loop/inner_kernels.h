@@ -1,7 +1,7 @@
 // TensorFlow's kernels inside of an operator of ours: made when it is made, called when it is called.
 
-#ifndef STITCHFLEET_PLUGIN_NATIVE_INNER_KERNELS_H_
-#define STITCHFLEET_PLUGIN_NATIVE_INNER_KERNELS_H_
+#ifndef STITCHFLEET_PLUGIN_NATIVE_LOOP_INNER_KERNELS_H_
+#define STITCHFLEET_PLUGIN_NATIVE_LOOP_INNER_KERNELS_H_
 
 #include <memory>
 #include <vector>
@@ -32,4 +32,4 @@ absl::Status CallInnerKernel(tensorflow::OpKernel* kernel, absl::Span<const tens
 
 }  // namespace stitchfleet
 
-#endif  // STITCHFLEET_PLUGIN_NATIVE_INNER_KERNELS_H_
+#endif  // STITCHFLEET_PLUGIN_NATIVE_LOOP_INNER_KERNELS_H_

@@ -5,8 +5,8 @@
 // address would be given the first one's instance: another cluster's numbers. So libraries live as long as the process, as the
 // instances that refer to them do; a network's equal layers, and a function that is traced again, have one.
 
-#ifndef STITCHFLEET_PLUGIN_NATIVE_FALLBACK_FUNCTION_H_
-#define STITCHFLEET_PLUGIN_NATIVE_FALLBACK_FUNCTION_H_
+#ifndef STITCHFLEET_PLUGIN_NATIVE_OP_FALLBACK_FUNCTION_H_
+#define STITCHFLEET_PLUGIN_NATIVE_OP_FALLBACK_FUNCTION_H_
 
 #include <map>
 #include <memory>
@@ -73,4 +73,4 @@ class FallbackFunction {
 
 }  // namespace stitchfleet
 
-#endif  // STITCHFLEET_PLUGIN_NATIVE_FALLBACK_FUNCTION_H_
+#endif  // STITCHFLEET_PLUGIN_NATIVE_OP_FALLBACK_FUNCTION_H_

@@ -1,15 +1,15 @@
 // A generated CUDA kernel: its image for one kind of device, and how it is launched (compiler/codegen/cuda/kernel_text.py makes both).
 
-#ifndef STITCHFLEET_PLUGIN_NATIVE_DEVICE_KERNEL_H_
-#define STITCHFLEET_PLUGIN_NATIVE_DEVICE_KERNEL_H_
+#ifndef STITCHFLEET_PLUGIN_NATIVE_GPU_DEVICE_KERNEL_H_
+#define STITCHFLEET_PLUGIN_NATIVE_GPU_DEVICE_KERNEL_H_
 
 #include <map>
 #include <mutex>
 #include <string>
 #include <vector>
 
-#include "compare.h"
-#include "cuda_driver.h"
+#include "guard/compare.h"
+#include "gpu/cuda_driver.h"
 
 namespace stitchfleet {
 
@@ -55,4 +55,4 @@ constexpr unsigned kCompareGrid = 64, kCompareBlock = 128;
 
 }  // namespace stitchfleet
 
-#endif  // STITCHFLEET_PLUGIN_NATIVE_DEVICE_KERNEL_H_
+#endif  // STITCHFLEET_PLUGIN_NATIVE_GPU_DEVICE_KERNEL_H_

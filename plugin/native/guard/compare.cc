@@ -1,4 +1,4 @@
-#include "compare.h"
+#include "guard/compare.h"
 
 #include <cmath>
 #include <cstring>

@@ -2,8 +2,8 @@
 // fallback (stitch_op.cc says what happens when). What a device does in its own way are the virtual functions: those here are the
 // processor's, device_stitch_op.cc has a GPU's.
 
-#ifndef STITCHFLEET_PLUGIN_NATIVE_STITCH_OP_H_
-#define STITCHFLEET_PLUGIN_NATIVE_STITCH_OP_H_
+#ifndef STITCHFLEET_PLUGIN_NATIVE_OP_STITCH_OP_H_
+#define STITCHFLEET_PLUGIN_NATIVE_OP_STITCH_OP_H_
 
 #include <atomic>
 #include <cstdint>
@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
-#include "compare.h"
-#include "fallback_function.h"
-#include "parallelism.h"
-#include "registry.h"
-#include "variables.h"
+#include "guard/compare.h"
+#include "op/fallback_function.h"
+#include "op/parallelism.h"
+#include "op/registry.h"
+#include "op/variables.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
 namespace stitchfleet {
@@ -85,4 +85,4 @@ class StitchOp : public tensorflow::OpKernel {
 
 }  // namespace stitchfleet
 
-#endif  // STITCHFLEET_PLUGIN_NATIVE_STITCH_OP_H_
+#endif  // STITCHFLEET_PLUGIN_NATIVE_OP_STITCH_OP_H_

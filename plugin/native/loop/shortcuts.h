@@ -4,8 +4,8 @@
 // a copy where they are aligned; the kernel would allocate and copy each. Whatever is unusual (an index out of range, an element that
 // nobody has set, shapes that differ) is left to TensorFlow's kernel, with its error.
 
-#ifndef STITCHFLEET_PLUGIN_NATIVE_SHORTCUTS_H_
-#define STITCHFLEET_PLUGIN_NATIVE_SHORTCUTS_H_
+#ifndef STITCHFLEET_PLUGIN_NATIVE_LOOP_SHORTCUTS_H_
+#define STITCHFLEET_PLUGIN_NATIVE_LOOP_SHORTCUTS_H_
 
 #include "absl/types/span.h"
 #include "tensorflow/core/framework/allocator.h"
@@ -38,4 +38,4 @@ class Shortcut {
 
 }  // namespace stitchfleet
 
-#endif  // STITCHFLEET_PLUGIN_NATIVE_SHORTCUTS_H_
+#endif  // STITCHFLEET_PLUGIN_NATIVE_LOOP_SHORTCUTS_H_

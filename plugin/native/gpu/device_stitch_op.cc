@@ -13,9 +13,9 @@
 #include <limits>
 #include <mutex>
 
-#include "cuda_driver.h"
-#include "device_kernel.h"
-#include "stitch_op.h"
+#include "gpu/cuda_driver.h"
+#include "gpu/device_kernel.h"
+#include "op/stitch_op.h"
 #include "tensorflow/core/platform/errors.h"
 #include "tensorflow/core/platform/mutex.h"
 

@@ -6,8 +6,8 @@
 // saved. No thread can see which is the case, so it is measured. In a trial both ways are taken by turns; the one with the shorter mean is
 // taken until the next trial, which comes the later the more often trials have agreed, since a job changes.
 
-#ifndef STITCHFLEET_PLUGIN_NATIVE_PARALLELISM_H_
-#define STITCHFLEET_PLUGIN_NATIVE_PARALLELISM_H_
+#ifndef STITCHFLEET_PLUGIN_NATIVE_OP_PARALLELISM_H_
+#define STITCHFLEET_PLUGIN_NATIVE_OP_PARALLELISM_H_
 
 #include <algorithm>
 #include <atomic>
@@ -84,4 +84,4 @@ class Parallelism {
 
 }  // namespace stitchfleet
 
-#endif  // STITCHFLEET_PLUGIN_NATIVE_PARALLELISM_H_
+#endif  // STITCHFLEET_PLUGIN_NATIVE_OP_PARALLELISM_H_
