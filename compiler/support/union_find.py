@@ -17,7 +17,7 @@ class UnionFind:
         return i
 
     def union(self, i: int, j: int) -> int:
-        """Joins the sets of i and j and returns the representative, the smaller of theirs."""
+        """Joins the sets of i and j. Returns the representative of the joined set: the smaller of the two old ones."""
         i, j = self.find(i), self.find(j)
         if j < i:
             i, j = j, i
