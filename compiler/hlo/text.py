@@ -485,7 +485,6 @@ class _Parser:
 
     def literal(self, shape: HloShape) -> Array | None:
         """The constant's value, parsed up to the closing parenthesis; None for a dtype that kernels do not support, or if elided."""
-
         at = self.peek
         words: list[str] = []
         depth, elided = 1, False

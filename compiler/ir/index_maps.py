@@ -359,5 +359,4 @@ Guard: TypeAlias = "tuple[Bound, ...]"
 
 def guard_of(bounds: Iterable[Bound]) -> Guard:
     """The conjunction of `bounds`, without the bounds that always hold and without repetitions."""
-
     return tuple(dict.fromkeys(bound for bound in bounds if not bound.always))

@@ -86,13 +86,9 @@ class Cost(enum.Enum):
     LIGHT = "light"  # element-wise, a few cycles
     EXPENSIVE = "expensive"  # element-wise, as costly as a library call: not worth computing twice
     REDUCE = "reduce"
-    MOVEMENT = (
-        "movement"  # each result element is one operand element (or padding), at an index known at compile time
-    )
+    MOVEMENT = "movement"  # each result element is one operand element (or padding), at an index known at compile time
     LEAF = "leaf"
-    OPAQUE = (
-        "opaque"  # data-dependent indices, or a window of elements: a loop nest of its own or an indexed load
-    )
+    OPAQUE = "opaque"  # data-dependent indices, or a window of elements: a loop nest of its own or an indexed load
 
 
 ELEMENTWISE: Final = (Cost.LIGHT, Cost.EXPENSIVE)

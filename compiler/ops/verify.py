@@ -51,7 +51,6 @@ def verify(graph: Graph) -> None:
 
 def verify_if_asked(graph: Graph) -> Graph:
     """Returns `graph`, after `verify` if the environment variable STITCHFLEET_VERIFY is 1. For use between stages."""
-
     if os.environ.get(VERIFY_VARIABLE) == "1":
         verify(graph)
     return graph

@@ -172,7 +172,6 @@ def _sum(terms: list[tuple[int, Digit]]) -> Index:
 
 def _sides(down: int, along: int, side: int) -> tuple[int, int]:
     """A square or, if the tensor has too few rows or columns for one, a rectangle with about as many elements."""
-
     if down < side:
         return down, min(along, max(1, side * side // down))
     if along < side:
