@@ -65,7 +65,7 @@ class CompileCommand:
         "mapping), loops, source (C++), binary (built, not checked). Without it, build the kernel and check it on random\n"
         "inputs against a float64 oracle; with --run, run and time it too.\n\n"
         "With --target cuda, make CUDA kernels instead, on any machine, with or without a GPU. The stages are the same,\n"
-        "with CUDA C as source, then ptx, then binary: machine code for --output; without --stop-after, print the kernel's launch and\n"
+        "with CUDA C as source, then ptx, then binary (machine code, for --output); without --stop-after, print the launch and\n"
         "registers. With --run, make the kernel for a GPU of this machine, run it there, judge it by the float64 oracle and time\n"
         "it beside a copy (needs pycuda)."
     )
@@ -204,7 +204,7 @@ class ExplainCommand:
     help = (
         "Explain what the compiler does with a file of HLO: what it merges, each op's scheme and why, the mapping, the bytes\n"
         "that go through memory; with --svg also as a picture. For a job's summary (`stitchfleet run --summary FILE.json`): its\n"
-        "step, what each cluster saves, what stayed out and why; with --html or --svg also as a picture. For a guard's bundle (a\n"
+        "step, what each cluster saves, what stayed out and why; with --html or --svg as a picture too. For a guard's bundle (a\n"
         "folder): what was compared, where it differed, and whether the kernel was wrong by the float64 oracle."
     )
 
