@@ -37,12 +37,15 @@ class Interval(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
+        """Whether no number is in the interval."""
         return not self.low <= self.high
 
     def within(self, other: Interval) -> bool:
+        """Whether all numbers of this interval are in `other`."""
         return other.low <= self.low and self.high <= other.high
 
     def meet(self, other: Interval) -> Interval:
+        """The intersection of the two intervals."""
         return Interval(max(self.low, other.low), min(self.high, other.high))
 
 

@@ -83,6 +83,7 @@ class OutputVerdict:
 
     @property
     def ok(self) -> bool:
+        """Whether no element is wrong."""
         return self.violations == 0
 
 
@@ -95,6 +96,7 @@ class Verdict:
 
     @property
     def ok(self) -> bool:
+        """Whether no output has a wrong element."""
         return all(output.ok for output in self.outputs)
 
     @property

@@ -45,6 +45,7 @@ def show_progress(line: str) -> None:
 
 
 def emit(text: str, output: Path | None) -> None:
+    """Prints `text`, or writes it to `output` if that is given. Raises OSError."""
     if output is None:
         print(text)
     else:

@@ -28,6 +28,7 @@ class HloShape:
 
     @property
     def is_tuple(self) -> bool:
+        """Whether it is the shape of a tuple."""
         return self.element_type == "tuple"
 
     @property

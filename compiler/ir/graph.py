@@ -53,26 +53,32 @@ class DType(enum.Enum):
 
     @property
     def numpy(self) -> np.dtype[np.generic]:
+        """The numpy dtype; those of bf16 come from ml_dtypes."""
         return _NUMPY[self]
 
     @property
     def size_bytes(self) -> int:
+        """Bytes of one element."""
         return int(_NUMPY[self].itemsize)
 
     @property
     def is_float(self) -> bool:
+        """Whether it is f16, bf16, f32 or f64."""
         return self in (DType.F16, DType.BF16, DType.F32, DType.F64)
 
     @property
     def is_signed(self) -> bool:
+        """Whether it is a signed integer."""
         return self in (DType.S8, DType.S16, DType.S32, DType.S64)
 
     @property
     def is_unsigned(self) -> bool:
+        """Whether it is an unsigned integer; pred is not one."""
         return self in (DType.U8, DType.U16, DType.U32, DType.U64)
 
     @property
     def is_integer(self) -> bool:
+        """Whether it is an integer; pred is not one."""
         return self.is_signed or self.is_unsigned
 
     @classmethod
@@ -115,6 +121,7 @@ class Literal:
 
     @property
     def digest(self) -> str:
+        """A hash (hex) of dtype, shape and bytes."""
         head = f"{self.value.dtype}{self.value.shape}".encode()
         return hashlib.sha256(head + np.ascontiguousarray(self.value).tobytes()).hexdigest()
 
@@ -197,6 +204,7 @@ class Node:
 
     @property
     def element_count(self) -> int:
+        """Number of elements of the result."""
         count = 1
         for extent in self.shape:
             count *= extent
@@ -204,10 +212,12 @@ class Node:
 
     @property
     def size_bytes(self) -> int:
+        """Bytes of the result."""
         return self.element_count * self.dtype.size_bytes
 
     @property
     def type_text(self) -> str:
+        """Dtype and shape as HLO writes them, such as `f32[64,128]`."""
         return f"{self.dtype.value}[{','.join(map(str, self.shape))}]"
 
 
@@ -289,4 +299,5 @@ class GraphBuilder:
         return len(self.nodes) - 1
 
     def finish(self, outputs: Iterable[int]) -> Graph:
+        """The graph of all nodes so far, with the given outputs."""
         return Graph(self.name, tuple(self.nodes), tuple(outputs))

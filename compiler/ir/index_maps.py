@@ -45,6 +45,7 @@ class Digit:
 
     @property
     def is_top(self) -> bool:
+        """Whether the digit holds all that is left of the variable, so that no remainder is needed."""
         return self.stride * self.extent >= self.variable.extent
 
     @property
@@ -109,6 +110,7 @@ class Index:
 
     @classmethod
     def of_var(cls, variable: Var) -> Index:
+        """The variable itself as an index."""
         return normal(0, [(1, Digit(variable, 1, variable.extent))])
 
     @cached_property
@@ -123,10 +125,12 @@ class Index:
 
     @property
     def is_constant(self) -> bool:
+        """Whether it has no variables."""
         return not self.terms
 
     @cached_property
     def variables(self) -> frozenset[Var]:
+        """All variables in the index, including those inside quotients and remainders."""
         found: set[Var] = set()
         for _, atom in self.terms:
             if isinstance(atom, Digit):
@@ -341,13 +345,16 @@ class Bound:
 
     @property
     def always(self) -> bool:
+        """Whether the condition holds for all values of the variables."""
         return self.index.low >= self.low and self.index.high < self.high
 
     @property
     def never(self) -> bool:
+        """Whether the condition holds for no value of the variables."""
         return self.index.high < self.low or self.index.low >= self.high
 
     def substitute(self, values: Mapping[Var, Index]) -> Bound:
+        """The condition with the variables of `values` replaced; see `Index.substitute`."""
         return Bound(self.index.substitute(values), self.low, self.high)
 
     def __str__(self) -> str:

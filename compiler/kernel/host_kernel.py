@@ -167,6 +167,7 @@ class Prepared:
         self._function = kernel.function
 
     def call(self) -> None:
+        """Runs the kernel once."""
         self._function(self._given, self._results, self._scratch, self._runtime)
 
     def __enter__(self) -> Prepared:
@@ -191,6 +192,7 @@ class PreparedCopy:
         )
 
     def call(self) -> None:
+        """Copies once."""
         self._library.stitch_test_copy(*self._arguments)
 
     def __enter__(self) -> PreparedCopy:

@@ -22,15 +22,19 @@ class KernelError(Exception):
 
 @dataclass(frozen=True)
 class TensorType:
+    """Dtype and shape of a kernel's input or output."""
+
     dtype: str  # HLO's spelling: f32
     shape: Shape
 
     @property
     def numpy(self) -> np.dtype[np.generic]:
+        """The numpy dtype."""
         return DType(self.dtype).numpy
 
     @property
     def size_bytes(self) -> int:
+        """Bytes of the tensor."""
         return math.prod(self.shape) * self.numpy.itemsize
 
 
@@ -91,6 +95,7 @@ class KernelMetadata:
     abi_version: int = ABI_VERSION
 
     def to_json(self) -> str:
+        """The metadata as JSON text, which `from_json` reads."""
         return json.dumps(asdict(self), indent=1, sort_keys=True)
 
     @classmethod

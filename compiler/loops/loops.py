@@ -37,6 +37,8 @@ from ..ir.index_maps import Guard, Index, Var
 
 
 class BufferKind(enum.Enum):
+    """What a buffer holds."""
+
     INPUT = "input"
     OUTPUT = "output"
     CONSTANT = "constant"
@@ -56,6 +58,7 @@ class Buffer:
 
     @property
     def size_bytes(self) -> int:
+        """Bytes of the buffer."""
         return self.elements * self.dtype.size_bytes
 
     def __str__(self) -> str:
@@ -64,6 +67,8 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Load:
+    """The element `index` of a buffer of the nest."""
+
     buffer: int
     dtype: DType
     index: Index
@@ -72,6 +77,8 @@ class Load:
 
 @dataclass(frozen=True)
 class LoadLocal:
+    """The element `index` of a local array."""
+
     local: str
     index: Index
 
@@ -96,11 +103,15 @@ class Merge:
 
 @dataclass(frozen=True)
 class FromIndex:
+    """The value of `index` as a number."""
+
     index: Index
 
 
 @dataclass(frozen=True)
 class Choose:
+    """The value (a name) of the first case whose guard holds, else `otherwise`."""
+
     cases: tuple[tuple[Guard, str], ...]
     otherwise: str
 
@@ -118,6 +129,8 @@ Value: TypeAlias = "Load | LoadLocal | Compute | Merge | FromIndex | Choose | Co
 
 @dataclass(frozen=True)
 class Let:
+    """Defines `name` as `value`, of type `dtype`."""
+
     name: str
     dtype: DType
     value: Value
@@ -125,6 +138,8 @@ class Let:
 
 @dataclass(frozen=True)
 class LetIndex:
+    """Defines the position `variable` as the value named `value`: clamped to the variable's range if `clamped`, else unchanged."""
+
     variable: Var
     value: str
     clamped: bool
@@ -132,6 +147,8 @@ class LetIndex:
 
 @dataclass(frozen=True)
 class Local:
+    """Declares a local array of `size` elements."""
+
     name: str
     dtype: DType
     size: int
@@ -140,6 +157,8 @@ class Local:
 
 @dataclass(frozen=True)
 class Store:
+    """`buffer[index] = value`."""
+
     buffer: int
     dtype: DType
     index: Index
@@ -159,6 +178,8 @@ class Update:
 
 @dataclass(frozen=True)
 class Assign:
+    """`local[index] = value`."""
+
     local: str
     index: Index
     value: str
@@ -166,6 +187,8 @@ class Assign:
 
 @dataclass(frozen=True)
 class Combine:
+    """`local[index] = combine(local[index], value)`: one step of a reduction. index None: the lane's own accumulator."""
+
     local: str
     dtype: DType
     index: Index | None
@@ -175,6 +198,8 @@ class Combine:
 
 @dataclass(frozen=True)
 class Collapse:
+    """Defines `name` as all lanes of `local`, combined."""
+
     name: str
     local: str
     dtype: DType
@@ -211,6 +236,8 @@ class Fold:
 
 
 class LoopKind(enum.Enum):
+    """How a loop's iterations may run; see the module's docstring."""
+
     SERIAL = "serial"
     FOLD = "fold"
     SIMD = "simd"
@@ -240,6 +267,8 @@ class Blocks:
 
 @dataclass(frozen=True)
 class If:
+    """Runs `body` if `guard` holds."""
+
     guard: Guard
     body: tuple[Statement, ...]
 
@@ -297,11 +326,14 @@ class NestCode:
 
     @property
     def tasks(self) -> int:
+        """Number of tasks."""
         return -(-self.rows // self.rows_per_task)
 
 
 @dataclass(frozen=True)
 class Phase:
+    """Nests that run side by side. serial: on the caller's thread. cost_ns: on one core."""
+
     nests: tuple[NestCode, ...]
     serial: bool
     cost_ns: float

@@ -27,18 +27,22 @@ class Context:
 
     @property
     def graph(self) -> Graph:
+        """The plan's graph, to which all node numbers refer."""
         return self.plan.graph
 
     @property
     def target(self) -> Target:
+        """The device."""
         return self.plan.target
 
     @property
     def row(self) -> Var:
+        """The variable of the row number."""
         return self.nest.row
 
     @property
     def stored(self) -> Callable[[int], bool]:
+        """Whether the nest reads a node from memory or from its own row results."""
         return self.plan.placement.stored_in(self.nest)
 
     def placed(self) -> list[tuple[Segment, RowMap]]:

@@ -44,14 +44,17 @@ class PhaseWork:
 
     @property
     def bytes_moved(self) -> int:
+        """Bytes that the phase's nests read and write."""
         return sum(nest.bytes_moved for nest in self.nests)
 
     @property
     def bytes_again(self) -> int:
+        """The part of them that an earlier phase has touched."""
         return sum(nest.bytes_again for nest in self.nests)
 
     @property
     def blocks(self) -> int:
+        """Number of work items of the phase's blocks."""
         return sum(nest.blocks for nest in self.nests)
 
 
@@ -69,10 +72,12 @@ class PhaseCost:
 
     @property
     def ns(self) -> float:
+        """The time of the phase: the longest of memory, arithmetic and one block alone."""
         return max(self.memory_ns, self.compute_ns, self.alone_ns)
 
     @property
     def bound(self) -> str:
+        """Which of the three that is, in words."""
         if self.alone_ns == self.ns:
             return "one block"
         return "memory" if self.memory_ns == self.ns else "arithmetic"
@@ -91,6 +96,7 @@ class KernelCost:
 
     @property
     def ns(self) -> float:
+        """The time of a call: launch, barriers, spilled registers and all phases."""
         return self.launch_ns + self.barriers_ns + self.spill_ns + sum(phase.ns for phase in self.phases)
 
     def __str__(self) -> str:

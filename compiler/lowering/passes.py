@@ -70,6 +70,7 @@ class Member:
 
 
 def is_reduced(pieces: list[tuple[int, int, bool]], stride: int) -> bool:
+    """Whether the digit that starts at `stride` is reduced, by `mapping.inner_pieces`."""
     return any(reduced for start, extent, reduced in pieces if start <= stride < start * extent)
 
 
@@ -102,6 +103,7 @@ def by_shape(graph: Graph, members: list[Member]) -> list[list[Member]]:
 
 
 def result_number(graph: Graph, node: int) -> int:
+    """Which result of a variadic reduction the node is; 0 for any other node."""
     value = graph.nodes[node].attributes.get("result", 0)
     assert isinstance(value, int)
     return value

@@ -63,9 +63,11 @@ class Emitter:
         return other
 
     def fresh(self, prefix: str = "t") -> str:
+        """A new name."""
         return f"{prefix}{next(self._numbers)}"
 
     def push(self, variable: Var | None) -> Scope:
+        """Opens a scope: the body of the loop over `variable`, or one without a variable."""
         scope = Scope(variable)
         if variable is not None:
             scope.variables.add(variable)
@@ -73,23 +75,28 @@ class Emitter:
         return scope
 
     def pop(self) -> tuple[Statement, ...]:
+        """Closes the innermost scope and returns its statements."""
         return tuple(self.scopes.pop().statements)
 
     def put(self, statement: Statement, depth: int = -1) -> None:
+        """Appends a statement to the scope at `depth`, by default to the innermost one."""
         self.scopes[depth].statements.append(statement)
 
     def depth_of_variable(self, variable: Var) -> int | None:
+        """The depth of the scope that defines `variable`; None if no scope does."""
         for depth, scope in enumerate(self.scopes):
             if variable in scope.variables:
                 return depth
         return None
 
     def depth_of_index(self, index: Index) -> int:
+        """The depth of the outermost scope in which all variables of `index` are known."""
         depths = [self.depth_of_variable(variable) for variable in index.variables]
         assert None not in depths, f"{index} mentions a variable that is not in scope"
         return max((depth for depth in depths if depth is not None), default=0)
 
     def depth_of_guard(self, guard: Guard) -> int:
+        """The depth of the outermost scope in which all variables of `guard` are known."""
         return max((self.depth_of_index(bound.index) for bound in guard), default=0)
 
     def name_of(self, request: Request) -> str:
@@ -101,12 +108,16 @@ class Emitter:
         raise KeyError(str(request))
 
     def is_known(self, request: Request) -> bool:
+        """Whether the request's value has a name."""
         return any(request in scope.names for scope in self.scopes)
 
     def depth_of_name(self, name: str) -> int:
+        """The depth of the scope that defines `name`."""
         return self._depth_of.get(name, 0)
 
     def let(self, dtype: DType, value: loops.Value, depth: int, request: Request | None = None) -> str:
+        """Defines a new name for `value` in the scope at `depth` and returns it; remembers it as the value of `request`, if
+        given."""
         name = self.fresh()
         self.put(Let(name, dtype, value), depth)
         self._depth_of[name] = depth
@@ -115,6 +126,7 @@ class Emitter:
         return name
 
     def note_depth(self, name: str, depth: int) -> None:
+        """Records that the scope at `depth` defines `name`."""
         self._depth_of[name] = depth
 
     def emit(self, steps: Trace) -> None:

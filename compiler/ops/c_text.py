@@ -29,6 +29,7 @@ class DTypeClass(enum.Enum):
 
     @classmethod
     def of(cls, dtype: DType) -> DTypeClass:
+        """The class of `dtype`."""
         if dtype.is_float:
             return cls.FLOAT
         if dtype.is_signed:

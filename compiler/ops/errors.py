@@ -117,10 +117,12 @@ def largest_of(x: _AnyArray) -> float:
 
 
 def smallest_of(x: _AnyArray) -> float:
+    """The smallest element, infinity if there is none; NaN if any element is NaN."""
     return float(np.minimum.reduce(x, axis=None, initial=np.inf))
 
 
 def ambiguous(where: _AnyArray) -> Bound:
+    """The bound that is infinite in the places of the mask `where`, and 0 elsewhere."""
     return np.where(where, np.inf, 0.0) if where.any() else no_error(where.shape)
 
 
@@ -141,6 +143,7 @@ def exact(step: Step) -> Bound:
 
 
 def inherit(step: Step) -> Bound:
+    """The result has the bound of the first operand."""
     return step.bounds[0]
 
 
@@ -177,6 +180,7 @@ def tangent(step: Step) -> Bound:
 
 
 def add(step: Step) -> Bound:
+    """The operands' bounds add up."""
     first, second = step.bounds
     if first.shape == second.shape and (is_exact(first) or is_exact(second)):
         return second if is_exact(first) else first
@@ -184,6 +188,7 @@ def add(step: Step) -> Bound:
 
 
 def multiply(step: Step) -> Bound:
+    """First and second order terms; an exact Inf times a factor that is certainly not zero is exact."""
     (x, y), (ex, ey) = step.values, step.bounds
     if not step.node.dtype.is_float:
         x, y = x.astype(np.float64), y.astype(np.float64)
@@ -206,6 +211,7 @@ def multiply(step: Step) -> Bound:
 
 
 def divide(step: Step) -> Bound:
+    """By the worst divisor of the interval; ambiguous if that may be zero."""
     if not step.node.dtype.is_float:
         return fragile(step)
     (x, y), (ex, ey) = step.values, step.bounds
@@ -221,6 +227,7 @@ def divide(step: Step) -> Bound:
 
 
 def remainder(step: Step) -> Bound:
+    """Ambiguous if the quotient's integer part may differ; else the bounds of x - n y, n being that part."""
     if not step.node.dtype.is_float:
         return fragile(step)
     (x, y), (ex, ey) = step.values, step.bounds
@@ -243,6 +250,7 @@ def extreme(step: Step) -> Bound:
 
 
 def power(step: Step) -> Bound:
+    """The largest distance at the four corners of the operands' intervals; ambiguous at poles and at the edge of the domain."""
     if not step.node.dtype.is_float:
         return fragile(step)
     (x, y), (ex, ey) = step.values, step.bounds
@@ -255,6 +263,7 @@ def power(step: Step) -> Bound:
 
 
 def arctangent2(step: Step) -> Bound:
+    """By the slope at the point of the operands' box that is nearest to the origin; ambiguous at the branch cut."""
     (y, x), (ey, ex) = step.values, step.bounds
     branch_cut = (x - ex <= 0) & (np.abs(y) <= ey) & (ey > 0)
     nearest = np.hypot(np.maximum(np.abs(x) - ex, 0), np.maximum(np.abs(y) - ey, 0))
@@ -273,6 +282,7 @@ def logical(step: Step) -> Bound:
 
 
 def compare(step: Step) -> Bound:
+    """Ambiguous if the operands are closer than the sum of their bounds, unless both are exact."""
     (x, y), (ex, ey) = step.values, step.bounds
     if is_exact(ex) and is_exact(ey) and not step.node.attributes.get("total_order"):
         return no_error(step.result.shape)
@@ -318,6 +328,8 @@ def clamp(step: Step) -> Bound:
 
 
 def convert(step: Step) -> Bound:
+    """To integer: the distance at both ends of the operand's interval. To pred: ambiguous if zero is within the bound. To
+    float: the operand's bound."""
     x, bound = step.values[0], step.bounds[0]
     if step.node.dtype is DType.PRED:
         return ambiguous((bound > 0) & ~(np.abs(x.astype(np.float64)) > bound))
@@ -334,6 +346,7 @@ def convert(step: Step) -> Bound:
 
 
 def bitcast_convert(step: Step) -> Bound:
+    """Ambiguous if the operand is in error, or is a NaN."""
     unclear = step.bounds[0] > 0
     if step.sources[0].dtype.is_float:
         unclear = unclear | np.isnan(step.values[0])  # nothing is promised about a NaN's payload
@@ -341,6 +354,7 @@ def bitcast_convert(step: Step) -> Bound:
 
 
 def reduce_precision(step: Step) -> Bound:
+    """One unit of the narrower mantissa; ambiguous near the narrower overflow threshold."""
     x, bound = step.values[0], step.bounds[0]
     exponent, mantissa = (int(step.node.attributes[key]) for key in ("exponent_bits", "mantissa_bits"))  # type: ignore[arg-type]
     size = np.abs(x)
@@ -365,6 +379,7 @@ def moved(function: reference.Reference) -> ErrorRule:
 
 
 def gather(step: Step) -> Bound:
+    """The bounds of the gathered elements; ambiguous if their index is in error."""
     bound = np.asarray(reference.gather(step.node, step.sources, (step.bounds[0], step.values[1])), dtype=np.float64)
     if not step.bounds[1].any():
         return bound
@@ -377,12 +392,14 @@ def gather(step: Step) -> Bound:
 
 
 def dynamic_slice(step: Step) -> Bound:
+    """The bounds of the slice; all elements are ambiguous if a start is in error."""
     if any(bound.any() for bound in step.bounds[1:]):
         return np.full(step.node.shape, np.inf)
     return np.asarray(reference.dynamic_slice(step.node, step.sources, (step.bounds[0], *step.values[1:])))
 
 
 def dynamic_update_slice(step: Step) -> Bound:
+    """The bounds of operand and update; all elements are ambiguous if a start is in error."""
     if any(bound.any() for bound in step.bounds[2:]):
         return np.full(step.node.shape, np.inf)
     operands = (*step.bounds[:2], *step.values[2:])
@@ -435,6 +452,7 @@ def sum_bound(x: _AnyArray, bound: Bound, result: _AnyArray, dtype: DType, foldi
 
 
 def product_bound(x: _AnyArray, bound: Bound, dtype: DType, folding: Folding) -> Bound:
+    """The bound of a product of terms in any order. `x`, `bound`: the terms and their bounds."""
     fold, wide = folding.of, accumulator(dtype)
     if not dtype.is_float:
         return ambiguous(fold(np.logical_or, bound > 0))
@@ -495,6 +513,7 @@ def folded_bound(x: _AnyArray, bound: Bound, result: _AnyArray, kind: str, dtype
 
 
 def reduce(step: Step) -> Bound:
+    """The bound of a reduction in any order."""
     dimensions = step.node.attributes["dimensions"]
     assert isinstance(dimensions, tuple)
     axes = tuple(int(axis) for axis in dimensions)  # type: ignore[arg-type]
@@ -503,6 +522,7 @@ def reduce(step: Step) -> Bound:
 
 
 def reduce_window(step: Step) -> Bound:
+    """The bound of a window's reduction in any order, with its initial value; ambiguous if that is in error."""
     (x, init), (bound, init_bound) = step.values, step.bounds
     rank, kind = len(step.node.shape), str(step.node.attributes["kind"])
     window = window_of(step.node)
@@ -524,6 +544,7 @@ def reduce_window(step: Step) -> Bound:
 
 
 def scan(step: Step) -> Bound:
+    """The bound of each prefix, reduced in any order."""
     return _scan_bound(step, reference.prefix_of_scan(step.node))
 
 
@@ -539,6 +560,7 @@ def _scan_bound(step: Step, prefix: reference.Prefix) -> Bound:
 
 
 def scatter(step: Step) -> Bound:
+    """The bound of all updates of a place, applied in any order; ambiguous if an index is in error."""
     (x, indices, updates), (bound, index_bound, update_bound) = step.values, step.bounds
     dtype, kind = step.node.dtype, str(step.node.attributes["kind"])
     if index_bound.any():

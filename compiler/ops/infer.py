@@ -80,11 +80,13 @@ class NewNode:
         return value
 
     def wanted_shape(self) -> Shape:
+        """The requested shape. Raises GraphError if there is none, or if an extent is negative."""
         if self.shape is None or not all(extent >= 0 for extent in self.shape):
             raise self.fail(f"shape {self.shape}", "a result shape with extents of at least 0")
         return self.shape
 
     def wanted_dtype(self) -> DType:
+        """The requested dtype. Raises GraphError if there is none."""
         if self.dtype is None:
             raise self.fail("no dtype", "a result dtype")
         return self.dtype
@@ -117,26 +119,32 @@ def elementwise(accepts: Callable[[DType], bool], expected: str, result: DType |
 
 
 def is_float(dtype: DType) -> bool:
+    """For `elementwise`: f16, bf16, f32 and f64."""
     return dtype.is_float
 
 
 def is_number(dtype: DType) -> bool:
+    """For `elementwise`: all dtypes except pred."""
     return dtype is not DType.PRED
 
 
 def is_integer(dtype: DType) -> bool:
+    """For `elementwise`: signed and unsigned integers."""
     return dtype.is_integer
 
 
 def is_u64(dtype: DType) -> bool:
+    """For `elementwise`: u64."""
     return dtype is DType.U64
 
 
 def is_logical(dtype: DType) -> bool:
+    """For `elementwise`: integers and pred."""
     return dtype.is_integer or dtype is DType.PRED
 
 
 def is_any(dtype: DType) -> bool:
+    """For `elementwise`: all dtypes."""
     del dtype
     return True
 

@@ -88,6 +88,7 @@ def _own_dtype(dtype: DType) -> np.dtype[Any]:
 
 
 def reference_of(node: Node) -> Callable[[Node, Sequence[Node], Sequence[Array]], Array]:
+    """The numpy reference of the node's op. Raises GraphError if the op is unknown or has none."""
     row = OPS.get(node.op)
     if row is None or row.numpy is None:
         raise GraphError(f"op {node.op!r} has no reference")
@@ -138,6 +139,7 @@ def _run_body(
 
 
 def check_body_op(body: Graph, node: Node) -> None:
+    """Raises GraphError unless the node may be in a reduction's body: an element-wise op or a constant."""
     row = OPS.get(node.op)
     if row is None or not (row.elementwise or node.op == "constant"):
         raise GraphError(f"reduction body {body.name}: given op {node.op}, expected element-wise ops and constants")

@@ -42,14 +42,17 @@ _erf: Final = np.vectorize(math.erf, otypes=[np.float64])
 
 
 def erf(x: _AnyArray) -> _AnyArray:
+    """The error function, computed in double by math.erf."""
     return np.asarray(_erf(x)) if x.size else x
 
 
 def logistic(x: _AnyArray) -> _AnyArray:
+    """1 / (1 + exp(-x))."""
     return np.asarray(1 / (1 + np.exp(-x)))
 
 
 def rsqrt(x: _AnyArray) -> _AnyArray:
+    """1 / sqrt(x)."""
     return np.asarray(1 / np.sqrt(x))
 
 
@@ -61,11 +64,13 @@ def round_away(x: _AnyArray) -> _AnyArray:
 
 
 def popcount(x: _AnyArray) -> _AnyArray:
+    """Number of one bits of each integer, in its dtype."""
     bytes_ = np.asarray(x, order="C").reshape(*x.shape, 1).view(np.uint8)
     return np.asarray(np.unpackbits(bytes_, axis=-1).sum(axis=-1)).astype(x.dtype)
 
 
 def count_leading_zeros(x: _AnyArray) -> _AnyArray:
+    """Number of zero bits above the highest one bit of each integer; the dtype's width for 0."""
     width = x.dtype.itemsize * 8
     big_endian = np.asarray(x, order="C").astype(x.dtype.newbyteorder(">")).reshape(*x.shape, 1).view(np.uint8)
     bits = np.unpackbits(big_endian, axis=-1)
@@ -147,12 +152,14 @@ def _amount(b: _AnyArray) -> tuple[_AnyArray, _AnyArray]:
 
 
 def shift_left(a: _AnyArray, b: _AnyArray) -> _AnyArray:
+    """Amounts that are negative or not below the width give 0."""
     amount, outside = _amount(b)
     shifted = (a.view(amount.dtype) << amount).view(a.dtype)
     return np.where(outside, np.zeros_like(a), shifted)
 
 
 def shift_right_logical(a: _AnyArray, b: _AnyArray) -> _AnyArray:
+    """Zeros are shifted in; amounts that are negative or not below the width give 0."""
     amount, outside = _amount(b)
     shifted = (a.view(amount.dtype) >> amount).view(a.dtype)
     return np.where(outside, np.zeros_like(a), shifted)
@@ -434,6 +441,7 @@ def reduce_window(node: Node, sources: Sequence[Node], values: Sequence[Array]) 
 
 
 def prefix_of_scan(node: Node) -> Prefix:
+    """The windows of a scan node."""
     dimension, reverse, exclusive = (node.attributes[key] for key in ("dimension", "reverse", "exclusive"))
     assert isinstance(dimension, int)
     return Prefix(dimension, bool(reverse), 0 if exclusive else 1)

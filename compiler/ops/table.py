@@ -122,6 +122,7 @@ class OpRow:
 
     @property
     def elementwise(self) -> bool:
+        """Whether each result element depends on the same element of each operand only."""
         return self.cost in ELEMENTWISE
 
     @property

@@ -82,6 +82,7 @@ class Gpu:
         self.close()
 
     def close(self) -> None:
+        """Releases the stream, and pops the context."""
         self._stream = None
         self._context.pop()
 
@@ -123,11 +124,13 @@ class Gpu:
             raise GpuError(f"{byte_count} bytes of device memory cannot be allocated: {error}") from None
 
     def to_device(self, memory: Any, array: Array) -> None:
+        """Copies an array into device memory, and waits. Raises GpuError."""
         if array.nbytes:
             self._pycuda.memcpy_htod_async(memory, np.ascontiguousarray(array), self._stream)
             self.synchronize()
 
     def to_host(self, array: Array, memory: Any) -> None:
+        """Copies device memory into an array, and waits. Raises GpuError."""
         if array.nbytes:
             self._pycuda.memcpy_dtoh_async(array, memory, self._stream)
             self.synchronize()
@@ -148,6 +151,7 @@ class Gpu:
 
     @property
     def stream(self) -> ctypes.c_void_p:
+        """The stream as the driver API's handle."""
         return ctypes.c_void_p(self._stream.handle)
 
     def _described(self, number: int) -> dict[str, int | str]:

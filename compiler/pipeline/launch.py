@@ -49,6 +49,7 @@ class Candidate:
 
     @property
     def cost(self) -> KernelCost:
+        """The estimated cost; with the spilled bytes, if the candidate is built."""
         return self.kernel.cost(self.binary.spill_bytes if self.binary is not None else 0)
 
     @property

@@ -20,6 +20,7 @@ def accumulator_dtype(graph: Graph, segment: Segment, mapping: RowMap, scalar_ov
 
 
 def kind_of(graph: Graph, segment: Segment) -> str:
+    """The reduction kind of a segment's node, one of graph.REDUCE_KINDS."""
     return str(graph.nodes[segment.node].attributes["kind"])
 
 

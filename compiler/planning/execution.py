@@ -77,6 +77,7 @@ class Execution:
 
     @property
     def tasks(self) -> int:
+        """Number of tasks."""
         return -(-self.rows // self.rows_per_task)
 
 

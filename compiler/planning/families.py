@@ -45,6 +45,7 @@ class Family:
 
     @property
     def representative(self) -> Instance:
+        """The instance whose component stays in the planned graph."""
         return self.instances[0]
 
     @property

@@ -35,6 +35,7 @@ class Group:
 
     @property
     def candidates(self) -> tuple[int, ...]:
+        """The dominant and the sub-dominants, sorted."""
         return tuple(sorted((self.dominant, *self.sub_dominants)))
 
 

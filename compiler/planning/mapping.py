@@ -56,18 +56,22 @@ class Segment:
 
     @property
     def node(self) -> int:
+        """The candidate, or the first of several results."""
         return self.nodes[0]
 
     @property
     def size(self) -> int:
+        """Number of elements of the space."""
         return math.prod(self.space)
 
     @property
     def reduces(self) -> bool:
+        """Whether any dimension of the space is reduced."""
         return any(self.reduced)
 
     @property
     def variable(self) -> Var:
+        """The variable `u` of the space's linear element."""
         return Var(SPACE_VARIABLE, self.size)
 
     def flags(self) -> list[tuple[int, bool]]:

@@ -62,9 +62,11 @@ class Nest:
 
     @property
     def row(self) -> Var:
+        """The variable of the row number."""
         return Var(ROW, self.rows)
 
     def computes(self) -> set[int]:
+        """The nodes of all segments of the nest."""
         return {node for segment, _ in self.placed for node in segment.nodes}
 
 
@@ -398,6 +400,7 @@ class Placer:
                 self.crossing.add(request.node)
 
     def finish(self) -> Placement:
+        """The placement of all segments that were placed."""
         return Placement(
             tuple(self.nests),
             self.nest_of,

@@ -71,6 +71,7 @@ class Plan:
 
     @property
     def nests(self) -> tuple[Nest, ...]:
+        """All nests, by number."""
         return self.placement.nests
 
     @cached_property
@@ -188,6 +189,7 @@ class Plan:
         return scheme_of(self.graph, self.candidates, self.placement, node)
 
     def segments(self) -> list[tuple[Nest, Segment, RowMap]]:
+        """All segments with their nests and mappings, in the order of the nests."""
         return [(nest, segment, mapping) for nest in self.nests for segment, mapping in nest.placed]
 
 

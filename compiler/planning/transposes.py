@@ -103,6 +103,7 @@ class TiledTranspose:
 
     @property
     def count(self) -> int:
+        """Number of squares."""
         outer, between, down, along = self.squares
         return outer * between * down * along
 

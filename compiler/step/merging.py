@@ -44,6 +44,7 @@ class OpWork:
 
     @classmethod
     def of(cls, kernel: CudaKernel) -> OpWork:
+        """The work of a planned kernel."""
         return cls(kernel.work, kernel.shared_bytes)
 
     def beside(self, other: OpWork) -> OpWork:
@@ -54,6 +55,7 @@ class OpWork:
         return OpWork(phases, max(self.shared_bytes, other.shared_bytes))
 
     def cost(self, target: GpuTarget) -> KernelCost:
+        """The estimated cost of the work as one kernel on the device."""
         # If both phases are the work of one block, that block does them alone and waits for no other.
         pairs = zip(self.phases, self.phases[1:])
         barriers = sum(not (before.blocks == after.blocks == 1) for before, after in pairs)

@@ -83,6 +83,7 @@ class Split:
 
     @property
     def stitch_ops(self) -> tuple[StitchOp, ...]:
+        """The stitch ops among the steps."""
         return tuple(step for step in self.steps if isinstance(step, StitchOp))
 
 
@@ -96,6 +97,7 @@ class Partition:
 
     @property
     def stitch_ops(self) -> tuple[StitchOp, ...]:
+        """The stitch ops of all computations."""
         return tuple(op for split in self.splits for op in split.stitch_ops)
 
     @property

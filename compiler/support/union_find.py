@@ -10,6 +10,7 @@ class UnionFind:
         self._parent = list(range(count))
 
     def find(self, i: int) -> int:
+        """The representative of the set of i."""
         parent = self._parent
         while parent[i] != i:
             parent[i] = parent[parent[i]]

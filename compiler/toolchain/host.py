@@ -121,14 +121,17 @@ class Toolchain:
 
     @cached_property
     def is_clang(self) -> bool:
+        """Whether the compiler is clang, or zig, which contains clang. Raises ToolchainError if it cannot be run."""
         return "clang" in self.version.lower() or self.is_zig
 
     @property
     def is_zig(self) -> bool:
+        """Whether the compiler is the ziglang module."""
         return "ziglang" in self.command
 
     @property
     def libraries(self) -> tuple[str, ...]:
+        """Linker flags that follow the source."""
         return ZIG_LIBRARIES if self.is_zig else LIBRARIES
 
     @cached_property
@@ -139,10 +142,12 @@ class Toolchain:
 
     @cached_property
     def digest(self) -> str:
+        """A SHA-256 hash (hex) of `identity`."""
         return hashlib.sha256(self.identity.encode()).hexdigest()
 
     @property
     def flags(self) -> tuple[str, ...]:
+        """Compiler flags for a kernel; see the module's docstring."""
         if self.is_clang:
             return FLAGS
         return (*FLAGS, *GCC_FLAGS, *(GCC_X86_FLAGS if platform.machine() in ("x86_64", "AMD64") else ()))

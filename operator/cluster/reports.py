@@ -21,6 +21,7 @@ class ReportStore:
         self._objects: Any = client.CustomObjectsApi(api)
 
     def all(self) -> list[Object]:
+        """All SavingsReport objects."""
         found: Object = self._objects.list_cluster_custom_object(*_OF_RESOURCE, _request_timeout=REQUEST_SECONDS)
         return list(found["items"])
 

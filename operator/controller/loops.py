@@ -50,6 +50,7 @@ class Loop:
         self.progress = time.monotonic()
 
     def stalled(self) -> bool:
+        """Whether the loop has made no progress for longer than it may."""
         return time.monotonic() - self.progress > self._stall_seconds + self.rest
 
     @property

@@ -24,6 +24,7 @@ def why_not_injected(pod: Object) -> str:
 
 
 def is_injected(pod: Object) -> bool:
+    """Whether the pod carries the annotation of an injected pod."""
     return INJECTED in (pod["metadata"].get("annotations") or {})
 
 

@@ -40,4 +40,5 @@ class Metrics:
         )
 
     def exposition(self) -> bytes:
+        """The metrics in Prometheus' text format."""
         return generate_latest(self.registry)

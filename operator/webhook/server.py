@@ -45,6 +45,7 @@ class Webhook:
         """Why requests must not be sent to this server yet; "" if they may."""
 
     def application(self) -> web.Application:
+        """The aiohttp application with all routes."""
         app = web.Application(client_max_size=MAX_BODY_BYTES)
         app.router.add_post(PATH, self.admit)
         app.router.add_get("/healthz", self.healthz)
@@ -113,5 +114,6 @@ class Webhook:
         return web.Response(text=f"{self.not_ready or 'ok'}\n", status=503 if self.not_ready else 200)
 
     async def prometheus(self, _request: web.Request) -> web.Response:
+        """Answers with the metrics."""
         headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
         return web.Response(body=self.metrics.exposition(), headers=headers)

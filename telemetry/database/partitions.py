@@ -25,6 +25,7 @@ AHEAD_DAYS = 7
 
 
 def is_partitioned(connection: sa.Connection) -> bool:
+    """Whether the database has daily partitions: only PostgreSQL does."""
     return connection.dialect.name == "postgresql"
 
 

@@ -362,6 +362,7 @@ class LossCount:
         """Number of facts that cannot be read; they are older than the schema."""
 
     def add(self, facts: str) -> None:
+        """Counts the facts (JSON) of one LOSS_EVENT."""
         try:
             said = schema.decoded(facts.encode("utf-8", "replace"), schema.LossFacts)
         except RefusedError:
@@ -374,6 +375,7 @@ class LossCount:
 
     @property
     def lost(self) -> int:
+        """The number of lost records."""
         return self._own + self._later
 
 

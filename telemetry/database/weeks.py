@@ -50,6 +50,7 @@ class Week:
 
     @property
     def monday(self) -> datetime.date:
+        """The week's Monday."""
         return datetime.date.fromisocalendar(self.year, self.number, 1)
 
     @property
@@ -64,10 +65,12 @@ class Week:
 
     @property
     def start_ns(self) -> int:
+        """The start of Monday, in nanoseconds since 1970."""
         return self.first_day * DAY_NS
 
     @property
     def end_ns(self) -> int:
+        """The start of the next Monday, in nanoseconds since 1970."""
         return self.end_day * DAY_NS
 
     @property

@@ -51,5 +51,6 @@ class ApiServer:
         return answer.get("status") if isinstance(answer, dict) else None
 
     async def close(self) -> None:
+        """Closes the connections."""
         if self._session is not None:
             await self._session.close()

@@ -62,6 +62,7 @@ class StaticTokens:
         return len(self._callers)
 
     def caller(self, token: str) -> Caller | None:
+        """The sender to whom the token belongs; None for an unknown token. The time taken does not depend on the token."""
         wanted = _digest(token)
         found = None
         for digest, caller in self._callers.items():  # all of them, so that the time reveals nothing
@@ -135,6 +136,7 @@ class TokenReviewer:
         return caller
 
     async def close(self) -> None:
+        """Closes the connections to the API server."""
         await self._server.close()
 
     async def _review(self, token: str) -> object:

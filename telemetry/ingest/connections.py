@@ -93,6 +93,7 @@ class Connections:
             self.close_idle()
 
     def close_idle(self) -> None:
+        """Closes the connections that have been without a request for IDLE_SECONDS."""
         self._forget_gone()
         now = self._clock()
         for protocol, known in list(self._known.items()):

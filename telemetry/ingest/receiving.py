@@ -65,6 +65,7 @@ class Receipt:
     reason: str = ""
 
     def to_json(self) -> dict[str, object]:
+        """The receipt as an object of the JSON answer."""
         return {
             "outcome": self.outcome.value,
             "rows": self.rows,

@@ -113,6 +113,7 @@ class Readers:
         return answer
 
     async def close(self) -> None:
+        """Closes the connections to the API server."""
         await self._server.close()
 
     async def _ask(self, token: str, name: str) -> str:

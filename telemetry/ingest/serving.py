@@ -119,6 +119,7 @@ class Ingest:
         self._tasks: list[asyncio.Task[None]] = []
 
     def application(self) -> web.Application:
+        """The aiohttp application with all routes."""
         app = web.Application(middlewares=[self.connections.middleware])
         app.router.add_post(wire.PATH, self.take)
         app.router.add_get("/healthz", self.healthz)

@@ -80,6 +80,7 @@ class Turns:
             self._wake()
 
     def give_back(self, size: int) -> None:
+        """Gives back memory, and lets the next caller have its turn."""
         self._used -= size
         self._wake()
 

@@ -122,6 +122,7 @@ class JobIdentity:
         return cls(**_within_bounds(found))  # type: ignore[arg-type]
 
     def to_json(self) -> dict[str, object]:
+        """The identity as a JSON object, which `from_json` reads."""
         return {**dataclasses.asdict(self), "labels": dict(self.labels)}
 
     @classmethod

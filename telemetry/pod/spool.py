@@ -200,6 +200,7 @@ class Iterations:
     durations: array[float] = field(default_factory=lambda: array("f"))
 
     def encode(self) -> bytes:
+        """The body of a record, which `decode` reads."""
         head = _ITERATIONS.pack(
             self.first_step, self.stride, self.started_ns, self.ended_ns, len(self.durations), len(self.runs)
         )
@@ -323,6 +324,7 @@ class Lock:
         return True
 
     def release(self) -> None:
+        """Releases the lock, if it is held."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -389,6 +391,7 @@ class SpoolWriter:
 
     @property
     def is_full(self) -> bool:
+        """Whether the open segment has reached its size and should be sealed."""
         return self._written >= self.segment_bytes
 
     def append(self, kind: Kind, body: bytes, weight: int = 1) -> None:

@@ -48,6 +48,7 @@ class Outcome(str, enum.Enum):
 
 
 def encode(segments: Iterable[bytes]) -> bytes:
+    """The body that holds these segments."""
     return MAGIC + b"".join(_LENGTH.pack(len(segment)) + segment for segment in segments)
 
 

@@ -41,6 +41,7 @@ def document(connection: sa.Connection, fleet: FleetReport, format: str, lines: 
 
 
 def main(words: list[str]) -> int:
+    """The command: words are the week and the format. Returns the exit status."""
     week, format = words
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
     try:

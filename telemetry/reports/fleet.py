@@ -82,9 +82,11 @@ class FleetReport:
 
     @property
     def trend_units(self) -> list[str]:
+        """The units of all weeks of the trend."""
         return sorted({total.unit for past in self.trend for total in past.totals})
 
     def members(self, unit: str) -> list[JobWeek]:
+        """The week's jobs of a unit."""
         return self.report.members(unit)
 
     def whole(self, unit: str) -> Group:
@@ -147,6 +149,7 @@ class FleetReport:
         return chosen[dimension]
 
     def team(self, job: JobWeek) -> str | None:
+        """The job's team, by the configured label; None without one."""
         return job.labels.get(self.configuration.team_label) or None
 
     def model(self, job: JobWeek) -> str | None:
@@ -161,6 +164,7 @@ class FleetReport:
         return f"{job.template[3]} ({graph})" if graph else job.template[3] or None
 
     def cost_centre(self, job: JobWeek) -> str | None:
+        """The job's cost centre; None if the configuration has none for it."""
         return self.configuration.cost_centre(job.labels)
 
 

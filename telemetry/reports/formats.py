@@ -41,6 +41,7 @@ def interval_words(value: float, low: float, high: float) -> str:
 
 
 def percent(value: float) -> str:
+    """A share as a percentage with a sign."""
     return f"{100 * value:+.1f}%"
 
 
@@ -66,12 +67,14 @@ def table(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:
 
 
 def saving_words(saving: Saving | None) -> str:
+    """The saving per iteration with its interval, or "unmeasured"."""
     if saving is None:
         return "unmeasured"
     return f"{percent(saving.relative)} ({percent(saving.low)} to {percent(saving.high)})"
 
 
 def saved_words(job: JobWeek) -> str:
+    """The device-hours that a job saved, with their interval, or "unmeasured"."""
     value, interval = job.saved_hours, job.saved_hours_interval
     if value is None or interval is None:
         return "unmeasured"
@@ -111,6 +114,7 @@ def hours_words(total: UnitTotal) -> str:
 
 
 def money_words(money: Money, currency: str) -> str:
+    """The amount with its interval, or why there is none."""
     if money.amount is None:
         return f"no amount: no price for {', '.join(money.unpriced)}"
     value, low, high = map(cents, (money.amount.value, money.amount.low, money.amount.high))
@@ -230,6 +234,7 @@ def _coverage_text(totals: Sequence[UnitTotal]) -> list[str]:
 
 
 def group_headings(fleet: FleetReport, dimension: Dimension) -> tuple[str, ...]:
+    """Headings of a dimension's table."""
     money = (MONEY_HEADING,) if fleet.configuration.prices else ()
     counts = ("jobs", "measured", "unmeasured", "fell back", "slower")
     return (dimension.value, "device-time saved (95%)", *money, "device-time", *counts)

@@ -106,6 +106,7 @@ class Thinner:
                 self._flush(start)
 
     def finish(self) -> Curve:
+        """The curve of all blocks that were added."""
         self._flush(self._curve.count)
         self._curve.histogram = self._histogram.tolist()
         return self._curve

@@ -74,6 +74,7 @@ class Saving:
 
     @property
     def degrees(self) -> float:
+        """Degrees of freedom of the interval."""
         return self.pairs - 1 if self.degrees_of_sum is None else self.degrees_of_sum
 
 

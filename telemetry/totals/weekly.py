@@ -163,10 +163,12 @@ class JobWeek:
 
     @property
     def run_id(self) -> str:
+        """The id of the run, the same in all processes of the job."""
         return self.key.run_id
 
     @property
     def iterations(self) -> int:
+        """Number of iterations of all arms."""
         return self.plain_count + self.stitched_count + self.uncounted_count
 
     @property
@@ -252,9 +254,11 @@ class WeekReport:
 
     @property
     def is_over(self) -> bool:
+        """Whether the week had ended when the report was made."""
         return self.made_ns >= self.week.end_ns
 
     def totals(self) -> list[UnitTotal]:
+        """The total of each unit."""
         return list(self._totals)
 
     @functools.cached_property
@@ -274,6 +278,7 @@ class WeekReport:
 
     @property
     def units(self) -> list[str]:
+        """The units that have jobs: CPU, GPU or both."""
         return sorted(self._by_unit)
 
     def members(self, unit: str) -> list[JobWeek]:

@@ -97,6 +97,7 @@ class ShapedText:
 
     @property
     def kinds(self) -> tuple[str, ...]:
+        """The kind of each number, in order: a key of `_TYPES`, or that of a capacity."""
         return tuple(place[1] for place in _PLACE.findall(self.skeleton))
 
 
@@ -234,6 +235,7 @@ class Family:
     refused: str = ""
 
     def add(self, numbers: tuple[str, ...]) -> Family:
+        """The family with one more shape, given by its numbers; unchanged if it is known."""
         if numbers in self.seen:
             return self
         return replace(self, seen=(*self.seen, numbers))
@@ -247,6 +249,7 @@ class Families:
         self._folder = folder
 
     def load(self, key: str) -> Family:
+        """The family stored under `key`; an empty one if there is none or it cannot be read."""
         try:
             known = json.loads((self._folder / key[:2] / key).read_text())
             seen = tuple(tuple(map(str, numbers)) for numbers in known["seen"])
@@ -270,6 +273,7 @@ class Families:
 
 
 def family_key(parts: Iterable[str]) -> str:
+    """The key of a family: a SHA-256 hash (hex) of the parts."""
     return hashlib.sha256("|".join(parts).encode()).hexdigest()
 
 
