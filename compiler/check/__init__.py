@@ -1,7 +1,7 @@
-"""Whether a kernel is right. It shares nothing with the planner that it judges.
+"""Checks whether a kernel is right. This room shares nothing with the planner whose kernels it judges.
 
-oracle         float64 with running error bounds; slices: of a part of the outputs
-random_inputs  what a kernel is tried on; input_ranges: which values an input may have
-judge          a result against the oracle; the guard's tolerances
-selfcheck      a kernel tried before a job loads it; checkers: several beside each other
+oracle         the outputs in float64, with running error bounds; slices: computes a graph slice by slice
+random_inputs  the inputs on which a kernel is tried; input_ranges: which values an input may have
+judge          compares a result with the oracle; the guard's tolerances
+selfcheck      tries a kernel before a job loads it; checkers: several checks side by side
 """

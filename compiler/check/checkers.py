@@ -1,7 +1,7 @@
-"""Checks side by side: each in a forked child, a few at a time, while the parent goes on building.
+"""Runs checks side by side: each in a forked child, a few at a time, while the parent goes on building.
 
-The oracle is numpy and Python: threads would wait for each other, processes do not. A child computes and tells its
-result through a pipe; it never touches the framework, whose threads a fork does not take along.
+The oracle is numpy and Python: threads would wait for each other, processes do not. A child computes and sends its result through
+a pipe. It never touches the framework, whose threads a fork does not copy.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ T = TypeVar("T")
 
 
 class CheckerDiedError(Exception):
-    """The checking child itself (not the kernel, which runs in a child of its own) came to an unexpected end."""
+    """The checking child itself (not the kernel, which runs in a child of its own) ended unexpectedly."""
 
 
 class Check(Generic[T]):
-    """A check under way."""
+    """A check in progress. Made by `Checkers.start`."""
 
     def __init__(self, child: int, reader: int, give: int) -> None:
         self._child = child
@@ -31,7 +31,7 @@ class Check(Generic[T]):
         self._give = give
 
     def result(self) -> T:
-        """Waits for the end. Raises what the check raised, or CheckerDiedError."""
+        """Waits for the check to end and returns its result. Raises what the check raised, or CheckerDiedError."""
         with open(self._reader, "rb") as stream:
             said = stream.read()
         _, status = os.waitpid(self._child, 0)
@@ -40,14 +40,16 @@ class Check(Generic[T]):
             os.write(self._give, b".")
             raise CheckerDiedError(f"the checker was ended by {signal.Signals(os.WTERMSIG(status)).name}")
         if not said:
-            raise CheckerDiedError(f"the checker ended with status {os.waitstatus_to_exitcode(status)} and no word")
+            raise CheckerDiedError(
+                f"the checker ended with status {os.waitstatus_to_exitcode(status)} without a result"
+            )
         found: T | Exception = pickle.loads(said)
         if isinstance(found, Exception):
             raise found
         return found
 
     def cancel(self) -> None:
-        """Ends the child if nobody has asked for its result."""
+        """Kills the child, if its result has not been asked for."""
         if self._child:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._child, signal.SIGKILL)
@@ -57,8 +59,8 @@ class Check(Generic[T]):
 
 
 class Checkers:
-    """Starts checks at once; at most `count` of them work at a time: those that got one of so many tokens in a pipe.
-    The token of a child that was killed is put back when its result is asked for."""
+    """Starts checks at once. At most `count` of them work at a time: each takes one of `count` tokens from a pipe. The token of a
+    child that was killed is put back when its result is asked for."""
 
     def __init__(self, count: int) -> None:
         self._take, self._give = os.pipe()
@@ -66,7 +68,7 @@ class Checkers:
         self._started: list[Check[Any]] = []
 
     def start(self, work: Callable[[], T]) -> Check[T]:
-        """Forks a child that does `work` as soon as there is room."""
+        """Forks a child that runs `work` as soon as a token is free. The result must be picklable."""
         reader, writer = os.pipe()
         child = os.fork()
         if child == 0:
@@ -85,7 +87,7 @@ class Checkers:
                 found = work()
             except CheckFailedError as error:
                 found = error
-            except Exception as error:  # told to the parent, which raises it there
+            except Exception as error:  # sent to the parent, which raises it
                 found = CheckerDiedError(f"{type(error).__name__}: {error}")
             finally:
                 os.write(self._give, b".")
@@ -95,7 +97,7 @@ class Checkers:
             os._exit(0)
 
     def close(self) -> None:
-        """Ends what is still under way."""
+        """Kills the checks that are still in progress."""
         for check in self._started:
             check.cancel()
         os.close(self._take)
@@ -104,7 +106,7 @@ class Checkers:
 
 @contextlib.contextmanager
 def checkers(count: int) -> Iterator[Checkers]:
-    """Room for `count` checks at a time."""
+    """A Checkers for `count` checks at a time, which is closed at the end."""
     room = Checkers(count)
     try:
         yield room

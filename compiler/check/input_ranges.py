@@ -1,17 +1,18 @@
 """Which values of an input make sense to the ops that use it: a backward interval analysis.
 
-An index into a table of 30 rows lies in [0, 29]. From that use the interval goes back over whatever keeps order or moves elements:
-casts (Keras hands integer ids on as floats), arithmetic with known numbers, reshapes, slices, exp and its like. What arrives at a
-parameter are the values that a check may draw: others the framework's operators refuse, or clamp all to the same place.
+An index into a table of 30 rows is in [0, 29]. From that use, the interval is propagated back through everything that keeps order or
+moves elements: casts (Keras passes integer ids as floats), arithmetic with known numbers, reshapes, slices, exp and similar
+functions. The interval that arrives at a parameter holds the values that a check may draw: the framework's operators reject other
+values, or clamp all of them to the same place.
 
-Demands, at the uses:
+The uses demand:
 
     indices of gather, scatter, dynamic slices     [0, extent - 1]
     an integer compared for equality with an iota  [0, extent - 1] (a label, one-hot)
     divisors of integers                           [1, inf)
     exponents of integers                          [0, inf)
 
-Where two uses of a parameter contradict each other, as the branches of `select(x < 0, x + n, x)` do, the framework's convention
+If two uses of a parameter contradict each other, as the branches of `select(x < 0, x + n, x)` do, the framework's convention
 decides: an index is not negative.
 """
 
@@ -29,19 +30,22 @@ from ..ops.table import OPS
 
 
 class Interval(NamedTuple):
-    """All numbers from `low` up to `high`, both included; empty where low > high."""
+    """All numbers from `low` to `high`, both included. It is empty if low > high."""
 
     low: float
     high: float
 
     @property
     def is_empty(self) -> bool:
+        """Whether no number is in the interval."""
         return not self.low <= self.high
 
     def within(self, other: Interval) -> bool:
+        """Whether all numbers of this interval are in `other`."""
         return other.low <= self.low and self.high <= other.high
 
     def meet(self, other: Interval) -> Interval:
+        """The intersection of the two intervals."""
         return Interval(max(self.low, other.low), min(self.high, other.high))
 
 
@@ -51,15 +55,16 @@ TRUTH: Final = Interval(0, 1)
 
 
 class _Want(NamedTuple):
-    """What a use wants of a value. `is_needed`: others are refused; else they are only of no use (a clamp makes one of them all)."""
+    """The values that a use accepts. `is_needed`: other values are rejected; if False they are only useless (a clamp maps all of them
+    to one value)."""
 
     interval: Interval
     is_needed: bool
 
 
 def input_ranges(graph: Graph, divisors: bool = True) -> dict[int, Interval]:
-    """Parameter number -> the values that its uses can take, for those parameters whose uses say something. `divisors`: whether
-    integer divisors are to be other than zero and integer exponents not negative, as the framework demands and HLO does not."""
+    """The values that each parameter may have, by parameter number; parameters whose uses demand nothing are left out. `divisors`:
+    whether integer divisors must not be zero and integer exponents not negative, as the framework demands and HLO does not."""
     known = _known_intervals(graph)
     wants: dict[int, list[_Want]] = {}
     found: dict[int, Interval] = {}
@@ -85,7 +90,7 @@ def input_ranges(graph: Graph, divisors: bool = True) -> dict[int, Interval]:
 
 
 def _agreed(wants: Iterable[_Want]) -> _Want | None:
-    """What satisfies as many as can be satisfied together: needed ones first, then those that are not negative."""
+    """The want that satisfies as many of `wants` as possible together: needed ones first, then those that are not negative."""
     agreed: _Want | None = None
     for want in sorted(wants, key=lambda one: (not one.is_needed, one.interval.low < 0)):
         if agreed is None:
@@ -96,7 +101,7 @@ def _agreed(wants: Iterable[_Want]) -> _Want | None:
 
 
 def _demands(graph: Graph, node: Node, position: int, divisors: bool) -> Iterable[_Want]:
-    """What an op itself wants of an operand."""
+    """What the op itself demands of an operand."""
     shapes = [graph.nodes[operand].shape for operand in node.operands]
     dtype = graph.nodes[node.operands[position]].dtype
     if node.op in ("gather", "scatter") and position == 1:
@@ -117,7 +122,7 @@ def _demands(graph: Graph, node: Node, position: int, divisors: bool) -> Iterabl
 
 
 def _iota_extent(graph: Graph, index: int) -> int | None:
-    """The extent counted by an iota, seen through movement and conversion; None for anything else."""
+    """The extent that an iota counts, seen through movement and conversion; None if the node is no iota."""
     node = graph.nodes[index]
     while node.op in ("broadcast", "reshape", "transpose", "convert", "copy"):
         node = graph.nodes[node.operands[0]]
@@ -126,23 +131,23 @@ def _iota_extent(graph: Graph, index: int) -> int | None:
     return max(node.shape[int(cast("int", node.attributes["dimension"]))], 1)
 
 
-# ---- backward: what an op's result has to be, as what its operand has to be --------------------------------------------------
+# ---- backward: from what an op's result must be to what its operand must be ---------------------------------------------------
 
 _ROUNDING: Final = ("floor", "ceil", "round_nearest_even", "round_nearest_afz")
 
 
 def _whole_numbers(interval: Interval) -> Interval:
-    """Its largest part with integer ends."""
+    """The largest part of the interval that has integer ends."""
     low, high = interval
     return Interval(math.ceil(low) if math.isfinite(low) else low, math.floor(high) if math.isfinite(high) else high)
 
 
 _KEEPS: Final = ("convert", "reduce_precision", *_ROUNDING)
-"""Ops whose results lie in every interval with integer ends that their operands lie in (a convert rounds towards zero)."""
+"""Ops whose result is in every interval with integer ends that holds the operand (a convert rounds towards zero)."""
 
 
 def _moved(node: Node, position: int) -> bool:
-    """Whether elements of an operand are, or lie beside, elements of the result; also those that a scatter combines."""
+    """Whether elements of the operand are elements of the result or lie beside them; includes those that a scatter combines."""
     moves = OPS[node.op].moves
     if moves is not None:
         return position in range(len(node.operands))[moves]
@@ -163,12 +168,13 @@ _INVERSES: Final[dict[str, tuple[Callable[[float], float], Interval]]] = {
     "tanh": (math.atanh, Interval(-0.99, 0.99)),
     "logistic": (_logit, Interval(0.01, 0.99)),
 }
-"""Rising functions: the inverse, and the results among which to draw. Left out are those that half of all numbers come close to,
-those of numbers so close to a pole that a float is rounded to it (log1p of -1 is -Inf), and those near a float's largest."""
+"""Increasing functions: the inverse, and the range of results to draw from. The range leaves out results that half of all numbers
+come close to, results of numbers so close to a pole that a float is rounded to it (log1p of -1 is -Inf), and results near the
+largest float."""
 
 
 def _through(graph: Graph, node: Node, position: int, want: _Want, known: Sequence[Interval]) -> list[_Want]:
-    """What an operand has to be for the result to be in want.interval; nothing where it need not be anything, or nobody knows."""
+    """What an operand must be for the result to be in `want.interval`; empty if there is no demand or it is not known."""
     low, high = want.interval
     op, operands = node.op, node.operands
 
@@ -194,7 +200,7 @@ def _through(graph: Graph, node: Node, position: int, want: _Want, known: Sequen
     if op == "clamp" and position == 1:
         if not Interval(known[operands[0]].low, known[operands[2]].high).within(want.interval):
             return [want]
-        return [_Want(Interval(low - BEYOND_A_CLAMP, high + BEYOND_A_CLAMP), False)]  # some of each kind
+        return [_Want(Interval(low - BEYOND_A_CLAMP, high + BEYOND_A_CLAMP), False)]  # some below, within and above
     if op in ("and", "remainder") and node.dtype.is_integer:
         return _below_a_limit(op, position, want, known[operands[1 - position]])
     if op in _ARITHMETIC and len(operands) == 2:
@@ -223,7 +229,7 @@ def _before_reduction(graph: Graph, node: Node, want: _Want) -> list[_Want]:
 
 
 def _below_a_limit(op: str, position: int, want: _Want, other: Interval) -> list[_Want]:
-    """x & mask and x % n with known numbers: any x that is not negative, where the mask or n lies within what is wanted."""
+    """x & mask and x % n, if the mask or n is known: any x that is not negative, if the mask or n is within what is wanted."""
     limit = other.high - (op == "remainder")
     if (op == "remainder" and position == 1) or other.low < 0 or want.interval.low > 0 or limit > want.interval.high:
         return []
@@ -232,7 +238,7 @@ def _below_a_limit(op: str, position: int, want: _Want, other: Interval) -> list
 
 def _sum_operand(position: int, want: Interval, other: Interval, is_integer: bool) -> Interval:
     del position
-    if other == EVERYTHING:  # each gets a half
+    if other == EVERYTHING:  # each operand gets a half
         return Interval(_half(want.low, is_integer, up=True), _half(want.high, is_integer, up=False))
     return Interval(want.low - other.low, want.high - other.high)
 
@@ -277,7 +283,7 @@ def _factor(position: int, want: Interval, other: Interval, is_integer: bool) ->
 def _dividend(position: int, want: Interval, other: Interval, is_integer: bool) -> Interval:
     if position == 1 or other.low != other.high or not other.low > 0:
         return EVERYTHING
-    rest = other.low - 1 if is_integer else 0.0  # what division towards zero leaves out
+    rest = other.low - 1 if is_integer else 0.0  # what division towards zero discards
     low, high = want.low * other.low, want.high * other.low
     return Interval(low if want.low > 0 else low - rest, high if want.high < 0 else high + rest)
 
@@ -305,11 +311,11 @@ _ARITHMETIC: Final[dict[str, Callable[[int, Interval, Interval, bool], Interval]
 }
 
 
-# ---- forward: what is known of values whatever the inputs -------------------------------------------------------------------
+# ---- forward: what is known of values for all inputs -------------------------------------------------------------------------
 
 
 def _known_intervals(graph: Graph) -> list[Interval]:
-    """For each node an interval that holds all its elements: of constants and iotas, and of what is made of them alone."""
+    """For each node, an interval that holds all its elements: for constants, iotas, and what is computed from them alone."""
     known: list[Interval] = []
     for node in graph.nodes:
         known.append(_known_interval(node, [known[operand] for operand in node.operands]))

@@ -1,17 +1,16 @@
-"""The judge of numbers: is what a kernel computed right?
+"""The judge of numbers: is the result of a kernel right?
 
-`judge` compares outputs with the float64 oracle (oracle.evaluate_with_bounds). Why not with TensorFlow's own
-result: sums of 1e37-sized normals overflow or not by order alone, and a cancelling sum has an unbounded relative
-error, so that comparing two float32 results rejects right kernels and accepts wrong ones. An element passes when
+`judge` compares outputs with the float64 oracle (oracle.evaluate_with_bounds), not with TensorFlow's own result: whether a sum of
+normals of size 1e37 overflows depends on the order alone, and a sum with cancellation has an unbounded relative error, so comparing
+two float32 results would reject right kernels and accept wrong ones. An element passes if
 
-- NaN and Inf are as the oracle's, or the oracle cannot say (an infinite bound: too close to a discontinuity or to
-  overflow);
-- its distance from the oracle is at most its running error bound, or, if a reference (TensorFlow's own result) is
-  given, at most twice the reference's own distance there, or twice the reference's worst distance over that output as a
-  multiple of the bound (at most REFERENCE_SLACK_LIMIT bounds);
-- integers and booleans are equal, where the oracle is certain.
+- NaN and Inf are as the oracle's, or the oracle cannot tell (an infinite bound: too close to a discontinuity or to overflow);
+- its distance from the oracle is at most its running error bound or, if a reference (TensorFlow's own result) is given, at most
+  twice the reference's distance at that element, or twice the reference's worst distance over that output in multiples of the
+  bound (counted up to REFERENCE_SLACK_LIMIT bounds);
+- integers and booleans are equal, if the oracle is certain.
 
-`guard_tolerance` gives the cheap comparison for every call in a running job, whose suspicious cases the judge decides.
+`guard_tolerance` gives the cheap comparison for every call in a running job; the judge decides its suspicious cases.
 """
 
 from __future__ import annotations
@@ -48,18 +47,18 @@ __all__ = [
 ]
 
 REFERENCE_SLACK_LIMIT: Final = 16.0
-"""A reference that errs by more than this many bounds is no measure for others (its own element still is, by the
+"""A reference with a larger error, in multiples of the bound, is no measure for other elements (its own element still counts, by the
 first rule)."""
 
 
 BLOCK_ELEMENTS: Final = 1 << 14
-"""Elements that are judged at a time: half a dozen float64 arrays of them stay in a second-level cache."""
+"""Elements that are judged at a time: half a dozen float64 arrays of this size stay in an L2 cache."""
 
 
 @dataclass(frozen=True)
 class Violation:
-    """One element that is wrong: its index, the value, the oracle's, the bound on their distance, and the reference's
-    distance from the oracle (None without a reference)."""
+    """One wrong element: its index, its value, the oracle's value, the bound on their distance, and the reference's distance from the
+    oracle (None without a reference)."""
 
     index: tuple[int, ...]
     actual: float
@@ -74,9 +73,8 @@ class Violation:
 
 @dataclass(frozen=True)
 class OutputVerdict:
-    """One output: how many elements are wrong and the worst of them, the share of elements that the oracle could
-    decide (finite bound, finite value), and the largest error met among these as a multiple of its bound (exact
-    elements left out)."""
+    """One output: the number of wrong elements and the worst of them; the share of elements that the oracle could decide (finite
+    bound, finite value); and the largest error among these in multiples of its bound (exact elements excluded)."""
 
     violations: int
     worst: Violation | None
@@ -85,23 +83,25 @@ class OutputVerdict:
 
     @property
     def ok(self) -> bool:
+        """Whether no element is wrong."""
         return self.violations == 0
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The judgement of all outputs; its text is one line."""
+    """The judgement of all outputs; `str` gives one line."""
 
     graph_name: str
     outputs: tuple[OutputVerdict, ...]
 
     @property
     def ok(self) -> bool:
+        """Whether no output has a wrong element."""
         return all(output.ok for output in self.outputs)
 
     @property
     def decided(self) -> float:
-        """The smallest share of decided elements of any output: near 0, the inputs tested little."""
+        """The smallest share of decided elements of any output, in [0, 1]. Near 0, the inputs tested little."""
         return min((output.decided for output in self.outputs), default=1.0)
 
     def __str__(self) -> str:
@@ -117,10 +117,9 @@ def judge(
     actual: Sequence[Array],
     reference: Sequence[Array] | None = None,
 ) -> Verdict:
-    """Judges `actual`, a kernel's outputs for `inputs`, against the oracle, and by the error of `reference` where it
-    is given.
+    """Judges `actual`, a kernel's outputs for `inputs`, against the oracle and, if `reference` is given, by the error of that.
 
-    Raises GraphError where inputs or outputs are not of the graph's number, shapes and dtypes.
+    Raises GraphError if inputs or outputs do not match the graph in number, shapes and dtypes.
     """
     return judge_by(graph, evaluate_with_bounds(graph, inputs), actual, reference)
 
@@ -132,8 +131,8 @@ def judge_by(
     reference: Sequence[Array] | None = None,
     ranges: Sequence[Ranges] | None = None,
 ) -> Verdict:
-    """As `judge`, by an oracle computed before (it does not depend on the kernel, and costs more than the
-    comparison). `ranges`: which elements of each output are judged, for an oracle that knows only these."""
+    """As `judge`, with an oracle computed before (it does not depend on the kernel, and costs more than the comparison). `ranges`:
+    which elements of each output are judged, if the oracle knows only some."""
     for given in (actual, reference):
         if given is not None:
             _check_outputs(graph, given)
@@ -156,11 +155,11 @@ def _check_outputs(graph: Graph, given: Sequence[Array]) -> None:
 
 
 def _distance(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """|a - b| in float64: 0 where both are NaN or the same infinity, infinity where only one is."""
+    """|a - b| in float64: 0 if both are NaN or the same infinity, infinity if only one is."""
     if a.dtype.kind in "iub":
         same = a == b
         far = np.abs(a.astype(np.float64) - b.astype(np.float64))
-        # Neighbours beyond 2^53 are one float64; they differ all the same.
+        # Neighbouring integers beyond 2^53 are the same float64, but they differ all the same.
         return np.where(same, 0.0, np.maximum(far, 1.0))
     a, b = a.astype(np.float64, copy=False), b.astype(np.float64, copy=False)
     far = np.abs(a - b)
@@ -188,8 +187,8 @@ def _judge_ranges(expected: Bounded, actual: Array, reference: Array | None, ran
 
 
 def _judge_output(expected: Bounded, actual: Array, reference: Array | None) -> OutputVerdict:
-    """Block by block, in the core's cache. Only where something is wrong is all of the output looked at, for the worst
-    of it."""
+    """Judges block by block, in the core's cache. Only if something is wrong is the whole output examined, to find the worst
+    element."""
     if reference is None and expected.value.size > BLOCK_ELEMENTS:
         oracle, bound, value = expected.value.reshape(-1), expected.bound.reshape(-1), actual.reshape(-1)
         verdicts = [
@@ -206,7 +205,7 @@ def _judge_output(expected: Bounded, actual: Array, reference: Array | None) -> 
 def _judge_array(expected: Bounded, actual: Array, reference: Array | None) -> OutputVerdict:
     oracle, bound = expected
     error = _distance(actual, oracle)
-    # Where the oracle is certain of a NaN or an infinity, nothing else will do.
+    # If the oracle is certain of a NaN or an infinity, nothing else is accepted.
     finite = np.isfinite(oracle)
     allowed = bound if finite.all() else np.where(finite, bound, np.where(np.isinf(bound), np.inf, 0.0))
     undecided = np.isinf(allowed)
@@ -240,7 +239,7 @@ def _judge_array(expected: Bounded, actual: Array, reference: Array | None) -> O
 def _allowed_by_reference(
     reference_error: npt.NDArray[np.float64], bound: npt.NDArray[np.float64], decided: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.float64]:
-    """Twice the reference's own error: at the element, and its worst over the output in multiples of the bound."""
+    """Twice the reference's own error: that at the element, and its worst over the output in multiples of the bound."""
     usable = np.where(decided & np.isfinite(reference_error), reference_error, 0.0)
     measured = decided & (bound > 0)
     worst = float(np.max(usable[measured] / bound[measured], initial=0.0))
@@ -252,28 +251,28 @@ def _allowed_by_reference(
 
 
 class Tolerance(NamedTuple):
-    """Two float results a and b of one output agree where |a - b| <= relative * |b| + of_largest * max|b|, element by
-    element, and NaN and Inf are alike. (0, 0): exact."""
+    """Two float results a and b of one output agree if |a - b| <= relative * |b| + of_largest * max|b| for each element, and NaN
+    and Inf are at the same places. (0, 0): exact."""
 
     relative: float
     of_largest: float
 
 
 GUARD_SAFETY: Final = 8.0
-"""Both results have errors (2), and the errors of an op's operands add up where `_guard_error` takes the larger (2);
-the rest is for condition numbers beyond the first order."""
+"""Both results have errors (a factor of 2), and the errors of an op's operands add up where `_guard_error` takes the larger (2); the
+rest is for condition numbers beyond the first order."""
 
 
 def guard_tolerance(graph: Graph) -> tuple[Tolerance, ...]:
-    """For each output, the tolerance by which two implementations of the graph are compared on a job's data.
+    """For each output, the tolerance with which two implementations of the graph are compared on a job's data.
 
-    Both numbers are GUARD_SAFETY * e, where e estimates the output's relative error by its history: a leaf has 0; an
-    op has the largest e of its operands (times its condition, for exp and the like) plus its own rounding, 2 * ulps *
-    u of its dtype; a sum adds summation_depth(count) * u of the dtype it is accumulated in, a window's as many as it has
-    elements of the source. Maxima and minima, integers and booleans are exact.
+    Both numbers are GUARD_SAFETY * e, where e estimates the output's relative error from its history. A leaf has e = 0. An op has the
+    largest e of its operands (times its condition, for exp and similar ops) plus its own rounding, 2 * ulps * u of its dtype. A sum
+    adds summation_depth(count) * u of the dtype in which it accumulates; a window's count is at most the number of elements of the
+    source. Maxima and minima, integers and booleans are exact.
 
-    It is an estimate: cancellation can exceed it, and a comparison that falls differently near a tie will. What
-    exceeds it is suspicious, not wrong: `judge` decides.
+    It is an estimate: cancellation can exceed it, and a comparison that falls on the other side of a tie will. A result that exceeds
+    it is suspicious, not wrong: `judge` decides.
     """
     errors: list[float] = []
     for node in graph.nodes:
@@ -282,7 +281,7 @@ def guard_tolerance(graph: Graph) -> tuple[Tolerance, ...]:
     found = []
     for output in graph.outputs:
         dtype = graph.nodes[output].dtype
-        # Not below a few units of the output's own dtype: implementations may differ in how they round.
+        # At least a few units of the output's own dtype: implementations may round differently.
         error = GUARD_SAFETY * max(errors[output], UNIT_ROUNDOFF[dtype]) if dtype.is_float else 0.0
         found.append(Tolerance(error, error))
     return tuple(found)
@@ -310,7 +309,7 @@ def _own_error(graph: Graph, node: Node) -> float:
 
 
 def agrees(a: Array, b: Array, tolerance: Tolerance) -> bool:
-    """Whether two results of one output agree under `tolerance`: what the guard asks at run time, in numpy."""
+    """Whether two results of one output agree under `tolerance`: the guard's run-time comparison, in numpy."""
     if a.dtype.kind in "iub":
         return bool(np.array_equal(a, b))
     with quiet():

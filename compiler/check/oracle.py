@@ -1,5 +1,5 @@
-"""The oracle: a graph's outputs in float64 and, for each element, how far from it a right implementation in the graph's
-own dtypes may be (rules: ops_error). Computed slice by slice (slices).
+"""The oracle: a graph's outputs in float64 and, for each element, how far from it a correct implementation in the graph's own dtypes
+may be (rules: ops/errors.py). It computes slice by slice (slices.py).
 """
 
 from __future__ import annotations
@@ -20,48 +20,48 @@ from .slices import SLICE_ELEMENTS, Region, SlicePlan, plan_slices, rows_of, sli
 
 
 class Bounded(NamedTuple):
-    """An output of the oracle: `value` (float64, or the output's integer or boolean dtype) and `bound` (float64), of
-    the output's shape. `bound` is 0 where only this value is right, infinity where any is."""
+    """An output of the oracle, both arrays of the output's shape: `value` (float64, or the output's integer or boolean dtype) and
+    `bound` (float64). `bound` is 0 if only this value is right, and infinity if any value is."""
 
     value: Array
     bound: Bound
 
 
 def evaluate_with_bounds(graph: Graph, inputs: Sequence[Array], slice_elements: int = SLICE_ELEMENTS) -> list[Bounded]:
-    """The oracle's outputs with their bounds. `inputs` by parameter number, of the parameters' shapes and dtypes; raises
-    GraphError where they do not fit or an op is unknown. `slice_elements`: how much is computed at a time, which changes
-    the last bits at most."""
+    """The oracle's outputs with their bounds. `inputs` are ordered by parameter number and have the parameters' shapes and dtypes.
+    `slice_elements`: how many elements are computed at a time, which changes at most the last bits. Raises GraphError if the inputs
+    do not fit or an op is unknown."""
     return _Evaluation(graph, inputs, plan_slices(graph, slice_elements)).run()
 
 
 Ranges: TypeAlias = "tuple[slice, ...] | None"
-"""Elements of an output, counted row by row; None: all of them."""
+"""Elements of an output, counted in row-major order; None: all of them."""
 
 SAMPLED_WHOLE: Final = 8
 SAMPLED_SHARE: Final = 1 / 16
-"""Of a region of more than SAMPLED_WHOLE slices so many and this share of the rest are looked at."""
+"""A region of more than SAMPLED_WHOLE slices is sampled: that many slices, and this share of the others."""
 
 
 def evaluate_sample(
     graph: Graph, inputs: Sequence[Array], rng: np.random.Generator, slice_elements: int = SLICE_ELEMENTS
 ) -> tuple[list[Bounded], list[Ranges]]:
-    """As `evaluate_with_bounds`, but of a large output only some slices: the first, the last and others drawn by `rng`. Which
-    elements these are comes with it; the others of a value and its bound are undefined. What feeds a reduction over all of it, or
-    anything else that needs a whole, is computed whole."""
+    """As `evaluate_with_bounds`, but computes only some slices of a large output: the first, the last, and others drawn by `rng`.
+    Returns for each output which elements these are; its other values and bounds are undefined. What a reduction over everything,
+    or any other op, needs as a whole is computed as a whole."""
     evaluation = _Evaluation(graph, inputs, plan_slices(graph, slice_elements), rng)
     return evaluation.run(), [evaluation.ranges.get(output) for output in graph.outputs]
 
 
 def _keep_freed_memory() -> None:
-    """Lets glibc keep up to 64 MB of freed memory: by default arrays of a slice are mapped and unmapped again and
-    again, and page faults take a third of the time. Its thresholds follow the largest block that was ever freed, up to
-    32 MB (malloc(3), M_MMAP_THRESHOLD); this one is never touched."""
+    """Lets glibc keep up to 64 MB of freed memory. By default the arrays of a slice are mapped and unmapped again and again, and page
+    faults take a third of the time. glibc's thresholds follow the largest block that was ever freed, up to 32 MB (malloc(3),
+    M_MMAP_THRESHOLD); the block allocated here is never touched."""
     np.empty((32 << 20) - (64 << 10), np.uint8)
 
 
 class _Evaluation:
-    """One run: `whole` holds the complete values that are still needed. `rng`: draws the slices of a sample; `ranges`: of the nodes
-    that were sampled, the elements that were computed."""
+    """One run. `whole`: the complete values that are still needed. `rng`: draws the slices of a sample. `ranges`: for each sampled
+    node, the elements that were computed."""
 
     def __init__(
         self, graph: Graph, inputs: Sequence[Array], plan: SlicePlan, rng: np.random.Generator | None = None
@@ -88,7 +88,7 @@ class _Evaluation:
             return [self._complete(output) for output in self.graph.outputs]
 
     def _count_readers(self) -> dict[int, int]:
-        """How often each node is read, so that a complete value goes after its last use."""
+        """How often each node is read, so that a complete value can be dropped after its last use."""
         found = dict.fromkeys(self.graph.outputs, 1)
         for node in self.graph.nodes:
             for operand in node.operands:
@@ -105,16 +105,16 @@ class _Evaluation:
                 self.whole.pop(i, None)
 
     def _complete(self, i: int) -> Bounded:
-        """The whole of a node: kept from before, or a leaf."""
+        """The complete value of a node: kept from before, or a leaf."""
         found = self.whole.get(i)
         if found is None:
             node = self.graph.nodes[i]
-            assert OPS[node.op].is_leaf, f"%{i} {node.op} is not there any more"
+            assert OPS[node.op].is_leaf, f"%{i} {node.op} was dropped already"
             found = self.whole[i] = self._leaf(i, node, ())
         return found
 
     def _leaf(self, i: int, node: Node, rows: tuple[slice, ...]) -> Bounded:
-        """A leaf, or (with `rows`) a slice of it; `node` is sliced alike."""
+        """A leaf or, with `rows`, a slice of it; `node` is the node of that slice."""
         if node.op == "parameter":
             value = self.inputs[_number(node)][rows].astype(oracle_dtype(node.dtype))
             return Bounded(value, input_bound(node.dtype, value))
@@ -161,7 +161,7 @@ class _Evaluation:
             (everything if k in chosen else rest).run(first, last)
 
     def _needed_whole(self, region: Region) -> Region:
-        """What of a region has to be computed in every slice: what others read as a whole, and what that is made of."""
+        """The part of a region that must be computed in every slice: what is read as a whole, and what that depends on."""
         inside = set(region.nodes)
         kept = region.handed_on.union(i for i in region.kept if self.graph.nodes[i].element_count % region.units)
         nodes: set[int] = set()
@@ -179,7 +179,7 @@ class _Evaluation:
 
 
 class _SliceLoop:
-    """The body of a region's loop."""
+    """The body of the loop over a region's slices."""
 
     def __init__(self, evaluation: _Evaluation, region: Region) -> None:
         self.evaluation = evaluation
@@ -212,7 +212,7 @@ class _SliceLoop:
         return self.nodes[count]
 
     def run(self, first: int, last: int) -> None:
-        """Computes units [first, last) of all the region's nodes."""
+        """Computes units [first, last) of all nodes of the region."""
         evaluation, units = self.evaluation, self.region.units
         graph, needs = evaluation.graph, evaluation.plan.needs
         values: dict[int, Bounded] = {}
@@ -241,12 +241,12 @@ def _number(node: Node) -> int:
 
 
 def oracle_dtype(dtype: DType) -> np.dtype[Any]:
-    """What the oracle computes `dtype` in."""
+    """The numpy dtype in which the oracle computes `dtype`."""
     return np.dtype(np.float64) if dtype.is_float else dtype.numpy
 
 
 def bounded_step(node: Node, sources: tuple[Node, ...], operands: Sequence[Bounded]) -> Bounded:
-    """One op: its value in float64, what the operands' bounds cause, and what the op itself may add."""
+    """One op: its value in float64, with the bound inherited from the operands and what the op itself may add."""
     values, bounds = tuple(x.value for x in operands), tuple(x.bound for x in operands)
     if node.op == "reduce_general":
         reduced = reduce_by_body(node, [*values, *bounds], _run_bounded_body, bounded=True)
@@ -256,7 +256,7 @@ def bounded_step(node: Node, sources: tuple[Node, ...], operands: Sequence[Bound
         return Bounded(result, input_bound(node.dtype, result))
     row = OPS[node.op]
     inherited = row.error(Step(node, sources, values, bounds, result))
-    if row.moves is not None and not row.elementwise:  # nothing is rounded, and what overflows has done so before
+    if row.moves is not None and not row.elementwise:  # nothing is rounded, and an overflow happened earlier
         return Bounded(result, inherited)
     return Bounded(*round_result(node.dtype, row.ulps, result, inherited))
 
@@ -265,8 +265,8 @@ BLOCK_ELEMENTS: Final = 1 << 15
 
 
 def _reduce_in_blocks(node: Node, source: Node, part_of: Callable[[tuple[slice, ...]], Bounded]) -> Bounded:
-    """A reduction that cannot be sliced along its operand's first dimension, along the longest dimension that it keeps:
-    a column reduction looks at some columns at a time. `part_of` gives parts of the operand."""
+    """A reduction that cannot be sliced along its operand's first dimension is sliced along the longest dimension that it keeps: a
+    column reduction processes some columns at a time. `part_of` gives parts of the operand."""
     dimensions = node.attributes["dimensions"]
     kept = [d for d in range(len(source.shape)) if d not in cast("tuple[int, ...]", dimensions)]
     if not kept or source.element_count <= BLOCK_ELEMENTS:
@@ -292,7 +292,7 @@ def _resized(node: Node, axis: int, extent: int) -> Node:
 
 
 def _run_bounded_body(body: Graph, values: Sequence[Array]) -> list[Array]:
-    """A reduction's scalar body on arrays, for the oracle: values first and then their bounds, in and out."""
+    """Runs a reduction's scalar body on arrays, for the oracle. Arguments and results are values followed by their bounds."""
     count = len(values) // 2
 
     def compute(node: Node, sources: tuple[Node, ...], operands: list[Bounded]) -> Bounded:

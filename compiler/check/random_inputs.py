@@ -1,7 +1,7 @@
 """Random inputs for checking a kernel: floats by regime, and numbers that make sense where they are used.
 
-Why by use (input_ranges.py): a parameter may be an index into a table of 30 rows, a class label that is compared with an
-iota of 10, or a count, as an integer or as a float. Noise would be out of range everywhere and test nothing.
+Inputs follow their use (input_ranges.py): a parameter may be an index into a table of 30 rows, a class label that is compared with
+an iota of 10, or a count, as an integer or as a float. Noise would be out of range everywhere and test nothing.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ import numpy.typing as npt
 from ..ir.graph import Array, DType, Graph, Node
 from .input_ranges import Interval, input_ranges
 
-_SMALL_INTEGER: Final = 100  # ordinary integers lie in [-100, 100], unsigned ones in [0, 100]
+_SMALL_INTEGER: Final = 100  # ordinary integers are in [-100, 100], unsigned ones in [0, 100]
 _SPECIAL_SHARE: Final = 0.15  # of the elements in the `special` regime
 
 
 _POOL: Final = 1_000_003
-"""Larger tensors repeat so many numbers: drawing is a good part of a check's time. A prime, so that no two rows are alike."""
+"""Larger tensors repeat this many numbers: drawing is a large part of a check's time. It is a prime, so that no two rows are
+alike."""
 
 
 class Regime(enum.Enum):
-    """How large the floats are."""
+    """How large the floats are, and which special values occur."""
 
     NORMAL = "normal"  # standard normal
     UNIT = "unit"  # uniform in (0.05, 0.95): valid decay rates, variances, probabilities
@@ -34,27 +35,25 @@ class Regime(enum.Enum):
     HUGE = "huge"  # log-uniform towards the largest, both signs; integers over their whole range
     NEGATIVE = "negative"  # all below zero
     SPECIAL = "special"  # normal, sprinkled with NaN, Inf, zeros of both signs, the largest and a subnormal number
-    ZEROS = "zeros"  # normal, sprinkled with zeros of both signs, ones and numbers at which exp and its like saturate
-    MISSING = "missing"  # as these, and in some rows (slices of the last dimension) NaN
-    MIXED = (
-        "mixed"  # each row (slice of the last dimension) of one of the others: all regimes in one run, for large graphs
-    )
+    ZEROS = "zeros"  # normal, sprinkled with zeros of both signs, ones and numbers at which exp and similar functions saturate
+    MISSING = "missing"  # as `zeros`, and in some rows (slices of the last dimension) NaN
+    MIXED = "mixed"  # each row (slice of the last dimension) from another regime: all in one run, for large graphs
 
 
 VALID: Final = (Regime.NORMAL, Regime.UNIT)
-"""Regimes of inputs that the framework's own operators take."""
+"""Regimes of inputs that the framework's own operators accept."""
 RARE: Final = (Regime.ZEROS, Regime.MISSING)
-"""Regimes of inputs on which implementations differ that agree elsewhere: the framework's own results are compared with."""
+"""Regimes of inputs on which implementations differ that agree elsewhere; there kernels are compared with the framework's own
+results."""
 REGIMES: Final = tuple(regime for regime in Regime if regime not in (Regime.MIXED, *RARE))
 
 _EXPONENTS: Final = {DType.F16: (-14.0, 15.0), DType.F64: (-1000.0, 1000.0)}
-"""Smallest and largest decimal logarithms would differ by dtype; these are powers of two, f32's and bf16's being the
-default."""
+"""Smallest and largest exponent (of two) by dtype; f32 and bf16 use the default."""
 
 
 def random_inputs(graph: Graph, rng: np.random.Generator, regime: Regime | str) -> list[Array]:
-    """One array per parameter, of its shape and dtype, drawn by `regime` (a Regime or its value; ValueError for
-    another word)."""
+    """One array per parameter, of its shape and dtype, drawn by `regime` (a Regime or its value). Raises ValueError for any other
+    string."""
     regime = Regime(regime)
     ranges = input_ranges(graph, divisors=regime in VALID)
     found = []
@@ -79,7 +78,7 @@ def _floats(node: Node, rng: np.random.Generator, regime: Regime) -> npt.NDArray
         return np.resize(_floats(replace(node, shape=(_POOL,)), rng, regime), node.shape)
     if regime is Regime.UNIT:
         return rng.uniform(0.05, 0.95, node.shape)
-    # Each digit of an f64 has to be drawn; for the others float32 is as good and half the work.
+    # All digits of an f64 must be drawn; for the other dtypes float32 is as good and takes half the time.
     kind: type[np.float64] | type[np.float32] = np.float64 if node.dtype is DType.F64 else np.float32
     values: npt.NDArray[Any] = np.asarray(rng.standard_normal(node.shape, kind))
     if regime is Regime.NEGATIVE:
@@ -99,14 +98,14 @@ def _floats(node: Node, rng: np.random.Generator, regime: Regime) -> npt.NDArray
     return values
 
 
-_ZEROS_SHARE: Final = 0.3  # of the elements, in the regimes of RARE
-_MISSING_SHARE: Final = 0.25  # of the rows, and of their elements
+_ZEROS_SHARE: Final = 0.3  # share of the elements, in the regimes of RARE
+_MISSING_SHARE: Final = 0.25  # share of the rows, and of their elements
 _ZEROS: Final = (0.0, -0.0, 0.0, -0.0, 1.0, -1.0, 20.0, -20.0)
 
 
 def _rare(values: npt.NDArray[Any], rng: np.random.Generator, regime: Regime) -> npt.NDArray[Any]:
     found = np.where(rng.random(values.shape) < _ZEROS_SHARE, rng.choice(np.array(_ZEROS), values.shape), values)
-    if regime is Regime.MISSING and values.ndim > 1:  # a NaN in one row of parameters would be one in all results
+    if regime is Regime.MISSING and values.ndim > 1:  # if the only row held a NaN, all results would be NaN
         rows = rng.random(values.shape[:-1]) < _MISSING_SHARE
         places = rng.random(values.shape) < _MISSING_SHARE
         places[..., :1] |= ~places.any(-1, keepdims=True)
@@ -115,7 +114,7 @@ def _rare(values: npt.NDArray[Any], rng: np.random.Generator, regime: Regime) ->
 
 
 def _log_uniform(rng: np.random.Generator, low: float, high: float, signs: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """Numbers from 2^low up to 2^high with the signs given, each power of two as likely as the others."""
+    """Numbers from 2^low up to 2^high with the given signs, each power of two as likely as the others."""
     exponents = rng.integers(math.ceil(low), math.floor(high), signs.shape, np.int32)
     return np.copysign(np.ldexp(1.0 + rng.random(signs.shape), exponents), signs)
 
@@ -124,7 +123,7 @@ _MIXTURE: Final = (Regime.NORMAL, Regime.TINY, Regime.HUGE, Regime.NEGATIVE, Reg
 
 
 def _mixed(node: Node, rng: np.random.Generator) -> npt.NDArray[Any]:
-    """Rows of each regime in turn; a tensor of one row or less is normal, or it would decide every element alike."""
+    """Rows of each regime in turn. A tensor of few rows is normal, because one regime would decide every element alike."""
     length = node.shape[-1] if node.shape else 1
     rows = node.element_count // max(length, 1)
     if rows < len(_MIXTURE) or length == 0:
@@ -147,7 +146,7 @@ def _integers(node: Node, rng: np.random.Generator, regime: Regime) -> npt.NDArr
 
 
 def _within(node: Node, rng: np.random.Generator, wanted: Interval) -> npt.NDArray[Any]:
-    """Integers of an interval, as floats where the dtype is one; where it has none, other numbers of it."""
+    """Integers of the interval `wanted` (as floats if the dtype is one); other numbers of the interval if it holds no integer."""
     if wanted.low == -math.inf:
         wanted = Interval(min(-_SMALL_INTEGER, wanted.high), wanted.high)
     if wanted.high == math.inf:
@@ -168,4 +167,4 @@ def _within(node: Node, rng: np.random.Generator, wanted: Interval) -> npt.NDArr
 
 
 _EXACT: Final = {DType.BF16: 1 << 8, DType.F16: 1 << 11, DType.F64: 1 << 53}
-"""Up to here every integer is a number of the dtype; of f32, 2^24."""
+"""The largest number up to which every integer is a number of the dtype; for f32, 2^24."""

@@ -1,9 +1,9 @@
-"""Runs a new kernel before anybody may use it: on random inputs of every regime, in a child process, against the
-float64 oracle.
+"""Runs a new kernel before any job may use it: on random inputs of every regime, in a child process, against the float64
+oracle.
 
-The child is forked and shares nothing but the input and output memory, so a kernel that crashes, hangs or writes out of
-bounds costs one process that nobody misses. Tasks run in parallel, then one by one in reverse order, then once more with
-the outputs over the inputs that the metadata allows: all must agree to the last bit.
+The child is forked and shares only the memory of inputs and outputs, so a kernel that crashes, hangs or writes out of bounds costs
+one process that nothing depends on. Tasks run in parallel, then one by one in reverse order, then once more with the outputs placed
+over the inputs as the metadata allows: all results must agree to the last bit.
 """
 
 from __future__ import annotations
@@ -32,29 +32,28 @@ from .random_inputs import RARE, REGIMES, VALID, Regime, random_inputs
 Reference: TypeAlias = Callable[[Sequence[Array]], Sequence[Array]]
 
 DECIDED_SHARE = 0.6
-"""Where the oracle could decide fewer elements of an output on any inputs tried (the root of a variance that was drawn
-below zero says nothing), inputs between 0 and 1 are tried as well: valid variances, decay rates, probabilities."""
+"""If, on the inputs tried, the oracle could decide a smaller share of an output's elements (the root of a variance that was drawn
+below zero decides nothing), inputs between 0 and 1 are tried too: valid variances, decay rates, probabilities."""
 
 SHARED_ELEMENTS = 1 << 21
-"""Sets of inputs of so many elements together are run in one child: a fork costs 5 to 15 ms."""
+"""Several sets of inputs run in one child, up to this many elements together: a fork costs 5 to 15 ms."""
 
 RARE_SHARE = 0.004
-"""As REFERENCE_SHARE, of inputs with zeros and NaN."""
+"""Like REFERENCE_SHARE, for inputs with zeros and NaN."""
 
 REFERENCE_SHARE = 0.02
-"""Share of elements by which the framework's own result may differ from a kernel that the oracle finds right, at 16
-times the guard's tolerance, before we say that the graph is not what the framework computes: comparisons near a tie
-fall either way."""
+"""Share of elements by which the framework's own result may differ (by more than 16 times the guard's tolerance) from a kernel that
+the oracle finds right. Beyond it, the graph is not what the framework computes. Comparisons near a tie may fall either way."""
 
 
 @dataclass(frozen=True)
 class CheckOptions:
-    """How much is checked, and by how many processes side by side. The oracle costs some 0.1 s for each million input
-    elements and run (0.4 s where an op is a library function), so graphs with more input elements than
-    `large_elements` are run on fewer inputs, mixed ones among them: every regime is in these. Above `huge_elements` mixed
-    ones are all, and valid numbers follow where these leave much undecided (a column's sum over rows of all regimes). Of
-    large outputs the oracle computes a sample (oracle.evaluate_sample); the framework's own result is compared with all of
-    them."""
+    """How much is checked, and by how many processes side by side.
+
+    The oracle costs about 0.1 s per million input elements and run (0.4 s if an op is a library function), so a graph with more input
+    elements than `large_elements` is run on fewer inputs; among them are mixed ones, which hold every regime. Above `huge_elements`
+    only mixed inputs are used, followed by valid numbers if these leave much undecided (a column's sum over rows of all regimes). For
+    large outputs the oracle computes a sample (oracle.evaluate_sample); the framework's own result is compared with all elements."""
 
     regimes: tuple[Regime, ...] = REGIMES
     large_regimes: tuple[Regime, ...] = (Regime.NORMAL, Regime.MIXED)
@@ -65,22 +64,22 @@ class CheckOptions:
     time_limit_s: float = 30.0
     threads: int = 2
     memory_share: float = 0.5
-    """Of the memory that is free, what the checks of one kernel may take: the job beside them needs the rest."""
+    """Share of the free memory that the checks of one kernel may take: the job beside them needs the rest."""
     processes: int = field(default_factory=lambda: min(2, len(os.sched_getaffinity(0))))
     skip: bool = False
 
 
 def bytes_to_check(graph: Graph, options: CheckOptions) -> int:
-    """About what the checks of a kernel take in memory at once: each process has its inputs, two copies of them that the kernel sees,
-    and its outputs three times; the oracle works on slices."""
+    """Estimated bytes of memory that the checks of a kernel take at once: each process holds its inputs, two copies of them that the
+    kernel sees, and its outputs three times; the oracle works on slices."""
     inputs = sum(graph.nodes[i].size_bytes for i in graph.parameters)
     outputs = sum(graph.nodes[i].size_bytes for i in graph.outputs)
     return options.processes * (3 * inputs + 3 * outputs)
 
 
 class CheckFailedError(Exception):
-    """The kernel is wrong, or it crashed or hung; the text says on which inputs and how, in one line. `is_certain`: it would
-    fail again; what was killed from outside or ran out of time may not."""
+    """The kernel is wrong, crashed or hung; the text says on which inputs and how, in one line. `is_certain`: the kernel would fail
+    again. False if it was killed from outside or ran out of time, which may not happen again."""
 
     def __init__(self, line: str, is_certain: bool = True) -> None:
         super().__init__(line)
@@ -88,11 +87,12 @@ class CheckFailedError(Exception):
 
 
 class RefusedInputsError(Exception):
-    """The framework's operators raise an error on these inputs (an index out of range); the text is theirs, in one line."""
+    """The framework's operators raise an error on these inputs (an index out of range, for example); the text is theirs, in one
+    line."""
 
 
 Samples: TypeAlias = Mapping[int, Array]
-"""Parameter number -> some elements of a tensor that the job gave it."""
+"""Parameter number -> some elements of a tensor from the job."""
 
 
 def finish_check(
@@ -104,9 +104,9 @@ def finish_check(
     by_oracle: Callable[[], CheckReport],
     samples: Samples | None = None,
 ) -> CheckReport:
-    """The rest of a check whose first part, `by_oracle`, may have been made elsewhere: what the oracle refuses may still
-    be no worse than the framework, and what it accepts must be what the framework computes. Where the framework's
-    operators refuse what was drawn, the check is made again on the job's own numbers, of which there are `samples`."""
+    """The rest of a check whose first part, `by_oracle`, may have run elsewhere. A kernel that the oracle rejects may still be no
+    worse than the framework, and one that it accepts must compute what the framework computes. If the framework's operators reject
+    the drawn inputs, the comparison is made on the job's own numbers (`samples`). Raises CheckFailedError."""
     try:
         report = by_oracle()
     except CheckFailedError:
@@ -125,7 +125,7 @@ def finish_check(
     is_positive = False
     for regime in VALID:
         try:
-            # Of a variance below zero the framework's fused operators make other numbers than the graph's: valid ones then decide.
+            # For a variance below zero the framework's fused operators differ from the graph: then inputs of valid numbers decide.
             if compare(_draw(graph, options, regime), everywhere=regime is Regime.UNIT):
                 refused, is_positive = "", regime is Regime.UNIT
                 break
@@ -134,7 +134,7 @@ def finish_check(
     if not refused:
         for regime in RARE if _input_elements(graph) <= options.huge_elements else ():
             inputs = _draw(graph, options, regime)
-            if is_positive:  # as a variance is: below zero this graph and the framework are known to differ
+            if is_positive:  # like a variance: below zero, graph and framework are known to differ
                 inputs = [np.abs(value) if value.dtype.kind not in "iub" else value for value in inputs]
             _compare_on_rare_data(graph, library, metadata, options, reference, regime, inputs)
         return replace(report, against_reference=True)
@@ -162,10 +162,10 @@ def _compare_on_rare_data(
     regime: Regime,
     inputs: Sequence[Array],
 ) -> None:
-    """Compares with the framework where implementations of one graph differ: on zeros, saturated numbers and NaN.
+    """Compares with the framework on data where implementations of one graph differ: zeros, saturated numbers and NaN.
 
-    A NaN of the framework's must not become a number, nor a number another. A number may become NaN only where NaN was
-    put in: the framework's softmax hides some. Raises CheckFailedError."""
+    Where the framework gives NaN, the kernel must not give a number; where it gives a number, the kernel must not give another one. A
+    number may become NaN only if the inputs contain NaN: the framework's softmax hides some. Raises CheckFailedError."""
     try:
         peers = [np.asarray(result) for result in reference(inputs)]
     except RefusedInputsError:
@@ -195,7 +195,7 @@ def _compare_on_rare_data(
 
 
 def _with_samples(graph: Graph, drawn: Sequence[Array], samples: Samples) -> list[Array]:
-    """The inputs, where there is a sample of the job's numbers made of these, one after the other and again from the first."""
+    """The inputs; those of which there is a sample are made of the job's numbers, repeated to fill the tensor."""
     found = list(drawn)
     for number, index in enumerate(graph.parameters):
         node, sample = graph.nodes[index], samples.get(number)
@@ -212,7 +212,7 @@ def _judge_runs(
     regime: Regime,
     inputs: Sequence[Array],
 ) -> None:
-    """Runs the kernel in all ways on inputs that no regime has drawn. Raises CheckFailedError."""
+    """Runs the kernel in all ways on inputs that were not drawn by a regime. Raises CheckFailedError."""
     (runs,) = run_all_ways(library, metadata, [inputs], options.threads, options.time_limit_s)
     _compare_runs(regime, runs)
     oracle, ranges = evaluate_sample(graph, inputs, _generator(options, regime, 1))
@@ -224,8 +224,8 @@ def _judge_runs(
 def check_by_oracle(
     graph: Graph, library: Path, metadata: KernelMetadata, options: CheckOptions, reference: Reference | None = None
 ) -> CheckReport:
-    """Runs the kernel on inputs of all regimes and compares with the float64 oracle; where that finds an element wrong
-    and there is a `reference`, by its error. Raises CheckFailedError."""
+    """Runs the kernel on inputs of all regimes and compares with the float64 oracle. If the oracle finds an element wrong and there
+    is a `reference`, the error of that decides. Raises CheckFailedError."""
 
     def run(regimes: Sequence[Regime]) -> Part:
         return check_part(graph, library, metadata, options, regimes, reference)
@@ -234,8 +234,8 @@ def check_by_oracle(
 
 
 class Part(NamedTuple):
-    """What the inputs of some regimes have shown: the largest error as a share of what is allowed, and for each output
-    the share of its elements that could be decided."""
+    """The outcome for some regimes: the largest error as a share of what is allowed, and for each output the share of its elements
+    that could be decided."""
 
     regimes: tuple[Regime, ...]
     worst: float
@@ -243,8 +243,8 @@ class Part(NamedTuple):
 
 
 def parts_of(graph: Graph, options: CheckOptions) -> list[tuple[Regime, ...]]:
-    """The regimes to check `graph` on, in parts that may be checked side by side: small inputs share a child, a large
-    set has one of its own, or memory would hold them all at once."""
+    """The regimes on which `graph` is checked, in parts that may be checked side by side. Small inputs share a child; a large set
+    has a child of its own, because otherwise memory would hold all sets at once."""
     elements = sum(graph.nodes[i].element_count for i in graph.parameters)
     regimes = options.regimes
     if elements > options.large_elements:
@@ -254,7 +254,7 @@ def parts_of(graph: Graph, options: CheckOptions) -> list[tuple[Regime, ...]]:
 
 
 def join_parts(parts: Sequence[Part], run: Callable[[Sequence[Regime]], Part]) -> CheckReport:
-    """The report of all parts; one more is `run` where they have decided little."""
+    """The report of all parts. If they have decided little, one more part is run by `run`."""
     found = list(parts)
     tried = [regime for part in found for regime in part.regimes]
     decided = [max(shares) for shares in zip(*(part.decided for part in found), strict=True)]
@@ -282,7 +282,7 @@ def check_part(
         oracle, ranges = evaluate_sample(graph, inputs, _generator(options, regime, 1))
         verdict = judge_by(graph, oracle, runs.outputs, None, ranges)
         if not verdict.ok and reference is not None:
-            with contextlib.suppress(RefusedInputsError):  # then the oracle has said all that can be said
+            with contextlib.suppress(RefusedInputsError):  # then the oracle's verdict stands
                 peers = [np.asarray(result) for result in reference(inputs)]
                 verdict = judge_by(graph, oracle, runs.outputs, peers, ranges)
         if not verdict.ok:
@@ -293,7 +293,7 @@ def check_part(
 
 
 def _draw(graph: Graph, options: CheckOptions, regime: Regime) -> list[Array]:
-    """The inputs of a regime, the same whenever they are asked for."""
+    """The inputs of a regime; the same at every call."""
     return random_inputs(graph, _generator(options, regime, 0), regime)
 
 
@@ -310,16 +310,16 @@ def _compare_runs(regime: Regime, runs: Runs) -> None:
 
 
 def same_bits(one: Array, other: Array) -> bool:
-    """Whether two arrays are equal to the last bit, but for which NaN a NaN is: of two NaN operands a vector
-    instruction may keep the other one than a scalar does."""
+    """Whether two arrays are equal to the last bit, except that any NaN equals any other NaN: of two NaN operands a vector
+    instruction may keep another one than a scalar instruction."""
     nan = (one != one) & (other != other)
     bits = np.dtype(f"u{one.dtype.itemsize}")
     return bool(((one.view(bits) == other.view(bits)) | nan).all())
 
 
 def _compare_with_framework(graph: Graph, outputs: Sequence[Array], peers: Sequence[Array], everywhere: bool) -> bool:
-    """False where only the framework's or only ours is finite for too many elements; `everywhere`: that is an error too. Raises
-    CheckFailedError."""
+    """Compares a kernel's outputs with the framework's. Returns False if for too many elements only one of the two is finite, which
+    decides nothing; with `everywhere` that is an error as well. Raises CheckFailedError."""
     is_decided = True
     for number, (ours, theirs, tolerance) in enumerate(zip(outputs, peers, guard_tolerance(graph), strict=True)):
         if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
@@ -345,7 +345,7 @@ def _compare_with_framework(graph: Graph, outputs: Sequence[Array], peers: Seque
 
 
 class _Shared:
-    """Arrays in anonymous memory that a forked child writes for its parent."""
+    """Arrays in anonymous shared memory that a forked child writes for its parent."""
 
     def __init__(self, size: int) -> None:
         self._memory = mmap.mmap(-1, max(size, mmap.PAGESIZE))
@@ -358,13 +358,13 @@ class _Shared:
 
 
 def _room(kind: TensorType) -> int:
-    """Bytes of a tensor in shared memory, cache lines of its own."""
+    """Bytes of a tensor in shared memory, rounded up to whole cache lines."""
     return -(-max(int(np.prod(kind.shape, dtype=np.int64)) * kind.numpy.itemsize, 1) // 64) * 64
 
 
 class Runs(NamedTuple):
-    """A kernel's outputs for the same inputs: by several threads, by one with the tasks in reverse order, and with
-    outputs in the memory of inputs where the metadata allows it (elsewhere the first ones)."""
+    """A kernel's outputs for the same inputs: with several threads; with one thread and the tasks in reverse order; and with outputs
+    placed in the memory of inputs as the metadata allows (if it does not, the first outputs)."""
 
     outputs: Sequence[Array]
     backwards: Sequence[Array]
@@ -372,8 +372,8 @@ class Runs(NamedTuple):
 
 
 def disjoint_pairs(aliases: Iterable[tuple[int, int]]) -> dict[int, int]:
-    """Of (output, input) pairs that may share memory, some that may do so at once: each output and each input in one
-    pair at most."""
+    """A subset of (output, input) pairs that may share memory at the same time: each output and each input is in at most one
+    pair."""
     found: dict[int, int] = {}
     for output, source in aliases:
         if output not in found and source not in found.values():
@@ -384,8 +384,8 @@ def disjoint_pairs(aliases: Iterable[tuple[int, int]]) -> dict[int, int]:
 def run_all_ways(
     library: Path, metadata: KernelMetadata, inputs: Sequence[Sequence[Array]], threads: int, time_limit_s: float
 ) -> list[Runs]:
-    """For each set of inputs the kernel's outputs, run in one forked child in all ways that must give the same bits.
-    Raises CheckFailedError if the child crashes or does not end."""
+    """The kernel's outputs for each set of inputs, run in one forked child in all ways that must give the same bits. Raises
+    CheckFailedError if the child crashes or does not end."""
     pairs = disjoint_pairs(metadata.aliases)
     each = 2 * sum(map(_room, metadata.inputs)) + 3 * sum(map(_room, metadata.outputs))
     shared = _Shared(each * len(inputs))
@@ -427,8 +427,8 @@ def run_apart(
     reversed_order: bool,
     time_limit_s: float,
 ) -> list[Array]:
-    """The kernel's outputs for `inputs`, run in a forked child. Raises CheckFailedError if the child crashes or does
-    not end."""
+    """The kernel's outputs for `inputs`, run in a forked child. Raises CheckFailedError if the child crashes or does not
+    end."""
     shared = _Shared(sum(map(_room, (*metadata.inputs, *metadata.outputs))))
     given = [shared.array(kind) for kind in metadata.inputs]
     for array, value in zip(given, inputs, strict=True):
@@ -439,12 +439,12 @@ def run_apart(
 
 
 def _unwritten(array: Array) -> Array:
-    array.reshape(-1).view(np.uint8)[...] = 0xA5  # an element never written is seen
+    array.reshape(-1).view(np.uint8)[...] = 0xA5  # so that an element that was never written is noticed
     return array
 
 
 def _apart(work: Callable[[], None], time_limit_s: float) -> None:
-    """Does `work` in a forked child. Raises CheckFailedError if it fails there, crashes or does not end."""
+    """Runs `work` in a forked child. Raises CheckFailedError if it fails there, crashes or does not end."""
     prepare_runtime()  # the child must not have to build or load anything but the kernel
     reader, writer = os.pipe()
     child = os.fork()
@@ -475,7 +475,7 @@ def _child(work: Callable[[], None], writer: int) -> None:
             signal.signal(number, signal.SIG_DFL)
         work()
         status = 0
-    except Exception as error:  # told to the parent, which raises
+    except Exception as error:  # sent to the parent, which raises
         os.write(writer, str(error).encode()[:500])
     finally:
         with contextlib.suppress(OSError):
@@ -484,7 +484,8 @@ def _child(work: Callable[[], None], writer: int) -> None:
 
 
 def _wait(child: int, reader: int, time_limit_s: float) -> int | None:
-    """The child's status, or None after killing it. The pipe's end tells without polling."""
+    """The child's wait status, or None if it was killed at the time limit. The end of the pipe shows that it ended, without
+    polling."""
     deadline = time.monotonic() + time_limit_s
     select.select([reader], [], [], time_limit_s)
     while time.monotonic() < deadline:

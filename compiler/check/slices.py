@@ -1,19 +1,18 @@
 """Slices: which nodes of a graph can be computed a few rows at a time, and in which order.
 
-Why: the oracle makes a dozen float64 arrays per op. Over whole tensors each of them goes through memory (and through
-the page-fault handler); in slices of some thousand elements they stay in the core's cache, five to ten times as fast.
+The oracle makes a dozen float64 arrays per op. For whole tensors each of them would go through memory (and the page-fault handler);
+in slices of some thousand elements they stay in the core's cache, which is five to ten times as fast.
 
-A node is *sliced* along its leading dimensions: a share of it needs only the same share of some operands, and others as
-a whole. Sliced nodes that feed each other make a *region*, a loop over slices. Everything else (a transpose of the
-leading dimension, a reduction over it, a scatter) is computed *whole* and parts the graph into *waves*: the regions of
-wave k need only what earlier waves have made.
+A node is *sliced* along its leading dimensions: a slice of it needs only the same slice of some operands, and others as a whole.
+Sliced nodes that feed each other make a *region*, a loop over slices. Everything else (a transpose of the leading dimension, a
+reduction over it, a scatter) is computed *whole* and divides the graph into *waves*: the regions of wave k need only what earlier
+waves have computed.
 
     plan_slices(graph) -> waves, each with its regions and then its whole nodes
 
-A slice is a range of `units`: with 1024 units, unit 130 of [1024, 256] is row 130, and of [8, 128, 256] it is row 2 of
-picture 1, so that a reshape of one to the other is sliced like everything else. A range never leaves a leading index,
-which keeps each slice rectangular; a tensor of fewer elements than units (a number per picture) lends the same element
-to several slices.
+A slice is a range of `units`. With 1024 units, unit 130 of [1024, 256] is row 130, and unit 130 of [8, 128, 256] is row 2 of picture
+1, so that a reshape of one to the other is sliced like everything else. A range never crosses a leading index, which keeps each
+slice rectangular. If a tensor has fewer elements than units (a number per picture), several slices share an element.
 """
 
 from __future__ import annotations
@@ -30,18 +29,17 @@ from ..support.divisors import divisor_near
 from ..support.union_find import UnionFind
 
 SLICE_ELEMENTS: Final = 1 << 14
-"""Elements of the largest node of a slice: 128 KiB in float64, so that the handful of arrays that a rule works on stay
-in a second-level cache of 1 MiB. Half as many cost more in numpy's own overhead (1 us a call), twice as many spill."""
+"""Elements of the largest node of a slice: 128 KiB in float64, so that the handful of arrays that a rule works on stay in an L2
+cache of 1 MiB. With half as many, numpy's own overhead (1 us a call) costs more; with twice as many, they no longer fit."""
 
 COARSE: Final = 8
-"""Slices of so many times SLICE_ELEMENTS are worth parting a region for."""
+"""If the slices of a region would be this many times SLICE_ELEMENTS, it is worth splitting the region."""
 
 
 @dataclass(frozen=True)
 class Region:
-    """Sliced nodes in topological order. `kept`: those whose slices are put together, as they are outputs or somebody
-    outside reads them (`handed_on`). `units`: how many there are; `step`: units of a slice. `whole`: leaves that the
-    region reads as a whole."""
+    """Sliced nodes in topological order. `kept`: nodes whose slices are assembled, because they are outputs or are read outside
+    (`handed_on`). `units`: number of units; `step`: units per slice. `whole`: leaves that the region reads as a whole."""
 
     nodes: tuple[int, ...]
     kept: frozenset[int]
@@ -51,13 +49,13 @@ class Region:
     whole: frozenset[int] = frozenset()
 
     def slices(self) -> list[tuple[int, int]]:
-        """The slices as ranges of units."""
+        """The slices as ranges [first, last) of units."""
         return [(first, min(first + self.step, self.units)) for first in range(0, self.units, self.step)]
 
 
 @dataclass(frozen=True)
 class Wave:
-    """`regions` may be computed in any order, then `whole` in order."""
+    """First `regions`, in any order, then `whole` in order."""
 
     regions: tuple[Region, ...]
     whole: tuple[int, ...]
@@ -65,15 +63,15 @@ class Wave:
 
 @dataclass(frozen=True)
 class SlicePlan:
-    """The waves, and for each sliced node which operands it reads sliced (the others as a whole)."""
+    """The waves; and, for each sliced node, whether it reads each operand sliced (else as a whole)."""
 
     waves: tuple[Wave, ...]
     needs: Mapping[int, tuple[bool, ...]]
 
 
 class Cut(NamedTuple):
-    """How a shape is cut into units: the dimensions before `axis` are fixed by the unit number, `rows` indices of
-    dimension `axis` make a unit; `below` units share one index of the dimensions before."""
+    """How a shape is cut into units: the unit number fixes the dimensions before `axis`, and `rows` indices of dimension `axis`
+    make a unit; `below` units share one index of the dimensions before."""
 
     axis: int
     rows: int
@@ -81,7 +79,7 @@ class Cut(NamedTuple):
 
 
 def cut_of(shape: Shape, units: int, deepest: int) -> Cut | None:
-    """The cut of `shape` into `units`, if there is one within its first `deepest` dimensions."""
+    """The cut of `shape` into `units` within its first `deepest` dimensions; None if there is none."""
     below = units
     for axis, extent in enumerate(shape[:deepest]):
         if extent % below == 0:
@@ -93,7 +91,7 @@ def cut_of(shape: Shape, units: int, deepest: int) -> Cut | None:
 
 
 def rows_of(shape: Shape, units: int, first: int, last: int) -> tuple[slice, ...]:
-    """How to index an array of `shape` for units [first, last) of it, a slice of the region."""
+    """The index into an array of `shape` that gives units [first, last), a slice of the region."""
     cut = cut_of(shape, units, len(shape))
     assert cut is not None
     found: list[slice] = []
@@ -109,7 +107,7 @@ def rows_of(shape: Shape, units: int, first: int, last: int) -> tuple[slice, ...
 
 
 def sliced_node(node: Node, units: int, count: int) -> Node:
-    """`node` as it is in a slice of `count` of `units` units."""
+    """`node` with the shape that it has in a slice of `count` of `units` units."""
     cut = cut_of(node.shape, units, len(node.shape))
     assert cut is not None
     middle = (cut.rows * count,) if cut.axis < len(node.shape) else ()
@@ -132,7 +130,7 @@ def need_of(graph: Graph, node: Node) -> Need | None:
 
 
 def plan_slices(graph: Graph, slice_elements: int = SLICE_ELEMENTS) -> SlicePlan:
-    """The order in which to compute `graph`."""
+    """The order in which `graph` is computed. `slice_elements`: elements of the largest node of a slice."""
     needs: dict[int, Need] = {}
     for i, node in enumerate(graph.nodes):
         found = None if OPS[node.op].is_leaf else need_of(graph, node)
@@ -151,7 +149,7 @@ def plan_slices(graph: Graph, slice_elements: int = SLICE_ELEMENTS) -> SlicePlan
         ]
         if not coarse:
             break
-        # Regions that have no fine cut in common: their reshapes, views of the whole, part them.
+        # These regions have no fine cut in common: they are split at their reshapes, which are views of the whole.
         for i in coarse:
             del needs[i]
     home = {i: number for number, nodes in enumerate(regions) for i in nodes}
@@ -191,7 +189,7 @@ def _waves(graph: Graph, needs: Mapping[int, Need]) -> list[int]:
         for position, operand in enumerate(node.operands):
             if OPS[graph.nodes[operand].op].is_leaf:
                 continue
-            # What a sliced node does not read slice by slice has to be complete: it waits for the next wave.
+            # An operand that a sliced node does not read slice by slice must be complete: the node waits for the next wave.
             waits = i in needs and not (needs[i].sliced[position] and operand in needs)
             at = max(at, wave[operand] + waits)
         wave.append(at)
@@ -199,7 +197,7 @@ def _waves(graph: Graph, needs: Mapping[int, Need]) -> list[int]:
 
 
 def _connected(graph: Graph, needs: Mapping[int, Need], wave: Sequence[int]) -> list[list[int]]:
-    """Sliced nodes of one wave that read each other's slices."""
+    """Sliced nodes of one wave that read each other's slices, grouped."""
     sets = UnionFind(len(graph.nodes))
     for i, need in needs.items():
         for operand, sliced in zip(graph.nodes[i].operands, need.sliced, strict=True):
@@ -212,7 +210,7 @@ def _connected(graph: Graph, needs: Mapping[int, Need], wave: Sequence[int]) -> 
 
 
 def _handed_on(graph: Graph, needs: Mapping[int, Need], home: Mapping[int, int]) -> frozenset[int]:
-    """Sliced nodes that others read outside their region's slices."""
+    """Sliced nodes that are read outside their region's slices."""
     found: set[int] = set()
     for i, node in enumerate(graph.nodes):
         for position, operand in enumerate(node.operands):
@@ -223,7 +221,7 @@ def _handed_on(graph: Graph, needs: Mapping[int, Need], home: Mapping[int, int])
 
 
 class _Units(NamedTuple):
-    """A cut of a region: see Region. `slice_elements`: elements of its largest node in a slice."""
+    """A cut of a region (see Region). `slice_elements`: elements of its largest node in a slice."""
 
     units: int
     step: int
@@ -231,7 +229,7 @@ class _Units(NamedTuple):
 
 
 def _units(graph: Graph, needs: Mapping[int, Need], nodes: Sequence[int], slice_elements: int) -> _Units:
-    """The coarsest cut that all shapes of a region have in common with slices small enough, else the finest."""
+    """The coarsest cut that all shapes of a region have in common and whose slices are small enough; if there is none, the finest."""
     shapes: dict[tuple[Shape, int], None] = {}
     for i in nodes:
         node, need = graph.nodes[i], needs[i]
@@ -250,7 +248,7 @@ def _units(graph: Graph, needs: Mapping[int, Need], nodes: Sequence[int], slice_
         cuts = [cut_of(shape, units, deepest) for shape, deepest in shapes]
         if None in cuts:
             continue
-        # A slice stays within one index of the dimensions before; where none are fixed, any range will do.
+        # A slice stays within one index of the dimensions before; if none are fixed, any range will do.
         runs = [cut.below for cut in cuts if cut is not None and cut.below != units]
         wanted = max(1, slice_elements * units // largest)
         step = divisor_near(math.gcd(*runs), wanted) if runs else min(wanted, units)

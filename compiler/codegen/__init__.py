@@ -1,1 +1,1 @@
-"""Loops to text: c/ for both, cpu/, cuda/."""
+"""Loops to text: c/ is shared by both backends, cpu/ writes C++, cuda/ writes CUDA C."""

@@ -1,7 +1,7 @@
 """`stitchfleet compile` and `stitchfleet explain`: the compiler for people, stage by stage.
 
-A user's mistake (a file that is not there, malformed HLO, ops that cannot be stitched) is one line on stderr and exit
-code 2; a kernel that fails to build or to pass its check is exit code 1.
+A user's mistake (a missing file, malformed HLO, ops that cannot be stitched) prints one line on stderr and exits with code
+2; a kernel that fails to build or to pass its check exits with code 1.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ from .command_cuda import DEFAULT_ARCH, compile_for_cuda, run_on_gpu
 from .command_io import MistakeError, emit, mistakes, show_progress, tell_run
 
 STAGES: Final = ("hlo", "graph", "plan", "loops", "source", "ptx", "binary")
-"""In order; `graph` to `ptx` are the backends' own tables."""
+"""All stages in order; the backends' tables have those from `graph` to `ptx`."""
 
 BUNDLE_GROUP: Final = "stitchfleet.bundle_judges"
-"""Entry points that can judge a guard's bundle (the compiler knows no framework, whose op a bundle holds): a function
-from the folder to an object with `right: bool` and `line: str`."""
+"""Entry points that judge a guard's bundle (the compiler does not know the framework whose op a bundle holds): a function from the
+folder to an object with `right: bool` and `line: str`."""
 
 JOB_GROUP: Final = "stitchfleet.job_explainers"
-"""Entry points that can explain a job's summary (JSON; the compiler knows no jobs): a function from the file, and the
-files for a page and a picture or None, to the text to print. It raises ValueError with a line for the user's mistakes."""
+"""Entry points that explain a job's summary in JSON (the compiler does not know jobs): a function from the file, and the files for
+a page and a picture or None, to the text to print. It raises ValueError, with a line for the user, for the user's mistakes."""
 
 TIMED_CALLS: Final = 200
 TIMED_SECONDS: Final = 2.0
@@ -59,15 +59,15 @@ class CompileCommand:
     """`stitchfleet compile FILE [--stop-after STAGE] [--run]`, or `--target cuda [--arch ARCH] [--emit WHAT]`."""
 
     help = (
-        "Compile a file of HLO (text, or a serialized HloModuleProto) into one kernel; a whole step, with matrix products,\n"
-        "loops or anything else that no kernel is made of, into one for each stitch op, and say what stays outside and why.\n\n"
-        "With --stop-after, print what a stage makes: hlo (as read), graph (the compiler's own ops), plan (groups, schemes,\n"
-        "mapping), loops, source (C++), binary (built, not checked). Without, build the kernel and check it on random\n"
+        "Compile a file of HLO (text, or a serialized HloModuleProto) into one kernel. A whole step, with matrix products,\n"
+        "loops or anything else that cannot be in a kernel, becomes one kernel per stitch op; what stays outside is listed.\n\n"
+        "With --stop-after, print a stage's result: hlo (as read), graph (the compiler's own ops), plan (groups, schemes,\n"
+        "mapping), loops, source (C++), binary (built, not checked). Without it, build the kernel and check it on random\n"
         "inputs against a float64 oracle; with --run, run and time it too.\n\n"
-        "With --target cuda, make CUDA kernels of it instead, on any machine, with or without a GPU. The stages are the same,\n"
-        "with CUDA C as source, then ptx, then binary: machine code for --output; without --stop-after the kernel's launch and\n"
-        "registers are told. With --run it is made for a GPU of this machine, run there, judged by the float64 oracle and timed\n"
-        "beside a copy (needs pycuda)."
+        "With --target cuda, make CUDA kernels instead, on any machine, with or without a GPU. The stages are the same,\n"
+        "with CUDA C as source, then ptx, then binary (machine code, for --output); without --stop-after, print the launch and\n"
+        "registers. With --run, make the kernel for a GPU of this machine, run it there, judge it by the float64 oracle and time\n"
+        "it beside a copy (needs pycuda)."
     )
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
@@ -97,7 +97,7 @@ class CompileCommand:
         parser.add_argument("--threads", type=int, default=2, metavar="N", help="threads for --run (default 2)")
         parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the random inputs (default 0)")
         parser.add_argument(
-            "--output", type=Path, metavar="FILE", help="write the stage's result, or the binary, there"
+            "--output", type=Path, metavar="FILE", help="write the stage's result, or the binary, to FILE"
         )
         parser.add_argument("--cache", type=Path, metavar="DIR", help="kernel cache to use (default: a temporary one)")
 
@@ -112,7 +112,7 @@ class CompileCommand:
                 return 0
             target = GPUS[args.arch or DEFAULT_ARCH] if args.target == "cuda" else None
             step = stitch_ops_of(module, target)
-            # By default one kernel's launch is searched for, where NVRTC can build candidates.
+            # By default the launch of a single kernel is searched for, if NVRTC can build candidates.
             is_searched = args.launch == "search" or (args.launch is None and step.is_one_op and nvrtc.is_installed())
             backend: Backend = CpuBackend() if target is None else CudaBackend(target, search=is_searched)
             if args.stop_after not in (None, "binary"):
@@ -178,7 +178,8 @@ def _refuse(args: argparse.Namespace) -> None:
 
 
 def _stop(step: Partition, backend: Backend, args: argparse.Namespace) -> int:
-    """Prints what a stage makes of each stitch op; one that it makes nothing of costs the others nothing. The exit code."""
+    """Prints the result of a stage for each stitch op, and returns the exit code. A stitch op that fails does not affect the
+    others."""
     texts, failures = [], []
     for names, graph in _distinct(step):
         try:
@@ -201,9 +202,9 @@ class ExplainCommand:
     """`stitchfleet explain FILE|SUMMARY|BUNDLE [--svg FILE] [--html FILE]`."""
 
     help = (
-        "Say what the compiler makes of a file of HLO: what is merged, the scheme of each op and why, the mapping, the bytes\n"
-        "that go through memory; with --svg also as a picture. Of a job's summary (`stitchfleet run --summary FILE.json`): its\n"
-        "step, what each cluster saves, what stayed out and why; with --html or --svg also drawn. Of a guard's bundle (a\n"
+        "Explain what the compiler does with a file of HLO: what it merges, each op's scheme and why, the mapping, the bytes\n"
+        "that go through memory; with --svg also as a picture. For a job's summary (`stitchfleet run --summary FILE.json`): its\n"
+        "step, what each cluster saves, what stayed out and why; with --html or --svg as a picture too. For a guard's bundle (a\n"
         "folder): what was compared, where it differed, and whether the kernel was wrong by the float64 oracle."
     )
 
@@ -211,17 +212,17 @@ class ExplainCommand:
         parser.add_argument(
             "path", type=Path, metavar="PATH", help="HLO text or proto, a job's summary, or a bundle's folder"
         )
-        parser.add_argument("--svg", type=Path, metavar="FILE", help="write a picture there (of a file or a summary)")
-        parser.add_argument("--html", type=Path, metavar="FILE", help="write a page there (of a summary)")
+        parser.add_argument("--svg", type=Path, metavar="FILE", help="write a picture to FILE (for HLO or a summary)")
+        parser.add_argument("--html", type=Path, metavar="FILE", help="write a page to FILE (for a summary)")
         parser.add_argument(
             "--rules",
             choices=BY_NAME,
             default="all",
             metavar="RULES",
-            help=f"of HLO: plan with {', '.join(BY_NAME)} of them",
+            help=f"for HLO: plan with {', '.join(BY_NAME)} of the planner's rules",
         )
         parser.add_argument(
-            "--arch", choices=sorted(GPUS), metavar="ARCH", help="of HLO: plan for a GPU instead of the CPU"
+            "--arch", choices=sorted(GPUS), metavar="ARCH", help="for HLO: plan for a GPU instead of the CPU"
         )
 
     def run(self, args: argparse.Namespace) -> int:
@@ -252,7 +253,7 @@ class ExplainCommand:
 
 
 def _explained(graph: Graph, target: Target, rules: Rules) -> str:
-    """The plan in words; for a GPU, with what the kernel takes by the model."""
+    """The plan in words; for a GPU, with the kernel's estimated cost."""
     if not isinstance(target, GpuTarget):
         return explain(plan_graph(graph, target, rules))
     try:
@@ -279,7 +280,7 @@ def _job_text(args: argparse.Namespace) -> str:
 
 
 def _distinct(step: Partition) -> Iterator[tuple[str, Graph]]:
-    """Each different stitch op's graph once, with the names of all that have it."""
+    """The graph of each different stitch op once, with the names of all stitch ops that have it."""
     names: dict[str, list[str]] = {}
     graphs: dict[str, Graph] = {}
     for op in step.stitch_ops:
@@ -308,7 +309,7 @@ def _kernel_text(entry: CacheEntry) -> str:
 
 
 def _run(graph: Graph, entry: CacheEntry, threads: int, seed: int) -> int:
-    """Runs a kernel on normal random inputs; prints the judge's word and the time of a call."""
+    """Runs a kernel on normal random inputs; prints the judge's verdict and the time of a call. Returns the exit code."""
     inputs = random_inputs(graph, np.random.default_rng(seed), Regime.NORMAL)
     kernel = LoadedKernel(entry.library, entry.metadata)
     outputs = kernel.run(inputs, threads)
@@ -340,11 +341,11 @@ def _explain_bundle(folder: Path) -> None:
     print(f"  {_differences(folder, facts)}")
     judges = list(metadata.entry_points(group=BUNDLE_GROUP))
     if not judges:
-        print("  the oracle's word: not to be had here (no package of this installation judges bundles)")
+        print("  the float64 oracle: cannot be asked here (no package of this installation judges bundles)")
         return
     try:
         verdict: Any = judges[0].load()(folder)
-    except Exception as error:  # another package's code, which imports a framework
+    except Exception as error:  # this is another package's code, and it imports a framework
         raise MistakeError(f"{folder}: the oracle could not be asked: {type(error).__name__}: {error}") from error
     print(f"  the float64 oracle: the kernel is {'right' if verdict.right else 'wrong'}: {verdict.line}")
 
@@ -362,7 +363,7 @@ def _bundle_facts(folder: Path) -> dict[str, Any]:
 
 
 def _differences(folder: Path, facts: dict[str, Any]) -> str:
-    """How many elements of the output differ, and the worst."""
+    """How many elements of the output differ, as text."""
     number = facts.get("output")
     try:
         with np.load(folder / "tensors.npz") as stored:

@@ -1,4 +1,5 @@
-"""`stitchfleet compile FILE --target cuda`: the CUDA kernels of a file of HLO, made on any machine; --run: run on this one's GPU."""
+"""`stitchfleet compile FILE --target cuda`: makes the CUDA kernels of a file of HLO on any machine; --run: runs them on this
+machine's GPU."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ DEFAULT_ARCH: Final = "sm_90"
 
 
 def compile_for_cuda(step: Partition, target: GpuTarget, is_searched: bool, output: Path | None) -> int:
-    """Builds a step's kernels as one binary, writes its machine code to `output`, and tells their launches. The exit code."""
+    """Builds a step's kernels as one binary, writes its machine code to `output`, and prints their launches. Returns the exit
+    code."""
     launches: dict[str, Launch] = {}
 
     def searched(graph: Graph, device: GpuTarget) -> tuple[Plan, CudaKernel]:
@@ -70,7 +72,7 @@ def compile_for_cuda(step: Partition, target: GpuTarget, is_searched: bool, outp
 
 
 def run_on_gpu(args: argparse.Namespace) -> int:
-    """Makes a kernel for a GPU of this machine, runs, judges and times it. The exit code."""
+    """Makes a kernel for a GPU of this machine, runs, judges and times it. Returns the exit code."""
     step = stitch_ops_of(read_hlo_file(args.file))
     if not step.is_one_op:
         raise MistakeError(f"--run takes one kernel; {args.file} is split into {len(step.stitch_ops)}")

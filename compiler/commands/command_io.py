@@ -1,4 +1,4 @@
-"""What the compiler's commands share: how a user's mistake is told, and where a result goes."""
+"""What the compiler's commands share: how a user's mistake is reported, and where a result is written."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from ..toolchain.host import ToolchainError
 
 
 class MistakeError(Exception):
-    """What the user gave cannot be worked with; the text is the line to print."""
+    """The user's input cannot be used; the text is the line to print."""
 
 
 @contextlib.contextmanager
 def mistakes(command: str) -> Iterator[list[int]]:
-    """Runs a command's body: a mistake is printed in one line, and the exit code, in the list, becomes 2."""
+    """Runs a command's body. A mistake is printed in one line, and the exit code, in the yielded list, becomes 2."""
     code = [0]
     try:
         yield code
@@ -31,7 +31,7 @@ def mistakes(command: str) -> Iterator[list[int]]:
         print(f"stitchfleet {command}: {' '.join(str(error).split())}", file=sys.stderr)
         code[0] = 2
     except BrokenPipeError:
-        raise  # a pager that was left; the `stitchfleet` command knows
+        raise  # the reader of the pipe has gone; the `stitchfleet` command handles it
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         print(f"stitchfleet {command}: {where}{error.strerror or error}", file=sys.stderr)
@@ -39,12 +39,13 @@ def mistakes(command: str) -> Iterator[list[int]]:
 
 
 def show_progress(line: str) -> None:
-    """A line that the next one overwrites, where somebody is looking: a step of a model takes a while to plan and build."""
+    """Shows a line that the next one overwrites, if stderr is a terminal: planning and building a model's step takes a while."""
     if sys.stderr.isatty():
         print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
 
 
 def emit(text: str, output: Path | None) -> None:
+    """Prints `text`, or writes it to `output` if that is given. Raises OSError."""
     if output is None:
         print(text)
     else:
@@ -52,7 +53,7 @@ def emit(text: str, output: Path | None) -> None:
 
 
 def tell_run(graph: Graph, inputs: Sequence[Array], outputs: Sequence[Array]) -> bool:
-    """Prints the oracle's word on a kernel's outputs, and how they begin. Whether they are right."""
+    """Prints the oracle's verdict on a kernel's outputs, and their first elements. Returns whether they are right."""
     verdict = judge(graph, inputs, outputs)
     print(f"run: {verdict} ({100 * verdict.decided:.0f}% of elements decided)")
     for number, (node, value) in enumerate(zip((graph.nodes[i] for i in graph.outputs), outputs, strict=True)):

@@ -1,1 +1,1 @@
-"""A plan in words, and as a picture."""
+"""Prints a plan in words, and draws it."""

@@ -1,4 +1,4 @@
-"""A plan as a picture: one column per level, one box per nest, one line per segment; arrows are tensors that go through
+"""A plan as a picture: one column per level, one box per nest, one line per segment. Arrows are tensors that go through
 memory."""
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from ..planning.plan import Plan
 
 COLUMN, GAP, LINE, PAD, TOP = 380, 70, 16, 10, 64
 FILL = {"local": "#eef3f8", "regional": "#e3f1e3", "global": "#fbe6d4", "output": "#e8e4f5"}
-MAX_LINES = 24  # segments of a nest that are named; the rest is counted
+MAX_LINES = 24  # segments of a nest that are named; the others are only counted
 
 
 def draw(plan: Plan) -> str:
-    """SVG text. Colours are schemes: see the legend that it draws."""
+    """The plan as SVG text. Colours show schemes; the picture has a legend."""
     boxes: dict[int, tuple[int, int, int]] = {}
     parts: list[str] = []
     height = TOP
@@ -79,7 +79,7 @@ def _nest(plan: Plan, nest: Nest, x: int, y: int) -> tuple[list[str], int]:
 
 
 def _edges(plan: Plan) -> list[tuple[int, int, str]]:
-    """Between nests: who reads whose results from memory."""
+    """Edges between nests: (writer, reader, names of the tensors that go through memory)."""
     found: dict[tuple[int, int], list[str]] = {}
     for nest in plan.nests:
         row = Index.of_var(nest.row)

@@ -1,4 +1,4 @@
-"""A plan in words: groups with their dominants, the scheme of each op and why, rows and tasks, phases, bytes kept in
+"""A plan in words: groups with their dominants, the scheme of each op and why, rows and tasks, phases, bytes written to
 memory."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..targets.targets import GpuTarget
 
 
 def explain(plan: Plan) -> str:
-    """The text of `stitchfleet explain` for one kernel."""
+    """The text that `stitchfleet explain` prints for one kernel."""
     return "\n".join(_lines(plan))
 
 
@@ -55,7 +55,7 @@ def _lines(plan: Plan) -> Iterator[str]:
 
 
 def _place(plan: Plan) -> str:
-    """What the estimated times are of."""
+    """What the estimated times refer to: the whole GPU, or one core."""
     return "the device" if isinstance(plan.target, GpuTarget) else "one core"
 
 
@@ -76,7 +76,7 @@ def _nest_lines(plan: Plan, nest: Nest) -> Iterator[str]:
 
 
 def _family_lines(plan: Plan, nest: Nest, family: Family) -> Iterator[str]:
-    """A nest that stands for many: what is said of its one component holds for each."""
+    """Lines for a nest that stands for a family: what they say of one component holds for each."""
     cost, execution = plan.costs[nest.number], plan.executions[nest.number]
     sizes = [instance.size for instance in family.instances]
     share = family.elements / nest.rows

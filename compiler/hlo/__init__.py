@@ -1,4 +1,4 @@
 """HLO to graphs.
 
-text, proto  two forms of it to one module; composites: what XLA spells out and is one op; importer: a module to a graph
+text, proto  read the two forms of HLO into one module; composites: written out in primitives; importer: module to graph
 """

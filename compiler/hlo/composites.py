@@ -1,8 +1,8 @@
 """HLO's composite ops, written out in primitives: batch normalisation in training, in inference, and its gradient.
 
 Formulas: Ioffe and Szegedy, Batch Normalization (2015), with the variance taken in two passes (sum of squared
-deviations). XLA's own expander takes E[x^2] - E[x]^2, which loses every digit where the mean is large beside the
-deviation; TensorFlow's CPU kernel, which the guard compares with, takes two passes too.
+deviations). XLA's own expander takes E[x^2] - E[x]^2, which loses all digits if the mean is large compared with the
+deviation; TensorFlow's CPU kernel, which the guard compares with, uses two passes too.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from ..ops.table import build
 
 @dataclass(frozen=True)
 class _Frame:
-    """What the three expansions share: the builder, the operand's shape, the feature dimension, the dtype of
-    computation."""
+    """What the three expansions share: the builder, the operand's shape, the feature dimension, and the dtype in which they
+    compute."""
 
     builder: GraphBuilder
     shape: Shape
@@ -55,8 +55,8 @@ class _Frame:
 
 
 def _frame(builder: GraphBuilder, operand: int, scale: int, feature: int) -> tuple[_Frame, int, DType]:
-    """The frame, the operand in the scale's dtype (mixed precision: a bf16 operand with f32 scales), and the
-    operand's own dtype."""
+    """The frame, the operand in the scale's dtype (mixed precision: a bf16 operand with f32 scales), and the operand's own
+    dtype."""
     node, dtype = builder.nodes[operand], builder.nodes[scale].dtype
     wide = operand if node.dtype is dtype else build(builder, "convert", (operand,), dtype=dtype)
     return _Frame(builder, node.shape, feature, dtype), wide, node.dtype
@@ -74,8 +74,8 @@ def _normalise(frame: _Frame, centred: int, variance: int, scale: int, offset: i
 def batch_norm_training(
     builder: GraphBuilder, operand: int, scale: int, offset: int, epsilon: float, feature: int
 ) -> tuple[int, int, int]:
-    """(normalised, mean, variance): the operand's shape, and twice [features]. The variance is the biased one, as
-    HLO's."""
+    """Node indices of (normalised, mean, variance), with the operand's shape, [features] and [features]. The variance is the biased
+    one, as in HLO."""
     frame, x, dtype = _frame(builder, operand, scale, feature)
     mean = frame.mean(x)
     centred = frame.op("subtract", x, frame.spread(mean))
@@ -87,7 +87,7 @@ def batch_norm_training(
 def batch_norm_inference(
     builder: GraphBuilder, operand: int, scale: int, offset: int, mean: int, variance: int, epsilon: float, feature: int
 ) -> int:
-    """The operand normalised by given mean and variance."""
+    """Node index of the operand, normalised by the given mean and variance."""
     frame, x, dtype = _frame(builder, operand, scale, feature)
     centred = frame.op("subtract", x, frame.spread(mean))
     return _narrow(builder, _normalise(frame, centred, variance, scale, offset, epsilon), dtype)
@@ -103,8 +103,8 @@ def batch_norm_gradient(
     epsilon: float,
     feature: int,
 ) -> tuple[int, int, int]:
-    """(gradient of operand, of scale, of offset). With n elements per feature, r = rsqrt(variance + epsilon), c = x -
-    mean:
+    """Node indices of (gradient of operand, of scale, of offset). With n elements per feature, r = rsqrt(variance + epsilon) and
+    c = x - mean:
 
     d offset = sum dy;  d scale = r sum(dy c);  dx = scale r / n (n dy - sum dy - c r^2 sum(dy c)).
     """

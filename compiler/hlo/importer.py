@@ -1,12 +1,12 @@
-"""HLO in, Graph out. The only way into the compiler: TensorFlow and JAX both lower to HLO, so some 60 ops serve
-hundreds of theirs.
+"""HLO in, Graph out. This is the only way into the compiler: TensorFlow and JAX both lower to HLO, so about 60 ops serve hundreds
+of their operators.
 
-`import_hlo_proto`, `import_hlo_text` and `import_hlo_file` read a module and bring its entry computation into the
-graph's form: calls, maps and fusions inlined, tuples resolved, composites written out, reduction regions recognised,
-scalars broadcast where HLO does so by itself, and what a lowering leaves behind cleaned up (`simplify`).
+`import_hlo_proto`, `import_hlo_text` and `import_hlo_file` read a module and turn its entry computation into a graph. Calls, maps
+and fusions are inlined, tuples resolved, composites written out, and reduction regions recognised. Scalars that HLO broadcasts
+implicitly are broadcast explicitly, and the leftovers of the lowering are cleaned up (`simplify`).
 
-What has no row in the op table cannot be stitched. UnsupportedHloError lists each such instruction that the results
-need, with the framework's op it came from, so that the caller can split the cluster around it.
+An instruction without a row in the op table cannot be stitched. UnsupportedHloError lists each such instruction that the results
+need, with the framework's op that it came from, so that the caller can split the cluster around it.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ __all__ = [
 
 @dataclass(frozen=True)
 class UnsupportedOp:
-    """An instruction that no kernel can be made of, why, and the framework's op that it came from ("" where HLO does
-    not say). `instruction`: its name in the module, where that differs from the name to show."""
+    """An instruction that cannot be part of a kernel: the reason, and the framework's op that it came from ("" if HLO does not say).
+    `instruction`: its name in the module, if that differs from `name`, which is shown."""
 
     opcode: str
     name: str
@@ -59,7 +59,7 @@ class UnsupportedOp:
 
 
 class UnsupportedHloError(HloImportError):
-    """The module needs ops outside the op table; `ops` lists them, each once."""
+    """The module's results need ops outside the op table; `ops` lists them, each once."""
 
     def __init__(self, module: str, ops: Sequence[UnsupportedOp]) -> None:
         self.ops = tuple(ops)
@@ -67,7 +67,7 @@ class UnsupportedHloError(HloImportError):
 
 
 class ImportResult(NamedTuple):
-    """The graph, and what could not be imported but is not needed by any result (nothing is, when a lowering is
+    """The graph, and the instructions that could not be imported but that no result needs (there are none if the lowering is
     clean)."""
 
     graph: Graph
@@ -75,22 +75,22 @@ class ImportResult(NamedTuple):
 
 
 def import_hlo_proto(data: bytes) -> ImportResult:
-    """The graph of a serialized HloModuleProto. Raises HloImportError (malformed) or UnsupportedHloError."""
+    """The graph of a serialized HloModuleProto. Raises HloImportError if it is malformed, or UnsupportedHloError."""
     return import_module(read_hlo_proto(data))
 
 
 def import_hlo_text(text: str) -> ImportResult:
-    """The graph of a module in HLO's text form. Raises as import_hlo_proto; a syntax error names line and column."""
+    """The graph of a module in HLO's text form. Raises as `import_hlo_proto`; a syntax error names line and column."""
     return import_module(read_hlo_text(text))
 
 
 def import_hlo_file(path: Path) -> ImportResult:
-    """The graph of the module in a file. Raises OSError, or as the others."""
+    """The graph of the module in a file. Raises OSError, or as `import_hlo_proto`."""
     return import_module(read_hlo_file(path))
 
 
 def read_hlo_file(path: Path) -> HloModule:
-    """The module in a file: text if it starts with `HloModule` or is named .hlo or .txt, else proto. Raises OSError or
+    """The module in a file: parsed as text if it starts with `HloModule` or is named .hlo or .txt, else as proto. Raises OSError or
     HloImportError."""
     data = path.read_bytes()
     if data.lstrip()[:9] != b"HloModule" and path.suffix not in (".hlo", ".txt"):
@@ -103,8 +103,8 @@ def read_hlo_file(path: Path) -> HloModule:
 
 
 def import_module(module: HloModule) -> ImportResult:
-    """The graph of a module's entry computation. Raises UnsupportedHloError, or HloImportError for a layout other
-    than row-major of the entry's parameters or results, a tuple parameter, or a broken reference."""
+    """The graph of a module's entry computation. Raises UnsupportedHloError; or HloImportError for a layout of the entry's
+    parameters or result that is not row-major, a tuple parameter, or a broken reference."""
     entry = module.computations[module.entry]
     importer = _Importer(module)
     parameters: list[Value] = []
@@ -137,11 +137,11 @@ def _unreached(entry: HloComputation, importer: _Importer) -> tuple[UnsupportedO
 
 
 class _Poison:
-    """The value of what could not be imported; whatever reads it has it too."""
+    """The value of an instruction that could not be imported. Everything that reads it gets it too."""
 
 
 class _LaterState(_Poison):
-    """The first result of rng-bit-generator: refused where something reads it."""
+    """The first result of rng-bit-generator: it is refused if anything reads it."""
 
 
 _POISON: Final = _Poison()
@@ -149,7 +149,7 @@ Value: TypeAlias = "int | _Poison | tuple[Value, ...]"
 
 
 class _Refusal(Exception):  # noqa: N818 - a refusal is an answer, not an error
-    """This instruction cannot be imported; its text is the reason."""
+    """This instruction cannot be imported; the text is the reason."""
 
 
 _COLLECTIVE: Final = "a collective"
@@ -231,7 +231,7 @@ _OPERANDS: Final = {
     ),
     **dict.fromkeys(("bitcast", "domain", "dynamic-slice"), (1, None)),
 }
-"""Fewest and most operands where the op table does not see them as they are."""
+"""Fewest and most operands of opcodes whose operands differ from those of the op table's row."""
 
 
 def _unsupported(item: HloInstruction, reason: str) -> UnsupportedOp:
@@ -239,7 +239,7 @@ def _unsupported(item: HloInstruction, reason: str) -> UnsupportedOp:
 
 
 def refusal_of(item: HloInstruction) -> UnsupportedOp:
-    """Why an instruction is no op of a kernel, where nobody has refused it by name."""
+    """The reason why an instruction cannot be an op of a kernel, found from its opcode, shape and layout alone."""
     known = _REASONS.get(item.opcode, "")
     if item.opcode == "custom-call":
         known = f"custom call {item.custom_call_target!r}"
@@ -258,7 +258,7 @@ def _flatten(value: Value) -> list[Value]:
 
 
 class _Importer:
-    """Walks computations and builds nodes. One per entry computation or region."""
+    """Walks computations and builds nodes. There is one per entry computation or region."""
 
     def __init__(self, module: HloModule) -> None:
         self.module = module
@@ -321,7 +321,7 @@ class _Importer:
         return build(self.builder, "parameter", (), number=number, shape=shape, dtype=dtype, name=item.op_name)
 
     def computation(self, computation: HloComputation, parameters: Sequence[Value]) -> Value:
-        """The root's value. Only what the root needs is imported, so that dead instructions cost and refuse nothing."""
+        """The root's value. Only what the root needs is imported, so dead instructions cost nothing and cause no refusal."""
         if self.depth > 64:
             raise HloImportError(
                 f"HLO computation {computation.name}: calls nest deeper than 64, expected no recursion"
@@ -337,7 +337,7 @@ class _Importer:
             item = computation.instructions[name]
             missing = [operand for operand in item.operands if operand not in values]
             if any(operand not in computation.instructions for operand in missing):
-                raise HloImportError(f"HLO computation {computation.name}: {name} has an operand that is not there")
+                raise HloImportError(f"HLO computation {computation.name}: {name} has an operand that does not exist")
             if missing:
                 if len(waiting) > len(computation.instructions):
                     raise HloImportError(f"HLO computation {computation.name}: {name} depends on itself")
@@ -368,7 +368,7 @@ class _Importer:
         except _Refusal as refusal:
             self.refused.append(_unsupported(item, str(refusal)))
         except GraphError as error:
-            # The op is known, this form of it is not (or the module is malformed): either way no kernel.
+            # The op is known but this form of it is not, or the module is malformed. Either way there is no kernel.
             self.refused.append(_unsupported(item, str(error)))
         return _POISON
 
@@ -399,8 +399,8 @@ class _Importer:
         shape: Shape | None = None,
         dtype: DType | None = None,
     ) -> int:
-        """Adds an inferred node that bears the framework's name. Raises GraphError, or _Refusal for an operand that
-        is a tuple."""
+        """Adds an inferred node that carries the framework's op name. Raises GraphError, or _Refusal if an operand is a
+        tuple."""
         indices = tuple(self.index(operand) for operand in operands)
         sources = tuple(self.builder.nodes[index] for index in indices)
         found_shape, found_dtype = infer_node(NewNode(op, sources, attributes, shape, dtype))
@@ -425,7 +425,7 @@ class _Importer:
         return self.emit(item, "compare", operands, direction=item.direction, total_order=total_order)
 
     def spread(self, item: HloInstruction, scalar: Value, shape: Shape) -> Value:
-        """HLO lets select and clamp take scalars beside arrays."""
+        """`scalar` broadcast to `shape`: HLO lets select and clamp take scalars beside arrays."""
         if self.shape_of(scalar) == () and shape != ():
             return self.emit(item, "broadcast", (scalar,), shape=shape, dimensions=())
         return scalar
@@ -504,11 +504,11 @@ class _Importer:
     def get_dimension_size(self, item: HloInstruction, operands: list[Value]) -> Value:
         shape = self.shape_of(operands[0])
         if len(item.dimensions) != 1 or not 0 <= item.dimensions[0] < len(shape):
-            raise _Refusal("a dimension that is not there")
+            raise _Refusal("a dimension that does not exist")
         return self.emit(item, "constant", (), literal=Literal(np.array(shape[item.dimensions[0]], np.int32)))
 
     def random_bits(self, item: HloInstruction, operands: list[Value]) -> Value:
-        """The words that a state u64[3] (key, counter's low half, its high half) gives, as Philox by position."""
+        """The random words of a state u64[3] (key, counter's low half, its high half), as Philox by position."""
         if item.rng_algorithm != "rng_philox" or self.shape_of(operands[0]) != (3,):
             raise _Refusal(f"random numbers by {item.rng_algorithm} from a state {self.shape_of(operands[0])}")
         if len(item.shape.tuple_shapes) != 2 or item.shape.tuple_shapes[1].element_type != "u32":
@@ -537,12 +537,12 @@ class _Importer:
 
     def called(self, item: HloInstruction) -> HloComputation:
         if not item.called or item.called[0] not in self.module.computations:
-            raise HloImportError(f"HLO {item.opcode} {item.name}: given no computation that is there, expected one")
+            raise HloImportError(f"HLO {item.opcode} {item.name}: given no existing computation, expected one")
         return self.module.computations[item.called[0]]
 
     def call(self, item: HloInstruction, operands: list[Value]) -> Value:
-        """call and fusion are inlined; map is too, its scalar ops being element-wise: they apply to arrays as they
-        are."""
+        """call and fusion are inlined. map is too: its ops are element-wise on scalars, so they apply to arrays
+        unchanged."""
         if item.opcode == "map":
             return self.map(item, operands)
         return self.computation(self.called(item), operands)
@@ -566,7 +566,7 @@ class _Importer:
     # -- reductions --
 
     def region(self, item: HloInstruction) -> Graph:
-        """The called computation as a scalar graph, its outputs flattened. Refuses what it cannot import."""
+        """The called computation as a scalar graph with flattened outputs. Raises _Refusal if it cannot be imported."""
         computation = self.called(item)
         inner = _Importer(self.module)
         inner.depth = self.depth
@@ -583,8 +583,8 @@ class _Importer:
         return Graph(computation.name, graph.nodes, graph.outputs)
 
     def splat(self, value: Value) -> Array | None:
-        """The constant that a scalar node is, seen through converts and reshapes, of shape (); None where it is
-        none."""
+        """The constant that a scalar node equals, seen through converts, reshapes, broadcasts and copies, as an array of shape
+        (); None if it is not a constant."""
         chain = [self.builder.nodes[self.index(value)]]
         while chain[-1].op in ("convert", "reshape", "broadcast", "copy"):
             chain.append(self.builder.nodes[chain[-1].operands[0]])
@@ -619,7 +619,7 @@ class _Importer:
         """`reduced` combined with the initial value, unless that is the kind's identity."""
         node = self.builder.nodes[reduced]
         value = self.splat(init)
-        if value is not None and value == reduce_identity(kind, node.dtype):  # -0 is as good as 0
+        if value is not None and value == reduce_identity(kind, node.dtype):  # -0 counts as 0
             return reduced
         start = self.spread(item, init, node.shape)
         return self.emit(item, _KIND_OPS[kind], (reduced, start))
@@ -661,7 +661,7 @@ class _Importer:
         return self.emit(item, "scatter", (x, indices, updates), scatter=item.scatter, kind=kind)
 
     def starts(self, item: HloInstruction, operands: list[Value], rank: int) -> list[Value]:
-        """Scalar starts; an older form has them in one vector."""
+        """The start indices as scalars; an older form of HLO has them in one vector."""
         if len(operands) == 1 and self.shape_of(operands[0]) == (rank,) and rank:
             vector = operands[0]
             found: list[Value] = []
@@ -699,13 +699,13 @@ class _Importer:
 
 
 SUPPORTED_OPCODES: Final = frozenset(_Importer(HloModule("", {}, "")).handlers)
-"""Those that the importer knows in some form."""
+"""Opcodes that the importer knows in some form."""
 
 
 def region_kind(body: Graph, result: int, count: int) -> str | None:
-    """The REDUCE_KINDS word for one result of a reduction region of 2 * `count` parameters: that of `op(accumulator,
-    value)` of the result's own two parameters, in either order, converts between floats aside (a bf16 sum promoted to
-    f32). None for others."""
+    """The REDUCE_KINDS word for result `result` of a reduction region with 2 * `count` parameters: the kind of `op(accumulator,
+    value)` of the result's own two parameters, in either order. Converts between floats are ignored (a bf16 sum promoted to f32).
+    None if the region has another form."""
 
     def through_converts(index: int) -> int:
         node = body.nodes[index]

@@ -1,8 +1,7 @@
-"""An HLO module in memory: what the proto reader (`hlo_proto`) and the text parser (`hlo_text`) both give, and
-`hlo_import` reads.
+"""An HLO module in memory. The proto reader (`proto`) and the text parser (`text`) both produce it, and `importer` reads
+it.
 
-Only what the importer needs is here; attributes it has no use for (shardings, schedules, backend configurations) are
-dropped.
+It holds only what the importer needs; other attributes (shardings, schedules, backend configurations) are dropped.
 """
 
 from __future__ import annotations
@@ -14,26 +13,27 @@ from ..ir.graph import Array, GatherDimensions, WindowDimension
 
 
 class HloImportError(ValueError):
-    """The HLO given cannot be read or is not what a kernel can be made of; the text says where and why, in one line."""
+    """The HLO cannot be read, or no kernel can be made of it. The text says where and why, in one line."""
 
 
 @dataclass(frozen=True)
 class HloShape:
-    """An array's or tuple's shape. `element_type` is HLO's spelling in lower case (`f32`, `c64`, `token`, `tuple`)."""
+    """Shape of an array or a tuple. `element_type` is HLO's spelling in lower case (`f32`, `c64`, `token`, `tuple`)."""
 
     element_type: str
     dimensions: tuple[int, ...] = ()
-    minor_to_major: tuple[int, ...] | None = None  # None: not given, which means row-major
+    minor_to_major: tuple[int, ...] | None = None  # None: not stated, which means row-major
     tuple_shapes: tuple[HloShape, ...] = ()
     dynamic: bool = False
 
     @property
     def is_tuple(self) -> bool:
+        """Whether it is the shape of a tuple."""
         return self.element_type == "tuple"
 
     @property
     def is_row_major(self) -> bool:
-        """Whether the layout is row-major, dimensions of extent 1 aside (they may stand anywhere)."""
+        """Whether the layout is row-major. Dimensions of extent 1 do not count (they may be anywhere)."""
         if self.is_tuple:
             return all(shape.is_row_major for shape in self.tuple_shapes)
         if self.minor_to_major is None:
@@ -45,7 +45,7 @@ class HloShape:
 
     @property
     def without_layout(self) -> HloShape:
-        """The same, row-major."""
+        """The same shape with a row-major layout."""
         return replace(
             self, minor_to_major=None, tuple_shapes=tuple(shape.without_layout for shape in self.tuple_shapes)
         )
@@ -58,7 +58,7 @@ class HloShape:
 
 @dataclass(frozen=True)
 class HloInstruction:
-    """One instruction. Which fields mean something depends on the opcode, as in HloInstructionProto."""
+    """One instruction. The opcode decides which fields have a meaning, as in HloInstructionProto."""
 
     name: str
     opcode: str
@@ -68,7 +68,7 @@ class HloInstruction:
     literal: Array | None = None
     parameter_number: int = 0
     tuple_index: int = 0
-    dimensions: tuple[int, ...] = ()  # iota's dimension is here too
+    dimensions: tuple[int, ...] = ()  # includes iota's dimension
     slices: tuple[tuple[int, int, int], ...] = ()  # start, limit, stride
     padding: tuple[tuple[int, int, int], ...] = ()  # low, high, interior
     window: tuple[WindowDimension, ...] = ()
@@ -116,7 +116,7 @@ class HloInstruction:
 
 @dataclass(frozen=True)
 class HloComputation:
-    """Instructions by name, in the order given, and the name of the root."""
+    """Instructions by name, in their order in the module, and the name of the root."""
 
     name: str
     instructions: Mapping[str, HloInstruction]
@@ -124,22 +124,22 @@ class HloComputation:
 
     @property
     def parameters(self) -> tuple[HloInstruction, ...]:
-        """Parameter instructions by number."""
+        """Parameter instructions, ordered by number."""
         found = [item for item in self.instructions.values() if item.opcode == "parameter"]
         return tuple(sorted(found, key=lambda item: item.parameter_number))
 
 
 @dataclass(frozen=True)
 class HloModule:
-    """Computations by name, and the name of the entry."""
+    """Computations by name, and the name of the entry computation."""
 
     name: str
     computations: Mapping[str, HloComputation]
     entry: str
-    result_layout: HloShape | None = field(default=None)  # of the entry, where the module states one
+    result_layout: HloShape | None = field(default=None)  # of the entry; None if the module states none
 
     def __str__(self) -> str:
-        """A listing to read, not HLO's own syntax."""
+        """A listing for people; it is not HLO's syntax."""
         lines = [f"module {self.name}"]
         for computation in self.computations.values():
             lines += ["", f"{'entry ' if computation.name == self.entry else ''}{computation.name} {{"]

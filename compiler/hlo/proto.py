@@ -1,10 +1,10 @@
-"""Reads a serialized HloModuleProto: what `experimental_get_compiler_ir(...)(stage="hlo_serialized")` and
+"""Reads a serialized HloModuleProto, which `experimental_get_compiler_ir(...)(stage="hlo_serialized")` and
 `jax.jit(f).lower(...)` give.
 
-The messages are a wire-compatible subset of XLA's `hlo.proto` and `xla_data.proto` (field numbers as there),
-described in Python under a package name of its own, so that neither TensorFlow's generated classes nor their registry
-are touched. A descriptor made at import works with every protobuf runtime from 3.20 to 5; generated modules are tied
-to the version that made them.
+The messages are a wire-compatible subset of XLA's `hlo.proto` and `xla_data.proto` (with the same field numbers). They are
+described in Python under a package name of our own, so that TensorFlow's generated classes and their registry are not
+touched. A descriptor made at import works with every protobuf runtime from 3.20 to 5; generated modules are tied to the
+version that generated them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .module import HloComputation, HloImportError, HloInstruction, HloModule, H
 
 _PACKAGE: Final = "stitchfleet.hlo"
 
-# Message -> "name number type", type one of the scalars below or a message of this table; `*` before it: repeated.
+# Message -> "name number type". The type is one of the scalars below or a message of this table; `*` before it: repeated.
 _MESSAGES: Final[Mapping[str, Sequence[str]]] = {
     "Layout": ("minor_to_major 1 *int64",),
     "Shape": (
@@ -128,7 +128,7 @@ ELEMENT_TYPES: Final[Mapping[int, str]] = {
     17: "token",
     18: "c128",
 }
-"""xla_data.proto's PrimitiveType, as far as there are shapes of it; others are named by their number."""
+"""xla_data.proto's PrimitiveType, as far as shapes of it occur; other types are named by their number."""
 
 _LITERAL_FIELDS: Final[Mapping[str, tuple[str, Any]]] = {
     "pred": ("preds", np.bool_),
@@ -149,7 +149,7 @@ _LITERAL_FIELDS: Final[Mapping[str, tuple[str, Any]]] = {
 
 @functools.cache
 def _module_class() -> Any:
-    """The message class of a module, made once."""
+    """The message class of a module; it is made once."""
     file = descriptor_pb2.FileDescriptorProto(name="stitchfleet_hlo.proto", package=_PACKAGE, syntax="proto3")
     kinds = descriptor_pb2.FieldDescriptorProto
     for message, fields in _MESSAGES.items():
@@ -172,7 +172,7 @@ def _module_class() -> Any:
 
 
 def read_hlo_proto(data: bytes) -> HloModule:
-    """The module in `data`, a serialized HloModuleProto. Raises HloImportError where it is not one."""
+    """The module in `data`, a serialized HloModuleProto. Raises HloImportError if `data` is not one."""
     message = _module_class()()
     try:
         message.ParseFromString(data)
@@ -192,7 +192,7 @@ def read_hlo_proto(data: bytes) -> HloModule:
 
 
 def _computation(message: Any, computation_names: Mapping[int, str]) -> HloComputation:
-    # Names are unique in a module as XLA prints them, but only ids are what operands refer to.
+    # XLA prints names that are unique in a module, but operands refer to ids only.
     names = {item.id: f"{item.name}#{item.id}" for item in message.instructions}
     find = functools.partial(_find, message.name)
     instructions = {names[item.id]: _instruction(item, names, computation_names, find) for item in message.instructions}
@@ -205,7 +205,7 @@ _RNG_ALGORITHMS: Final = {0: "rng_default", 1: "rng_three_fry", 2: "rng_philox"}
 def _find(computation: str, names: Mapping[int, str], wanted: int) -> str:
     if wanted not in names:
         raise HloImportError(
-            f"HLO computation {computation}: given a reference to id {wanted}, expected one that is there"
+            f"HLO computation {computation}: given a reference to id {wanted}, expected an existing one"
         )
     return names[wanted]
 
@@ -273,7 +273,7 @@ def _shape(message: Any) -> HloShape:
 
 
 def _literal(message: Any, name: str) -> Array | None:
-    """The constant's value; None for a type that kernels do not have (the importer then says so)."""
+    """The constant's value; None for a dtype that kernels do not support (the importer then reports it)."""
     shape = _shape(message.shape)
     if shape.element_type not in _LITERAL_FIELDS:
         return None
@@ -287,7 +287,7 @@ def _literal(message: Any, name: str) -> Array | None:
         return flat.reshape(shape.dimensions)
     if sorted(shape.minor_to_major) != list(range(len(shape.dimensions))):
         raise HloImportError(f"HLO constant {name}: given layout {shape.minor_to_major}, expected an order of {shape}")
-    # Stored in another order: major dimension first, then brought back.
+    # The elements are stored in another order: reshape with the major dimension first, then transpose back.
     major_to_minor = tuple(reversed(shape.minor_to_major))
     physical = flat.reshape([shape.dimensions[dimension] for dimension in major_to_minor])
     return np.ascontiguousarray(physical.transpose(np.argsort(major_to_minor)))

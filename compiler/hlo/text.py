@@ -1,14 +1,14 @@
-"""Parses HLO's text form: what `experimental_get_compiler_ir(...)(stage="hlo")`,
-`jax.jit(f).lower(...).as_text("hlo")` and XLA's dumps print.
+"""Parses HLO's text form, which `experimental_get_compiler_ir(...)(stage="hlo")`, `jax.jit(f).lower(...).as_text("hlo")` and
+XLA's dumps print.
 
-Why a parser of our own: jaxlib has one (`hlo_module_from_text`), but is 370 MB to install for it and tied to a Python
-and numpy of its own. The grammar is small (XLA's hlo_parser.cc and hlo_lexer.cc): a header, then computations of one
-instruction per line,
+Why a parser of our own: jaxlib has one (`hlo_module_from_text`), but jaxlib is 370 MB and tied to its own versions of Python
+and numpy. The grammar is small (XLA's hlo_parser.cc and hlo_lexer.cc): a header, then computations with one instruction per
+line,
 
     [ROOT] %name = shape opcode(operands), attribute=value, ...
 
-Attributes that the importer does not need are parsed and dropped. A syntax error says line, column, what was found
-and expected.
+Attributes that the importer does not need are parsed and dropped. A syntax error names the line, the column, what was found and
+what was expected.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _T = TypeVar("_T")
 
 
 class HloSyntaxError(HloImportError):
-    """Text that is not HLO: where (1-based line and column), what was found, what was expected."""
+    """Text that is not HLO. The message says where (1-based line and column), what was found and what was expected."""
 
     def __init__(self, line: int, column: int, given: str, expected: str) -> None:
         self.line, self.column = line, column
@@ -40,7 +40,7 @@ class _Token(NamedTuple):
     start: int
 
 
-# A name may hold dots and dashes; `-inf` and `-nan` are numbers. Window and padding fields such as 1x2x2 and 0_0x7_0
+# A name may contain dots and dashes; `-inf` and `-nan` are numbers. Window and padding fields such as 1x2x2 and 0_0x7_0
 # are one token.
 _TOKENS: Final = re.compile(
     r"""(?P<space>\s+|//[^\n]*|/\*.*?\*/)
@@ -59,15 +59,15 @@ _Nested: TypeAlias = "str | list[_Nested]"
 
 
 def read_hlo_text(text: str, *, elided_constants: bool = False) -> HloModule:
-    """The module in `text`. `elided_constants`: a constant whose elements were left out, `constant({...})`, is read as
-    one without a literal, for those who only look at what a module is made of; else it is refused. Raises HloSyntaxError
-    (an HloImportError) where it is not HLO, HloImportError for a broken reference."""
+    """The module in `text`. `elided_constants`: if True, a constant whose elements were left out, `constant({...})`, is read as one
+    without a literal, for callers that only look at the module's structure; if False, it is an error. Raises HloSyntaxError (an
+    HloImportError) if `text` is not HLO, HloImportError for a broken reference."""
     return _Parser(text, elided_constants).module()
 
 
 @dataclass
 class _Attributes:
-    """An instruction's attributes as read, each value a token's text or nested lists of them."""
+    """An instruction's attributes as parsed: each value is a token's text or nested lists of texts."""
 
     found: dict[str, _Nested]
     parser: _Parser
@@ -98,7 +98,7 @@ class _Attributes:
             self.fail(key, "integers in braces")
 
     def pairs(self, key: str) -> dict[str, str]:
-        """`{name=value name=value}`; a value in brackets is left out."""
+        """The fields of `{name=value name=value}`; a value in brackets is left out."""
         value = self.found.get(key, [])
         items = value if isinstance(value, list) else []
         both = zip(items[::2], items[1::2], strict=False)
@@ -171,7 +171,7 @@ class _Parser:
             self.fail(repr(token.text), what, token)
 
     def listed(self, close: str, item: Callable[[], _T]) -> list[_T]:
-        """Items with commas between them up to `close`, which is consumed."""
+        """Items separated by commas up to `close`, which is consumed."""
         found: list[_T] = []
         while not self.accept(close):
             if found:
@@ -197,7 +197,7 @@ class _Parser:
             entry = computation.name if is_entry else entry
         if not computations:
             self.fail("no computation", "at least the entry")
-        # A module of one computation need not mark it.
+        # A module with one computation need not mark it as the entry.
         entry = entry or (next(iter(computations)) if len(computations) == 1 else "")
         if not entry:
             self.fail("no ENTRY", "one computation marked ENTRY")
@@ -217,7 +217,7 @@ class _Parser:
     def computation(self) -> HloComputation:
         name = self.name("a computation's name")
         if self.accept("("):
-            # The signature repeats what the parameters say.
+            # The signature repeats what the parameter instructions say.
             self.skip_to_close("(", ")")
             self.expect("->")
             self.shape()
@@ -242,7 +242,7 @@ class _Parser:
         return HloComputation(name, instructions, root or next(reversed(instructions)))
 
     def skip_to_close(self, opening: str, closing: str) -> None:
-        """Past the bracket that closes the one just consumed."""
+        """Skips past the bracket that closes the one just consumed."""
         depth, start = 1, self.tokens[self.position - 1]
         while depth:
             token = self.next()
@@ -288,7 +288,7 @@ class _Parser:
         return HloShape(element_type.lower(), tuple(extents), layout, (), dynamic)
 
     def is_layout(self) -> bool:
-        """A brace after a shape is its layout if a number, a colon or the closing brace follows."""
+        """Whether the brace after a shape is its layout: a number, a colon or the closing brace follows."""
         after = self.tokens[min(self.position + 1, len(self.tokens) - 1)]
         return after.kind == "decimal" or after.text in ("}", ":")
 
@@ -316,7 +316,7 @@ class _Parser:
         return self.build(name, opcode, shape, operands, number, literal, attributes)
 
     def operand(self) -> str:
-        """`%name`, or `shape %name`."""
+        """Parses `%name`, or `shape %name`."""
         after = self.tokens[min(self.position + 1, len(self.tokens) - 1)]
         if self.peek.text == "(" or (self.peek.kind == "name" and after.text == "["):
             self.shape()
@@ -382,7 +382,7 @@ class _Parser:
     # -- attributes --
 
     def attributes(self, first: bool = False) -> _Attributes:
-        """`, key=value` as often as it stands there (`first`: the comma before the first is consumed already)."""
+        """Parses `, key=value` as often as it occurs (`first`: the comma before the first one is consumed already)."""
         found: dict[str, _Nested] = {}
         result = _Attributes(found, self, self.peek)
         while first or self.accept(","):
@@ -396,7 +396,7 @@ class _Parser:
         return result
 
     def entry_layout(self) -> HloShape | str:
-        """`{(parameters)->result}`: the result's shape."""
+        """Parses `{(parameters)->result}` and returns the result's shape."""
         self.expect("{")
         self.expect("(")
         self.skip_to_close("(", ")")
@@ -406,7 +406,7 @@ class _Parser:
         return shape
 
     def value(self) -> _Nested:
-        """A word, a string, a number, or brackets around words and brackets; punctuation inside brackets is dropped."""
+        """Parses a word, a string, a number, or brackets around words and brackets; punctuation inside brackets is dropped."""
         token = self.next()
         if token.text in ("{", "[", "("):
             closing = {"{": "}", "[": "]", "(": ")"}[token.text]
@@ -425,7 +425,7 @@ class _Parser:
             self.fail(repr(token.text), "an attribute's value", token)
         text = token.text
         while self.peek.start == token.start + len(text):
-            # What stands together is one value: a convolution's dim_labels=b01f_01io->b01f, devices=[1,2]0,1.
+            # Adjacent tokens are one value: a convolution's dim_labels=b01f_01io->b01f, devices=[1,2]0,1.
             if self.peek.text in ("[", "{"):
                 self.value()
                 break
@@ -435,7 +435,7 @@ class _Parser:
         return text
 
     def slices(self, a: _Attributes) -> tuple[tuple[int, int, int], ...]:
-        """`slice={[0:4], [0:8:2]}`."""
+        """Parses `slice={[0:4], [0:8:2]}`."""
         found = []
         for part in a.found.get("slice", []):
             words = [item for item in part if isinstance(item, str)] if isinstance(part, list) else []
@@ -446,7 +446,7 @@ class _Parser:
         return tuple(found)
 
     def padding(self, a: _Attributes) -> tuple[tuple[int, int, int], ...]:
-        """`padding=0_1x2_0_1`: low_high or low_high_interior for each dimension."""
+        """Parses `padding=0_1x2_0_1`: low_high or low_high_interior for each dimension."""
         if "padding" not in a.found:
             return ()
         found = []
@@ -461,7 +461,7 @@ class _Parser:
         return tuple(found)
 
     def window(self, a: _Attributes) -> tuple[WindowDimension, ...]:
-        """`window={size=1x2 stride=1x2 pad=0_0x1_0 lhs_dilate=1x1 rhs_dilate=1x1}`; lhs is the base, rhs the window."""
+        """Parses `window={size=1x2 stride=1x2 pad=0_0x1_0 lhs_dilate=1x1 rhs_dilate=1x1}`: lhs is the base, rhs the window."""
         fields = a.pairs("window")
 
         def column(key: str, default: str) -> list[str]:
@@ -484,7 +484,7 @@ class _Parser:
     # -- constants --
 
     def literal(self, shape: HloShape) -> Array | None:
-        """The value up to the closing parenthesis; None for a type that kernels do not have, or an elided one."""
+        """The constant's value, parsed up to the closing parenthesis; None for a dtype that kernels do not support, or if elided."""
         at = self.peek
         words: list[str] = []
         depth, elided = 1, False

@@ -1,7 +1,7 @@
 """The compiler's one intermediate representation: an immutable list of operations in topological order.
 
-Why so small: every stage (HLO import, verifier, interpreter, planner, both backends) reads the same few fields, and a
-graph prints as text that reads like HLO. What an operation *means* is not here but in the op table (`ops/table.py`).
+It is small on purpose: every stage (HLO import, verifier, interpreter, planner, both backends) reads the same few fields, and a
+graph prints as text that reads like HLO. What an operation *means* stands in the op table (`ops/table.py`), not here.
 
     Graph(name, nodes, outputs)
       nodes:   Node(op, operands, shape, dtype, attributes, name), each operand the index of an earlier node
@@ -9,12 +9,12 @@ graph prints as text that reads like HLO. What an operation *means* is not here 
 
 Conventions (they keep every later stage simple):
 - All shapes are static; a scalar has shape `()`.
-- A node has exactly one result. An HLO op with several (a variadic reduce) becomes one node per result, alike but for
-  the attribute `result`.
-- `reduce` with a `kind` of REDUCE_KINDS starts from the kind's identity; an HLO init value that is something else is
-  applied by an explicit op afterwards. Any other region is `reduce_general` with the region as a scalar Graph in the
-  attribute `body`.
-- Tuples, calls, maps, batch-norm and other composites are gone: the importer expands them.
+- A node has exactly one result. An HLO op with several results (a variadic reduce) becomes one node per result; these nodes
+  differ only in the attribute `result`.
+- `reduce` with a `kind` of REDUCE_KINDS starts from the kind's identity; a different HLO init value is applied by an explicit
+  op afterwards. A reduction with any other region is `reduce_general`, with the region as a scalar Graph in the attribute
+  `body`.
+- There are no tuples, calls, maps, batch norms or other composites: the importer expands them.
 """
 
 from __future__ import annotations
@@ -53,37 +53,43 @@ class DType(enum.Enum):
 
     @property
     def numpy(self) -> np.dtype[np.generic]:
+        """The numpy dtype; those of bf16 come from ml_dtypes."""
         return _NUMPY[self]
 
     @property
     def size_bytes(self) -> int:
+        """Bytes of one element."""
         return int(_NUMPY[self].itemsize)
 
     @property
     def is_float(self) -> bool:
+        """Whether it is f16, bf16, f32 or f64."""
         return self in (DType.F16, DType.BF16, DType.F32, DType.F64)
 
     @property
     def is_signed(self) -> bool:
+        """Whether it is a signed integer."""
         return self in (DType.S8, DType.S16, DType.S32, DType.S64)
 
     @property
     def is_unsigned(self) -> bool:
+        """Whether it is an unsigned integer; pred is not one."""
         return self in (DType.U8, DType.U16, DType.U32, DType.U64)
 
     @property
     def is_integer(self) -> bool:
+        """Whether it is an integer; pred is not one."""
         return self.is_signed or self.is_unsigned
 
     @classmethod
     def of(cls, dtype: npt.DTypeLike) -> DType:
-        """The element type of a numpy dtype. Raises KeyError for one that kernels do not have (complex, strings,
-        big-endian)."""
+        """The element type of a numpy dtype. Raises KeyError for one that kernels do not support (complex,
+        strings, big-endian)."""
         found = np.dtype(dtype)
         if found.byteorder == ">":
             raise KeyError(found)
-        # By name: unpickling an array of bfloat16 changes the hash of that (shared) dtype, so that a dictionary by
-        # dtype loses it.
+        # Look up by name: unpickling an array of bfloat16 changes the hash of that (shared) dtype object, so that a
+        # dictionary keyed by dtype no longer finds it.
         return _BY_NAME[found.name]
 
 
@@ -109,12 +115,13 @@ REDUCE_KINDS: Final = ("sum", "product", "min", "max", "and", "or")
 
 @dataclass(frozen=True, eq=False)
 class Literal:
-    """A constant's value, compared and hashed by content."""
+    """A constant's value. Literals compare and hash by content."""
 
     value: Array
 
     @property
     def digest(self) -> str:
+        """A hash (hex) of dtype, shape and bytes."""
         head = f"{self.value.dtype}{self.value.shape}".encode()
         return hashlib.sha256(head + np.ascontiguousarray(self.value).tobytes()).hexdigest()
 
@@ -132,7 +139,7 @@ class Literal:
 
 @dataclass(frozen=True)
 class GatherDimensions:
-    """HLO's gather (`scatter` false) or scatter dimension numbers, under gather's names.
+    """Dimension numbers of an HLO gather (`scatter` is False) or scatter, under gather's names.
 
     For scatter: `offset_dims` is update_window_dims, `collapsed_slice_dims` is inserted_window_dims,
     `start_index_map` is scatter_dims_to_operand_dims. `slice_sizes` is gather's only.
@@ -197,6 +204,7 @@ class Node:
 
     @property
     def element_count(self) -> int:
+        """Number of elements of the result."""
         count = 1
         for extent in self.shape:
             count *= extent
@@ -204,16 +212,18 @@ class Node:
 
     @property
     def size_bytes(self) -> int:
+        """Bytes of the result."""
         return self.element_count * self.dtype.size_bytes
 
     @property
     def type_text(self) -> str:
+        """Dtype and shape as HLO writes them, such as `f32[64,128]`."""
         return f"{self.dtype.value}[{','.join(map(str, self.shape))}]"
 
 
 @dataclass(frozen=True)
 class Graph:
-    """Operations in topological order and the ones that leave. See the module's conventions."""
+    """Operations in topological order, and the indices of the outputs. See the module's conventions."""
 
     name: str
     nodes: tuple[Node, ...]
@@ -226,7 +236,8 @@ class Graph:
         return tuple(i for _, i in sorted(found))
 
     def users(self) -> tuple[tuple[int, ...], ...]:
-        """For each node, the nodes that read it, each once, in order. O(nodes + edges); call once and keep."""
+        """For each node, the nodes that read it, each listed once, in order. Takes O(nodes + edges): call it once and keep the
+        result."""
         users: list[list[int]] = [[] for _ in self.nodes]
         for i, node in enumerate(self.nodes):
             for operand in dict.fromkeys(node.operands):
@@ -248,7 +259,7 @@ class Graph:
 
     @property
     def digest(self) -> str:
-        """A hash of structure, shapes and constants; names do not count."""
+        """A SHA-256 hash (hex) of structure, shapes, dtypes and constants. Names do not count."""
         text = hashlib.sha256()
         for node in self.nodes:
             text.update(f"{node.op}{node.operands}{node.shape}{node.dtype.value}".encode())
@@ -268,8 +279,7 @@ def _attribute_text(value: Attribute) -> str:
 
 
 class GraphBuilder:
-    """Builds a Graph op by op. Shapes and dtypes come from the op table: use `ops.build` for inferred nodes, `add`
-    for given ones."""
+    """Builds a Graph node by node. `ops.table.build` infers a node's shape and dtype by the op table; `add` takes them as given."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -284,9 +294,10 @@ class GraphBuilder:
         name: str = "",
         **attributes: Attribute,
     ) -> int:
-        """Appends a node and returns its index."""
+        """Appends a node and returns its index. Nothing is checked: `ops.verify` does that."""
         self.nodes.append(Node(op, tuple(operands), tuple(shape), dtype, MappingProxyType(dict(attributes)), name))
         return len(self.nodes) - 1
 
     def finish(self, outputs: Iterable[int]) -> Graph:
+        """The graph of all nodes so far, with the given outputs."""
         return Graph(self.name, tuple(self.nodes), tuple(outputs))

@@ -1,10 +1,9 @@
-"""Integer index arithmetic that simplifies itself: how a loop's position becomes an element of a tensor.
+"""Integer index arithmetic that simplifies itself: maps a loop's position to an element of a tensor.
 
-A loop variable runs over a *linear* space (all rows, all elements of a row) and a shape's dimensions are its digits, in
-the sense of a number written with mixed radices. Propagating an index through broadcast, reshape, transpose and slice
-takes digits apart and puts them together; what recombines into the whole variable needs no division in the kernel, and
-what does not tells the planner exactly where the loop must be split. So dimensions coalesce by themselves, and loops
-are split only on demand.
+A loop variable runs over a *linear* space (all rows, or all elements of a row). A shape's dimensions are the digits of this
+variable, written as a number in mixed radix. Propagating an index through broadcast, reshape, transpose and slice splits digits
+and joins them again. If they join to the whole variable, the kernel needs no division; if they do not, the planner sees exactly
+where the loop must be split. So dimensions coalesce by themselves, and loops are split only where needed.
 
     Index = constant + sum(coefficient * atom)
     atom  = Digit(variable, stride, extent)   (variable / stride) % extent
@@ -27,7 +26,7 @@ from .graph import Shape
 
 @dataclass(frozen=True)
 class Var:
-    """A non-negative integer known when the kernel runs, below `extent`: a loop's variable, or (with `source`) a value
+    """A non-negative integer below `extent` that is known when the kernel runs: a loop variable or, if `source` is given, a value
     that is loaded from an index tensor and clamped, such as a gather's start."""
 
     name: str
@@ -37,8 +36,8 @@ class Var:
 
 @dataclass(frozen=True)
 class Digit:
-    """`(variable // stride) % extent`; where `stride * extent` reaches the variable's extent, the remainder is no
-    operation."""
+    """`(variable // stride) % extent`. If `stride * extent` reaches the variable's extent (`is_top`), the remainder changes nothing
+    and is not computed."""
 
     variable: Var
     stride: int
@@ -46,6 +45,7 @@ class Digit:
 
     @property
     def is_top(self) -> bool:
+        """Whether the digit holds all that is left of the variable, so that no remainder is needed."""
         return self.stride * self.extent >= self.variable.extent
 
     @property
@@ -75,7 +75,7 @@ class Quotient:
 
 @dataclass(frozen=True)
 class Remainder:
-    """`index mod divisor`, not negative."""
+    """`index mod divisor`, never negative."""
 
     index: Index
     divisor: int
@@ -95,8 +95,8 @@ Term: TypeAlias = "tuple[int, Atom]"
 
 @dataclass(frozen=True)
 class Index:
-    """`constant + sum(coefficient * atom)`; build with `index_of`, `Index.of_var`, arithmetic and `divide`, which keep
-    it normal."""
+    """`constant + sum(coefficient * atom)` in normal form. Build it with `normal`, `Index.of_var`, arithmetic and `divide`, which
+    keep it normal."""
 
     constant: int
     terms: tuple[Term, ...] = ()
@@ -110,6 +110,7 @@ class Index:
 
     @classmethod
     def of_var(cls, variable: Var) -> Index:
+        """The variable itself as an index."""
         return normal(0, [(1, Digit(variable, 1, variable.extent))])
 
     @cached_property
@@ -124,10 +125,12 @@ class Index:
 
     @property
     def is_constant(self) -> bool:
+        """Whether it has no variables."""
         return not self.terms
 
     @cached_property
     def variables(self) -> frozenset[Var]:
+        """All variables in the index, including those inside quotients and remainders."""
         found: set[Var] = set()
         for _, atom in self.terms:
             if isinstance(atom, Digit):
@@ -150,11 +153,11 @@ class Index:
         return Index(self.constant * factor, tuple((c * factor, a) for c, a in self.terms))
 
     def divide(self, divisor: int) -> tuple[Index, Index]:
-        """`(floor(self / divisor), self mod divisor)`, as far resolved as ranges and digits allow."""
+        """`(floor(self / divisor), self mod divisor)`, resolved as far as ranges and digits allow. `divisor` is positive."""
         return _divide(self, divisor)
 
     def substitute(self, values: Mapping[Var, Index]) -> Index:
-        """Each variable of `values` replaced; the value must have the variable's range."""
+        """Replaces each variable of `values`. The replacement must have the variable's range."""
         if not (self.variables & values.keys()):
             return self
         result = Index(self.constant)
@@ -163,7 +166,7 @@ class Index:
         return result
 
     def digits(self) -> Iterator[Digit]:
-        """All digits in it, those inside quotients and remainders included."""
+        """All digits of the index, including those inside quotients and remainders."""
         for _, atom in self.terms:
             if isinstance(atom, Digit):
                 yield atom
@@ -172,7 +175,7 @@ class Index:
 
     @property
     def is_affine(self) -> bool:
-        """Whether it is a sum of digits only."""
+        """Whether the index is a sum of digits only."""
         return all(isinstance(atom, Digit) for _, atom in self.terms)
 
     def __str__(self) -> str:
@@ -202,8 +205,8 @@ def _sort_key(term: Term) -> tuple[int, str]:
 
 
 def normal(constant: int, terms: Iterable[Term]) -> Index:
-    """The normal form: equal atoms added up, digits of one variable that follow each other joined, zero and constant
-    terms gone."""
+    """The normal form: equal atoms are added up, adjacent digits of one variable are joined, and zero and constant terms are
+    removed."""
     total: dict[Atom, int] = {}
     for coefficient, atom in terms:
         if isinstance(atom, Digit):
@@ -274,7 +277,7 @@ def _divide(index: Index, divisor: int) -> tuple[Index, Index]:
 
 
 def _divide_rest(rest: Index, divisor: int) -> tuple[Index, Index]:
-    """Quotient and remainder of what has no coefficient that the divisor divides."""
+    """Quotient and remainder of an index none of whose coefficients is a multiple of `divisor`."""
     if rest.low >= 0 and rest.high < divisor:
         return ZERO, rest
     by_size = sorted(rest.terms, key=lambda term: abs(term[0]))
@@ -342,13 +345,16 @@ class Bound:
 
     @property
     def always(self) -> bool:
+        """Whether the condition holds for all values of the variables."""
         return self.index.low >= self.low and self.index.high < self.high
 
     @property
     def never(self) -> bool:
+        """Whether the condition holds for no value of the variables."""
         return self.index.high < self.low or self.index.low >= self.high
 
     def substitute(self, values: Mapping[Var, Index]) -> Bound:
+        """The condition with the variables of `values` replaced; see `Index.substitute`."""
         return Bound(self.index.substitute(values), self.low, self.high)
 
     def __str__(self) -> str:
@@ -359,5 +365,5 @@ Guard: TypeAlias = "tuple[Bound, ...]"
 
 
 def guard_of(bounds: Iterable[Bound]) -> Guard:
-    """A conjunction without what always holds and without repetition."""
+    """The conjunction of `bounds`, without the bounds that always hold and without repetitions."""
     return tuple(dict.fromkeys(bound for bound in bounds if not bound.always))

@@ -1,6 +1,6 @@
-"""A kernel as a file.
+"""A built kernel as a file.
 
-metadata     what is known of one
-host_kernel  loading and calling one; stitch_abi.h is the interface, test_runtime.c the thread pool that checks use
-cache        kernels by content, shared by processes
+metadata     what a caller must know of a kernel
+host_kernel  loads and calls one; stitch_abi.h is the interface, test_runtime.c the thread pool that checks use
+cache        kernels on disk by content, shared by processes
 """

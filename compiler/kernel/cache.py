@@ -1,11 +1,10 @@
-"""Kernels on disk, by content: what was built once is never built again, by any rank or job that shares the folder.
+"""Kernels on disk, by content: no rank or job that shares the folder builds the same kernel twice.
 
-A key names everything that a binary depends on (`pipeline.identity` and the graph's digest), so an entry never becomes
-stale, only unused. An entry is a folder with the library, its metadata and its source; it appears by one rename,
-complete or not at all.
+A key covers everything that a binary depends on (the backend's identity and the graph's digest), so an entry never becomes stale,
+only unused. An entry is a folder with the library, its metadata and its source. It appears by one rename, complete or not at all.
 
-Native code in a shared folder is code execution for whoever may write there: only entries that belong to this user and
-that nobody else can write are ever loaded, and a folder that others can write is not used.
+Whoever can write native code into a shared folder can execute it in a job: only entries that belong to this user and that nobody else
+can write are loaded, and a folder that others can write is not used.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ MIN_MAX_BYTES = 1 << 20
 
 
 class UntrustedEntryError(Exception):
-    """The entry, or the folder, belongs to someone else or can be written by someone else: it is not loaded."""
+    """The entry, or the folder, belongs to another user or can be written by one: it is not loaded."""
 
 
 @dataclass(frozen=True)
@@ -42,10 +41,10 @@ class CacheEntry:
 
 
 class KernelCache:
-    """Entries below `directory`, at most `max_bytes` of them together (the least recently used go first).
+    """Entries below `directory`, at most `max_bytes` of them together (the least recently used are removed first).
 
-    Where the folder cannot be used (read-only, full, not ours), a private temporary one takes its place; `notice` then
-    says why, in one line. `refusals` lists entries that were there but were not loaded, with the reason.
+    If the folder cannot be used (read-only, full, not ours), a private temporary folder replaces it, and `notice` says why, in one
+    line. `refusals` lists entries that exist but were not loaded, with the reason.
     """
 
     def __init__(self, directory: Path, max_bytes: int = 1 << 30) -> None:
@@ -62,7 +61,7 @@ class KernelCache:
             self._fall_back(error)
 
     def _fall_back(self, error: Exception) -> None:
-        """Goes on in a private folder that ends with this process."""
+        """Continues in a private folder that is removed when this process ends."""
         if self._fallback is None:
             self._fallback = tempfile.TemporaryDirectory(prefix="stitchfleet-kernels-")
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
@@ -83,7 +82,8 @@ class KernelCache:
         return self.directory / key[:2] / key
 
     def find(self, key: str) -> CacheEntry | None:
-        """The entry of `key`, or None: not there, truncated or changed (then it is removed), or not to be trusted."""
+        """The entry of `key`; None if there is none, if it is truncated or changed (then it is removed), or if it is not to be
+        trusted."""
         if len(key) < 8 or not key.isalnum():
             return None
         path = self._path(key)
@@ -114,8 +114,8 @@ class KernelCache:
     def put(
         self, key: str, library: Path, metadata: KernelMetadata, source: str = "", renew: bool = False
     ) -> CacheEntry:
-        """Adds an entry; the library is linked or copied. If another process was faster, its entry is given; with `renew` it is
-        replaced. Raises OSError only if not even the private folder can be written."""
+        """Adds an entry; the library is linked or copied. If another process was faster, its entry is returned; with `renew` it is
+        replaced. Raises OSError or UntrustedEntryError only if not even the private folder can be written."""
         try:
             return self._put(key, library, metadata, source, renew)
         except (OSError, UntrustedEntryError) as error:
@@ -153,7 +153,7 @@ class KernelCache:
         return CacheEntry(key, path / LIBRARY, metadata)
 
     def _remove(self, path: Path) -> None:
-        """Removes an entry so that no reader ever sees half of it."""
+        """Removes an entry in such a way that no reader sees half of it."""
         doomed = self.directory / f".old-{path.name}-{os.getpid()}"
         with contextlib.suppress(OSError):
             os.rename(path, doomed)
@@ -178,13 +178,13 @@ class KernelCache:
                 total -= size
 
     def size_bytes(self) -> int:
-        """Bytes of all entries."""
+        """Total bytes of all entries."""
         return sum(size for _, size, _ in self._entries())
 
 
 def _require_private(path: Path) -> None:
-    """Raises UntrustedEntryError unless `path` is ours alone to write, and no link; FileNotFoundError if it is not
-    there."""
+    """Raises UntrustedEntryError unless `path` belongs to this user, only this user can write it, and it is no link;
+    FileNotFoundError if it does not exist."""
     status = os.lstat(path)
     if stat.S_ISLNK(status.st_mode):
         raise UntrustedEntryError(f"{path.name} is a link")

@@ -1,4 +1,4 @@
-"""A way to run a built kernel without a framework."""
+"""Runs a built CPU kernel without a framework."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ AS_THE_POOL: Final = 2
 
 @lru_cache(maxsize=1)
 def _test_runtime() -> ctypes.CDLL:
-    """The test runtime (test_runtime.c), built and loaded on first use in this process; a forked child finds it there."""
+    """The test runtime (test_runtime.c), built and loaded on first use in this process; a forked child inherits it."""
     toolchain, here = find_toolchain(), Path(__file__).parent
     with tempfile.TemporaryDirectory(prefix="stitchfleet-runtime-") as folder:
         output = Path(folder) / "libtest_runtime.so"
@@ -42,12 +42,12 @@ def _test_runtime() -> ctypes.CDLL:
 
 
 def prepare_runtime() -> None:
-    """Builds and loads the test runtime, so that a forked child finds it."""
+    """Builds and loads the test runtime, so that a forked child need not. Raises ToolchainError."""
     _test_runtime()
 
 
 def aligned(shape: Shape, dtype: np.dtype[np.generic], fill: int | None = None) -> Array:
-    """An array whose memory starts on a cache line; bytes all `fill` if given."""
+    """An array of `shape` and `dtype` whose memory starts on a cache line; if `fill` is given, all its bytes are `fill`."""
     size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     raw = np.empty(size + 64, np.uint8)
     start = -raw.ctypes.data % 64
@@ -64,13 +64,13 @@ def aligned_copy(array: Array) -> Array:
 
 
 def _addresses(inputs: Sequence[Array], parameters: npt.NDArray[np.int64]) -> ctypes.Array[ctypes.c_void_p]:
-    """The first argument of a kernel: its inputs' addresses and, for a binary of many shapes, its parameters' behind."""
+    """A kernel's first argument: the addresses of its inputs, followed by that of its parameters (for a binary for many shapes)."""
     arrays = [*inputs, parameters]
     return (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
 
 
 def check_inputs(metadata: KernelMetadata, inputs: Sequence[Array]) -> None:
-    """Raises KernelError for inputs that are not as many, or not of the types, that the kernel takes."""
+    """Raises KernelError unless the inputs match the metadata in number, shapes and dtypes."""
     types = metadata.inputs
     if len(inputs) != len(types):
         raise KernelError(f"{metadata.symbol}: given {len(inputs)} inputs, expected {len(types)}")
@@ -83,8 +83,8 @@ def check_inputs(metadata: KernelMetadata, inputs: Sequence[Array]) -> None:
 
 
 class LoadedKernel:
-    """A kernel's function, loaded into this process. Wrong code can take the process with it: see `pipeline` for the
-    self-check."""
+    """A kernel's function, loaded into this process. A wrong kernel can crash the process: `check.selfcheck` runs new kernels in a
+    child. Raises KernelError if the kernel was built for another ABI version."""
 
     def __init__(self, path: Path, metadata: KernelMetadata) -> None:
         if metadata.abi_version != ABI_VERSION:
@@ -105,9 +105,9 @@ class LoadedKernel:
         reversed_order: bool = False,
         in_place: Sequence[tuple[int, int]] = (),
     ) -> list[Array]:
-        """Runs the kernel on copies of `inputs` (dense, of the metadata's types). `reversed_order`: one thread, every
-        task on its own, last first. `in_place`: (output, input) pairs of the metadata's aliases to put into the same
-        memory."""
+        """Runs the kernel on copies of `inputs` (dense, of the metadata's types) and returns its outputs. `reversed_order`: one
+        thread, every task by itself, the last one first. `in_place`: (output, input) pairs, from the metadata's aliases, that share
+        memory. Raises KernelError if the inputs do not fit."""
         check_inputs(self.metadata, inputs)
         given = [aligned_copy(array) for array in inputs]
         shared = dict(in_place)
@@ -121,7 +121,7 @@ class LoadedKernel:
     def call(
         self, inputs: Sequence[Array], outputs: Sequence[Array], threads: int = 2, reversed_order: bool = False
     ) -> None:
-        """Runs the kernel on the arrays' own memory; nothing is checked or copied."""
+        """Runs the kernel on the arrays' own memory. Nothing is checked or copied."""
         library = _test_runtime()
         runtime = library.stitch_test_runtime_new(threads, REVERSED if reversed_order else ALWAYS_PARALLEL)
         scratch = aligned((self.metadata.scratch_bytes,), np.dtype(np.uint8), fill=0xA5)
@@ -136,8 +136,8 @@ class LoadedKernel:
     def durations_ns(
         self, inputs: Sequence[Array], outputs: Sequence[Array], threads: int, calls: int, limit_s: float
     ) -> list[int]:
-        """Wall times of up to `calls` calls (at least one, and none begun after `limit_s`) on the arrays' own memory,
-        in one runtime that shares work as a job's pool does. One call before them is not timed."""
+        """Wall times in ns of up to `calls` calls on the arrays' own memory (at least one call; none begins after `limit_s`
+        seconds), in one runtime that shares work as a job's pool does. One call before them is not timed."""
         with Prepared(self, inputs, outputs, threads) as prepared:
             prepared.call()
             found: list[int] = []
@@ -150,7 +150,7 @@ class LoadedKernel:
 
 
 class Prepared:
-    """A kernel ready to be called again and again on the same memory, with threads that are there already."""
+    """A kernel prepared for repeated calls on the same memory, with threads that are already running."""
 
     def __init__(self, kernel: LoadedKernel, inputs: Sequence[Array], outputs: Sequence[Array], threads: int) -> None:
         self._library = _test_runtime()
@@ -167,6 +167,7 @@ class Prepared:
         self._function = kernel.function
 
     def call(self) -> None:
+        """Runs the kernel once."""
         self._function(self._given, self._results, self._scratch, self._runtime)
 
     def __enter__(self) -> Prepared:
@@ -177,7 +178,7 @@ class Prepared:
 
 
 class PreparedCopy:
-    """A copy of `bytes_each` bytes by the same threads: what memory can do, for comparison."""
+    """A copy of `bytes_each` bytes by the same threads, to compare a kernel with the memory's bandwidth."""
 
     def __init__(self, bytes_each: int, threads: int) -> None:
         self._library = _test_runtime()
@@ -191,6 +192,7 @@ class PreparedCopy:
         )
 
     def call(self) -> None:
+        """Copies once."""
         self._library.stitch_test_copy(*self._arguments)
 
     def __enter__(self) -> PreparedCopy:

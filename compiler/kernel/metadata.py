@@ -1,5 +1,5 @@
-"""What is known of a built kernel: all that a runtime has to know to call it, as JSON beside the binary and in the compile service's
-answers."""
+"""The metadata of a built kernel: everything that a runtime must know to call it. It is JSON, stored beside the binary and sent in
+the compile service's answers."""
 
 from __future__ import annotations
 
@@ -13,31 +13,36 @@ import numpy as np
 from ..ir.graph import DType, Shape
 
 ABI_VERSION: Final = 2
-"""STITCH_ABI_VERSION of stitch_abi.h that this compiler writes kernels for."""
+"""The STITCH_ABI_VERSION of stitch_abi.h for which this compiler writes kernels."""
 
 
 class KernelError(Exception):
-    """A kernel cannot be loaded or run as asked; the text says what was given and what was expected."""
+    """A kernel cannot be loaded, or not run as requested; the text says what was given and what was expected."""
 
 
 @dataclass(frozen=True)
 class TensorType:
+    """Dtype and shape of a kernel's input or output."""
+
     dtype: str  # HLO's spelling: f32
     shape: Shape
 
     @property
     def numpy(self) -> np.dtype[np.generic]:
+        """The numpy dtype."""
         return DType(self.dtype).numpy
 
     @property
     def size_bytes(self) -> int:
+        """Bytes of the tensor."""
         return math.prod(self.shape) * self.numpy.itemsize
 
 
 @dataclass(frozen=True)
 class GpuLaunch:
-    """How a CUDA kernel's one function is launched. tensors: what it takes, ("input", number), ("output", number), ("scratch", 0);
-    by_table: by the address of a table of their addresses. cooperative: its blocks wait for each other."""
+    """How a CUDA kernel's function is launched. tensors: its arguments: ("input", number), ("output", number), ("scratch", 0).
+    by_table: the argument is the address of a table of their addresses. cooperative: its blocks wait for each other. arch: such as
+    "sm_90"; shared_bytes: of a block."""
 
     arch: str
     grid: int
@@ -50,8 +55,8 @@ class GpuLaunch:
 
 @dataclass(frozen=True)
 class CheckReport:
-    """The self-check that the kernel passed: input regimes tried, and the largest error in units of what was
-    allowed."""
+    """The self-check that the kernel passed: the input regimes tried, and the largest error as a multiple of what was allowed.
+    `against_reference`: it was compared with the framework too."""
 
     checked: bool = False
     regimes: tuple[str, ...] = ()
@@ -61,7 +66,7 @@ class CheckReport:
 
 @dataclass(frozen=True)
 class KernelMetadata:
-    """All that a runtime has to know to call a kernel, and a person to judge it. Bytes are per call."""
+    """What a runtime must know to call a kernel, and what a person wants to know of it. Bytes are per call."""
 
     symbol: str
     inputs: tuple[TensorType, ...]
@@ -69,7 +74,7 @@ class KernelMetadata:
     scratch_bytes: int
     aliases: tuple[
         tuple[int, int], ...
-    ]  # (output, input) that may be the same memory, any number of disjoint pairs at once
+    ]  # (output, input) pairs that may share memory, any number of disjoint pairs at once
     bytes_read: int
     bytes_written: int
     intermediate_bytes: int
@@ -84,17 +89,18 @@ class KernelMetadata:
     vector_symbols: tuple[str, ...] = ()
     check: CheckReport = field(default_factory=CheckReport)
     parameters: tuple[int, ...] = ()
-    """Of a binary for many shapes: the 64-bit words that make it this shape's (`parametric`)."""
+    """For a binary for many shapes: the 64-bit words that specialise it to this shape (`codegen.cpu.many_shapes`)."""
     launch: GpuLaunch | None = None
-    """Of a CUDA kernel, whose binary is a cubin; None: one for the processor."""
+    """For a CUDA kernel, whose binary is a cubin; None for a CPU kernel."""
     abi_version: int = ABI_VERSION
 
     def to_json(self) -> str:
+        """The metadata as JSON text, which `from_json` reads."""
         return json.dumps(asdict(self), indent=1, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> KernelMetadata:
-        """Raises KernelError for text that is no metadata of this version."""
+        """The metadata in `text`. Raises KernelError if it is not metadata of this version."""
         try:
             return cls.of(json.loads(text))
         except ValueError as error:
@@ -102,7 +108,7 @@ class KernelMetadata:
 
     @classmethod
     def of(cls, described: dict[str, Any]) -> KernelMetadata:
-        """Of `dataclasses.asdict(metadata)` as it comes back from JSON. Raises KernelError where it is none of this version."""
+        """The metadata from `dataclasses.asdict(metadata)` after a round trip through JSON. Raises KernelError if it does not fit."""
         try:
             data = dict(described)
             for key in ("inputs", "outputs"):

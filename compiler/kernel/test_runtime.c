@@ -1,9 +1,9 @@
-/* A StitchRuntime for tests, the self-check and timing: POSIX threads that live as long as it, or one thread that runs every index
- * on its own, backwards, to show that tasks do not depend on their order. Not what a job uses: there the framework's own pool is
- * the runtime.
+/* A StitchRuntime for tests, the self-check and timing: POSIX threads that live as long as the runtime, or one thread that runs every
+ * index by itself, backwards, to show that tasks do not depend on their order. A job does not use it: there the runtime is the
+ * framework's own pool.
  *
- * kind 0: every phase in parallel, in as many ranges as there are tasks to share (what the self-check wants)
- * kind 1: one thread, each index on its own, last first
+ * kind 0: every phase in parallel, in as many ranges as there are tasks to share (for the self-check)
+ * kind 1: one thread, each index by itself, the last one first
  * kind 2: as the plugin's PoolRuntime decides (parallel_for.h): short phases serially, a few ranges per thread (for timing)
  */
 #include <pthread.h>
@@ -20,12 +20,12 @@ enum { MOST_THREADS = 64, SPINS = 1000, SERIAL_BELOW_NS = 15000, LEAST_RANGE_NS 
 typedef struct TestRuntime {
   StitchRuntime base;
   int kind;
-  long long calls; /* of parallel_for: phases that were not serial */
+  long long calls; /* calls of parallel_for, that is, phases that were not serial */
   pthread_t others[MOST_THREADS];
   int started;
   pthread_mutex_t mutex;
   pthread_cond_t wake;
-  atomic_llong turn; /* counts phases; a thread works when it has moved on */
+  atomic_llong turn; /* counts phases; a thread starts working when it changes */
   atomic_int ending;
   StitchTask task;
   void* argument;
@@ -132,7 +132,7 @@ void stitch_test_runtime_delete(StitchRuntime* self) {
   free(runtime);
 }
 
-/* ---- a copy, as a measure of bandwidth: a "kernel" of one input and one output ------------------------------------------------ */
+/* ---- a copy, to measure bandwidth: a "kernel" of one input and one output ---------------------------------------------------- */
 
 typedef struct Copy {
   const char* from;
@@ -147,7 +147,7 @@ static void copy_pieces(void* argument, long long first, long long last) {
   if (end > begin) memcpy(copy->to + begin, copy->from + begin, (size_t)(end - begin));
 }
 
-/* `bytes` from `from` to `to`, shared among the runtime's threads as a kernel's tasks are. */
+/* Copies `bytes` from `from` to `to`, shared among the runtime's threads as a kernel's tasks are. */
 void stitch_test_copy(const void* from, void* to, long long bytes, StitchRuntime* runtime) {
   Copy copy = {(const char*)from, (char*)to, bytes, 64 * 1024};
   runtime->parallel_for(runtime, (bytes + copy.piece - 1) / copy.piece, copy.piece / 8, copy_pieces, &copy);

@@ -1,4 +1,4 @@
-"""Loops over elements, with loads, stores and reductions: what lowering makes and codegen prints.
+"""Loops over elements, with loads, stores and reductions: lowering makes them, and codegen prints them.
 
-loops        the tree; split: vector loops cut where their guards change; scratch: buffers that share bytes
+loops        the loop tree; split: cuts vector loops where their guards change; scratch: lets buffers share bytes
 """

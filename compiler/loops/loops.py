@@ -1,27 +1,27 @@
-"""The loop IR: what a kernel does, statement by statement, before it is C++ or CUDA text. It fits on one screen:
+"""The loop IR: what a kernel does, statement by statement, before it becomes C++ or CUDA text. It fits on one screen:
 
     Kernel     buffers, phases                        phases run one after the other
-    Phase      nests, serial?                         nests of a phase run side by side, cut into tasks
+    Phase      nests, serial?                         the nests of a phase run side by side, cut into tasks
     NestCode   buffers, rows, body                    rows [first, last) of a task; task, row and lane are Vars
     statement  Let name = value                       value: Load | LoadLocal | Compute | FromIndex | Choose | Convert
-             | LetIndex var = clamp(name)             a position that was loaded from an index tensor
+             | LetIndex var = clamp(name)             a position loaded from an index tensor
              | Local name[size] = identity            registers or stack of one task or row
              | Store buffer[index] = name             memory
              | Assign local[index] = name
              | Combine local[index] (kind)= name      one step of a reduction; index None: this lane's own accumulator
              | Collapse name = combine(all lanes of local)
              | Scan local[index] (kind)= value; name  one step of a scan: name is the accumulator after it, rounded
-             | Fold locals with others: body          what several workers of a FOLD loop have, folded together
+             | Fold locals with others: body          folds together the accumulators of the workers of a FOLD loop
              | Loop var in [0, extent): body          kind SERIAL | SIMD | LANES | FOLD | SCAN
              | Blocks of rows: body                   block_first, block_last within first_row, last_row
              | If guard: body
 
-SIMD: iterations are independent. LANES: iterations are strip-mined into `width` lanes; Combine with index None adds to
-the lane's own accumulator, which is what lets a float sum be vectorised without changing what the source says about its
-order. FOLD: a variadic reduction; workers may share its iterations, each taking one stretch of them with accumulators of
-its own, which the Fold after it brings together in order. SCAN: iterations are strip-mined into `width` lanes, whose steps of the
-loop's one Scan are done together. Names are single-assignment. Positions are
-`plan_index.Index`; a buffer's number is its place in the nest's `buffers`.
+SIMD: iterations are independent. LANES: iterations are strip-mined into `width` lanes; Combine with index None adds to the
+lane's own accumulator, so that a float sum can be vectorised and the source still states its order. FOLD: a variadic
+reduction; workers may share its iterations, each taking one stretch with accumulators of its own, and the Fold after the loop
+folds these in order. SCAN: iterations are strip-mined into `width` lanes, and the steps of the loop's one Scan are done
+together for all lanes. Names are single-assignment. Positions are `index_maps.Index`; a buffer's number is its place in the
+nest's `buffers`.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ from ..ir.index_maps import Guard, Index, Var
 
 
 class BufferKind(enum.Enum):
+    """What a buffer holds."""
+
     INPUT = "input"
     OUTPUT = "output"
     CONSTANT = "constant"
@@ -45,7 +47,7 @@ class BufferKind(enum.Enum):
 
 @dataclass(frozen=True)
 class Buffer:
-    """Memory that outlives a phase. `number`: of the input or output; of the constant's node; for scratch, the node it
+    """Memory that outlives a phase. `number`: the input's or output's number, the constant's node or, for scratch, the node that it
     holds."""
 
     kind: BufferKind
@@ -56,6 +58,7 @@ class Buffer:
 
     @property
     def size_bytes(self) -> int:
+        """Bytes of the buffer."""
         return self.elements * self.dtype.size_bytes
 
     def __str__(self) -> str:
@@ -64,21 +67,25 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Load:
+    """The element `index` of a buffer of the nest."""
+
     buffer: int
     dtype: DType
     index: Index
-    guard: Guard = ()  # where it does not hold, nothing is loaded and the value is zero
+    guard: Guard = ()  # if it does not hold, nothing is loaded and the value is zero
 
 
 @dataclass(frozen=True)
 class LoadLocal:
+    """The element `index` of a local array."""
+
     local: str
     index: Index
 
 
 @dataclass(frozen=True)
 class Compute:
-    """The element-wise op of `node` on `operands`, which are names or literals of dtypes `dtypes`."""
+    """The element-wise op of `node` on `operands`, which are names or literals of the dtypes `dtypes`."""
 
     node: Node
     dtypes: tuple[DType, ...]
@@ -87,7 +94,7 @@ class Compute:
 
 @dataclass(frozen=True)
 class Merge:
-    """One step of a reduction on two values."""
+    """Two values combined: one step of a reduction."""
 
     kind: str
     left: str
@@ -96,18 +103,22 @@ class Merge:
 
 @dataclass(frozen=True)
 class FromIndex:
+    """The value of `index` as a number."""
+
     index: Index
 
 
 @dataclass(frozen=True)
 class Choose:
+    """The value (a name) of the first case whose guard holds, else `otherwise`."""
+
     cases: tuple[tuple[Guard, str], ...]
     otherwise: str
 
 
 @dataclass(frozen=True)
 class Convert:
-    """From an accumulator's dtype to the result's: a cast, and for f16 and bf16 the one rounding of a sum."""
+    """Converts from an accumulator's dtype to the result's: a cast, and for f16 and bf16 the one rounding of a sum."""
 
     source: DType
     value: str
@@ -118,6 +129,8 @@ Value: TypeAlias = "Load | LoadLocal | Compute | Merge | FromIndex | Choose | Co
 
 @dataclass(frozen=True)
 class Let:
+    """Defines `name` as `value`, of type `dtype`."""
+
     name: str
     dtype: DType
     value: Value
@@ -125,6 +138,8 @@ class Let:
 
 @dataclass(frozen=True)
 class LetIndex:
+    """Defines the position `variable` as the value named `value`: clamped to the variable's range if `clamped`, else unchanged."""
+
     variable: Var
     value: str
     clamped: bool
@@ -132,14 +147,18 @@ class LetIndex:
 
 @dataclass(frozen=True)
 class Local:
+    """Declares a local array of `size` elements."""
+
     name: str
     dtype: DType
     size: int
-    kind: str | None  # reduction whose identity fills it; None: undefined
+    kind: str | None  # the reduction kind whose identity fills it; None: uninitialised
 
 
 @dataclass(frozen=True)
 class Store:
+    """`buffer[index] = value`."""
+
     buffer: int
     dtype: DType
     index: Index
@@ -148,7 +167,7 @@ class Store:
 
 @dataclass(frozen=True)
 class Update:
-    """`buffer[index] = combine(buffer[index], value)` (scatter); kind "replace": plain assignment."""
+    """`buffer[index] = combine(buffer[index], value)`, for scatters. kind "replace": plain assignment."""
 
     buffer: int
     dtype: DType
@@ -159,6 +178,8 @@ class Update:
 
 @dataclass(frozen=True)
 class Assign:
+    """`local[index] = value`."""
+
     local: str
     index: Index
     value: str
@@ -166,6 +187,8 @@ class Assign:
 
 @dataclass(frozen=True)
 class Combine:
+    """`local[index] = combine(local[index], value)`: one step of a reduction. index None: the lane's own accumulator."""
+
     local: str
     dtype: DType
     index: Index | None
@@ -175,6 +198,8 @@ class Combine:
 
 @dataclass(frozen=True)
 class Collapse:
+    """Defines `name` as all lanes of `local`, combined."""
+
     name: str
     local: str
     dtype: DType
@@ -184,8 +209,9 @@ class Collapse:
 
 @dataclass(frozen=True)
 class Scan:
-    """`local[index] = combine(local[index], value)`, and `name` is that in `dtype`. `accumulator`: the local's dtype. In a SCAN loop
-    `index` is ZERO. On a processor an accumulator wider than a float's `dtype` overflows where `dtype` does, and stays infinite."""
+    """`local[index] = combine(local[index], value)`; `name` is the result in `dtype`. `accumulator`: the local's dtype. In a SCAN
+    loop `index` is ZERO. On a CPU, an accumulator that is wider than a float `dtype` overflows where `dtype` does, and stays
+    infinite."""
 
     name: str
     dtype: DType
@@ -198,8 +224,8 @@ class Scan:
 
 @dataclass(frozen=True)
 class Fold:
-    """After a FOLD loop, of one worker nothing to do; of several: `body` computes `results` from two workers' accumulators, whose
-    names there are `own` and `others`, for each of `locals`."""
+    """Follows a FOLD loop. If one worker did the whole loop, it does nothing. If several did, `body` computes `results` from two
+    workers' accumulators; for each of `locals`, their names are `own` and `others`."""
 
     locals: tuple[str, ...]
     dtypes: tuple[DType, ...]
@@ -210,6 +236,8 @@ class Fold:
 
 
 class LoopKind(enum.Enum):
+    """How a loop's iterations may run; see the module's docstring."""
+
     SERIAL = "serial"
     FOLD = "fold"
     SIMD = "simd"
@@ -219,7 +247,7 @@ class LoopKind(enum.Enum):
 
 @dataclass(frozen=True)
 class Loop:
-    """`variable` in [0, extent); or, with `bounds`, between two runtime names."""
+    """`variable` runs over [0, extent) or, with `bounds`, between two names that are known at run time."""
 
     variable: Var
     extent: int
@@ -231,7 +259,7 @@ class Loop:
 
 @dataclass(frozen=True)
 class Blocks:
-    """The task's rows in blocks of `size`: `body` with `block_first` and `block_last` set."""
+    """Runs over the task's rows in blocks of `size`: `body`, with `block_first` and `block_last` set."""
 
     size: int
     body: tuple[Statement, ...]
@@ -239,6 +267,8 @@ class Blocks:
 
 @dataclass(frozen=True)
 class If:
+    """Runs `body` if `guard` holds."""
+
     guard: Guard
     body: tuple[Statement, ...]
 
@@ -249,7 +279,7 @@ Statement: TypeAlias = (
 
 
 def walk(body: Iterable[Statement]) -> Iterator[Statement]:
-    """Every statement, each before those that it holds; not a Fold's, which are of two workers at once."""
+    """All statements, each before the statements in its body. A Fold's body is left out, since it works on two workers at once."""
     for statement in body:
         yield statement
         if isinstance(statement, Loop | Blocks | If):
@@ -258,8 +288,8 @@ def walk(body: Iterable[Statement]) -> Iterator[Statement]:
 
 @dataclass(frozen=True)
 class Instance:
-    """One of a family's components: `buffers` in place of the nest's, and `rows` rows, which come at `start` when all
-    are laid end to end."""
+    """A component of a family: `buffers` replace the nest's, and its `rows` rows begin at row `start` if all components are laid
+    end to end."""
 
     buffers: tuple[Buffer, ...]
     rows: int
@@ -268,9 +298,9 @@ class Instance:
 
 @dataclass(frozen=True)
 class NestCode:
-    """One nest: `body` runs for a task, with `first_row`, `last_row` and `task` set. Statement's buffer numbers index
-    `buffers`. With `instances` the rows are theirs, end to end, each from a multiple of the vector's length on; a task
-    may hold many small ones."""
+    """One nest. `body` runs for a task, with `first_row`, `last_row` and `task` set. The buffer numbers of statements index
+    `buffers`. With `instances`, rows are the instances' rows laid end to end, each instance beginning at a multiple of
+    LANE_ALIGNMENT; a task may hold many small instances."""
 
     number: int
     buffers: tuple[Buffer, ...]
@@ -278,29 +308,32 @@ class NestCode:
     rows: int
     rows_per_task: int
     cost_ns: float
-    per_task: bool  # tasks must be kept apart: each writes partial results of its own
-    may_alias: frozenset[int] = frozenset()  # buffers that the caller may have put into the same memory
+    per_task: bool  # tasks must stay separate: each writes partial results of its own
+    may_alias: frozenset[int] = frozenset()  # buffers that the caller may have placed in the same memory
     instances: tuple[Instance, ...] = ()
 
     @property
     def all_buffers(self) -> tuple[Buffer, ...]:
-        """Those of all instances."""
+        """The buffers of all instances."""
         if not self.instances:
             return self.buffers
         return tuple(dict.fromkeys(buffer for instance in self.instances for buffer in instance.buffers))
 
     @cached_property
     def written_buffers(self) -> frozenset[int]:
-        """Those of its buffers that the body writes."""
+        """The numbers of the buffers that the body writes."""
         return frozenset(each.buffer for each in walk(self.body) if isinstance(each, Store | Update))
 
     @property
     def tasks(self) -> int:
+        """Number of tasks."""
         return -(-self.rows // self.rows_per_task)
 
 
 @dataclass(frozen=True)
 class Phase:
+    """Nests that run side by side. serial: on the caller's thread. cost_ns: on one core."""
+
     nests: tuple[NestCode, ...]
     serial: bool
     cost_ns: float
@@ -308,7 +341,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Loops:
-    """A whole kernel. `scratch_offsets`: bytes, for each scratch buffer."""
+    """A whole kernel. `scratch_offsets`: offset of each scratch buffer, in bytes. `constants`: bytes of each constant's node."""
 
     name: str
     buffers: tuple[Buffer, ...]
@@ -337,7 +370,7 @@ def _if(guard: Guard) -> str:
 
 
 def value_text(value: Value) -> str:
-    """One line that says what a Let computes."""
+    """What a Let computes, in one line."""
     if isinstance(value, Load):
         return f"b{value.buffer}[{value.index}]{_if(value.guard)}"
     if isinstance(value, LoadLocal):
@@ -396,5 +429,5 @@ SHARED_ALIGNMENT = 16
 
 
 def shared_room(elements: int, dtype: DType) -> int:
-    """Bytes of shared memory that so many elements take; what follows is aligned again."""
+    """Bytes of shared memory that `elements` elements take, rounded up so that the next array is aligned."""
     return -(-elements * (8 if dtype.size_bytes == 8 else 4) // SHARED_ALIGNMENT) * SHARED_ALIGNMENT

@@ -1,8 +1,7 @@
-"""Memory planning: scratch buffers share bytes when their lives do not overlap (AStitch section 4.4).
+"""Memory planning: scratch buffers whose lifetimes do not overlap share bytes (AStitch section 4.4).
 
-A buffer lives from the first phase that touches it to the last. Within a phase nests run side by side, so bytes are
-handed on only across a phase boundary. For straight-line phase code this is what the paper's dominance tree finds, by
-simpler means.
+A buffer lives from the first phase that touches it to the last. The nests of a phase run side by side, so bytes are reused only
+across a phase boundary. For straight-line code of phases this finds what the paper's dominance tree finds, by simpler means.
 """
 
 from __future__ import annotations
@@ -12,19 +11,19 @@ from dataclasses import dataclass
 
 from .loops import Buffer, BufferKind, NestCode
 
-ALIGNMENT = 64  # a cache line: tasks of different buffers never share one
+ALIGNMENT = 64  # a cache line: two buffers never share one in a phase
 
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Byte offset of each scratch buffer, and how many bytes there are in all."""
+    """Byte offset of each scratch buffer, and the total number of bytes."""
 
     offsets: Mapping[Buffer, int]
     total_bytes: int
 
 
 def lifetimes(phases: Sequence[Iterable[NestCode]]) -> dict[Buffer, tuple[int, int]]:
-    """First and last phase of each scratch buffer."""
+    """First and last phase of each scratch buffer. phases: the nests of each phase."""
     found: dict[Buffer, tuple[int, int]] = {}
     for number, nests in enumerate(phases):
         for nest in nests:
@@ -36,7 +35,7 @@ def lifetimes(phases: Sequence[Iterable[NestCode]]) -> dict[Buffer, tuple[int, i
 
 
 def plan_memory(lives: Mapping[Buffer, tuple[int, int]]) -> MemoryPlan:
-    """Offsets by first fit, largest buffers first; buffers whose lives overlap get bytes of their own."""
+    """Offsets by first fit, largest buffers first. Buffers whose lifetimes overlap do not share bytes."""
     placed: list[tuple[int, int, int, int]] = []  # offset, end, first, last
     offsets: dict[Buffer, int] = {}
     total = 0

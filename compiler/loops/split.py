@@ -1,8 +1,8 @@
-"""Vector loops over what was concatenated or padded are cut where their guards change.
+"""Cuts vector loops over concatenated or padded tensors where their guards change.
 
-A concatenation is lowered to accesses under guards and a choice between them, element by element: each element computes all
-parts, and reads by masks (`t = x[k] if 0 <= k < 36`). Within a part each of these guards is known, so that nothing is left but
-the part's own accesses; what does not depend on the element any more (a row's place in a table) leaves the loop.
+A concatenation is lowered to accesses under guards and a choice between them: each element computes all parts, with masked reads
+(`t = x[k] if 0 <= k < 36`). Within a part each guard is known, so that only the part's own accesses remain; what no longer depends
+on the element (a row's place in a table) leaves the loop.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from .loops import Loop, LoopKind, Statement
 
 LEAST_EXTENT: Final = 16
 LEAST_PART: Final = 8
-"""Elements of a loop that is cut, and of a part on average: short loops are faster as masked vectors."""
+"""Least extent of a loop that is cut, and least average length of its parts: short loops are faster as masked vectors."""
 
 
 def split_at_guards(loop: Loop) -> tuple[Loop, ...]:
-    """
+    """Cuts `loop` into loops whose guards are known:
+
     before: for k in [0, 72) simd: t1 = a[k] if 0 <= k < 36; t2 = b[k - 36] if 36 <= k < 72; c[k] = t1 if 0 <= k < 36 else t2
     after:  for k in [0, 36) simd: t1 = a[k]; c[k] = t1        for k in [36, 72) simd: t2 = b[k - 36]; c[k] = t2
 
-    Nothing where the loop is not worth it. The parts have their ends as `bounds`.
+    Returns () if cutting is not worth it. The parts carry their ends as `bounds`.
     """
     known = (loops.Let, loops.LetIndex, loops.Store, loops.Combine)
     if loop.kind is not LoopKind.SIMD or loop.bounds or loop.extent < LEAST_EXTENT:
@@ -57,13 +58,13 @@ def _bounds_of(statement: Statement) -> Guard:
 
 
 def _offset(bound: Bound, variable: Var) -> int | None:
-    """c of a bound's index `variable + c`; None for others."""
+    """c, if the bound's index is `variable + c`; else None."""
     rest = bound.index - Index.of_var(variable)
     return rest.constant if rest.is_constant else None
 
 
 def _within(loop: Loop, first: int, last: int) -> tuple[Statement, ...]:
-    """The body for elements from `first` to before `last`, without what no result needs."""
+    """The body for elements [first, last), without statements that no result needs."""
 
     def holds(bound: Bound) -> bool | None:
         offset = _offset(bound, loop.variable)

@@ -1,8 +1,8 @@
-"""A plan to loops: each nest as the plan says that it is executed.
+"""A plan to loops: each nest is lowered in the mode that the plan has chosen.
 
-kernel_loops  all nests of a plan; context, passes, values, tiles: what they share
-rows, lanes   a nest row by row, or element by element; ahead: rows that are loaded early
-reduction/    reductions, and what combines their parts
-scatter, transpose   nests of these; alias: outputs that may lie where inputs do
-gpu_cost      bytes, blocks and threads of a kernel's loops
+kernel_loops  all nests of a plan; context, passes, values, tiles: what the lowerings share
+rows, lanes   a nest row by row, or with rows as lanes; ahead: values that are computed before the rows
+reduction/    reductions, and the combination of their partial results
+scatter, transpose   such nests; alias: outputs that may use an input's memory
+gpu_cost      cost model of a kernel on a GPU
 """

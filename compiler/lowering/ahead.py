@@ -1,6 +1,6 @@
-"""Vectors that are the same for all rows of a task, computed ahead of them: of x * rsqrt(variance + e) with a variance for each
-channel, the reciprocal roots of all channels once a task instead of once a row. A value qualifies if it depends on the innermost
-loop's variable alone, takes an operator that is not cheap, and the loop comes back to it often enough."""
+"""Vectors that are the same for all rows of a task, computed once before the rows. For x * rsqrt(variance + e) with a variance per
+channel, the reciprocal roots of all channels are computed once per task instead of once per row. A value qualifies if it depends on
+the innermost loop's variable alone, involves an op that is not cheap, and is used often enough in a task."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from .passes import Split
 from .values import Emitter
 
 MOST_ELEMENTS = 4096
-"""Of a vector: what the first cache holds beside the row."""
+"""Most elements of a vector: it stays in L1 beside the row."""
 MOST_VECTORS = 4
 FEWEST_USES = 4
-"""Of each element in a task, below which filling the vector does not pay."""
+"""If each element is used less often in a task, filling the vector does not pay."""
 LONG_INSTRUCTIONS = ("divide", "remainder", "sqrt", "rsqrt")
-"""Light to the planner, but each keeps the processor for as long as five to ten additions."""
+"""Ops that are light to the planner, but that occupy the processor as long as five to ten additions."""
 
 
 def _is_slow(op: str) -> bool:
@@ -30,14 +30,14 @@ def _is_slow(op: str) -> bool:
 
 
 class AheadOfRows:
-    """The vectors of one nest."""
+    """The vectors of one nest that are computed ahead of its rows."""
 
     def __init__(self, context: Context, emitter: Emitter) -> None:
         self._context, self._emitter = context, emitter
         self._vectors: dict[Request, str] = {}
 
     def computed(self, steps: Trace, roots: tuple[Request, ...], split: Split) -> Trace:
-        """The steps of a loop's body without those that are computed ahead; what they gave has names from here on."""
+        """The steps of a loop's body without those that are computed ahead; their values have names from here on."""
         variable, _ = split.variables[-1]
         context = self._context
         rows = context.plan.executions[context.nest.number].rows_per_task
@@ -55,9 +55,9 @@ class AheadOfRows:
         return _without(steps, roots, set(chosen))
 
     def _outermost(self, steps: Trace, roots: tuple[Request, ...], variable: Var) -> list[Request]:
-        """Values that depend on the variable alone and take long, and that something else needs."""
+        """Values that depend on the variable alone, are slow to compute, and are needed by something else."""
         graph = self._context.graph
-        alone: dict[Request, bool] = {}  # those that depend on nothing but the variable: whether they are expensive
+        alone: dict[Request, bool] = {}  # values that depend on the variable only: whether they are expensive
         for request, step in steps.steps.items():
             if not self._is_alone(request, step, variable) or any(one not in alone for one in sources(step)):
                 continue
@@ -78,12 +78,13 @@ class AheadOfRows:
         return not isinstance(step, FromIndex) or step.index.variables <= {variable}
 
     def _vector_of(self, request: Request, variable: Var) -> bool:
-        """Whether there is a vector of the value, or room for one, which is then filled ahead of the rows."""
+        """Whether the value has a vector. If it has none and there is room for one, makes the vector, which is filled ahead of the
+        rows."""
         if request in self._vectors:
             return True
         emitter, context = self._emitter, self._context
         steps = trace(context.graph, [request], context.stored)
-        # what does not change from lane to lane either is computed once a task anyway
+        # a value that does not change from lane to lane either is computed once per task anyway
         is_vector = any(variable in flat.variables for _, flat in steps.loads())
         if len(self._vectors) == MOST_VECTORS or not is_vector:
             return False
@@ -102,7 +103,7 @@ class AheadOfRows:
 
 
 def _without(steps: Trace, roots: tuple[Request, ...], known: set[Request]) -> Trace:
-    """What is needed of a trace if some values are known."""
+    """The part of a trace that is still needed if the values of `known` are available."""
     needed: set[Request] = set()
     stack = [root for root in roots if root not in known]
     while stack:

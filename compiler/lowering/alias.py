@@ -1,7 +1,7 @@
-"""Which outputs may be written into an input's memory: no element of the input is needed once the output has been
+"""Which outputs may be written into an input's memory: no element of the input may be needed after the output has been
 written there.
 
-That is what lets a fused optimizer update work in place. The rule is checked on the plan, not assumed from op names.
+This lets a fused optimizer update work in place. The rule is checked on the plan; op names play no part.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .passes import assign_passes
 
 
 class _Place(NamedTuple):
-    """Where memory is read or written: the loop, by its nest, its pass and the length of its rows, and the position in it."""
+    """Where memory is read or written: the loop (given by its nest, its pass and the length of its rows), and the position in it."""
 
     nest: int
     pass_number: int
@@ -28,14 +28,14 @@ class _Place(NamedTuple):
 
 
 def alias_pairs(plan: Plan) -> dict[Buffer, set[Buffer]]:
-    """For each output the inputs whose memory it may use, and for each such input the outputs.
+    """For each output, the inputs whose memory it may use; and for each such input, the outputs.
 
-    An output and an input of equal dtype and size qualify if the input is read in the output's nest only, and there
-    only element i itself where element i of the output is made, by the very same loop: then every read comes before the
-    write, and on a GPU both are one thread's.
+    An output and an input of equal dtype and size qualify if the input is read in the output's nest only and, for each i, element i
+    of the input is read only where element i of the output is computed, by the very same loop. Then every read comes before the
+    write, and on a GPU one thread does both.
 
-    The same pass is not enough. A pass has a loop for each length of a row: the row's one number y[r] is written before
-    or after a loop over the row's 256 elements reads x[r], which is the same position in both.
+    It is not enough that both are in the same pass. A pass has a loop for each length of a row: the row's one number y[r] is written
+    before or after a loop over the row's 256 elements reads x[r], which is the same position in both.
     """
     reads: dict[int, list[_Place]] = {}  # parameter -> where it is read
     writes: dict[int, _Place] = {}  # candidate -> where it is stored
@@ -50,7 +50,7 @@ def alias_pairs(plan: Plan) -> dict[Buffer, set[Buffer]]:
                 "reduce_general",
                 "reduce_window",
             ):
-                # Loops of their own, whose order beside the others of a pass is not for us to rely on.
+                # These have loops of their own, whose order relative to the other loops of a pass must not be relied on.
                 for operand in node.operands:
                     _forbid(plan, operand, reads)
                 continue
@@ -62,14 +62,14 @@ def alias_pairs(plan: Plan) -> dict[Buffer, set[Buffer]]:
                     reads.setdefault(request.node, []).append(place)
             if segment.kind is SegmentKind.VALUE:
                 writes[segment.node] = _Place(nest.number, passes[segment], mapping.inner, str(point))
-    # What a family's other components read (a learning rate, say) is read at places that the plan does not hold.
+    # What other components of a family read (a learning rate, for example) is read at places that the plan does not hold.
     elsewhere = {
         number
         for family in plan.families.values()
         for instance in family.instances[1:]
         for number in instance.inputs.values()
     }
-    alone: dict[_Place, list[int]] = {}  # the parameters read at one place only, by that place
+    alone: dict[_Place, list[int]] = {}  # by place: the parameters that are read at that place only
     for parameter, places in reads.items():
         if len(set(places)) == 1 and plan.graph.nodes[parameter].attributes["number"] not in elsewhere:
             alone.setdefault(places[0], []).append(parameter)
@@ -90,7 +90,7 @@ def alias_pairs(plan: Plan) -> dict[Buffer, set[Buffer]]:
 
 
 def kernel_aliases(plan: Plan) -> list[tuple[int, int]]:
-    """(output, input) numbers of the whole kernel, those of all instances of its families included."""
+    """(output, input) numbers of the whole kernel, including those of all instances of its families."""
     found = {
         (buffer.number, other.number)
         for buffer, others in alias_pairs(plan).items()
@@ -107,7 +107,7 @@ def kernel_aliases(plan: Plan) -> list[tuple[int, int]]:
 
 
 def _forbid(plan: Plan, operand: int, reads: dict[int, list[_Place]]) -> None:
-    """Everything below a scatter's operands is read at positions that the plan does not follow."""
+    """Forbids all parameters below a scatter's operands: they are read at positions that the plan does not follow."""
     stack, seen = [operand], {operand}
     while stack:
         current = stack.pop()

@@ -1,4 +1,4 @@
-"""What all lowerings of a plan's nests share: where each node is in memory."""
+"""What all lowerings of a nest share: where each node is in memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..targets.targets import Target
 
 @dataclass(frozen=True)
 class Context:
-    """A plan and one of its nests, with the buffers that the nest has touched so far, in order of first use."""
+    """A plan and one of its nests, with the buffers that the nest has used so far, in order of first use."""
 
     plan: Plan
     nest: Nest
@@ -27,37 +27,41 @@ class Context:
 
     @property
     def graph(self) -> Graph:
+        """The plan's graph, to which all node numbers refer."""
         return self.plan.graph
 
     @property
     def target(self) -> Target:
+        """The device."""
         return self.plan.target
 
     @property
     def row(self) -> Var:
+        """The variable of the row number."""
         return self.nest.row
 
     @property
     def stored(self) -> Callable[[int], bool]:
+        """Whether the nest reads a node from memory or from its own row results."""
         return self.plan.placement.stored_in(self.nest)
 
     def placed(self) -> list[tuple[Segment, RowMap]]:
-        """The nest's segments that something must be stored of, in order."""
+        """The nest's segments whose results must be stored, in order."""
         return sorted(self.plan.stored_of(self.nest), key=lambda item: item[0].node)
 
     def number_of(self, buffer: Buffer) -> int:
-        """The buffer's place in this nest's list."""
+        """The buffer's index in this nest's list. A new buffer is appended."""
         if buffer not in self.buffers:
             self.buffers.append(buffer)
         return self.buffers.index(buffer)
 
     def stores_of(self, node: int) -> list[int]:
-        """The buffers that must hold the node's value when its nest is done."""
+        """Numbers of the buffers that must hold the node's value when its nest is done."""
         return [self.number_of(buffer) for buffer in self.plan.memory_of(node)]
 
 
 class BufferNumbers(dict[int, int]):
-    """Node -> number of the buffer it is read from, resolved on demand."""
+    """Node -> number of the buffer from which it is read, resolved on demand."""
 
     def __init__(self, context: Context) -> None:
         super().__init__()
@@ -69,7 +73,7 @@ class BufferNumbers(dict[int, int]):
 
 
 def slice_cost(graph: Graph, request: Request, steps: Trace, stop: set[Request]) -> tuple[int, int]:
-    """Light and expensive ops that computing `request` takes, down to memory or to the requests of `stop`."""
+    """Number of light and of expensive ops needed to compute `request`, down to memory or to the requests of `stop`."""
     light = expensive = 0
     stack, seen = [request], {request}
     while stack:

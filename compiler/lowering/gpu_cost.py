@@ -1,14 +1,15 @@
-"""What a CUDA kernel takes on a device, by a model of bytes, blocks and threads; it steers how a kernel is launched, never what it
-computes, and says why.
+"""Estimates the time of a CUDA kernel by a model of bytes, blocks and threads. It decides how a kernel is launched, never what it
+computes, and gives the reasons in words.
 
-    a phase   the longer of moving its bytes and of computing, each
-              - slower where too few threads are at work to keep memory or the lanes busy (Little's law)
-              - so too in the last wave of blocks, where that is not full
-              and never shorter than one work item of any of its nests by that block alone
-    a kernel  a launch, its phases, a grid barrier between two, and the registers that spilled, written and read once a wave
+    a phase   takes the longer of moving its bytes and of computing. Each is
+              - slower if too few threads are at work to keep memory or the lanes busy (Little's law)
+              - slower in the last wave of blocks too, if that wave is not full
+              and never shorter than one work item of any of its nests by one block alone
+    a kernel  takes a launch, its phases, a grid barrier between two phases, and the spilled registers, written and read once per wave
 
-Bytes that an earlier phase of the same kernel has touched come from the L2 cache; where not all that it touches fits there, the share
-of them that does of all. The numbers are a device's (targets.py); none was fitted to a measurement of these kernels.
+Bytes that an earlier phase of the same kernel has touched come from the L2 cache. If the kernel touches more than fits there, the
+share that comes from L2 is the share that would fit. The figures are the device's (targets.py); none was fitted to a measurement of
+these kernels.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from ..targets.targets import GpuTarget
 
 @dataclass(frozen=True)
 class NestWork:
-    """What a nest has to do, whatever it is launched with but for `blocks`: blocks' work items.
+    """What a nest has to do. Only `blocks`, the work items of its blocks, depends on the launch.
 
-    bytes_moved: read and written, each tensor once. bytes_again: those of them that an earlier phase has touched. compute_ns: of
-    all the device's lanes.
+    bytes_moved: read and written, each tensor once. bytes_again: those of them that an earlier phase has touched. compute_ns: time
+    of the arithmetic with all of the device's lanes busy.
     """
 
     bytes_moved: int
@@ -37,27 +38,30 @@ class NestWork:
 
 @dataclass(frozen=True)
 class PhaseWork:
-    """The nests of a phase, which run side by side."""
+    """The work of the nests of a phase, which run side by side."""
 
     nests: tuple[NestWork, ...]
 
     @property
     def bytes_moved(self) -> int:
+        """Bytes that the phase's nests read and write."""
         return sum(nest.bytes_moved for nest in self.nests)
 
     @property
     def bytes_again(self) -> int:
+        """The part of them that an earlier phase has touched."""
         return sum(nest.bytes_again for nest in self.nests)
 
     @property
     def blocks(self) -> int:
+        """Number of work items of the phase's blocks."""
         return sum(nest.blocks for nest in self.nests)
 
 
 @dataclass(frozen=True)
 class PhaseCost:
-    """Nanoseconds that a phase takes, and what they come from: waves of blocks, threads at work in the fullest wave. alone_ns: of
-    the longest work item by one block."""
+    """The time of a phase in ns, and what it follows from. waves: of blocks; threads: at work in the fullest wave; alone_ns: time
+    of the longest work item by one block."""
 
     work: PhaseWork
     waves: int
@@ -68,10 +72,12 @@ class PhaseCost:
 
     @property
     def ns(self) -> float:
+        """The time of the phase: the longest of memory, arithmetic and one block alone."""
         return max(self.memory_ns, self.compute_ns, self.alone_ns)
 
     @property
     def bound(self) -> str:
+        """Which of the three that is, in words."""
         if self.alone_ns == self.ns:
             return "one block"
         return "memory" if self.memory_ns == self.ns else "arithmetic"
@@ -79,7 +85,7 @@ class PhaseCost:
 
 @dataclass(frozen=True)
 class KernelCost:
-    """Nanoseconds of one call. resident: blocks at once on the device."""
+    """The time of one call in ns. resident: blocks that run at once on the device; block: threads per block."""
 
     phases: tuple[PhaseCost, ...]
     resident: int
@@ -90,6 +96,7 @@ class KernelCost:
 
     @property
     def ns(self) -> float:
+        """The time of a call: launch, barriers, spilled registers and all phases."""
         return self.launch_ns + self.barriers_ns + self.spill_ns + sum(phase.ns for phase in self.phases)
 
     def __str__(self) -> str:
@@ -116,7 +123,7 @@ def _size(count: int) -> str:
 
 
 def phase_works(plan: Plan, kernel: Loops, blocks: Sequence[Sequence[int]]) -> tuple[PhaseWork, ...]:
-    """The work of each phase of `kernel`, which was lowered from `plan`. blocks: the work items of each phase's nests."""
+    """The work of each phase of `kernel`, which was lowered from `plan`. blocks: number of work items of each phase's nests."""
     touched: set[Buffer] = set()
     found = []
     for phase, counts in zip(kernel.phases, blocks, strict=True):
@@ -128,11 +135,11 @@ def phase_works(plan: Plan, kernel: Loops, blocks: Sequence[Sequence[int]]) -> t
 
 def _nest_work(plan: Plan, nest: NestCode, blocks: int, touched: Set[Buffer]) -> NestWork:
     known = sum(buffer.size_bytes for buffer in nest.all_buffers if buffer in touched)
-    if nest.number < 0:  # it adds up partial results
+    if nest.number < 0:  # it combines partial results
         moved = sum(buffer.size_bytes for buffer in nest.buffers)
         return NestWork(moved, min(moved, known), 0.0, blocks)
     cost = plan.costs[nest.number]
-    # all of a family's components over its first
+    # the ratio of all components of a family to its first component
     share = nest.rows / max(1, plan.nests[nest.number].rows) if nest.instances else 1.0
     one = cost.bytes_read + cost.bytes_written
     compute = max(0.0, cost.one_core_ns - one / plan.target.bytes_per_ns) * share
@@ -143,7 +150,8 @@ def _nest_work(plan: Plan, nest: NestCode, blocks: int, touched: Set[Buffer]) ->
 def kernel_cost(
     works: Sequence[PhaseWork], target: GpuTarget, resident: int, barriers: int, spill_bytes: int = 0
 ) -> KernelCost:
-    """The cost of a kernel on `resident` blocks of `target.block` threads at once. spill_bytes: of a thread, of the whole kernel."""
+    """The cost of a kernel with `resident` blocks of `target.block` threads at once. spill_bytes: per thread, over the whole
+    kernel."""
     cached = min(1.0, target.l2_bytes / max(1, sum(work.bytes_moved - work.bytes_again for work in works)))
     phases = tuple(_phase_cost(work, target, resident, cached) for work in works)
     grid = min(resident, max((work.blocks for work in works), default=1))
@@ -178,8 +186,8 @@ def _phase_cost(work: PhaseWork, target: GpuTarget, resident: int, cached: float
 
 
 def _waves(work: PhaseWork, resident: int) -> Iterator[tuple[list[float], int]]:
-    """The full waves of blocks as one, then the last: which share of each nest it does, and how many blocks are at work. The nests'
-    work items lie end to end, so the last wave does those of the last nests."""
+    """All full waves of blocks as one entry, then the last wave: the share of each nest that the entry does, and the number of
+    blocks at work. The nests' work items lie end to end, so the last wave does those of the last nests."""
     last = (work.blocks - 1) // resident * resident if work.blocks else 0
     start, full, rest = 0, [], []
     for nest in work.nests:
@@ -194,10 +202,10 @@ def _waves(work: PhaseWork, resident: int) -> Iterator[tuple[list[float], int]]:
 
 def _memory_ns(from_memory: int, from_cache: int, threads: int, target: GpuTarget) -> float:
     in_flight = threads * target.thread_bytes_in_flight / target.memory_latency_ns
-    # the cache answers in about half the time
+    # the latency of the cache is about half of memory's
     return from_memory / min(target.bytes_per_ns, in_flight) + from_cache / min(target.l2_bytes_per_ns, 2 * in_flight)
 
 
 def _lanes(threads: int, target: GpuTarget) -> float:
-    """The share of the device's lanes that so many threads keep busy."""
+    """The share of the device's lanes that `threads` threads keep busy."""
     return min(1.0, threads / (target.multiprocessors * target.busy_threads))

@@ -1,5 +1,5 @@
-"""From a plan to loops: every nest lowered in its mode, phase by phase, and scratch laid out. Which nests there are, in which phases,
-and how each is executed is the plan's."""
+"""From a plan to loops: lowers every nest in its mode, phase by phase, and lays out scratch. The plan decides which nests there
+are, in which phases, and how each is executed."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _constant_bytes(graph: Graph, node: int) -> bytes:
 
 
 def _lower_one(plan: Plan, one: PhaseNest, aliases: dict[Buffer, set[Buffer]]) -> NestCode:
-    """The code of one nest of a phase, or of what combines its partial results, as the plan says that it is executed."""
+    """The code of one nest of a phase, or of the combination of its partial results, executed as the plan says."""
     context, execution = Context(plan, one.nest, []), one.execution
     if one.partial is not None:
         body = combine_body(context, execution, *one.partial)
@@ -107,7 +107,7 @@ def _code(
 
 
 def _instances(code: NestCode, family: Family) -> Iterator[Instance]:
-    """The buffers and rows of each component, for the code of the family's representative."""
+    """The buffers and rows of each component, derived from the code of the family's representative."""
     for component, start in zip(family.instances, family.starts, strict=True):
         buffers = []
         for buffer in code.buffers:

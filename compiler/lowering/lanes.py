@@ -1,7 +1,7 @@
-"""Lane-wise code of a nest whose rows are tiny, single elements above all: the loop over rows is the vectorised one.
+"""Lane-wise code of a nest whose rows are tiny, mostly single elements: the loop over rows is the vectorised one.
 
-A row is straight-line code, so values pass between its segments in registers and nothing else. A row number that has to
-be taken apart (a bias along an inner dimension) is divided lane by lane; the planner prefers rows for which it need not.
+A row is straight-line code, so values pass between its segments in registers only. If a row number must be split into digits (a bias
+along an inner dimension), that takes a division per lane; the planner prefers rows that do not need it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from .passes import Member, result_number
 from .reduction.reduce import flush_partials, scalar_graph
 from .values import Emitter
 
-FLAT_BLOCK = 8192  # elements after which a sum over rows moves from lanes to the task's wider accumulator
+FLAT_BLOCK = 8192  # after this many rows, a sum over rows is added from the lanes to the task's wider accumulator
 
 
 class LaneLowering:
-    """Lowers one nest; `body` gives the statements of a task."""
+    """Lowers one nest. `body` returns the statements of a task."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -36,7 +36,7 @@ class LaneLowering:
         self.flushes: list[tuple[Member, str, int]] = []
 
     def body(self) -> tuple[loops.Statement, ...]:
-        """Task scope, then the vector loop over the task's rows, then the task's partial results."""
+        """The task's scope, then the vector loop over the task's rows, then the task's partial results."""
         emitter = self.emitter
         emitter.push(None)
         partial = [member for member in self.members if member.spans]
@@ -64,7 +64,7 @@ class LaneLowering:
         self.flushes.append((member, member.local, count))
 
     def _blocked(self, partial: list[Member]) -> None:
-        """Blocks of rows, each added up in lanes and then into the task's accumulators."""
+        """Blocks of rows: each is added up in lanes, and then added to the task's accumulators."""
         emitter = self.emitter
         width = self.context.target.lanes
         emitter.push(Var("block", max(1, -(-self.context.nest.rows // FLAT_BLOCK))))
@@ -88,7 +88,7 @@ class LaneLowering:
         emitter.put(loops.Blocks(FLAT_BLOCK, block))
 
     def _row(self) -> None:
-        """One row: every segment, element by element; what is written comes last."""
+        """One row: every segment, element by element. Stores come last."""
         writes: list[loops.Statement] = []
         for member in self.members:
             node = self.graph.nodes[member.segment.node]
@@ -119,7 +119,7 @@ class LaneLowering:
         return names
 
     def _name_row_values(self, loads: list[tuple[Request, Index]]) -> None:
-        """Reads of this row's results are names, not memory."""
+        """Gives names to reads of this row's results, which are not in memory."""
         for request, flat in loads:
             if self.emitter.is_known(request):
                 continue
@@ -137,7 +137,7 @@ class LaneLowering:
         return self.emitter.name_of(request)
 
     def _positions(self, member: Member) -> dict[int, list[int]]:
-        """Result position within the row (or among all, spanning rows): the row's elements that it combines."""
+        """For each result position within the row (or, if it spans rows, among all results): the row's elements that it combines."""
         row = Index(0) if member.spans else Index.of_var(self.context.row)
         node = self.graph.nodes[member.segment.node]
         size = 0 if member.spans else node.element_count // self.context.nest.rows

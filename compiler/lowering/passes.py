@@ -1,4 +1,4 @@
-"""How the segments of a nest run over a row: in which pass, over which loops, and with which of them reduced."""
+"""How the segments of a nest run over a row: in which pass, over which loops, and which of these loops are reduced."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from .context import Context
 
 @dataclass
 class Split:
-    """The loops over a row of `size` elements: (variable, stride) from the outermost in, then `unrolled` elements
-    written out."""
+    """The loops over a row of `size` elements: (variable, stride) from the outermost loop inwards, then `unrolled` elements that
+    are written out."""
 
     size: int
     variables: tuple[tuple[Var, int], ...]
     unrolled: int
 
     def inner(self, unrolled: int) -> Index:
-        """The position within the row."""
+        """The position within the row of unrolled element `unrolled`."""
         position = Index(unrolled)
         for variable, stride in self.variables:
             position = position + Index.of_var(variable) * stride
@@ -32,7 +32,8 @@ class Split:
 
 
 def split_row(size: int, wanted: set[int], required: set[int], unroll_below: int) -> Split:
-    """Loops for a row: split at all `required` strides and at those of `wanted` that divide evenly."""
+    """Loops for a row, split at all strides of `required` and at those of `wanted` that divide evenly. The innermost
+    loops are unrolled up to `unroll_below` elements, at most 16."""
     chosen = sorted(required)
     for cut in sorted(wanted - required):
         fits = all(cut % c == 0 if c < cut else c % cut == 0 for c in chosen)
@@ -49,7 +50,7 @@ def split_row(size: int, wanted: set[int], required: set[int], unroll_below: int
 
 @dataclass
 class Member:
-    """A segment of a pass with what lowering it needs to know."""
+    """A segment of a pass, with what its lowering needs to know."""
 
     segment: Segment
     mapping: RowMap
@@ -65,15 +66,16 @@ class Member:
     kept_depth: int = -1  # position of the innermost kept loop
     reduced_outside: bool = False
     lane_reduced: bool = False
-    chains: int = 1  # accumulators of each result that all rows of a task share
+    chains: int = 1  # accumulators per result, if all rows of a task share the result
 
 
 def is_reduced(pieces: list[tuple[int, int, bool]], stride: int) -> bool:
+    """Whether the digit that starts at `stride` is reduced, by `mapping.inner_pieces`."""
     return any(reduced for start, extent, reduced in pieces if start <= stride < start * extent)
 
 
 def assign_passes(context: Context) -> list[list[Member]]:
-    """The nest's segments by pass: one more than the passes of the row results that a segment reads."""
+    """The nest's segments by pass. A segment runs in the pass after the last of those whose row results it reads."""
     pass_of: dict[int, int] = {}
     passes: list[list[Member]] = []
     row = Index.of_var(context.row)
@@ -91,7 +93,8 @@ def assign_passes(context: Context) -> list[list[Member]]:
 
 
 def by_shape(graph: Graph, members: list[Member]) -> list[list[Member]]:
-    """Members that share a loop: rows of one size, and no variadic reduction, whose loop stays in order."""
+    """Groups members that share a loop: their rows have one size. A variadic reduction has a loop of its own, which stays in
+    order."""
     found: dict[object, list[Member]] = {}
     for number, member in enumerate(members):
         general = graph.nodes[member.segment.node].op == "reduce_general"
@@ -100,13 +103,14 @@ def by_shape(graph: Graph, members: list[Member]) -> list[list[Member]]:
 
 
 def result_number(graph: Graph, node: int) -> int:
+    """Which result of a variadic reduction the node is; 0 for any other node."""
     value = graph.nodes[node].attributes.get("result", 0)
     assert isinstance(value, int)
     return value
 
 
 def indices_of(graph: Graph, steps: Trace, roots: tuple[Request, ...]) -> list[Index]:
-    """All positions that a loop would have to compute."""
+    """All indices that a loop would have to compute."""
     found = [linear(root.position, graph.nodes[root.node].shape) for root in roots]
     for request, step in steps.steps.items():
         if isinstance(step, Load):

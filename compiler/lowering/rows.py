@@ -1,9 +1,9 @@
 """Row-wise code of a nest: for each row, passes over its elements (the regional scheme on a CPU).
 
-A pass is one loop over the row, shared by all segments that can run at the same time; what a row reduction produces is
-known to the next pass. An element that several passes need is recomputed if that is cheap, and otherwise kept in a tile
-(or read back from the output it was just written to), so that softmax's exp is computed once. Reductions over rows
-accumulate in locals of the task and leave one partial result per task.
+A pass is one loop over the row, shared by all segments that can run at the same time; the result of a row reduction is known to the
+next pass. An element that several passes need is recomputed if that is cheap. Otherwise it is kept in a tile (or read back from the
+output where it was just written), so that softmax's exp is computed once. Reductions over rows accumulate in locals of the task and
+store one partial result per task.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ from .reduction.reduce import flush_partials, fold_across, fold_body
 from .tiles import Tiles, Visit, plan_tiles
 from .values import Emitter, RowResult
 
-LONG_SUM = 16384  # elements of a row above which a sum is cut into blocks: a lane adds up at most 512 numbers in a row
+LONG_SUM = 16384  # a sum over a longer row is cut into blocks, so that a lane adds up at most 512 numbers in sequence
 BLOCK = 4096
 CHAINS = {16: 8, 32: 4}
-"""Up to so many results that all rows of a task share are added up in so many accumulators, taken in turn row by row. With one, each
-row would wait for the addition of the row before it, whose result lies in the store buffer: some seven cycles."""
+"""At most this many results that all rows of a task share: accumulators per result, used in turn row by row. With one accumulator,
+each row would wait about seven cycles for the addition of the previous row, whose result is still in the store buffer."""
 FEWEST_ROWS = 64
-"""Below which this is not worth their addition at the end."""
+"""With fewer rows this is not worth the final addition of the accumulators."""
 
 
 class RowLowering:
-    """Lowers one nest; `body` gives the statements of a task."""
+    """Lowers one nest. `body` returns the statements of a task."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -67,11 +67,11 @@ class RowLowering:
         self.row_index = Index.of_var(context.row)
         self.splits: dict[int, Split] = {}
         self.flushes: list[tuple[Member, str, int]] = []
-        self._filling: set[int] = set()  # nodes that the current pass keeps for later ones
+        self._filling: set[int] = set()  # nodes that the current pass keeps for later passes
         self._ahead: AheadOfRows | None = AheadOfRows(context, self.emitter)
 
     def body(self) -> tuple[loops.Statement, ...]:
-        """Task scope, the loop over the task's rows with all passes, and the task's partial results."""
+        """The task's scope, the loop over the task's rows with all passes, and the task's partial results."""
         emitter, nest = self.emitter, self.context.nest
         passes = assign_passes(self.context)
         for size in {mapping.inner for _, mapping in nest.placed}:
@@ -146,8 +146,8 @@ class RowLowering:
         return split
 
     def _split_of(self, member: Member) -> Split:
-        """The loops over the member's row. On a GPU a variadic reduction to one result has a single one, which workers share, however
-        its row is made up; of one to several each worker has some."""
+        """The loops over the member's row. On a GPU, a variadic reduction to one result per row has a single loop, which workers
+        share; with several results per row, each worker computes some of them."""
         size, node = member.mapping.inner, self.graph.nodes[member.segment.node]
         if not isinstance(self.context.target, GpuTarget) or node.op != "reduce_general":
             return self.splits[size]
@@ -156,7 +156,7 @@ class RowLowering:
         return split_row(size, set(), {stride for stride, _, _ in pieces} - {1} if several else set(), 0)
 
     def _plan_tiles(self, passes: list[list[Member]]) -> None:
-        """Finds the elements that a pass had better keep for a later one, and declares tiles of the row for them."""
+        """Finds the elements that a pass should keep for a later pass, and declares tiles of the row for them."""
         visits: list[Visit] = []
         for number, members in enumerate(passes):
             for member in members:
@@ -186,14 +186,14 @@ class RowLowering:
     # ------------------------------------------------------------------------------------------------------------
 
     def _pass(self, members: list[Member]) -> None:
-        """One loop over the row for `members`, which have rows of one size."""
+        """One loop over the row for `members`, whose rows have the same size."""
         general = self.graph.nodes[members[0].segment.node].op == "reduce_general"
         split = self._split_of(members[0])
         reductions = [member for member in members if member.segment.kind is SegmentKind.REDUCE]
         for member in reductions:
             self._prepare(member, split)
         lanes = any(member.lane_reduced for member in reductions) and not general
-        # One result a row, by one loop: workers may share it, each a stretch.
+        # One result per row, by one loop: workers may share it, each taking a stretch.
         alone = general and self._kept_count(members[0]) == 1 and len(split.variables) == 1
         width = self._width(split)
         emitter = self.emitter
@@ -265,18 +265,18 @@ class RowLowering:
         return math.prod(extent for _, extent, reduced in member.reduced_strides if not reduced)
 
     def _kept_unrolled(self, member: Member, split: Split) -> int:
-        """Result elements among the unrolled elements of the row."""
+        """Number of result elements among the unrolled elements of the row."""
         return len({str(self._kept_position(member, Index(u))) for u in range(split.unrolled)})
 
     def _kept_position(self, member: Member, inner: Index) -> Index:
-        """Where a result element is among the row's (or, spanning rows, the task's) accumulators."""
+        """The index of a result element among the accumulators of the row (or, if it spans rows, of the task)."""
         row = ZERO if member.spans else self.row_index
         point = member.mapping.point(row, inner)
         shape = self.graph.nodes[member.segment.node].shape
         return linear(result_position(member.segment, point), shape) - row * member.slice_size
 
     def _declare(self, member: Member, split: Split, general: bool) -> None:
-        """The accumulators that live for a row, or for the task."""
+        """Declares the accumulators, which live for a row or for the task."""
         count = self._kept_count(member)
         if general:
             self._declare_general(member, count)
@@ -309,7 +309,7 @@ class RowLowering:
             member.lanes.append(name)
 
     def _innermost(self, members: list[Member], split: Split, general: bool) -> None:
-        """The body of the innermost loop: all values first, then what is written, because an output may be an input's
+        """The body of the innermost loop: all values first, then all stores, because an output may be in an input's
         memory."""
         emitter = self.emitter
         writes: list[loops.Statement] = []
@@ -338,7 +338,7 @@ class RowLowering:
             emitter.put(statement)
 
     def _keep(self, steps: Trace, inner: Index, size: int) -> list[loops.Statement]:
-        """Fills the tiles of elements computed here for later passes."""
+        """Stores into the tiles the elements computed here that later passes need."""
         tiles = self.emitter.tiles
         found: list[loops.Statement] = []
         for request, step in steps.steps.items():
@@ -352,7 +352,7 @@ class RowLowering:
         return found
 
     def _value(self, member: Member, root: Request) -> str:
-        """The name of a root's value; outside the window of a reduce_window it is the initial value."""
+        """The name of a root's value; outside the window of a reduce_window, that is the initial value."""
         name = self.emitter.name_of(root)
         node = self.graph.nodes[member.segment.node]
         if node.op != "reduce_window" or not root.guard:
@@ -384,7 +384,7 @@ class RowLowering:
         return found
 
     def _add_chains(self, member: Member, count: int) -> None:
-        """All accumulators of a task into the first."""
+        """Adds all accumulators of a task into the first one."""
         emitter, kind = self.emitter, kind_of(self.graph, member.segment)
         for chain in range(1, member.chains):
             variable = Var(f"i{emitter.fresh()}", count)
@@ -396,7 +396,7 @@ class RowLowering:
             emitter.put(Loop(variable, count, LoopKind.SIMD, body), 0)
 
     def _merge(self, kind: str, dtype: DType, names: list[str]) -> str:
-        """All of `names` combined, pairwise."""
+        """Combines all of `names`, pairwise, and returns the name of the result."""
         while len(names) > 1:
             pairs = [names[i : i + 2] for i in range(0, len(names), 2)]
             merged: list[str] = []
@@ -410,7 +410,7 @@ class RowLowering:
         return names[0]
 
     def _fold_general(self, member: Member, inner: Index, names: list[str]) -> None:
-        """One step of a variadic reduction, in order: its body on the accumulators and the values."""
+        """One step of a variadic reduction, in order: its body, applied to the accumulators and the values."""
         node = self.graph.nodes[member.segment.node]
         body = node.attributes["body"]
         assert isinstance(body, Graph)
@@ -422,7 +422,7 @@ class RowLowering:
             emitter.put(Assign(local, position, name))
 
     def _collapse(self, member: Member, split: Split, width: int) -> None:
-        """Lanes to one number, which goes where the result is kept."""
+        """Combines the lanes to one number, which is stored where the result is kept."""
         emitter = self.emitter
         kind = kind_of(self.graph, member.segment)
         positions: dict[str, Index] = {}
@@ -444,7 +444,7 @@ class RowLowering:
                 self._publish_scalar(member, name)
 
     def _publish_scalar(self, member: Member, name: str) -> None:
-        """A row's one result: rounded, named, and stored if anyone needs it in memory."""
+        """A row's only result: rounds it, names it, and stores it if it is needed in memory."""
         emitter = self.emitter
         node = self.graph.nodes[member.segment.node]
         name = self._with_init(member, name)
@@ -456,7 +456,7 @@ class RowLowering:
             emitter.put(Store(buffer, node.dtype, self.row_index, name), 1)
 
     def _with_init(self, member: Member, name: str) -> str:
-        """A reduce_window starts from its initial value."""
+        """`name` combined with the initial value, if the member is a reduce_window."""
         node = self.graph.nodes[member.segment.node]
         if node.op != "reduce_window":
             return name
@@ -466,7 +466,7 @@ class RowLowering:
         return self.emitter.let(member.accumulator, merge, len(self.emitter.scopes) - 1)
 
     def _finish(self, member: Member, general: bool) -> None:
-        """After the pass: results that are arrays become readable, and are stored if needed."""
+        """After the pass: results that are arrays become readable, and are stored if they are needed in memory."""
         if member.spans or (not member.local and not general):
             return
         nodes = member.segment.nodes

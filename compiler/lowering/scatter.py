@@ -1,10 +1,11 @@
-"""Scatters to loops, so that the result depends neither on threads nor on their order: updates of one place are applied one after
-the other, in the order of the indices.
+"""Lowers scatters to loops, so that the result depends neither on the number of threads nor on their order: updates of one place are
+applied one after the other, in the order of the indices.
 
-    by windows   a task has a piece of the window and goes through all indices: what a CPU does, and what is right wherever windows
-                 overlap in part
+    by windows   a task has a piece of the window and goes through all indices. A CPU does this; it is right also if windows overlap
+    in
+                 part
     by owners    (on a GPU) a task has one index and a piece of the window. The first index that names a place owns it: its task alone
-                 applies all updates there. Tasks look through the indices together; most own a place that only they name.
+                 applies all updates there. Tasks look through the indices together; most own a place that no other index names
 """
 
 from __future__ import annotations
@@ -28,14 +29,15 @@ UNCLAMPED = 1 << 62
 
 
 def scatter_body(context: Context, segment: Segment, execution: Execution) -> tuple[Statement, ...]:
-    """The body of one scatter, which updates its base in place."""
+    """The statements of one scatter, which updates its base in place."""
     scatter = _Scatter(context, segment)
     return scatter.by_owners() if execution.mode is Mode.OWNERS else scatter.by_windows()
 
 
 @dataclass(frozen=True)
 class _Place:
-    """Where an index points to: for each dimension that it names, its start and what that must be within; the place in all."""
+    """The place that an index points to. bounds: for each dimension that it names, its start and the range that it must be in.
+    position: in all dimensions."""
 
     bounds: tuple[Bound, ...]
     position: tuple[Index, ...]
@@ -56,7 +58,7 @@ class _Scatter:
         for variable in (None, row, batch):
             emitter.push(variable)
         place = self._place(emitter, Index.of_var(batch))
-        emitter.push(None)  # the guarded body: nothing moves out of it
+        emitter.push(None)  # the guarded body: no statement moves out of it
         self._apply(emitter, Index.of_var(batch), Index.of_var(row), place)
         emitter.put(If(guard_of(place.bounds), emitter.pop()))
         emitter.put(Loop(batch, batch.extent, LoopKind.SERIAL, emitter.pop()))
@@ -91,7 +93,7 @@ class _Scatter:
         return self._nest(emitter, row)
 
     def _look_through(self, emitter: Emitter, other: Var, place: _Place) -> tuple[Var, Var]:
-        """The first index that names the place, and how many do; all indices are looked through."""
+        """The first index that names the place, and the number of indices that name it. All indices are looked through."""
         lanes = self.context.plan.target.lanes
         emitter.put(Local("firsts", DType.S32, lanes, "min"))
         emitter.put(Local("sames", DType.S32, lanes, "sum"))
@@ -113,7 +115,7 @@ class _Scatter:
         return found[0], found[1]
 
     def _place(self, emitter: Emitter, number: Index) -> _Place:
-        """Where index `number` points to; what it loads for that is emitted."""
+        """The place that index `number` points to. The loads that this needs are emitted."""
         offsets = [Index(0)] * len(self.node.shape)
         bounds: list[Bound] = []
         where_batch = unravel(number, self.work.batch_shape)
@@ -130,7 +132,7 @@ class _Scatter:
         return _Place(tuple(bounds), tuple(offsets))
 
     def _apply(self, emitter: Emitter, number: Index, piece: Index, place: _Place) -> None:
-        """The loop over a piece of the window that applies index `number`'s update at the place."""
+        """The loop over a piece of the window that applies the update of index `number` at the place."""
         window_index = unravel(piece * self.work.chunk + Index.of_var(self.lane), self.work.window_shape)
         position = [ZERO] * len(self.updates.shape)
         for d, index in zip(self.work.batch_dims, unravel(number, self.work.batch_shape), strict=True):

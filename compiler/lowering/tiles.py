@@ -1,8 +1,8 @@
-"""Elements of a row that one pass keeps for a later one: softmax's exp is computed once, and attention weights are not
-computed again for every column that they weigh.
+"""Elements of a row that one pass keeps for a later pass. Softmax's exp is computed once; attention weights are not recomputed for
+every column that they weigh.
 
-A node is kept whole: its slice of the row lies in a tile on the task's stack, or in the output that it has just been
-written to. It is worth keeping if computing it again costs more than a store to and a load from L1.
+A node is kept as a whole: its slice of the row is in a tile on the task's stack, or in the output where it was just written. That
+is worth it if computing the node again costs more than a store to L1 and a load from it.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from ..planning.access import Trace
 from ..targets.targets import Target
 from .context import slice_cost
 
-KEEP_LIGHT_OPS = 6  # recomputing this many ops costs more than a store to and a load from L1
+KEEP_LIGHT_OPS = 6  # recomputing this many ops costs more than a store to L1 and a load from it
 
 
 @dataclass(frozen=True)
 class Kept:
-    """Where a node's slice of the row is: a local array, or the buffer of an output."""
+    """Where a node's slice of the row is: in a local array (`tile`), or in the buffer of an output."""
 
     slice_size: int
     tile: str | None
@@ -30,7 +30,7 @@ class Kept:
 
 
 class Tiles:
-    """What is kept of a row. `request in tiles`: an earlier pass has left that element for us."""
+    """What is kept of a row. `request in tiles`: an earlier pass has kept that element."""
 
     def __init__(self, graph: Graph, row: Var, rows: int) -> None:
         self.graph = graph
@@ -40,12 +40,12 @@ class Tiles:
         self.filled: set[int] = set()
 
     def slice_size(self, node: int) -> int | None:
-        """Elements of the node that belong to one row, if rows divide it."""
+        """Number of elements of the node per row; None if rows do not divide it."""
         count = self.graph.nodes[node].element_count
         return count // self.rows if count % self.rows == 0 else None
 
     def place(self, request: Request) -> Index | None:
-        """The element's position within the row's slice of its node; None if it may lie in another row's."""
+        """The element's position within the row's slice of its node; None if it may be in another row's slice."""
         size = self.slice_size(request.node)
         if size is None or request.guard:
             return None
@@ -60,8 +60,8 @@ class Tiles:
 
 @dataclass(frozen=True)
 class Visit:
-    """One segment in one pass as the planning of tiles sees it: its trace at one element of the row, `inner`, of
-    `size`."""
+    """One segment in one pass, for the planning of tiles: its trace at element `inner` of a row of `size`
+    elements."""
 
     pass_number: int
     roots: tuple[Request, ...]
@@ -78,7 +78,8 @@ def plan_tiles(
     target: Target,
     declare: Callable[[int, int], str],
 ) -> None:
-    """Decides what is kept, in `tiles.kept`. `declare(node, size)` makes a local array for a node and names it."""
+    """Decides what is kept, and enters it in `tiles.kept`. `declare(node, size)` declares a local array for a node and returns its
+    name."""
     made: set[int] = set()
     outputs: dict[int, int] = {}
     budget = target.tile_bytes
@@ -114,7 +115,7 @@ def plan_tiles(
 def _frontier(
     tiles: Tiles, steps: Trace, roots: Iterable[Request], made: set[int], loop_variables: frozenset[Var]
 ) -> list[Request]:
-    """Elements that an earlier pass has computed, that something new of this pass reads, and that change along the
+    """Elements that an earlier pass has computed, that this pass reads for something new, and that change along the
     row."""
 
     def known(request: Request) -> bool:

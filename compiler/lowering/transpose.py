@@ -16,7 +16,7 @@ from .values import Emitter
 
 
 def transpose_body(context: Context, tiled: TiledTranspose) -> tuple[Statement, ...]:
-    """The nest, square by square; each is a row of the code."""
+    """The statements of the nest, square by square. Each square is a row of the code."""
     return _Lowering(context, tiled).body()
 
 
@@ -49,7 +49,7 @@ class _Lowering:
         return root, trace(self.graph, (root,), self.context.stored)
 
     def _squares(self, traces: list[Trace]) -> dict[Request, str]:
-        """The elements that go through shared memory, with the array of each, as far as there is room for them."""
+        """The elements that go through shared memory, with each one's array, as far as there is room for them."""
         found: dict[Request, str] = {}
         room = self.context.target.tile_bytes
         for request, flat in (load for steps in traces for load in steps.loads()):
@@ -68,8 +68,8 @@ class _Lowering:
         return found
 
     def _places(self, variable: Var, fastest: int, down_first: bool) -> tuple[Index, tuple[Bound, ...]]:
-        """The element of a square that a loop comes to, whose neighbours lie down or along it, `fastest` of them: its place in shared
-        memory, and its two positions within the tensors."""
+        """For a loop over a square, whose neighbouring iterations go down or along the square (`fastest` of them): the element's
+        position in shared memory, and its two positions in the tensors as bounds."""
         slow, fast = unravel(Index.of_var(variable), (variable.extent // fastest, fastest))
         down, along = (fast, slow) if down_first else (slow, fast)
         sides, tiled = self.transpose.sides, self.transpose
@@ -88,7 +88,8 @@ class _Lowering:
             emitter.scopes[-1].variables.add(place)
 
     def _fill(self, squares: dict[Request, str]) -> None:
-        """Beyond the tensor's end the last element is read again: without branches, a thread asks for all before it waits for one."""
+        """Reads the squares. Beyond the tensor's end, the last element is read again: without branches, a thread issues all its
+        loads before it waits for one."""
         emitter, (down, along) = self.emitter, self.transpose.sides
         variable = Var("x", down * along)
         place, bounds = self._places(variable, down, down_first=True)
@@ -106,7 +107,7 @@ class _Lowering:
         guard = guard_of(bounds)
         emitter.push(variable)
         if guard:
-            emitter.push(None)  # nothing moves out of it
+            emitter.push(None)  # no statement moves out of it
         self._name_places(bounds, clamped=False)
         for request, square in squares.items():
             dtype = self.graph.nodes[request.node].dtype
@@ -116,7 +117,7 @@ class _Lowering:
             emitter.emit(steps)
             dtype, value = self.graph.nodes[segment.node].dtype, emitter.name_of(root)
             writes += [Store(buffer, dtype, self.point, value) for buffer in self.context.stores_of(segment.node)]
-        for statement in writes:  # an output may be an input's memory
+        for statement in writes:  # stores come last: an output may be in an input's memory
             emitter.put(statement)
         if guard:
             emitter.put(If(guard, emitter.pop()))

@@ -1,8 +1,8 @@
-"""Writes the values of a loop body: each requested element once, in the outermost loop where all it depends on is
+"""Writes the values of a loop body: each requested element once, in the outermost loop where everything that it depends on is
 known.
 
-So whatever does not change from lane to lane is computed once per row, and what does not change from row to row once
-per task: loop-invariant code motion by construction.
+So a value that does not change from lane to lane is computed once per row, and a value that does not change from row to row
+once per task: loop-invariant code motion by construction.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .tiles import Tiles
 
 @dataclass
 class Scope:
-    """A loop body (or the task's, or the row's) under construction."""
+    """A loop body under construction (or the task's, or the row's)."""
 
     variable: Var | None
     statements: list[Statement] = field(default_factory=list)
@@ -33,7 +33,7 @@ class Scope:
 
 @dataclass(frozen=True)
 class RowResult:
-    """Where a reduction's result of this row is: a name (`slice_size` 1) or a local array of `slice_size`
+    """Where a reduction's result of this row is: a name (`slice_size` 1), or a local array of `slice_size`
     accumulators."""
 
     name: str
@@ -43,7 +43,7 @@ class RowResult:
 
 
 class Emitter:
-    """Scopes, names, and the translation of steps into statements. `buffer_of`: number of the memory that holds a
+    """Scopes, names, and the translation of steps into statements. `buffer_of`: the number of the buffer that holds a
     node."""
 
     def __init__(self, graph: Graph, buffer_of: Mapping[int, int], row: Var) -> None:
@@ -57,15 +57,17 @@ class Emitter:
         self._numbers = itertools.count(1)
 
     def apart(self) -> Emitter:
-        """An emitter of other loops of the same function: it knows no names of this one, and gives out no name twice."""
+        """An emitter for other loops of the same function. It knows no names of this one, and no name is given out twice."""
         other = Emitter(self.graph, self.buffer_of, self.row)
         other._numbers = self._numbers
         return other
 
     def fresh(self, prefix: str = "t") -> str:
+        """A new name."""
         return f"{prefix}{next(self._numbers)}"
 
     def push(self, variable: Var | None) -> Scope:
+        """Opens a scope: the body of the loop over `variable`, or one without a variable."""
         scope = Scope(variable)
         if variable is not None:
             scope.variables.add(variable)
@@ -73,27 +75,32 @@ class Emitter:
         return scope
 
     def pop(self) -> tuple[Statement, ...]:
+        """Closes the innermost scope and returns its statements."""
         return tuple(self.scopes.pop().statements)
 
     def put(self, statement: Statement, depth: int = -1) -> None:
+        """Appends a statement to the scope at `depth`, by default to the innermost one."""
         self.scopes[depth].statements.append(statement)
 
     def depth_of_variable(self, variable: Var) -> int | None:
+        """The depth of the scope that defines `variable`; None if no scope does."""
         for depth, scope in enumerate(self.scopes):
             if variable in scope.variables:
                 return depth
         return None
 
     def depth_of_index(self, index: Index) -> int:
+        """The depth of the outermost scope in which all variables of `index` are known."""
         depths = [self.depth_of_variable(variable) for variable in index.variables]
         assert None not in depths, f"{index} mentions a variable that is not in scope"
         return max((depth for depth in depths if depth is not None), default=0)
 
     def depth_of_guard(self, guard: Guard) -> int:
+        """The depth of the outermost scope in which all variables of `guard` are known."""
         return max((self.depth_of_index(bound.index) for bound in guard), default=0)
 
     def name_of(self, request: Request) -> str:
-        """The name (or literal) of a request that has been emitted."""
+        """The name (or literal) of a request that has been emitted. Raises KeyError if it has not."""
         for scope in reversed(self.scopes):
             name = scope.names.get(request)
             if name is not None:
@@ -101,12 +108,16 @@ class Emitter:
         raise KeyError(str(request))
 
     def is_known(self, request: Request) -> bool:
+        """Whether the request's value has a name."""
         return any(request in scope.names for scope in self.scopes)
 
     def depth_of_name(self, name: str) -> int:
+        """The depth of the scope that defines `name`."""
         return self._depth_of.get(name, 0)
 
     def let(self, dtype: DType, value: loops.Value, depth: int, request: Request | None = None) -> str:
+        """Defines a new name for `value` in the scope at `depth` and returns it; remembers it as the value of `request`, if
+        given."""
         name = self.fresh()
         self.put(Let(name, dtype, value), depth)
         self._depth_of[name] = depth
@@ -115,17 +126,18 @@ class Emitter:
         return name
 
     def note_depth(self, name: str, depth: int) -> None:
+        """Records that the scope at `depth` defines `name`."""
         self._depth_of[name] = depth
 
     def emit(self, steps: Trace) -> None:
-        """Writes all of a trace that is not known yet."""
+        """Writes all steps of a trace whose values are not known yet."""
         for request, step in steps.steps.items():
             if not self.is_known(request):
                 self._define_starts(starts_in(request))
                 self._emit_step(request, step)
 
     def define_starts_of(self, index: Index) -> None:
-        """Makes the runtime indices of `index`, whose sources have been emitted, available."""
+        """Makes the run-time indices of `index` available; their sources must have been emitted."""
         variables = sorted(index.variables, key=lambda variable: variable.name)
         self._define_starts((v, v.source) for v in variables if isinstance(v.source, StartSource))
 
@@ -187,7 +199,7 @@ class Emitter:
             self.scopes[self.depth_of_name(result.name)].names[request] = result.name
         else:
             position = flat - Index.of_var(self.row) * result.slice_size
-            # The tile is filled within the row: its elements cannot be read any further out.
+            # The array is filled within the row, so its elements cannot be read outside the row's scope.
             depth = max(self.depth_of_index(position), 1)
             read = loops.LoadLocal(result.name, position)
             if result.accumulator is node.dtype:
@@ -198,7 +210,7 @@ class Emitter:
                 self.let(node.dtype, converted, depth, request)
 
     def _emit_kept(self, request: Request, flat: Index) -> None:
-        """An element that an earlier pass of the row has left in a tile, or in the output that it wrote."""
+        """An element that an earlier pass of the row has kept in a tile, or in the output that it wrote."""
         node, kept = self.graph.nodes[request.node], self.tiles.kept[request.node]
         if kept.tile is None:
             assert kept.buffer is not None
@@ -207,5 +219,5 @@ class Emitter:
             place = self.tiles.place(request)
             assert place is not None
             value = loops.LoadLocal(kept.tile, place)
-        # Filled within the row: it cannot be read any further out.
+        # It is filled within the row, so it cannot be read outside the row's scope.
         self.let(node.dtype, value, max(self.depth_of_index(flat), 1), request)

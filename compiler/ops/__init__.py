@@ -1,7 +1,7 @@
-"""One row per op.
+"""The op table: one row per op.
 
-table        the ops, with what they weigh; infer: shapes and dtypes; verify: a graph obeys them
-propagation  which operand elements a result element is made of; slicing: what a share of a result needs; attributes
-reference    numpy's result; errors: bounds of its rounding; interpreter: a whole graph by it
-c_text       the op in C
+table        the rows, with each op's cost class; infer: shape and dtype rules; verify: checks that a graph obeys them
+propagation  which operand elements a result element is computed from; slicing: what a slice of a result needs; attributes
+reference    the result in numpy; errors: bounds of its rounding error; interpreter: runs a whole graph with the references
+c_text       the op in C++
 """

@@ -1,10 +1,10 @@
 """C++ text of the element-wise ops: the `expression` column of the op table, and the C++ types and literals around it.
 
-A template's `{0}`, `{1}`, `{2}` are the operands, each a name or a literal (a template may repeat them). Further
-fields, filled in by dtype: `{f}` the suffix of C library functions (`f` for float, nothing for double), `{T}` the C++
-type in registers, `{A}` the unsigned type that arithmetic on T wraps in. f16 and bf16 are float in registers and
-rounded once after each op that is not exact, which is what HLO defines. Helpers named `stitch_...` are in
-kernel_prelude.h, the elementary functions among them in kernel_math.h and kernel_trigonometry.h.
+In a template, `{0}`, `{1}`, `{2}` are the operands, each a name or a literal (a template may repeat them). Further fields
+are filled in by dtype: `{f}` the suffix of C library functions (`f` for float, nothing for double), `{T}` the C++ type in
+registers, `{A}` the unsigned type in which arithmetic on T wraps. f16 and bf16 are float in registers and are rounded once
+after each op that is not exact, as HLO defines. Helpers named `stitch_...` are in kernel_prelude.h; the elementary
+functions among them are in kernel_math.h and kernel_trigonometry.h.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..ir.graph import DType, Node
 
 
 class DTypeClass(enum.Enum):
-    """Dtypes that share a template."""
+    """Groups of dtypes that share a template."""
 
     PRED = "pred"
     SIGNED = "signed"
@@ -29,6 +29,7 @@ class DTypeClass(enum.Enum):
 
     @classmethod
     def of(cls, dtype: DType) -> DTypeClass:
+        """The class of `dtype`."""
         if dtype.is_float:
             return cls.FLOAT
         if dtype.is_signed:
@@ -122,8 +123,8 @@ TEXT: Final[Mapping[str, Mapping[DTypeClass, str]]] = {
     },
     "philox": {_U: "stitch_philox({0}, {1}, {2}, {3})"},
 }
-"""Op -> dtype class of the *last* operand -> template. `compare` and the conversions have no row: their text needs
-more than that."""
+"""Op -> dtype class of the *last* operand -> template. `compare` and the conversions have no row: their text depends on more
+than the dtype class."""
 
 EXACT_OPS: Final = frozenset(
     (
@@ -131,7 +132,7 @@ EXACT_OPS: Final = frozenset(
         *("floor", "ceil", "round_nearest_even", "round_nearest_afz"),
     )
 )
-"""Ops whose result in float is a f16 or bf16 whenever the operands are: no rounding follows them."""
+"""Ops that give an f16 or bf16 value, computed in float, if their operands are f16 or bf16 values: no rounding follows them."""
 
 _COMPARE: Final = {"EQ": "==", "NE": "!=", "LT": "<", "LE": "<=", "GT": ">", "GE": ">="}
 _ROUND: Final = {DType.F16: "stitch_round_f16", DType.BF16: "stitch_round_bf16"}
@@ -145,20 +146,20 @@ def load_text(dtype: DType, element: str) -> str:
 
 
 def store_text(dtype: DType, value: str) -> str:
-    """What to assign to a memory element for the register value `value`, which is rounded to `dtype` already."""
+    """What to assign to a memory element for the register value `value`, which must be rounded to `dtype` already."""
     if dtype in _ROUND:
         return f"stitch_to_{dtype.value}({value})"
     return f"(unsigned char)({value})" if dtype is DType.PRED else value
 
 
 def round_text(dtype: DType, value: str) -> str:
-    """`value` (of dtype's register type) rounded to `dtype`: only f16 and bf16 need it. For sums accumulated in
-    float, say."""
+    """`value` (of dtype's register type) rounded to `dtype`. Only f16 and bf16 need it, for example after a sum that was
+    accumulated in float."""
     return f"{_ROUND[dtype]}({value})" if dtype in _ROUND else value
 
 
 def literal_text(dtype: DType, value: object) -> str:
-    """A C++ literal of dtype's register type with exactly `value`, a Python or numpy scalar."""
+    """A C++ literal of dtype's register type with exactly the value `value`, a Python or numpy scalar."""
     if dtype is DType.PRED:
         return "true" if bool(value) else "false"
     if dtype.is_float:
@@ -172,7 +173,7 @@ def literal_text(dtype: DType, value: object) -> str:
         return f"({text})" if text.startswith("-") else text
     integer = int(np.asarray(value).astype(dtype.numpy))
     if dtype is DType.S64:
-        # The smallest one has no literal of its own: C++ negates a number that does not fit.
+        # The smallest s64 has no literal of its own: C++ would negate a number that does not fit.
         return f"({integer + 1}ll - 1)" if integer < 0 else f"{integer}ll"
     if dtype is DType.U64:
         return f"{integer}ull"
@@ -184,7 +185,7 @@ def _convert_text(source: DType, target: DType, value: str) -> str:
         return value
     if target is DType.PRED:
         return f"({value} != 0)"
-    if source is DType.PRED:  # gcc vectorises a choice of two constants, not a cast of bool
+    if source is DType.PRED:  # gcc vectorises a choice between two constants, but not a cast of bool
         return f"({value} ? {literal_text(target, 1)} : {literal_text(target, 0)})"
     if target.is_float:
         return round_text(target, f"({REGISTER_TYPE[target]}){value}")
@@ -199,9 +200,9 @@ def _bitcast_text(source: DType, target: DType, value: str) -> str:
 
 
 Expression: TypeAlias = Callable[[Node, Sequence[DType], Sequence[str]], str]
-"""A C++ expression for one element of an element-wise node, of its dtype's register type, rounded to its dtype. The operands are
-names or literals (they may be repeated) of the register types of the given dtypes. Raises KeyError where the op has no text for
-the last operand's dtype."""
+"""Returns a C++ expression for one element of an element-wise node, of the node's register type and rounded to its dtype. Takes the
+node, the operands' dtypes, and the operands as names or literals (they may be repeated) of those dtypes' register types. Raises
+KeyError if the op has no text for the last operand's dtype."""
 
 
 def _by_template(node: Node, operand_dtypes: Sequence[DType], operands: Sequence[str]) -> str:
@@ -242,13 +243,13 @@ EXPRESSIONS: Final[Mapping[str, Expression]] = {
     "compare": _compare,
     "reduce_precision": _reduce_precision,
 }
-"""Element-wise op -> its text."""
+"""Element-wise op -> the function that writes its text."""
 
 
 def cpp_combine(kind: str, dtype: DType, left: str, right: str) -> str:
     """The C++ expression of one step of a reduction of `kind` (graph.REDUCE_KINDS) in dtype's register type.
 
-    Not rounded: a sum of f16 or bf16 is accumulated in float and rounded once, at its end, by `round_text`.
+    The result is not rounded: a sum of f16 or bf16 is accumulated in float and rounded once, at its end, by `round_text`.
     """
     op = {"sum": "add", "product": "multiply", "min": "minimum", "max": "maximum", "and": "and", "or": "or"}[kind]
     wide = DType.F32 if dtype in _ROUND else dtype
@@ -256,5 +257,5 @@ def cpp_combine(kind: str, dtype: DType, left: str, right: str) -> str:
 
 
 LIBM: Final[Mapping[str, str]] = {"remainder": "fmod"}
-"""Op -> the C library's double function that its text calls (the float one has an `f` at its end). fmod is exact, so that no version
-of it differs from another; its long division has no form without branches, and the loop around it stays scalar."""
+"""Op -> the C library's double function that its text calls (the float version has an `f` at its end). fmod is exact, so all
+versions of it agree; its long division cannot be written without branches, so the loop around it stays scalar."""

@@ -1,19 +1,19 @@
 """Error rules: the `error` column of the op table, for running error analysis (Higham, Accuracy and Stability of
 Numerical Algorithms, 2nd ed., section 3.3).
 
-The oracle computes in float64 and carries, beside each value, a bound on how far a right implementation in the
-graph's own dtypes may be from it. A rule tells how the operands' bounds reach the result; `round_result` then adds
-what the op itself may add: its rounding (`ulps` of its row), flushing of subnormals (TensorFlow's threads flush
+The oracle computes in float64 and carries, with each value, a bound on how far a correct implementation in the graph's
+own dtypes may be from it. A rule gives the bound that the result inherits from the operands' bounds; `round_result` then
+adds what the op itself may add: its rounding (`ulps` of its row), flushing of subnormals (TensorFlow's threads flush
 them), and overflow.
 
-- A bound of 0 means exact: a right implementation gives this very value.
-- A bound of infinity means *ambiguous*: nothing can be said, NaN and Inf included. It arises if an operand lies within
-  its bound of a discontinuity, a pole or the edge of a domain, and if a value lies too close to the overflow threshold.
-- Integers and booleans have bounds too: an integer within 1 of the oracle is one that came from rounding a float near
-  a half, say; a boolean's is 0 or infinity.
+- A bound of 0 means exact: a correct implementation gives this very value.
+- A bound of infinity means *ambiguous*: nothing can be said, NaN and Inf included. It arises if an operand is within its
+  bound of a discontinuity, a pole or the edge of a domain, or if a value is too close to the overflow threshold.
+- Integers and booleans have bounds too: an integer with a bound of 1 may come from rounding a float near a half, for
+  example; a boolean's bound is 0 or infinity.
 
-Monotonic functions are bounded by evaluating them at both ends of the operand's interval, which holds for bounds of
-any size; others by partial derivatives (first order), with the interval's worst denominator.
+The bound of a monotonic function comes from evaluating it at both ends of the operand's interval, which holds for operand
+bounds of any size. Other functions use partial derivatives (first order), with the worst denominator of the interval.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Bound: TypeAlias = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Step:
-    """One op as the oracle did it: the node, its operands' nodes, values and bounds, and the value it gave."""
+    """One op as the oracle computed it: the node, its operands' nodes, values and bounds, and the result."""
 
     node: Node
     sources: tuple[Node, ...]
@@ -69,29 +69,29 @@ SMALLEST_NORMAL: Final[Mapping[DType, float]] = {
 OVERFLOW_MARGIN: Final = 2.0**-10
 """A value within this relative distance of the largest number may overflow or not."""
 CLEAR_OVERFLOW: Final = 4.0
-"""A value beyond this many times the largest number overflows for certain: even where a product is fused with the sum
-that follows (one rounding, no overflow between), an addend cannot bring it back."""
+"""A value beyond this many times the largest number overflows in every implementation. Even if a product is fused with the sum that
+follows (one rounding, no overflow between them), the addend cannot bring it back."""
 
 
 def accumulator(dtype: DType) -> DType:
-    """The dtype that sums of `dtype` are accumulated in by a right implementation: f16 and bf16 in f32."""
+    """The dtype in which a correct implementation accumulates sums of `dtype`: f32 for f16 and bf16, else `dtype`."""
     return DType.F32 if dtype in (DType.F16, DType.BF16) else dtype
 
 
 def summation_depth(count: int) -> float:
-    """How many roundings of the running total a term of a sum of `count` may meet, for the bound depth * u * sum of
-    absolute terms.
+    """How many roundings of the running total a term of a sum of `count` terms may meet. The bound of the sum is then
+    depth * u * (sum of the terms' magnitudes).
 
-    count - 1 is the bound for any order. For long sums it allows so much that whole blocks of terms could go missing
-    unseen, so beyond 16 terms it is 4 sqrt(count): Higham and Mary, A New Approach to Probabilistic Rounding Error
-    Analysis (2019), theorem 3.1 with lambda = 4, which a sum in any order stays under with a probability of 1 - 2
-    exp(-8) even at n roundings per term.
+    count - 1 is the bound for any order. For long sums it is so loose that whole blocks of terms could be missing
+    unnoticed, so beyond 16 terms it is 4 sqrt(count): Higham and Mary, A New Approach to Probabilistic Rounding Error
+    Analysis (2019), theorem 3.1 with lambda = 4. A sum in any order stays below it with a probability of 1 - 2 exp(-8),
+    even at n roundings per term.
     """
     return float(max(count - 1, 0)) if count <= 16 else 4.0 * math.sqrt(count)
 
 
 def clean(bound: _AnyArray) -> Bound:
-    """NaN (from Inf - Inf or 0 * Inf) says nothing can be said: infinity."""
+    """Replaces NaN (from Inf - Inf or 0 * Inf), about which nothing can be said, by infinity."""
     unknown = np.isnan(bound)
     if not unknown.any():
         return bound.astype(np.float64, copy=False)
@@ -100,27 +100,29 @@ def clean(bound: _AnyArray) -> Bound:
 
 @lru_cache(maxsize=1024)
 def no_error(shape: tuple[int, ...]) -> Bound:
-    """A bound of zeros, one number in memory. Nobody writes into bounds."""
+    """A bound of zeros of `shape`. All elements share one number in memory, so the array is read-only."""
     return np.broadcast_to(np.float64(0), shape)
 
 
 def is_exact(bound: Bound) -> bool:
-    """Whether a bound is zero everywhere."""
+    """Whether the bound is zero everywhere."""
     if not any(bound.strides) and bound.size:
         return not bound.flat[0]
     return not bound.any()
 
 
 def largest_of(x: _AnyArray) -> float:
-    """The largest element, 0 if there is none above; NaN if any is."""
+    """The largest element, or 0 if no element is above 0; NaN if any element is NaN."""
     return float(np.maximum.reduce(x, axis=None, initial=0.0))
 
 
 def smallest_of(x: _AnyArray) -> float:
+    """The smallest element, infinity if there is none; NaN if any element is NaN."""
     return float(np.minimum.reduce(x, axis=None, initial=np.inf))
 
 
 def ambiguous(where: _AnyArray) -> Bound:
+    """The bound that is infinite in the places of the mask `where`, and 0 elsewhere."""
     return np.where(where, np.inf, 0.0) if where.any() else no_error(where.shape)
 
 
@@ -136,21 +138,22 @@ def _any_error(step: Step) -> _AnyArray:
 
 
 def exact(step: Step) -> Bound:
-    """Leaves: nothing is inherited."""
+    """For ops without operands: no error is inherited."""
     return no_error(step.result.shape)
 
 
 def inherit(step: Step) -> Bound:
+    """The result has the bound of the first operand."""
     return step.bounds[0]
 
 
 def fragile(step: Step) -> Bound:
-    """Any operand in error makes the result ambiguous."""
+    """If any operand may be in error, the result is ambiguous."""
     return ambiguous(_any_error(step))
 
 
 def monotone(function: Callable[..., _AnyArray]) -> ErrorRule:
-    """A function of one variable that is monotonic wherever it is finite."""
+    """The rule of a function of one variable that is monotonic wherever it is finite."""
 
     def rule(step: Step) -> Bound:
         x, bound = step.values[0], step.bounds[0]
@@ -164,19 +167,20 @@ def monotone(function: Callable[..., _AnyArray]) -> ErrorRule:
 
 
 def oscillating(step: Step) -> Bound:
-    """sin and cos: slope at most 1, range 2."""
+    """sin and cos: the slope is at most 1, the range 2."""
     bound = step.bounds[0]
     return np.where(np.isinf(bound), np.inf, np.minimum(bound, 2.0))
 
 
 def tangent(step: Step) -> Bound:
-    """Monotonic between poles: ambiguous where the interval may hold one."""
+    """tan is monotonic between poles: the result is ambiguous where the operand's interval may hold a pole."""
     x, bound = step.values[0], step.bounds[0]
     pole = (bound > 0) & (np.abs(np.cos(x)) <= bound)
     return np.where(pole, np.inf, monotone(np.tan)(step))
 
 
 def add(step: Step) -> Bound:
+    """The operands' bounds add up."""
     first, second = step.bounds
     if first.shape == second.shape and (is_exact(first) or is_exact(second)):
         return second if is_exact(first) else first
@@ -184,6 +188,7 @@ def add(step: Step) -> Bound:
 
 
 def multiply(step: Step) -> Bound:
+    """First and second order terms; an exact Inf times a factor that is certainly not zero is exact."""
     (x, y), (ex, ey) = step.values, step.bounds
     if not step.node.dtype.is_float:
         x, y = x.astype(np.float64), y.astype(np.float64)
@@ -195,7 +200,7 @@ def multiply(step: Step) -> Bound:
     simple += size_x * ey
     if largest_of(simple) < np.inf:
         return simple
-    # Inf times something certainly not zero is Inf for certain.
+    # Inf times an operand that is certainly not zero is certainly Inf.
     certain = (np.isinf(x) & (ex == 0) & (size_y > ey)) | (np.isinf(y) & (ey == 0) & (size_x > ex))
     reach = (
         np.where(ey == 0, 0, size_x * ey)
@@ -206,6 +211,7 @@ def multiply(step: Step) -> Bound:
 
 
 def divide(step: Step) -> Bound:
+    """By the worst divisor of the interval; ambiguous if that may be zero."""
     if not step.node.dtype.is_float:
         return fragile(step)
     (x, y), (ex, ey) = step.values, step.bounds
@@ -214,13 +220,14 @@ def divide(step: Step) -> Bound:
     room = np.abs(y) - ey
     reach = clean((ex + np.where(ey == 0, 0, np.abs(step.result) * ey)) / room)
     reach = np.where(room <= 0, np.inf, reach)
-    # An exact zero below: Inf of certain sign, or NaN, unless the numerator may be on either side of zero.
+    # The divisor is exactly zero: Inf of certain sign, or NaN, unless the numerator may be on either side of zero.
     by_zero = (y == 0) & (ey == 0)
     reach = np.where(by_zero, ambiguous((ex > 0) & (np.abs(x) <= ex)), reach)
     return np.where((ex == 0) & (ey == 0), 0.0, reach)
 
 
 def remainder(step: Step) -> Bound:
+    """Ambiguous if the quotient's integer part may differ; else the bounds of x - n y, n being that part."""
     if not step.node.dtype.is_float:
         return fragile(step)
     (x, y), (ex, ey) = step.values, step.bounds
@@ -233,7 +240,7 @@ def remainder(step: Step) -> Bound:
 
 
 def extreme(step: Step) -> Bound:
-    """maximum and minimum: the bound of the operand that certainly wins, else the larger one."""
+    """maximum and minimum: the bound of the operand that certainly wins, else the larger of the two bounds."""
     if step.node.dtype is DType.PRED:
         return logical(step)
     (x, y), (ex, ey) = step.values, step.bounds
@@ -243,11 +250,12 @@ def extreme(step: Step) -> Bound:
 
 
 def power(step: Step) -> Bound:
+    """The largest distance at the four corners of the operands' intervals; ambiguous at poles and at the edge of the domain."""
     if not step.node.dtype.is_float:
         return fragile(step)
     (x, y), (ex, ey) = step.values, step.bounds
-    # For x > 0 monotonic in each variable: the extremes over the box are at its corners. For x < 0 the sign of the
-    # result depends on y, which must then be exact.
+    # For x > 0 power is monotonic in each variable: the extremes over the box are at its corners. For x < 0 the sign of
+    # the result depends on y, which must then be exact.
     corners = [np.power(x + i * ex, y + j * ey) for i in (-1, 1) for j in (-1, 1)]
     reach = clean(np.maximum.reduce([np.abs(corner - step.result) for corner in corners]))
     unclear = ((x - ex <= 0) & (ey > 0)) | ((x - ex <= 0) & (x + ex >= 0) & (ex > 0) & (y <= 0))
@@ -255,6 +263,7 @@ def power(step: Step) -> Bound:
 
 
 def arctangent2(step: Step) -> Bound:
+    """By the slope at the point of the operands' box that is nearest to the origin; ambiguous at the branch cut."""
     (y, x), (ey, ex) = step.values, step.bounds
     branch_cut = (x - ex <= 0) & (np.abs(y) <= ey) & (ey > 0)
     nearest = np.hypot(np.maximum(np.abs(x) - ex, 0), np.maximum(np.abs(y) - ey, 0))
@@ -263,7 +272,7 @@ def arctangent2(step: Step) -> Bound:
 
 
 def logical(step: Step) -> Bound:
-    """and, or (and min, max) of booleans: one certain operand can decide."""
+    """and, or (and min, max) of booleans: one certain operand can decide the result."""
     if step.node.dtype is not DType.PRED:
         return fragile(step)
     (x, y), (ex, ey) = step.values, step.bounds
@@ -273,6 +282,7 @@ def logical(step: Step) -> Bound:
 
 
 def compare(step: Step) -> Bound:
+    """Ambiguous if the operands are closer than the sum of their bounds, unless both are exact."""
     (x, y), (ex, ey) = step.values, step.bounds
     if is_exact(ex) and is_exact(ey) and not step.node.attributes.get("total_order"):
         return no_error(step.result.shape)
@@ -283,14 +293,14 @@ def compare(step: Step) -> Bound:
     unclear = (ex + ey > 0) & (distance <= ex + ey)
     unclear |= np.isinf(ex) | np.isinf(ey)
     if step.node.attributes.get("total_order"):
-        # The signs of a NaN and of a zero are nobody's promise.
+        # Nothing is promised about the sign of a NaN or of a zero.
         unclear |= np.isnan(x) | np.isnan(y) | ((x == 0) & (y == 0))
     return ambiguous(unclear)
 
 
 def select(step: Step) -> Bound:
-    """Where the predicate is ambiguous: the distance between the two values, so that a function made continuous by a
-    select (an absolute value, a relu) stays well defined at its seam."""
+    """Where the predicate is ambiguous, the bound is the distance between the two values, so that a function that a select makes
+    continuous (an absolute value, a relu) keeps a finite bound at the seam."""
     (predicate, on_true, on_false), (unclear, true_bound, false_bound) = step.values, step.bounds
     if all(map(is_exact, step.bounds)):
         return no_error(step.result.shape)
@@ -307,7 +317,7 @@ def select(step: Step) -> Bound:
 
 
 def clamp(step: Step) -> Bound:
-    """Monotonic in each operand."""
+    """clamp is monotonic in each operand."""
     (low, x, high), (el, ex, eh) = (value.astype(np.float64) for value in step.values), step.bounds
     above = reference.clamp(low + el, x + ex, high + eh)
     below = reference.clamp(low - el, x - ex, high - eh)
@@ -318,6 +328,8 @@ def clamp(step: Step) -> Bound:
 
 
 def convert(step: Step) -> Bound:
+    """To integer: the distance at both ends of the operand's interval. To pred: ambiguous if zero is within the bound. To
+    float: the operand's bound."""
     x, bound = step.values[0], step.bounds[0]
     if step.node.dtype is DType.PRED:
         return ambiguous((bound > 0) & ~(np.abs(x.astype(np.float64)) > bound))
@@ -334,13 +346,15 @@ def convert(step: Step) -> Bound:
 
 
 def bitcast_convert(step: Step) -> Bound:
+    """Ambiguous if the operand is in error, or is a NaN."""
     unclear = step.bounds[0] > 0
     if step.sources[0].dtype.is_float:
-        unclear = unclear | np.isnan(step.values[0])  # a NaN's payload is nobody's promise
+        unclear = unclear | np.isnan(step.values[0])  # nothing is promised about a NaN's payload
     return ambiguous(unclear)
 
 
 def reduce_precision(step: Step) -> Bound:
+    """One unit of the narrower mantissa; ambiguous near the narrower overflow threshold."""
     x, bound = step.values[0], step.bounds[0]
     exponent, mantissa = (int(step.node.attributes[key]) for key in ("exponent_bits", "mantissa_bits"))  # type: ignore[arg-type]
     size = np.abs(x)
@@ -356,7 +370,7 @@ def reduce_precision(step: Step) -> Bound:
 
 
 def moved(function: reference.Reference) -> ErrorRule:
-    """Bounds move as the values do."""
+    """The rule of an op that only moves elements: bounds move as the values do."""
 
     def rule(step: Step) -> Bound:
         return np.asarray(function(step.node, step.sources, step.bounds), dtype=np.float64)
@@ -365,6 +379,7 @@ def moved(function: reference.Reference) -> ErrorRule:
 
 
 def gather(step: Step) -> Bound:
+    """The bounds of the gathered elements; ambiguous if their index is in error."""
     bound = np.asarray(reference.gather(step.node, step.sources, (step.bounds[0], step.values[1])), dtype=np.float64)
     if not step.bounds[1].any():
         return bound
@@ -377,12 +392,14 @@ def gather(step: Step) -> Bound:
 
 
 def dynamic_slice(step: Step) -> Bound:
+    """The bounds of the slice; all elements are ambiguous if a start is in error."""
     if any(bound.any() for bound in step.bounds[1:]):
         return np.full(step.node.shape, np.inf)
     return np.asarray(reference.dynamic_slice(step.node, step.sources, (step.bounds[0], *step.values[1:])))
 
 
 def dynamic_update_slice(step: Step) -> Bound:
+    """The bounds of operand and update; all elements are ambiguous if a start is in error."""
     if any(bound.any() for bound in step.bounds[2:]):
         return np.full(step.node.shape, np.inf)
     operands = (*step.bounds[:2], *step.values[2:])
@@ -394,32 +411,32 @@ def dynamic_update_slice(step: Step) -> Bound:
 
 @dataclass(frozen=True)
 class Folding:
-    """Which terms are combined: `of(ufunc, x)` gives each result's, and each has `count` of them at most."""
+    """Which terms are combined. `of(ufunc, x)` combines the terms of each result; each result has at most `count` terms."""
 
     of: Callable[[np.ufunc, _AnyArray], _AnyArray]
     count: int
 
 
 def over_axes(x: _AnyArray, axes: tuple[int, ...]) -> Folding:
-    """A reduction over some dimensions."""
+    """The folding of a reduction over `axes`."""
     count = math.prod(x.shape[axis] for axis in axes)
     return Folding(lambda ufunc, terms: np.asarray(ufunc.reduce(terms, axis=axes)), count)
 
 
 def sum_bound(x: _AnyArray, bound: Bound, result: _AnyArray, dtype: DType, folding: Folding) -> Bound:
-    """The bound of a sum in any order; `result` is the oracle's sum."""
+    """The bound of a sum of terms in any order. `x`, `bound`: the terms and their bounds; `result`: the oracle's sum."""
     fold, count = folding.of, folding.count
     inherited = np.zeros(result.shape) if is_exact(bound) else fold(np.add, bound)
     if not dtype.is_float:
         return np.asarray(inherited)
     wide = accumulator(dtype)
     sizes = np.abs(x)
-    if not np.isfinite(result).all():  # else all terms are finite, too
+    if not np.isfinite(result).all():  # if the sums are finite, all terms are
         sizes = np.where(np.isfinite(x), sizes, 0.0)
     absolute = np.asarray(fold(np.add, sizes) + inherited)
     depth = summation_depth(count)
     rounding = depth * UNIT_ROUNDOFF[wide] * absolute + depth * SMALLEST_NORMAL[wide] * (absolute > 0)
-    # Whole numbers of which no partial sum needs more digits than there are add up exactly.
+    # Integers add up exactly if no partial sum needs more digits than the accumulator has.
     short = (absolute * UNIT_ROUNDOFF[wide] <= 0.5) & (inherited == 0)
     if short.any():
         rounding = np.where(short & fold(np.logical_and, np.rint(x) == x), 0.0, rounding)
@@ -429,12 +446,13 @@ def sum_bound(x: _AnyArray, bound: Bound, result: _AnyArray, dtype: DType, foldi
         same_sign = fold(np.logical_and, x >= 0) | fold(np.logical_and, x <= 0)
         clear = same_sign & (absolute - inherited - rounding > CLEAR_OVERFLOW * LARGEST[wide])
         total = np.where(may_overflow & ~clear, np.inf, total)
-    # With an Inf or NaN among the terms the sum is certain, as long as the finite ones stay finite.
+    # If a term is Inf or NaN, the sum is certain as long as the finite terms stay finite.
     special = ~np.isfinite(result) & (inherited == 0)
     return np.where(special & ~may_overflow, 0.0, clean(total))
 
 
 def product_bound(x: _AnyArray, bound: Bound, dtype: DType, folding: Folding) -> Bound:
+    """The bound of a product of terms in any order. `x`, `bound`: the terms and their bounds."""
     fold, wide = folding.of, accumulator(dtype)
     if not dtype.is_float:
         return ambiguous(fold(np.logical_or, bound > 0))
@@ -442,7 +460,7 @@ def product_bound(x: _AnyArray, bound: Bound, dtype: DType, folding: Folding) ->
     high = np.asarray(fold(np.multiply, size + bound))
     rounding = (max(folding.count - 1, 0)) * UNIT_ROUNDOFF[wide] * high
     reach = clean(high - fold(np.multiply, size) + rounding)
-    # Some order may overflow or fall below the normal numbers on its way.
+    # In some order the product may overflow, or fall below the normal numbers, on the way.
     peak = fold(np.multiply, np.maximum(size + bound, 1.0)) >= LARGEST[wide] * (1 - OVERFLOW_MARGIN)
     smallest = np.minimum(np.where(size == 0, 1.0, np.maximum(size - bound, 0)), 1.0)
     low = fold(np.multiply, smallest) < SMALLEST_NORMAL[wide]
@@ -460,11 +478,11 @@ def reduction_bound(
     axes: tuple[int, ...],
     most: int | None = None,
 ) -> Bound:
-    """The bound of `x` (with `bound`) reduced by `kind` over `axes` in any order; `result` is the oracle's. most: of how many terms a
-    result is made at most, where the others are identities."""
+    """The bound of `x` (with `bound`) reduced by `kind` over `axes` in any order; `result` is the oracle's value. most: the largest
+    number of terms of a result that are not identities, if it is known."""
     if kind != "sum" and is_exact(bound) and kind != "product":
         return no_error(result.shape)
-    if not math.prod(x.shape[axis] for axis in axes):  # identities, which `min` and `max` of numpy do not have
+    if not math.prod(x.shape[axis] for axis in axes):  # the result is the identity, which numpy's `min` and `max` lack
         return no_error(result.shape)
     folding = over_axes(x, axes)
     if most is not None and most < folding.count:
@@ -473,7 +491,7 @@ def reduction_bound(
 
 
 def folded_bound(x: _AnyArray, bound: Bound, result: _AnyArray, kind: str, dtype: DType, folding: Folding) -> Bound:
-    """The bound of what `folding` combines by `kind` of `x`, in any order; `result` is the oracle's."""
+    """The bound of `x` combined by `kind` as `folding` says, in any order; `result` is the oracle's value."""
     fold = folding.of
     if kind == "sum":
         return sum_bound(x, bound, result, dtype, folding)
@@ -495,6 +513,7 @@ def folded_bound(x: _AnyArray, bound: Bound, result: _AnyArray, kind: str, dtype
 
 
 def reduce(step: Step) -> Bound:
+    """The bound of a reduction in any order."""
     dimensions = step.node.attributes["dimensions"]
     assert isinstance(dimensions, tuple)
     axes = tuple(int(axis) for axis in dimensions)  # type: ignore[arg-type]
@@ -503,6 +522,7 @@ def reduce(step: Step) -> Bound:
 
 
 def reduce_window(step: Step) -> Bound:
+    """The bound of a window's reduction in any order, with its initial value; ambiguous if that is in error."""
     (x, init), (bound, init_bound) = step.values, step.bounds
     rank, kind = len(step.node.shape), str(step.node.attributes["kind"])
     window = window_of(step.node)
@@ -518,17 +538,18 @@ def reduce_window(step: Step) -> Bound:
     if init_bound.any():
         return np.full(step.node.shape, np.inf)
     if kind == "sum" and step.node.dtype.is_float and init != 0:
-        # One more addition.
+        # Adding the initial value is one more addition.
         reach = reach + UNIT_ROUNDOFF[accumulator(step.node.dtype)] * (np.abs(step.result) + reach)
     return np.asarray(reach)
 
 
 def scan(step: Step) -> Bound:
+    """The bound of each prefix, reduced in any order."""
     return _scan_bound(step, reference.prefix_of_scan(step.node))
 
 
 def _scan_bound(step: Step, prefix: reference.Prefix) -> Bound:
-    """Each result is a reduction of the start and the elements so far, in any order."""
+    """Each result is a reduction, in any order, of the start and the elements so far."""
     (x, start), (bound, start_bound) = step.values, step.bounds
     results = step.node.shape[prefix.dimension]
     folding = Folding(
@@ -539,6 +560,7 @@ def _scan_bound(step: Step, prefix: reference.Prefix) -> Bound:
 
 
 def scatter(step: Step) -> Bound:
+    """The bound of all updates of a place, applied in any order; ambiguous if an index is in error."""
     (x, indices, updates), (bound, index_bound, update_bound) = step.values, step.bounds
     dtype, kind = step.node.dtype, str(step.node.attributes["kind"])
     if index_bound.any():
@@ -560,14 +582,14 @@ def scatter(step: Step) -> Bound:
     hits = collect(np.add, np.zeros(step.node.shape), np.ones(updates.shape))
     largest = collect(np.maximum, bound, update_bound)
     if kind == "replace":
-        # Which of several updates to one place stays is open.
+        # It is left open which of several updates of one place remains.
         return np.where(
             hits > 1, np.inf, np.where(hits == 1, collect(np.add, np.zeros(step.node.shape), update_bound), bound)
         )
     if kind == "sum" and dtype.is_float:
         inherited = collect(np.add, bound, update_bound)
         absolute = collect(np.add, np.abs(x), np.abs(updates)) + inherited
-        # Each may be accumulated in the operand's own dtype, one update at a time.
+        # Each update may be accumulated in the operand's own dtype, one at a time.
         rounding = np.where(hits > 0, hits * UNIT_ROUNDOFF[dtype] * absolute + hits * SMALLEST_NORMAL[dtype], 0)
         may_overflow = (hits > 0) & (absolute >= LARGEST[dtype] * (1 - OVERFLOW_MARGIN))
         reach = np.where(may_overflow, np.inf, clean(inherited + rounding))
@@ -582,14 +604,14 @@ def scatter(step: Step) -> Bound:
     return clean(reach)
 
 
-# ---- what the op itself adds ---------------------------------------------------------------------------------------
+# ---- what the op itself adds: rounding, flushing, overflow ---------------------------------------------------------
 
 
 def round_result(dtype: DType, ulps: float, value: _AnyArray, inherited: Bound) -> tuple[_AnyArray, Bound]:
-    """The oracle's value and its bound after an op of `ulps` gave a result of `dtype`, given what the operands'
-    bounds caused.
+    """The oracle's value and its bound after an op with an error of `ulps` units in the last place gave `value` in `dtype`.
+    `inherited` is the bound that the operands' bounds cause.
 
-    The value changes only where `dtype` certainly overflows: it becomes Inf, as in any implementation.
+    The value changes only where `dtype` certainly overflows: there it becomes Inf, as in any implementation.
     """
     if dtype is DType.PRED:
         return value, ambiguous(inherited > 0)
@@ -607,8 +629,8 @@ def round_result(dtype: DType, ulps: float, value: _AnyArray, inherited: Bound) 
     bound = inherited
     if ulps > 0:
         bound = _rounding(dtype, ulps, value, size, inherited, farthest, top)
-    # The largest first: arrays are long, and few come near the end of the range. (A NaN fails the comparison.) What
-    # `bound` has beyond `inherited` is a share of `farthest` and, by flushing, less than the smallest normal number.
+    # The largest value is tested first: arrays are long, and few come near the end of the range. (A NaN fails the test.) What
+    # `bound` has beyond `inherited` is a fraction of `farthest` and, by flushing, less than the smallest normal number.
     if top * (1 + _relative(dtype, ulps)) + 1.0 < LARGEST[dtype] * (1 - OVERFLOW_MARGIN):
         return value, bound
     finite = np.isfinite(value)
@@ -620,8 +642,8 @@ def round_result(dtype: DType, ulps: float, value: _AnyArray, inherited: Bound) 
 
 
 def _relative(dtype: DType, ulps: float) -> float:
-    """The relative error of an op of `ulps`: f16 and bf16 are computed in float and rounded once, and the float64 oracle
-    has a rounding of its own."""
+    """The relative error of an op of `ulps`: f16 and bf16 are computed in float and rounded once, and the float64 oracle itself
+    rounds as well."""
     unit, wide = UNIT_ROUNDOFF[dtype], UNIT_ROUNDOFF[accumulator(dtype)]
     relative = 2 * ulps * unit if unit == wide else 2 * ulps * wide + unit
     return relative + 2 * ulps * UNIT_ROUNDOFF[DType.F64]
@@ -630,19 +652,19 @@ def _relative(dtype: DType, ulps: float) -> float:
 def _rounding(
     dtype: DType, ulps: float, value: _AnyArray, size: _AnyArray, inherited: Bound, farthest: _AnyArray, top: float
 ) -> Bound:
-    """`inherited` and what an op of `ulps` may add to it by rounding and flushing. `size` is the value's magnitude,
-    `farthest` that and the inherited bound, `top` the largest of these."""
+    """`inherited` plus what an op of `ulps` may add by rounding and flushing. `size` is the value's magnitude, `farthest` is
+    `size` plus the inherited bound, `top` the largest element of `farthest`."""
     local: Bound = np.asarray(farthest * _relative(dtype, ulps))
     if dtype is DType.F16:
         local += 2.0**-25  # half the smallest subnormal
     if ulps == 0.5 and not smallest_of(inherited) > 0:
-        # Rightly rounded ops on exact operands whose result needs no rounding are exact.
+        # A correctly rounded op on exact operands is exact if its result needs no rounding.
         certain = np.asarray(inherited == 0)
         certain &= value.astype(dtype.numpy).astype(np.float64) == value
         np.copyto(local, 0.0, where=certain)
     if not top < np.inf:
         np.copyto(local, 0.0, where=~np.isfinite(value))
-    # A result that may be subnormal may be flushed to zero; f16 is computed in float, where its subnormals are normal.
+    # A result that may be subnormal may be flushed to zero. f16 is computed in float, where its subnormals are normal.
     smallest = SMALLEST_NORMAL[dtype]
     if dtype is not DType.F16:
         nearest = size - inherited
@@ -653,7 +675,7 @@ def _rounding(
 
 
 def input_bound(dtype: DType, value: _AnyArray) -> Bound:
-    """Inputs and constants are exact, but for subnormals, which the processor may be set to read as zero."""
+    """Inputs and constants are exact, except subnormals, which the processor may read as zero."""
     if not dtype.is_float or dtype is DType.F16:
         return no_error(value.shape)
     size = np.abs(value)
@@ -725,7 +747,7 @@ ERRORS: Final[Mapping[str, ErrorRule]] = {
     "dynamic_slice": dynamic_slice,
     "dynamic_update_slice": dynamic_update_slice,
 }
-"""By op. `parameter` and `constant` have `input_bound`; `reduce_general` is analysed through its body, step by step."""
+"""Rule by op. `parameter` and `constant` use `input_bound`; `reduce_general` is analysed through its body, step by step."""
 
 
 CONDITION: Final[dict[str, float]] = {
@@ -737,4 +759,4 @@ CONDITION: Final[dict[str, float]] = {
     "cos": 4.0,
     "tan": 8.0,
 }
-"""By how much these ops multiply a relative error of operands of an ordinary size (exp's is |x|)."""
+"""The factor by which these ops multiply a relative error of operands of ordinary size (exp's is |x|)."""

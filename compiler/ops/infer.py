@@ -1,12 +1,12 @@
-"""Shape and dtype rules: one function per family of ops, used to build nodes (`ops.build`) and to verify them
-(`spec.verify`).
+"""Shape and dtype rules: one function per family of ops. They build nodes (`table.build`) and verify them
+(`verify.verify`).
 
-A rule takes a NewNode and returns the node's (shape, dtype), or raises GraphError that says what was given and what
-was expected. Most rules derive the result from the operands alone. The few ops whose result is not determined by
-their operands (`parameter`, `iota`, `broadcast`, `reshape`, `convert`, `bitcast_convert`) read `shape` or `dtype` of
-the request, check them and give them back.
+A rule takes a NewNode and returns the node's (shape, dtype), or raises GraphError, which says what was given and what
+was expected. Most rules derive the result from the operands alone. The few ops whose operands do not determine the
+result (`parameter`, `iota`, `broadcast`, `reshape`, `convert`, `bitcast_convert`) read `shape` or `dtype` of the
+NewNode, check them and return them.
 
-The rules are those of the HLO operation semantics (openxla.org/xla/operation_semantics) with two narrowings: operands
+The rules are those of the HLO operation semantics (openxla.org/xla/operation_semantics) with two restrictions: operands
 are never broadcast implicitly (the importer adds `broadcast` nodes), and `bitcast_convert` keeps the element's width.
 """
 
@@ -35,14 +35,14 @@ _T = TypeVar("_T")
 
 
 class GraphError(ValueError):
-    """A graph, node or request breaks the op table's rules. The text names the op, what was given and what was
+    """A graph, a node or a NewNode breaks the op table's rules. The text names the op, what was given and what was
     expected."""
 
 
 @dataclass(frozen=True)
 class NewNode:
-    """What is asked of a rule: the op, its operands' nodes, its attributes, and the shape and dtype wanted (None:
-    infer)."""
+    """The input of a rule: the op, its operands' nodes, its attributes, and the requested shape and dtype (None: infer
+    them)."""
 
     op: str
     operands: tuple[Node, ...]
@@ -51,20 +51,20 @@ class NewNode:
     dtype: DType | None = None
 
     def fail(self, given: object, expected: object) -> GraphError:
-        """The error to raise."""
+        """The GraphError to raise."""
         types = ", ".join(node.type_text for node in self.operands)
         return GraphError(f"{self.op}({types}): given {given}, expected {expected}")
 
     def attribute(self, key: str, kind: type[_T]) -> _T:
-        """The attribute `key`, which must be there and of type `kind`."""
+        """The attribute `key`. Raises GraphError if it is missing or not of type `kind`."""
         value = self.attributes.get(key)
-        # A bool is an int to isinstance, but never a dimension number.
+        # isinstance counts a bool as an int, but a bool is never a dimension number.
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             raise self.fail(f"attribute {key}={value!r}", f"a value of type {kind.__name__}")
         return value
 
     def integers(self, key: str, length: int | None = None) -> tuple[int, ...]:
-        """The attribute `key` as a tuple of integers, of the given length."""
+        """The attribute `key` as a tuple of integers. Raises GraphError if it is not one, or not of the given length."""
         value = self.attribute(key, tuple)
         if not all(isinstance(item, int) and not isinstance(item, bool) for item in value):
             raise self.fail(f"{key}={value!r}", "a tuple of integers")
@@ -73,18 +73,20 @@ class NewNode:
         return value
 
     def dimension_numbers(self, key: str, rank: int) -> tuple[int, ...]:
-        """The attribute `key` as distinct dimension numbers below `rank`."""
+        """The attribute `key` as distinct dimension numbers in [0, rank). Raises GraphError if it is anything else."""
         value = self.integers(key)
         if len(set(value)) != len(value) or not all(0 <= item < rank for item in value):
             raise self.fail(f"{key}={value!r}", f"distinct dimensions in [0, {rank})")
         return value
 
     def wanted_shape(self) -> Shape:
+        """The requested shape. Raises GraphError if there is none, or if an extent is negative."""
         if self.shape is None or not all(extent >= 0 for extent in self.shape):
             raise self.fail(f"shape {self.shape}", "a result shape with extents of at least 0")
         return self.shape
 
     def wanted_dtype(self) -> DType:
+        """The requested dtype. Raises GraphError if there is none."""
         if self.dtype is None:
             raise self.fail("no dtype", "a result dtype")
         return self.dtype
@@ -101,8 +103,8 @@ def _same_shapes(request: NewNode, nodes: Sequence[Node]) -> Shape:
 
 
 def elementwise(accepts: Callable[[DType], bool], expected: str, result: DType | None = None) -> Rule:
-    """A rule for ops whose operands have one shape and one dtype, for which `accepts` holds; the result is alike, or
-    `result`."""
+    """The rule of ops whose operands share one shape and one dtype, for which `accepts` holds. The result has that shape, and that
+    dtype or `result`. `expected` names the accepted dtypes in errors."""
 
     def rule(request: NewNode) -> ShapeAndType:
         shape = _same_shapes(request, request.operands)
@@ -117,26 +119,32 @@ def elementwise(accepts: Callable[[DType], bool], expected: str, result: DType |
 
 
 def is_float(dtype: DType) -> bool:
+    """For `elementwise`: f16, bf16, f32 and f64."""
     return dtype.is_float
 
 
 def is_number(dtype: DType) -> bool:
+    """For `elementwise`: all dtypes except pred."""
     return dtype is not DType.PRED
 
 
 def is_integer(dtype: DType) -> bool:
+    """For `elementwise`: signed and unsigned integers."""
     return dtype.is_integer
 
 
 def is_u64(dtype: DType) -> bool:
+    """For `elementwise`: u64."""
     return dtype is DType.U64
 
 
 def is_logical(dtype: DType) -> bool:
+    """For `elementwise`: integers and pred."""
     return dtype.is_integer or dtype is DType.PRED
 
 
 def is_any(dtype: DType) -> bool:
+    """For `elementwise`: all dtypes."""
     del dtype
     return True
 

@@ -1,7 +1,7 @@
-"""The interpreter: what a graph means, in numpy.
+"""The interpreter: runs a graph in numpy, which defines what the graph means.
 
-`evaluate` computes a graph's outputs: in `native` precision each op's result is rounded to its dtype, as HLO defines;
-in `float64` every float is a float64 and nothing is rounded in between. What kernels are judged by is `oracle`.
+`evaluate` computes a graph's outputs. In `native` precision each op's result is rounded to its dtype, as HLO defines;
+in `float64` every float is a float64 and nothing is rounded in between. Kernels are judged by `check/oracle.py`.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _WORKING: Final = {DType.F16: np.dtype(np.float32), DType.BF16: np.dtype(np.floa
 
 
 def evaluate(graph: Graph, inputs: Sequence[Array], *, precision: Precision = "native") -> list[Array]:
-    """The outputs of `graph` for `inputs` (by parameter number, of the parameters' shapes and dtypes).
+    """The outputs of `graph` for `inputs`, which are ordered by parameter number and have the parameters' shapes and dtypes.
 
-    In `native` precision they have the outputs' dtypes; in `float64` all floats are float64. Raises GraphError where
-    the inputs do not fit, or an op is unknown.
+    In `native` precision the results have the outputs' dtypes; in `float64` all floats are float64. Raises GraphError if
+    the inputs do not fit or an op is unknown.
     """
     check_inputs(graph, inputs)
     working: Callable[[DType], np.dtype[Any]]
@@ -54,13 +54,13 @@ def evaluate(graph: Graph, inputs: Sequence[Array], *, precision: Precision = "n
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Overflow, NaN and division by zero are values here, not accidents."""
+    """Turns numpy's warnings off: overflow, NaN and division by zero are ordinary values here."""
     with np.errstate(all="ignore"):
         yield
 
 
 def check_inputs(graph: Graph, inputs: Sequence[Array]) -> None:
-    """Raises GraphError unless `inputs` are as many as the graph's parameters and of their shapes and dtypes."""
+    """Raises GraphError unless `inputs` match the graph's parameters in number, shapes and dtypes."""
     parameters = graph.parameters
     if len(inputs) != len(parameters):
         raise GraphError(f"graph {graph.name}: given {len(inputs)} inputs, expected {len(parameters)}")
@@ -88,6 +88,7 @@ def _own_dtype(dtype: DType) -> np.dtype[Any]:
 
 
 def reference_of(node: Node) -> Callable[[Node, Sequence[Node], Sequence[Array]], Array]:
+    """The numpy reference of the node's op. Raises GraphError if the op is unknown or has none."""
     row = OPS.get(node.op)
     if row is None or row.numpy is None:
         raise GraphError(f"op {node.op!r} has no reference")
@@ -95,7 +96,8 @@ def reference_of(node: Node) -> Callable[[Node, Sequence[Node], Sequence[Array]]
 
 
 def walk(graph: Graph, compute: Callable[[Node, tuple[Node, ...], list[Any]], Any]) -> list[Any]:
-    """Computes the nodes in order and gives the outputs; a value is dropped after its last use."""
+    """Computes the nodes in order by `compute(node, operand nodes, operand values)` and returns the outputs. A value is dropped
+    after its last use."""
     last_use = list(range(len(graph.nodes)))
     for i, node in enumerate(graph.nodes):
         for operand in node.operands:
@@ -123,7 +125,7 @@ def _run_body(
     stored: Callable[[DType], np.dtype[Any]],
     working: Callable[[DType], np.dtype[Any]],
 ) -> list[Array]:
-    """A scalar graph applied to arrays, element by element. Only element-wise ops and constants make sense in it."""
+    """Applies a scalar graph to arrays, element by element. Only element-wise ops and constants are allowed in it."""
 
     def compute(node: Node, sources: tuple[Node, ...], operands: list[Array]) -> Array:
         if node.op == "parameter":
@@ -137,6 +139,7 @@ def _run_body(
 
 
 def check_body_op(body: Graph, node: Node) -> None:
+    """Raises GraphError unless the node may be in a reduction's body: an element-wise op or a constant."""
     row = OPS.get(node.op)
     if row is None or not (row.elementwise or node.op == "constant"):
         raise GraphError(f"reduction body {body.name}: given op {node.op}, expected element-wise ops and constants")
@@ -148,11 +151,11 @@ def reduce_by_body(
     run: Callable[[Graph, Sequence[Array]], list[Array]],
     bounded: bool = False,
 ) -> Any:
-    """A reduction by a body, as a tree that keeps the elements' order (HLO leaves the order open and asks for
+    """A reduction by the node's body, done as a tree that keeps the elements' order (HLO leaves the order open and requires
     associativity).
 
-    `operands` are the inputs, then the initial values; with `bounded` then the bounds of all of these, and the result
-    is the value and the bound.
+    `operands` are the inputs, then the initial values. With `bounded`, the bounds of all of these follow, and the result is
+    the value and its bound.
     """
     body, result = node.attributes["body"], int(node.attributes["result"])  # type: ignore[arg-type]
     dimensions = node.attributes["dimensions"]
@@ -164,7 +167,7 @@ def reduce_by_body(
     inits = [x for half in halves for x in half[len(half) // 2 :]]
 
     def rows(x: Array) -> Array:
-        """(kept dimensions..., all reduced elements)."""
+        """`x` with shape (kept dimensions..., number of reduced elements)."""
         moved = np.moveaxis(x, axes, range(x.ndim - len(axes), x.ndim)) if axes else x
         kept = moved.shape[: x.ndim - len(axes)]
         return moved.reshape(*kept, int(np.prod([x.shape[axis] for axis in axes], dtype=np.int64)))

@@ -1,8 +1,8 @@
-"""Which elements of its operands an element of a node is made of: index propagation, op by op (AStitch observation A).
+"""Which operand elements an element of a node is computed from: index propagation, op by op (AStitch observation A).
 
-A Request asks for one element of one node at a symbolic position, under a guard. An op's rule (the column `propagation` of its
-row) answers with a Step: what has to be done with which operand elements. Movement ops never do anything: they only rewrite
-positions. Ops without a rule, such as reductions, are only ever read from memory.
+A Request asks for one element of one node at a symbolic position, under a guard. The op's rule (the column `propagation` of its
+row) answers with a Step: what to do with which operand elements. Movement ops compute nothing: they only rewrite positions. Ops
+without a rule, such as reductions, are always read from memory.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from .attributes import attribute, gather_numbers, integers
 
 @dataclass(frozen=True)
 class Request:
-    """Element `position` of node `node`. Where `guard` does not hold the position may lie outside: nothing may be
-    loaded there, and the value does not matter."""
+    """Element `position` of node `node`. If `guard` does not hold, the position may be out of bounds: nothing may be loaded there,
+    and the value does not matter."""
 
     node: int
     position: tuple[Index, ...]
@@ -36,35 +36,35 @@ class Request:
 
 @dataclass(frozen=True)
 class Load:
-    """Read the element from the node's own memory, at row-major position `flat`."""
+    """Read the element from the node's own memory, at row-major position `flat`, in elements."""
 
     flat: Index
 
 
 @dataclass(frozen=True)
 class Splat:
-    """A constant all of whose elements are equal."""
+    """A constant whose elements are all equal to `value`."""
 
     value: object
 
 
 @dataclass(frozen=True)
 class FromIndex:
-    """The position itself as a number (iota)."""
+    """The position itself as a number (iota's elements)."""
 
     index: Index
 
 
 @dataclass(frozen=True)
 class Apply:
-    """An element-wise op on elements of its operands."""
+    """An element-wise op applied to these elements of its operands."""
 
     operands: tuple[Request, ...]
 
 
 @dataclass(frozen=True)
 class Forward:
-    """The element is this element of another node."""
+    """The element equals this element of another node."""
 
     source: Request
 
@@ -84,24 +84,24 @@ Propagation: TypeAlias = "Callable[[Graph, Node, Request], Step]"
 
 @dataclass(frozen=True)
 class StartSource:
-    """Where a runtime index comes from: an element of an index tensor, clamped to [0, extent) (`clamped`) or as it
-    is."""
+    """The source of an index that is known at run time only: an element of an index tensor, clamped to [0, extent) if `clamped`, else
+    as it is."""
 
     request: Request
     clamped: bool = True
 
 
 def start_variable(request: Request, extent: int, clamped: bool = True) -> Index:
-    """The index that is loaded as `request` asks, in [0, extent) if clamped."""
+    """The index whose value is loaded by `request`; in [0, extent) if `clamped`."""
     if clamped and extent == 1:
         return ZERO
     digest = hashlib.blake2s(f"{request} {extent} {clamped}".encode(), digest_size=6).hexdigest()
-    name = f"start_{digest}"  # by content: the same start asked for twice is one variable, in every process
+    name = f"start_{digest}"  # named by content: equal starts are one variable, in every process
     return Index.of_var(Var(name, extent, StartSource(request, clamped)))
 
 
 def starts_in(request: Request) -> list[tuple[Var, StartSource]]:
-    """The runtime indices that the request's position and guard mention."""
+    """The run-time indices in the request's position and guard, sorted by name."""
     found: dict[Var, StartSource] = {}
     for index in (*request.position, *(bound.index for bound in request.guard)):
         for variable in index.variables:
@@ -183,7 +183,7 @@ def reverse(graph: Graph, node: Node, request: Request) -> Step:
 
 
 def _choose(cases: Sequence[tuple[Guard, Request]], otherwise: Request) -> Step:
-    """Choose, without the cases that cannot happen or after one that always does."""
+    """A Choose without the cases that cannot happen, and without those after a case that always happens."""
     kept: list[tuple[Guard, Request]] = []
     for guard, source in cases:
         if any(bound.never for bound in guard):
@@ -223,7 +223,7 @@ def concatenate(graph: Graph, node: Node, request: Request) -> Step:
     offset = 0
     for operand in node.operands:
         extent = graph.nodes[operand].shape[dimension]
-        # Earlier pieces are taken first, so only the upper end needs a test; the access itself is guarded on both
+        # Earlier pieces are tried first, so the test needs the upper end only; the access itself is guarded on both
         # sides.
         test = guard_of([Bound(index, 0, offset + extent)])
         inside = guard_of((*request.guard, Bound(index, offset, offset + extent)))
@@ -232,7 +232,7 @@ def concatenate(graph: Graph, node: Node, request: Request) -> Step:
         if not any(bound.never for bound in inside[len(request.guard) :]):
             cases.append((test, Request(operand, tuple(position), inside)))
         offset += extent
-    # One of the pieces it is: the last case needs no test.
+    # The element is in one of the pieces, so the last case needs no test.
     return _choose([*cases[:-1], ((), cases[-1][1])], cases[-1][1])
 
 

@@ -1,12 +1,12 @@
 """Numpy references of the ops: the `numpy` column of the op table.
 
-A reference gets the node, its operands' nodes and their values, and returns the result's value in the node's shape.
-Floats come and go in one working precision that the interpreter chooses (float32 for f16, bf16 and f32; float64 for
-f64, and for every float when it plays the oracle); the interpreter rounds the result to the node's dtype. Integers
-wrap and booleans are numpy's.
+A reference takes the node, its operands' nodes and their values, and returns the result's value in the node's shape.
+Floats are computed in one working precision that the interpreter chooses (float32 for f16, bf16 and f32; float64 for
+f64, and for every float if the interpreter acts as the oracle); the interpreter rounds the result to the node's dtype.
+Integers wrap, and booleans are numpy's.
 
-Semantics are HLO's (openxla.org/xla/operation_semantics) and, where that text leaves a result open, XLA's CPU code:
-see each.
+The semantics are HLO's (openxla.org/xla/operation_semantics). If that text leaves a result open, the reference follows XLA's
+CPU code, and its docstring says so.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _AnyArray: TypeAlias = npt.NDArray[Any]
 
 
 def direct(function: Callable[..., _AnyArray]) -> Reference:
-    """A reference that needs the operands' values only."""
+    """A reference that depends on the operands' values only: `function(*values)`."""
 
     def reference(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> Array:
         del node, sources
@@ -42,30 +42,35 @@ _erf: Final = np.vectorize(math.erf, otypes=[np.float64])
 
 
 def erf(x: _AnyArray) -> _AnyArray:
+    """The error function, computed in double by math.erf."""
     return np.asarray(_erf(x)) if x.size else x
 
 
 def logistic(x: _AnyArray) -> _AnyArray:
+    """1 / (1 + exp(-x))."""
     return np.asarray(1 / (1 + np.exp(-x)))
 
 
 def rsqrt(x: _AnyArray) -> _AnyArray:
+    """1 / sqrt(x)."""
     return np.asarray(1 / np.sqrt(x))
 
 
 def round_away(x: _AnyArray) -> _AnyArray:
-    """To the nearest integer, halves away from zero; as C's round, -0.3 comes to -0.0."""
+    """Rounds to the nearest integer, halves away from zero. As with C's round, -0.3 gives -0.0."""
     whole = np.trunc(x)
     away = np.where(np.abs(x - whole) >= 0.5, np.copysign(1, x), 0)
     return np.asarray(np.where(np.isfinite(x), np.copysign(whole + away, x), x))
 
 
 def popcount(x: _AnyArray) -> _AnyArray:
+    """Number of one bits of each integer, in its dtype."""
     bytes_ = np.asarray(x, order="C").reshape(*x.shape, 1).view(np.uint8)
     return np.asarray(np.unpackbits(bytes_, axis=-1).sum(axis=-1)).astype(x.dtype)
 
 
 def count_leading_zeros(x: _AnyArray) -> _AnyArray:
+    """Number of zero bits above the highest one bit of each integer; the dtype's width for 0."""
     width = x.dtype.itemsize * 8
     big_endian = np.asarray(x, order="C").astype(x.dtype.newbyteorder(">")).reshape(*x.shape, 1).view(np.uint8)
     bits = np.unpackbits(big_endian, axis=-1)
@@ -78,10 +83,10 @@ _PHILOX_WEYL: Final = (np.uint64(0x9E3779B9), np.uint64(0xBB67AE85))
 
 
 def philox(key: _AnyArray, low: _AnyArray, high: _AnyArray, index: _AnyArray) -> _AnyArray:
-    """Word `index` (u32) of the Philox 4x32-10 stream of `key` that starts at the 128-bit counter (low, high); all u64.
+    """Word `index` (u32) of the Philox 4x32-10 stream of `key` that starts at the 128-bit counter (low, high). All operands are u64.
 
-    J. K. Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"; constants and the order of words as in
-    TensorFlow's philox_random.h, which is HLO's rng-bit-generator too: block i of the stream has counter + i, words 4i to 4i + 3.
+    J. K. Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3". Constants and the order of words are those of
+    TensorFlow's philox_random.h and of HLO's rng-bit-generator: block i of the stream has counter + i and words 4i to 4i + 3.
     """
     half, mask = np.uint64(32), np.uint64(0xFFFFFFFF)
     counter = low + (index >> np.uint64(2))
@@ -97,8 +102,8 @@ def philox(key: _AnyArray, low: _AnyArray, high: _AnyArray, index: _AnyArray) ->
 
 
 def divide(a: _AnyArray, b: _AnyArray) -> _AnyArray:
-    """Floats as IEEE; integers towards zero, by zero -1 (all ones), the smallest by -1 itself (as XLA's
-    EmitIntegerDivide)."""
+    """Floats divide as IEEE. Integers round towards zero; division by zero gives -1 (all bits one); the smallest integer divided
+    by -1 gives itself (as XLA's EmitIntegerDivide)."""
     if a.dtype.kind == "f":
         return np.asarray(a / b)
     minus_one = np.array(-1).astype(a.dtype)
@@ -112,7 +117,7 @@ def divide(a: _AnyArray, b: _AnyArray) -> _AnyArray:
 
 
 def remainder(a: _AnyArray, b: _AnyArray) -> _AnyArray:
-    """The sign is the dividend's; for integers, by zero the dividend, by -1 zero."""
+    """The result has the dividend's sign. For integers, remainder by zero is the dividend, and by -1 it is zero."""
     if a.dtype.kind == "f":
         return np.asarray(np.fmod(a, b))
     trivial = b == 0
@@ -123,12 +128,12 @@ def remainder(a: _AnyArray, b: _AnyArray) -> _AnyArray:
 
 
 def power(a: _AnyArray, b: _AnyArray) -> _AnyArray:
-    """Floats as C's pow; integers wrap, a negative exponent gives 1 for 1, +-1 for -1 and 0 else (as XLA's
+    """Floats as C's pow. Integers wrap; a negative exponent gives 1 for base 1, +-1 for base -1, and 0 for any other base (as XLA's
     EmitIntegerPow)."""
     if a.dtype.kind == "f":
         return np.asarray(np.power(a, b))
     result, factor, rest = np.ones_like(a), a.copy(), np.where(b < 0, np.zeros_like(b), b)
-    one = np.ones_like(rest)  # not a Python 1, with which numpy makes a u64 scalar a float
+    one = np.ones_like(rest)  # not a Python 1, which would make numpy turn a u64 scalar into a float
     while rest.any():
         result = np.where((rest & one).astype(bool), result * factor, result)
         factor, rest = factor * factor, rest >> one
@@ -140,26 +145,28 @@ def power(a: _AnyArray, b: _AnyArray) -> _AnyArray:
 
 
 def _amount(b: _AnyArray) -> tuple[_AnyArray, _AnyArray]:
-    """A shift amount below the width, and where the true one is not (negative amounts count as huge)."""
+    """The shift amount, 0 where it is not below the width, and a mask of those places (negative amounts count as huge)."""
     unsigned = b.view(np.dtype(f"u{b.dtype.itemsize}"))
     outside = unsigned >= b.dtype.itemsize * 8
     return np.where(outside, 0, unsigned).astype(unsigned.dtype), outside
 
 
 def shift_left(a: _AnyArray, b: _AnyArray) -> _AnyArray:
+    """Amounts that are negative or not below the width give 0."""
     amount, outside = _amount(b)
     shifted = (a.view(amount.dtype) << amount).view(a.dtype)
     return np.where(outside, np.zeros_like(a), shifted)
 
 
 def shift_right_logical(a: _AnyArray, b: _AnyArray) -> _AnyArray:
+    """Zeros are shifted in; amounts that are negative or not below the width give 0."""
     amount, outside = _amount(b)
     shifted = (a.view(amount.dtype) >> amount).view(a.dtype)
     return np.where(outside, np.zeros_like(a), shifted)
 
 
 def shift_right_arithmetic(a: _AnyArray, b: _AnyArray) -> _AnyArray:
-    """The op, not the dtype, says that the sign is repeated: unsigned operands are taken as signed."""
+    """The op, not the dtype, decides that the sign bit is repeated: unsigned operands are treated as signed."""
     amount, outside = _amount(b)
     signed = np.dtype(f"i{a.dtype.itemsize}")
     amount = np.where(outside, a.dtype.itemsize * 8 - 1, amount).astype(signed)
@@ -167,7 +174,7 @@ def shift_right_arithmetic(a: _AnyArray, b: _AnyArray) -> _AnyArray:
 
 
 def total_order(x: _AnyArray) -> _AnyArray:
-    """Integers in the order of IEEE 754's total order of the floats `x`."""
+    """Integers that are ordered as IEEE 754's total order orders the floats `x`."""
     bits = np.asarray(x, order="C").view(np.dtype(f"i{x.dtype.itemsize}"))
     largest = np.iinfo(bits.dtype).max
     return np.asarray(np.where(bits < 0, bits ^ largest, bits))
@@ -194,7 +201,8 @@ def clamp(low: _AnyArray, x: _AnyArray, high: _AnyArray) -> _AnyArray:
 
 
 def convert(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> Array:
-    """To integer: towards zero, out of range to the nearest end, NaN to 0. To float: the interpreter rounds."""
+    """To integer: towards zero; a value out of range gives the nearest end of the range, NaN gives 0. To float: the interpreter
+    rounds."""
     del sources
     x: _AnyArray = values[0]
     if node.dtype is DType.PRED:
@@ -279,8 +287,8 @@ def slice_(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> Arra
 
 
 def pad_array(x: _AnyArray, value: object, low: Sequence[int], interior: Sequence[int], shape: Shape) -> _AnyArray:
-    """`x` with `interior` elements of `value` between its own, placed at `low` (may be negative) in an array of
-    `shape`."""
+    """`x` with `interior` elements of `value` between its elements, placed at `low` (which may be negative) in an array of `shape`
+    filled with `value`."""
     result = np.full(shape, value, dtype=x.dtype)
     to, from_ = [], []
     for extent, start, gap, limit in zip(x.shape, low, interior, shape, strict=True):
@@ -311,11 +319,10 @@ def reverse(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> Arr
 
 
 def reduce_identity(kind: str, dtype: DType) -> Array:
-    """The scalar that a reduction of `kind` (graph.REDUCE_KINDS) over no elements gives, as an array of shape () and
-    `dtype`."""
+    """The result of a reduction of `kind` (graph.REDUCE_KINDS) over no elements, as an array of shape () and `dtype`."""
     if kind in ("sum", "or"):
         return np.zeros((), dtype.numpy)
-    if kind == "product" or dtype is DType.PRED:  # pred: min and `and` from true; max from false
+    if kind == "product" or dtype is DType.PRED:  # pred: true for min and `and`, false for max
         return np.array(kind != "max").astype(dtype.numpy)
     if kind == "and":
         return np.array(-1).astype(dtype.numpy)
@@ -334,7 +341,7 @@ _UFUNC: Final[dict[str, np.ufunc]] = {
 
 
 def reduce_ufunc(kind: str, dtype: np.dtype[Any]) -> np.ufunc:
-    """The numpy ufunc that combines two elements in a reduction of `kind`."""
+    """The numpy ufunc that combines two elements of `dtype` in a reduction of `kind`."""
     if kind in ("and", "or"):
         logical = dtype.kind == "b"
         if kind == "and":
@@ -344,7 +351,7 @@ def reduce_ufunc(kind: str, dtype: np.dtype[Any]) -> np.ufunc:
 
 
 def reduce_axes(x: _AnyArray, kind: str, dtype: DType, axes: tuple[int, ...]) -> _AnyArray:
-    """`x` reduced over `axes` in its own precision, from the identity of `kind` in `dtype`."""
+    """`x` reduced over `axes` in its own precision, starting from the identity of `kind` in `dtype`."""
     identity = reduce_identity(kind, dtype).astype(x.dtype)
     return np.asarray(reduce_ufunc(kind, x.dtype).reduce(x, axis=axes, dtype=x.dtype, initial=identity[()]))
 
@@ -355,8 +362,8 @@ def reduce(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> Arra
 
 
 def windows(x: _AnyArray, window: Sequence[WindowDimension], fill: object, shape: Shape) -> _AnyArray:
-    """A view of `x` (padded and dilated with `fill`) of shape (*shape, *window sizes): the elements each result is
-    made of."""
+    """A view of `x` (padded and dilated with `fill`) of shape (*shape, *window sizes): for each result, the elements of its
+    window."""
     low = [item.padding_low for item in window]
     gaps = [item.base_dilation - 1 for item in window]
     padded_shape = [
@@ -371,8 +378,9 @@ def windows(x: _AnyArray, window: Sequence[WindowDimension], fill: object, shape
 
 
 class Prefix(NamedTuple):
-    """Windows along `dimension` that all begin at its first element (reverse: all end at its last): the first one has `first`
-    elements (of less than none: padding only), each later one has one more (reverse: the last one, each earlier one)."""
+    """Windows along `dimension` that all begin at its first element. The first window has `first` elements (below 1: it holds padding
+    only), and each later one has one more. With `reverse` they all end at the last element, and it is the last window that has
+    `first` elements, each earlier one has one more."""
 
     dimension: int
     reverse: bool
@@ -380,7 +388,7 @@ class Prefix(NamedTuple):
 
 
 def prefix_of(source: Shape, window: Sequence[WindowDimension], shape: Shape) -> Prefix | None:
-    """What a reduce_window of `source` with a result of `shape` is a scan of, or None."""
+    """The scan that a reduce_window of `source` with a result of `shape` is; None if it is not a scan."""
     wide = [axis for axis, item in enumerate(window) if item != WindowDimension(1)]
     if len(wide) != 1:
         return None
@@ -396,21 +404,22 @@ def prefix_of(source: Shape, window: Sequence[WindowDimension], shape: Shape) ->
 
 
 def scan_terms(x: _AnyArray, start: object, prefix: Prefix) -> _AnyArray:
-    """What a scan combines, along the first dimension: `start`, then the elements in its direction."""
+    """What a scan combines, along the first dimension: `start`, then the elements in the scan's direction."""
     moved = np.moveaxis(x, prefix.dimension, 0)
     first = np.broadcast_to(np.asarray(start).astype(x.dtype, copy=False), moved.shape[1:])
     return np.concatenate([first[np.newaxis], moved[::-1] if prefix.reverse else moved])
 
 
 def scanned(function: np.ufunc, terms: _AnyArray, prefix: Prefix, results: int) -> _AnyArray:
-    """What `function` makes of the terms (`scan_terms`) of each of so many windows, in order."""
+    """The result of each of `results` windows, in order: `function` applied to the window's terms (`scan_terms`)."""
     counts = np.maximum(np.arange(results) + prefix.first, 0)
     found = function.accumulate(terms, axis=0)[counts]
     return np.moveaxis(found[::-1] if prefix.reverse else found, 0, prefix.dimension)
 
 
 def prefix_of_window(node: Node, source: Shape, init: _AnyArray) -> Prefix | None:
-    """What a reduce_window is a scan of, if it starts from what may be combined any number of times: padding holds it too."""
+    """The scan that a reduce_window is, if combining its initial value any number of times changes nothing (each element of padding
+    holds it too); else None."""
     kind = str(node.attributes["kind"])
     if kind in ("sum", "product") and init != reduce_identity(kind, node.dtype):
         return None
@@ -418,7 +427,7 @@ def prefix_of_window(node: Node, source: Shape, init: _AnyArray) -> Prefix | Non
 
 
 def reduce_window(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> Array:
-    """Padding and dilation holes hold the initial value, which is also where each window's reduction starts."""
+    """Padding and dilation holes hold the initial value, which each window's reduction also starts from."""
     del sources
     x, init = values
     kind, rank = str(node.attributes["kind"]), len(node.shape)
@@ -432,14 +441,15 @@ def reduce_window(node: Node, sources: Sequence[Node], values: Sequence[Array]) 
 
 
 def prefix_of_scan(node: Node) -> Prefix:
+    """The windows of a scan node."""
     dimension, reverse, exclusive = (node.attributes[key] for key in ("dimension", "reverse", "exclusive"))
     assert isinstance(dimension, int)
     return Prefix(dimension, bool(reverse), 0 if exclusive else 1)
 
 
 def scan(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> Array:
-    """Element i along `dimension`: the start, combined in order with the elements up to i (`exclusive`: before i; `reverse`: from the
-    other end)."""
+    """Element i along `dimension` is the start combined, in order, with the elements up to i (`exclusive`: before i; `reverse`: from
+    the other end)."""
     del sources
     x, start = values
     prefix, function = prefix_of_scan(node), reduce_ufunc(str(node.attributes["kind"]), x.dtype)
@@ -451,13 +461,13 @@ def scan(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> Array:
 
 
 def _start_vectors(indices: _AnyArray, numbers: GatherDimensions, rank: int) -> list[_AnyArray]:
-    """For each operand dimension the start index of every slice, in the indices' batch shape (zeros where not
+    """For each operand dimension, the start index of every slice, in the indices' batch shape (zeros for a dimension that is not
     indexed)."""
     if numbers.index_vector_dim == indices.ndim:
         indices = indices[..., np.newaxis]
     vectors = np.moveaxis(indices, numbers.index_vector_dim, -1)
     if vectors.dtype.kind == "u":
-        # A u64 beyond s64 is out of range either way; it must not turn negative.
+        # A u64 beyond s64 is out of range in any case; it must not become negative.
         vectors = np.minimum(vectors, np.array(np.iinfo(np.int64).max).astype(np.uint64)).astype(np.int64)
     starts = [np.zeros(vectors.shape[:-1], np.int64)] * rank
     for position, dimension in enumerate(numbers.start_index_map):
@@ -477,7 +487,7 @@ def _element_indices(starts: Sequence[_AnyArray], sizes: Sequence[int]) -> tuple
 
 
 def gather(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> Array:
-    """Starts are clamped so that each slice lies inside the operand."""
+    """Starts are clamped so that each slice is inside the operand."""
     del sources
     x, indices = values
     numbers = gather_numbers(node)
@@ -498,9 +508,9 @@ def gather(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> Arra
 def scatter_plan(
     node: Node, sources: Sequence[Node], indices: _AnyArray
 ) -> tuple[tuple[_AnyArray, ...], _AnyArray, tuple[int, ...], Shape]:
-    """Where a scatter writes: index arrays over (*kept slices, *window sizes with inserted ones), which slices are
-    kept (those that lie inside as a whole), and how to bring the updates to that form: a permutation, then a
-    shape."""
+    """Where a scatter writes. Returns index arrays over (*kept slices, *window sizes with inserted ones); a mask of the slices that
+    are kept (those that are inside the operand as a whole); and a permutation and then a shape that bring the updates to that
+    form."""
     numbers = gather_numbers(node)
     updates = sources[2]
     rank = len(node.shape)
@@ -517,17 +527,17 @@ def scatter_plan(
 
 
 def scatter(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> Array:
-    """Updates in the order of the indices; a slice that does not lie inside the operand as a whole is dropped."""
+    """Applies the updates in the order of the indices. A slice that is not inside the operand as a whole is dropped."""
     x, indices, updates = values
     at, kept, permutation, sizes = scatter_plan(node, sources, indices)
     moved = updates.transpose(permutation)[kept].reshape((-1, *sizes))
     result = np.array(x)
     kind = str(node.attributes["kind"])
     if not at:
-        for update in moved:  # a scalar operand: each update in turn
+        for update in moved:  # a scalar operand: the updates one by one
             result = np.array(update) if kind == "replace" else reduce_ufunc(kind, x.dtype)(result, update)
     elif kind == "replace":
-        for position in range(moved.shape[0]):  # numpy leaves the order of repeated indices open
+        for position in range(moved.shape[0]):  # numpy does not define the order of repeated indices
             result[tuple(index[position] for index in at)] = moved[position]
     else:
         reduce_ufunc(kind, x.dtype).at(result, at, moved)

@@ -1,6 +1,6 @@
-"""Which operands a slice of a node needs as the same slice, and which as a whole: op by op, the column `slicing` of its row.
+"""What a slice of a node needs of its operands, the same slice or the whole operand: op by op, the column `slicing` of its row.
 
-A slice is some indices of a node's leading dimensions (check/slices.py). An op without a rule is computed as a whole.
+A slice is a range of indices of a node's leading dimensions (check/slices.py). An op without a rule is computed as a whole.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from .attributes import attribute, gather_numbers, integers
 
 
 class Need(NamedTuple):
-    """What a slice of a node needs: for each operand whether the same slice of it (else all of it), and how many
-    leading dimensions of the node and of these operands may be cut."""
+    """What a slice of a node needs. `sliced`: for each operand, True if the same slice of it is enough, False if all of it is
+    needed. `deepest`, `operand_deepest`: how many leading dimensions of the node and of the sliced operands may be cut."""
 
     sliced: tuple[bool, ...]
     deepest: int
@@ -26,7 +26,7 @@ Slicing: TypeAlias = "Callable[[Graph, Node], Need | None]"
 
 
 def _leading(flags: Iterable[bool]) -> int:
-    """How many of `flags` are true before the first that is not."""
+    """How many of `flags` are true before the first that is false."""
     return len(list(itertools.takewhile(bool, flags)))
 
 
@@ -45,8 +45,8 @@ def broadcast(graph: Graph, node: Node) -> Need | None:
     dimensions, shape = integers(node, "dimensions"), graph.nodes[node.operands[0]].shape
     shared = _leading(d == i and shape[i] == node.shape[i] for i, d in enumerate(dimensions))
     if not shared:
-        return None  # constant along the leading dimension: a view of the whole, which costs nothing
-    # Where all of the operand is shared, a cut further in lends one element of it to several slices.
+        return None  # constant along the leading dimension: the whole is a view, which costs nothing
+    # If all dimensions of the operand are shared, a deeper cut lets several slices share one element of it.
     return Need((True,), len(node.shape) if shared == len(shape) else shared, shared)
 
 

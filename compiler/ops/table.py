@@ -1,22 +1,22 @@
-"""The one op table. What an operation means is written here once, and read by the verifier (`infer`), the interpreter
-(`numpy`), both backends (`expression`, `libm`), the planner and the lowering (`cost`, `propagation`), the oracle (`error`, `ulps`,
-`slicing`, `moves`), the judge of numbers (`condition`), what draws the self-check's inputs (`moves`) and the tests.
+"""The one op table. What an operation means is written here once. The verifier reads it (`infer`), the interpreter (`numpy`), both
+backends (`expression`, `libm`), the planner and the lowering (`cost`, `propagation`), the oracle (`error`, `ulps`, `slicing`,
+`moves`), the judge of numbers (`condition`), the drawing of the self-check's inputs (`moves`), and the tests.
 
-A row's columns are written in modules of their own, one idea each: shapes and dtypes in `infer`, numpy's results in
-`reference`, C text in `c_text`, bounds of errors in `errors`, which elements a result is made of in `propagation`, what a share
-of it needs in `slicing`. `build` adds a node with inferred shape and dtype to a builder:
+Each column is written in a module of its own: shapes and dtypes in `infer`, numpy's results in `reference`, C++ text in `c_text`,
+error bounds in `errors`, the elements that a result is computed from in `propagation`, what a slice of it needs in `slicing`.
+`build` adds a node with inferred shape and dtype to a builder (see the example at the end).
 
-Rare data. A row means what HLO's operation semantics say; where these leave a result open, one rule decides: what TensorFlow's
+Rare data. A row means what HLO's operation semantics say. If these leave a result open, one rule decides: what TensorFlow's
 documentation says of the value, else what its CPU kernel computes.
 
-    maximum, minimum   NaN where either is (HLO); of zeros of both signs the second operand (x > y ? x : y, documented)
+    maximum, minimum   NaN if either operand is (HLO); of zeros of both signs the second operand (x > y ? x : y, documented)
     sign               0 at zeros of both signs (documented), NaN at NaN
-    convert            of floats to integers: towards zero, out of range the nearest end, NaN 0 (HLO)
+    convert            of floats to integers: towards zero, out of range the nearest end, NaN to 0 (HLO)
     divide, remainder  of integers by zero: all bits one, and the dividend (XLA)
-    reduce             max and min: NaN where one is. Sums in any order: what overflows on the way may be infinite or not
+    reduce             max and min: NaN if any element is. Sums may be in any order: if one overflows on the way, it may be infinite
 
-Where TensorFlow's operator is something else than XLA's lowering of it, the plugin spells the operator out before it is lowered
-(its clusters/rare_data.py has the whole table). The self-check compares each kernel with the framework's own operators on such data
+If TensorFlow's operator differs from XLA's lowering of it, the plugin spells the operator out before it is lowered (its
+clusters/rare_data.py has the whole table). The self-check compares each kernel with the framework's own operators on such data
 (random_inputs.RARE).
 
     builder = GraphBuilder("double")
@@ -80,19 +80,15 @@ __all__ = [
 
 
 class Cost(enum.Enum):
-    """What an op is to the planner and the cost model (AStitch section 2: light and expensive element-wise, reduce,
+    """The cost class of an op for the planner and the cost model (AStitch section 2: light and expensive element-wise, reduce,
     movement)."""
 
     LIGHT = "light"  # element-wise, a few cycles
-    EXPENSIVE = "expensive"  # element-wise, a library call or as much: not worth doing twice
+    EXPENSIVE = "expensive"  # element-wise, as costly as a library call: not worth computing twice
     REDUCE = "reduce"
-    MOVEMENT = (
-        "movement"  # each result element is one operand element (or a padding value) at an index known when compiling
-    )
+    MOVEMENT = "movement"  # each result element is one operand element (or padding), at an index known at compile time
     LEAF = "leaf"
-    OPAQUE = (
-        "opaque"  # indices come from data, or a window of elements is read: a loop nest of its own or an indexed load
-    )
+    OPAQUE = "opaque"  # data-dependent indices, or a window of elements: a loop nest of its own or an indexed load
 
 
 ELEMENTWISE: Final = (Cost.LIGHT, Cost.EXPENSIVE)
@@ -105,42 +101,44 @@ ALL: Final = slice(None)
 
 @dataclass(frozen=True)
 class OpRow:
-    """One op. A column that is None means: not this op, in the way that its comment says."""
+    """One op. If a column may be None, its comment says what None means."""
 
     name: str
     arity: int | None  # None: any number of operands, checked by `infer`
     cost: Cost
     infer: Rule
-    numpy: Reference | None  # None: the interpreter itself handles it (parameter, reduce_general)
-    propagation: Propagation | None  # the operand elements that a result is made of; None: a reduction
-    slicing: Slicing | None  # what a share of the result needs, for the oracle; None: it is computed as a whole
-    moves: slice | None = None  # the operands of whose elements, unchanged, the result consists; None: it computes
+    numpy: Reference | None  # None: the interpreter handles it itself (parameter, reduce_general)
+    propagation: Propagation | None  # the operand elements that a result element is computed from; None: a reduction
+    slicing: Slicing | None  # what a slice of the result needs, for the oracle; None: it is computed as a whole
+    moves: slice | None = None  # the operands whose elements the result consists of, unchanged; None: it computes
     error: ErrorRule = exact  # how the operands' errors reach the result
     ulps: float = 0.0
-    """The error of the result that a right implementation may make beyond what its operands' errors cause, in units in the last
-    place of the result: 0 exact, 0.5 correctly rounded, of an elementary function the larger one of what kernel_math.h states
-    (without fused multiply-adds) and of CUDA's (CUDA C++ Programming Guide, mathematical functions)."""
-    condition: float = 1.0  # by how much a relative error of an operand of an ordinary size is multiplied
-    expression: Expression | None = None  # its C++ text
+    """The error, in units in the last place of the result, that a correct implementation may make beyond what its operands' errors
+    cause: 0 exact, 0.5 correctly rounded. For an elementary function it is the larger of what kernel_math.h states (without fused
+    multiply-adds) and what CUDA states (CUDA C++ Programming Guide, mathematical functions)."""
+    condition: float = 1.0  # the factor on a relative error of an operand of ordinary size
+    expression: Expression | None = None  # the C++ text of one element
     libm: str | None = None  # C library function that the text calls (double's name), to be declared
 
     @property
     def elementwise(self) -> bool:
+        """Whether each result element depends on the same element of each operand only."""
         return self.cost in ELEMENTWISE
 
     @property
     def is_leaf(self) -> bool:
-        """Made of no operand: at hand at any time."""
+        """Whether the op has no operands, so that its elements can be computed anywhere."""
         return self.cost is Cost.LEAF
 
     @property
     def is_reduction(self) -> bool:
-        """Reductions and what is computed like one, in a loop nest of its own: nobody computes an element of it in passing."""
+        """Whether the op is a reduction, or is computed like one in a loop nest of its own: its elements are never computed
+        inline."""
         return self.propagation is None
 
 
 def _elementwise_rows() -> Iterable[OpRow]:
-    """Rows of the ops whose operands have one shape and, but for select, one dtype."""
+    """Rows of the ops whose operands have one shape and, except for select, one dtype."""
     floats = infer.elementwise(infer.is_float, "a float dtype")
     numbers = infer.elementwise(infer.is_number, "a number")
     anything = infer.elementwise(infer.is_any, "any dtype")
@@ -298,8 +296,8 @@ OPS: Final[Mapping[str, OpRow]] = MappingProxyType(_ROWS)
 
 
 def cpp_expression(node: Node, operand_dtypes: Sequence[DType], operands: Sequence[str]) -> str:
-    """The C++ expression of an element-wise `node` on `operands` (c_text.Expression). Raises KeyError for an op that has no
-    element-wise text, or not for this dtype."""
+    """The C++ expression of an element-wise `node` on `operands` (c_text.Expression). Raises KeyError if the op has no element-wise
+    text, or none for this dtype."""
     expression = OPS[node.op].expression
     if expression is None:
         raise KeyError(node.op)
@@ -313,7 +311,7 @@ def libm_functions(op: str, dtype: DType) -> tuple[str, ...]:
 
 
 def infer_node(request: NewNode) -> tuple[Shape, DType]:
-    """The shape and dtype that the table gives the request. Raises GraphError where it breaks the op's rules."""
+    """The shape and dtype that the op's row infers. Raises GraphError if the request breaks the row's rules."""
     row = OPS.get(request.op)
     if row is None:
         raise GraphError(f"op {request.op!r} is not in the op table")
@@ -334,8 +332,8 @@ def build(
 ) -> int:
     """Appends a node with inferred shape and dtype to `builder` and returns its index.
 
-    `shape` and `dtype` are for the ops whose result its operands do not determine: parameter and iota (both),
-    broadcast and reshape (shape), convert and bitcast_convert (dtype). Raises GraphError, naming what was given and
+    `shape` and `dtype` are for the ops whose operands do not determine the result: parameter and iota (both), broadcast and
+    reshape (shape), convert and bitcast_convert (dtype). Raises GraphError, which names what was given and what was
     expected.
     """
     indices = tuple(operands)

@@ -1,4 +1,4 @@
-"""The verifier: is a graph legal by the op table? Run between stages in tests and under STITCHFLEET_VERIFY=1."""
+"""The verifier: checks a graph against the op table. It runs between stages in tests and under STITCHFLEET_VERIFY=1."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def verify(graph: Graph) -> None:
 
 
 def verify_if_asked(graph: Graph) -> Graph:
-    """`verify` where the environment's STITCHFLEET_VERIFY is 1; gives the graph back. For between the stages."""
+    """Returns `graph`, after `verify` if the environment variable STITCHFLEET_VERIFY is 1. For use between stages."""
     if os.environ.get(VERIFY_VARIABLE) == "1":
         verify(graph)
     return graph

@@ -1,1 +1,1 @@
-"""Graph to graph: simplify; written_out: patterns that are one op."""
+"""Graph-to-graph passes. simplify: removes what does nothing; written_out: recognises functions written out in primitive ops."""

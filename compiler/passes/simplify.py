@@ -1,10 +1,10 @@
-"""Cleans a graph: what a lowering leaves behind (identity reshapes and converts, broadcasts of broadcasts, constants
-converted at run time, duplicates, dead code) goes, and nothing else changes.
+"""Cleans up a graph. It removes what a lowering leaves behind (identity reshapes and converts, broadcasts of broadcasts,
+constants that are converted at run time, duplicates, dead code) and changes nothing else.
 
-TensorFlow's lowering wraps each broadcast in two reshapes and each reduce in two converts; the planner should see a
-reduce that is broadcast. Every rule is exact: it gives the same bits, but for integer powers of floats, which become
-products (each rounding within half a unit in the last place, where a pow may err by more), and for erf, which is found
-where it was written out (`written_out`).
+TensorFlow's lowering wraps each broadcast in two reshapes and each reduce in two converts; the planner should see a reduce
+that is broadcast. Every rule is exact, that is, it gives the same bits, with two exceptions: integer powers of floats become
+products (each rounds within half a unit in the last place; a pow may err by more), and erf that was written out becomes the
+op erf (`written_out`).
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from ..ops.table import OPS
 from .written_out import erf_argument
 
 _FOLDABLE: Final = ("broadcast", "reshape", "transpose")
-"""Besides element-wise ops, what is computed here when its operands are constants of one element."""
+"""Ops that, like element-wise ops, are folded if their operands are constants of one element."""
 
 
 def simplify(graph: Graph) -> Graph:
-    """An equal graph without needless nodes. Parameters and outputs keep their number and order."""
+    """An equal graph without needless nodes. Parameters and outputs keep their numbers and order."""
     rewriter = _Rewriter(graph.name)
     for node in graph.nodes:
         rewriter.add(node)
@@ -34,7 +34,7 @@ def simplify(graph: Graph) -> Graph:
 
 
 def prune(graph: Graph) -> Graph:
-    """`graph` without the nodes that no output needs. Parameters stay: their numbers are the kernel's interface."""
+    """`graph` without the nodes that no output needs. Parameters stay: their numbers are the kernel's signature."""
     needed = set(graph.outputs) | {i for i, node in enumerate(graph.nodes) if node.op == "parameter"}
     for i in range(len(graph.nodes) - 1, -1, -1):
         if i in needed:
@@ -49,7 +49,7 @@ def prune(graph: Graph) -> Graph:
 
 
 class _Rewriter:
-    """Rebuilds a graph node by node; a rule may answer with another node, or with an op to build in its place."""
+    """Rebuilds a graph node by node. A rule may replace a node by an existing node, or by an op to build instead."""
 
     def __init__(self, name: str) -> None:
         self.builder = GraphBuilder(name)
@@ -78,14 +78,14 @@ class _Rewriter:
         return self.known[key]
 
     def make(self, op: str, operands: tuple[int, ...], like: Node, **attributes: Attribute) -> int:
-        """Emits an op with the shape and dtype of `like`."""
+        """Emits an op with the shape, dtype and name of `like`, and returns its index."""
         return self.emit(Node(op, operands, like.shape, like.dtype, MappingProxyType(attributes), like.name))
 
     def source(self, node: Node, position: int = 0) -> Node:
         return self.builder.nodes[node.operands[position]]
 
     def constant_of(self, index: int) -> Array | None:
-        """The one value that all elements of a node have, as an array of shape (); None where that is not known."""
+        """The value that all elements of a node share, as an array of shape (); None if it is not known."""
         node = self.builder.nodes[index]
         while node.op in ("broadcast", "reshape"):
             node = self.builder.nodes[node.operands[0]]
@@ -95,7 +95,7 @@ class _Rewriter:
         return literal.value.reshape(())
 
     def fold(self, node: Node) -> int | None:
-        """A constant for an op on constants of one element."""
+        """Evaluates an op on constants of one element: the index of the constant, or None if the op cannot be folded."""
         row = OPS[node.op]
         if not node.operands or node.element_count != 1 or row.numpy is None:
             return None
@@ -118,18 +118,18 @@ class _Rewriter:
 
 
 def _key(attributes: Mapping[str, Attribute]) -> tuple[object, ...]:
-    """Attributes as something hashable that compares by content."""
+    """Attributes as a hashable key that compares by content."""
     items = []
     for name, value in sorted(attributes.items()):
         items.append((name, value.digest if isinstance(value, Literal | Graph) else value))
     return tuple(items)
 
 
-# ---- rules: a node's replacement, or None to keep it ---------------------------------------------------------------
+# ---- rules: each returns the index of the node's replacement, or None to keep the node ------------------------------
 
 
 def _reshape(rewriter: _Rewriter, node: Node) -> int | None:
-    """reshape to the same shape: the operand. reshape of a reshape: one. reshape of a splat: a smaller broadcast."""
+    """reshape to the same shape: its operand. reshape of a reshape: one reshape. reshape of a splat: a smaller broadcast."""
     source = rewriter.source(node)
     if source.shape == node.shape:
         return node.operands[0]
@@ -143,7 +143,7 @@ def _reshape(rewriter: _Rewriter, node: Node) -> int | None:
 
 
 def _convert(rewriter: _Rewriter, node: Node) -> int | None:
-    """convert to the same dtype: the operand. convert of a splat: a splat of the converted."""
+    """convert to the same dtype: its operand. convert of a splat: a splat of the converted value."""
     source = rewriter.source(node)
     if source.dtype is node.dtype:
         return node.operands[0]
@@ -155,14 +155,14 @@ def _convert(rewriter: _Rewriter, node: Node) -> int | None:
 
 
 def _copy(rewriter: _Rewriter, node: Node) -> int | None:
-    """copy: the operand."""
+    """copy: its operand."""
     del rewriter
     return node.operands[0]
 
 
 def _broadcast(rewriter: _Rewriter, node: Node) -> int | None:
-    """broadcast that repeats nothing: a reshape. broadcast of a broadcast: one. broadcast of a reshape that only
-    added or removed dimensions of extent 1: a broadcast of what it reshaped."""
+    """broadcast that repeats nothing: a reshape. broadcast of a broadcast: one broadcast. broadcast of a reshape that only
+    adds or removes dimensions of extent 1: a broadcast of the reshape's operand."""
     source = rewriter.source(node)
     if source.shape == node.shape:
         return node.operands[0]
@@ -180,7 +180,7 @@ def _broadcast(rewriter: _Rewriter, node: Node) -> int | None:
                 return rewriter.make("broadcast", source.operands, node, dimensions=tuple(to for _, to in real))
             return None
     if 1 in source.shape and source.op != "reshape":
-        # Dimensions of extent 1 carry nothing: leave them out, so that equal broadcasts look equal.
+        # Dimensions of extent 1 carry no data. They are left out, so that equal broadcasts look equal.
         kept = [(extent, to) for extent, to in zip(source.shape, dimensions, strict=True) if extent != 1]
         small = Node(
             "reshape", node.operands, tuple(extent for extent, _ in kept), node.dtype, MappingProxyType({}), ""
@@ -190,8 +190,8 @@ def _broadcast(rewriter: _Rewriter, node: Node) -> int | None:
 
 
 def _transpose(rewriter: _Rewriter, node: Node) -> int | None:
-    """transpose that moves nothing: the operand, or a reshape where it moves only dimensions of extent 1. transpose
-    of a transpose: one."""
+    """transpose that moves nothing: its operand, or a reshape if only dimensions of extent 1 move. transpose of a transpose: one
+    transpose."""
     source = rewriter.source(node)
     permutation = integers(node, "permutation")
     if permutation == tuple(range(len(permutation))):
@@ -206,25 +206,25 @@ def _transpose(rewriter: _Rewriter, node: Node) -> int | None:
 
 
 def _slice(rewriter: _Rewriter, node: Node) -> int | None:
-    """slice of everything: the operand."""
+    """slice of everything: its operand."""
     return node.operands[0] if rewriter.source(node).shape == node.shape else None
 
 
 def _pad(rewriter: _Rewriter, node: Node) -> int | None:
-    """pad by nothing: the operand."""
+    """pad by nothing: its operand."""
     del rewriter
     nothing = not any((*integers(node, "low"), *integers(node, "high"), *integers(node, "interior")))
     return node.operands[0] if nothing else None
 
 
 def _concatenate(rewriter: _Rewriter, node: Node) -> int | None:
-    """concatenate of one: that one."""
+    """concatenate of one operand: that operand."""
     del rewriter
     return node.operands[0] if len(node.operands) == 1 else None
 
 
 def _reverse(rewriter: _Rewriter, node: Node) -> int | None:
-    """reverse of dimensions of extent 1: the operand."""
+    """reverse of dimensions of extent 1: its operand."""
     del rewriter
     return node.operands[0] if all(node.shape[i] == 1 for i in integers(node, "dimensions")) else None
 
@@ -247,8 +247,8 @@ def _multiply(rewriter: _Rewriter, node: Node) -> int | None:
 
 
 def _divide(rewriter: _Rewriter, node: Node) -> int | None:
-    """divide by one: the operand. divide by a power of two, whose reciprocal is exact: multiply by that. A quotient that is erf
-    written out: erf."""
+    """divide by one: the dividend. divide by a power of two, whose reciprocal is exact: a multiply by the reciprocal. A quotient that
+    is erf, written out: erf."""
     argument = erf_argument(rewriter.builder.nodes, rewriter.constant_of, node)
     if argument is not None:
         return rewriter.make("erf", (argument,), node)
@@ -282,7 +282,7 @@ def _power(rewriter: _Rewriter, node: Node) -> int | None:
 
 
 def _select(rewriter: _Rewriter, node: Node) -> int | None:
-    """select by a known predicate, or between twice the same: that one."""
+    """select with a known predicate, or between two equal operands: the selected operand."""
     value = rewriter.constant_of(node.operands[0])
     if value is not None:
         return node.operands[1] if bool(value) else node.operands[2]
@@ -290,7 +290,7 @@ def _select(rewriter: _Rewriter, node: Node) -> int | None:
 
 
 def _constant(rewriter: _Rewriter, node: Node) -> int | None:
-    """A constant of many equal elements: a scalar, broadcast."""
+    """A constant of many equal elements: a broadcast scalar."""
     literal = node.attributes["literal"]
     assert isinstance(literal, Literal)
     if literal.value.size < 2:

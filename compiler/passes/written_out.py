@@ -1,9 +1,10 @@
-"""Functions that a lowering has written out in primitive ops, found again.
+"""Recognises functions that a lowering has written out in primitive ops.
 
-XLA before HLO had an op `erf` (TensorFlow 2.15) lowers it to a rational function of the clamped argument (`ErfImpl32` in
-xla/client/lib/math.cc of openxla/xla). Done op by op in float that is off by up to 2^-23 where erf is 1, so that an exact
+If XLA's HLO has no op `erf` (TensorFlow 2.15), erf is lowered to a rational function of the clamped argument (`ErfImpl32` in
+xla/client/lib/math.cc of openxla/xla). Computed op by op in float, it is off by up to 2^-23 where erf is 1, so that an exact
 GELU's x (1 + erf(x / sqrt 2)) is -5e-6 at -88 and -6e30 at -1e38, where TensorFlow's own kernel (Eigen) gives 0. The rule:
-what is written as XLA writes erf is the op `erf`, whose result is 1 exactly where 1 is the nearest number (kernel_math.h).
+ops that have exactly the form of XLA's erf become the op `erf`, whose result is 1 exactly where 1 is the nearest number
+(kernel_math.h).
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ DENOMINATOR: Final = (
     *(1.0, 0.49746925110067538, 0.11098505178285362, 0.014070470171167667, 0.0010179625278914885),
     *(0.000023547966471313185, -1.1791602954361697e-7),
 )
-"""Coefficients of x^0, x^2, x^4, ...; ErfImpl32's, of which a float keeps the first 24 bits."""
+"""Coefficients of x^0, x^2, x^4, ... in ErfImpl32; a float keeps their first 24 bits."""
 
 ConstantOf = Callable[[int], Array | None]
 
 
 def erf_argument(nodes: Sequence[Node], constant_of: ConstantOf, node: Node) -> int | None:
-    """What `node`, a quotient, is erf of, or None. constant_of: the one value that all elements of a node have, None where
-    they differ."""
+    """The index of the node whose erf is `node`, a quotient; None if `node` is not erf written out. constant_of: gives the value
+    that all elements of a node share, or None."""
     if node.op != "divide" or node.dtype is not DType.F32:
         return None
     product = nodes[node.operands[0]]
@@ -64,7 +65,7 @@ def _is(value: Array | None, expected: float) -> bool:
 def _coefficients(
     nodes: Sequence[Node], constant_of: ConstantOf, at: int, variable: int, most: int
 ) -> list[float] | None:
-    """Those of Horner's rule in the square of `variable`, the lowest first; None where node `at` is something else."""
+    """The coefficients of Horner's rule in the square of `variable`, lowest first; None if node `at` has another form."""
     found: list[float] = []
     while len(found) < most:
         value = constant_of(at)

@@ -1,11 +1,11 @@
-"""What a backend is: all that depends on the kind of device, behind one interface.
+"""The interface of a backend: everything that depends on the kind of device.
 
-    Backend.identity()   everything but the graph that its kernels depend on; Backend.key(graph): of one kernel in the cache
-    Backend.stages()     graph -> plan -> loops -> source, ...: an ordered table of pure functions, each result of which prints
+    Backend.identity()   what its kernels depend on besides the graph; Backend.key(graph): a kernel's key in the cache
+    Backend.stages()     graph -> plan -> loops -> source, ...: an ordered table of pure functions whose results can be printed
     Backend.compile()    graphs in, kernels in the cache out
 
-`cpu.CpuBackend` makes C++ and checks it here; `cuda.CudaBackend` makes CUDA C. Planning and lowering ask the backend's target for its
-figures, and know no backend.
+`cpu.CpuBackend` makes C++ and checks it on this machine; `cuda.CudaBackend` makes CUDA C. Planning and lowering read the figures of
+the backend's target, and know no backend.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from ..planning.plan import Plan, plan_graph
 from ..targets.targets import Target
 
 Progress = Callable[[str], None]
-"""A progress callback: is given a line, which the next one replaces; "" at the end."""
+"""A progress callback. It is called with a line that replaces the previous one; "" at the end."""
 
 
 def silent(line: str) -> None:
-    """Progress that nobody looks at."""
+    """A progress callback that does nothing."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """A graph to compile. `reference`: the framework's own function of the same inputs, if it is at hand. `cluster`: what
-    this graph is one shape of; requests of the same cluster may share a binary. `samples`: of what the job gives it."""
+    """A graph to compile. `reference`: the framework's own function of the same inputs, if available. `cluster`: names the cluster of
+    which this graph is one shape; requests of the same cluster may share a binary. `samples`: of the tensors that the job passes."""
 
     name: str
     graph: Graph
@@ -52,8 +52,8 @@ class Request:
 
 @dataclass(frozen=True)
 class CompileOutcome:
-    """What became of a request: an entry of the cache, or one line that says why not. `permanent`: trying again is of
-    no use."""
+    """The result of a request: an entry of the cache, or one line that says why there is none. `permanent`: trying again is
+    useless."""
 
     name: str
     entry: CacheEntry | None = None
@@ -63,7 +63,7 @@ class CompileOutcome:
 
 @dataclass(frozen=True)
 class Stage:
-    """One row of the stage table. `text` prints the stage's result."""
+    """One row of the stage table. `run` takes the previous stage's result; `text` prints the result of this stage."""
 
     name: str
     run: Callable[[object], object]
@@ -71,32 +71,32 @@ class Stage:
 
 
 class Backend(Protocol):
-    """Kernels for one kind of device."""
+    """Makes kernels for one kind of device."""
 
     @property
     def target(self) -> Target:
-        """What planning knows of the device."""
+        """The figures of the device that planning uses."""
 
     def identity(self) -> str:
-        """Everything but the graph that a kernel depends on: generator, compiler, device."""
+        """What a kernel depends on besides the graph: generator, compiler, device."""
 
     def key(self, graph: Graph) -> str:
         """The cache key of a graph's kernel."""
 
     def stages(self, symbol: str = "stitch_kernel", progress: Progress = silent) -> tuple[Stage, ...]:
-        """The stages in order, graph first; each takes the result of the one before, and raises ValueError where this backend makes
-        no kernel of it."""
+        """The stages in order, graph first. Each takes the result of the previous one, and raises ValueError if this backend cannot
+        make a kernel of it."""
 
     def compile(
         self, requests: Sequence[Request], cache: KernelCache, progress: Progress = silent
     ) -> list[CompileOutcome]:
-        """One outcome per request, in order. Kernels that the cache has are taken from there, the others are built and added. A
-        request that fails costs the others nothing."""
+        """One outcome per request, in order. Kernels that are in the cache are taken from there; the others are built and added. A
+        request that fails does not affect the others."""
 
 
 def stop_after(backend: Backend, graph: Graph, name: str, progress: Progress = silent) -> str:
-    """The text of what stage `name` makes of a graph. Raises ValueError, with a line for the user, where the backend has no such
-    stage or makes no kernel of the graph."""
+    """The text of the result of stage `name` for a graph. Raises ValueError, with a line for the user, if the backend has no such
+    stage or cannot make a kernel of the graph."""
     stages = backend.stages(progress=progress)
     names = [stage.name for stage in stages]
     if name not in names:
@@ -108,7 +108,7 @@ def stop_after(backend: Backend, graph: Graph, name: str, progress: Progress = s
 
 
 def first_stages(target: Target) -> tuple[Stage, ...]:
-    """graph, plan and loops: those that each backend has."""
+    """The stages that every backend has: graph, plan and loops."""
 
     def as_graph(value: object) -> Graph:
         assert isinstance(value, Graph)
@@ -130,17 +130,17 @@ def first_stages(target: Target) -> tuple[Stage, ...]:
 
 
 NO_PART_OF_A_KERNEL = ("commands", "explaining", "hlo", "step")
-"""Rooms of the compiler that neither make a kernel of a graph nor check it: a change there needs no new kernel."""
+"""Rooms of the compiler that neither make kernels nor check them: a change there needs no new kernels."""
 
 
 @lru_cache(maxsize=1)
 def generator_version() -> str:
-    """A hash of the sources that make and check kernels: a kernel of another generator is another kernel."""
+    """A hash of the sources that make and check kernels. Kernels of another generator are other kernels."""
     return sources_digest(Path(__file__).parents[1])
 
 
 def sources_digest(folder: Path) -> str:
-    """A hash of the compiler's sources in a folder, without NO_PART_OF_A_KERNEL."""
+    """A hash of the compiler's sources in a folder, without those of NO_PART_OF_A_KERNEL."""
     digest = hashlib.sha256()
     for path in sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".h", ".c", ".def")):
         room = path.relative_to(folder)
@@ -150,8 +150,8 @@ def sources_digest(folder: Path) -> str:
 
 
 def describe(graph: Graph, plan: Plan, kernel: Loops, symbol: str, compiler: str) -> KernelMetadata:
-    """A kernel's metadata, but for what only its binary tells. Input and output types are those of `graph`, whose
-    parameters and outputs the plan keeps."""
+    """A kernel's metadata, except what only its binary shows. Input and output types are those of `graph`, whose parameters and
+    outputs the plan keeps."""
     parameters = [graph.nodes[i] for i in graph.parameters]
     outputs = [graph.nodes[i] for i in graph.outputs]
     read = {buffer for buffer in kernel.buffers if buffer.kind is BufferKind.INPUT}
@@ -177,5 +177,5 @@ def describe(graph: Graph, plan: Plan, kernel: Loops, symbol: str, compiler: str
 
 
 def one_line(text: str) -> str:
-    """A failure as the one line that an outcome has."""
+    """A failure's text as the one line of an outcome, at most 500 characters."""
     return " ".join(text.split())[:500]

@@ -1,4 +1,4 @@
-"""The backends that there are, by the device that a job asks for."""
+"""Chooses the backend for the device that a job asks for."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ from .cuda import CudaBackend
 
 
 def backend_for(device: Mapping[str, int | str] | None) -> Backend:
-    """The backend for a GPU that tells its figures (`targets.target_of_device`), or, of None, for this machine's processor. Raises
-    ValueError where no backend makes kernels for the device."""
+    """The backend for a GPU that reports its figures (`targets.target_of_device`) or, for None, for this machine's CPU. Raises
+    ValueError if no backend makes kernels for the device."""
     return CpuBackend() if device is None else CudaBackend(target_of_device(device))

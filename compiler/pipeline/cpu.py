@@ -1,11 +1,11 @@
-"""The backend of a processor: graphs in, checked kernels in the cache out.
+"""The CPU backend: graphs in, checked kernels in the cache out.
 
     graph -> plan_graph -> Plan -> lower -> Loops -> render -> source -> build -> binary -> self-check -> cache
 
-A request that names its cluster takes part in `parametric`: from its cluster's third shape on, shapes share a binary.
+A request that names its cluster may use `many_shapes`: from the cluster's third shape on, shapes share a binary.
 
-Several kernels share a translation unit, because a compiler's start-up costs more than a kernel. One bad graph never
-costs the others: what cannot be planned fails alone, and a unit that does not compile is built again kernel by kernel.
+Several kernels share a translation unit, because starting a compiler costs more than compiling a kernel. A bad graph does not
+affect the others: a graph that cannot be planned fails alone, and a unit that does not compile is built again kernel by kernel.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ from .backend import (
 
 @dataclass(frozen=True)
 class CpuBackend:
-    """C++ for this machine's processor, built by `toolchain` (default: the one that is found here), checked as `check` says."""
+    """C++ for this machine's CPU, built by `toolchain` (default: the one found on this machine) and checked with the options
+    `check`."""
 
     toolchain: Toolchain | None = None
     check: CheckOptions | None = None
@@ -106,12 +107,12 @@ class CpuBackend:
 
 
 UNIT_KERNELS: Final = 16
-"""Kernels of one translation unit: g++ starts in 0.06 s, a kernel of 30 ops takes it 0.05 to 0.3 s."""
+"""Kernels per translation unit: g++ takes 0.06 s to start, and 0.05 to 0.3 s for a kernel of 30 ops."""
 
 
 def identity(toolchain: Toolchain | None = None) -> str:
-    """Everything but the graph that a kernel depends on: ABI, generator, compiler, CPU, C library. Of use in keys. On a
-    machine without a compiler it says so, instead of raising."""
+    """A hash of what a kernel depends on besides the graph: ABI, generator, compiler, CPU, C library. It is part of keys. Without a
+    compiler on the machine it is the hash of that fact; it does not raise."""
     try:
         compiler = (toolchain or find_toolchain()).digest
     except ToolchainError:
@@ -126,11 +127,10 @@ def entry_key(graph: Graph, toolchain: Toolchain) -> str:
 
 @dataclass(frozen=True)
 class _Unit:
-    """A kernel on its way to the compiler; or, with `library`, a new shape of one that is built, on its way to the
-    self-check.
+    """A kernel that is to be compiled or, with `library`, a new shape of a binary that exists, which is to be checked.
 
-    source: writes its text. family_key, family: of a binary for many shapes, what `parametric` knows of it; it is made of
-    `template`, where it is to be built, and `alone` is the kernel of this shape by itself, should that fail.
+    source: writes the kernel's text. For a binary for many shapes: family_key, family: what `many_shapes` has stored for it;
+    template: what it is made from, if it has yet to be built; alone: the kernel of this shape by itself, in case that fails.
     """
 
     position: int
@@ -153,8 +153,8 @@ def compile_graphs(
     check: CheckOptions | None = None,
     target: Target = CPU,
 ) -> list[CompileOutcome]:
-    """One outcome per request, in order. Kernels that the cache has are taken from there; the others are built,
-    checked, added."""
+    """One outcome per request, in order. Kernels that are in the cache are taken from there; the others are built, checked and
+    added."""
     options = CheckOptions() if check is None else check
     outcomes: list[CompileOutcome | None] = [None] * len(requests)
     if toolchain is None:
@@ -167,7 +167,7 @@ def compile_graphs(
     for position, request in enumerate(requests):
         try:
             unit = _front(position, request, cache, toolchain, target, families)
-        except Exception as error:  # a graph that the planner cannot handle must not cost the others
+        except Exception as error:  # a graph that the planner cannot handle must not affect the others
             line = f"cannot plan {request.name}: {type(error).__name__}: {error}"
             is_certain = not isinstance(error, MemoryError | OSError)
             outcomes[position] = CompileOutcome(request.name, failure=one_line(line), permanent=is_certain)
@@ -179,10 +179,10 @@ def compile_graphs(
         else:
             units.append(unit)
     with tempfile.TemporaryDirectory(prefix="stitchfleet-build-") as folder, checkers(options.processes) as room:
-        # Checks of one translation unit run while the compiler works on the next.
+        # The checks of one translation unit run while the compiler works on the next unit.
         shop = _Shop(Path(folder), cache, toolchain, options, room, families)
         again: list[_Unit] = []
-        for build in (units, again):  # what failed as one binary for many shapes is made for its shape alone
+        for build in (units, again):  # if a binary for many shapes failed, one is made for the shape alone
             fresh = [unit for unit in build if unit.library is None]
             pending = [
                 finish
@@ -206,7 +206,7 @@ def compile_graphs(
 
 
 def _too_large_to_check(graph: Graph, options: CheckOptions) -> str:
-    """Why a kernel cannot be checked beside a job, or "". No kernel is handed out unchecked."""
+    """Why a kernel cannot be checked beside a job, or "" if it can. No kernel is handed out unchecked."""
     needed, free = bytes_to_check(graph, options), free_bytes()
     if options.skip or free is None or needed <= options.memory_share * free:
         return ""
@@ -253,7 +253,7 @@ def _front(
 def _of_many_shapes(
     alone: _Unit, shaped: ShapedText, cache: KernelCache, toolchain: Toolchain, families: Families
 ) -> CacheEntry | _Unit:
-    """The kernel of one more shape of a cluster: from the binary for many shapes, or such a binary to build, or `alone`."""
+    """The kernel of another shape of a cluster: served by the binary for many shapes; or such a binary to build; or `alone`."""
     key = family_key((identity(toolchain), alone.request.cluster, shaped.digest))
     family = families.load(key)
     entry = cache.find(family.entry) if family.entry else None
@@ -307,8 +307,8 @@ _Finish: TypeAlias = "tuple[_Unit, Callable[[], CompileOutcome]]"
 
 
 def _back(units: Sequence[_Unit], shop: _Shop) -> list[_Finish]:
-    """Builds `units` as one translation unit, or one by one if that fails, and begins to check each kernel; the
-    functions wait for the outcomes."""
+    """Builds `units` as one translation unit, or one by one if that fails, and begins to check each kernel. The returned functions
+    wait for the outcomes."""
     stem = units[0].symbol
     kernels = [unit.source() for unit in {unit.symbol: unit for unit in units}.values()]
     text = translation_unit(kernels)
@@ -330,7 +330,8 @@ def _back(units: Sequence[_Unit], shop: _Shop) -> list[_Finish]:
 def _begin_check(
     unit: _Unit, library: Path, symbols: tuple[str, ...], text: str, shop: _Shop
 ) -> Callable[[], CompileOutcome]:
-    """`text`: what to keep beside the binary, "" for one that is kept already."""
+    """Begins a kernel's check. The returned function waits for it and adds the kernel to the cache. `text`: the source to store
+    beside the binary, "" if it is stored already."""
     name, graph, reference = unit.request.name, unit.request.graph, unit.request.reference
     metadata = replace(unit.metadata, vector_symbols=symbols)
     options = shop.options
@@ -340,7 +341,7 @@ def _begin_check(
 
     parts: list[Callable[[], Part]] = []
     if not options.skip:
-        prepare_runtime()  # once, not in every child
+        prepare_runtime()  # once here, not in every child
         for regimes in parts_of(graph, options):
             work = partial(run, regimes)
             parts.append(shop.room.start(work).result if options.processes > 1 else work)
@@ -368,7 +369,7 @@ def _begin_check(
         except CheckFailedError as error:
             line = f"self-check of {name} failed: {error}"
             return CompileOutcome(name, failure=one_line(line), permanent=error.is_certain)
-        except Exception as error:  # the reference is the framework's code, the disk may be full
+        except Exception as error:  # the reference is the framework's code, and the disk may be full
             line = f"self-check of {name} could not be made: {type(error).__name__}: {error}"
             return CompileOutcome(name, failure=one_line(line), permanent=False)
 

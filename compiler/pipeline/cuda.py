@@ -1,9 +1,9 @@
-"""The backend of a GPU: graphs in, CUDA kernels in the cache out.
+"""The GPU backend: graphs in, CUDA kernels in the cache out.
 
     graph -> choose_launch -> Plan and CUDA C -> NVRTC -> cubin -> cache
 
-A kernel's image has the guard's comparison too (cuda_compare.h), so that its outputs are judged where they are. No self-check runs a
-GPU's kernels before a job may load them: the machine that compiles may have no GPU.
+A kernel's image also contains the guard's comparison (cuda_compare.h), so that its outputs are compared on the device. GPU kernels
+have no self-check before a job loads them: the machine that compiles may have no GPU.
 """
 
 from __future__ import annotations
@@ -41,31 +41,31 @@ from .launch import Candidate, Launch, choose_launch
 
 Build = Callable[[str, str, Collection[str]], nvrtc.CudaBinary]
 COMPARISON: Final = ("stitch_largest", "stitch_compare")
-"""Its kernels (cuda_compare.h)."""
+"""The kernels of the comparison (cuda_compare.h)."""
 
 
 @lru_cache(maxsize=1)
 def comparison() -> str:
-    """The text of the guard's comparison, which stands behind a kernel's."""
+    """The text of the guard's comparison, which follows a kernel's text."""
     return (resources.files(__package__) / "cuda_compare.h").read_text()
 
 
 def identity(target: GpuTarget) -> str:
-    """Everything but the graph that a kernel depends on: generator, NVRTC, device."""
+    """What a kernel depends on besides the graph: generator, NVRTC, device."""
     return "|".join((generator_version(), nvrtc.version(), repr(target)))
 
 
 def entry_key(graph: Graph, target: GpuTarget, search: bool = True) -> str:
-    """The cache key of a graph's kernel for a device. Without `search` it is another one, which no job asks for: the usual launch is
-    somebody's comparison."""
+    """The cache key of a graph's kernel for a device. Without `search` the key differs, and no job asks for it: the kernel with the
+    usual launch is for comparisons."""
     parts = (identity(target), graph.digest, *(() if search else ("usual",)))
     return hashlib.sha256("|".join(parts).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
 class CudaBackend:
-    """CUDA C for a GPU, built by NVRTC on any machine. search: whether the stages' kernel is the best launch's by the model, of which
-    a few are built for that; else the usual one's. What goes into the cache is always the best one's."""
+    """CUDA C for a GPU, compiled by NVRTC on any machine. search: whether `stages` shows the kernel with the best launch by the
+    model (for which a few are built) or with the usual launch. The cache always gets the best one."""
 
     target: GpuTarget
     build: Build = nvrtc.build
@@ -101,7 +101,7 @@ class CudaBackend:
             assert isinstance(value, nvrtc.CudaBinary)
             return value.ptx.decode()
 
-        # A plan is final once its kernel's tiles fit shared memory: the text is made with it.
+        # The plan is final only after the kernel's tiles fit shared memory, so the text is made together with it.
         return (
             first_stages(self.target)[0],
             Stage("plan", as_kernel, in_words),
@@ -136,7 +136,7 @@ def _compile(
     except (CudaError, nvrtc.NvrtcError) as error:
         is_certain = not isinstance(error, nvrtc.NvrtcError) or error.is_certain
         return CompileOutcome(request.name, failure=str(error).splitlines()[0], permanent=is_certain)
-    except Exception as error:  # a graph that the planner cannot handle must not cost the others
+    except Exception as error:  # a graph that the planner cannot handle must not affect the others
         line = one_line(f"cannot plan {request.name}: {type(error).__name__}: {error}")
         return CompileOutcome(request.name, failure=line, permanent=not isinstance(error, MemoryError | OSError))
 
@@ -150,9 +150,8 @@ def build_for_gpu(
     measured: Callable[[CacheEntry], float | None] | None = None,
     search: bool = True,
 ) -> tuple[CacheEntry, Launch]:
-    """Plans and builds `graph`'s kernel and puts it into the cache. search, measured: as choose_launch has them, the latter on an
-    entry of a cache that is gone afterwards; the kernel then takes the place of one that was not measured. Raises CudaError and
-    NvrtcError."""
+    """Plans and builds `graph`'s kernel and puts it into the cache. search, measured: as for choose_launch, but `measured` gets an
+    entry of a temporary cache; a measured kernel replaces one that was not measured. Raises CudaError or NvrtcError."""
     key = entry_key(graph, target, search)
     symbol = f"stitch_{key[:20]}"
     with tempfile.TemporaryDirectory(prefix="stitchfleet-cuda-") as folder:
@@ -191,7 +190,7 @@ def _metadata(graph: Graph, chosen: Candidate, symbol: str) -> KernelMetadata:
 
 
 def launch_of(kernel: CudaKernel) -> GpuLaunch:
-    """What a runtime has to know to launch it."""
+    """What a runtime must know to launch the kernel."""
     names = {BufferKind.INPUT: "input", BufferKind.OUTPUT: "output"}
     return GpuLaunch(
         kernel.target.arch,

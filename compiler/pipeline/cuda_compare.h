@@ -1,11 +1,15 @@
-/* The guard's comparison on the device: what compare.cc of the plugin does on the processor, by many threads.
+/* The guard's comparison on the device: what the plugin's compare.cc does on the CPU, done by many threads.
  *
- * Comes behind cuda_prelude.h and kernel_prelude.h in a kernel's text, so that a kernel's image has what judges it. Each thread leaves
- * one result, which the processor puts together: no order of threads and no atomic operation is in it. */
+ * It follows cuda_prelude.h and kernel_prelude.h in a kernel's text, so that a kernel's image contains its own comparison. Each
+ * thread stores one result, and the CPU combines them: the result depends on no order of threads and no atomic operation. */
 #ifndef STITCHFLEET_CUDA_COMPARE_H_
 #define STITCHFLEET_CUDA_COMPARE_H_
 
+<<<<<<< HEAD
 /* In step with ComparedPart in plugin/native/gpu/device_kernel.h. worst_index -1: no element differs. */
+=======
+/* Must match ComparedPart in plugin/native/device_kernel.h. worst_index -1: no element differs. */
+>>>>>>> words
 struct StitchCompared {
   double largest, worst_ratio, largest_error, expected, actual;
   long long worst_index;
@@ -21,7 +25,7 @@ STITCH_INLINE double stitch_compared_element(const void* data, long long i, int 
 
 STITCH_INLINE bool stitch_is_finite(double value) { return value - value == 0.0; }
 
-/* The largest |expected| of each thread's elements that are finite. */
+/* For each thread, the largest |expected| among its elements that are finite. */
 extern "C" __global__ void stitch_largest(const void* expected, long long count, int kind, StitchCompared* parts) {
   const long long first = (long long)blockIdx.x * blockDim.x + threadIdx.x, stride = (long long)gridDim.x * blockDim.x;
   double largest = 0.0;
@@ -32,8 +36,8 @@ extern "C" __global__ void stitch_largest(const void* expected, long long count,
   parts[first].largest = largest;
 }
 
-/* The worst of each thread's elements: |actual - expected| over relative * |expected| + floor, infinite where it ought to be equal. A
- * kind below 0: whole elements of -kind bytes, which have to be equal to the last bit. */
+/* The worst of each thread's elements by |actual - expected| over relative * |expected| + floor; infinite if an element that must be
+ * equal is not. A kind below 0: whole elements of -kind bytes, which must be equal to the last bit. */
 extern "C" __global__ void stitch_compare(const void* expected, const void* actual, long long count, int kind, double relative,
                                           double floor, StitchCompared* parts) {
   const long long first = (long long)blockIdx.x * blockDim.x + threadIdx.x, stride = (long long)gridDim.x * blockDim.x;

@@ -1,14 +1,15 @@
-"""The stand-alone runtime of CUDA kernels: loaded, run, timed and tuned on a GPU of this machine, outside of TensorFlow, by pycuda.
+"""The stand-alone runtime of CUDA kernels: loads, runs, times and tunes them on a GPU of this machine, outside of TensorFlow, by
+pycuda.
 
-    Gpu(number)              a device with a context and a stream; `target`: what the planner has to know of it
+    Gpu(number)              a device with a context and a stream; `target`: its figures, for planning
     Gpu.load(entry)          a kernel of the cache, with memory for its tensors
     kernel.run(arrays)       numpy arrays in and out, one launch
-    kernel.durations_ns()    by events, on the tensors of the last run
-    tune(graph, cache, gpu)  the launch search's candidates, each judged by the float64 oracle and timed; the fastest is kept
+    kernel.durations_ns()    measured by events, on the tensors of the last run
+    tune(graph, cache, gpu)  the launch search's candidates, each judged by the float64 oracle and timed; keeps the fastest
 
-pycuda (the extra `gpu`) is imported by the first Gpu and by nothing else: kernels are compiled without it. It has devices, contexts,
-memory, streams and events, but no cooperative launch, so modules are loaded and launched by the driver API itself, in pycuda's
-context and on its stream.
+Only the first Gpu imports pycuda (the extra `gpu`): kernels are compiled without it. pycuda has devices, contexts, memory, streams
+and events, but no cooperative launch, so modules are loaded and launched by the driver API itself, in pycuda's context and on its
+stream.
 """
 
 from __future__ import annotations
@@ -34,19 +35,19 @@ from .cuda import build_for_gpu
 from .launch import Launch
 
 SEMAPHORE_BYTES: Final = 64
-"""Of the grid barrier's."""
+"""Size of the grid barrier's semaphore."""
 BATCHES: Final = 15
 MOST_IN_BATCH: Final = 20
 BATCH_NS: Final = 1e6
-"""Between two events, whose resolution is half a microsecond, are as many launches as take so long, at most MOST_IN_BATCH."""
+"""Between two events, whose resolution is half a microsecond, there are as many launches as take BATCH_NS, at most MOST_IN_BATCH."""
 
 
 class GpuError(Exception):
-    """There is no GPU or no pycuda, or the driver refuses; one line."""
+    """There is no GPU or no pycuda, or the driver reports an error; the text is one line."""
 
 
 def _pycuda() -> Any:
-    """pycuda's module `driver`."""
+    """pycuda's module `driver`. Raises GpuError if it cannot be loaded."""
     try:
         import pycuda.driver
     except ImportError as error:
@@ -57,7 +58,7 @@ def _pycuda() -> Any:
 
 
 class Gpu:
-    """A device, its primary context made current in this thread until `close`. Raises GpuError."""
+    """A device whose primary context is current in this thread until `close`. Raises GpuError."""
 
     def __init__(self, number: int = 0) -> None:
         self._pycuda = _pycuda()
@@ -81,15 +82,16 @@ class Gpu:
         self.close()
 
     def close(self) -> None:
+        """Releases the stream, and pops the context."""
         self._stream = None
         self._context.pop()
 
     def load(self, entry: CacheEntry) -> GpuKernel:
-        """Raises GpuError for a kernel that this device cannot run, and where its memory does not hold the tensors."""
+        """Loads a kernel. Raises GpuError if this device cannot run it, or has too little memory for its tensors."""
         return GpuKernel(self, entry.library.read_bytes(), entry.metadata)
 
     def copy_ns(self, byte_count: int) -> float:
-        """A copy within the device's memory that reads and writes `byte_count` bytes in all: the median of some."""
+        """Time in ns of a copy within the device's memory that reads and writes `byte_count` bytes in all: the median of batches."""
         half = max(byte_count // 2, 4)
         source, target = self.allocate(half), self.allocate(half)
 
@@ -99,7 +101,8 @@ class Gpu:
         return statistics.median(self.durations_ns(copy))
 
     def durations_ns(self, begin: Callable[[], None]) -> list[float]:
-        """What `begin` puts into the stream, by events: the means of BATCHES batches. Raises GpuError where it fails."""
+        """Times in ns of what `begin` puts into the stream, measured by events: the means of BATCHES batches. Raises GpuError if it
+        fails."""
         found: list[float] = []
         count = 1
         for _ in range(BATCHES + 1):
@@ -114,31 +117,33 @@ class Gpu:
         return found[1:]
 
     def allocate(self, byte_count: int) -> Any:
-        """Device memory, at least a byte of it, given back with the object."""
+        """Device memory of at least one byte; it is freed with the object. Raises GpuError if there is not enough."""
         try:
             return self._pycuda.mem_alloc(max(1, byte_count))
         except self._pycuda.Error as error:
-            raise GpuError(f"{byte_count} bytes of the device's memory cannot be had: {error}") from None
+            raise GpuError(f"{byte_count} bytes of device memory cannot be allocated: {error}") from None
 
     def to_device(self, memory: Any, array: Array) -> None:
+        """Copies an array into device memory, and waits. Raises GpuError."""
         if array.nbytes:
             self._pycuda.memcpy_htod_async(memory, np.ascontiguousarray(array), self._stream)
             self.synchronize()
 
     def to_host(self, array: Array, memory: Any) -> None:
+        """Copies device memory into an array, and waits. Raises GpuError."""
         if array.nbytes:
             self._pycuda.memcpy_dtoh_async(array, memory, self._stream)
             self.synchronize()
 
     def synchronize(self) -> None:
-        """Waits for the stream. Raises GpuError where a kernel has failed."""
+        """Waits for the stream. Raises GpuError if a kernel has failed."""
         try:
             self._stream.synchronize()
         except self._pycuda.Error as error:
             raise GpuError(f"the device has stopped: {error}") from None
 
     def call(self, name: str, *arguments: object) -> None:
-        """A function of the driver API. Raises GpuError with the driver's name of the fault."""
+        """Calls a function of the driver API. Raises GpuError with the driver's name of the error."""
         if status := self._driver[name](*arguments):
             text = ctypes.c_char_p()
             self._driver.cuGetErrorName(status, ctypes.byref(text))
@@ -146,6 +151,7 @@ class Gpu:
 
     @property
     def stream(self) -> ctypes.c_void_p:
+        """The stream as the driver API's handle."""
         return ctypes.c_void_p(self._stream.handle)
 
     def _described(self, number: int) -> dict[str, int | str]:
@@ -160,7 +166,7 @@ class Gpu:
 
 
 class GpuKernel:
-    """A kernel of the cache on a device, with the memory of its tensors. Made by `Gpu.load`."""
+    """A kernel of the cache on a device, with memory for its tensors. Made by `Gpu.load`."""
 
     def __init__(self, gpu: Gpu, image: bytes, metadata: KernelMetadata) -> None:
         launch = metadata.launch
@@ -179,7 +185,7 @@ class GpuKernel:
         addresses = np.array([int(held[kind][number]) for kind, number in launch.tensors], np.uint64)
         self._table = gpu.allocate(addresses.nbytes)
         gpu.to_device(self._table, addresses)
-        # The function's parameters: the addresses, or that of their table, and the semaphore's.
+        # The function's parameters: the tensors' addresses, or the address of a table of them, and the semaphore's address.
         self._given = (
             np.array([int(self._table)], np.uint64) if launch.by_table else addresses,
             np.array([int(self._semaphore)], np.uint64),
@@ -187,18 +193,20 @@ class GpuKernel:
         self._parameters = (ctypes.c_void_p * 2)(*(one.ctypes.data for one in self._given))
 
     def close(self) -> None:
-        """Unloads it. Its memory goes with the object."""
+        """Unloads the kernel. Its memory is freed with the object."""
         self.gpu.call("cuModuleUnload", self._module)
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
-        """One launch on copies of `inputs` (dense, of the metadata's types). Raises KernelError for other types, GpuError where the
-        driver refuses or the kernel fails."""
+        """One launch on copies of `inputs` (dense, of the metadata's types); returns the outputs. Raises KernelError if the inputs
+        do not fit, GpuError if the driver reports an error or the kernel fails."""
         check_inputs(self.metadata, inputs)
         for memory, array in zip(self._inputs, inputs, strict=True):
             self.gpu.to_device(memory, array)
         results = [np.empty(one.shape, one.numpy) for one in self.metadata.outputs]
         for memory, array in zip(self._outputs, results, strict=True):
-            array.reshape(-1).view(np.uint8)[...] = 0xA5  # an element that the kernel leaves out is not right by chance
+            array.reshape(-1).view(np.uint8)[...] = (
+                0xA5  # so that an element that the kernel does not write is not right by chance
+            )
             self.gpu.to_device(memory, array)
         self.launch()
         self.gpu.synchronize()
@@ -207,7 +215,7 @@ class GpuKernel:
         return results
 
     def launch(self) -> None:
-        """Puts one launch into the device's stream."""
+        """Puts one launch into the device's stream. Raises GpuError."""
         one, stream = self._launch, self.gpu.stream
         shape = (one.grid, 1, 1, one.block, 1, 1, one.shared_bytes, stream, self._parameters)
         if one.cooperative:
@@ -216,15 +224,16 @@ class GpuKernel:
             self.gpu.call("cuLaunchKernel", self._function, *shape, None)
 
     def durations_ns(self) -> list[float]:
-        """A launch on the tensors of the last run, by events: the means of batches."""
+        """Times in ns of a launch on the tensors of the last run, measured by events: the means of batches."""
         return self.gpu.durations_ns(self.launch)
 
 
 def tune(
     graph: Graph, cache: KernelCache, gpu: Gpu, seed: int = 0, progress: Progress = silent
 ) -> tuple[CacheEntry, Launch]:
-    """The kernel of `graph` that is fastest on this GPU, put into the cache in the place of any other for the device: jobs take it
-    from there. A candidate that the oracle calls wrong, or that the driver refuses, is out. Raises as build_for_gpu does."""
+    """Finds the kernel of `graph` that is fastest on this GPU and puts it into the cache, replacing any other for the device; jobs
+    take it from there. A candidate that the oracle finds wrong, or that the driver rejects, is dropped. Raises as build_for_gpu
+    does."""
     inputs = random_inputs(graph, np.random.default_rng(seed), Regime.NORMAL)
 
     def measured(entry: CacheEntry) -> float | None:
@@ -233,9 +242,9 @@ def tune(
                 verdict = judge(graph, inputs, kernel.run(inputs))
                 if verdict.ok:
                     return statistics.median(kernel.durations_ns())
-                progress(f"{graph.name}: a candidate is out: {verdict}")
+                progress(f"{graph.name}: a candidate is dropped: {verdict}")
         except GpuError as error:
-            progress(f"{graph.name}: a candidate is out: {error}")
+            progress(f"{graph.name}: a candidate is dropped: {error}")
         return None
 
     return build_for_gpu(graph, cache, gpu.target, progress=progress, measured=measured)

@@ -1,10 +1,11 @@
-"""How a CUDA kernel is launched: a small search over the threads of a block and the blocks of a multiprocessor.
+"""How a CUDA kernel is launched: a small search over the threads of a block and the blocks per multiprocessor.
 
-After AStitch (section 4.5: assume, relax, apply). A candidate assumes registers of a thread, which with its shared memory gives the
-blocks that are co-resident on a multiprocessor; `__launch_bounds__` then holds the compiler to as many registers as that allows, so
-a grid that a barrier needs co-resident is so whatever the source. The model (gpu_cost) ranks the candidates; the best is built; what
-it spilled is read back and charged; and so on until the best one is a built one. Where a device is at hand, those that the model
-thinks nearly as good are built too and timed, and the fastest is taken.
+After AStitch (section 4.5: assume, relax, apply). A candidate assumes a number of registers per thread; with the kernel's shared
+memory this gives the number of blocks that are co-resident on a multiprocessor. `__launch_bounds__` then limits the compiler to the
+registers that this allows, so that a grid with a barrier is co-resident whatever the source. The model (gpu_cost) ranks the
+candidates and the best is built; what it spilled is read back and added to its cost; this repeats until the best candidate is a
+built one. If a device is available, candidates that the model finds nearly as good are built too and timed, and the fastest is
+taken.
 """
 
 from __future__ import annotations
@@ -24,20 +25,21 @@ from .backend import Progress, silent
 
 BLOCKS: Final = (128, 256, 512, 1024)
 REGISTERS: Final = (32, 64, 128)
-"""Of a thread: what leaves all of a multiprocessor's 2048 threads at work, half of them, a quarter."""
+"""Registers per thread: they leave all of a multiprocessor's 2048 threads at work, half of them, or a quarter."""
 LONG_TEXT: Final = 64_000
-"""Characters of a kernel from which on it is built once, as the usual one: NVRTC takes 11 s for 200,000."""
+"""A kernel with a longer text (in characters) is built only once, with the usual launch: NVRTC takes 11 s for 200,000."""
 MEASURED: Final = 6
 """Most candidates that are timed."""
 MARGIN: Final = 0.02
-"""A candidate replaces the usual one only if it is better by this share: the model's differences below mean nothing."""
+"""A candidate replaces the usual one only if it is better by this share: smaller differences of the model mean nothing."""
 
 Build = Callable[[str, str], nvrtc.CudaBinary]
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A kernel for one block size and one cap of registers. binary: where it was built; measured_ns: where it was timed."""
+    """A kernel for one block size and one limit of registers. binary: None before it is built; measured_ns: None before it is
+    timed."""
 
     target: GpuTarget
     plan: Plan
@@ -47,24 +49,25 @@ class Candidate:
 
     @property
     def cost(self) -> KernelCost:
+        """The estimated cost; with the spilled bytes, if the candidate is built."""
         return self.kernel.cost(self.binary.spill_bytes if self.binary is not None else 0)
 
     @property
     def occupancy(self) -> float:
-        """Threads at once over what the device has room for."""
+        """Threads that run at once, as a share of what the device has room for."""
         room = self.target.multiprocessors * self.target.threads_per_multiprocessor
         return self.kernel.resident * self.kernel.block / room
 
 
 @dataclass(frozen=True)
 class Launch:
-    """The candidate that was chosen, which is built, and all that were considered, best first."""
+    """The chosen candidate, which is built, and all candidates that were considered, best first."""
 
     chosen: Candidate
     considered: tuple[Candidate, ...]
 
     def explain(self) -> str:
-        """A line for each candidate, and the chosen one's cost, phase by phase."""
+        """One line per candidate, and the chosen candidate's cost phase by phase."""
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:
@@ -91,10 +94,10 @@ def choose_launch(
     measured: Callable[[Candidate], float | None] | None = None,
     search: bool = True,
 ) -> Launch:
-    """The best launch of `graph`'s kernel on `target`, whose own block and registers are the usual one: by the model, or by
-    `measured`, which runs a built candidate and returns its nanoseconds, None where it is out; without `search`, the usual
-    one. progress: is given a line of progress.
-    Raises CudaError where no candidate can be one of CUDA or all are out, NvrtcError where the compiler refuses."""
+    """The best launch of `graph`'s kernel on `target`, whose own block size and registers are the usual launch. The best is decided
+    by the model or by `measured`, which runs a built candidate and returns its time in ns, or None to drop it. Without `search`,
+    only the usual launch is considered. Raises CudaError if no candidate can be a CUDA kernel or all are dropped, NvrtcError if the
+    compiler fails."""
     found: list[Candidate] = []
     failure: CudaError | None = None
     for changed in _targets(target) if search else (target,):
@@ -133,7 +136,7 @@ def choose_launch(
 
 
 def check_co_residency(kernel: CudaKernel, binary: nvrtc.CudaBinary) -> None:
-    """Raises CudaError where a grid with a barrier is larger than what the built kernel's registers leave at once."""
+    """Raises CudaError if a grid with a barrier is larger than what is co-resident with the built kernel's registers."""
     if not kernel.cooperative:
         return
     at_once = kernel.target.blocks_at_once(kernel.shared_bytes, binary.registers)
@@ -145,7 +148,7 @@ def check_co_residency(kernel: CudaKernel, binary: nvrtc.CudaBinary) -> None:
 
 
 def _targets(target: GpuTarget) -> Iterator[GpuTarget]:
-    """The device with each block size and register cap, its usual one first; no two that come to the same."""
+    """The device with each block size and register limit, its usual ones first; without combinations that amount to the same."""
     seen: set[tuple[int, int]] = set()
     for block in dict.fromkeys((target.block, *BLOCKS)):
         for registers in dict.fromkeys((target.assumed_registers, *REGISTERS)):

@@ -1,11 +1,11 @@
-"""What becomes one loop nest, and in which scheme. Nothing here knows a loop's text.
+"""Decides which ops share a loop nest, and each result's scheme. Nothing here knows how a loop is written.
 
-groups       dominant ops and who goes with them; families: components alike
-splitting    long reductions in parts; scans: sums of prefixes
+groups       dominant ops and the ops that follow them; families: components of a graph that are alike
+splitting    long reductions in parts; scans: prefix sums
 placement    which ops share a nest; schemes: local, regional or global, where each result lives (AStitch section 4)
-mapping      tasks and threads to elements; mapping_choice
-execution    how a nest is executed: mode, rows, tasks; transposes, scatters: those of such nests; cost
-access       which element of what is read; normal: a graph in the form that planning expects; accumulators
-rules        what can be switched off
-plan         all of it, with the phases of the kernel: what lowering does and explaining prints, and neither decides
+mapping      which elements make a row; mapping_choice: how the first segment of a nest is mapped
+execution    how a nest is executed: mode, rows, tasks; transposes, scatters: for such nests; cost
+access       which elements are read; normal: the form of graphs that planning expects; accumulators: dtypes of sums
+rules        which rules of the planner can be switched off
+plan         the whole plan with the kernel's phases; lowering follows it and explaining prints it, and neither decides anything
 """

@@ -1,7 +1,7 @@
-"""What an element of a node is made of, followed down to memory.
+"""What an element of a node is computed from, followed down to memory.
 
-Each op's row says which operand elements one of its elements needs (ops/propagation.py). The planner follows these steps to see
-what a loop would touch, the lowering follows the same steps to write the loop, so that both always agree.
+Each op's row says which operand elements one of its elements needs (ops/propagation.py). The planner follows these steps to find
+out what a loop would read, and the lowering follows the same steps to write the loop, so that both always agree.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _T = TypeVar("_T")
 
 
 def expand(graph: Graph, request: Request) -> Step:
-    """The step that makes the requested element from operand elements. Reductions, scatters and other nodes that are
-    only ever read from memory are not expanded: asking for one is a planner's error (AssertionError)."""
+    """The step that computes the requested element from operand elements. Reductions, scatters and other nodes that are always read
+    from memory are not expanded: a request for one is an error of the planner (AssertionError)."""
     node = graph.nodes[request.node]
     rule = OPS[node.op].propagation
     assert rule is not None, f"{node.op} is read from memory only, but was asked for as {request}"
@@ -29,25 +29,25 @@ def expand(graph: Graph, request: Request) -> Step:
 
 @dataclass(frozen=True)
 class Trace:
-    """Everything that a set of roots needs: each request with its step, sources before users."""
+    """Everything that a set of requests needs: each request with its step, sources before users."""
 
     steps: dict[Request, Step]
 
     def loads(self) -> list[tuple[Request, Index]]:
-        """The elements read from memory, with their row-major positions."""
+        """The elements that are read from memory, with their row-major positions in elements."""
         return [(request, step.flat) for request, step in self.steps.items() if isinstance(step, Load)]
 
 
 class TraceTooLargeError(Exception):
-    """Inlining made so many copies of `node` that it had better be computed once, in memory."""
+    """Inlining would make so many copies of `node` that it should be computed once and kept in memory."""
 
     def __init__(self, node: int) -> None:
         super().__init__(f"%{node} is wanted at too many positions")
         self.node = node
 
 
-COPIES_ALLOWED = 4  # positions of one node in one loop body before it counts as multiplied
-STEPS_ALLOWED = 6000  # steps of one loop body, whatever they are
+COPIES_ALLOWED = 4  # positions of one node in one loop body; beyond this it counts as multiplied
+STEPS_ALLOWED = 6000  # steps of one loop body, of any kind
 
 
 def _check_copies(graph: Graph, steps: Iterable[Request]) -> None:
@@ -68,9 +68,9 @@ def _check_copies(graph: Graph, steps: Iterable[Request]) -> None:
 def trace(
     graph: Graph, roots: Iterable[Request], stored: Callable[[int], bool], known: Container[Request] = ()
 ) -> Trace:
-    """Follows `roots` down to memory: to parameters, constant arrays and the nodes of which `stored` says that they are
-    read from theirs, or to requests whose value is `known` to be kept somewhere. Iterative, so that a chain of
-    thousands of ops is no problem. Raises TraceTooLargeError."""
+    """Follows `roots` down to memory: to parameters, constant arrays and nodes for which `stored` is true (they are read from
+    memory), and to requests whose value is already available (`known`). Iterative, so that a chain of thousands of ops is no
+    problem. Raises TraceTooLargeError."""
     steps: dict[Request, Step] = {}
     opened: dict[Request, Step] = {}
     stack: list[tuple[Request, bool]] = [(root, False) for root in reversed(list(roots))]

@@ -1,4 +1,4 @@
-"""What a reduction accumulates in, and what its tasks leave."""
+"""The dtypes in which reductions accumulate, and those of the partial results of tasks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from .mapping import RowMap, Segment, spans_rows
 
 
 def accumulator_dtype(graph: Graph, segment: Segment, mapping: RowMap, scalar_over_rows: bool = False) -> DType:
-    """What the reduction accumulates in: f16 and bf16 in f32; a float sum over all rows, one number per row, in f64."""
+    """The dtype in which the reduction accumulates: f32 for f16 and bf16; f64 for an f32 sum or product over all rows with one result
+    per row (`scalar_over_rows`); else the node's own."""
     node = graph.nodes[segment.node]
     if node.op == "reduce_general":
         return node.dtype
@@ -19,10 +20,11 @@ def accumulator_dtype(graph: Graph, segment: Segment, mapping: RowMap, scalar_ov
 
 
 def kind_of(graph: Graph, segment: Segment) -> str:
+    """The reduction kind of a segment's node, one of graph.REDUCE_KINDS."""
     return str(graph.nodes[segment.node].attributes["kind"])
 
 
 def partial_dtype(graph: Graph, segment: Segment, mapping: RowMap) -> DType:
-    """Element type of the partial results that tasks leave."""
+    """Element type of the partial results that tasks store."""
     kept = graph.nodes[segment.node].element_count
     return accumulator_dtype(graph, segment, mapping, scalar_over_rows=kept == 1 and spans_rows(segment, mapping))

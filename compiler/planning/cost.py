@@ -1,4 +1,4 @@
-"""What a nest costs: bytes moved, ops computed, nanoseconds."""
+"""The cost of a nest: bytes moved, ops computed, nanoseconds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .placement import Nest, Placement, mapped_roots, within
 
 
 class NestCost(NamedTuple):
-    """Bytes read and written (each tensor once), time on one core, and bytes of an element of the widest tensor."""
+    """Bytes read and written (each tensor once), time on one core, and bytes per element of the widest tensor."""
 
     bytes_read: int
     bytes_written: int
@@ -24,8 +24,8 @@ class NestCost(NamedTuple):
 
 
 def nest_cost(graph: Graph, placement: Placement, nest: Nest, target: Target) -> NestCost:
-    """The cost of `nest`: traffic over the core's bandwidth plus arithmetic plus the start of each row. Additive,
-    because on one core without software prefetch the two overlap little for rows that fit L1."""
+    """The cost of `nest`: its traffic at one core's bandwidth, plus its arithmetic, plus the start of each row. The terms are added,
+    because on one core without software prefetch they overlap little for rows that fit L1."""
     read: dict[int, int] = {}
     written = light = expensive = reduced = 0
     row = Index.of_var(nest.row)

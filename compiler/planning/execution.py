@@ -1,14 +1,14 @@
-"""How a nest is executed: its mode, its rows and tasks, and what it costs. Decided here and nowhere else; lowering dispatches on it,
+"""How a nest is executed: its mode, its rows and tasks, and its cost. This is decided only here; lowering dispatches on it, and
 `explain` prints it.
 
     nest ── a scatter or a scan ─────────────────────────────> SCATTER, OWNERS; SCAN, SCAN_LANES
-         ── on a GPU, a tensor read across ──────────────────> TILED_TRANSPOSE
-         ── rows too short to be worth a loop each ──────────> LANES
-         ── on a CPU, a tensor read across ──────────────────> SQUARES
+         ── on a GPU, a tensor is read across memory ────────> TILED_TRANSPOSE
+         ── rows are too short for a loop each ──────────────> LANES
+         ── on a CPU, a tensor is read across memory ────────> SQUARES
          ── else ────────────────────────────────────────────> ROWS
-    partial results of a nest's tasks ───────────────────────> BLOCKS, ONE, COLUMNS
+    the partial results of a nest's tasks ───────────────────> BLOCKS, ONE, COLUMNS
 
-Nothing here depends on how many threads a job has: tasks, and with them the order of a sum, follow from shapes and the device.
+Nothing here depends on the number of threads of a job: tasks, and so the order of a sum, follow from shapes and the device.
 """
 
 from __future__ import annotations
@@ -30,19 +30,20 @@ from .scatters import scatter_work
 from .transposes import BLOCK_ROWS, Placed, TiledTranspose, order_across_memory, tiled_transpose_of
 
 MIN_PARTIAL_NS = 4_000
-"""A task that leaves partial results should do at least this much."""
+"""Least work of a task that stores partial results."""
 MOST_OWNERS = 1 << 15
-"""Indices of a scatter above which looking for a place's owner, all by all, costs more than it saves."""
+"""Most indices of a scatter in mode OWNERS: with more, comparing all indices to find each place's owner costs more than it saves."""
 INDEX_NS = 4.0
-"""What a scatter takes for an index, beside its window."""
+"""Time that a scatter needs per index, besides its window."""
 SECTOR_BYTES = 32
-"""What a GPU's memory and caches move at least (CUDA C++ Best Practices Guide, "Coalesced Access to Global Memory")."""
+"""The least that a GPU's memory and caches move (CUDA C++ Best Practices Guide, "Coalesced Access to Global Memory")."""
 MOST_COLUMNS = 32
-"""Neighbouring results that a GPU's block takes at most: one for each thread of a warp."""
+"""The most neighbouring results that a GPU's block computes: one for each thread of a warp."""
 
 
 class Mode(enum.Enum):
-    """How the code of a nest goes through its rows. `is_combination`: of partial results, not of a nest of the plan."""
+    """How the code of a nest runs over its rows. BLOCKS, ONE and COLUMNS combine partial results; they execute no nest of the
+    plan."""
 
     LANES = "rows are the lanes"
     ROWS = "row by row"
@@ -59,9 +60,11 @@ class Mode(enum.Enum):
 
 @dataclass(frozen=True)
 class Execution:
-    """rows: of the code, which are not the nest's where it turns squares or scatters, and those of all components of a family, end
-    to end. cost_ns: on one core of a CPU; on a GPU, of the whole device. keeps_tasks: tasks must be kept apart, as each leaves
-    partial results of its own or is a block's. order: SQUARES'; transpose: TILED_TRANSPOSE's; columns: COLUMNS'."""
+    """How a nest is executed.
+
+    rows: of the code. They differ from the nest's in SQUARES and SCATTER; for a family they are the rows of all components, end to
+    end. cost_ns: on one core of a CPU, or on the whole GPU. keeps_tasks: tasks must stay separate, because each stores partial
+    results of its own or is the task of one block. order, transpose, columns: for SQUARES, TILED_TRANSPOSE and COLUMNS only."""
 
     mode: Mode
     rows: int
@@ -74,6 +77,7 @@ class Execution:
 
     @property
     def tasks(self) -> int:
+        """Number of tasks."""
         return -(-self.rows // self.rows_per_task)
 
 
@@ -86,8 +90,8 @@ def execution_of(
     family: Family | None,
     target: Target,
 ) -> Execution:
-    """The execution of a nest. placed: those of its segments that something must be stored of. stored: which nodes it reads from
-    memory."""
+    """How a nest is executed. placed: the nest's segments whose results must be stored, with their mappings. stored: whether the nest
+    reads a node from memory."""
     first, mapping = nest.placed[0]
     if first.kind is SegmentKind.SCATTER:
         return _scatter(graph, graph.nodes[first.node], target)
@@ -117,7 +121,7 @@ def execution_of(
 
 
 def is_lane_wise(nest: Nest, target: Target) -> bool:
-    """Whether the rows themselves are the lanes: they are too short to be worth a loop each."""
+    """Whether the rows themselves are the lanes of a vector loop, because they are too short for a loop each."""
     longest = max(mapping.inner for _, mapping in nest.placed)
     if longest == 1:
         return True
@@ -126,7 +130,7 @@ def is_lane_wise(nest: Nest, target: Target) -> bool:
 
 
 def rows_per_task(nest: Nest, cost: NestCost, partial: bool, lanes: bool, target: Target) -> int:
-    """Rows of a task. partial: each task leaves partial results. lanes: rows are the lanes."""
+    """Rows per task. partial: each task stores partial results. lanes: the rows are the lanes of a vector loop."""
     if isinstance(target, GpuTarget):
         return _rows_per_group(nest, cost, partial, lanes, target)
     wanted = MIN_PARTIAL_NS if partial else target.task_ns
@@ -140,8 +144,9 @@ def rows_per_task(nest: Nest, cost: NestCost, partial: bool, lanes: bool, target
 
 
 def _rows_per_group(nest: Nest, cost: NestCost, partial: bool, lanes: bool, target: GpuTarget) -> int:
-    """On a GPU a task is one group of threads at work: as many as the device holds, where each leaves partial results (AStitch's
-    vertical packing); else one row, or one flat stretch of a block's threads, of as many bytes whatever the elements."""
+    """Rows per task on a GPU, where a task is what one group of threads does. With partial results there are as many tasks as groups
+    that run at once (AStitch's vertical packing). Without them a task is one row, or one flat run of elements for a block's threads,
+    of the same number of bytes for every dtype."""
     least = target.block * target.flat_per_thread * max(1, 4 // cost.widest) if lanes else 1
     if not partial:
         return least
@@ -160,7 +165,8 @@ def _scatter(graph: Graph, node: Node, target: Target) -> Execution:
 
 
 def combination(count: int, parts: int, dtype: DType, target: Target) -> Execution:
-    """How `count` results of `parts` partial ones each are combined, which lie in memory as one row of results for each part."""
+    """How `count` results are combined from `parts` partial results each. In memory, each part is one row of `count` partial
+    results."""
     cost = parts * count * (target.light_ns + dtype.size_bytes / target.bytes_per_ns)
     if not isinstance(target, GpuTarget):
         per_task = max(1, math.ceil(count * target.task_ns / max(cost, 1)))
@@ -175,7 +181,8 @@ def combination(count: int, parts: int, dtype: DType, target: Target) -> Executi
 
 
 def _columns(count: int, parts: int, dtype: DType, target: GpuTarget) -> int:
-    """Results of a block: a sector's, or more while that leaves a block for each multiprocessor or groups without a row."""
+    """Results per block: one sector's worth, or more as long as every multiprocessor still gets a block, or if a block's threads
+    would otherwise have no part to work on."""
     columns = SECTOR_BYTES // dtype.size_bytes
     while columns < MOST_COLUMNS and (count > 2 * columns * target.multiprocessors or parts * columns < target.block):
         columns *= 2

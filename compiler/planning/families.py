@@ -1,13 +1,13 @@
-"""Families: independent element-wise components of a graph that do the same to tensors of different sizes.
+"""Families: independent element-wise components of a graph that do the same with tensors of different sizes.
 
-An optimizer's step over all variables is some hundred of them, with a learning rate in common. They are planned once:
-one component stays in the graph that is planned, the others become *instances* of its nest, which differ in size and
-in the memory that they read and write. So a thousand tensors plan and compile like one, and their elements, laid end
-to end, are cut into tasks of equal work (AStitch's remote stitching and horizontal packing, sections 3.3 and 4.1).
+An optimizer's step over all variables consists of hundreds of such components, which share a learning rate. They are planned
+once: one component stays in the graph that is planned, and the others become *instances* of its nest, which differ in size and
+in the memory that they read and write. So a thousand tensors plan and compile like one. Their elements are laid end to end and
+cut into tasks of equal work (AStitch's remote stitching and horizontal packing, sections 3.3 and 4.1).
 
-A component qualifies if all its tensors have one number of elements, above 1, and its ops work on each element by itself:
-element-wise ops, reshapes, and scalars broadcast. Its scalars may be its own parameters, or shared with others; a scalar
-that is itself the result of a reduction has to be the same for all.
+A component qualifies if all its tensors have the same number of elements, above 1, and its ops work on each element by itself:
+element-wise ops, reshapes, and broadcast scalars. Its scalars may be its own parameters or shared with other components; a scalar
+that is the result of a reduction must be the same for all components.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from .mapping import LANE_ALIGNMENT
 
 @dataclass(frozen=True)
 class Instance:
-    """One component of a family: its tensors' elements, and for each input and output number of the family's
-    representative the number of its own. `alone`: its inputs that nobody else reads."""
+    """One component of a family. `size`: elements of its tensors. `inputs`, `outputs`: for each input and output number of the
+    family's representative, the corresponding number of this component. `alone`: its inputs that nothing else reads."""
 
     size: int
     inputs: Mapping[int, int]
@@ -39,35 +39,36 @@ class Instance:
 
 @dataclass(frozen=True)
 class Family:
-    """Alike components, the representative's instance first."""
+    """Components that are alike; the representative's instance comes first."""
 
     instances: tuple[Instance, ...]
 
     @property
     def representative(self) -> Instance:
+        """The instance whose component stays in the planned graph."""
         return self.instances[0]
 
     @property
     def starts(self) -> tuple[int, ...]:
-        """Of each instance: its first row where all are laid end to end, each from a multiple of the vector's length on."""
+        """First row of each instance if all are laid end to end, each starting at a multiple of LANE_ALIGNMENT."""
         lengths = (-(-instance.size // LANE_ALIGNMENT) * LANE_ALIGNMENT for instance in self.instances)
         return tuple(itertools.accumulate(lengths, initial=0))[:-1]
 
     @property
     def rows(self) -> int:
-        """Rows of all instances laid end to end."""
+        """Number of rows of all instances laid end to end."""
         return self.starts[-1] + -(-self.instances[-1].size // LANE_ALIGNMENT) * LANE_ALIGNMENT
 
     @property
     def elements(self) -> int:
-        """Elements of all instances."""
+        """Number of elements of all instances."""
         return sum(instance.size for instance in self.instances)
 
 
 @dataclass(frozen=True)
 class Reduction:
-    """`graph` with one component of each family. `output_numbers`: of its outputs, their numbers among the whole
-    graph's. `ops_left_out`: those of the other components."""
+    """`graph` keeps one component of each family. `output_numbers`: the numbers that its outputs have in the whole graph.
+    `ops_left_out`: the number of ops of the other components."""
 
     graph: Graph
     families: tuple[Family, ...]
@@ -77,7 +78,7 @@ class Reduction:
 
 @dataclass(frozen=True)
 class _Component:
-    """Nodes in canonical order: those of equal components correspond. `key` is what makes components equal."""
+    """Nodes in canonical order, so that the nodes of equal components correspond. Components are equal if their `key`s are."""
 
     nodes: tuple[int, ...]
     leaving: frozenset[int]
@@ -86,7 +87,7 @@ class _Component:
 
 
 def reduce_families(graph: Graph) -> Reduction:
-    """Leaves of each family its largest component. Parameters all stay: their numbers are the kernel's interface."""
+    """Keeps the largest component of each family. All parameters stay: their numbers are the kernel's signature."""
     families: dict[object, list[_Component]] = {}
     for component in _components(graph):
         families.setdefault(component.key, []).append(component)
@@ -146,9 +147,9 @@ def _number(node: Node) -> int:
 
 
 def _components(graph: Graph) -> list[_Component]:
-    """The components that could be in a family. What carries no tensor's data, a constant broadcast to some shape, ties
-    nothing together: every component has its own. A parameter may be read by others as well (a gradient by the norm of
-    all of them); what is computed may not."""
+    """The components that may belong to a family. A node that carries no tensor's data, such as a constant broadcast to some shape,
+    connects nothing: every component has its own. A parameter may also be read outside the component (a gradient, by the norm of all
+    gradients); a computed node may not."""
     carrying = carriers(graph)
     needed = _needed_elementwise(graph, carrying)
     sets = UnionFind(len(graph.nodes))
@@ -173,7 +174,7 @@ def _components(graph: Graph) -> list[_Component]:
 
 
 def _needed_elementwise(graph: Graph, carrying: frozenset[int]) -> dict[int, None]:
-    """Tensors that outputs are made of, element by element, in topological order."""
+    """The tensors that outputs are computed from, element by element, in topological order."""
     found = {i for i in graph.outputs if i in carrying and graph.nodes[i].element_count > 1}
     for i in range(len(graph.nodes) - 1, -1, -1):
         if i in found and _fits(graph, graph.nodes[i]):
@@ -182,15 +183,15 @@ def _needed_elementwise(graph: Graph, carrying: frozenset[int]) -> dict[int, Non
 
 
 def _fits(graph: Graph, node: Node) -> bool:
-    """Whether each element of a tensor node is made of the same element of its operands, or of scalars."""
+    """Whether each element of a tensor node is computed from the same element of its operands, or from scalars."""
     if node.op in ("parameter", "reshape") or OPS[node.op].elementwise:
         return True
     return node.op == "broadcast" and graph.nodes[node.operands[0]].element_count == 1
 
 
 def _canonical(graph: Graph, leaving: Sequence[int], repeats: Mapping[int, int]) -> _Component | None:
-    """Nodes in depth-first order from the outputs, which are in the order of what they compute. None if the sizes differ,
-    or something does not fit. `repeats`: how many outputs a node is."""
+    """Nodes in depth-first order from the outputs, which are ordered by what they compute. None if the sizes differ or an op does not
+    fit. `leaving`: the component's outputs; `repeats`: how many outputs of the graph each node is."""
     digests: dict[int, str] = {}
     for i in _post_order(graph, leaving):
         text = repr((_head(graph, i), *(digests[operand] for operand in _operands(graph, graph.nodes[i]))))
@@ -212,7 +213,7 @@ def _canonical(graph: Graph, leaving: Sequence[int], repeats: Mapping[int, int])
 
 
 def _operands(graph: Graph, node: Node) -> tuple[int, ...]:
-    """What the walk over a component follows: a scalar that some reduction makes is where it stops."""
+    """The operands that the walk over a component follows. It stops at a scalar that a reduction computes."""
     return node.operands if _is_inside(graph, node) else ()
 
 
@@ -221,7 +222,7 @@ def _is_inside(graph: Graph, node: Node) -> bool:
 
 
 def _head(graph: Graph, i: int) -> tuple[object, ...]:
-    """All of a node but its operands that members of a family share. Sizes do not count."""
+    """What members of a family share of a node, its operands excepted. Sizes do not count."""
     node = graph.nodes[i]
     tensor = node.element_count > 1
     if node.op == "parameter":
@@ -237,7 +238,7 @@ def _head(graph: Graph, i: int) -> tuple[object, ...]:
 
 
 def _post_order(graph: Graph, roots: Sequence[int]) -> list[int]:
-    """Everything that `roots` are made of, operands before users, each once; without recursion."""
+    """All nodes that `roots` depend on, and `roots`, operands before users, each once; without recursion."""
     found: dict[int, None] = {}
     stack: list[tuple[int, bool]] = [(root, False) for root in reversed(roots)]
     opened: set[int] = set()

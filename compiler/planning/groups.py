@@ -1,17 +1,17 @@
 """Dominants, sub-dominants and groups: which ops of a stitch op share one schedule (AStitch section 4.3, step 1).
 
-Candidates close a group: all reductions, expensive element-wise ops that are broadcast, and the outputs. Two candidates
-connected by ops of only local scheme, in either direction and also through a shared parameter, belong to one group; one
-of them becomes its dominant, whose thread mapping all others follow. What a candidate produces is consumed by other
-groups (or by a later segment of its own), by a regional or a global edge. Nothing here knows a device.
+Candidates end a group: all reductions, expensive element-wise ops whose result is broadcast, and the outputs. Two candidates
+belong to one group if ops of local scheme alone connect them, in either direction, also through a shared parameter. One candidate
+becomes the group's dominant, whose thread mapping all others follow. Other groups (or a later segment of the same group) read a
+candidate's result by a regional or a global edge. Nothing here depends on a device.
 
 Our reading of the paper where it is silent:
 (a) two reductions share a group through a parameter only if they run over the same number of elements: without a common
     element space there is no common mapping, and dropping the parameter edge costs a reload, never correctness;
-(b) a group consists of *segments*, a candidate with the local ops that compute it; an edge between two segments of one
+(b) a group consists of *segments*: a candidate with the local ops that compute it. An edge between two segments of one
     group still has a scheme;
-(c) an output that is light and consumed inside as well is stored, but its consumers keep reading the register: it
-    closes no group.
+(c) an output that is light and is also read inside is stored, but its readers keep using the register: it does not end a
+    group.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from ..support.union_find import UnionFind
 
 @dataclass(frozen=True)
 class Group:
-    """One group: `dominant` and `sub_dominants` are its candidates, `ops` all its nodes (parameters and constants
-    included)."""
+    """One group. `dominant` and `sub_dominants` are its candidates; `ops` are all its nodes, including parameters and
+    constants."""
 
     dominant: int
     sub_dominants: tuple[int, ...]
@@ -35,21 +35,22 @@ class Group:
 
     @property
     def candidates(self) -> tuple[int, ...]:
+        """The dominant and the sub-dominants, sorted."""
         return tuple(sorted((self.dominant, *self.sub_dominants)))
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """Why a node closes a segment, and whether its consumers start in another group (guard (c))."""
+    """Why a node ends a segment (`reason`), and whether its readers start another group (`cuts`; see (c) of the module)."""
 
     reason: str
     cuts: bool
-    apart: bool = False  # its readers must read it from memory: inlining it is what made it a candidate
+    apart: bool = False  # its readers must read it from memory, because inlining it would multiply its work
 
 
 def find_candidates(graph: Graph, forced: Iterable[int] = ()) -> Mapping[int, Candidate]:
-    """The candidates by node, in topological order. `forced` are nodes that the planner wants in memory for reasons of
-    its own."""
+    """The candidates by node, in topological order. `forced`: nodes that the planner needs in memory for other
+    reasons."""
     users = graph.users()
     outputs, wanted = frozenset(graph.outputs), frozenset(forced)
     found: dict[int, Candidate] = {}
@@ -70,7 +71,7 @@ def find_candidates(graph: Graph, forced: Iterable[int] = ()) -> Mapping[int, Ca
 
 
 def work_of(graph: Graph, i: int) -> int:
-    """Elements that computing node i runs over: a reduction's operand, else its result."""
+    """Number of elements over which the computation of node i runs: its operand's if it is a reduction, else its own."""
     node = graph.nodes[i]
     if OPS[node.op].is_reduction and node.operands:
         node = graph.nodes[node.operands[0]]
@@ -78,9 +79,8 @@ def work_of(graph: Graph, i: int) -> int:
 
 
 def carriers(graph: Graph) -> frozenset[int]:
-    """Nodes that carry a tensor's data: parameters of more than one element and what is computed from them. A constant
-    or a learning rate that is broadcast to every shape in a step says nothing about which of its readers belong
-    together."""
+    """Nodes that carry a tensor's data: parameters of more than one element, and what is computed from them. The others (a constant,
+    or a learning rate that is broadcast to every shape of a step) do not show which of their readers belong together."""
     found: set[int] = set()
     for i, node in enumerate(graph.nodes):
         if node.op == "parameter":
@@ -92,7 +92,7 @@ def carriers(graph: Graph) -> frozenset[int]:
 
 
 def find_groups(graph: Graph, candidates: Mapping[int, Candidate] | None = None) -> tuple[Group, ...]:
-    """The groups in the order of their dominants. Nodes that reach no candidate are dead and in no group."""
+    """The groups, ordered by their dominants. Nodes that no candidate depends on are dead and in no group."""
     candidates = find_candidates(graph) if candidates is None else candidates
     sets, users = UnionFind(len(graph.nodes)), graph.users()
     spaces: list[set[int]] = [

@@ -1,15 +1,15 @@
-"""Adaptive thread mapping on the CPU: which part of a segment's elements is a row (cut into tasks) and which runs
-inside a row.
+"""Adaptive thread mapping: which elements of a segment make a row (rows are cut into tasks), and which elements run inside
+a row.
 
-A segment is one candidate with what it runs over: its own elements, or its operand's if it reduces. All segments of a
-nest agree on `rows`: row r of each belongs together. A mapping writes the segment's linear element `u` as digits, some
-of them the row r, the others the position k within the row (AStitch sections 3.3, 4.3 step 2; the GPU's blocks are our
-tasks, its threads our lanes).
+A segment is one candidate with the space that it runs over: its own elements, or its operand's if it reduces. All segments of a
+nest agree on `rows`: row r of one segment belongs to row r of the others. A mapping writes the segment's linear element `u` as
+digits; some of them make the row number r, the others the position k within the row (AStitch sections 3.3, 4.3 step 2; the GPU's
+blocks are our tasks, its threads our lanes).
 
-A mapping is either chosen for a segment that starts a nest (`choose`), or found by matching a tensor that the nest has
-cut into rows already (`match`): then the segment's row r must touch exactly slice r of that tensor. That one rule
-serves values produced in the nest (AStitch's proactive adaption of element-wise groups), shared parameters, and
-reshaped or transposed uses of both.
+A mapping is either chosen, for a segment that starts a nest (`mapping_choice.choose`), or matched to a tensor that the nest has
+already cut into rows (`match`): then the segment's row r must touch exactly slice r of that tensor. This one rule covers values
+computed in the nest (AStitch's proactive adaption of element-wise groups), shared parameters, and reshaped or transposed uses of
+both.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ from ..targets.targets import Target
 
 SPACE_VARIABLE = "u"
 LANE_ALIGNMENT = 64
-"""Rows that are lanes are cut at multiples of the widest vector, so that no task but the last one has a rest that scalar code must
-compute."""
+"""If rows are lanes, tasks are cut at multiples of the widest vector, so that only the last task has a remainder for scalar code."""
 
 
 class SegmentKind(enum.Enum):
@@ -44,11 +43,10 @@ class SegmentKind(enum.Enum):
 
 @dataclass(frozen=True)
 class Segment:
-    """A candidate and the space it runs over.
+    """A candidate and the space that it runs over.
 
-    `kind`: what is done with each element. `nodes`: the candidate; several for the results of one variadic reduction.
-    `space`: its dimensions. `reduced`: which of them are reduced away. For a reduce_window the space is the result's
-    dimensions followed by the window's.
+    `kind`: what is done with each element. `nodes`: the candidate, or all results of one variadic reduction. `space`: the space's
+    dimensions; for a reduce_window, the window's dimensions followed by the result's. `reduced`: which dimensions are reduced.
     """
 
     kind: SegmentKind
@@ -58,23 +56,27 @@ class Segment:
 
     @property
     def node(self) -> int:
+        """The candidate, or the first of several results."""
         return self.nodes[0]
 
     @property
     def size(self) -> int:
+        """Number of elements of the space."""
         return math.prod(self.space)
 
     @property
     def reduces(self) -> bool:
+        """Whether any dimension of the space is reduced."""
         return any(self.reduced)
 
     @property
     def variable(self) -> Var:
+        """The variable `u` of the space's linear element."""
         return Var(SPACE_VARIABLE, self.size)
 
     def flags(self) -> list[tuple[int, bool]]:
-        """Extents from the innermost dimension outwards with whether they are reduced; neighbours alike joined, ones
-        left out."""
+        """(extent, whether it is reduced) from the innermost dimension outwards. Adjacent dimensions with equal flags are joined;
+        dimensions of extent 1 are left out."""
         found: list[tuple[int, bool]] = []
         for extent, reduced in zip(reversed(self.space), reversed(self.reduced), strict=True):
             if extent == 1:
@@ -96,7 +98,7 @@ class Segment:
 
 
 def segments_of(graph: Graph, nodes: tuple[int, ...]) -> tuple[Segment, ...]:
-    """The segments that compute `nodes`, in order: one, or two for a scatter."""
+    """The segments that compute `nodes`, in order: one segment, or two for a scatter."""
     node = graph.nodes[nodes[0]]
     if node.op in ("reduce", "reduce_general"):
         space = graph.nodes[node.operands[0]].shape
@@ -104,7 +106,7 @@ def segments_of(graph: Graph, nodes: tuple[int, ...]) -> tuple[Segment, ...]:
         return (Segment(SegmentKind.REDUCE, nodes, space, reduced),)
     if node.op == "reduce_window":
         sizes = tuple(dimension.size for dimension in window_of(graph.nodes[nodes[0]]))
-        # The window's dimensions are the outer ones: then results that lie side by side may share a row (mapping_choice.py).
+        # The window's dimensions are the outer ones, so that neighbouring results may share a row (mapping_choice.py).
         flags = (True,) * len(sizes) + (False,) * len(node.shape)
         return (Segment(SegmentKind.REDUCE, nodes, sizes + node.shape, flags),)
     if node.op == "scan":
@@ -118,8 +120,8 @@ def segments_of(graph: Graph, nodes: tuple[int, ...]) -> tuple[Segment, ...]:
 
 
 def side_by_side(graph: Graph, node: int) -> int:
-    """How many neighbouring results of a reduce_window read neighbouring elements: the extent of the innermost dimensions over
-    which the window does not reach."""
+    """How many neighbouring results of a reduce_window read neighbouring elements: the product of the innermost extents that the
+    window does not cover."""
     extent = 1
     for size, window in zip(reversed(graph.nodes[node].shape), reversed(window_of(graph.nodes[node]))):
         if window != WindowDimension(1):
@@ -130,7 +132,7 @@ def side_by_side(graph: Graph, node: int) -> int:
 
 def roots_of(graph: Graph, segment: Segment, point: Index) -> tuple[Request, ...]:
     """The operand elements that the segment combines, or the element that it stores, at element `point` of its space. A
-    reduce_window's request is guarded: outside, its initial value stands in."""
+    reduce_window's request is guarded: out of bounds, the initial value takes its place."""
     node = graph.nodes[segment.node]
     position = unravel(point, segment.space)
     if segment.kind is SegmentKind.VALUE:
@@ -164,16 +166,15 @@ def _window_element(graph: Graph, node: int, position: Sequence[Index]) -> Reque
 
 
 def result_position(segment: Segment, point: Index) -> tuple[Index, ...]:
-    """The element of the segment's result to which element `point` of its space belongs."""
+    """The position in the segment's result to which element `point` of its space belongs."""
     position = unravel(point, segment.space)
     return tuple(index for index, reduced in zip(position, segment.reduced, strict=True) if not reduced)
 
 
 @dataclass(frozen=True)
 class Part:
-    """One digit of a segment's linear space, `stride` and `extent`, and where it comes from: digit `row_stride` of the
-    row number,
-    or (None) of the position within a row."""
+    """One digit of a segment's linear space, given by `stride` and `extent`, and its source: the digit `row_stride` of the row number
+    or, if that is None, a digit of the position within a row."""
 
     stride: int
     extent: int
@@ -182,7 +183,7 @@ class Part:
 
 @dataclass(frozen=True)
 class RowMap:
-    """A segment's space cut into `rows` rows of `inner` elements; `parts` from the innermost digit outwards."""
+    """A segment's space cut into `rows` rows of `inner` elements. `parts` are ordered from the innermost digit outwards."""
 
     rows: int
     inner: int
@@ -190,11 +191,11 @@ class RowMap:
 
     @property
     def is_strided(self) -> bool:
-        """Whether neighbours in memory belong to different rows: a row's loop then jumps."""
+        """Whether neighbours in memory belong to different rows, so that the loop over a row jumps in memory."""
         return bool(self.parts) and self.parts[0].row_stride is not None and self.inner > 1
 
     def point(self, row: Index, within: Index) -> Index:
-        """The linear element for row number `row` and position `within` the row."""
+        """The linear element at row number `row` and position `within` the row."""
         point, taken = Index(0), 1
         for part in self.parts:
             source, stride = (within, taken) if part.row_stride is None else (row, part.row_stride)
@@ -213,7 +214,7 @@ class RowMap:
 
 
 def _parts(size: int, row_parts: Iterable[Part]) -> tuple[Part, ...] | None:
-    """`row_parts` completed by the digits between them to cover [0, size); None if they overlap or do not divide."""
+    """`row_parts` with the digits between them added, so that they cover [0, size); None if they overlap or do not divide."""
     found: list[Part] = []
     reached = 1
     for part in sorted(row_parts, key=lambda part: part.stride):
@@ -231,7 +232,8 @@ def _parts(size: int, row_parts: Iterable[Part]) -> tuple[Part, ...] | None:
 
 
 def row_map(size: int, row_parts: Sequence[Part]) -> RowMap | None:
-    """The mapping in which `row_parts` make the row number and all other digits the position within a row."""
+    """The mapping whose row number is made of `row_parts`, all other digits being the position within a row. None if they overlap or
+    do not divide."""
     parts = _parts(size, row_parts)
     if parts is None:
         return None
@@ -240,16 +242,15 @@ def row_map(size: int, row_parts: Sequence[Part]) -> RowMap | None:
 
 
 def top_rows(size: int, inner: int) -> RowMap:
-    """Rows of `inner` consecutive elements."""
+    """The mapping with rows of `inner` consecutive elements."""
     found = row_map(size, [Part(inner, size // inner, 1)] if size > inner else [])
     assert found is not None
     return found
 
 
 def match(size: int, flat: Index, rows: int, slice_size: int) -> RowMap | None:
-    """The mapping under which row r of a segment of `size` elements touches slice r of a tensor that has `rows` slices
-    of `slice_size` elements each, if there is one. `flat` is the tensor's element in terms of the segment's linear
-    element."""
+    """The mapping under which row r of a segment of `size` elements touches slice r of a tensor that has `rows` slices of
+    `slice_size` elements each; None if there is none. `flat`: the tensor's element in terms of the segment's linear element."""
     if rows == 1:
         return row_map(size, [])
     row_parts: list[tuple[int, Digit]] = []
@@ -285,7 +286,7 @@ def match(size: int, flat: Index, rows: int, slice_size: int) -> RowMap | None:
 
 
 def slice_size_of(flat: Index, row: Var) -> int | None:
-    """S if element `flat` always lies in slice `row` of slices of S elements: `flat = S*row + rest`, 0 <= rest < S."""
+    """S, if element `flat` is always in slice `row` of slices of S elements: `flat = S*row + rest`, 0 <= rest < S; else None."""
     for coefficient, atom in flat.terms:
         if isinstance(atom, Digit) and atom.variable == row and atom.stride == 1 and atom.is_top:
             rest = flat - Index.of_var(row) * coefficient
@@ -295,7 +296,7 @@ def slice_size_of(flat: Index, row: Var) -> int | None:
 
 
 def boundaries(flats: Iterable[Index], variable: Var) -> set[int]:
-    """The strides at which positions take `variable` apart: where a loop over it has to be split to be affine."""
+    """The strides at which positions split `variable` into digits: a loop over it must be split there to be affine."""
     found: set[int] = set()
     for flat in flats:
         for digit in flat.digits():
@@ -307,9 +308,9 @@ def boundaries(flats: Iterable[Index], variable: Var) -> set[int]:
 
 
 def reduction_is_legal(graph: Graph, segment: Segment, mapping: RowMap, target: Target) -> str | None:
-    """Why a reduction cannot run under `mapping`, or None: rows must be all kept or all reduced digits; a variadic
-    reduction keeps its order, so it never spans rows; what one task accumulates must fit a tile; what a row leaves
-    must be one slice of the result."""
+    """Why a reduction cannot run under `mapping`; None if it can. Rows must consist of kept or of reduced digits only; a variadic
+    reduction keeps its order, so it never spans rows; the accumulators of one task must fit a tile; and the results of a row must be
+    one slice of the result."""
     if not segment.reduces:
         return None
     rows_reduced = {
@@ -351,7 +352,7 @@ def pieces_of(segment: Segment, part: Part) -> Iterator[tuple[int, int]]:
 
 
 def inner_pieces(segment: Segment, mapping: RowMap) -> list[tuple[int, int, bool]]:
-    """The position within a row in digits: (stride, extent, reduced), cut where kept and reduced dimensions meet."""
+    """The position within a row as digits: (stride, extent, reduced), cut where kept and reduced dimensions meet."""
     found: list[tuple[int, int, bool]] = []
     taken = 1
     for part in mapping.parts:
@@ -364,8 +365,8 @@ def inner_pieces(segment: Segment, mapping: RowMap) -> list[tuple[int, int, bool
 
 
 def rows_agree(placed: Iterable[tuple[Segment, RowMap]]) -> bool:
-    """Whether one set of loops over a row can follow the kept and the reduced dimensions of all segments: where one's pieces begin
-    every 6 elements and another's every 8, no loops end at both."""
+    """Whether one set of loops over a row can follow the kept and reduced dimensions of all segments. If the pieces of one segment
+    begin every 6 elements and those of another every 8, no set of loops ends at both."""
     strides: dict[int, set[int]] = {}
     for segment, mapping in placed:
         if segment.reduces:
@@ -381,15 +382,15 @@ def _digits(segment: Segment, part: Part) -> Iterator[int]:
 
 
 def spans_rows(segment: Segment, mapping: RowMap) -> bool:
-    """Whether the segment reduces across rows, so that every task leaves a partial result."""
+    """Whether the segment reduces across rows, so that every task stores a partial result."""
     return segment.reduces and any(
         segment.is_reduced_at(part.stride) for part in mapping.parts if part.row_stride is not None and part.extent > 1
     )
 
 
 def slices_under(loads: Iterable[tuple[int, Index]], row: Var) -> Mapping[int, int]:
-    """For each tensor of `loads` (node, position in terms of row and position within it) that is cut into rows: its
-    slice size."""
+    """The slice size of each tensor of `loads` that is cut into rows. `loads`: (node, position in terms of the row and the position
+    within it)."""
     found: dict[int, int | None] = {}
     for node, flat in loads:
         size = slice_size_of(flat, row)

@@ -1,5 +1,5 @@
-"""How a segment that starts a nest is mapped: which of its elements make a row (AStitch section 3.3: horizontal and
-vertical packing, splitting)."""
+"""How a segment that starts a nest is mapped: which of its elements make a row (AStitch section 3.3: horizontal and vertical
+packing, splitting)."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from ..support.divisors import divisor_near
 from ..targets.targets import GpuTarget, Target
 from .mapping import Part, RowMap, Segment, SegmentKind, boundaries, row_map, side_by_side, top_rows
 
-MIN_ROW: int = 64  # elements of a row below which starting it costs more than its work
-MIN_ROWS: int = 8  # rows below which a nest cannot keep a machine's cores busy
-MIN_TOGETHER: int = 16  # results of a reduce_window in a row below which one loop over all of them is better
-MOST_SCANNED: int = 512  # neighbours that one row of a scan takes along: their accumulators stay in the first cache
-FEWEST_SCANNED: int = 32  # and the fewest: two cache lines of floats, as each step waits for the one before it
-LONG_ROW: int = 8192  # elements above which an element-wise row is cut, so that there are enough rows
+MIN_ROW: int = 64  # with fewer elements in a row, starting the row costs more than its work
+MIN_ROWS: int = 8  # with fewer rows, a nest cannot keep a machine's cores busy
+MIN_TOGETHER: int = 16  # with fewer results of a reduce_window in a row, one loop over all of them is better
+MOST_SCANNED: int = 512  # most neighbours in one row of a scan: their accumulators stay in L1
+FEWEST_SCANNED: int = 32  # the fewest: two cache lines of floats, because each step waits for the previous one
+LONG_ROW: int = 8192  # a longer element-wise row is cut, so that there are enough rows
 
 
 def choose(
     graph: Graph, segment: Segment, flats: Sequence[Index], target: Target, kin: Callable[[], set[int]] = set
 ) -> RowMap:
-    """The mapping of a segment that starts a nest. `flats` are the positions, in terms of its linear element, of what
-    it reads. `kin`: where the segments that may join it take their elements apart; asked for where it does not itself."""
+    """The mapping of a segment that starts a nest. `flats`: the positions that it reads, in terms of its linear element. `kin`:
+    returns the strides at which segments that may join the nest split the element; it is called only if this segment splits it
+    nowhere."""
     node = graph.nodes[segment.node]
     size = segment.size
     if segment.kind is SegmentKind.SCATTER:
@@ -47,8 +48,8 @@ def choose(
 
 
 def _scan_map(segment: Segment, dimension: int, target: Target) -> RowMap:
-    """A row is all of the dimension, of some neighbours side by side: many enough that each step has vectors to work on, few enough
-    that there are rows for all threads."""
+    """A row is the whole scanned dimension for some neighbours side by side: so many that each step fills vectors, and so few that
+    there are rows for all threads."""
     extent, inner = segment.space[dimension], math.prod(segment.space[dimension + 1 :])
     outer = math.prod(segment.space[:dimension])
     beside = inner if inner <= MOST_SCANNED else divisor_near(inner, MOST_SCANNED)
@@ -77,8 +78,9 @@ def _choose_elementwise(size: int, cuts: set[int]) -> RowMap:
 
 
 def _variadic_map(segment: Segment) -> RowMap:
-    """On a GPU, of a reduction that keeps its order: each result by a group of threads, each of which folds a stretch; or, where
-    neighbouring results read neighbouring elements, some of them by a group, each thread folding its own."""
+    """The mapping of a variadic reduction on a GPU, which keeps its order. A group of threads computes each result, each thread
+    folding a stretch; or, if neighbouring results read neighbouring elements, a group computes several results, each thread folding
+    its own."""
     flags = segment.flags()
     strides = [math.prod(extent for extent, _ in flags[:i]) for i in range(len(flags))]
     kept = [Part(stride, extent) for stride, (extent, reduced) in zip(strides, flags, strict=True) if not reduced]
@@ -94,8 +96,8 @@ def _variadic_map(segment: Segment) -> RowMap:
 def _reduction_maps(
     segment: Segment, splittable: bool, together: int | None, target: Target
 ) -> Iterator[RowMap | None]:
-    """Mappings for a reduction, best first. The last one, one row per result element, is always possible. together: of a
-    reduce_window, how many neighbouring results can share a row."""
+    """Mappings for a reduction, best first. The last one, one row per result element, is always possible. together: for a
+    reduce_window, how many neighbouring results can share a row; None for other ops."""
     flags = segment.flags()
     strides = [math.prod(extent for extent, _ in flags[:i]) for i in range(len(flags))]
     blocks = [Part(stride, extent) for stride, (extent, _) in zip(strides, flags, strict=True)]
@@ -104,12 +106,12 @@ def _reduction_maps(
     accumulators = kept_size * 4
     size = segment.size
     if flags and not flags[-1][1]:
-        # The outermost block is kept: rows of it, if they are many and what each accumulates fits a tile.
+        # The outermost block is kept: it makes the rows, if there are many and the accumulators of one fit a tile.
         rows = blocks[-1].extent
         if kept_size // rows * 4 <= target.tile_bytes and (rows >= MIN_ROWS or rows == kept_size):
             yield top_rows(size, size // rows)
     if flags and splittable and flags[-1][1]:
-        # The outermost block is reduced (column reduce): rows are summed up by task, if the columns fit a tile.
+        # The outermost block is reduced (column reduce): each task adds up rows, if the columns fit a tile.
         rows = blocks[-1].extent
         if rows >= 2 * MIN_ROWS and accumulators <= target.tile_bytes // 2:
             yield top_rows(size, size // rows)

@@ -1,8 +1,8 @@
-"""The form in which graphs are planned: no tensor without elements, nothing twice, nothing unused, no op that does
+"""The form of graphs that planning expects: no tensor without elements, no duplicates, nothing unused, no op that does
 nothing.
 
-Graphs come from the importer's `simplify` or from anywhere else; the planner's own assumptions are made true here. Each
-rule is exact, whatever the dtype. Parameters stay as they are, used or not: they are the kernel's signature.
+Graphs come from the importer's `simplify` or from elsewhere; this module makes the planner's own assumptions true. Each rule is
+exact for every dtype. Parameters stay as they are, used or not: they are the kernel's signature.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from ..passes.simplify import prune
 
 
 def normalise(graph: Graph) -> Graph:
-    """An equal graph in which (1) no node but parameters and constants has zero elements; (2) nodes are unique; (3) all
-    nodes but parameters are needed; (4) copies, and reshapes, transposes and converts that change nothing, are gone."""
+    """An equal graph in which (1) only parameters and constants may have zero elements; (2) nodes are unique; (3) all nodes except
+    parameters are needed; (4) there are no copies, and no reshapes, transposes or converts that change nothing."""
     nodes: list[Node] = []
     seen: dict[object, int] = {}
     renamed: list[int] = []
@@ -49,14 +49,14 @@ def _attribute_key(value: Attribute) -> str:
 
 
 def _same_as_operand(node: Node, nodes: list[Node]) -> int | None:
-    """The operand that the node equals, element for element and in shape."""
+    """The operand that the node equals, in shape and in every element; None if there is none."""
     if not node.operands:
         return None
     first = nodes[node.operands[0]]
     if node.shape != first.shape or node.dtype is not first.dtype:
         return None
     if node.op in ("copy", "reshape", "convert", "bitcast_convert", "slice", "broadcast"):
-        # A slice or a broadcast that keeps the shape keeps every element: strides are positive, dimensions increase.
+        # A slice or a broadcast that keeps the shape keeps every element: strides are positive, and dimensions increase.
         return node.operands[0]
     if node.op == "transpose" and node.attributes["permutation"] == tuple(range(len(node.shape))):
         return node.operands[0]
@@ -75,14 +75,14 @@ def _forward(node: Node, operand: int) -> Node:
 
 
 def _spread(node: Node, scalar: int) -> Node:
-    """`node`'s shape filled with a scalar."""
+    """A node of `node`'s shape filled with a scalar."""
     if not node.shape:
         return _forward(node, scalar)
     return Node("broadcast", (scalar,), node.shape, node.dtype, MappingProxyType({"dimensions": ()}), node.name)
 
 
 def _without_empty(node: Node, nodes: list[Node]) -> Node:
-    """`node` without operands that have no elements: what is left of it is a constant, a fill or an operand."""
+    """`node` without operands that have no elements. What is left is a constant, a fill or an operand."""
     if node.op in ("parameter", "constant"):
         return node
     if node.element_count == 0:

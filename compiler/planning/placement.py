@@ -1,15 +1,14 @@
-"""Which segments share a loop over rows, and what must be in memory for that.
+"""Which segments share a loop over rows, and which results must be in memory for that.
 
-A *nest* is one loop over rows with all segments whose mapping agrees on what row r is (AStitch fuses the vertical loops
-of regionally connected groups; that loop is our nest). Inside a nest, values pass from segment to segment in registers
-(local) or, once a row is complete, through the row's own scalars and tiles (regional). Between nests they pass through
-memory (global), and a phase boundary lies between: nests of one level run side by side (remote stitching), levels run
-one after the other.
+A *nest* is one loop over rows, with all segments whose mappings agree on what row r is (AStitch fuses the vertical loops of
+regionally connected groups; that fused loop is our nest). Inside a nest, values pass from segment to segment in registers (local)
+or, once a row is complete, through the row's own scalars and tiles (regional). Between nests they pass through memory (global),
+across a phase boundary: nests of one level run side by side (remote stitching), levels run one after the other.
 
-Placement is greedy in topological order. A segment joins a nest if a tensor that the nest has cut into rows tells it its
-own rows (`mapping.match`: AStitch's passive and proactive block-locality in one), if everything it reads from elsewhere
-was ready before the nest started, and if the nest has rows enough for its work. Otherwise it starts a nest, mapped as
-its group's dominant wants.
+Placement is greedy, in topological order. A segment joins a nest if a tensor that the nest has cut into rows determines the
+segment's own rows (`mapping.match`: AStitch's passive and proactive block-locality in one), if everything that it reads from other
+nests was complete before the nest started, and if the nest has enough rows for its work. Otherwise it starts a nest of its own,
+with the mapping of its group's dominant if it can follow that.
 """
 
 from __future__ import annotations
@@ -42,16 +41,16 @@ from .rules import ALL, Rules
 
 ROW = "r"
 WITHIN = "k"
-SOFT_LIGHT_OPS = 8  # a light output of at most this many ops is recomputed by another nest rather than waited for
-SMALL_WORK = 1 << 15  # elements below which a nest of few rows may take a segment in
-ALONE = (SegmentKind.SCATTER, SegmentKind.SCAN)  # segments that have a nest of their own
-MAX_STREAMS = 24  # tensors of a nest beyond which sharing a parameter is no reason to join
+SOFT_LIGHT_OPS = 8  # another nest recomputes a light output of at most this many ops rather than wait for it
+SMALL_WORK = 1 << 15  # a segment with fewer elements may join a nest of few rows
+ALONE = (SegmentKind.SCATTER, SegmentKind.SCAN)  # segments that always have a nest of their own
+MAX_STREAMS = 24  # with more tensors in a nest, sharing a parameter is no reason to join it
 
 
 @dataclass
 class Nest:
-    """A loop over `rows` rows. `slices`: for each tensor cut into rows, elements per row. `level`: the phase it runs
-    in."""
+    """A loop over `rows` rows. `slices`: elements per row of each tensor that is cut into rows. `level`: the phase in which the nest
+    runs."""
 
     number: int
     rows: int
@@ -63,16 +62,18 @@ class Nest:
 
     @property
     def row(self) -> Var:
+        """The variable of the row number."""
         return Var(ROW, self.rows)
 
     def computes(self) -> set[int]:
+        """The nodes of all segments of the nest."""
         return {node for segment, _ in self.placed for node in segment.nodes}
 
 
 @dataclass(frozen=True)
 class Placement:
-    """The outcome: nests in order, for each candidate its nest and the level at which it is complete, which must be in
-    memory because another nest reads them (`crossing`), and why each candidate went where it is (`reasons`)."""
+    """The result: the nests in order, each candidate's nest (`nest_of`), the nodes that must be in memory because another nest reads
+    them (`crossing`), and why each candidate is where it is (`reasons`)."""
 
     nests: tuple[Nest, ...]
     nest_of: Mapping[int, Nest]
@@ -83,23 +84,23 @@ class Placement:
     reasons: Mapping[int, str]
 
     def stored_in(self, nest: Nest) -> Callable[[int], bool]:
-        """Which nodes `nest` reads from memory or from its own row results, rather than computing them in place."""
+        """Returns a predicate: whether `nest` reads a node from memory or from its own row results, rather than computing it."""
         here = nest.computes() - self.reductions
         return lambda node: node in self.hard and node not in here
 
 
 def within(size: int) -> Var:
-    """The position within a row of `size` elements."""
+    """The variable of the position within a row of `size` elements."""
     return Var(f"{WITHIN}{size}", size)
 
 
 def mapped_roots(graph: Graph, segment: Segment, mapping: RowMap, row: Index, inner: Index) -> tuple[Request, ...]:
-    """The segment's roots at row `row`, position `inner` within the row."""
+    """The segment's roots at row `row` and position `inner` within the row."""
     return roots_of(graph, segment, mapping.point(row, inner))
 
 
 def segment_list(graph: Graph, candidates: Mapping[int, Candidate]) -> list[tuple[Segment, ...]]:
-    """The segments of all candidates in topological order; results of one variadic reduction together."""
+    """The segments of all candidates in topological order; the results of one variadic reduction are together."""
     siblings: dict[object, list[int]] = {}
     for i in candidates:
         node = graph.nodes[i]
@@ -113,7 +114,7 @@ def segment_list(graph: Graph, candidates: Mapping[int, Candidate]) -> list[tupl
 
 
 class Placer:
-    """Places segments one by one; `finish` gives the Placement."""
+    """Places segments one by one. `finish` returns the Placement."""
 
     def __init__(
         self,
@@ -143,7 +144,7 @@ class Placer:
         self.nests_by_tensor: dict[int, list[Nest]] = {}
 
     def _is_hard(self, i: int) -> bool:
-        """Whether another nest reads an element-wise candidate from memory: if it is expensive, or a long chain of
+        """Whether another nest must read an element-wise candidate from memory, because it is expensive or a long chain of
         ops."""
         candidate, node = self.candidates[i], self.graph.nodes[i]
         if candidate.cuts and not candidate.reason.startswith("it is an output"):
@@ -162,7 +163,7 @@ class Placer:
         return light > SOFT_LIGHT_OPS and node.element_count > 1
 
     def place(self, segment: Segment, after: int = 0) -> Nest:
-        """Puts `segment` into a nest of level `after` or later. Raises TraceTooLargeError."""
+        """Puts `segment` into a nest of level `after` or later and returns the nest. Raises TraceTooLargeError."""
         tried: dict[int, str] = {}
         stored = self._stored(None, segment)
         steps = trace(self.graph, self._space_roots(segment), stored)
@@ -194,8 +195,8 @@ class Placer:
         return lambda node: node in self.reductions or (node in self.hard and node not in here)
 
     def _homes(self, segment: Segment, steps: Trace) -> list[Nest]:
-        """The nests worth trying, best first: where its sources are made, where its group is, where tensors are
-        shared."""
+        """The nests worth trying, best first: those that compute its sources, the nest of its group, those that share
+        tensors."""
         found: dict[int, tuple[int, int]] = {}
         group = self.group_of.get(segment.node)
         for request in steps.steps:
@@ -210,7 +211,7 @@ class Placer:
         return [self.nests[number] for number in order[:6]]
 
     def _join(self, segment: Segment, nest: Nest, after: int) -> str | None:
-        """Adds the segment to the nest if it may; else the reason why not."""
+        """Adds the segment to the nest if that is allowed, and returns None; else returns the reason why not."""
         if any(self.apart.get(node) != self.apart.get(segment.node) for node in nest.computes()):
             return "one of them stands for a family of components"
         if nest.level < after:
@@ -240,7 +241,8 @@ class Placer:
         return choose(self.graph, segment, [flat for _, flat in steps.loads()], self.target).rows
 
     def _find_mapping(self, segment: Segment, nest: Nest, steps: Trace) -> tuple[RowMap | None, str]:
-        """The mapping that a shared tensor dictates, values made in the nest first, then the largest."""
+        """The mapping that a shared tensor dictates, or None with the reason. Values computed in the nest are tried first, then the
+        largest tensors."""
 
         def importance(request: Request) -> tuple[bool, int, int]:
             made = self.nest_of.get(request.node) is nest
@@ -294,8 +296,8 @@ class Placer:
         return None
 
     def _cuts_of_kin(self, segment: Segment, steps: Trace) -> set[int]:
-        """Where the element-wise segments of this one's size that come later and share something with it take their elements
-        apart: in one flat loop they would have to do that by division, element by element."""
+        """The strides at which later element-wise segments of the same size that share a node with this one split their elements. In
+        one flat loop they would have to do it by division, element by element."""
         own = {request.node for request in steps.steps if self.graph.nodes[request.node].op != "constant"}
         found: set[int] = set()
         for node in self.candidates:
@@ -317,7 +319,7 @@ class Placer:
         return found
 
     def _open(self, segment: Segment, steps: Trace, after: int, tried: Mapping[int, str]) -> Nest:
-        """A new nest, mapped as the group's dominant would be if the segment can follow that, else for itself."""
+        """A new nest. It is mapped as the group's dominant would be if the segment can follow that, else for the segment itself."""
         needed = after
         for request, _ in steps.loads():
             if request.node in self.hard:
@@ -398,6 +400,7 @@ class Placer:
                 self.crossing.add(request.node)
 
     def finish(self) -> Placement:
+        """The placement of all segments that were placed."""
         return Placement(
             tuple(self.nests),
             self.nest_of,
@@ -417,8 +420,8 @@ def place_all(
     apart: Mapping[int, int] | None = None,
     rules: Rules = ALL,
 ) -> Placement:
-    """All segments of the graph in nests; those of `apart` share one only with the ones of their own number there.
-    Raises TraceTooLargeError if a node has to be a candidate that is none."""
+    """Places all segments of the graph in nests. Segments of nodes in `apart` share a nest only with those of the same number there.
+    Raises TraceTooLargeError if a node that is no candidate has to become one."""
     placer = Placer(graph, candidates, groups, target, apart or {}, rules)
     for segments in segment_list(graph, candidates):
         after = 0

@@ -1,5 +1,5 @@
-"""The plan of a kernel: groups, nests, schemes, memory, phases and tasks of a graph, with the reasons. `plan_graph` is the compiler's
-middle; what comes after it decides nothing of these."""
+"""The plan of a kernel: groups, nests, schemes, memory, phases and tasks of a graph, with the reasons. `plan_graph` is the middle of
+the compiler; the later stages decide none of this."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from .scans import find_scans
 from .schemes import OpScheme, scheme_of
 from .splitting import SplitDecision, split_long_rows
 
-MAX_REPLANS = 64  # nodes that may be taken out of line before planning is given up (never seen above 9)
+MAX_REPLANS = 64  # nodes that may be forced into memory before planning gives up (never seen above 9)
 
 
 @dataclass(frozen=True)
 class PhaseNest:
-    """A nest at work in a phase; or, with `partial`, what combines its tasks' partial results of that segment."""
+    """A nest in a phase or, with `partial`, the code that combines its tasks' partial results of that segment."""
 
     nest: Nest
     execution: Execution
@@ -38,7 +38,8 @@ class PhaseNest:
 
 @dataclass(frozen=True)
 class PlannedPhase:
-    """Nests that run side by side. is_serial: on the caller's thread, as there is too little work for two. cost_ns: on one core."""
+    """Nests that run side by side. is_serial: they run on the caller's thread, because there is too little work for two threads.
+    cost_ns: on one core."""
 
     nests: tuple[PhaseNest, ...]
     is_serial: bool
@@ -47,9 +48,10 @@ class PlannedPhase:
 
 @dataclass(frozen=True)
 class Plan:
-    """What will be computed where. `graph` is the simplified one, with one component of each family (families); node
-    numbers are its. `output_numbers`: the kernel's numbers of the graph's outputs. `families`: by the number of the nest
-    that computes them. `splits`: what was decided of reductions of long rows (their numbers are those before it)."""
+    """What is computed where. `graph`: the simplified graph, with one component of each family; all node numbers refer to it.
+    `output_numbers`: the kernel's number of each of its outputs. `families`: by the number of the nest that computes them. `splits`:
+    the decisions about reductions of long rows (their node numbers are those before the split). `forced`: nodes kept in memory
+    because inlining them would multiply work."""
 
     graph: Graph
     target: Target
@@ -64,11 +66,12 @@ class Plan:
 
     @property
     def op_count(self) -> int:
-        """Ops of the whole simplified graph."""
+        """Number of ops of the whole simplified graph, all components of families included."""
         return self.ops_left_out + sum(node.op not in ("parameter", "constant") for node in self.graph.nodes)
 
     @property
     def nests(self) -> tuple[Nest, ...]:
+        """All nests, by number."""
         return self.placement.nests
 
     @cached_property
@@ -86,8 +89,8 @@ class Plan:
         return {node: tuple(buffers) for node, buffers in found.items()}
 
     def memory_of(self, node: int) -> tuple[Buffer, ...]:
-        """Where a candidate's value must be when its nest is done: outputs, or scratch if another nest reads it, or
-        nowhere."""
+        """The buffers that must hold a candidate's value when its nest is done: outputs; scratch if another nest reads it; or
+        none."""
         if node in self._outputs:
             return self._outputs[node]
         row = self.graph.nodes[node]
@@ -96,7 +99,7 @@ class Plan:
         return ()
 
     def read_from(self, node: int) -> Buffer:
-        """The memory that a node is read from."""
+        """The buffer from which a node is read. AssertionError if the plan gives it no memory."""
         row = self.graph.nodes[node]
         if row.op == "parameter":
             number = row.attributes["number"]
@@ -109,7 +112,7 @@ class Plan:
         return memory[0]
 
     def partial_buffer(self, segment: Segment, mapping: RowMap) -> Buffer:
-        """Scratch for what each task of a reduction over rows leaves."""
+        """Scratch for the partial results that the tasks of a reduction over rows store."""
         row = self.graph.nodes[segment.node]
         nest = self.placement.nest_of[segment.node]
         dtype = partial_dtype(self.graph, segment, mapping)
@@ -118,7 +121,7 @@ class Plan:
         )
 
     def stored_of(self, nest: Nest) -> tuple[tuple[Segment, RowMap], ...]:
-        """The nest's segments that something must be stored of; the others are computed where they are read."""
+        """The nest's segments whose results must be stored; the others are computed where they are read."""
         return tuple(
             (segment, mapping)
             for segment, mapping in nest.placed
@@ -127,12 +130,12 @@ class Plan:
 
     @cached_property
     def costs(self) -> tuple[NestCost, ...]:
-        """What each nest moves and computes; of a family's, its largest component."""
+        """The cost of each nest; for a family, of its largest component."""
         return tuple(nest_cost(self.graph, self.placement, nest, self.target) for nest in self.nests)
 
     @cached_property
     def executions(self) -> tuple[Execution, ...]:
-        """How each nest is executed, by its number."""
+        """How each nest is executed, by nest number."""
         return tuple(
             execution_of(
                 self.graph,
@@ -148,7 +151,7 @@ class Plan:
 
     @cached_property
     def phases(self) -> tuple[PlannedPhase, ...]:
-        """The kernel's phases in order: those of the levels, each with what combines partial results of the level before it."""
+        """The kernel's phases in order: one per level. Each also combines the partial results of the level before it."""
         found: list[list[PhaseNest]] = [[] for _ in range(len(self.levels) + 1)]
         for level, nests in enumerate(self.levels):
             for nest in nests:
@@ -172,7 +175,7 @@ class Plan:
 
     @cached_property
     def intermediates(self) -> tuple[Buffer, ...]:
-        """The scratch tensors that are written to memory, between phases."""
+        """The scratch tensors that are written to memory between phases."""
         found: dict[Buffer, None] = {}
         for _, segment, mapping in self.segments():
             if segment.kind is SegmentKind.REDUCE and spans_rows(segment, mapping):
@@ -186,12 +189,14 @@ class Plan:
         return scheme_of(self.graph, self.candidates, self.placement, node)
 
     def segments(self) -> list[tuple[Nest, Segment, RowMap]]:
+        """All segments with their nests and mappings, in the order of the nests."""
         return [(nest, segment, mapping) for nest in self.nests for segment, mapping in nest.placed]
 
 
 def plan_graph(graph: Graph, target: Target = CPU, rules: Rules = ALL) -> Plan:
-    """Plans one kernel for the whole of `graph`. A node whose inlining would multiply work is taken out of line and all
-    is planned again, so that every graph has a plan. rules: fewer than all, to see what each is good for."""
+    """Plans one kernel for the whole of `graph`. If inlining a node would multiply its work, the node is forced into memory and the
+    graph is planned again, so that every graph has a plan. rules: the rules that are on, fewer than all for ablations. Raises
+    RuntimeError if more than MAX_REPLANS nodes would have to be forced."""
     simple, splits = split_long_rows(normalise(find_scans(normalise(graph), target)), target)
     return replace(_plan_normal(normalise(simple), target, rules), splits=splits)
 
@@ -215,7 +220,7 @@ def _plan_normal(simple: Graph, target: Target, rules: Rules) -> Plan:
 
 
 def _homes(plan: Plan, reduced: Reduction) -> Mapping[int, Family] | None:
-    """The nest of each family, which must hold its representative as one flat loop and nothing else; None if some do
+    """The nest of each family, which must compute the representative as one flat loop and nothing else; None if a nest does
     not."""
     found: dict[int, Family] = {}
     node_of = dict(zip(reduced.output_numbers, plan.graph.outputs, strict=True))

@@ -1,10 +1,10 @@
-"""Which of the planner's rules are on: all of them, but for ablations (AStitch, table 4).
+"""Which of the planner's rules are on: all of them, except in ablations (AStitch, table 4).
 
-mapping     adaptive thread mapping alone: every dominant is computed by loops of its own, results pass through memory. A
+mapping     adaptive thread mapping alone: every dominant is computed by loops of its own, and results pass through memory. A
             compiler without stitching would launch a kernel for each of these loops
-hierarchy   and hierarchical data management: what reads a dominant's result row by row joins its loops; the result stays in
-            registers or on the chip, all is one kernel
-all         and dominant merging: loops that read the same rows of a tensor are one, which reads them once
+hierarchy   mapping, and hierarchical data management: an op that reads a dominant's result row by row joins its loops; the result
+            stays in registers or on the chip, and everything is one kernel
+all         hierarchy, and dominant merging: loops that read the same rows of a tensor become one, which reads them once
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 
 @dataclass(frozen=True)
 class Rules:
-    """hierarchy: a segment may join the nest that computes what it reads. merging: or one that reads what it reads."""
+    """hierarchy: a segment may join the nest that computes what it reads. merging: it may also join a nest that reads the same."""
 
     hierarchy: bool = True
     merging: bool = True
@@ -27,4 +27,4 @@ BY_NAME: Final = {
     "hierarchy": Rules(merging=False),
     "all": ALL,
 }
-"""In the order of the paper's table."""
+"""By name, in the order of the paper's table."""

@@ -1,10 +1,10 @@
-"""Windows that are prefixes: a reduce_window whose windows all begin at the first element (or all end at the last) is a scan.
+"""Windows that are prefixes: if all windows of a reduce_window begin at the first element (or all end at the last), it is a scan.
 
-    tf.cumsum, jax.lax.cumsum:   reduce_window(x, size=n pad=n-1_0) -> scan(x), n additions in place of n * n / 2
+    tf.cumsum, jax.lax.cumsum:   reduce_window(x, size=n pad=n-1_0) -> scan(x), n additions instead of n * n / 2
 
-XLA has no operator of its own for them: TensorFlow's lowering of Cumsum, Cumprod and Unique and JAX's of cumsum and cummax are such
-windows. Only the work is another: a result is made of the same elements. On a processor sums and products of floats are in order, as
-TensorFlow's operators have them, as far as this shows: what overflows on the way stays infinite.
+XLA has no operator for scans: TensorFlow's lowering of Cumsum, Cumprod and Unique and JAX's of cumsum and cummax are such windows.
+Each result is computed from the same elements; only the amount of work changes. On a CPU sums and products of floats are computed in
+order, as TensorFlow's operators do, where it can be seen: a sum that overflows on the way stays infinite.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from ..passes.simplify import prune
 from ..targets.targets import GpuTarget, Target
 
 FEWEST = 16
-"""Elements of a dimension below which windows are cheaper: they are written out, and fused with what reads them."""
+"""For shorter dimensions windows are cheaper: they are written out, and fused with what reads them."""
 IDEMPOTENT = ("max", "min", "and", "or")
-"""Kinds that may have their start more than once: a window has it for each element of padding."""
+"""Kinds that may combine their start more than once: a window contains it once per element of padding."""
 LONG = 1 << 18
-"""Elements of a scan above which it is worth reading them twice, so that several threads scan a part each, ..."""
+"""For a scan with more elements it is worth reading them twice, so that several threads scan a part each, ..."""
 BUSY_ROWS = 8
-"""... unless there are so many rows, which threads share."""
+"""... unless there are at least this many rows for the threads."""
 PART = 1 << 15
 """Elements of a part."""
 
 
 class _Scan(NamedTuple):
-    """A scan of `x` as `build` wants it."""
+    """The attributes of a scan of `x`."""
 
     dimension: int
     kind: str
@@ -44,7 +44,7 @@ class _Scan(NamedTuple):
 
 
 def find_scans(graph: Graph, target: Target) -> Graph:
-    """An equal graph, up to rounding, with scans in place of windows that are prefixes."""
+    """An equal graph, up to rounding, with scans instead of windows that are prefixes."""
     if not any(node.op in ("reduce_window", "scan") for node in graph.nodes):
         return graph
     builder = GraphBuilder(graph.name)
@@ -66,8 +66,8 @@ def find_scans(graph: Graph, target: Target) -> Graph:
 
 
 def _without_last(graph: Graph, node: Node) -> Node | None:
-    """TensorFlow's exclusive sums are windows with one result more than there are elements, which a slice leaves out: the windows
-    without it. None for any other slice."""
+    """TensorFlow's exclusive sums are windows with one result more than there are elements, which a slice removes. Returns the
+    windows without that result; None for any other slice."""
     source = graph.nodes[node.operands[0]]
     prefix = None
     if source.op == "reduce_window":
@@ -120,7 +120,7 @@ def _scan_of(builder: GraphBuilder, node: Node, operands: tuple[int, ...], targe
     made = _parted(builder, x, starts, _Scan(dimension, kind, prefix.reverse, exclusive), target)
     if exclusive or (prefix.first == 1 and node.shape == source.shape):
         return made
-    # Results before the first element are starts; what is not asked for is left out.
+    # Results before the first element are the start; results that are not needed are left out.
     before, after = 1 - prefix.first, node.shape[dimension] - extent - (1 - prefix.first)
     low, high, none = ([0] * len(source.shape) for _ in range(3))
     low[dimension], high[dimension] = (after, before) if prefix.reverse else (before, after)
@@ -136,8 +136,8 @@ def _spread(builder: GraphBuilder, scalar: int, shape: Shape) -> int:
 
 
 def _parted(builder: GraphBuilder, x: int, starts: int, scan: _Scan, target: Target) -> int:
-    """The scan; a long one by parts: what each part adds up to is scanned first, and is where its own scan starts. Not a sum of
-    floats on a processor, which might overflow in order but not in parts."""
+    """The scan; a long one is scanned in parts. The totals of the parts are scanned first and give the starts of the parts' own
+    scans. This is not done for a sum or product of floats on a CPU, which might overflow in order but not in parts."""
     source = builder.nodes[x]
     on_gpu = isinstance(target, GpuTarget)
     in_order = source.dtype.is_float and scan.kind in ("sum", "product") and not on_gpu
@@ -158,6 +158,6 @@ def _parted(builder: GraphBuilder, x: int, starts: int, scan: _Scan, target: Tar
 
 
 def _rows_of(shape: Shape, dimension: int) -> int:
-    """Rows that threads could share: those before the dimension, and cache lines after it."""
+    """Rows that threads could share: the elements before the dimension, times the cache lines after it."""
     rows = int(np.prod(shape[:dimension], dtype=np.int64))
     return rows * max(1, int(np.prod(shape[dimension + 1 :], dtype=np.int64)) // 16)

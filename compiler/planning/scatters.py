@@ -1,4 +1,4 @@
-"""The shape of a scatter's work: its indices, and the window that each of them updates, cut into pieces."""
+"""The shape of a scatter's work: its indices, and the window that each index updates, cut into pieces."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from ..ops.attributes import gather_numbers
 from ..support.divisors import divisor_near
 
 LONGEST_PIECE = 256
-"""Elements of a window that one task updates."""
+"""The most elements of a window that one task updates."""
 SHORTEST_PIECE = 16
-"""Below which the window is left whole: it has no divisor of use."""
+"""If the window has no divisor between this and LONGEST_PIECE, it is not cut."""
 
 
 @dataclass(frozen=True)
 class ScatterWork:
-    """batch_dims: the dimensions of the updates that count the indices, `batch_shape`; window_shape: the others, `chunk` elements of
-    which are a piece. sizes: of a window in each dimension of the result."""
+    """batch_dims: the dimensions of the updates that enumerate the indices; their extents are `batch_shape`. window_shape: the
+    extents of the other dimensions. chunk: elements of a piece of the window. sizes: the window's extent in each dimension of the
+    result."""
 
     numbers: GatherDimensions
     batch_dims: tuple[int, ...]
@@ -29,22 +30,22 @@ class ScatterWork:
 
     @property
     def count(self) -> int:
-        """Indices."""
+        """Number of indices."""
         return math.prod(self.batch_shape)
 
     @property
     def pieces(self) -> int:
-        """Of a window."""
+        """Number of pieces of a window."""
         return math.prod(self.window_shape) // self.chunk
 
     @property
     def windows_meet_whole(self) -> bool:
-        """Whether two windows are the same or have nothing in common."""
+        """Whether two windows are always either the same or disjoint."""
         return all(self.sizes[d] == 1 for d in self.numbers.start_index_map)
 
 
 def scatter_work(graph: Graph, node: Node) -> ScatterWork:
-    """The work of a scatter."""
+    """The work of scatter `node`."""
     numbers, updates = gather_numbers(node), graph.nodes[node.operands[2]]
     batch_dims = tuple(d for d in range(len(updates.shape)) if d not in numbers.offset_dims)
     window_shape = tuple(updates.shape[d] for d in numbers.offset_dims)

@@ -1,4 +1,4 @@
-"""The four stitch schemes (AStitch, Table 1, in a CPU's terms): where each op's result lives, and why."""
+"""The stitch schemes (AStitch, Table 1, in a CPU's terms): where each op's result lives, and why."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Scheme(enum.Enum):
     LOCAL = "local"  # one-to-one: a register
     REGIONAL = "regional"  # one-to-many within a row: the row's scalars and tiles
     GLOBAL = "global"  # any: memory, and a phase boundary
-    OUTPUT = "output"  # memory because the caller wants it, read by nobody else
+    OUTPUT = "output"  # memory, because the caller wants it; no other nest reads it
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,14 @@
-"""Task splitting (AStitch, section 3.3): a few long rows keep few blocks busy, so each row goes to several blocks.
+"""Task splitting (AStitch, section 3.3): a few long rows keep only a few blocks busy, so each row is split among several blocks.
 
-A reduction over rows of `length` elements becomes one over `rows x parts` chunks, whose partial results its readers combine:
+A reduction over rows of `length` elements becomes one over `rows x parts` chunks, whose partial results are combined afterwards:
 
     reduce(x[rows, length]) -> combine(reduce(x as [rows, parts, chunk]))
 
-Few parts are combined element by element, by every reader for itself: no further phase. Many are reduced once more. The parts
-depend on shapes and the device alone, so a result is the same at every run; no atomics. The paper splits where rows are fewer than
-the blocks that are at work at once and longer than 1024; we ask in addition whether it saves more than the phase that it adds
-costs. Of variadic reductions long columns are split as well: a group of threads goes down some of them, in order.
+If there are few parts, every reader combines them for itself, element by element, without a further phase; many parts are reduced
+once more. The parts depend on shapes and the device alone, and there are no atomics, so a result is the same in every run. The paper
+splits if there are fewer rows than blocks that run at once, and rows are longer than 1024; we also require that splitting saves more
+than the phase that it adds costs. Long columns of variadic reductions are split as well: a group of threads goes down some columns,
+in order.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from ..passes.simplify import prune
 from ..targets.targets import Target
 
 LONG_ROW: Final = 1024
-"""Elements of a row above which it may be split [AStitch section 3.3]."""
+"""A row with more elements may be split [AStitch section 3.3]."""
 CHUNK_ALIGNMENT: Final = 32
-"""A chunk of a row that has to be padded is so many elements long, or a multiple: the threads of a warp."""
+"""If a row must be padded, a chunk's length is a multiple of this: the threads of a warp."""
 MOST_COMBINED: Final = 8
-"""Parts that readers combine for themselves: as many loads a task."""
+"""With at most this many parts, readers combine them for themselves: that many loads per task."""
 COLUMNS_OF_GROUP: Final = 64
-"""Neighbouring columns of a variadic reduction that a group of threads takes: two for each of a warp."""
+"""Neighbouring columns of a variadic reduction per group of threads: two for each thread of a warp."""
 GROUPS_OF_BLOCK: Final = 8
 """Warps of a usual block."""
 COMBINE: Final = {"sum": "add", "product": "multiply", "max": "maximum", "min": "minimum", "and": "and", "or": "or"}
@@ -38,7 +39,7 @@ COMBINE: Final = {"sum": "add", "product": "multiply", "max": "maximum", "min": 
 
 @dataclass(frozen=True)
 class SplitDecision:
-    """Why a row reduction was split, or not: in words."""
+    """Whether a row reduction was split (`parts` above 1), and the reason in words."""
 
     node: str
     parts: int
@@ -46,7 +47,7 @@ class SplitDecision:
 
 
 def split_long_rows(graph: Graph, target: Target) -> tuple[Graph, tuple[SplitDecision, ...]]:
-    """An equal graph (up to rounding) in which long rows are split, and what was decided of each reduction of long rows."""
+    """An equal graph (up to rounding) in which long rows are split, and the decision about each reduction of long rows."""
     decisions: dict[int, SplitDecision] = {}
     if not target.row_slots:
         return graph, ()
@@ -72,7 +73,7 @@ def split_long_rows(graph: Graph, target: Target) -> tuple[Graph, tuple[SplitDec
 
 
 def _rows(graph: Graph, node: Node) -> tuple[int, int] | None:
-    """(rows, length) of a reduction whose rows are long and lie in memory one after the other."""
+    """(rows, length) of a reduction whose rows are long and consecutive in memory; else None."""
     if node.op not in ("reduce", "reduce_general"):
         return None
     dimensions = node.attributes["dimensions"]
@@ -82,13 +83,13 @@ def _rows(graph: Graph, node: Node) -> tuple[int, int] | None:
     if set(dimensions) != set(range(first, len(shape))):
         return None
     rows, length = math.prod(shape[:first]), math.prod(shape[first:])
-    # A full reduction by a word is one over tasks anyway, each of which leaves a partial result.
+    # A full reduction by a kind is cut into tasks anyway, each of which stores a partial result.
     alone = rows == 1 and node.op == "reduce"
     return (rows, length) if length > LONG_ROW and rows and not alone else None
 
 
 def _columns(graph: Graph, node: Node) -> tuple[int, int] | None:
-    """(length, columns) of a variadic reduction of neighbouring columns; one by a word is one over tasks anyway."""
+    """(length, columns) of a variadic reduction of neighbouring columns, else None; one by a kind is cut into tasks anyway."""
     if node.op != "reduce_general":
         return None
     dimensions = node.attributes["dimensions"]
@@ -101,8 +102,8 @@ def _columns(graph: Graph, node: Node) -> tuple[int, int] | None:
 
 
 def _decide_columns(name: str, length: int, columns: int, operand: Node, target: Target) -> SplitDecision:
-    """A group of threads goes down some columns: first down a part of them, then down the parts' results. Parts are even ones: what
-    a variadic reduction starts from need not leave other values as they are."""
+    """A group of threads goes down some columns: first down one part of them, then over the parts' results. All parts have the same
+    length: padding with the initial value is not allowed, since it need not leave other values unchanged in a variadic reduction."""
     groups, slots = -(-columns // COLUMNS_OF_GROUP), target.row_slots * GROUPS_OF_BLOCK
     numbers = f"{columns} columns of {length} on {slots} groups of threads"
     most = min(slots // groups, math.isqrt(length))
@@ -134,7 +135,7 @@ def _decide(name: str, rows: int, length: int, operand: Node, target: Target) ->
 
 
 class _Splitter:
-    """Writes one reduction as two."""
+    """Replaces one reduction by two."""
 
     def __init__(self, builder: GraphBuilder, node: Node, operands: tuple[int, ...], parts: int) -> None:
         self.builder, self.node, self.parts = builder, node, parts
@@ -160,7 +161,7 @@ class _Splitter:
         kind, dtype = str(self.node.attributes["kind"]), self.node.dtype
         wide = dtype in (DType.F16, DType.BF16) and kind in ("sum", "product")
         (x,) = self.inputs
-        if wide:  # partial results are not rounded to a half
+        if wide:  # partial results are not rounded to f16 or bf16
             x = self.build("convert", x, dtype=DType.F32)
         identity = reduce_identity(kind, self.builder.nodes[x].dtype)
         x = self._chunks(x, self.build("constant", literal=Literal(identity)))
@@ -193,7 +194,7 @@ class _Splitter:
         return self.build("reshape", total, shape=self.node.shape)
 
     def _chunks(self, x: int, fill: int) -> int:
-        """x as [rows, parts, chunk], the last chunk of a row filled up."""
+        """`x` as [rows, parts, chunk]; the last chunk of a row is padded with `fill`."""
         missing = self.parts * self.chunk - self.length
         if missing:
             x = self.build("reshape", x, shape=(self.rows, self.length))

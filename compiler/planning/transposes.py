@@ -1,18 +1,18 @@
-"""Nests that only compute elements and read a tensor across: its neighbours in memory belong to different rows of what is written.
+"""Nests that compute elements only and read a tensor across memory: neighbours in the tensor belong to different rows of the output.
 
-    on a CPU   rows are taken in squares of BLOCK_ROWS by as many lanes, in the order in which neighbours follow each other, so that a
-               cache line that is read for one row is still there for the next
-    on a GPU   what lies side by side where it is read lies far apart where it is written, so it goes through a square of shared
-               memory: a group of threads reads the square along the tensor's memory, and writes it along the result's
+    on a CPU   rows are taken in squares of BLOCK_ROWS rows by as many lanes, in the order of neighbours in the tensor, so that a
+               cache line that is read for one row is still cached for the next
+    on a GPU   elements that are adjacent where they are read are far apart where they are written, so they go through a square of
+               shared memory: a group of threads reads the square along the tensor's memory, and writes it along the result's
 
-For the GPU the elements of all that such a nest writes are numbered alike, `u`; where a tensor is read across, its neighbours are not
-`u`'s:
+For the GPU, the elements of all tensors that such a nest writes have the same numbers `u`. In a tensor that is read across,
+neighbours differ from the neighbours of `u`:
 
     u = ((outer * down + i) * between + m) * along + j      j: of neighbours in what is written, i: in what is read
 
-for any transpose, of matrices, of batches of them (0, 2, 1), of heads (0, 2, 3, 1), with or without something computed before or
-after. A square is `sides` of i and j; one at the end of a side that is no multiple is filled in part. Its rows lie an odd number of
-words apart, so that threads that go down it hit different banks of the memory.
+This form holds for any transpose, of matrices, of batches of matrices (0, 2, 1), of heads (0, 2, 3, 1), with or without computation
+before or after it. A square has `sides` elements of i and of j; a square at the end of a side that is no multiple is filled in part.
+The square's rows are an odd number of words apart, so that threads that go down it hit different banks of the memory.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ BLOCK_ROWS = 16
 """Rows of a CPU's square: a cache line of floats."""
 SQUARE_LANES = 16
 CACHE_LINE_ELEMENTS = 16
-"""Lanes that lie further apart than this use a cache line each."""
+"""Lanes that are further apart than this use a cache line each."""
 FEWEST_NEIGHBOURS = 4
-"""Of a line, below which rows are left in their order."""
+"""With fewer neighbours in a cache line, rows are left in their order."""
 
 Placed = Sequence[tuple[Segment, RowMap]]
-"""Segments of a nest with their mappings: those that something must be stored of."""
+"""Segments of a nest whose results must be stored, with their mappings."""
 
 
 def order_across_memory(
     graph: Graph, nest: Nest, placed: Placed, stored: Callable[[int], bool], target: Target
 ) -> Index | None:
-    """The order in which a nest that only computes elements had better take its rows, if it reads a tensor across: the number of the
-    row that comes at each turn, such that neighbours in memory come one after the other; None: in their own order. stored: which
-    nodes the nest reads from memory."""
+    """The order in which a nest that only computes elements should take its rows, if it reads a tensor across memory: the number of
+    the row that comes at each turn, such that neighbours in memory follow each other. None: the rows keep their order. stored:
+    whether the nest reads a node from memory."""
     if not placed or any(segment.kind is SegmentKind.REDUCE for segment, _ in placed):
         return None
     size, *others = {mapping.inner for _, mapping in placed}
@@ -73,16 +73,17 @@ def order_across_memory(
 
 
 FEWEST = 4
-"""Of a GPU's tiles: elements of either side below which a line of memory is used up by neighbours anyway, ..."""
+"""For GPU tiles: if either side has fewer elements, neighbours use up a cache line anyway, ..."""
 APART = 4
-"""... and of distance between two that are written side by side."""
+"""... and so they do if two elements that are written side by side are less than this far apart where they are read."""
 SIDE, SIDE_OF_HALVES = 32, 64
-"""Of a square: a warp's threads have 128 bytes side by side, of halves a vector of lines."""
+"""Side of a square: the threads of a warp read 128 bytes side by side; for 2-byte types each reads a vector of two."""
 
 
 @dataclass(frozen=True)
 class TiledTranspose:
-    """How the elements of a nest are numbered, and the square's sides: elements down (read side by side) and along (written so)."""
+    """How the elements of a nest are numbered, and the square's sides: elements down (adjacent where read) and along (adjacent where
+    written)."""
 
     outer: int
     down: int
@@ -97,16 +98,17 @@ class TiledTranspose:
 
     @property
     def squares(self) -> tuple[int, int, int, int]:
-        """How many there are: outer, between, down, along."""
+        """Number of squares in each dimension: outer, between, down, along."""
         return self.outer, self.between, -(-self.down // self.sides[0]), -(-self.along // self.sides[1])
 
     @property
     def count(self) -> int:
+        """Number of squares."""
         outer, between, down, along = self.squares
         return outer * between * down * along
 
     def room(self, dtype: DType) -> int:
-        """Bytes of shared memory of one tensor's square."""
+        """Bytes of shared memory for one tensor's square."""
         return shared_room(self.pitch * self.sides[1], dtype)
 
     def __str__(self) -> str:
@@ -116,8 +118,9 @@ class TiledTranspose:
 def tiled_transpose_of(
     graph: Graph, nest: Nest, placed: Placed, stored: Callable[[int], bool], target: GpuTarget
 ) -> TiledTranspose | None:
-    """The squares by which a GPU had better do the nest: where all it does is compute elements, each segment's in the order of memory
-    and all as many, and a tensor is read across. stored: which nodes the nest reads from memory."""
+    """The squares in which a GPU should compute the nest, or None. They apply if the nest only computes elements, each segment in
+    memory order and all segments with the same number of elements, and a tensor is read across. stored: whether the nest reads a
+    node from memory."""
     row = Index.of_var(nest.row)
     for segment, mapping in placed:
         inner = Index.of_var(within(mapping.inner))
@@ -139,7 +142,7 @@ def tiled_transpose_of(
 
 
 def _tiled_transpose(flat: Index, u: Var, dtype: DType, target: GpuTarget) -> TiledTranspose | None:
-    """How an element at `flat` of the tensor is read across, in terms of the element `u` that is written."""
+    """How the tensor's element `flat` is read across, in terms of the element `u` that is written; None if it is not."""
     digits = [(c, a) for c, a in flat.terms if isinstance(a, Digit) and a.variable == u]
     written = [(c, a) for c, a in digits if a.stride == 1]
     read = [a for c, a in digits if c == 1 and a.stride > 1]
@@ -169,7 +172,7 @@ def _sum(terms: list[tuple[int, Digit]]) -> Index:
 
 
 def _sides(down: int, along: int, side: int) -> tuple[int, int]:
-    """A square, or where a tensor has not as many rows or columns, as many elements of the other."""
+    """A square or, if the tensor has too few rows or columns for one, a rectangle with about as many elements."""
     if down < side:
         return down, min(along, max(1, side * side // down))
     if along < side:

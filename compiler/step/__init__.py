@@ -1,5 +1,5 @@
-"""A whole training step's HLO.
+"""Splits the HLO of a whole training step into stitch ops.
 
-partition     which ops form which stitch op; scopes: of the graph contracted by that; merging: two that had better be one
-whole_step    a kernel for each
+partition     which ops form which stitch op; scopes: sets of nodes that may be merged; merging: whether merging two pays
+whole_step    builds a kernel for each stitch op
 """

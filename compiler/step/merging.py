@@ -1,19 +1,19 @@
-"""Whether one kernel for several stitch ops takes less than one for each: asked of the GPU's cost model, which says why.
+"""Whether one kernel for several stitch ops takes less time than one for each. The GPU's cost model decides, and gives the reason.
 
     remote    two sets that no path connects, side by side: phase by phase, in one launch
-    cut       one connected set in two, where its blocks wait for each other: another launch instead of the barrier
+    cut       one connected set in two, at a place where its blocks wait for each other: another launch instead of the barrier
 
-Scope identification (scopes.py) merges whatever it may; this is what may keep it from that. By the model merging nearly always pays,
-and these are the reasons:
+Scope identification (scopes.py) merges whatever it may; this module may prevent that. By the model merging nearly always pays, for
+these reasons:
 
-- Side by side, a launch is saved, the phases of both wait at the same barriers, and blocks of the one keep memory busy while the
-  other has too few. No byte more is moved.
-- One after the other, a barrier (2.7 us and 1 ns for each block) stands instead of a launch (3 us for the device alone; the host's
-  share is not in the model). What passes between the two is in memory either way, and in the L2 cache as much or as little.
+- Side by side, one launch is saved, the phases of both wait at the same barriers, and the blocks of one keep memory busy while the
+  other has too few. No additional byte is moved.
+- One after the other, a barrier (2.7 us and 1 ns per block) replaces a launch (3 us on the device alone; the host's share is not in
+  the model). What passes between the two is in memory in either case, and in the L2 cache to the same extent.
 
-What is lost is lost through shared memory: a kernel has as many blocks at once as its largest tile leaves room for, so a set with
-large tiles takes threads from one that moves many bytes, and with them what it has on the way to memory. So it does not pay to merge
-a few long rows, kept on the chip, with a large element-wise set on a device with little shared memory: on a T4, not on a V100
+What is lost is lost through shared memory: as many blocks of a kernel run at once as its largest tile leaves room for. So a set with
+large tiles takes threads away from one that moves many bytes, and with them bytes in flight. It does not pay to merge a few long
+rows, kept on the chip, with a large element-wise set on a device with little shared memory: on a T4, not on a V100
 (tests/compiler/step/test_merging.py). And sets that each reuse what fits the L2 cache may not fit there together.
 """
 
@@ -31,29 +31,32 @@ from ..ops.table import GraphError
 from ..targets.targets import GpuTarget
 
 MARGIN: Final = 0.05
-"""What staying apart must save: the model's barrier and launch are figures of one device each, and each kernel costs the host too."""
+"""What separate kernels must save, as a share: the model's barrier and launch are figures of one device each, and each kernel costs
+the host too."""
 
 
 @dataclass(frozen=True)
 class OpWork:
-    """What the kernel of a stitch op does in each phase, and the shared memory of a block."""
+    """The work of a stitch op's kernel in each phase, and the shared memory of a block, in bytes."""
 
     phases: tuple[PhaseWork, ...]
     shared_bytes: int
 
     @classmethod
     def of(cls, kernel: CudaKernel) -> OpWork:
+        """The work of a planned kernel."""
         return cls(kernel.work, kernel.shared_bytes)
 
     def beside(self, other: OpWork) -> OpWork:
-        """Both in one kernel, what they read apart."""
+        """Both works in one kernel, as if they shared no reads."""
         nothing = PhaseWork(())
         pairs = zip_longest(self.phases, other.phases, fillvalue=nothing)
         phases = tuple(PhaseWork((*one.nests, *two.nests)) for one, two in pairs)
         return OpWork(phases, max(self.shared_bytes, other.shared_bytes))
 
     def cost(self, target: GpuTarget) -> KernelCost:
-        # Where both phases are one block's work, that block alone does them and waits for nobody.
+        """The estimated cost of the work as one kernel on the device."""
+        # If both phases are the work of one block, that block does them alone and waits for no other.
         pairs = zip(self.phases, self.phases[1:])
         barriers = sum(not (before.blocks == after.blocks == 1) for before, after in pairs)
         return kernel_cost(self.phases, target, target.blocks_at_once(self.shared_bytes), barriers)
@@ -61,7 +64,7 @@ class OpWork:
 
 @dataclass(frozen=True)
 class Verdict:
-    """together_ns, apart_ns: of one kernel, and of one each. pays: whether they become one. why: in words."""
+    """together_ns, apart_ns: times of one kernel, and of one kernel for each. pays: whether to merge. why: the reason in words."""
 
     together_ns: float
     apart_ns: float
@@ -74,13 +77,13 @@ class Verdict:
 
 @dataclass
 class MergeModel:
-    """Answers for one device; it remembers what it has planned, by the graphs' digests."""
+    """Decides for one device. It remembers what it has planned, by the graphs' digests."""
 
     target: GpuTarget
     _known: dict[str, OpWork | None] = field(default_factory=dict)
 
     def work_of(self, graph: Graph) -> OpWork | None:
-        """None: there is no kernel for it."""
+        """The work of a graph's kernel; None if it cannot be a kernel."""
         if graph.digest not in self._known:
             try:
                 self._known[graph.digest] = OpWork.of(plan_for_gpu(graph, self.target)[1])
@@ -106,8 +109,8 @@ class MergeModel:
         return text
 
     def worth_a_cut(self, work: OpWork) -> bool:
-        """Whether two kernels could take less than one, if no tile of the one took blocks from the other: what is asked before any
-        cut is planned."""
+        """Whether two kernels could be faster than one if no tile of one took blocks from the other. This is tested before any cut is
+        planned."""
         if len(work.phases) < 2 or not work.shared_bytes:
             return False
         least = OpWork(work.phases, 0).cost(self.target)
@@ -115,7 +118,7 @@ class MergeModel:
 
 
 def beside_all(works: Iterable[OpWork]) -> OpWork:
-    """All in one kernel. Raises ValueError for none."""
+    """All works in one kernel. Raises ValueError if there are none."""
     found: OpWork | None = None
     for work in works:
         found = work if found is None else found.beside(work)
@@ -126,8 +129,8 @@ def beside_all(works: Iterable[OpWork]) -> OpWork:
 
 @dataclass
 class StepMerges:
-    """What the sets of a step's units would take, together and apart. units: their names; reduces: whether each reduces; edges: from
-    producers to consumers; graph_of: the graph of a sorted set, None where there is none."""
+    """What the sets of a step's units would take, together and apart. units: their names; reduces: whether each contains a reduction;
+    edges: (producer, consumer); graph_of: the graph of a sorted set of units, None if there is none."""
 
     model: MergeModel
     units: Sequence[str]
@@ -146,8 +149,8 @@ class StepMerges:
         return self.works[key]
 
     def pays(self, one: Sequence[int], other: Sequence[int]) -> bool:
-        """Whether two sets that no path connects had better be one: as they are side by side, or else planned as one, which reads
-        what both read only once."""
+        """Whether two sets that no path connects should be merged. If it does not pay side by side, they are also planned as one
+        kernel, which reads only once what both read."""
         works = [self._work(one), self._work(other)]
         found = [work for work in works if work is not None]
         if len(found) < 2:
@@ -164,7 +167,8 @@ class StepMerges:
         return verdict.pays
 
     def cut(self, clusters: Sequence[tuple[int, ...]]) -> list[object]:
-        """The part of each unit: of a set that had better be two kernels, what comes before a reduction and what comes after."""
+        """The part of each unit: if a set should be two kernels, the units before a reduction and those after it are different
+        parts."""
         parts: list[object] = [None] * len(self.units)
         for number, cluster in enumerate(clusters):
             work = self._work(cluster)
@@ -187,7 +191,7 @@ class StepMerges:
         return parts
 
     def _reductions_before(self, cluster: Sequence[int]) -> dict[int, int]:
-        """How many of them lie one after the other before a unit of the set, which is in topological order."""
+        """For each unit of the set, the largest number of reductions on a path to it. The set is in topological order."""
         inside, depth = set(cluster), dict.fromkeys(cluster, 0)
         producers: dict[int, list[int]] = {}
         for producer, consumer in self.edges:
@@ -199,7 +203,7 @@ class StepMerges:
         return depth
 
     def told(self, clusters: Sequence[tuple[int, ...]]) -> Iterator[str]:
-        """The model's words on what was merged and what was not."""
+        """Lines that say what was merged, what was not, and why."""
         names = [self._name(cluster) for cluster in clusters]
         home = {i: number for number, cluster in enumerate(clusters) for i in cluster}
         for before, after, verdict in self.cuts:

@@ -1,23 +1,25 @@
-"""A whole step in HLO, split: compute-intensive operators stay the library's, all else becomes a few stitch ops.
+"""Splits a whole step in HLO: the library keeps compute-intensive operators, and everything else becomes a few stitch ops.
 
     HloModule -> flat computations (calls inlined, tuples resolved) -> units -> scopes.identify -> a Graph for each stitch op
 
-Every computation that runs as such is split for itself: the entry, the bodies and conditions of loops, the branches of conditionals.
-Of its instructions
+Every computation that runs as such is split separately: the entry, the bodies and conditions of loops, the branches of
+conditionals. Its instructions are
 
-    members   have a row in the op table, in this form: they go into stitch ops
-    views     reshapes and what amounts to one cost nothing, so they belong to whoever reads them; what they are a view of is what a
-              stitch op writes
-    ambient   computed from constants alone: each stitch op that reads one computes it by itself, as XLA does. One that something
-              outside reads has to be in memory and is a member
+    members   instructions that have a row in the op table, in this form: they go into stitch ops
+    views     reshapes and what amounts to one. They cost nothing and belong to whatever reads them; the stitch op writes the value
+    that
+              they are a view of
+    ambient   computed from constants alone. Each stitch op that reads one computes it by itself, as XLA does. If something outside
+    reads
+              one, it must be in memory, and it is a member
     outside   matrix products, convolutions, control flow, and what the importer refuses, with its reason
 
-Layouts: what lies between a stitch op and the library is row-major, whatever the module says (before XLA has assigned layouts it
-says no more than that a transpose could be a bitcast). Only the step's own parameters and results have theirs given.
+Layouts: what passes between a stitch op and the library is row-major, whatever the module says (before XLA has assigned layouts, a
+layout only says that a transpose could be a bitcast). Only the step's own parameters and results have the layouts that it states.
 
-How far merging goes: as far as cycles and `Caps` allow; for a GPU, not where its cost model says that it does not pay (merging.py).
+Merging goes as far as cycles and `Caps` allow; for a GPU, only if its cost model says that it pays (merging.py).
 
-A step is the listing of stitch ops and outside instructions in an order that can be executed (`Split.steps`).
+A split computation lists stitch ops and outside instructions in an order in which they can be executed (`Split.steps`).
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ from .merging import MergeModel, StepMerges
 from .scopes import Caps, Dag, fewest_sets, identify
 
 MOST_OPS: Final = 4096
-"""Instructions of one stitch op. Remote stitching would otherwise make one of a whole model's optimizer and more."""
+"""Most instructions of one stitch op. Otherwise remote stitching would merge a whole model's optimizer and more into one."""
 DEFAULT_CAPS: Final = Caps(MOST_OPS)
 _CONTROL_FLOW: Final = frozenset({"while", "conditional"})
 _INLINED: Final = frozenset({"call", "fusion"})
@@ -50,12 +52,12 @@ _COMPUTED_ONCE: Final = frozenset(
     "reduce reduce-window gather scatter dynamic-slice dynamic-update-slice rng-bit-generator map batch-norm-training "
     "batch-norm-inference batch-norm-grad".split()
 )
-"""Of constants alone as well: several stitch ops should not each compute it."""
+"""Opcodes that are members even if they depend on constants alone: several stitch ops should not each compute them."""
 
 
 @dataclass(frozen=True)
 class StitchOp:
-    """One kernel's worth. inputs, outputs: names of flat instructions, in the order of the graph's parameters and outputs."""
+    """What one kernel computes. inputs, outputs: names of flat instructions, in the order of the graph's parameters and outputs."""
 
     name: str
     graph: Graph
@@ -69,24 +71,25 @@ Step: TypeAlias = "StitchOp | HloInstruction"
 
 @dataclass(frozen=True)
 class Split:
-    """One computation. `flat`: its instructions without calls; steps: what runs, in order (glue and views do not)."""
+    """A split computation. `flat`: its instructions with calls inlined. steps: what runs, in order (glue and views do not)."""
 
     computation: str
     flat: HloComputation
     steps: tuple[Step, ...]
     merges: tuple[str, ...] = ()
-    """What a GPU's cost model was asked about merges, in words."""
+    """What a GPU's cost model said about merges, one line each."""
     fewest: int = 1
-    """Stitch ops that it cannot do without while the same instructions stay outside, whatever is merged."""
+    """The least number of stitch ops possible if the same instructions stay outside, whatever is merged."""
 
     @property
     def stitch_ops(self) -> tuple[StitchOp, ...]:
+        """The stitch ops among the steps."""
         return tuple(step for step in self.steps if isinstance(step, StitchOp))
 
 
 @dataclass(frozen=True)
 class Partition:
-    """A module, split. outside: what is in no stitch op, and why."""
+    """A split module. outside: the instructions that are in no stitch op, with the reasons."""
 
     module: str
     splits: tuple[Split, ...]
@@ -94,11 +97,12 @@ class Partition:
 
     @property
     def stitch_ops(self) -> tuple[StitchOp, ...]:
+        """The stitch ops of all computations."""
         return tuple(op for split in self.splits for op in split.stitch_ops)
 
     @property
     def is_one_op(self) -> bool:
-        """Whether the module is nothing but one stitch op."""
+        """Whether the module is exactly one stitch op."""
         return len(self.splits) == 1 and not self.outside and len(self.stitch_ops) == 1
 
     def __str__(self) -> str:
@@ -125,8 +129,8 @@ class Partition:
 def partition(
     module: HloModule, remote: bool = True, caps: Caps = DEFAULT_CAPS, target: GpuTarget | None = None
 ) -> Partition:
-    """Splits all that runs. remote: stitch ops that no path connects become one as well (remote stitching). target: the device whose
-    cost model is asked whether merges pay. Raises HloImportError."""
+    """Splits all computations that run. remote: stitch ops that no path connects are merged too (remote stitching). target: the
+    device whose cost model decides whether merges pay. Raises HloImportError."""
     if module.result_layout is not None and not module.result_layout.is_row_major:
         raise HloImportError(
             f"HLO module {module.name}: given a result layout that is not row-major, expected row-major"
@@ -155,7 +159,7 @@ def partition(
 
 
 def stitch_ops_of(module: HloModule, target: GpuTarget | None = None) -> Partition:
-    """The module as one stitch op where all of it can be stitched (its parameters and results in its own order), else split around
+    """The module as one stitch op if all of it can be stitched (with its parameters and results in their order), else split around
     what cannot. target: as for `partition`. Raises HloImportError."""
     try:
         graph = import_module(module).graph
@@ -180,7 +184,7 @@ _Value: TypeAlias = "str | tuple[_Value, ...]"
 
 
 class _Flattener:
-    """Copies what a computation's root needs, in topological order; calls are inlined, an element of a tuple is the element."""
+    """Copies what a computation's root needs, in topological order. Calls are inlined, and elements of tuples are resolved."""
 
     def __init__(self, module: HloModule) -> None:
         self.module = module
@@ -233,7 +237,7 @@ class _Flattener:
         return name
 
     def materialize(self, value: _Value) -> str:
-        """A name for a value; that of a tuple is of a new instruction."""
+        """The name of a value. For a tuple, a new tuple instruction is made."""
         if isinstance(value, str):
             return value
         parts = tuple(self.materialize(part) for part in value)
@@ -244,7 +248,7 @@ class _Flattener:
 
 
 def _needed(computation: HloComputation) -> Iterator[HloInstruction]:
-    """What the root needs, operands first. Raises HloImportError for a cycle or an operand that is not there."""
+    """The instructions that the root needs, operands first. Raises HloImportError for a cycle or an unknown operand."""
     done: set[str] = set()
     waiting = [computation.root]
     while waiting:
@@ -253,7 +257,7 @@ def _needed(computation: HloComputation) -> Iterator[HloInstruction]:
             waiting.pop()
             continue
         if name not in computation.instructions:
-            raise HloImportError(f"HLO computation {computation.name}: {name} is not there, but an operand")
+            raise HloImportError(f"HLO computation {computation.name}: operand {name} does not exist")
         item = computation.instructions[name]
         missing = next((operand for operand in item.operands if operand not in done), None)
         if missing is None:
@@ -271,7 +275,8 @@ def _needed(computation: HloComputation) -> Iterator[HloInstruction]:
 
 @dataclass
 class _Splitter:
-    """One computation, while what the importer has `refused` of it is known; `split` finds more of that, or succeeds."""
+    """One computation, with the instructions that the importer is known to refuse (`refused`). `split` either finds more of them or
+    succeeds."""
 
     module: HloModule
     flat: HloComputation
@@ -280,14 +285,14 @@ class _Splitter:
     caps: Caps
     model: MergeModel | None = None
     sources: dict[str, str] = field(default_factory=dict)
-    """Of each view and tuple element, the instruction that computes it."""
+    """For each view and tuple element, the instruction that computes it."""
     ambient: set[str] = field(default_factory=set)
     members: set[str] = field(default_factory=set)
     elements: dict[str, list[str]] = field(default_factory=dict)
-    """Of each instruction that computes a tuple, those that take an array out of it."""
+    """For each instruction that computes a tuple, the instructions that take an array out of it."""
 
     def split(self) -> Split | None:
-        """None: the importer refused something that is in `refused` now."""
+        """The split; None if the importer refused another instruction, which is in `refused` now."""
         items = self.flat.instructions
         self._classify()
         units = [name for name in items if name in self.members or self._runs_outside(name)]
@@ -332,11 +337,11 @@ class _Splitter:
     def _refuse(self, error: UnsupportedHloError, cluster: set[str]) -> None:
         for op in error.ops:
             names = {op.instruction} & cluster
-            if not names:  # an input of the stitch op: who reads it there is left out
+            if not names:  # an input of the stitch op: the instructions that read it there are left out
                 names = {name for name in cluster if op.instruction in self._producers(name)}
             if not names:
                 names = {op.instruction} & self.flat.instructions.keys() - self.refused.keys()
-            # Of one that it cannot tell apart from others, all of the stitch op is left out.
+            # If the instruction cannot be told from others, the whole stitch op is left out.
             self.refused.update(dict.fromkeys(names or cluster, op))
 
     def _classify(self) -> None:
@@ -355,7 +360,7 @@ class _Splitter:
             elif self._is_supported(item):
                 self.members.add(name)
         for name, item in items.items():
-            # What is read outside has to be in memory; a constant is.
+            # A value that is read outside must be in memory; a constant is.
             if self._runs_outside(name) or item.opcode == "tuple":
                 needed = [operand for operand in item.operands if operand in self.ambient]
                 self.members.update(operand for operand in needed if items[operand].opcode != "constant")
@@ -374,7 +379,7 @@ class _Splitter:
         return all(operand in self.ambient for operand in item.operands)
 
     def _is_view(self, item: HloInstruction) -> bool:
-        """Whether its elements are those of its operand, in their order, in memory."""
+        """Whether its elements are those of its operand, in the same order in memory."""
         if len(item.operands) != 1 or not self._is_supported(item):
             return False
         given, made = self.flat.instructions[item.operands[0]].shape, item.shape
@@ -396,7 +401,7 @@ class _Splitter:
         return not inside and item.opcode not in _GLUE
 
     def source(self, name: str) -> str:
-        """The instruction that computes the value: seen through views and elements of tuples."""
+        """The instruction that computes the value, seen through views and elements of tuples."""
         return self.sources.get(name, name)
 
     def _producers(self, name: str) -> Iterator[str]:
@@ -414,7 +419,7 @@ class _Splitter:
                 waiting += item.operands
 
     def _readers(self, units: Sequence[str]) -> Mapping[str, set[str]]:
-        """By value (an array): the units that read it, views aside; "" stands for the root."""
+        """By value (an array), the units that read it, also through views; "" stands for the root."""
         readers: dict[str, set[str]] = {}
 
         def note(reader: str, value: str) -> None:
@@ -439,14 +444,14 @@ class _Splitter:
     # -- the graph of one stitch op --
 
     def _graph_of(self, cluster: Sequence[str], readers: Mapping[str, set[str]]) -> Graph | None:
-        """None: nothing reads it, or the importer refuses some of it, which `split` will find."""
+        """The graph of a set of units; None if nothing reads it, or if the importer refuses some of it, which `split` will find."""
         op = self._stitch_op("asked", cluster, readers)
         return op.graph if isinstance(op, StitchOp) else None
 
     def _stitch_op(
         self, name: str, cluster: Sequence[str], readers: Mapping[str, set[str]]
     ) -> StitchOp | UnsupportedHloError | None:
-        """None: nothing reads it."""
+        """The stitch op of a set of units; None if nothing reads it; an error if the importer refuses some of it."""
         inside = set(cluster)
         outputs = [value for value in self._values_of(cluster) if readers.get(value, set()) - inside]
         if not outputs:
@@ -481,14 +486,14 @@ class _Splitter:
         return StitchOp(name, graph, tuple(cluster), tuple(inputs), tuple(outputs))
 
     def _values_of(self, cluster: Sequence[str]) -> Iterator[str]:
-        """The arrays that these instructions compute: each one's own, or the elements of its tuple."""
+        """The arrays that these instructions compute: each instruction's own, or the elements of its tuple."""
         for name in cluster:
             if not self.flat.instructions[name].shape.is_tuple:
                 yield name
             yield from self.elements.get(name, ())
 
     def _is_ours(self, value: str, inside: set[str]) -> bool:
-        """Whether a view is made inside the stitch op; so is the element of a tuple where the tuple is."""
+        """Whether a view is made inside the stitch op. The element of a tuple is if the tuple is computed there."""
         if self.flat.instructions[value].opcode == "get-tuple-element":
             return self.source(value) in inside
         return True
@@ -497,7 +502,8 @@ class _Splitter:
 def _in_order(
     count: int, edges: Sequence[tuple[int, int]], steps: Sequence[tuple[tuple[int, ...], Step]]
 ) -> list[Step]:
-    """The steps so that each runs after those that it reads from; among several the one that comes first in the module."""
+    """The steps in an order in which each runs after those that it reads from. If several could be next, the first one in the module
+    is."""
     step_of = {unit: number for number, (units, _) in enumerate(steps) for unit in units}
     before: list[set[int]] = [set() for _ in steps]
     after: list[set[int]] = [set() for _ in steps]

@@ -1,10 +1,11 @@
-"""Scope identification: which members of a DAG become one stitch op (AStitch, section 4.1), over any graph whatever.
+"""Scope identification: which members of a DAG become one stitch op (AStitch, section 4.1), for any graph.
 
-The paper gives two paragraphs: breadth-first search for connected memory-intensive operators, each set one stitch op, then *remote
-stitching* of sets without a data dependency; never a cycle. The order and the caps are ours, see `identify`.
+The paper has two paragraphs on it: a breadth-first search finds connected memory-intensive operators, each connected set is one
+stitch op, and *remote stitching* then merges sets without a data dependency; no merge may make a cycle. The order and the caps are
+ours, see `identify`.
 
-Cycle safety is an incremental topological order (Pearce and Kelly 2006, "A dynamic topological sort algorithm for directed acyclic
-graphs"), contracted edge by edge as XLA's GraphCycles does: two sets may merge when no path leaves the one and enters the other
+Cycles are prevented by an incremental topological order (Pearce and Kelly 2006, "A dynamic topological sort algorithm for directed
+acyclic graphs"), contracted edge by edge as XLA's GraphCycles does: two sets may merge if no path leaves one and enters the other
 through a third.
 """
 
@@ -17,7 +18,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Dag:
-    """Nodes 0..size-1 and directed edges (producer, consumer). Parallel edges count once."""
+    """A DAG with nodes 0..size-1 and directed edges (producer, consumer). Parallel edges count once."""
 
     size: int
     edges: tuple[tuple[int, int], ...]
@@ -25,19 +26,19 @@ class Dag:
 
 @dataclass(frozen=True)
 class Caps:
-    """Upper bounds of one stitch op; None means no bound."""
+    """Upper bounds for one stitch op; None means no bound."""
 
     nodes: int | None = None
     remote_nodes: int | None = None
-    """Bound on the nodes of a set that remote stitching made."""
+    """Bound on the number of nodes of a set made by remote stitching."""
     remote_distance: int | None = None
-    """Bound on how much later, in nodes of the longest path that leads there, one of the sets may begin than the other: the stitch op
-    waits for the later one, and what the earlier one makes lives on meanwhile."""
+    """Bound on how much later one of the merged sets may begin than the other, in nodes of the longest path that leads to it: the
+    stitch op waits for the later set, and what the earlier one makes stays in memory meanwhile."""
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why two adjacent members ended in different sets: "cycle", "key", "cap" or "part"."""
+    """Why two adjacent members are in different sets: "cycle", "key", "cap" or "part"."""
 
     producer: int
     consumer: int
@@ -46,13 +47,14 @@ class Refusal:
 
 @dataclass
 class Scopes:
-    """clusters: the members of each set, sorted; in topological order of the contracted graph. refusals: asked-for reasons."""
+    """clusters: the members of each set, sorted; the sets are in topological order of the contracted graph. refusals: for adjacent
+    members in different sets, the reasons."""
 
     clusters: list[tuple[int, ...]]
     refusals: list[Refusal] = field(default_factory=list)
 
     def why(self, producer: int, consumer: int) -> str | None:
-        """The reason why an edge between two members was not contracted, or None when it was (or is not there)."""
+        """The reason why an edge between two members was not contracted; None if it was, or if there is no such edge."""
         for refusal in self.refusals:
             if (refusal.producer, refusal.consumer) == (producer, consumer):
                 return refusal.reason
@@ -68,11 +70,11 @@ def identify(
     part: Sequence[Hashable] | None = None,
     pays: Callable[[Sequence[int], Sequence[int]], bool] = lambda one, other: True,
 ) -> Scopes:
-    """The sets of members that become one stitch op each.
+    """The sets of members that each become one stitch op.
 
-    member[i]: whether node i may be in a set. key[i]: only nodes with equal keys share one (device, control-flow frame, deadness
-    predicate). remote: also merge sets that no path connects. part[i]: connected nodes of different parts stay in different sets.
-    pays: whether two sets that no path connects had better be one. Raises ValueError when the graph is not acyclic.
+    member[i]: whether node i may be in a set. key[i]: only nodes with equal keys may share a set (device, control-flow frame,
+    deadness predicate). remote: also merge sets that no path connects. part[i]: connected nodes of different parts stay in
+    different sets. pays: whether two sets that no path connects should be merged. Raises ValueError if the graph is not acyclic.
     """
     graph = _ContractedGraph(dag)
     keys: Sequence[Hashable] = key if key is not None else [None] * dag.size
@@ -83,7 +85,7 @@ def identify(
     for producer, consumer in dict.fromkeys(dag.edges):
         original_producers[consumer].append(producer)
         original_consumers[producer].append(consumer)
-    # Breadth first over both directions. An edge that is refused is not asked again: merges only add paths.
+    # Breadth first in both directions. An edge that was refused is not tried again: merges only add paths.
     visited = [False] * dag.size
     for seed in seeds:
         if visited[seed]:
@@ -122,15 +124,16 @@ def identify(
 
 
 def fewest_sets(dag: Dag, member: Sequence[bool]) -> int:
-    """The least number of sets, without a cycle between them, that all members can be put into: no keys, no caps, whatever pays.
+    """The least number of sets, without a cycle between them, that all members can be put into; keys, caps and costs do not count.
 
-    A path from a member through a node that is none to another member keeps these two apart, the first one's set before the other's.
-    So along a path each return to members needs a further set; and as many as the path with the most returns has are enough: of each
-    member, by how many times the paths to it come to members. Raises ValueError when the graph is not acyclic.
+    If a path leads from a member through a non-member to another member, the two must be in different sets, the first one's before
+    the other's. So along a path, each return to members needs another set. As many sets as the path with the most returns has are
+    also enough: put each member into the set numbered by the most returns on a path to it. Raises ValueError if the graph is not
+    acyclic. member, by how many times the paths to it come to members. Raises ValueError when the graph is not acyclic.
     """
     graph = _ContractedGraph(dag)
     sets = [0] * dag.size
-    """Of a member the number of its set, from one; of any other node that of the last set which it waits for."""
+    """For a member the number of its set, counted from one; for any other node that of the last set which it waits for."""
     for node in sorted(range(dag.size), key=graph.rank.__getitem__):
         arrived = (sets[p] + (member[node] and not member[p]) for p in graph.producers[node])
         sets[node] = max(arrived, default=int(member[node]))
@@ -173,9 +176,9 @@ def _stitch_remotely(
     caps: Caps,
     pays: Callable[[Sequence[int], Sequence[int]], bool],
 ) -> None:
-    """Merges sets that no path connects, in topological order: each into the first compatible set before it with which it pays.
+    """Merges sets that no path connects, in topological order: each into the first compatible set before it for which that pays.
 
-    Such a merge cannot make a cycle; reachability is kept as bit sets and renewed after each.
+    Such a merge cannot make a cycle. Reachability is kept as bit sets, which are recomputed after each merge.
     """
     below = graph.descendants()
     roots = sorted({graph.find(i) for i in range(len(member)) if member[i]}, key=lambda root: graph.rank[root])
@@ -214,7 +217,7 @@ def _stitch_remotely(
 
 
 class _ContractedGraph:
-    """A DAG under contraction with an order that is kept topological."""
+    """A DAG under contraction, with an order that is kept topological."""
 
     def __init__(self, dag: Dag) -> None:
         self.producers: list[set[int]] = [set() for _ in range(dag.size)]
@@ -256,7 +259,7 @@ class _ContractedGraph:
         return [i for i in range(len(self.parent)) if self.parent[i] == i]
 
     def contract(self, producer: int, consumer: int) -> bool:
-        """Merges two connected roots unless a path leads from the one to the other through a third; whether it did."""
+        """Merges two connected roots and returns True, unless a path leads from one to the other through a third."""
         if self._reaches_around(producer, consumer):
             return False
         self.consumers[producer].discard(consumer)
@@ -265,7 +268,7 @@ class _ContractedGraph:
         return True
 
     def merge(self, first: int, second: int) -> int:
-        """Merges two roots that no path connects; returns the one that stays a root."""
+        """Merges two roots that no path connects. Returns the one that stays a root."""
         return self._absorb(first, second)
 
     def _reaches_around(self, source: int, target: int) -> bool:
@@ -282,7 +285,7 @@ class _ContractedGraph:
         return False
 
     def _absorb(self, kept: int, gone: int) -> int:
-        """Makes two roots one; the edges of the one that has fewer move, so that large sets stay cheap to grow."""
+        """Joins two roots. The edges of the root with fewer edges move, so that growing a large set is cheap."""
         if len(self.producers[kept]) + len(self.consumers[kept]) < len(self.producers[gone]) + len(
             self.consumers[gone]
         ):
@@ -323,7 +326,7 @@ class _ContractedGraph:
         return seen
 
     def depths(self) -> list[int]:
-        """For each root the length of the longest path that leads to it."""
+        """For each root, the length of the longest path that leads to it."""
         depth = [0] * len(self.parent)
         for node in sorted(self.roots(), key=lambda i: self.rank[i]):
             for consumer in self.consumers[node]:
@@ -331,7 +334,7 @@ class _ContractedGraph:
         return depth
 
     def descendants(self) -> list[int]:
-        """For each root a bit set of the roots below it."""
+        """For each root, a bit set of the roots below it."""
         below = [0] * len(self.parent)
         for node in sorted(self.roots(), key=lambda i: -self.rank[i]):
             for consumer in self.consumers[node]:

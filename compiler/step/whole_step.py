@@ -1,7 +1,7 @@
-"""The kernels of a whole step: what `partition` made of a module, each stitch op compiled for itself.
+"""The kernels of a whole step: each stitch op of a partition is compiled separately.
 
-Equal stitch ops share a kernel, as the layers of a model do. One that cannot be compiled costs the others nothing: it is listed with
-its reason, and its operators stay the framework's.
+Equal stitch ops share a kernel, as the layers of a model do. A stitch op that cannot be compiled does not affect the others: it is
+listed with the reason, and the framework keeps its operators.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .partition import Partition, StitchOp
 
 @dataclass(frozen=True)
 class StepKernel:
-    """A stitch op's kernel for a GPU, or (plan and kernel None) one line that says why there is none."""
+    """A stitch op's kernel for a GPU. If there is none, plan and kernel are None, and `failure` says why in one line."""
 
     op: StitchOp
     plan: Plan | None = None
@@ -36,7 +36,7 @@ def compile_for_gpu(
     progress: Callable[[str], None] = lambda line: None,
     make: Make = plan_for_gpu,
 ) -> list[StepKernel]:
-    """One entry for each stitch op, in order. progress: is told a line for each before it is planned. make: plans and renders one;
+    """One entry per stitch op, in order. progress: gets a line for each before it is planned. make: plans and renders one kernel;
     it may raise CudaError."""
     found: list[StepKernel] = []
     known: dict[str, StepKernel] = {}
@@ -55,6 +55,6 @@ def compile_for_gpu(
 
 
 def translation_unit(kernels: list[StepKernel]) -> str:
-    """The text of a compilation of all kernels, each once."""
+    """The text of a compilation of all kernels, each included once."""
     texts = {each.kernel.symbol: each.kernel.text for each in kernels if each.kernel is not None}
     return "\n".join([head(), *texts.values()])

@@ -1,1 +1,1 @@
-"""What knows nothing of graphs: disjoint sets, divisors, how much memory is free."""
+"""Helpers that know nothing of graphs: disjoint sets, divisors, free memory."""

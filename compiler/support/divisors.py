@@ -6,7 +6,7 @@ import math
 
 
 def divisor_near(number: int, wanted: int) -> int:
-    """The greatest divisor of `number` that is not above `wanted`."""
+    """The largest divisor of `number` (at least 1) that is at most `wanted`; 1 if `wanted` is below 1."""
     best = 1
     for candidate in range(1, math.isqrt(number) + 1):
         if number % candidate == 0:

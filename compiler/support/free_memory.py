@@ -1,4 +1,4 @@
-"""How much memory this process may still take: what the machine has free, and what its control group (a container) allows."""
+"""How much memory this process may still allocate: what the machine has free, and what its control group (a container) allows."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ GROUPS = (
     ("memory.max", "memory.current"),  # cgroup v2
     ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),  # v1
 )
-"""Files of a control group: its limit, and what it uses."""
+"""Files of a control group: its limit, and its current use."""
 
 
 def group_bytes(path: Path) -> int | None:
-    """What one of these files says; None for no limit, and where it does not tell."""
+    """The number of bytes in one of these files; None if the group has no limit or the file cannot be read."""
     try:
         text = path.read_text().strip()
         return None if text == "max" else int(text)
@@ -23,7 +23,10 @@ def group_bytes(path: Path) -> int | None:
 
 
 def free_bytes(meminfo: Path = Path("/proc/meminfo"), groups: Path = GROUPS_FOLDER) -> int | None:
-    """Bytes; None where nothing tells. What a group's files hold in the page cache counts as used: too little at worst."""
+    """Free bytes: the smallest of MemAvailable and what each control group has left. None if none of them can be read.
+
+    A control group counts its page cache as used, so the result may be too small, never too large. Raises nothing.
+    """
     found: list[int] = []
     try:
         available = re.search(r"^MemAvailable:\s+(\d+) kB$", meminfo.read_text(), re.MULTILINE)

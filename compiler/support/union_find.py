@@ -10,6 +10,7 @@ class UnionFind:
         self._parent = list(range(count))
 
     def find(self, i: int) -> int:
+        """The representative of the set of i."""
         parent = self._parent
         while parent[i] != i:
             parent[i] = parent[parent[i]]
@@ -17,7 +18,7 @@ class UnionFind:
         return i
 
     def union(self, i: int, j: int) -> int:
-        """Joins the sets of i and j and returns the representative, the smaller of theirs."""
+        """Joins the sets of i and j. Returns the representative of the joined set: the smaller of the two old ones."""
         i, j = self.find(i), self.find(j)
         if j < i:
             i, j = j, i

@@ -1,5 +1,5 @@
-"""What kernels are made for.
+"""The devices that kernels are built for.
 
-targets          processors and GPUs, and what planning knows of each
-cuda_attributes  what a CUDA device is asked for; the table, cuda_attributes.def, is also the stitch op's
+targets          processors and GPUs, and the figures that planning uses of each
+cuda_attributes  the attributes that are read from a CUDA device; the stitch op (C++) includes the same table, cuda_attributes.def
 """

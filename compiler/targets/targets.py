@@ -1,8 +1,8 @@
 """What the planner knows of a device: one row of numbers per device, measured, with units in the names.
 
 The CPU is a row like any other. Its figures were measured on the machine that builds this project (two cores of an
-AVX-512 server, TensorFlow 2.15.1): they steer which loops run in parallel and what is computed twice, never what is
-computed.
+AVX-512 server, TensorFlow 2.15.1). They decide which loops run in parallel and what is computed twice; they never
+change what is computed.
 """
 
 from __future__ import annotations
@@ -13,43 +13,44 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class Target:
-    """What every planner decision asks of a device; the defaults are the CPU's and its thread pool's.
+    """The figures of a device that planning uses; the defaults are those of the CPU and TensorFlow's thread pool.
 
-    Nothing here may depend on how many threads a job has: the partition of a reduction, and with it the result to the
-    last bit, follows from shapes alone.
+    Nothing here may depend on the number of threads of a job: how a reduction is partitioned, and so its result to the last bit,
+    follows from shapes alone.
     """
 
     name: str = "cpu"
-    # What a fork and a join of TensorFlow's pool costs over two threads: 20 us on 2.15, 2 to 10 us on 2.21. A phase
-    # below this much work runs on the caller's thread; two threads save at most half of it.
+    # Fork and join of TensorFlow's pool over two threads take 20 us on 2.15 and 2 to 10 us on 2.21. A phase with less
+    # work than this runs on the caller's thread; two threads save at most half of it.
     serial_below_ns: int = 24_000
-    # One task of a phase: small enough for balance over many threads, large enough for the pool's bookkeeping (under 1
-    # us).
+    # Work of one task of a phase: small enough to balance over many threads, large enough against the pool's overhead
+    # (under 1 us).
     task_ns: int = 8_000
     # A reduction across rows leaves one partial result per task. More of them cost traffic, fewer cost parallelism.
     partial_tasks: int = 32
     # Streaming bandwidth of one core, read plus write: 10 from memory, 25 from L2; most of a step's tensors are in L3.
     bytes_per_ns: float = 16.0
-    # One element, vectorised: an arithmetic op on data in registers, and a function of kernel_math.h (exp 0.22, tanh 0.28, erf
-    # 0.46: scripts/bench --functions).
+    # Time of one element, vectorised: an arithmetic op on data in registers, and a function of kernel_math.h (exp 0.22, tanh 0.28,
+    # erf 0.46: scripts/bench --functions).
     light_ns: float = 0.03
     expensive_ns: float = 0.3
     # Starting a row: index arithmetic, loop set-up, collapsing accumulators.
     row_ns: float = 12.0
-    # A tile that one task keeps to itself must stay in L1 or L2 and fit on a pool thread's stack.
+    # A tile private to one task: it must stay in L1 or L2 and fit on a pool thread's stack.
     tile_bytes: int = 64 * 1024
     # Lanes of a vector accumulator: 32 floats are four AVX2 registers, which hide the latency of an addition (0.048 ns
     # an element against 0.15 with one register).
     lanes: int = 32
     # Rows shorter than this are unrolled into straight-line code and vectorised across rows instead.
     unroll_row: int = 8
-    # What one group at work on a row reads, and what a further phase costs: by these a long row is split. On a CPU none is.
+    # Read bandwidth of one group that works on a row, and the cost of one more phase: they decide if a long row is split (never on
+    # a CPU).
     block_bytes_per_ns: float = 10.0
     barrier_ns: float = 20_000.0
 
     @property
     def row_slots(self) -> int:
-        """Groups that are at work at once, each on a row."""
+        """Number of groups that work at once, each on its own row; 0 on a CPU, where rows are not split."""
         return 0
 
 
@@ -58,10 +59,10 @@ CPU = Target()
 
 @dataclass(frozen=True)
 class GpuTarget(Target):
-    """A CUDA device, after its data sheet and the CUDA C programming guide's table of compute capabilities.
+    """A CUDA device. Figures come from its data sheet and the CUDA C++ programming guide's table of compute capabilities.
 
-    Here a row belongs to a group of threads, a power of two of them: part of a warp for short rows, a block for long ones; a task
-    is what one group does; a tile lies in shared memory.
+    On a GPU a group of threads (their number is a power of two) works on a row: part of a warp for short rows, a block for long
+    ones. A task is the work of one group; a tile is in shared memory.
     """
 
     arch: str = "sm_70"
@@ -71,41 +72,44 @@ class GpuTarget(Target):
     registers_per_multiprocessor: int = 65536
     shared_bytes_per_multiprocessor: int = 96 * 1024
     shared_bytes_per_block: int = 48 * 1024
-    # Whether blocks of a grid may wait for each other (cooperative launch): not before Pascal, nor under some virtual GPUs.
+    # Whether the blocks of a grid may wait for each other (cooperative launch). False before Pascal and on some virtual GPUs.
     cooperative: bool = True
-    # Threads of a block, for all nests of a kernel: its barriers are the cheaper the fewer warps wait, and long rows still fill it.
+    # Threads of a block, for all nests of a kernel. Fewer warps make barriers cheaper; 256 threads are still enough for long rows.
     block: int = 256
     # Registers of a thread that the grid is sized for (AStitch section 4.5: assume, relax, apply).
     assumed_registers: int = 64
-    # Starting a kernel, for the device (gpu_cost's model): some 3 us between two in a stream.
+    # Time that the device needs to start a kernel (gpu_cost's model): about 3 us between two kernels of one stream.
     launch_ns: float = 3_000.0
-    # One block's atomic at the grid barrier's semaphore: all go to one address, about one each clock of the L2 cache.
+    # One block's atomic on the grid barrier's semaphore. All blocks use one address, which takes about one atomic per clock of the
+    # L2 cache.
     atomic_ns: float = 1.0
-    # A read from memory, from its start to its end, and what a thread has on the way meanwhile: four floats.
+    # Latency of a read from memory, and the bytes that one thread has in flight: four floats.
     memory_latency_ns: float = 600.0
     thread_bytes_in_flight: float = 16.0
-    # Threads of a multiprocessor that keep its lanes busy: four clocks for an instruction whose result the next one wants.
+    # Threads that keep a multiprocessor's lanes busy if each instruction needs the previous one's result (4 clocks).
     busy_threads: int = 256
     l2_bytes: int = 6 << 20
     l2_bytes_per_ns: float = 2_155.0
-    # Elements of a row that a thread of a warp takes before the row gets a whole block.
+    # A row with at most this many elements per thread of a warp is processed by a warp; a longer one gets a whole block.
     row_per_thread: int = 8
-    # Elements that a thread of a flat loop takes.
+    # Elements per thread of a flat loop.
     flat_per_thread: int = 4
 
     @property
     def row_slots(self) -> int:
-        """Blocks that are at work at once: a long row has one for itself."""
+        """Number of blocks that run at once; each long row has one block of its own."""
         return self.blocks_at_once(0)
 
     def most_registers(self, blocks: int) -> int:
-        """Registers that each thread may have where `blocks` blocks are to be on one multiprocessor (given in units of 8)."""
+        """The most registers per thread that let `blocks` blocks run on one multiprocessor (registers are allocated in units of
+        8)."""
         warps = -(-self.block // 32)
         return min(255, self.registers_per_multiprocessor // (blocks * warps * 256) * 8)
 
     def blocks_at_once(self, shared_bytes: int, registers: int | None = None) -> int:
-        """Blocks that are co-resident on the device with `shared_bytes` of shared memory each and `registers` of each thread (CUDA
-        occupancy calculator: registers are given to warps in units of 256, and 1 KiB of shared memory to the system)."""
+        """Number of blocks that are co-resident on the device if each uses `shared_bytes` of shared memory and each thread
+        `registers` registers (None: `assumed_registers`). As in the CUDA occupancy calculator: registers are allocated per warp in
+        units of 256, and the system reserves 1 KiB of shared memory per block."""
         warps = -(-self.block // 32)
         by_registers = self.registers_per_multiprocessor // (
             -(-(registers or self.assumed_registers) * 32 // 256) * 256 * warps
@@ -118,8 +122,8 @@ class GpuTarget(Target):
 def _gpu(
     name: str, arch: str, multiprocessors: int, gb_per_second: int, shared_kib: int, threads: int, l2: tuple[int, int]
 ) -> GpuTarget:
-    """A row of the table of devices. A row of a nest costs nothing to start there; a tile is in shared memory. l2: its MiB and
-    GB/s."""
+    """A row of the table of devices. Starting a row of a nest costs nothing on a GPU; tiles are in shared memory. gb_per_second: of
+    the memory. shared_kib, threads: per multiprocessor. l2: the L2 cache's size in MiB and bandwidth in GB/s."""
     return GpuTarget(
         name=name,
         arch=arch,
@@ -133,31 +137,32 @@ def _gpu(
         partial_tasks=2 * multiprocessors,
         tile_bytes=32 * 1024,
         row_ns=0.0,
-        # 64 lanes of a multiprocessor at 1.4 GHz; an exp or tanh of the C library's accuracy takes some 20 instructions.
+        # 64 lanes per multiprocessor at 1.4 GHz; an exp or tanh of the C library's accuracy takes about 20 instructions.
         light_ns=1 / (multiprocessors * 64 * 1.4),
         expensive_ns=20 / (multiprocessors * 64 * 1.4),
-        # By Little's law: 256 threads with 16 bytes on the way each, and some 600 ns for a read from memory.
+        # By Little's law: 256 threads with 16 bytes in flight each, and about 600 ns for a read from memory.
         block_bytes_per_ns=7.0,
         barrier_ns=2_700.0,  # AStitch, table 6: a grid barrier of 160 blocks on a V100
     )
 
 
 # L2 bandwidth: Jia et al., "Dissecting the NVIDIA Volta GPU architecture via microbenchmarking" (2018) and "... Turing T4 ..."
-# (2019); NVIDIA's whitepaper of the A100 (2.3 times the V100's); the H200's from its clock, as the A100's.
+# (2019); the A100's from NVIDIA's whitepaper (2.3 times the V100's); the H200's is the A100's scaled by the clock.
 V100 = _gpu("v100", "sm_70", 80, 900, 96, 2048, (6, 2155))
 T4 = _gpu("t4", "sm_75", 40, 320, 64, 1024, (4, 1270))
 A100 = _gpu("a100", "sm_80", 108, 1555, 164, 2048, (40, 4956))
 H200 = _gpu("h200", "sm_90", 132, 4800, 228, 2048, (50, 6000))
 GPUS = {target.arch: target for target in (V100, T4, A100, H200)}
-"""By the architecture that a kernel is built for."""
+"""Devices by the architecture that a kernel is built for."""
 
 
 def target_of_device(described: Mapping[str, int | str]) -> GpuTarget:
-    """The row of a device that has been asked for its own figures: CUDA's device attributes by the names of `GpuTarget`'s fields, and
-    `name`, `major`, `minor`, `memory_clock_khz`, `memory_bus_bits`.
+    """The target for a device that has reported its own figures: CUDA's device attributes, keyed by the names of `GpuTarget`'s
+    fields, and `name`, `major`, `minor`, `memory_clock_khz`, `memory_bus_bits`.
 
-    What it does not tell is as in the table's nearest row before it. A slice of a GPU (MIG) tells its own. Raises ValueError where a
-    figure is missing, or the device is older than any in the table."""
+    A figure that the device does not report is taken from the table: from the newest row that is not newer than the device. A slice
+    of a GPU (MIG) reports its own figures. Raises ValueError if a figure is missing or the device's compute capability is below
+    7.0."""
     try:
         figures = {key: int(value) for key, value in described.items() if key != "name"}
         number = figures["major"] * 10 + figures["minor"]
@@ -180,10 +185,10 @@ def target_of_device(described: Mapping[str, int | str]) -> GpuTarget:
             shared_bytes_per_block=figures["shared_bytes_per_block"],
             cooperative=bool(figures["cooperative"]),
             l2_bytes=figures["l2_bytes"],
-            bytes_per_ns=gb_per_second or row.bytes_per_ns / share,  # newer drivers no longer tell the memory's clock
+            bytes_per_ns=gb_per_second or row.bytes_per_ns / share,  # newer drivers no longer report the memory clock
             partial_tasks=2 * figures["multiprocessors"],
             light_ns=row.light_ns * share,
             expensive_ns=row.expensive_ns * share,
         )
     except KeyError as missing:
-        raise ValueError(f"the device does not tell its {missing}") from missing
+        raise ValueError(f"the device does not report its {missing}") from missing

@@ -1,1 +1,1 @@
-"""host: the C++ compiler that is found, and how it is called. nvrtc: CUDA's compiler as a library."""
+"""host: finds and runs the machine's C++ compiler. nvrtc: CUDA's compiler, called as a library."""

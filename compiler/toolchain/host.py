@@ -1,20 +1,20 @@
-"""The C++ compiler of the machine: found, identified, and run as a polite child process.
+"""Finds the machine's C++ compiler, identifies it, and runs it as a child process that does not disturb the training.
 
-Flags, and why:
+The flags, with the reasons:
 - `-O3 -march=native`: kernels run where they are built (the CPU's features are part of the cache's key).
 - `-fno-math-errno -fno-trapping-math`: without them gcc vectorises neither a square root nor a select around a division.
-  Neither changes a value.
-- `-fno-thread-jumps` (gcc): of two selects in a row, as a clamp is, jump threading makes branches before they become
-  vector selects, five more instructions of exp's twenty. Kernels have no branches that it could help.
-- `-ffp-contract=off`: an element-wise op rounds once, as HLO says and as TensorFlow's own op-by-op kernels do. Fused
-  multiply-adds would be more exact one by one, but make comparisons, floors and differences of equal terms disagree
+  Neither flag changes a value.
+- `-fno-thread-jumps` (gcc): if two selects follow each other, as in a clamp, jump threading turns them into branches before
+  they can become vector selects: five more instructions on top of exp's twenty. No branch in a kernel profits from it.
+- `-ffp-contract=off`: an element-wise op rounds once, as HLO defines and as TensorFlow's op-by-op kernels do. Fused
+  multiply-adds would be more exact one by one, but comparisons, floors and differences of equal terms would then disagree
   with TensorFlow; kernels that are bound by memory gain nothing from them.
-- `-mprefer-vector-width=512` (gcc, x86): where the CPU has AVX-512, gcc would use half of it. Measured on a Cascade
-  Lake: GELU 1.9 -> 1.2 ns an element, an LSTM cell's gates 11 -> 6 us, cross-entropy 20 -> 13 ms; memory-bound kernels
-  stay as they are.
-- `-fwrapv` is not used: integer ops wrap by the op table's own text.
-- `-nostdlib` (zig): a kernel needs nothing of a library but what the process that loads it has anyway (fmod, memset). Without the
-  flag zig first builds a C library's stubs: 3 s and 47 MB on a fast machine, half a minute on a busy one, instead of 0.1 s.
+- `-mprefer-vector-width=512` (gcc, x86): on a CPU with AVX-512, gcc would use half of the vector width. Measured on a Cascade
+  Lake: GELU 1.9 -> 1.2 ns an element, an LSTM cell's gates 11 -> 6 us, cross-entropy 20 -> 13 ms; the time of memory-bound
+  kernels does not change.
+- `-fwrapv` is not used: the op table's text makes integer ops wrap.
+- `-nostdlib` (zig): a kernel needs no library function that the loading process does not have already (fmod, memset). Without
+  the flag zig first builds stubs of a C library: 3 s and 47 MB on a fast machine, half a minute on a busy one, instead of 0.1 s.
 - never `-ffast-math`: it changes values, and linking with it sets flush-to-zero for the whole process.
 """
 
@@ -59,11 +59,11 @@ GCC_X86_FLAGS = ("-mprefer-vector-width=512",)
 LIBRARIES = ("-Wl,--as-needed", "-lm")
 ZIG_LIBRARIES = ("-nostdlib",)
 DEFAULT_TIMEOUT_S = 120.0
-STDERR_KEPT = 2000  # characters of a compiler's complaint that an error keeps
+STDERR_KEPT = 2000  # characters of a compiler's stderr that an error keeps
 
 
 class ToolchainError(Exception):
-    """Base of what can go wrong with the compiler; the text is one line."""
+    """Base class of the compiler's errors; the text is one line."""
 
 
 class CompilerMissingError(ToolchainError):
@@ -71,8 +71,8 @@ class CompilerMissingError(ToolchainError):
 
 
 class CompilerFailedError(ToolchainError):
-    """The compiler ran and failed, or did not end in time. `details` holds the tail of what it said; `is_certain`: it found
-    fault with the source, so that it will again. It may also have been killed, or have had no memory or no disk."""
+    """The compiler failed, or did not end in time. `details`: the tail of its stderr. `is_certain`: the source has an error, so
+    that compiling it again fails again; False if the compiler may have been killed or run out of memory or disk space."""
 
     def __init__(self, message: str, details: str = "", is_certain: bool = False) -> None:
         super().__init__(message)
@@ -81,7 +81,7 @@ class CompilerFailedError(ToolchainError):
 
 
 def cpu_features() -> str:
-    """The CPU as the kernel reports it: model and feature flags, which decide what -march=native means."""
+    """The CPU as the kernel reports it: its model and feature flags, which determine what -march=native means."""
     with contextlib.suppress(OSError):
         wanted = {}
         for line in Path("/proc/cpuinfo").read_text().splitlines():
@@ -97,58 +97,64 @@ def cpu_features() -> str:
 
 
 def c_library() -> str:
-    """Name and version of the C library, which brings fmod."""
+    """Name and version of the C library, which provides fmod; "unknown" if it cannot be found out."""
     return "-".join(platform.libc_ver()) or "unknown"
 
 
 _OWN_GROUP: Final[dict[str, Any]] = {"process_group": 0} if sys.version_info >= (3, 11) else {"preexec_fn": os.setpgrp}
-"""How a compiler is started: in a group that can be killed with its children, in its caller's session (another one would have a share
-of the processors of its own, whatever its priority: sched(7), autogroup)."""
+"""How a compiler is started: in a process group of its own, so that it can be killed with its children, but in its caller's session
+(a new session would get a share of the processors of its own, whatever its priority: sched(7), autogroup)."""
 
 
 @dataclass(frozen=True)
 class Toolchain:
-    """A compiler command that works. It has its caller's priority and session."""
+    """A C++ compiler and how to call it. It runs with its caller's priority and in its caller's session."""
 
     command: tuple[str, ...]
     timeout_s: float = DEFAULT_TIMEOUT_S
 
     @cached_property
     def version(self) -> str:
-        """The first line of `--version`."""
+        """The first line of `--version`; "unknown" if it prints nothing. Raises ToolchainError if the compiler cannot be run."""
         result = self._run(["--version"], min(20.0, self.timeout_s))
         return result.stdout.splitlines()[0].strip() if result.stdout else "unknown"
 
     @cached_property
     def is_clang(self) -> bool:
+        """Whether the compiler is clang, or zig, which contains clang. Raises ToolchainError if it cannot be run."""
         return "clang" in self.version.lower() or self.is_zig
 
     @property
     def is_zig(self) -> bool:
+        """Whether the compiler is the ziglang module."""
         return "ziglang" in self.command
 
     @property
     def libraries(self) -> tuple[str, ...]:
+        """Linker flags that follow the source."""
         return ZIG_LIBRARIES if self.is_zig else LIBRARIES
 
     @cached_property
     def identity(self) -> str:
-        """All of the tool chain and the machine that a binary depends on, as text."""
+        """Everything of the compiler and the machine that a binary depends on, as text."""
         flags = " ".join((*self.flags, *self.libraries))
         return f"{self.version}|{flags}|{platform.machine()}|{cpu_features()}|{c_library()}"
 
     @cached_property
     def digest(self) -> str:
+        """A SHA-256 hash (hex) of `identity`."""
         return hashlib.sha256(self.identity.encode()).hexdigest()
 
     @property
     def flags(self) -> tuple[str, ...]:
+        """Compiler flags for a kernel; see the module's docstring."""
         if self.is_clang:
             return FLAGS
         return (*FLAGS, *GCC_FLAGS, *(GCC_X86_FLAGS if platform.machine() in ("x86_64", "AMD64") else ()))
 
     def build(self, source: Path, output: Path, extra: Sequence[str] = ()) -> None:
-        """Compiles one C++ file to a shared object. Raises CompilerFailedError; `output` exists only on success."""
+        """Compiles one C++ file to a shared object. `output` exists only if this succeeds. Raises CompilerMissingError or
+        CompilerFailedError."""
         scratch = output.with_name(output.name + ".partial")
         arguments = [*self.flags, *extra, str(source), "-o", str(scratch)]
         result = self._run([*arguments, *self.libraries], self.timeout_s)
@@ -163,7 +169,7 @@ class Toolchain:
         os.replace(scratch, output)
 
     def build_c(self, source: Path, output: Path, include: Path) -> None:
-        """Compiles a C helper (the test runtime) to a shared object. Raises CompilerFailedError."""
+        """Compiles a C helper (the test runtime) to a shared object. Raises CompilerMissingError or CompilerFailedError."""
         scratch = output.with_name(f"{output.name}.{os.getpid()}")
         arguments = ["-x", "c", "-std=c11", "-O2", "-fPIC", "-shared", "-pthread", "-I", str(include), str(source)]
         result = self._run(
@@ -175,8 +181,8 @@ class Toolchain:
 
     def _run(self, arguments: Sequence[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, "LC_ALL": "C"}
-        # A compiler started from a training process must not become one: the activation is not inherited.
-        if not self.is_zig:  # which may be found by it alone
+        # A compiler started from a training process must not activate stitchfleet itself, so PYTHONPATH is removed.
+        if not self.is_zig:  # ziglang may be importable by PYTHONPATH only
             environment.pop("PYTHONPATH", None)
         with tempfile.TemporaryDirectory(prefix="stitchfleet-") as scratch:
             if self.is_zig:
@@ -205,7 +211,7 @@ class Toolchain:
 
 
 def zig_libraries_for_c() -> tuple[str, ...]:
-    """zig's flags for a C helper. With -nostdlib it leaves out the C library's declarations too, and an image may have none."""
+    """zig's flags for a C helper. -nostdlib also leaves out the C library's headers, and an image may have none of its own."""
     spec = importlib.util.find_spec("ziglang")
     found = spec.submodule_search_locations if spec is not None else None
     declarations = Path(found[0] if found else "", "lib", "libc", "include")
@@ -218,7 +224,7 @@ _NOT_THE_SOURCE = re.compile(r"fatal error|internal compiler error|No space left
 
 
 def _finds_fault(stderr: str) -> bool:
-    """Whether a compiler complains of a line of the source, and of nothing else."""
+    """Whether the compiler reports an error in a line of the source, and nothing that could have another cause."""
     return re.search(r":\d+:\d+: error: ", stderr) is not None and _NOT_THE_SOURCE.search(stderr) is None
 
 
@@ -228,11 +234,11 @@ def _first_error(stderr: str) -> str:
 
 
 ZIG: Final = "ziglang"
-"""The module that a pod's payload brings, a whole clang."""
+"""The Python module with a whole clang that a pod's payload brings."""
 
 
 def candidates(environment: Mapping[str, str]) -> Iterable[tuple[str, ...]]:
-    """Compiler commands in the order in which they are tried: $CXX, g++, clang++, c++, the ziglang module."""
+    """Compiler commands in the order in which they are tried: $CXX, g++, clang++, c++, and the ziglang module."""
     if environment.get("CXX"):
         yield tuple(shlex.split(environment["CXX"]))
     for name in ("g++", "clang++", "c++"):
@@ -244,7 +250,7 @@ def candidates(environment: Mapping[str, str]) -> Iterable[tuple[str, ...]]:
 
 
 def find_toolchain(environment: Mapping[str, str] = os.environ) -> Toolchain:
-    """The first compiler that answers `--version`. Raises CompilerMissingError with what was tried."""
+    """The first compiler that answers `--version`. Raises CompilerMissingError, which lists what was tried."""
     tried = []
     for command in candidates(environment):
         toolchain = Toolchain(command)
@@ -254,7 +260,7 @@ def find_toolchain(environment: Mapping[str, str] = os.environ) -> Toolchain:
         except ToolchainError as error:
             tried.append(str(error))
         else:
-            tried.append(f"{command[0]} does not tell its version")
+            tried.append(f"{command[0]} does not report its version")
     what = "; ".join(tried) or "$CXX is not set, and g++, clang++ and c++ are not on the PATH"
     raise CompilerMissingError(f"no C++ compiler: {what}")
 
@@ -263,6 +269,6 @@ VECTOR_SYMBOL = re.compile(rb"_ZGV[a-zA-Z][NM]\d+v+_[a-z0-9_]+")
 
 
 def vector_symbols(binary: Path) -> tuple[str, ...]:
-    """The functions of whole vectors in a shared object, read from its string table: kernel_trigonometry.h's own, such as
-    `_ZGVdN8v_stitch_sin_f32`. A kernel calls none of a library."""
+    """Names of the vector functions in a shared object, read from its string table. They are kernel_trigonometry.h's own, such as
+    `_ZGVdN8v_stitch_sin_f32`: a kernel calls no library's vector functions. Raises OSError if the file cannot be read."""
     return tuple(sorted({match.decode() for match in VECTOR_SYMBOL.findall(binary.read_bytes())}))

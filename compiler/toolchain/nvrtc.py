@@ -1,9 +1,9 @@
-"""NVRTC, NVIDIA's compiler of CUDA C as a library: found in its pip wheel (no toolkit, driver or GPU needed) and called by ctypes.
+"""NVRTC, NVIDIA's CUDA C compiler as a library: found in its pip wheel (no toolkit, driver or GPU is needed) and called by ctypes.
 
-Flags, and why:
-- `--fmad=false`: an element-wise op rounds once, as HLO says; kernels that are bound by memory gain nothing from fused
-  multiply-adds. Where a helper wants one, it says so (`fmaf`).
-- `--std=c++17`, and no fast-math option: they change values.
+The flags, with the reasons:
+- `--fmad=false`: an element-wise op rounds once, as HLO defines; kernels that are bound by memory gain nothing from fused
+  multiply-adds. A helper that needs one calls `fmaf`.
+- `--std=c++17`, and none of the fast-math options: they change values.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _LIBRARY = "libnvrtc.so.12"
 
 
 class NvrtcError(ValueError):
-    """NVRTC is not there, does not know the architecture, or refuses the source; the first line is for the user. `is_certain`:
-    it would refuse it again."""
+    """NVRTC is not installed, does not know the architecture, or rejects the source. The first line of the text is for the user.
+    `is_certain`: NVRTC would reject the same source again."""
 
     def __init__(self, message: str, is_certain: bool = False) -> None:
         super().__init__(message)
@@ -32,7 +32,7 @@ class NvrtcError(ValueError):
 
 @dataclass(frozen=True)
 class CudaBinary:
-    """What NVRTC made of a source for one architecture. registers: of a thread; spill_bytes: stored for want of them."""
+    """NVRTC's output for one architecture. registers: per thread; spill_bytes: bytes stored per thread because registers ran out."""
 
     ptx: bytes
     cubin: bytes
@@ -41,8 +41,8 @@ class CudaBinary:
 
 
 def build(source: str, arch: str, besides: Collection[str] = ()) -> CudaBinary:
-    """PTX and machine code of `source` for `arch` ("sm_90"); its figures leave out the kernels named in `besides`. Raises
-    NvrtcError."""
+    """Compiles `source` to PTX and machine code for `arch` ("sm_90"). `registers` and `spill_bytes` of the result leave out the
+    kernels named in `besides`. Raises NvrtcError."""
     library = _load()
     number = arch.removeprefix("sm_")
     known = architectures()
@@ -69,7 +69,7 @@ def build(source: str, arch: str, besides: Collection[str] = ()) -> CudaBinary:
 
 @lru_cache(maxsize=1)
 def architectures() -> tuple[int, ...]:
-    """The compute capabilities that the installed NVRTC compiles for: (70, 75, 80, ...)."""
+    """The compute capabilities that the installed NVRTC compiles for: (70, 75, 80, ...). Raises NvrtcError if it is not installed."""
     library = _load()
     count = ctypes.c_int()
     _check(library, library.nvrtcGetNumSupportedArchs(ctypes.byref(count)))
@@ -80,7 +80,7 @@ def architectures() -> tuple[int, ...]:
 
 @lru_cache(maxsize=1)
 def version() -> str:
-    """The installed NVRTC's version, "12.9"; "none" where it is not installed."""
+    """The installed NVRTC's version, such as "12.9"; "none" if it is not installed."""
     if not is_installed():
         return "none"
     library = _load()
@@ -90,12 +90,12 @@ def version() -> str:
 
 
 def _deprecated() -> set[int]:
-    """12.9 compiles for Volta, with a warning, whether or not it lists it."""
+    """Architectures that NVRTC compiles for but may not list: 12.x compiles for Volta, with a warning, listed or not."""
     return {70} if version().startswith("12.") else set()
 
 
 def is_installed() -> bool:
-    """Whether anything can be built here."""
+    """Whether NVRTC is installed, so that CUDA kernels can be built."""
     return _find() is not None
 
 
@@ -135,12 +135,13 @@ def _first_error(log: str) -> str:
 
 
 def _of_kernels(log: str, besides: Collection[str]) -> str:
-    """What the assembler tells of all kernels but some."""
+    """The assembler's log without the parts about the kernels named in `besides`."""
     first, *parts = re.split(r"Compiling entry function '(\w+)'", log)
     return first + "".join(text for name, text in zip(parts[::2], parts[1::2], strict=True) if name not in besides)
 
 
 def _number(pattern: str, log: str) -> int:
-    """The largest number that the pattern finds: a kernel's and those of the functions that were not inlined."""
+    """The largest number that `pattern` finds in the log, which has one for each kernel and each function that was not inlined; 0 if
+    there is none."""
     found: Sequence[str] = re.findall(pattern, log)
     return max(map(int, found), default=0)

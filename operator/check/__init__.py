@@ -1,4 +1,4 @@
-"""Whether the admission of labelled pods works, asked as a user's pod would ask. `helm test` runs it.
+"""Checks whether the admission of labelled pods works, as seen by a user's pod. `helm test` runs it.
 
 command.py        stitchfleet check-injection
 """

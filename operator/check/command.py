@@ -21,19 +21,23 @@ class CheckInjectionCommand:
     """`stitchfleet check-injection`."""
 
     help = (
-        "Asks the API server what it would make of a pod with the label (a server-side dry run: none is created), and says whether\n"
-        "the webhook injected it. Exit code 0: it did; 1: it did not; 2: it could not be asked."
+        "Ask the API server what it would make of a pod with the label (a server-side dry run: no pod is created), and print\n"
+        "whether the webhook injected it. Exit code 0: it was injected; 1: it was not; 2: the API server could not be asked."
     )
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--namespace", metavar="NAME", help="of the pod; default: this pod's own, or default")
-        parser.add_argument("--payload-image", metavar="IMAGE", help="that the pod must get; default: any")
+        parser.add_argument(
+            "--namespace", metavar="NAME", help="namespace of the pod; default: this pod's own, or default"
+        )
+        parser.add_argument(
+            "--payload-image", metavar="IMAGE", help="payload image that the pod must get; default: any"
+        )
         parser.add_argument(
             "--seconds",
             type=float,
             default=30.0,
             metavar="S",
-            help="to try for, as a new webhook takes a while; default %(default)s",
+            help="seconds to keep trying, since a new webhook takes a while; default %(default)s",
         )
         parser.epilog = "example:\n  stitchfleet check-injection --namespace research"
 
@@ -58,7 +62,7 @@ class CheckInjectionCommand:
 
 
 def labelled_pod() -> dict[str, Any]:
-    """As a researcher would write it, for a namespace with the level "restricted"."""
+    """A pod as a researcher would write it, for a namespace with the pod security level "restricted"."""
     security = {
         "allowPrivilegeEscalation": False,
         "runAsNonRoot": True,
@@ -77,7 +81,7 @@ def labelled_pod() -> dict[str, Any]:
 
 
 def missing(pod: dict[str, Any], payload_image: str | None = None) -> str:
-    """Why an admitted pod is not as it should be; empty: it is. payload_image: that it must have; None: any."""
+    """Why an admitted pod is not as it should be; "" if it is. payload_image: the image that it must have; None: any."""
     annotations = pod["metadata"].get("annotations") or {}
     if reason := annotations.get(NOT_INJECTED):
         return f"not injected: {reason}"

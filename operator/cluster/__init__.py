@@ -1,12 +1,12 @@
-"""All that talks to the Kubernetes API, by the official client.
+"""Everything that talks to the Kubernetes API, through the official client.
 
-client.py         how the API is reached
+client.py         connects to the API
 certificates.py   a small certificate authority: pure, on PEM and dates
-authority.py      keeps its certificates in a Secret, and tells the API server whom to trust
+authority.py      keeps its certificates in a Secret, and tells the API server which authority to trust
 reports.py        SavingsReport objects
 policies.py       StitchPolicy objects
 pods.py           pods that ask for stitchfleet
 events.py         Kubernetes Events about pods
 pauses.py         the ConfigMap that says where injection pauses
-nodes.py          for which processors nodes are
+nodes.py          the processors of nodes
 """

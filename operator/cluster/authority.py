@@ -1,4 +1,4 @@
-"""Keeps the certificates in one Secret, and the webhook's configuration told whom the API server may trust.
+"""Keeps the certificates in one Secret, and the authority's certificate in the webhook's configuration, for the API server.
 
 Every webhook pod does this, without a leader: the Secret's resource version lets one of them win, and the others read what it wrote.
 """
@@ -20,7 +20,7 @@ TRIES = 5
 
 
 class CertificateStore:
-    """The Secret and the MutatingWebhookConfiguration, both by name."""
+    """The Secret and the MutatingWebhookConfiguration, both given by name."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class CertificateStore:
         self._servers, self._lifetimes = tuple(servers), lifetimes
 
     def ensure(self, now: datetime.datetime | None = None) -> dict[str, bytes]:
-        """The Secret's certificates, renewed where they are due, and published. Raises ApiException."""
+        """The Secret's certificates, renewed if they are due, and published. Raises ApiException."""
         moment = now or datetime.datetime.now(datetime.timezone.utc)
         for _ in range(TRIES):
             configuration = self._read_configuration()
@@ -50,7 +50,7 @@ class CertificateStore:
         raise ApiException(status=409, reason=f"the Secret {self._secret} was changed by others {TRIES} times in a row")
 
     def _read(self) -> tuple[dict[str, bytes], str | None, list[str]]:
-        """(what the Secret holds, its version, the uids of its owners); without a version: there is no Secret."""
+        """(data of the Secret, its version, the uids of its owners); the version is None if there is no Secret."""
         try:
             found = self._core.read_namespaced_secret(self._secret, self._namespace, _request_timeout=REQUEST_SECONDS)
         except ApiException as error:
@@ -67,7 +67,8 @@ class CertificateStore:
         )
 
     def _write(self, wanted: dict[str, bytes], version: str | None, configuration: Any) -> bool:
-        """False: somebody else was first. The Secret belongs to the configuration, so that an uninstall leaves no key behind."""
+        """Writes the Secret; False if somebody else was first. The Secret is owned by the configuration, so that an uninstall
+        deletes it."""
         owner = {
             "apiVersion": "admissionregistration.k8s.io/v1",
             "kind": "MutatingWebhookConfiguration",
@@ -96,7 +97,7 @@ class CertificateStore:
         return True
 
     def _publish(self, authority: bytes, found: Any) -> None:
-        """Writes caBundle into every webhook of the configuration, where it is another."""
+        """Writes caBundle into every webhook of the configuration that has another one."""
         name = self._configuration
         bundle = base64.b64encode(authority).decode()
         changes: list[dict[str, Any]] = [

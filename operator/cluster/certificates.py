@@ -1,8 +1,9 @@
-"""A small certificate authority for the webhook and the ingest server: what to keep, and when to renew it. Pure: PEM in, PEM out.
+"""A small certificate authority for the webhook and the ingest server: which certificates to keep and when to renew them. Pure: PEM
+in, PEM out.
 
-Serving certificates are renewed under the same authority, which nobody has to be told of. An authority is replaced in two steps: the
-new one is published beside the old one first, and signs only after PUBLISH: the API server, and pods that were created with the old
-one, must know it by then.
+Serving certificates are renewed under the same authority, of which nobody has to be told. An authority is replaced in two steps:
+the new one is first published beside the old one, and signs only after Lifetimes.publish. By then the API server, and pods that
+were created with the old one, must know it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 AUTHORITY = "ca.crt"
-"""Key of the Secret: all authorities that are to be trusted, the one that signs first."""
+"""Key in the Secret: the certificates of all authorities that must be trusted, the one that signs first."""
 _SIGNER_KEY = "signer.key"
 _NEXT, _NEXT_KEY = "next.crt", "next.key"
 
@@ -26,7 +27,7 @@ Moment = datetime.datetime
 
 @dataclass(frozen=True)
 class Lifetimes:
-    """How long certificates are good, and how long a new authority is published before it signs."""
+    """How long certificates are valid, and how long a new authority is published before it signs."""
 
     authority: datetime.timedelta = datetime.timedelta(days=3650)
     serving: datetime.timedelta = datetime.timedelta(days=90)
@@ -40,7 +41,7 @@ DEFAULT_LIFETIMES = Lifetimes()
 
 @dataclass(frozen=True)
 class Server:
-    """Who gets a certificate: the Secret has it as NAME.crt and NAME.key."""
+    """A server that gets a certificate, which the Secret holds as NAME.crt and NAME.key."""
 
     name: str
     hosts: tuple[str, ...]
@@ -49,7 +50,7 @@ class Server:
 def renewed(
     held: Mapping[str, bytes], servers: Sequence[Server], now: Moment, lifetimes: Lifetimes = DEFAULT_LIFETIMES
 ) -> dict[str, bytes]:
-    """What the Secret is to hold: `held` itself if nothing is due. What cannot be read is made anew."""
+    """What the Secret must hold: `held` unchanged if nothing is due. What cannot be read is replaced."""
     found = dict(held)
     try:
         _renew_authority(found, now, lifetimes)
@@ -63,7 +64,7 @@ def renewed(
 
 
 def expiry(pem: bytes) -> Moment:
-    """When the first certificate ends. Raises ValueError."""
+    """When the first certificate in `pem` expires. Raises ValueError."""
     return x509.load_pem_x509_certificates(pem)[0].not_valid_after_utc
 
 
@@ -93,14 +94,14 @@ def _is_good(
         mine.verify_directly_issued_by(signer)
         names = mine.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         is_of_key = mine.public_key() == _key(held[f"{server.name}.key"]).public_key()
-    except Exception:  # whatever is wrong with it, a new one is made
+    except Exception:  # whatever is wrong with the certificate, a new one is made
         return False
     good_until = min(mine.not_valid_after_utc - times.serving / 3, signer.not_valid_after_utc)
     return is_of_key and set(names.get_values_for_type(x509.DNSName)) == set(server.hosts) and now < good_until
 
 
 _BACKDATED = datetime.timedelta(minutes=5)
-"""Machines' clocks differ."""
+"""Certificates start this long before now, because machines' clocks differ."""
 
 
 def _new_authority(now: Moment, lifetimes: Lifetimes) -> dict[str, bytes]:

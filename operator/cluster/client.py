@@ -1,4 +1,4 @@
-"""How the API server is reached: as the pod's service account, or as a person's kubeconfig says."""
+"""How the API server is reached: as the pod's service account, or by a person's kubeconfig."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from kubernetes import client, config
 from kubernetes.config import ConfigException
 
 REQUEST_SECONDS = (5.0, 30.0)
-"""To connect, and to answer. The client waits for ever without it."""
+"""Timeouts to connect and to read, in seconds. Without them the client would wait forever."""
 _NAMESPACE = pathlib.Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
 def connect() -> Any:
-    """An ApiClient. Raises ConfigException if neither a pod's nor a person's configuration is there."""
+    """An ApiClient. Raises ConfigException if there is neither a pod's nor a person's configuration."""
     try:
         config.load_incluster_config()  # type: ignore[no-untyped-call]
     except ConfigException:
@@ -23,7 +23,7 @@ def connect() -> Any:
 
 
 def own_namespace(default: str = "default") -> str:
-    """Of this pod."""
+    """The namespace of this pod; `default` outside of a pod."""
     try:
         return _NAMESPACE.read_text().strip()
     except OSError:

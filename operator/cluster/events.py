@@ -17,13 +17,14 @@ MOST_MESSAGE = 1000
 
 
 class EventStore:
-    """Each method raises ApiException."""
+    """Writes Events. Each method raises ApiException."""
 
     def __init__(self, api: Any) -> None:
         self._core: Any = client.CoreV1Api(api)
 
     def about_pod(self, pod: Object, reason: str, message: str) -> None:
-        """A warning in the pod's namespace, once for each message: its name is made of them. Not in a namespace that ends."""
+        """A warning in the pod's namespace, once per message: its name is a hash of pod, reason and message. Ignored in a terminating
+        namespace."""
         metadata = pod["metadata"]
         told = hashlib.sha256(f"{metadata['uid']} {reason} {message}".encode()).hexdigest()[:16]
         now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -44,5 +45,5 @@ class EventStore:
         try:
             self._core.create_namespaced_event(metadata["namespace"], body, _request_timeout=REQUEST_SECONDS)
         except ApiException as error:
-            if status_of(error) not in (403, 404, 409):  # forbidden: the namespace is being ended
+            if status_of(error) not in (403, 404, 409):  # forbidden: the namespace is terminating
                 raise

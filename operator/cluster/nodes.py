@@ -1,4 +1,4 @@
-"""Nodes: for which processors."""
+"""The processors of nodes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from .client import REQUEST_SECONDS
 
 
 class NodeStore:
-    """Each method raises ApiException."""
+    """Reads nodes. Each method raises ApiException."""
 
     def __init__(self, api: Any) -> None:
         self._core: Any = client.CoreV1Api(api)
 
     def are_of_one_kind(self, processor: str) -> bool:
-        """Whether all nodes are. Asks for those that are not, of the API server's cache: a list of all nodes may be megabytes."""
+        """Whether all nodes have this processor. Lists only nodes with another one, from the API server's cache: a list of all
+        nodes may be megabytes."""
         found = self._core.list_node(
             label_selector=f"kubernetes.io/arch!={processor}", resource_version="0", _request_timeout=REQUEST_SECONDS
         )

@@ -11,14 +11,14 @@ from .client import REQUEST_SECONDS, status_of
 
 
 class PauseStore:
-    """Each method raises ApiException."""
+    """Reads and writes the ConfigMap. Each method raises ApiException."""
 
     def __init__(self, api: Any, namespace: str, name: str) -> None:
         self._core: Any = client.CoreV1Api(api)
         self._namespace, self._name = namespace, name
 
     def read(self) -> dict[str, str]:
-        """By namespace; none if there is no ConfigMap."""
+        """Pauses by namespace; empty if there is no ConfigMap."""
         try:
             found = self._core.read_namespaced_config_map(self._name, self._namespace, _request_timeout=REQUEST_SECONDS)
         except ApiException as error:
@@ -28,7 +28,7 @@ class PauseStore:
         return dict(found.data or {})
 
     def write(self, pauses: dict[str, str]) -> None:
-        """In the place of what it held. There is one writer, the controller; the ConfigMap is the chart's."""
+        """Replaces the pauses. The controller is the only writer; the chart makes the ConfigMap."""
         found = self._core.read_namespaced_config_map(self._name, self._namespace, _request_timeout=REQUEST_SECONDS)
         found.data = pauses
         self._core.replace_namespaced_config_map(self._name, self._namespace, found, _request_timeout=REQUEST_SECONDS)

@@ -13,23 +13,23 @@ from .client import REQUEST_SECONDS, status_of
 
 
 class PodStore:
-    """Each method raises ApiException."""
+    """Reads and changes pods with the label. Each method raises ApiException."""
 
     def __init__(self, api: Any) -> None:
         self._api = api
         self._core: Any = client.CoreV1Api(api)
 
     def pending(self) -> list[Object]:
-        """Those with the label that have not started. Few: a pod is Pending for seconds, or in trouble."""
+        """Pods with the label that have not started. They are few: a pod is Pending for seconds, or it has a problem."""
         return self._listed(field_selector="status.phase=Pending")
 
     def asked(self) -> list[Object]:
-        """All with the label."""
+        """All pods with the label."""
         return self._listed()
 
     def _listed(self, **selectors: str) -> list[Object]:
-        """As the API server's JSON, of its own cache: the client's typed models take six times the processor's time, and more memory.
-        The record of who set which field, a large part of an object, is left out."""
+        """Pods as the API server's JSON, from its cache: the client's typed models take six times the processor time, and more
+        memory. managedFields, a large part of an object, is left out."""
         answer = self._core.list_pod_for_all_namespaces(
             label_selector=f"{ENABLED}=true",
             resource_version="0",
@@ -48,7 +48,7 @@ class PodStore:
         return dict(self._api.sanitize_for_serialization(found))
 
     def patch(self, namespace: str, name: str, change: Object) -> None:
-        """A strategic merge. Nothing happens if the pod is gone."""
+        """Applies a strategic merge patch. Does nothing if the pod is gone."""
         try:
             self._core.patch_namespaced_pod(name, namespace, change, _request_timeout=REQUEST_SECONDS)
         except ApiException as error:

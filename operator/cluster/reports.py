@@ -15,17 +15,18 @@ _OF_RESOURCE = (GROUP, VERSION, PLURAL)
 
 
 class ReportStore:
-    """Reads and writes them. Each method raises ApiException."""
+    """Reads and writes SavingsReport objects. Each method raises ApiException."""
 
     def __init__(self, api: Any) -> None:
         self._objects: Any = client.CustomObjectsApi(api)
 
     def all(self) -> list[Object]:
+        """All SavingsReport objects."""
         found: Object = self._objects.list_cluster_custom_object(*_OF_RESOURCE, _request_timeout=REQUEST_SECONDS)
         return list(found["items"])
 
     def create(self, name: str, spec: Object) -> None:
-        """Nothing happens if one of that name is there."""
+        """Creates a report. Does nothing if one of that name exists."""
         body = {"apiVersion": f"{GROUP}/{VERSION}", "kind": "SavingsReport", "metadata": {"name": name}, "spec": spec}
         try:
             self._objects.create_cluster_custom_object(*_OF_RESOURCE, body, _request_timeout=REQUEST_SECONDS)
@@ -34,7 +35,7 @@ class ReportStore:
                 raise
 
     def set_status(self, name: str, status: Object) -> None:
-        """Nothing happens if it was deleted meanwhile."""
+        """Writes the status. Does nothing if the object was deleted meanwhile."""
         try:
             self._objects.patch_cluster_custom_object_status(
                 *_OF_RESOURCE, name, {"status": status}, _request_timeout=REQUEST_SECONDS

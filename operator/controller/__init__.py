@@ -1,11 +1,11 @@
-"""`stitchfleet controller`: one replica, which makes the week's reports from the database and keeps the database in order.
+"""`stitchfleet controller`: one replica, which makes the week's reports from the database and maintains the database.
 
 command.py   the command, and kopf's handlers: one line each
 conditions.py  status conditions in the standard shape
-weekly.py    a SavingsReport's status from the database: what telemetry's report has, as an object's status
-loops.py     looks that are taken again and again, contained
+weekly.py    a SavingsReport's status, from telemetry's weekly report
+loops.py     repeated passes over the fleet, with errors contained
 keeper.py    reports of the weeks that need one, freezing, retention
-roster.py    tells owners of pods why one was not injected, and jobs that they are to stop stitching
-releaser.py  lets pods go whose payload cannot be pulled
-metrics.py   what is counted of all that, for Prometheus
+roster.py    tells owners of pods why one was not injected, and tells jobs to stop stitching
+releaser.py  releases pods whose payload cannot be pulled
+metrics.py   Prometheus metrics of all this
 """

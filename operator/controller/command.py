@@ -1,4 +1,4 @@
-"""`stitchfleet controller`: kopf's loop with handlers of a line each; all calls of the API are the official client's."""
+"""`stitchfleet controller`: kopf's loop with one-line handlers; all calls of the API go through the official client."""
 
 from __future__ import annotations
 
@@ -39,31 +39,37 @@ class ControllerCommand:
     """`stitchfleet controller`."""
 
     help = (
-        "Makes a SavingsReport for each week from the database, and looks after that: freezes weeks that are over, drops old\n"
-        "iterations, makes the next days' partitions. One replica. /healthz says no if it makes no progress."
+        "Make a SavingsReport for each week from the database, and maintain the database: freeze weeks that are over, drop old\n"
+        "iterations, create the next days' partitions. Run one replica. /healthz fails if the controller makes no progress."
     )
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--database", metavar="URL", help=places.DATABASE_HELP)
-        parser.add_argument("--keep-days", type=int, default=28, metavar="N", help="of iterations; default %(default)s")
         parser.add_argument(
-            "--look-seconds", type=float, default=LOOK_SECONDS, metavar="S", help="between looks; default %(default)s"
+            "--keep-days", type=int, default=28, metavar="N", help="days to keep iterations; default %(default)s"
+        )
+        parser.add_argument(
+            "--look-seconds",
+            type=float,
+            default=LOOK_SECONDS,
+            metavar="S",
+            help="seconds between passes; default %(default)s",
         )
         parser.add_argument(
             "--pauses",
             default="stitchfleet-pauses",
             metavar="NAME",
-            help="ConfigMap for the webhook; default %(default)s",
+            help="ConfigMap with the pauses, for the webhook; default %(default)s",
         )
         parser.add_argument(
             "--reports-url",
             default="",
             metavar="URL",
-            help="where people reach the ingest server, for the link in each report; default: no link",
+            help="URL at which people reach the ingest server, for the link in each report; default: no link",
         )
-        parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="of /healthz; default %(default)s")
+        parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="port of /healthz; default %(default)s")
         parser.add_argument(
-            "--metrics-port", type=int, default=DEFAULT_METRICS_PORT, help="of /metrics; default %(default)s"
+            "--metrics-port", type=int, default=DEFAULT_METRICS_PORT, help="port of /metrics; default %(default)s"
         )
         parser.epilog = "example:\n  stitchfleet controller --database postgresql://stitchfleet@db/stitchfleet"
 
@@ -87,7 +93,7 @@ class ControllerCommand:
 
 
 class Parts:
-    """The controller's loops and what they share. The first of them makes the reports."""
+    """The controller's loops and what they share. The first loop makes the reports."""
 
     def __init__(self, engine: sa.Engine, api: Any, arguments: argparse.Namespace) -> None:
         self.metrics = Metrics()
@@ -114,8 +120,8 @@ class Parts:
 
 
 def handlers(loops: Sequence[Loop]) -> kopf.OperatorRegistry:
-    """kopf's registry. loops: the first makes the reports. No handler of create, delete or timers: they would put a finalizer on
-    objects, which then cannot be deleted while the controller is away."""
+    """kopf's registry. loops: the first one makes the reports. There are no handlers of create or delete and no timers: these would
+    put a finalizer on objects, which then could not be deleted while the controller is down."""
     registry = kopf.OperatorRegistry()
     tasks: list[asyncio.Task[None]] = []
 
@@ -125,13 +131,13 @@ def handlers(loops: Sequence[Loop]) -> kopf.OperatorRegistry:
 
     @kopf.on.startup(registry=registry)
     async def start(settings: kopf.OperatorSettings, **_: Any) -> None:
-        # a watch that stalls is ended and begun anew; without these it would be waited for for ever
+        # a watch that stalls is ended and restarted; without these limits kopf would wait for it forever
         settings.watching.server_timeout = 300
         settings.watching.client_timeout = 310
         settings.watching.connect_timeout = 30
         settings.watching.reconnect_backoff = 2.0
         settings.posting.enabled = False
-        settings.scanning.disabled = True  # the resources are known: no right to read all CRDs is needed
+        settings.scanning.disabled = True  # the resources are known, so no right to read all CRDs is needed
         looks = ", ".join(f"{loop.name} every {loop.rest:g} s" for loop in loops)
         print(f"stitchfleet controller: looks after {looks}", file=sys.stderr, flush=True)
         tasks.extend(asyncio.create_task(loop.run()) for loop in loops)
@@ -143,7 +149,7 @@ def handlers(loops: Sequence[Loop]) -> kopf.OperatorRegistry:
 
     @kopf.on.event(GROUP, VERSION, PLURAL, registry=registry)
     async def changed(event: Any, **_: Any) -> None:
-        # a report that somebody asks for has no status yet; our own changes of a status need no look
+        # a report that somebody just created has no status; our own changes of a status need no pass
         if event["type"] == "ADDED" and not event["object"].get("status"):
             loops[0].look_now()
 

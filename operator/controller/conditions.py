@@ -10,7 +10,7 @@ from ..policy.names import Object
 
 
 def condition(kind: str, status: bool, reason: str, message: str, generation: int) -> Object:
-    """Without its time; `with_times` adds it."""
+    """A condition without its time; `with_times` adds it."""
     return {
         "type": kind,
         "status": "True" if status else "False",
@@ -21,7 +21,8 @@ def condition(kind: str, status: bool, reason: str, message: str, generation: in
 
 
 def with_times(conditions: Sequence[Object], before: Sequence[Mapping[str, Any]]) -> list[Object]:
-    """lastTransitionTime is when the status changed last, not when it was looked at."""
+    """The conditions with lastTransitionTime: when the status last changed, not when it was last checked. before: the old
+    conditions."""
     known = {entry["type"]: entry for entry in before}
     now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     found = []
@@ -33,6 +34,6 @@ def with_times(conditions: Sequence[Object], before: Sequence[Mapping[str, Any]]
 
 
 def merged(conditions: Sequence[Object], before: Sequence[Mapping[str, Any]]) -> list[Object]:
-    """These conditions, and those of before that are of another type."""
+    """These conditions, with times, and those of `before` that have another type."""
     fresh = {entry["type"] for entry in conditions}
     return [*with_times(conditions, before), *(dict(entry) for entry in before if entry["type"] not in fresh)]

@@ -1,7 +1,7 @@
-"""Looks at each SavingsReport, makes this week's, freezes weeks that are over, and drops old iterations.
+"""Updates each SavingsReport, creates this week's, freezes weeks that are over, and drops old iterations.
 
-Each look works out the reports of weeks that may have changed, a week once for all its reports. A week that is frozen, and that no
-data came for since, is worked out once in the controller's life, and again when its revision or the report's spec changes.
+Each pass computes the reports of weeks that may have changed, each week once for all its reports. A frozen week for which no data
+came since is computed once in the controller's life, and again if its revision or the report's spec changes.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from .metrics import POD_STATES, Metrics
 from .weekly import pods_of, status_of, unavailable, week_of
 
 IN_EFFECT = "InEffect"
-"""Condition of a StitchPolicy."""
+"""Type of a StitchPolicy's condition."""
 
 HOUSEKEEPING_SECONDS = 3600.0
 SETTLE_DAYS = 1
-"""A week is frozen so long after its end: spools that were cut off bring its data until then."""
+"""A week is frozen this many days after its end: until then, spools that had no connection may deliver its data."""
 STALL_SECONDS = 300.0
-"""One week's reports that take longer than this hang."""
+"""If the reports of one week take longer than this, the loop hangs."""
 
 
 class Keeper:
-    """pods: those with the label, as the last look at them found them. reports_url: where the ingest server shows reports to people;
-    empty: nowhere. made_progress: is called after each week's reports."""
+    """pods: returns the pods with the label that the last pass found. reports_url: where the ingest server shows reports to people;
+    empty: nowhere. `made_progress` is called after each week's reports."""
 
     def __init__(
         self,
@@ -60,11 +60,11 @@ class Keeper:
         self._metrics = metrics or Metrics()
         self._housekept = float("-inf")
         self._settled: dict[tuple[str, int], int] = {}
-        """By a report's uid and generation, the revision that was worked out for it."""
+        """By a report's uid and generation, the revision from which it was computed."""
         self.made_progress: Callable[[], None] = lambda: None
 
     def look(self) -> None:
-        """Once. A database that is away stands in the reports' conditions; raises ApiException."""
+        """One pass. If the database is down, the reports' conditions say so. Raises ApiException."""
         for_each((self._look_at_reports, self._judge_policies, self._keep_house), lambda step: step())
 
     def _look_at_reports(self) -> None:
@@ -83,7 +83,7 @@ class Keeper:
             with self._engine.connect() as connection:
                 access.check(connection)
                 settled = settled_revisions(connection)
-        except (DatabaseError, sa.exc.SQLAlchemyError) as error:  # no week is tried then: each would wait in vain
+        except (DatabaseError, sa.exc.SQLAlchemyError) as error:  # then no week is tried: each would wait in vain
             self._cannot_read([report for reports in by_week.values() for report in reports], error)
             return
 
@@ -96,7 +96,7 @@ class Keeper:
         for_each(sorted(by_week, reverse=True), look_at)  # this week first
 
     def _with_this_weeks(self, reports: list[Object]) -> list[Object]:
-        """All reports, those of this week and of the last one made if they are not there."""
+        """All reports; those of this week and of the last one are created if they do not exist."""
         week = Week.at(self._now_ns())
         known = {report["metadata"]["name"] for report in reports}
         missing = [each for each in (Week.of_day(week.first_day - 7), week) if str(each).lower() not in known]
@@ -105,11 +105,11 @@ class Keeper:
         return self._reports.all() if missing else reports
 
     def _is_settled(self, report: Object, revision: int | None) -> bool:
-        """Whether it shows the figures of its week's last revision, and this controller has worked them out."""
+        """Whether the report shows the figures of its week's last revision, computed by this controller."""
         return revision is not None and self._settled.get(_key(report)) == revision
 
     def _renew(self, week: Week, reports: Sequence[Object]) -> None:
-        """Works out a week, and brings each of its reports up to date."""
+        """Computes a week, and updates each of its reports."""
         try:
             with self._engine.connect() as connection:
                 access.check(connection)
@@ -125,7 +125,7 @@ class Keeper:
             self._metrics.reports.inc()
             is_of_all = not report["spec"].get("scope")
             status = status_of(found, report["spec"], *_known(report)) | its_pods
-            if self._reports_url and is_of_all:  # a page is of the whole fleet
+            if self._reports_url and is_of_all:  # a page shows the whole fleet
                 status["link"] = f"{self._reports_url}/reports/{week}"
             if its_pods and is_of_all:
                 self._count(its_pods["pods"])
@@ -140,7 +140,7 @@ class Keeper:
             self._metrics.pods.labels(state).set(pods[field])
 
     def _cannot_read(self, reports: Sequence[Object], error: Exception) -> None:
-        """Says so, and in each of the reports."""
+        """Logs the error, and writes it into each of the reports."""
         why = access.reason(error)
         tell(f"the database cannot be read: {why}")
         self._write_all([(report, unavailable("DatabaseUnavailable", why, *_known(report))) for report in reports])
@@ -154,7 +154,7 @@ class Keeper:
             self._reports.set_status(report["metadata"]["name"], status)
 
     def _judge_policies(self) -> None:
-        """Says of each StitchPolicy whether it is in effect."""
+        """Writes into each StitchPolicy's status whether it is in effect."""
         objects = self._policies.all()
         chosen = in_effect(objects)
         for each in objects:
@@ -171,7 +171,7 @@ class Keeper:
                 self._policies.set_status(metadata["namespace"], metadata["name"], status)
 
     def _keep_house(self) -> None:
-        """Freezes, drops, and makes the next days' partitions; once an hour, as each looks at a whole database."""
+        """Freezes weeks, drops iterations and makes the next days' partitions, once an hour, since each reads a whole database."""
         if time.monotonic() - self._housekept < HOUSEKEEPING_SECONDS:
             return
         today = self._now_ns() // DAY_NS
@@ -183,7 +183,7 @@ class Keeper:
                 prune(connection, today - self._keep_days)
                 partitions.ensure_ahead(connection, today)
         except (DatabaseError, sa.exc.SQLAlchemyError) as error:
-            tell(f"the database cannot be looked after: {access.reason(error)}")
+            tell(f"the database cannot be maintained: {access.reason(error)}")
             return
         self._housekept = time.monotonic()
 
@@ -194,5 +194,5 @@ def _key(report: Object) -> tuple[str, int]:
 
 
 def _known(report: Object) -> tuple[int, Object]:
-    """Its generation, and its status so far."""
+    """The report's generation, and its status so far."""
     return _key(report)[1], report.get("status") or {}

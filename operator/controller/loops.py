@@ -1,5 +1,5 @@
-"""What the controller does again and again. A look never ends the loop: what went wrong in it is told and counted, and the next look
-tries again. A look that hangs is seen by the liveness probe, and a database that is slow is asked less often.
+"""The controller's loops. A failed pass never ends its loop: the error is logged and counted, and the next pass tries again. The
+liveness probe notices a pass that hangs, and a slow database is queried less often.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ from kubernetes.client.exceptions import ApiException
 from .metrics import Metrics
 
 REST = 9.0
-"""A loop rests so many times as long as its looks take, so that it costs at most a tenth of a core or a database connection."""
+"""A loop rests this many times as long as its passes take, so that it costs at most a tenth of a core or of a database connection."""
 REMEMBERED = 3
-"""Looks of which the shortest counts for that: one that waited for a connection that had gone silent says nothing of the next."""
+"""The shortest of so many last passes counts for that: one that waited for a silent connection says nothing about the next."""
 LONGEST_REST_SECONDS = 240.0
 
 
 class Loop:
-    """look: may block and may raise. seconds: between looks, at least. stall_seconds: without progress for so long, it hangs.
+    """look: one pass; it may block and may raise. seconds: least time between passes. stall_seconds: without progress for this
+    long, the loop counts as hanging.
 
-    progress: when the loop made progress last (time.monotonic), good or not.
+    progress: when the loop last made progress (time.monotonic), whether the pass succeeded or not.
     """
 
     def __init__(
@@ -40,31 +41,32 @@ class Loop:
             metrics.looks.labels(name, outcome)
 
     def look_now(self) -> None:
-        """From the event loop."""
+        """Starts the next pass now. Called from the event loop."""
         if self._wake is not None:
             self._wake.set()
 
     def made_progress(self) -> None:
-        """Of a part of a long look, too."""
+        """Notes progress. Also called for parts of a long pass."""
         self.progress = time.monotonic()
 
     def stalled(self) -> bool:
+        """Whether the loop has made no progress for longer than it may."""
         return time.monotonic() - self.progress > self._stall_seconds + self.rest
 
     @property
     def rest(self) -> float:
-        """Seconds until the next look."""
+        """Seconds until the next pass."""
         return max(self._seconds, min(REST * min(self._took, default=0.0), LONGEST_REST_SECONDS))
 
     def once(self) -> None:
-        """Never raises."""
+        """Runs one pass. Never raises."""
         started, outcome = time.monotonic(), "error"
         try:
             self._look()
             outcome = "ok"
         except ApiException as error:
             tell(f"{self.name}: the API server answered {error.status} {error.reason}")
-        except Exception as error:  # a lost connection has many names
+        except Exception as error:  # a lost connection may raise many kinds of errors
             tell(f"{self.name}: {type(error).__name__}: {error}")
         took = time.monotonic() - started
         self._took.append(took)
@@ -73,12 +75,12 @@ class Loop:
         self.made_progress()
 
     async def run(self) -> None:
-        """For ever."""
+        """Runs passes forever."""
         loop, self._wake = asyncio.get_running_loop(), asyncio.Event()
         while True:
             self._wake.clear()
             await loop.run_in_executor(None, self.once)
-            # no wait_for: before Python 3.12 it may swallow the cancel with which this ends
+            # not wait_for: before Python 3.12 it may swallow the cancel with which this ends
             waiter = asyncio.ensure_future(self._wake.wait())
             await asyncio.wait({waiter}, timeout=self.rest)
             waiter.cancel()
@@ -88,7 +90,7 @@ Item = TypeVar("Item")
 
 
 def for_each(items: Iterable[Item], act: Callable[[Item], None]) -> None:
-    """Acts on each. One that fails keeps nobody from the rest; the first failure is raised after the last item."""
+    """Calls `act` for each item. A failure does not stop the others; the first failure is raised after the last item."""
     failure: Exception | None = None
     for item in items:
         try:
@@ -100,5 +102,5 @@ def for_each(items: Iterable[Item], act: Callable[[Item], None]) -> None:
 
 
 def tell(text: str) -> None:
-    """A line of the controller's log."""
+    """Writes a line to the controller's log."""
     print(f"stitchfleet controller: {text}"[:500], file=sys.stderr, flush=True)

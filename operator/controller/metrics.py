@@ -1,16 +1,16 @@
-"""What the controller counts, for Prometheus."""
+"""The controller's Prometheus metrics."""
 
 from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
 POD_STATES = {"injected": "injected", "not_injected": "notInjected", "silent": "silent"}
-"""Of the pods with the label that are there just now, with the field of a SavingsReport's status that has as many. silent: of the
-injected ones, those of which no record came."""
+"""States of the pods with the label that exist now, with the field of a SavingsReport's status that holds their number. silent:
+injected pods of which no record has arrived."""
 
 
 class Metrics:
-    """One registry per controller."""
+    """The metrics of one controller, in a registry of their own."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -52,5 +52,5 @@ class Metrics:
         )
 
     def serve(self, port: int) -> None:
-        """GET /metrics, on a thread. Raises OSError."""
+        """Serves GET /metrics on a thread. Raises OSError."""
         start_http_server(port, registry=self.registry)

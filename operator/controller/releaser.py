@@ -1,4 +1,4 @@
-"""Lets pods go that our payload's image holds: nothing of ours may keep a pod from starting."""
+"""Releases pods that wait for our payload's image: stitchfleet must never keep a pod from starting."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ STALL_SECONDS = 120.0
 
 
 class Releaser:
-    """Those of the pods that have not started."""
+    """Releases pods that have not started."""
 
     def __init__(self, pods: PodStore, held_by: Callable[[str, str], None], metrics: Metrics | None = None) -> None:
-        """held_by: is told of each namespace and image that held a pod. It may raise ApiException."""
+        """held_by: called with each namespace and image that held a pod. It may raise ApiException."""
         self._pods, self._held_by, self._metrics = pods, held_by, metrics or Metrics()
 
     def look(self) -> None:
-        """Once. Raises ApiException."""
+        """One pass. Raises ApiException."""
         for_each(self._pods.pending(), self._look_at)
 
     def _look_at(self, pod: Object) -> None:

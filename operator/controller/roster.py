@@ -1,4 +1,4 @@
-"""Looks at all pods that carry the label: tells their owners why one was not injected, and jobs that they are to stop stitching."""
+"""Examines all pods that carry the label: tells their owners why one was not injected, and tells jobs to stop stitching."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STOPPED_REASON = "StitchfleetStopped"
 
 
 class Roster:
-    """Of the pods with the label."""
+    """Handles the pods with the label."""
 
     def __init__(
         self,
@@ -40,10 +40,10 @@ class Roster:
         self._one_writer = threading.Lock()
         self._known_pauses: dict[str, str] = {}
         self.seen: list[Object] = []
-        """What the last look found."""
+        """The pods that the last pass found."""
 
     def look(self) -> None:
-        """Once. Raises ApiException."""
+        """One pass. Raises ApiException."""
         stopped = {name for name, policy in in_effect(self._policies.all()).items() if is_stopped(policy)}
         self._known_pauses = self._pauses.read()
         self._metrics.paused.set(len(paused(self._known_pauses, datetime.datetime.now(datetime.timezone.utc))))
@@ -71,7 +71,7 @@ class Roster:
             self._told.add(key)
 
     def held_by(self, namespace: str, image: str) -> None:
-        """A pod of the namespace waited in vain for the payload's image. Raises ApiException."""
+        """Notes that a pod of the namespace waited in vain for the payload's image. Raises ApiException."""
         now = datetime.datetime.now(datetime.timezone.utc)
         self._change_pauses(lambda known: after_failure(known, namespace, image, now))
 

@@ -1,4 +1,4 @@
-"""A SavingsReport's status from the database. The figures are telemetry's weekly report's; nothing is worked out anew."""
+"""A SavingsReport's status, from the database. The figures are those of telemetry's weekly report; nothing is computed anew."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from ..policy.roster import asked
 from .conditions import condition, merged, with_times
 
 READY, CLOSED = "Ready", "Closed"
-"""Conditions: the figures are the database's; the week is over and frozen, with nothing having come since."""
+"""Conditions. Ready: the figures are those of the database. Closed: the week is over and frozen, and no data came since."""
 
 
 def week_of(spec: Mapping[str, Any]) -> Week:
-    """Raises ValueError for one that is none."""
+    """The week of a report's spec. Raises ValueError if it is not valid."""
     return Week.parse(str(spec.get("week", "")))
 
 
@@ -49,7 +49,7 @@ def status_of(report: WeekReport, spec: Mapping[str, Any], generation: int, befo
 
 
 def pods_of(connection: sa.Connection, spec: Mapping[str, Any], pods: Sequence[Mapping[str, Any]]) -> Object:
-    """Of a report of this week, what the pods with the label that are there just now came to."""
+    """For a report of this week: counts of the pods with the label that exist now, by state."""
     now = datetime.datetime.now(datetime.timezone.utc)
     uids = sorted(str(pod["metadata"]["uid"]) for pod in pods)
     reported: set[str] = set()
@@ -69,7 +69,7 @@ def pods_of(connection: sa.Connection, spec: Mapping[str, Any], pods: Sequence[M
 
 
 def unavailable(reason: str, message: str, generation: int, before: Mapping[str, Any]) -> Object:
-    """What changes in a status where the figures cannot be had: only the condition; figures that were there stay."""
+    """The change of a status if the figures cannot be read: only the condition changes; existing figures stay."""
     return {
         "conditions": merged([condition(READY, False, reason, message, generation)], before.get("conditions") or ())
     }
@@ -87,7 +87,7 @@ def _totals(report: WeekReport, namespace: str | None) -> list[UnitTotal]:
 
 
 def _facts(total: UnitTotal) -> Object:
-    """Hours are device-hours; a saving may be negative."""
+    """A unit's figures. Hours are device-hours; a saving may be negative."""
     return {
         "unit": total.unit,
         "savedHours": total.saved.value,

@@ -1,4 +1,4 @@
-"""Which of a namespace's jobs are stitched, where its StitchPolicy wants a share of them only."""
+"""Which of a namespace's jobs are stitched, if its StitchPolicy wants only a share of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from .policy import Admission, Policy
 
 
 def is_chosen(pod: Object, policy: Policy, admission: Admission) -> bool:
-    """The same for all pods of a job, however often one is made anew; a larger share holds the smaller one."""
+    """Whether the pod's job is in the share. All pods of a job agree, however often one is recreated; a larger share contains a
+    smaller one."""
     if policy.canary_percent >= 100:
         return True
     return _place(_job_of(pod, admission)) < policy.canary_percent
@@ -23,5 +24,5 @@ def _job_of(pod: Object, admission: Admission) -> str:
 
 
 def _place(job: str) -> int:
-    """0 to 99, every number as likely."""
+    """A number from 0 to 99 for the job, each equally likely."""
     return int.from_bytes(hashlib.sha256(job.encode()).digest()[:8], "big") % 100

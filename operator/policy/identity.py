@@ -1,7 +1,7 @@
-"""The variables by which the job in a pod knows who it is and where its records go, written from telemetry's one table.
+"""The variables that tell the job in a pod who it is and where its records go, written from telemetry's one table.
 
-At admission a pod has no uid and often no name: these come by the downward API. The API tells no owner, so the owner's name and
-uid are written down here, if the metadata has them.
+At admission a pod has no uid and often no name: these come by the downward API. The downward API does not give the owner, so the
+owner's name and uid are written as values, if the metadata has them.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ _JOB_LABELS = (
     "batch.kubernetes.io/job-name",
     "job-name",
 )
-"""Labels by which controllers name the job on its pods; the outermost controller's first."""
+"""Labels by which controllers name the job on its pods; the outermost controller's comes first."""
 _ATTEMPT_LABEL = "jobset.sigs.k8s.io/restart-attempt"
 _GPU = "nvidia.com/gpu"
 _SOUND = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-"""A run id is also a folder's name in the job's container."""
+"""A run id is also the name of a folder in the job's container."""
 _COUNT = re.compile(r"[0-9]{1,6}")
 
 Entry = Object | None
-"""Of a container's env, without its name: a value, or a field of the pod; None: the webhook does not know."""
+"""An entry of a container's env without its name: a value, or a field of the pod; None: the webhook does not know it."""
 _Writer = Callable[[Object, Object, Policy, Admission], Entry]
 
 
 def environment(pod: Object, container: Object, policy: Policy, admission: Admission) -> list[Object]:
-    """What a container gets beside PYTHONPATH: the switch, the plugin's folders and settings, and who the job is."""
+    """The env entries of a container besides PYTHONPATH: the switch, the plugin's folders and settings, and the job's identity."""
     found: list[Object] = [
         {"name": "STITCHFLEET_ENABLED", "value": "1"},
         {"name": "STITCHFLEET_PAYLOAD", "value": PAYLOAD},
@@ -51,7 +51,7 @@ def environment(pod: Object, container: Object, policy: Policy, admission: Admis
 
 
 def _value(text: str) -> Entry:
-    # Kubernetes would put a variable's value in the place of $(NAME)
+    # Kubernetes would replace $(NAME) by a variable's value
     return {"value": text.replace("$(", "$$(")} if text else None
 
 
@@ -92,7 +92,7 @@ def _attempt(pod: Object, container: Object, policy: Policy, admission: Admissio
 
 def _user(pod: Object, container: Object, policy: Policy, admission: Admission) -> Entry:
     named = str(_metadata(pod, "annotations").get(USER, ""))
-    # a controller makes most pods; it is not who submitted the job
+    # most pods are made by a controller, which is not who submitted the job
     return _value(named or ("" if admission.user.startswith("system:") else admission.user))
 
 
@@ -102,7 +102,7 @@ def _devices(pod: Object, container: Object, policy: Policy, admission: Admissio
 
 
 def _pod_uid(pod: Object, container: Object, policy: Policy, admission: Admission) -> Entry:
-    # a launcher's environment is brought to ranks in other pods
+    # a launcher's environment is passed to ranks in other pods
     return None if launcher.is_of_mpi(pod, container) else _field("metadata.uid")
 
 
@@ -130,4 +130,4 @@ WRITERS: dict[Variable, _Writer] = {
     variables.INGEST_TOKEN_FILE: lambda pod, container, policy, admission: _value(f"{IDENTITY_MOUNT}/token"),
     variables.INGEST_CA_FILE: _authority,
 }
-"""How each variable of the table that is the webhook's is written; a test compares the two."""
+"""How each variable that the webhook sets is written; a test compares this with the table."""

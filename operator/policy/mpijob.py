@@ -1,6 +1,6 @@
-"""`mutate_mpijob(job, policy, admission)`: an MPIJob (kubeflow.org/v2beta1) as it is to be created. Pure, on raw dictionaries.
+"""`mutate_mpijob(job, policy, admission)`: an MPIJob (kubeflow.org/v2beta1) as it must be created. Pure, on plain dictionaries.
 
-The job's label, and what launcher and workers have to have alike, goes to the templates of both (templates.py).
+The job's label, and what launcher and workers must have in common, is put into the templates of both (templates.py).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""`mutate(pod, policy, admission)`: the pod as it is to be created. A pure function on raw dictionaries.
+"""`mutate(pod, policy, admission)`: the pod as it must be created. A pure function on plain dictionaries.
 
-    mutate(mutate(pod)) == mutate(pod); fields that nobody here knows survive; what the user set wins.
+    mutate(mutate(pod)) == mutate(pod); unknown fields are kept; what the user set takes precedence.
 
-A pod that is left alone carries the reason in an annotation, and nothing else of ours. Other kinds have modules of their own beside
-this one.
+A pod that is left alone carries the reason in an annotation, and nothing else of ours. Other kinds of objects have modules of their
+own.
 """
 
 from __future__ import annotations
@@ -32,11 +32,13 @@ MOST_ANNOTATION_BYTES = 256 * 1024
 """The API server refuses a pod with more."""
 MOST_REASON = 1000
 ROOM_FOR_REASONS = 4 * MOST_REASON + 1000
-"""Of the annotations that say what was done: a letter has up to four bytes, and container names are long too."""
+"""Bytes reserved for the annotations that say what was done: a character has up to four bytes, and container names may be long
+too."""
 
 
 def mutate(pod: Object, policy: Policy, admission: Admission = UNKNOWN) -> Object:
-    """A changed copy of the pod, which needs a spec with containers, as the API server's has; raises KeyError or TypeError if not."""
+    """A changed copy of the pod, which must have a spec with containers, as pods from the API server do (else KeyError or
+    TypeError)."""
     changed = copy.deepcopy(pod)
     if is_injected(changed):
         return changed
@@ -71,7 +73,7 @@ def mutate(pod: Object, policy: Policy, admission: Admission = UNKNOWN) -> Objec
 
 
 def _annotations(policy: Policy, given: Object) -> Object:
-    """What files of the pod are made of."""
+    """The annotations from which files in the pod are made."""
     return {
         STARTER: starter.BINARY if given.get(SHELL) == NO_SHELL else starter.SCRIPT,
         CONTROL: ON,
@@ -80,19 +82,19 @@ def _annotations(policy: Policy, given: Object) -> Object:
 
 
 def _size(annotations: Object) -> int:
-    """As the API server counts, bytes."""
+    """Bytes of all annotations, as the API server counts them."""
     return sum(len(str(name).encode()) + len(str(value).encode()) for name, value in annotations.items())
 
 
 def is_injected(pod: Object) -> bool:
-    """Whether we were here already: the API server may ask twice, and pods are made of copies of pods."""
+    """Whether the pod was injected before: the API server may ask twice, and pods are made from copies of pods."""
     containers = pod["spec"].get("initContainers") or ()
     named = any(container.get("name") == INIT_CONTAINER for container in containers)
     return named and INJECTED in ((pod.get("metadata") or {}).get("annotations") or {})
 
 
 def chosen(pod: Object) -> list[Object]:
-    """The containers to inject: those that the annotation names, else the first. Raises LeftAloneError for a name that is none."""
+    """The containers to inject: those that the annotation names, else the first. Raises LeftAloneError for an unknown name."""
     containers: list[Object] = pod["spec"]["containers"]
     wanted = ((pod.get("metadata") or {}).get("annotations") or {}).get(CONTAINERS)
     if wanted is None:
@@ -109,7 +111,7 @@ def chosen(pod: Object) -> list[Object]:
 
 
 def _inject_containers(pod: Object, policy: Policy, admission: Admission) -> tuple[list[Object], list[str]]:
-    """(the containers that were changed, why others were not). Raises LeftAloneError where none was."""
+    """(the containers that were changed, the reasons why others were not). Raises LeftAloneError if none was changed."""
     injected, reasons = [], []
     annotations = pod["metadata"]["annotations"]
     has_claim = bool(annotations.get(CACHE_CLAIM))

@@ -1,6 +1,6 @@
-"""A JSON patch (RFC 6902) from an object to another. A few operations on whole values: what the API server applies in one go.
+"""A JSON patch (RFC 6902) from one object to another: a few operations on whole values, which the API server applies atomically.
 
-A list that begins or ends as it did before gets the rest added, so that an object which others changed meanwhile keeps their part.
+If a list begins or ends as before, only the new elements are added, so that elements that others added meanwhile are kept.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from .names import Object
 
 
 def patch(before: Any, after: Any) -> list[Object]:
-    """Empty if they are equal."""
+    """The patch from `before` to `after`; empty if they are equal."""
     found: list[Object] = []
     _compare(before, after, "", found)
     return found
@@ -45,7 +45,7 @@ def _compare_lists(before: list[Any], after: list[Any], path: str, found: list[O
 
 
 def _is_same(before: Any, after: Any) -> bool:
-    """As JSON: true is not 1."""
+    """Whether two values are equal as JSON, where true is not 1."""
     if type(before) is not type(after):
         return False
     if isinstance(before, dict):

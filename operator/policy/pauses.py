@@ -1,7 +1,7 @@
-"""Injection pauses in a namespace while the payload's image cannot be pulled there. The controller writes it down, the webhook obeys.
+"""Injection pauses in a namespace while the payload's image cannot be pulled there. The controller records it, and the webhook obeys.
 
-Whether an image can be pulled is known only by pulling it. So a pause ends after a while, and the next pod tries; if that fails too,
-the next pause is twice as long. A pod whose payload came ends it at once.
+Whether an image can be pulled is known only by pulling it. So a pause ends after a while, and the next pod tries; if that fails
+too, the next pause is twice as long. A pod that got the payload ends the pause at once.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ Moment = datetime.datetime
 FIRST = datetime.timedelta(minutes=5)
 LONGEST = datetime.timedelta(hours=1)
 FORGOTTEN = datetime.timedelta(hours=3)
-"""So long after its end a pause does not make the next one longer."""
+"""A pause that ended longer ago does not make the next one longer."""
 
 Pauses = Mapping[str, str]
 """Data of a ConfigMap: by namespace, a JSON object with image, until and failures."""
 
 
 def why_paused(pauses: Pauses, namespace: str, image: str, now: Moment) -> str:
-    """Why no pod is injected; empty: they are. What cannot be read is no pause."""
+    """Why no pod is injected; "" if pods are. Entries that cannot be read count as no pause."""
     found = _read(pauses.get(namespace))
     if found is None or found[0] != image or now >= found[1]:
         return ""
@@ -35,7 +35,7 @@ def paused(pauses: Pauses, now: Moment) -> list[str]:
 
 
 def after_failure(pauses: Pauses, namespace: str, image: str, now: Moment) -> dict[str, str]:
-    """A pod was held by the image. During a pause nothing changes: it was created before."""
+    """The pauses after the image held a pod. During a pause nothing changes, since the pod was created before it."""
     found = _read(pauses.get(namespace))
     if found is not None and found[0] == image and now < found[1]:
         return dict(pauses)
@@ -46,7 +46,7 @@ def after_failure(pauses: Pauses, namespace: str, image: str, now: Moment) -> di
 
 
 def after_success(pauses: Pauses, namespace: str, image: str) -> dict[str, str]:
-    """The image was pulled for a pod."""
+    """The pauses after the image was pulled for a pod."""
     found = _read(pauses.get(namespace))
     over = found is not None and found[0] == image
     return {name: text for name, text in pauses.items() if not (over and name == namespace)}

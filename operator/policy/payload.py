@@ -1,8 +1,8 @@
 """The init container that copies the payload into the pod, and the pod's volumes.
 
-It must not keep a pod from starting: its program always ends with 0; it asks for what the target container asks for, so that quotas,
-LimitRanges and the QoS class see no difference; it runs as that container's user; and its volume has no size limit, beyond which the
-pod would be evicted.
+It must not keep a pod from starting: its program always exits with 0; it requests what the target container requests, so that quotas,
+LimitRanges and the QoS class see no difference; it runs as that container's user; and its volume has no size limit, because a pod
+that exceeds one is evicted.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from .names import (
 from .policy import Policy
 
 _RESOURCES = ("cpu", "memory", "ephemeral-storage")
-"""Of the target container's. Not its devices: the copy needs none, and huge pages are devices here too."""
+"""Resources copied from the target container. Devices are not: the copy needs none, and huge pages count as devices here too."""
 _OF_THE_USER = ("runAsUser", "runAsGroup", "runAsNonRoot", "seLinuxOptions", "seccompProfile")
-"""Of the target container's security context; what the pod's own says holds for both."""
+"""Fields copied from the target container's security context; the pod's own security context holds for both containers."""
 
 
 def init_container(target: Object, policy: Policy) -> Object:
-    """For the pod of the target container. Fits the "restricted" pod security level if that container does."""
+    """The init container for the pod of `target`. It fits the pod security level "restricted" if that container does."""
     theirs = target.get("securityContext") or {}
     context = {name: copy.deepcopy(theirs[name]) for name in _OF_THE_USER if name in theirs}
     context |= {
@@ -72,7 +72,7 @@ def _without_devices(amounts: Object) -> Object:
 
 
 def volumes(policy: Policy, cache_claim: str = "") -> list[Object]:
-    """The payload's, the starter's, and one with what says who the job is: its token, its labels, whom it may trust."""
+    """The volumes: the payload's, the starter's, and one with the job's identity: its token, its labels, the authority to trust."""
     sources: list[Object] = [
         {"serviceAccountToken": {"path": "token", "audience": AUDIENCE, "expirationSeconds": TOKEN_SECONDS}},
         {"downwardAPI": {"items": [{"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}]}},
@@ -95,7 +95,7 @@ def _annotation(file: str, name: str) -> Object:
 
 
 def mounts(may_write_starter: bool = False, has_cache_claim: bool = False) -> list[Object]:
-    """Of a container that is injected, or of the init container, which writes the starter."""
+    """Volume mounts of an injected container or, with may_write_starter, of the init container."""
     return [
         {"name": VOLUME, "mountPath": MOUNT},
         {"name": START_VOLUME, "mountPath": START_MOUNT, **({} if may_write_starter else {"readOnly": True})},
@@ -105,6 +105,6 @@ def mounts(may_write_starter: bool = False, has_cache_claim: bool = False) -> li
 
 
 def pull_secrets(given: Sequence[Object], policy: Policy) -> list[Object]:
-    """The pod's, and those of the payload's image that are not among them."""
+    """The pod's pull secrets, and those of the payload's image that are not among them."""
     names = {entry.get("name") for entry in given}
     return [*given, *({"name": name} for name in policy.pull_secrets if name not in names)]

@@ -1,4 +1,4 @@
-"""What the webhook brings into pods, and what it knows of a pod from outside of it."""
+"""What the webhook brings into pods, and what it knows of a pod besides the object."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Policy:
-    """For the pods of one namespace.
+    """The policy for the pods of one namespace.
 
-    payload_image: name and tag. ingest_url: where jobs send to; empty: nowhere. ingest_authority: PEM of who signed that server's
-    certificate; empty: one that the system trusts. settings: of the plugin, by variable. opted_out: why no pod is injected; empty:
-    they are. has_other_processors: the cluster has nodes that are no amd64. cannot_start: why the starter does not run in this
-    cluster; empty: it does. canary_percent: of a namespace's jobs, so many are injected. pull_secrets: names of Secrets that pods are
-    given for the payload's image. match_labels: only pods that have these are injected.
+    payload_image: name and tag. ingest_url: where jobs send to; empty: nowhere. ingest_authority: PEM of the authority that signed
+    that server's certificate; empty: one that the system trusts. settings: of the plugin, by variable. opted_out: why no pod is
+    injected; empty if pods are. has_other_processors: the cluster has nodes that are not amd64. cannot_start: why the starter does
+    not run in this cluster; empty if it does. canary_percent: the percentage of a namespace's jobs that are injected. pull_secrets:
+    names of Secrets that pods get for the payload's image. match_labels: only pods that have these labels are injected.
     """
 
     payload_image: str
@@ -33,8 +33,8 @@ class Policy:
 
 @dataclass(frozen=True)
 class Admission:
-    """What the request says and the object does not: its namespace, the user who makes it (a controller's for a Job's pod), and an id
-    of the request, which no other has."""
+    """What the request says and the object does not: its namespace, the user who makes it (a controller, for a Job's pod), and the
+    unique id of the request."""
 
     namespace: str = ""
     user: str = ""

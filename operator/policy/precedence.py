@@ -1,4 +1,4 @@
-"""StitchPolicy objects: which of a namespace's is in effect, and what it changes of the cluster's policy."""
+"""StitchPolicy objects: which one of a namespace is in effect, and what it changes in the cluster's policy."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _SETTINGS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "cacheMegabytes": ("STITCHFLEET_CACHE_BYTES", lambda megabytes: str(megabytes << 20)),
     "disableClusters": ("STITCHFLEET_DISABLE_CLUSTERS", ",".join),
 }
-"""Of a spec: the plugin's variable, and how its value is written. The schema has checked type and bounds."""
+"""By field of a spec: the plugin's variable, and how the value is written. The CRD's schema has checked types and bounds."""
 
 
 def in_effect(objects: Iterable[Object]) -> dict[str, Object]:
-    """By namespace: the oldest StitchPolicy; of one second, the first by name."""
+    """The StitchPolicy in effect, by namespace: the oldest one or, among those of one second, the first by name."""
     found: dict[str, Object] = {}
     for each in sorted(objects, key=_age):
         found.setdefault(str(each["metadata"]["namespace"]), each)
@@ -36,7 +36,7 @@ def _age(policy: Object) -> tuple[str, str]:
 
 
 def applied(policy: Policy, stitch_policy: Object | None) -> Policy:
-    """The cluster's policy as a namespace's StitchPolicy changes it."""
+    """The cluster's policy with the changes of a namespace's StitchPolicy (None: unchanged)."""
     if stitch_policy is None:
         return policy
     spec: Mapping[str, Any] = stitch_policy.get("spec") or {}
@@ -60,5 +60,5 @@ def _why_not(spec: Mapping[str, Any], who: str) -> str:
 
 
 def is_stopped(stitch_policy: Object) -> bool:
-    """Whether jobs that run already are to go on plain, too."""
+    """Whether running jobs must stop stitching too."""
     return bool((stitch_policy.get("spec") or {}).get("stopped"))

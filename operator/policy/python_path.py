@@ -1,7 +1,8 @@
-"""How Python finds us: our bootstrap folder first on PYTHONPATH, our packages last, what the user or the image set in between.
+"""How Python finds stitchfleet: our bootstrap folder is first on PYTHONPATH, our packages last, and what the user or image set
+between.
 
-A PYTHONPATH that only the image sets is invisible at admission, and one in the container's environment would replace it: the job
-would lose its own modules. So if the container names none, the starter extends the live value, provided there is a command to start.
+A PYTHONPATH that only the image sets is invisible at admission, and a value in the container's environment would replace it: the job
+would lose its own modules. So if the container sets none, the starter extends the value at run time, if there is a command to start.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ VARIABLE = "PYTHONPATH"
 
 
 def extend(container: Object, annotations: Object) -> None:
-    """Changes the container's environment or command. Raises LeftAloneError, and has changed nothing then."""
+    """Changes the container's environment or command. If that is not possible, raises LeftAloneError and changes nothing."""
     name = container.get("name")
     environment = container.get("env") or []
     given = next((entry for entry in reversed(environment) if entry.get("name") == VARIABLE), None)
@@ -40,5 +41,5 @@ def extend(container: Object, annotations: Object) -> None:
 
 
 def extended(path: str) -> str:
-    """The user's or the image's PYTHONPATH, with ours around it."""
+    """The user's or the image's PYTHONPATH, with our folders around it."""
     return ":".join((BOOTSTRAP, *((path,) if path else ()), PACKAGES))

@@ -1,4 +1,5 @@
-"""Pods that are left alone, and why. The reason stands in an annotation of the pod: a job that is not faster must not be a riddle."""
+"""Pods that are left alone, and why. An annotation of the pod holds the reason, so that its owner learns why the job is not
+faster."""
 
 from __future__ import annotations
 
@@ -20,10 +21,10 @@ from .names import (
 from .policy import Policy
 
 NEEDED_STORAGE_BYTES = 1 << 30
-"""Of a pod's limit of ephemeral storage: payload, kernels and spool count against it, and a pod beyond it is evicted."""
+"""Least ephemeral-storage limit of a pod: payload, kernels and spool count against it, and a pod that exceeds it is evicted."""
 _MIRROR = "kubernetes.io/config.mirror"
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-"""Of an object. The API server refuses a pod with another one."""
+"""A valid name of an object; the API server refuses a pod that refers to any other."""
 _UNITS = {
     "": 1,
     "k": 10**3,
@@ -38,11 +39,11 @@ _UNITS = {
 
 
 class LeftAloneError(Exception):
-    """The pod or the container is not injected; the text is the reason, for whoever owns the pod."""
+    """The pod or the container is not injected; the text is the reason, for the pod's owner."""
 
 
 def check_pod(pod: Object, policy: Policy) -> None:
-    """Raises LeftAloneError."""
+    """Raises LeftAloneError if the pod must not be injected."""
     spec, metadata = pod["spec"], pod.get("metadata") or {}
     selector = spec.get("nodeSelector") or {}
     if policy.opted_out or policy.cannot_start:
@@ -83,7 +84,7 @@ def check_pod(pod: Object, policy: Policy) -> None:
 
 
 def check_container(container: Object) -> None:
-    """Raises LeftAloneError."""
+    """Raises LeftAloneError if the container must not be injected."""
     for mount in container.get("volumeMounts") or ():
         path = str(mount.get("mountPath", "")).rstrip("/")
         if any(path == ours or path.startswith(f"{ours}/") for ours in (MOUNT, START_MOUNT, IDENTITY_MOUNT)):
@@ -92,7 +93,7 @@ def check_container(container: Object) -> None:
 
 _LABEL = "kubernetes.io/arch"
 PROCESSOR = "amd64"
-"""For which payload and starter are built."""
+"""The processor for which payload and starter are built."""
 
 
 def _check_processor(spec: Object, policy: Policy) -> None:
@@ -117,7 +118,7 @@ def _is_for_ours(expression: Object) -> bool:
 
 
 def _storage_limit(containers: list[Object]) -> int | None:
-    """Of the pod, bytes: the sum of its containers' limits, if any has one."""
+    """The pod's limit in bytes: the sum of its containers' limits; None if none has one."""
     texts = [
         ((container.get("resources") or {}).get("limits") or {}).get("ephemeral-storage") for container in containers
     ]
@@ -126,7 +127,7 @@ def _storage_limit(containers: list[Object]) -> int | None:
 
 
 def bytes_of(quantity: str) -> int:
-    """Of a Kubernetes quantity. One that is written in another way counts as nothing, which leaves the pod alone."""
+    """The bytes of a Kubernetes quantity. A quantity in any other form counts as 0, so that the pod is left alone."""
     number = quantity.rstrip("KMGTik")
     try:
         return int(float(number) * _UNITS[quantity[len(number) :]])

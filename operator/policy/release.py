@@ -1,6 +1,6 @@
-"""Pods that are held by our payload's image, which cannot be pulled: what lets them go.
+"""Releases pods that wait for our payload's image, which cannot be pulled.
 
-Of a pod that exists only its containers' images can be changed. The init container gets the user's own image, which the pod pulls
+Of an existing pod only the images of its containers can be changed. The init container gets the user's own image, which the pod pulls
 anyway; its command does nothing there, and the job runs plain.
 """
 
@@ -11,7 +11,7 @@ import datetime
 from .names import INIT_CONTAINER, INJECTED, NOT_INJECTED, Object
 
 WAIT_SECONDS = 60.0
-"""From the pod's creation: a registry may be slow, and a pull may work the second time."""
+"""Counted from the pod's creation: a registry may be slow, and a second pull may succeed."""
 _CANNOT_PULL = (
     "ErrImagePull",
     "ImagePullBackOff",
@@ -23,7 +23,7 @@ _CANNOT_PULL = (
 
 
 def release(pod: Object, now: datetime.datetime) -> Object | None:
-    """The patch (a strategic merge) for a pod that is held by the payload's image; None for any other."""
+    """The patch (a strategic merge) for a pod that waits for the payload's image; None for any other pod."""
     metadata, status = pod["metadata"], pod.get("status") or {}
     ours = next(
         (each for each in status.get("initContainerStatuses") or () if each.get("name") == INIT_CONTAINER), None
@@ -35,7 +35,7 @@ def release(pod: Object, now: datetime.datetime) -> Object | None:
     images = {each["name"]: each["image"] for each in pod["spec"]["containers"]}
     image = images.get(target)
     held = payload_image(pod)
-    if image is None or not held or image == held:  # it waits for the user's own image now
+    if image is None or not held or image == held:  # it already waits for the user's own image
         return None
     reason = f"the payload's image {held} could not be pulled ({waiting['reason']}); the job runs plain"
     return {
@@ -45,7 +45,7 @@ def release(pod: Object, now: datetime.datetime) -> Object | None:
 
 
 def payload_image(pod: Object) -> str:
-    """Of the init container; empty if there is none."""
+    """The image of the init container; "" if there is none."""
     named = (each["image"] for each in pod["spec"].get("initContainers") or () if each["name"] == INIT_CONTAINER)
     return str(next(named, ""))
 

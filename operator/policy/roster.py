@@ -1,4 +1,4 @@
-"""What there is to do and to say about the pods that carry the label, as the API server lists them. Pure."""
+"""What to do with, and what to report about, the pods that carry the label, as the API server lists them. Pure."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from .names import CONTROL, INIT_CONTAINER, INJECTED, NOT_INJECTED, OFF, ON, Obj
 from .release import payload_image
 
 SILENT_AFTER = datetime.timedelta(minutes=15)
-"""An injected pod that has run so long, or has ended, and of which no record came, is silent."""
+"""An injected pod that has run this long, or has ended, and of which no record has arrived, is silent."""
 MOST_EXAMPLES = 20
 NEVER_ASKED = "the webhook did not see it: it was away when the pod was created, or the label came later"
 
 
 def why_not_injected(pod: Object) -> str:
-    """Empty: it is injected."""
+    """Why the pod is not injected; "" if it is."""
     annotations = pod["metadata"].get("annotations") or {}
     if annotations.get(NOT_INJECTED):
         return str(annotations[NOT_INJECTED])
@@ -24,11 +24,12 @@ def why_not_injected(pod: Object) -> str:
 
 
 def is_injected(pod: Object) -> bool:
+    """Whether the pod carries the annotation of an injected pod."""
     return INJECTED in (pod["metadata"].get("annotations") or {})
 
 
 def control_change(pod: Object, is_stopped: bool) -> Object | None:
-    """The patch that tells a pod's jobs to stop stitching, or that they may go on; None if they know."""
+    """The patch that tells a pod's jobs to stop stitching, or that they may continue; None if nothing changes."""
     given = (pod["metadata"].get("annotations") or {}).get(CONTROL)
     has_ended = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
     if not is_injected(pod) or has_ended or (given == OFF) == is_stopped:
@@ -37,7 +38,7 @@ def control_change(pod: Object, is_stopped: bool) -> Object | None:
 
 
 def pulled_image(pod: Object) -> str | None:
-    """The payload's image, if it was pulled for this pod."""
+    """The payload's image, if it was pulled for this pod; else None."""
     for each in (pod.get("status") or {}).get("initContainerStatuses") or ():
         if each.get("name") == INIT_CONTAINER and (each.get("state") or {}).keys() & {"running", "terminated"}:
             return payload_image(pod) or None
@@ -46,7 +47,7 @@ def pulled_image(pod: Object) -> str | None:
 
 @dataclass
 class Asked:
-    """Of the pods with the label that are there just now. silent: injected, and no record came of them."""
+    """Counts of the pods with the label that exist now. silent: injected, and no record of them has arrived."""
 
     total: int = 0
     injected: int = 0
@@ -56,7 +57,7 @@ class Asked:
 
 
 def asked(pods: Iterable[Object], reported: Set[str], now: datetime.datetime, namespace: str | None = None) -> Asked:
-    """reported: uids of pods that sent records. namespace: only of this one."""
+    """Counts the pods. reported: uids of pods that sent records. namespace: count only this one's pods."""
     found = Asked()
     for pod in pods:
         metadata = pod["metadata"]

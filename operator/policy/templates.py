@@ -1,7 +1,7 @@
-"""What an object that makes pods has to bring to its pod templates: controllers give pods the labels of the template, not their own.
+"""What an object that makes pods has to pass to its pod templates: controllers give pods the labels of the template, not their own.
 
-Beside the label these are the id of the run, which all pods of a job share, and who submitted it, which a pod's own admission cannot
-know. All else is done to the pods, when they are created.
+Besides the label, these are the id of the run, which all pods of a job share, and who submitted the job, which a pod's own admission
+cannot know. Everything else is done to the pods when they are created.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from .names import CACHE_CLAIM, CONTAINERS, ENABLED, NOT_INJECTED, PYTHON_PATH, 
 from .policy import Admission, Policy
 
 _CARRIED = (CACHE_CLAIM, CONTAINERS, PYTHON_PATH, RUN_ID, SHELL, SKIP, USER)
-"""Annotations of the job that its pods get, where their template has none."""
+"""Annotations of the job that its pods get, unless their template has its own."""
 AGENT = (
     "the launcher's command line names a launch agent, which cannot be extended: no rank would have what its pod has"
 )
-"""Why the pods of an MPI job are left alone, launcher and workers alike."""
+"""Why the pods of an MPI job, launcher and workers alike, are left alone."""
 
 
 def asks(job: Object, policy: Policy) -> bool:
-    """Whether the job has the label, and its namespace allows it."""
+    """Whether the job has the label, and its namespace allows injection."""
     return ((job.get("metadata") or {}).get("labels") or {}).get(ENABLED) == "true" and not policy.opted_out
 
 
@@ -35,7 +35,7 @@ def carried(job: Object, templates: Sequence[Object], admission: Admission) -> O
 
 
 def mark(holder: Object, annotations: Object) -> None:
-    """Puts label and annotations into a template's metadata, or whatever else holds both; what is there stays."""
+    """Adds label and annotations to a template's metadata, or to another object with both; existing ones are kept."""
     labels = holder["labels"] = holder.get("labels") or {}
     labels.setdefault(ENABLED, "true")
     theirs = holder["annotations"] = holder.get("annotations") or {}
@@ -44,8 +44,8 @@ def mark(holder: Object, annotations: Object) -> None:
 
 
 def bring(job: Object, templates: Sequence[Object], admission: Admission, names_agent: bool) -> None:
-    """Puts into the templates what the job's pods have to have alike. names_agent: a launcher's command line names a launch agent, so
-    that all of them are left alone, and the job says why."""
+    """Puts into the templates what the job's pods must have in common. names_agent: a launcher's command line names a launch agent,
+    so all pods are left alone, and the job's annotation says why."""
     brought = carried(job, templates, admission)
     if names_agent:
         brought.setdefault(SKIP, AGENT)

@@ -1,8 +1,8 @@
-"""`mutate_trainjob` and `mutate_jobset`: a TrainJob of Kubeflow's Trainer v2, and a JobSet, as they are to be created.
+"""`mutate_trainjob` and `mutate_jobset`: a TrainJob of Kubeflow's Trainer v2, and a JobSet, as they must be created.
 
-A TrainJob names no pod template: its runtime does, which is another object. What stands in its `spec.labels` and `spec.annotations`
-goes to the JobSet that its controller makes, and no further. So there are two steps: the label goes to the JobSet, and at the
-JobSet's own admission to its pod templates. A JobSet that a person labels takes the second step alone.
+A TrainJob names no pod template; its runtime, another object, does. Its `spec.labels` and `spec.annotations` are copied to the
+JobSet that its controller makes, and no further. So there are two steps: the label goes to the JobSet and, at the JobSet's own
+admission, to its pod templates. A JobSet that a person labels takes only the second step.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .policy import UNKNOWN, Admission, Policy
 
 _STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 _INITIALIZERS = ("dataset-initializer", "model-initializer")
-"""Steps of a TrainJob that fetch data or a model, and train nothing."""
+"""Steps of a TrainJob that fetch data or a model, and do not train."""
 
 
 def mutate_trainjob(job: Object, policy: Policy, admission: Admission = UNKNOWN) -> Object:

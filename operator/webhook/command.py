@@ -32,14 +32,18 @@ class WebhookCommand:
     """`stitchfleet webhook`."""
 
     help = (
-        "Answers the API server for each pod that carries the label stitchfleet.io/enabled: it puts stitchfleet into it, or says\n"
-        "in an annotation why not. A failure of its own admits the pod as it is. It makes and renews the certificates of the\n"
-        "webhook and of the ingest server, in one Secret. Pages: /healthz, /readyz, /metrics (Prometheus)."
+        "Answer the API server for each pod that carries the label stitchfleet.io/enabled: inject stitchfleet into it, or say in\n"
+        "an annotation why not. If the webhook fails, the pod is admitted unchanged. It also creates and renews the certificates\n"
+        "of the webhook and of the ingest server, in one Secret. Pages: /healthz, /readyz, /metrics (Prometheus)."
     )
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--payload-image", required=True, metavar="IMAGE", help="what is copied into pods")
-        parser.add_argument("--pull-policy", default="IfNotPresent", help="of that image; default %(default)s")
+        parser.add_argument(
+            "--payload-image", required=True, metavar="IMAGE", help="the image that is copied into pods"
+        )
+        parser.add_argument(
+            "--pull-policy", default="IfNotPresent", help="pull policy of that image; default %(default)s"
+        )
         parser.add_argument(
             "--pull-secret",
             action="append",
@@ -48,9 +52,12 @@ class WebhookCommand:
             help="a Secret of each pod's own namespace for pulling it; may be given several times",
         )
         parser.add_argument(
-            "--cluster-name", default="kubernetes", metavar="NAME", help="in reports; default %(default)s"
+            "--cluster-name",
+            default="kubernetes",
+            metavar="NAME",
+            help="name of the cluster in reports; default %(default)s",
         )
-        parser.add_argument("--ingest-url", default="", metavar="URL", help="where jobs send to; default: nowhere")
+        parser.add_argument("--ingest-url", default="", metavar="URL", help="URL to which jobs send; default: nowhere")
         parser.add_argument(
             "--service", default="stitchfleet-webhook", help="this server's service; default %(default)s"
         )
@@ -73,8 +80,8 @@ class WebhookCommand:
         parser.add_argument(
             "--certificates-folder",
             metavar="FOLDER",
-            help="read webhook.crt, webhook.key and ca.crt (whom jobs trust at the ingest server) there, where somebody else, like\n"
-            "cert-manager, renews them; default: make them, and keep them in the Secret",
+            help="read webhook.crt, webhook.key and ca.crt (which jobs trust at the ingest server) from FOLDER, if another program,\n"
+            "like cert-manager, renews them; default: create them, and keep them in the Secret",
         )
         parser.add_argument("--host", default="0.0.0.0", help="address to listen on; default %(default)s")
         parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="default %(default)s")
@@ -104,7 +111,7 @@ def _certificates(arguments: argparse.Namespace, api: Any, namespace: str) -> En
 
 
 def certificates_in(folder: pathlib.Path) -> dict[str, bytes]:
-    """The files of a mounted volume, by the names that the Secret of our own has. Raises OSError."""
+    """The files of a mounted volume, keyed as in our own Secret. Raises OSError."""
     return {name: (folder / name).read_bytes() for name in ("webhook.crt", "webhook.key", AUTHORITY)}
 
 

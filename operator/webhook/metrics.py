@@ -1,16 +1,16 @@
-"""What the webhook counts, for Prometheus."""
+"""The webhook's Prometheus metrics."""
 
 from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 OUTCOMES = ("injected", "carried", "left_alone", "unchanged", "error")
-"""Of an admission. carried: a job's label was brought to its pods; unchanged: the pod was injected before; error: a failure of
-ours, and the pod is admitted as it is."""
+"""Outcomes of an admission. carried: a job's label was passed to its pods; unchanged: the pod was injected before; error: the webhook
+failed, and the pod is admitted unchanged."""
 
 
 class Metrics:
-    """One registry per server."""
+    """The metrics of one server, in a registry of their own."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -40,4 +40,5 @@ class Metrics:
         )
 
     def exposition(self) -> bytes:
+        """The metrics in Prometheus' text format."""
         return generate_latest(self.registry)

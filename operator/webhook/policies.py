@@ -1,4 +1,4 @@
-"""What the webhook knows of the cluster, in memory: requests read it, and a task renews it beside the requests."""
+"""What the webhook knows of the cluster, in memory: requests read it, and a task renews it independently of them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ..policy.precedence import applied, in_effect
 LOOK_SECONDS = 5.0
 RETRY_SECONDS = 1.0
 NODES_SECONDS = 60.0
-"""Between looks at the nodes' processors; ten times as long once there are others, which do not go again."""
+"""Time between checks of the nodes' processors; ten times as long once there are others, since these rarely go again."""
 
 
 class Policies:
-    """What the last look found; one that fails changes nothing.
+    """What the last check found; a check that fails changes nothing.
 
-    list_all: the StitchPolicies of all namespaces. is_of_one_kind: whether all nodes have the processor that the payload is for.
-    read_pauses: where injection pauses (policy/pauses.py). All may block.
+    list_all: the StitchPolicies of all namespaces. is_of_one_kind: whether all nodes have the payload's processor. read_pauses: where
+    injection pauses (policy/pauses.py). All of them may block.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Policies:
         self._nodes_due = float("-inf")
 
     def of(self, namespace: str, authority: str) -> Policy:
-        """authority: PEM of who signs the ingest server's certificate just now."""
+        """The policy of a namespace. authority: PEM of the authority that currently signs the ingest server's certificate."""
         policy = dataclasses.replace(
             self._of_cluster, ingest_authority=authority if self._of_cluster.ingest_url else ""
         )
@@ -50,22 +50,22 @@ class Policies:
         return dataclasses.replace(found, opted_out=found.opted_out or paused)
 
     async def first(self, ended: asyncio.Event) -> None:
-        """Until it is known which namespaces want no injection, or `ended` is set: nobody is to be served before that."""
+        """Waits until it is known which namespaces want no injection, or `ended` is set: no request may be served before."""
         while not await self._look() and not ended.is_set():
             await asyncio.sleep(RETRY_SECONDS)
 
     async def keep(self) -> None:
-        """For ever."""
+        """Renews what is known, forever."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             await self._look()
 
     async def _look(self) -> bool:
-        """Whether it found out."""
+        """One check; returns whether it succeeded."""
         try:
             await asyncio.get_running_loop().run_in_executor(None, self._look_at_once)
             return True
-        except Exception as error:  # the API server may be away: what is known holds
+        except Exception as error:  # the API server may be down: what is known stays valid
             print(f"stitchfleet webhook: policies: {type(error).__name__}: {error}"[:500], file=sys.stderr, flush=True)
             return False
 

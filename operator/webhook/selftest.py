@@ -1,7 +1,7 @@
-"""Whether the starter runs in this cluster: tried where the webhook itself runs, before any pod depends on it.
+"""Tests whether the starter runs in this cluster, in the webhook's own pod, before any pod depends on it.
 
-The folder should be a volume in memory, which is what a pod's downward-API volume is: a kubelet or a security module that runs no
-program from there is noticed by us, and not by users whose pods do not start.
+The folder should be a volume in memory, as a pod's downward-API volume is: if a kubelet or a security module does not let programs
+run from there, we notice it, and not users whose pods do not start.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ SECONDS = 10.0
 
 
 def why_not(folder: str | None = None) -> str:
-    """Why it does not run; empty: it does. folder: default the folder for temporary files, which the chart keeps in memory."""
+    """Why the starter does not run; "" if it does. folder: default the folder for temporary files, which the chart keeps in
+    memory."""
     return next(filter(None, (_why_not(text, folder) for text in (starter.SCRIPT, starter.BINARY))), "")
 
 

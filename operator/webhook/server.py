@@ -1,6 +1,6 @@
-"""Admission reviews over HTTP. No call of the API and no disk in the path of a request.
+"""Admission reviews over HTTP. Handling a request involves no call of the API and no disk.
 
-Whatever goes wrong here, the pod is admitted as it is, and the failure is counted: the webhook may cost a job its speed-up, never its
+If anything fails here, the pod is admitted unchanged, and the failure is counted: the webhook may cost a job its speed-up, never its
 start.
 """
 
@@ -26,25 +26,26 @@ from .metrics import Metrics
 
 PATH = "/mutate"
 MAX_BODY_BYTES = 8 << 20
-"""An object has at most 1.5 MiB in etcd; a review holds it and more."""
+"""An object has at most 1.5 MiB in etcd; a review holds the object and more."""
 MOST_REVIEW_BYTES = 1_450_000
-"""A pod of a longer review is left as it is: what we add could make it too large for etcd, which takes 1.5 MiB."""
+"""A pod in a longer review is left unchanged: our additions could make it too large for etcd, which accepts 1.5 MiB."""
 MAX_WARNING = 250
-"""Letters; the API server cuts longer ones."""
+"""Characters; the API server cuts longer warnings."""
 _OF_JOBS = {"mpijobs": mutate_mpijob, "trainjobs": mutate_trainjob, "jobsets": mutate_jobset}
-"""By resource: objects that make pods, and whose label their pods have to get."""
+"""By resource: objects that make pods, and that must pass their label to their pods."""
 
 
 class Webhook:
-    """The handlers. policy_of: the policy of a namespace; it must answer from memory."""
+    """The handlers. policy_of: returns the policy of a namespace; it must answer from memory."""
 
     def __init__(self, policy_of: Callable[[str], Policy], metrics: Metrics | None = None) -> None:
         self.policy_of = policy_of
         self.metrics = metrics or Metrics()
         self.not_ready = ""
-        """Why requests are not to be sent here yet; empty: they are."""
+        """Why requests must not be sent to this server yet; "" if they may."""
 
     def application(self) -> web.Application:
+        """The aiohttp application with all routes."""
         app = web.Application(client_max_size=MAX_BODY_BYTES)
         app.router.add_post(PATH, self.admit)
         app.router.add_get("/healthz", self.healthz)
@@ -53,7 +54,8 @@ class Webhook:
         return app
 
     async def admit(self, request: web.Request) -> web.Response:
-        """POST of an AdmissionReview. What is no review gets 400: there is no uid to answer with, and the API server ignores it."""
+        """Handles a POST of an AdmissionReview. Anything else gets 400: there is no uid to answer with, and the API server ignores
+        it."""
         started = time.perf_counter()
         try:
             body = await request.read()
@@ -84,7 +86,7 @@ class Webhook:
         return web.json_response({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
 
     def _answer(self, asked: dict[str, Any], response: dict[str, Any]) -> str:
-        """Fills the response; returns the outcome, one of metrics.OUTCOMES."""
+        """Fills in the response; returns the outcome, one of metrics.OUTCOMES."""
         given, namespace = asked["object"], str(asked.get("namespace") or "")
         user = str((asked.get("userInfo") or {}).get("username") or "")
         admission = Admission(namespace, user, str(asked["uid"]))
@@ -104,13 +106,14 @@ class Webhook:
         return "injected" if INJECTED in annotations else "left_alone"
 
     async def healthz(self, _request: web.Request) -> web.Response:
-        """The event loop runs."""
+        """Answers ok: the event loop runs."""
         return web.Response(text="ok\n")
 
     async def readyz(self, _request: web.Request) -> web.Response:
-        """Whether the API server can trust this server's certificate by now."""
+        """Whether the API server can already trust this server's certificate."""
         return web.Response(text=f"{self.not_ready or 'ok'}\n", status=503 if self.not_ready else 200)
 
     async def prometheus(self, _request: web.Request) -> web.Response:
+        """Answers with the metrics."""
         headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
         return web.Response(body=self.metrics.exposition(), headers=headers)

@@ -1,4 +1,5 @@
-"""TLS with certificates that change while it serves: a context takes a new chain for later handshakes, and drops no request."""
+"""TLS with certificates that change while the server runs: the context uses a new chain for later handshakes, and drops no
+request."""
 
 from __future__ import annotations
 
@@ -15,17 +16,17 @@ from ..cluster.certificates import AUTHORITY, expiry
 from .server import Webhook
 
 LOOK_SECONDS = 30.0
-"""How often certificates are looked after; a failure is tried again after RETRY_SECONDS."""
+"""How often certificates are checked; after a failure, again after RETRY_SECONDS."""
 RETRY_SECONDS = 2.0
 GRACE_SECONDS = 10.0
-"""How long requests under way may take after SIGTERM; the API server waits no longer either."""
+"""How long requests in progress may take after SIGTERM; the API server does not wait longer either."""
 
 Ensure = Callable[[], Mapping[str, bytes]]
-"""Renews what is due and returns all certificates; it may block, and is called on a thread."""
+"""Renews certificates that are due and returns all of them. It may block, and is called on a thread."""
 
 
 class Serving:
-    """Serves a webhook. authority: PEM of who signs, once it is known."""
+    """Serves a webhook. authority: PEM of the authority that signs, once it is known."""
 
     def __init__(self, webhook: Webhook, ensure: Ensure, name: str = "webhook") -> None:
         self.webhook, self._ensure, self._name = webhook, ensure, name
@@ -35,7 +36,7 @@ class Serving:
         self._served = b""
 
     async def run(self, host: str, port: int, ended: asyncio.Event, ready: Callable[[int], None]) -> None:
-        """Serves until `ended` is set. Raises OSError if the address cannot be had."""
+        """Serves until `ended` is set. Raises OSError if the address cannot be bound."""
         self.webhook.not_ready = "there is no certificate yet"
         runner = web.AppRunner(self.webhook.application(), access_log=None, shutdown_timeout=GRACE_SECONDS)
         await runner.setup()
@@ -59,7 +60,7 @@ class Serving:
             await _sleep(LOOK_SECONDS if good else RETRY_SECONDS, ended)
 
     async def _renew(self) -> bool:
-        """Whether certificates are as they should be; why not is told."""
+        """Whether the certificates are as they should be; if not, the reason is logged."""
         try:
             found = await asyncio.get_running_loop().run_in_executor(None, self._ensure)
             certificate, key = found[f"{self._name}.crt"], found[f"{self._name}.key"]
@@ -70,7 +71,7 @@ class Serving:
             self.authority = found[AUTHORITY].decode()
             self.webhook.not_ready = ""
             return True
-        except Exception as error:  # the API server may be away: what is served stays
+        except Exception as error:  # the API server may be down: the certificate in use stays
             self.webhook.metrics.renewal_failures.inc()
             print(
                 f"stitchfleet webhook: certificates: {type(error).__name__}: {error}"[:500], file=sys.stderr, flush=True
@@ -79,7 +80,7 @@ class Serving:
 
 
 async def _sleep(seconds: float, ended: asyncio.Event) -> None:
-    """Until `ended` is set, but no longer."""
+    """Waits until `ended` is set, at most `seconds`."""
     waiter = asyncio.ensure_future(ended.wait())
     await asyncio.wait({waiter}, timeout=seconds)
     waiter.cancel()

@@ -27,19 +27,21 @@ class IngestCommand:
     """`stitchfleet ingest`."""
 
     help = (
-        "Takes over HTTP what training jobs recorded, checks it and writes it to the database. A job may write rows of its own\n"
-        "namespace and pod only: Kubernetes vouches for its service-account token (TokenReview), or the token stands in a file.\n"
-        "A batch is answered when it is committed, and one that comes twice changes nothing. SIGTERM ends what is under way\n"
-        "first. Pages: /healthz, /readyz, /metrics (Prometheus), /openapi.json; with --kubernetes the weekly report at\n"
-        "/reports/2026-W07, for tokens whose owner may get savingsreports.stitchfleet.io."
+        "Receive over HTTP what training jobs recorded, check it and write it to the database. A job may only write rows of its\n"
+        "own namespace and pod: Kubernetes vouches for its service-account token (TokenReview), or the token is listed in a file.\n"
+        "A batch is answered after it is committed, and a batch that arrives twice changes nothing. On SIGTERM, work in progress\n"
+        "is finished first. Pages: /healthz, /readyz, /metrics (Prometheus), /openapi.json; with --kubernetes the weekly report\n"
+        "at /reports/2026-W07, for tokens whose owner may get savingsreports.stitchfleet.io."
     )
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--database", metavar="URL", help=places.DATABASE_HELP)
         parser.add_argument("--host", default="127.0.0.1", help="address to listen on; default 127.0.0.1")
-        parser.add_argument("--port", type=int, default=DEFAULT_PORT, help=f"default {DEFAULT_PORT}; 0: any")
         parser.add_argument(
-            "--tokens", type=pathlib.Path, metavar="FILE", help="static tokens, one a line: TOKEN, or TOKEN NAMESPACE"
+            "--port", type=int, default=DEFAULT_PORT, help=f"port; default {DEFAULT_PORT}; 0: any free port"
+        )
+        parser.add_argument(
+            "--tokens", type=pathlib.Path, metavar="FILE", help="static tokens, one per line: TOKEN, or TOKEN NAMESPACE"
         )
         parser.add_argument(
             "--kubernetes",
@@ -48,15 +50,17 @@ class IngestCommand:
             metavar="URL",
             help=f"ask this API server; default URL {KUBERNETES}",
         )
-        parser.add_argument("--audience", default=AUDIENCE, help=f"of the jobs' tokens; default {AUDIENCE}")
-        parser.add_argument("--tls-certificate", type=pathlib.Path, metavar="FILE", help="PEM; serves HTTPS")
+        parser.add_argument("--audience", default=AUDIENCE, help=f"audience of the jobs' tokens; default {AUDIENCE}")
+        parser.add_argument(
+            "--tls-certificate", type=pathlib.Path, metavar="FILE", help="PEM file; serve HTTPS with it"
+        )
         parser.add_argument("--tls-key", type=pathlib.Path, metavar="FILE", help="PEM")
         parser.add_argument(
             "--pending-bytes",
             type=int,
             default=Limits.pending_bytes,
             metavar="N",
-            help="beyond it: 429; default %(default)s",
+            help="beyond it the answer is 429; default %(default)s",
         )
         parser.epilog = (
             "examples:\n  stitchfleet ingest --kubernetes --host 0.0.0.0 --database postgresql://stitchfleet@db/stitchfleet\n"
@@ -76,7 +80,7 @@ async def _serve(arguments: argparse.Namespace) -> int:
         raise ValueError("who may write? --kubernetes asks the API server, --tokens FILE names static tokens")
     tokens = StaticTokens(arguments.tokens.read_text()) if arguments.tokens is not None else None
     if tokens is not None and not len(tokens):
-        raise ValueError(f"{arguments.tokens} holds no token")
+        raise ValueError(f"{arguments.tokens} does not hold a token")
     reviewer = TokenReviewer(arguments.kubernetes, arguments.audience) if arguments.kubernetes is not None else None
     if not 0 <= arguments.port < 1 << 16:
         raise ValueError(f"--port is {arguments.port}; it is from 0 to 65535")
@@ -93,7 +97,7 @@ async def _serve(arguments: argparse.Namespace) -> int:
             access.check(connection)
             partitions.check_rights(connection)
     except sa.exc.SQLAlchemyError as error:
-        # it may come back: until then /readyz says no and batches are refused
+        # it may come back: until then /readyz fails and batches are refused
         print(f"stitchfleet ingest: the database cannot be used yet: {access.reason(error)}", file=sys.stderr)
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""`stitchfleet jobs`, `stitchfleet report` and `stitchfleet db`. A mistake of the person's gives one line and exit status 2."""
+"""`stitchfleet jobs`, `stitchfleet report` and `stitchfleet db`. A user's mistake prints one line and exits with status 2."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def _complain(command: str, text: object) -> int:
 
 @contextlib.contextmanager
 def _reading(given: str | None) -> Iterator[sa.Connection]:
-    """A connection to the database, after what lies in spools on this machine was brought there.
+    """A connection to the database, after the records in spools on this machine have been moved there.
 
-    Without an explicit name the default SQLite file is made where it is missing. Raises DatabaseError.
+    Without an explicit name the default SQLite file is created if it is missing. Raises DatabaseError.
     """
     url = places.database_url(given)
     file = access.file_of(url)
@@ -75,14 +75,14 @@ class JobsCommand:
     """`stitchfleet jobs`."""
 
     help = (
-        "Lists the training jobs that were recorded, the newest first: when they ran, how many iterations were stitched, what an\n"
-        "iteration saved with its 95% interval, and the device-time the whole job saved. Before that, records that still lie in\n"
-        "spools on this machine are brought into the database (not where --database names another one)."
+        "List the training jobs that were recorded, newest first: when they ran, how many iterations were stitched, what an\n"
+        "iteration saved with its 95% interval, and the device-time that the whole job saved. Records that are still in spools\n"
+        "on this machine are moved into the database first (unless --database names another one)."
     )
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--database", metavar="URL", help=places.DATABASE_HELP)
-        parser.add_argument("--json", action="store_true", help="a JSON array, one object a job")
+        parser.add_argument("--json", action="store_true", help="a JSON array, one object per job")
         parser.epilog = "examples:\n  stitchfleet jobs\n  stitchfleet jobs --json --database fleet.db"
 
     def run(self, arguments: argparse.Namespace) -> int:
@@ -107,17 +107,17 @@ class ReportCommand:
     """`stitchfleet report`."""
 
     help = (
-        "The device-hours that stitching saved in a week (Monday to Sunday, UTC), as an estimate with its 95% interval: in total,\n"
-        "by namespace, team, model, device kind and cost centre, job by job, and beside the weeks before. Jobs without a\n"
-        "measurement are listed as unmeasured and are in no total. What it means and how it is measured is printed with it."
+        "Print the device-hours that stitching saved in a week (Monday to Sunday, UTC), as an estimate with its 95% interval: in\n"
+        "total, by namespace, team, model, device kind and cost centre, job by job, and for the weeks before. Jobs without a\n"
+        "measurement are listed as unmeasured and are in no total. The report says what its figures mean and how they are measured."
     )
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--week", metavar="YYYY-Www", help="ISO week, like 2026-W07; default: the current one")
         parser.add_argument("--database", metavar="URL", help=places.DATABASE_HELP)
-        parser.add_argument("--format", choices=FORMATS, default="table", help="html is one page with pictures")
+        parser.add_argument("--format", choices=FORMATS, default="table", help="html is one page with charts")
         parser.add_argument(
-            "--lines", choices=CSV_LINES, default="jobs", help="for csv: what a line is of; default jobs"
+            "--lines", choices=CSV_LINES, default="jobs", help="for csv: what each line is about; default jobs"
         )
         parser.add_argument(
             "--configuration",
@@ -133,7 +133,7 @@ class ReportCommand:
             default=DEFAULT_TREND_WEEKS,
             help=f"how many weeks before this one to show; default {DEFAULT_TREND_WEEKS}",
         )
-        parser.add_argument("--output", metavar="FILE", type=pathlib.Path, help="write there instead of printing")
+        parser.add_argument("--output", metavar="FILE", type=pathlib.Path, help="write to FILE instead of printing")
         parser.epilog = (
             "examples:\n  stitchfleet report\n  stitchfleet report --week 2026-W07 --format html --output week.html\n"
             "  stitchfleet report --configuration fleet.json --format csv --lines groups"
@@ -148,7 +148,7 @@ class ReportCommand:
         except (ValueError, ConfigurationError) as error:
             return _complain("report", error)
         if arguments.format == "html":
-            # it says where it keeps its list of fonts; nothing that a reader of the report must know
+            # it logs where it keeps its list of fonts, which readers of the report need not know
             logging.getLogger("matplotlib").setLevel(logging.ERROR)
             from ..reports import page  # noqa: F401  # the plotting library is loaded faster before a fleet's jobs are
         try:
@@ -171,14 +171,14 @@ class DatabaseCommand:
     """`stitchfleet db`."""
 
     help = (
-        "Looks after the database (SQLite, or PostgreSQL 15 and later).\n\n"
-        "  upgrade   makes the tables, or brings those of an older version up to date (nothing is lost; older programs go on)\n"
-        "  check     says whether this program can work with the database; exit status 1 where it cannot\n"
-        "  freeze    keeps the figures of weeks that ended more than --settle-days ago as a numbered revision, which reports are\n"
-        "            made of from then on; a frozen week that got data since is frozen again, as its next revision\n"
-        "  prune     freezes, and drops the iterations of weeks that ended more than --keep-days ago: reports on them stay what\n"
-        "            they were; on PostgreSQL, also makes the next days' partitions. To be run every day\n"
-        "  delete    deletes all that is known of the jobs in --namespace, the weeks' figures included; asks for --yes"
+        "Manage the database (SQLite, or PostgreSQL 15 and later).\n\n"
+        "  upgrade   create the tables, or upgrade those of an older version (nothing is lost, and older programs still work)\n"
+        "  check     tell whether this program can work with the database; exit status 1 if it cannot\n"
+        "  freeze    store the figures of weeks that ended more than --settle-days ago as a numbered revision, from which reports\n"
+        "            are made from then on; a frozen week that got data since is frozen again, as its next revision\n"
+        "  prune     freeze, and drop the iterations of weeks that ended more than --keep-days ago: reports on them do not\n"
+        "            change; on PostgreSQL, also create the next days' partitions. Run it every day\n"
+        "  delete    delete everything about the jobs in --namespace, including the weeks' figures; requires --yes"
     )
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
@@ -189,12 +189,12 @@ class DatabaseCommand:
             type=int,
             default=SETTLE_DAYS,
             metavar="N",
-            help=f"for freeze and prune: spools that were cut off bring a week's data that long; default {SETTLE_DAYS}",
+            help=f"for freeze and prune: how long spools without a connection may still deliver a week's data; default {SETTLE_DAYS}",
         )
         parser.add_argument("--keep-days", type=int, default=28, metavar="N", help="for prune; default 28")
         parser.add_argument("--namespace", metavar="NAME", help="for delete")
         parser.add_argument(
-            "--yes", action="store_true", help="for delete: really do it; without it, says what would go"
+            "--yes", action="store_true", help="for delete: really do it; without it, list what would be deleted"
         )
 
     def run(self, arguments: argparse.Namespace) -> int:

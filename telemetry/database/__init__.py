@@ -1,12 +1,12 @@
-"""The tables, and what brings records there. SQLAlchemy, Alembic; SQLite and PostgreSQL.
+"""The tables, and how records become rows. SQLAlchemy, Alembic; SQLite and PostgreSQL.
 
-places       where the database and the spool are, if nobody says
+places       default locations of the database and the spools
 errors       DatabaseError, SchemaError
-models       the tables; migrations/ brings a database there
-access       opens, checks, upgrades; a transaction that writes
-partitions   PostgreSQL's days of iterations
+models       the tables; migrations/ creates and upgrades them
+access       opens, checks, upgrades; transactions that write
+partitions   one partition per day of iterations, on PostgreSQL
 weeks        UTC weeks
 schema       what a record's JSON may hold
-rows         a spool's records to rows
-store        inserts them, and notes which frozen weeks have late data
+rows         from a spool's records to rows
+store        inserts rows, and notes which frozen weeks have late data
 """

@@ -1,7 +1,7 @@
-"""Opening the database: its engine, the version of its schema, and bringing it up to date.
+"""Opens the database: its engine, the version of its schema, and the upgrade to the current version.
 
-SQLite in WAL mode: readers never wait for the one writer, and a writer waits BUSY_SECONDS for another. PostgreSQL is the fleet's
-database: many writers, iterations in partitions of a day.
+SQLite runs in WAL mode: readers never wait for the one writer, and a writer waits BUSY_SECONDS for another. PostgreSQL is the fleet's
+database: many writers, and iterations in one partition per day.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ from . import models, partitions
 from .errors import DatabaseError, SchemaError
 
 SCHEMA = 5
-"""The version of the schema that this program is written for."""
+"""The version of the schema for which this program is written."""
 BUSY_SECONDS = 30
 MIN_SQLITE = (3, 31, 0)
-"""What Python 3.10's oldest supported systems bring; WITHOUT ROWID, upserts and json_each are all older."""
+"""The SQLite of the oldest systems supported with Python 3.10; WITHOUT ROWID, upserts and json_each are all older."""
 MIN_POSTGRESQL = 15
 CONNECT_SECONDS = 10
 _UPGRADE_LOCK = 0x5717C4F0
-"""Of pg_advisory_xact_lock: two programs do not upgrade one database at once."""
+"""Key of pg_advisory_xact_lock: two programs must not upgrade one database at once."""
 
 
 def open_engine(url: str) -> sa.Engine:
-    """The engine for a URL. Makes the folder of an SQLite file. Raises DatabaseError for a URL that cannot be used."""
+    """The engine for a URL. Makes the folder of an SQLite file. Raises DatabaseError if the URL cannot be used."""
     try:
         parsed = sa.make_url(url)
     except (sa.exc.ArgumentError, ValueError):
-        # without what was given: it may hold a password
+        # the message leaves out what was given: it may hold a password
         raise DatabaseError(
-            "that is no database URL; one looks like sqlite:////path/to/stitchfleet.db or postgresql://user@host:5432/name"
+            "that is not a database URL; one looks like sqlite:////path/to/stitchfleet.db or postgresql://user@host:5432/name"
         ) from None
     if parsed.get_backend_name() in ("postgresql", "postgres"):
         return _postgresql_engine(parsed)
     if parsed.get_backend_name() != "sqlite":
         raise DatabaseError(
-            f"{parsed.get_backend_name()} is not served; use a sqlite:/// or a postgresql:// URL (PostgreSQL {MIN_POSTGRESQL} on)"
+            f"{parsed.get_backend_name()} is not supported; use a sqlite:/// or a postgresql:// URL (PostgreSQL {MIN_POSTGRESQL} on)"
         )
     if sqlite3.sqlite_version_info < MIN_SQLITE:
         raise DatabaseError(f"SQLite {sqlite3.sqlite_version} is too old; {'.'.join(map(str, MIN_SQLITE))} is needed")
@@ -57,7 +57,7 @@ def open_engine(url: str) -> sa.Engine:
         try:
             pathlib.Path(parsed.database).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
-            raise DatabaseError(f"the database's folder cannot be made: {error}") from None
+            raise DatabaseError(f"the database's folder cannot be created: {error}") from None
     engine = sa.create_engine(parsed, connect_args={"timeout": BUSY_SECONDS})
     sa.event.listen(engine, "connect", _on_connect)
     sa.event.listen(engine, "begin", _on_begin)
@@ -65,7 +65,7 @@ def open_engine(url: str) -> sa.Engine:
 
 
 def open_to_read(url: str) -> sa.Engine:
-    """The engine of who only reads: also of an SQLite file on a disk that cannot be written to. Raises DatabaseError."""
+    """An engine for reading only. It also opens an SQLite file on a disk that cannot be written. Raises DatabaseError."""
     file = file_of(url)
     if file is None or not is_on_read_only_disk(file):
         return open_engine(url)
@@ -75,13 +75,13 @@ def open_to_read(url: str) -> sa.Engine:
             f"{file} is on a disk that cannot be written to, and part of it is in its -wal file, which SQLite cannot read "
             "there; copy both elsewhere"
         )
-    # nobody writes there: SQLite needs neither locks nor files of its own
+    # nobody writes there, so SQLite needs neither locks nor files of its own
     name = urllib.parse.quote(str(file.absolute()))
     return open_engine(f"sqlite:///file:{name}?mode=ro&immutable=1&uri=true")
 
 
 def is_on_read_only_disk(file: pathlib.Path) -> bool:
-    """Whether an existing file's folder takes no file from us."""
+    """Whether the folder of an existing file cannot be written by this process."""
     try:
         return bool(os.statvfs(file).f_flag & os.ST_RDONLY) or not os.access(file.parent, os.W_OK)
     except OSError:
@@ -92,7 +92,7 @@ _SHOWN_OPTIONS = {"host", "port", "dbname", "user", "sslmode", "application_name
 
 
 def shown(url: str | sa.URL) -> str:
-    """A URL for people: without the password, and without options that may hold one."""
+    """A URL for people: without the password, and with options that may hold one masked."""
     parsed = sa.make_url(url)
     query = {name: value if name.lower() in _SHOWN_OPTIONS else "***" for name, value in parsed.query.items()}
     return parsed.set(query=query).render_as_string(hide_password=True)
@@ -106,7 +106,7 @@ def _postgresql_engine(url: sa.URL) -> sa.Engine:
         raise DatabaseError("PostgreSQL needs psycopg; `pip install stitchfleet[postgres]` brings it") from None
 
     class RealsDumper(Dumper):
-        """Sends models.PackedReals as they are."""
+        """Sends models.PackedReals unchanged."""
 
         format = Format.BINARY
         oid = models.REAL_ARRAY_OID
@@ -120,10 +120,10 @@ def _postgresql_engine(url: sa.URL) -> sa.Engine:
     arguments = {
         "connect_timeout": CONNECT_SECONDS,
         "application_name": "stitchfleet",
-        "client_encoding": "utf8",  # of a database without an encoding psycopg would make bytes
-        "tcp_user_timeout": 1000 * BUSY_SECONDS,  # a server that went away without a word is noticed
+        "client_encoding": "utf8",  # otherwise psycopg returns bytes for a database without an encoding
+        "tcp_user_timeout": 1000 * BUSY_SECONDS,  # so that a server that vanished is noticed
     }
-    # a connection that the server closed while it lay in the pool is noticed and made anew
+    # a connection that the server closed while it was idle in the pool is noticed and replaced
     engine = sa.create_engine(
         url.set(drivername="postgresql+psycopg"),
         connect_args={key: value for key, value in arguments.items() if key not in url.query},
@@ -134,12 +134,12 @@ def _postgresql_engine(url: sa.URL) -> sa.Engine:
 
 
 def _on_connect(connection: Any, _record: object) -> None:
-    # transactions begin where _on_begin says, not where Python's sqlite3 guesses (it would leave DDL outside)
+    # transactions begin where _on_begin says, not where Python's sqlite3 decides (it would leave DDL outside)
     connection.isolation_level = None
     cursor = connection.cursor()
-    # a database that may only be read keeps the mode it has
+    # a database that may only be read keeps its mode
     with contextlib.suppress(sqlite3.OperationalError):
-        # of a new file; two blocks of a few thousand iterations share a page of this size, and none of the usual 4096
+        # for a new file: two blocks of a few thousand iterations fit a page of this size, and none fits the usual 4096
         cursor.execute("PRAGMA page_size=8192")
         cursor.execute("PRAGMA journal_mode=WAL")
         cursor.execute("PRAGMA synchronous=NORMAL")
@@ -147,28 +147,28 @@ def _on_connect(connection: Any, _record: object) -> None:
 
 
 def _on_begin(connection: sa.Connection) -> None:
-    # IMMEDIATE: two writers that begin as readers would deadlock, and the time-out does not resolve that
+    # IMMEDIATE: two writers that begin as readers would deadlock, and the timeout does not resolve that
     write = connection.get_execution_options().get("stitchfleet_write", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
 
 
 @contextlib.contextmanager
 def writing(engine: sa.Engine) -> Iterator[sa.Connection]:
-    """A connection in a transaction that may write; committed at the end, rolled back by an exception."""
+    """A connection in a transaction that may write. It is committed at the end, or rolled back by an exception."""
     with engine.connect().execution_options(stitchfleet_write=True) as connection, connection.begin():
         yield connection
 
 
 _ABOUT_ROWS = ("54000", "23502", "23514")
-"""SQLSTATEs beside class 22 (data exception): an index's entry too long, a null, a check."""
+"""SQLSTATEs besides class 22 (data exception): index entry too long, null, check."""
 _ABOUT_ROWS_ON_SQLITE = (18, 20, 275, 1299, 1811)
 """SQLITE_TOOBIG, MISMATCH, CONSTRAINT_CHECK, CONSTRAINT_NOTNULL, CONSTRAINT_TRIGGER."""
 
 
 def refuses_rows(error: sa.exc.SQLAlchemyError) -> bool:
-    """Whether the database refused what was to be inserted for what it is, so that it would refuse it again.
+    """Whether the database refused inserted rows because of their content, so that it would refuse them again.
 
-    Anything else (a lock, a race for a table's or a key's name, rights, the disk, the connection) says nothing about the rows.
+    Any other error (a lock, a race for the name of a table or a key, rights, the disk, the connection) says nothing about the rows.
     """
     if not isinstance(error, sa.exc.DBAPIError) or not (error.statement or "").startswith("INSERT"):
         return False
@@ -178,18 +178,18 @@ def refuses_rows(error: sa.exc.SQLAlchemyError) -> bool:
     code = getattr(error.orig, "sqlite_errorcode", None)
     if code is not None:
         return code in _ABOUT_ROWS_ON_SQLITE
-    # Python 3.10's sqlite3 tells no code
+    # Python 3.10's sqlite3 has no error codes
     said = str(error.orig)
     return isinstance(error, sa.exc.DataError) or (isinstance(error, sa.exc.IntegrityError) and "UNIQUE" not in said)
 
 
 def reason(error: Exception) -> str:
-    """What the database says, in one line."""
+    """The database's message, in one line."""
     return str(getattr(error, "orig", None) or error).splitlines()[0]
 
 
 def file_of(url: str) -> pathlib.Path | None:
-    """The SQLite file a URL names; None where there is none."""
+    """The SQLite file that a URL names; None if it names none."""
     with contextlib.suppress(sa.exc.ArgumentError, ValueError):
         parsed = sa.make_url(url)
         if parsed.get_backend_name() == "sqlite" and parsed.database and parsed.database != ":memory:":
@@ -205,19 +205,18 @@ def _config(connection: sa.Connection | None = None) -> Config:
 
 
 def version(connection: sa.Connection) -> int | None:
-    """The schema's version; None for a database without one."""
+    """The schema's version; None for a database without tables of ours. Raises SchemaError if the version is not one of
+    stitchfleet's."""
     found = MigrationContext.configure(connection).get_current_revision()
     if found is not None and not (found.isascii() and found.isdigit()):
-        raise SchemaError(
-            "the table alembic_version names a version that is none of stitchfleet's; name another database"
-        )
+        raise SchemaError("the table alembic_version holds a version that is not stitchfleet's; use another database")
     return None if found is None else int(found)
 
 
 def upgrade(engine: sa.Engine) -> tuple[int | None, int]:
     """Brings the schema to this program's version, in one transaction. Returns the versions before and after.
 
-    Raises DatabaseError for a newer database, and sqlalchemy's errors where it cannot be written to.
+    Raises DatabaseError for a newer database, and SQLAlchemy's errors if it cannot be written.
     """
     with writing(engine) as connection:
         _check_server(connection)
@@ -237,9 +236,9 @@ def upgrade(engine: sa.Engine) -> tuple[int | None, int]:
 
 
 def prepare(engine: sa.Engine) -> None:
-    """Before use: an SQLite file, which is its user's own, is made or upgraded; a fleet's database is its keeper's, and only checked.
+    """Prepares the database for use. An SQLite file belongs to its user and is made or upgraded; a fleet's database is only checked.
 
-    Raises DatabaseError and sqlalchemy's errors.
+    Raises DatabaseError and SQLAlchemy's errors.
     """
     if engine.dialect.name == "sqlite":
         upgrade(engine)
@@ -249,7 +248,7 @@ def prepare(engine: sa.Engine) -> None:
 
 
 def check(connection: sa.Connection) -> int:
-    """The version of the schema, where this program may work with it. Raises DatabaseError saying what to do otherwise."""
+    """The version of the schema, if this program may work with it. Raises DatabaseError, which says what to do, if not."""
     _check_server(connection)
     found = version(connection)
     if found is None:
@@ -262,7 +261,7 @@ def check(connection: sa.Connection) -> int:
 
 
 def check_whole(connection: sa.Connection) -> int:
-    """The same, and that each table, column and view is there."""
+    """As `check`; also checks that each table, column and view exists. Raises DatabaseError."""
     found = check(connection)
     inspector, dialect = sa.inspect(connection), connection.dialect.name
     missing = []

@@ -1,12 +1,14 @@
-"""The tables. Whoever sends a row makes its key, so that twice is once.
+"""The tables. The sender of a row makes its key, so that a row sent twice is stored once.
 
 A *process* (one row of `jobs`) is one training process: rank `rank` of attempt `attempt` of the job `run_id` of a namespace in
-cluster `cluster`; `process` tells apart several of the same rank (a child that trains too, a script's second training). These six,
-PROCESS_KEY, are what a sender knows it by: two namespaces with one run id have two jobs. The database gives a process a number,
-`process_id`, which leads every other table: the six would weigh more than a short block's iterations.
+cluster `cluster`; `process` distinguishes several of the same rank (a child that trains too, a script's second training). These six
+columns, PROCESS_KEY, are how a sender identifies it: two namespaces with the same run id have two jobs. The database gives a process
+a number, `process_id`, which is the first column of every other table's key: the six would take more space than a short block's
+iterations.
 
-Times are wall clock, nanoseconds since 1970, UTC; days are days since 1970, UTC; weeks are YYYY-Www. Texts that hold JSON say so. The
-order of the columns of `iteration_blocks` is that of PostgreSQL's partitions (partitions.py), in which padding costs nothing.
+Times are wall clock, nanoseconds since 1970, UTC; days are days since 1970, UTC; weeks are YYYY-Www. Text columns that hold JSON
+say so. The order of the columns of `iteration_blocks` is that of PostgreSQL's partitions (partitions.py), in which padding costs
+nothing.
 """
 
 from __future__ import annotations
@@ -36,23 +38,23 @@ from sqlalchemy.types import TypeDecorator, TypeEngine
 metadata = MetaData()
 
 MAX_ASKED = 500
-"""Values that a statement names: SQLite takes some hundreds of variables."""
+"""Most values in one statement: SQLite accepts some hundreds of variables."""
 
 REAL_ARRAY_OID = 1021
-"""PostgreSQL's real[]."""
+"""OID of PostgreSQL's real[]."""
 _REAL_OID = 700
 
 
 class PackedReals(bytes):
-    """A real[] as PostgreSQL's binary format has it; database.open_engine tells psycopg how to send it."""
+    """A real[] in PostgreSQL's binary format; access.open_engine tells psycopg how to send it."""
 
     @classmethod
     def of(cls, little_endian: bytes) -> PackedReals:
-        """From float32s, little-endian."""
+        """From float32 values, little-endian."""
         words = array("I", little_endian)
         if sys.byteorder == "little":
             words.byteswap()
-        # dimensions, flags (0: no nulls), type of an element, then of the one dimension its length and its first index
+        # dimensions, flags (0: no nulls), type of an element; then, for the one dimension, its length and its first index
         head = array("I", [1, 0, _REAL_OID, len(words), 1])
         pairs = array("I", bytes(8 * len(words)))
         pairs[0::2] = array("I", [4]) * len(words)
@@ -64,7 +66,7 @@ class PackedReals(bytes):
 
 
 class Durations(TypeDecorator[bytes]):
-    """float32 microseconds, little-endian, to Python. A blob on SQLite; on PostgreSQL real[], which its SQL can read."""
+    """Durations: in Python float32 microseconds, little-endian bytes. A blob on SQLite; real[] on PostgreSQL, readable in SQL."""
 
     impl = LargeBinary
     cache_ok = True
@@ -85,16 +87,16 @@ class Durations(TypeDecorator[bytes]):
 
 
 ONLY_SQLITE = {"dialect": "sqlite"}
-"""`info` of a table or an index that PostgreSQL does not have."""
+"""`info` of a table or index that PostgreSQL does not have."""
 
 PROCESS_KEY = ("run_id", "cluster", "namespace", "attempt", "rank", "process")
-"""Names of the columns of `jobs` that say which process a row is of; run_id first, which is what people look for. """
+"""Columns of `jobs` that identify the process of a row. run_id is first, because people look for it."""
 JOB_KEY = PROCESS_KEY[:4]
-"""Those that say which job: all its ranks, and all their processes."""
+"""The columns that identify the job: all its ranks, and all their processes."""
 
 
 def of_process() -> Column[int]:
-    """A fresh column that leads the key of a table whose rows are a process's."""
+    """A new column process_id, the first of the key of a table whose rows belong to a process."""
     return Column("process_id", Integer, primary_key=True, autoincrement=False)
 
 
@@ -146,24 +148,24 @@ iteration_blocks = Table(
     of_process(),
     Column(
         "day", Integer, primary_key=True, autoincrement=False
-    ),  # of every iteration's end: no block crosses midnight
+    ),  # the day on which every iteration of the block ended: no block crosses midnight
     Column("sequence", Integer, primary_key=True, autoincrement=False),
-    # which training function; steps are counted by it. Here it lies in what pads ended_ns to 8 bytes
+    # the training function; steps are counted per function. Here the column fits into the padding before ended_ns
     Column("function", SmallInteger, nullable=False, server_default="0"),
     Column("ended_ns", BigInteger, nullable=False),
     Column("first_step", BigInteger, nullable=False),
-    # the next and the counts: sums by arm, so that a week's totals need no arrays
+    # these and the counts: sums by arm, so that a week's totals need no arrays
     Column("plain_ns", BigInteger, nullable=False),
     Column("stitched_ns", BigInteger, nullable=False),
     Column("uncounted_ns", BigInteger, nullable=False),
-    Column("elapsed_ms", Integer, nullable=False),  # wall clock, from the first one's beginning to the last one's end
+    Column("elapsed_ms", Integer, nullable=False),  # wall clock, from the start of the first to the end of the last
     Column("stride", Integer, nullable=False),
     Column("plain_count", Integer, nullable=False),
     Column("stitched_count", Integer, nullable=False),
     Column("uncounted_count", Integer, nullable=False),
     Column("arms", Text, nullable=False),  # JSON: [[first index, count, arm], ...]
     Column("durations", Durations, nullable=False),
-    # PostgreSQL finds a day by its partition, and has the key there: of process_id and sequence
+    # PostgreSQL finds a day by its partition, and has the key (process_id, sequence) there
     Index("iteration_blocks_by_day", "day", info=ONLY_SQLITE).ddl_if(dialect="sqlite"),
     postgresql_partition_by="RANGE (day)",
 )
@@ -179,7 +181,7 @@ arm_blocks = Table(
     Column("count", Integer, nullable=False),
     Column("mean_ns", Float, nullable=False),
     Column("median_ns", Float, nullable=False),
-    Column("variance_ns2", Float, nullable=False),  # of the block's iterations; 0 for one
+    Column("variance_ns2", Float, nullable=False),  # of the block's iterations; 0 if there is one
     Column("function", SmallInteger, nullable=False, server_default="0"),
     sqlite_with_rowid=False,
 )
@@ -192,14 +194,16 @@ functions = Table(
     Column("name", Text, nullable=False),
     sqlite_with_rowid=False,
 )
-"""What a process calls its training functions. Numbers count from 0; a process without rows is one of schema 3, with one function."""
+"""Names of a process's training functions. Numbers count from 0. A process without rows is from schema 3 and has one function."""
 
 clusters = Table(
     "clusters",
     metadata,
     of_process(),
     Column("name", Text, primary_key=True),
-    Column("sequence", BigInteger, primary_key=True, autoincrement=False),  # the highest of a name is what holds
+    Column(
+        "sequence", BigInteger, primary_key=True, autoincrement=False
+    ),  # for each name, the row with the highest is valid
     Column("state", Text, nullable=False),
     Column("facts", Text, nullable=False),  # JSON object
     sqlite_with_rowid=False,
@@ -223,11 +227,11 @@ frozen_weeks = Table(
     metadata,
     Column("week", Text, primary_key=True),
     Column("first_day", Integer, nullable=False),
-    Column("revision", Integer, nullable=False),  # the latest; rows of earlier ones stay in the next two tables
+    Column("revision", Integer, nullable=False),  # the latest; rows of earlier revisions stay in the next two tables
     Column("frozen_ns", BigInteger, nullable=False),
-    Column("blocks_dropped", SmallInteger, nullable=False),  # 1: its iterations are only in weekly_rollups
-    Column("has_late_data", SmallInteger, nullable=False),  # 1: something came since, which no revision has
-    Column("unreadable_rows", Integer, nullable=False, server_default="0"),  # that the latest revision was made without
+    Column("blocks_dropped", SmallInteger, nullable=False),  # 1: its iterations are in weekly_rollups only
+    Column("has_late_data", SmallInteger, nullable=False),  # 1: data came since that no revision contains
+    Column("unreadable_rows", Integer, nullable=False, server_default="0"),  # left out of the latest revision
     sqlite_with_rowid=False,
 )
 
@@ -248,9 +252,9 @@ weekly_rollups = Table(
     Column("pairs", Integer, nullable=False),
     Column("saving", Text),  # JSON object of savings.Saving; null: unmeasured
     Column("method", Text, nullable=False),
-    # the rest is null in what was frozen by schema 2 and before
-    Column("stands_for_job", SmallInteger),  # 1: a process whose figures the report has; docs/counting.md
-    Column("device_hours", Float),  # of all the job's devices, as are the next
+    # the following are null in what was frozen by schema 2 and before
+    Column("stands_for_job", SmallInteger),  # 1: the report shows this process's figures; docs/counting.md
+    Column("device_hours", Float),  # of all the job's devices, as the following
     Column("saved_hours", Float),  # null: unmeasured
     Column("saved_hours_low", Float),
     Column("saved_hours_high", Float),
@@ -262,8 +266,8 @@ weekly_rollups = Table(
     Column("lost", BigInteger),
     Column(
         "last_sequence", Integer
-    ),  # of the week's blocks: once they are gone, it tells what is new from what comes again
-    Column("functions", Text),  # JSON: [[function, stitched_count, stitched_ns], ...]; null where there is one function
+    ),  # of the week's blocks: after these are dropped, it tells new blocks from repeated ones
+    Column("functions", Text),  # JSON: [[function, stitched_count, stitched_ns], ...]; null if there is one function
     Index("weekly_rollups_by_week", "week", "revision"),
     sqlite_with_rowid=False,
 )

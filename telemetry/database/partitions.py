@@ -1,6 +1,6 @@
-"""The day partitions of `iteration_blocks` on PostgreSQL: made ahead, made when a late day's rows come, dropped by retention.
+"""The daily partitions of `iteration_blocks` on PostgreSQL: made ahead, made when rows of a late day arrive, dropped by retention.
 
-Elsewhere there are none, and each function here does nothing.
+Other databases have no partitions, and these functions do nothing.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from .errors import DatabaseError
 _EPOCH = datetime.date(1970, 1, 1)
 _NAME = re.compile(r"iteration_blocks_(\d{4})(\d{2})(\d{2})")
 _LOCK = 0x5717C4F1
-"""Of pg_advisory_xact_lock: who makes partitions makes them alone."""
+"""Key of pg_advisory_xact_lock: only one transaction makes partitions at a time."""
 _ALONE = sa.select(sa.func.pg_advisory_xact_lock(_LOCK))
 _HOLD = "LOCK TABLE iteration_blocks IN ROW EXCLUSIVE MODE"
 AHEAD_DAYS = 7
 
 
 def is_partitioned(connection: sa.Connection) -> bool:
+    """Whether the database has daily partitions: only PostgreSQL does."""
     return connection.dialect.name == "postgresql"
 
 
@@ -45,31 +46,31 @@ def existing(connection: sa.Connection) -> list[int]:
 
 
 def ensure(connection: sa.Connection, days: Iterable[int]) -> list[int]:
-    """Makes the partitions of these days that are missing, and keeps all of them until the transaction, which is the caller's, ends.
+    """Makes the missing partitions of these days, and keeps all of them until the caller's transaction ends. Returns the days.
 
-    Until then nobody freezes a week, drops its blocks or deletes a namespace either: who writes calls this before it registers a
-    process. Returns the days.
+    Until then, nobody can freeze a week, drop its blocks or delete a namespace: a writer calls this before it registers a process.
     """
     wanted = set(days)
     if not is_partitioned(connection):
         return []
-    # asked before anything is locked: in the order of hold_writers, or the two would wait for each other
+    # tested before anything is locked: locks must be taken in the order of hold_writers, or the two could deadlock
     alone = not wanted.issubset(existing(connection))
     if alone:
         connection.execute(_ALONE)
     connection.exec_driver_sql(f"SAVEPOINT before_partitions; {_HOLD}")
     missing = sorted(wanted.difference(existing(connection)))
     if missing and not alone:
-        # retention dropped one before it was held. Only who is alone makes any; the lock is given back to wait for that in order
+        # retention dropped a partition before it was locked. Only the holder of the advisory lock makes any; the table lock is
+        # released, so that the two are taken in order
         connection.exec_driver_sql("ROLLBACK TO SAVEPOINT before_partitions")
         connection.execute(_ALONE)
         connection.exec_driver_sql(_HOLD)
         missing = sorted(wanted.difference(existing(connection)))
     for day in missing:
-        # made apart and attached: this lets running inserts go on, which CREATE TABLE ... PARTITION OF does not
+        # made separately and attached: running inserts continue, which CREATE TABLE ... PARTITION OF would not allow
         connection.execute(sa.text(f"CREATE TABLE {name_of(day)} ({_columns(connection)})"))
         connection.execute(sa.text(f"ALTER TABLE {name_of(day)} ALTER COLUMN durations SET STORAGE EXTERNAL"))
-        # the key of the whole would have to have the day, in whose partition it is always the same
+        # a key of the whole table would have to contain the day, which is the same throughout a partition
         connection.execute(sa.text(f"CREATE UNIQUE INDEX {name_of(day)}_key ON {name_of(day)} (process_id, sequence)"))
         connection.execute(
             sa.text(
@@ -80,20 +81,20 @@ def ensure(connection: sa.Connection, days: Iterable[int]) -> list[int]:
 
 
 def _columns(connection: sa.Connection) -> str:
-    """The columns of a partition, in the model's order. The whole table, which holds no rows, has them as migrations added them;
-    a partition may differ, and in that order each row would take 8 bytes more."""
+    """The columns of a partition, in the model's order. The parent table, which holds no rows, has them in the order in which
+    migrations added them; a partition may have another order, and in that one each row would take 8 bytes more."""
     compiled = (CreateColumn(column).compile(dialect=connection.dialect) for column in models.iteration_blocks.columns)
     return ", ".join(map(str, compiled))
 
 
 def ensure_ahead(connection: sa.Connection, today: int) -> list[int]:
-    """Makes today's partition and the next AHEAD_DAYS'."""
+    """Makes the partitions of today and the next AHEAD_DAYS days."""
     return ensure(connection, range(today, today + AHEAD_DAYS + 1))
 
 
 def check_rights(connection: sa.Connection) -> None:
-    """Raises DatabaseError unless this role may make partitions: without that all goes well until the days that are prepared are
-    over, and no late day is ever taken."""
+    """Raises DatabaseError unless this role may make partitions. Without that right everything works until the prepared days are
+    over, and no late day is ever accepted."""
     if not is_partitioned(connection):
         return
     role, may_create, owns = connection.execute(
@@ -114,19 +115,19 @@ def check_rights(connection: sa.Connection) -> None:
 
 
 def has_rows(connection: sa.Connection, day: int) -> bool:
-    """Whether a day's partition, which exists, has a block."""
+    """Whether the partition of a day, which must exist, holds a block."""
     return bool(connection.scalar(sa.text(f"SELECT EXISTS (SELECT FROM {name_of(day)})")))
 
 
 def hold_writers(connection: sa.Connection) -> None:
-    """Lets nobody write blocks until the transaction ends; readers go on. SQLite's transactions that write do so anyway."""
+    """Blocks writers of blocks until the transaction ends; readers continue. On SQLite a write transaction does that anyway."""
     if is_partitioned(connection):
         connection.execute(_ALONE)
         connection.execute(sa.text("LOCK TABLE iteration_blocks IN SHARE ROW EXCLUSIVE MODE"))
 
 
 def drop(connection: sa.Connection, days: Iterable[int]) -> list[int]:
-    """Drops the partitions of these days with all they hold; returns the days that had one."""
+    """Drops the partitions of these days with all their rows; returns the days that had one."""
     found = sorted(set(days).intersection(existing(connection)))
     for day in found:
         connection.execute(sa.text(f"DROP TABLE {name_of(day)}"))

@@ -1,7 +1,8 @@
-"""Spool records to rows of the database. Pure: the same records always make the same rows, so that sending twice changes nothing.
+"""From spool records to rows of the database. Pure: the same records always make the same rows, so that sending twice changes
+nothing.
 
-Records come from processes that nobody can vouch for: what a record may hold is in `schema`. One that is not of its kind's type is
-passed over and counted, with the reason; the others of its segment are taken.
+Records come from processes that cannot be trusted: `schema` says what a record may hold. A record that is not of its kind's type is
+skipped and counted, with the reason; the other records of its segment are used.
 """
 
 from __future__ import annotations
@@ -44,26 +45,26 @@ Row = dict[str, Any]
 
 
 class FormatError(ValueError):
-    """The spool was written in a format that this program does not know; it must be left for one that does."""
+    """The spool was written in a format that this program does not know; it must be left for a newer program."""
 
 
 DUPLICATE_SEQUENCE, MISSING_SEQUENCE, CLOCK_BACKWARDS = "duplicate_sequence", "missing_sequence", "clock_backwards"
 IRREGULARITIES = (DUPLICATE_SEQUENCE, MISSING_SEQUENCE, CLOCK_BACKWARDS)
 
 CPU = "cpu"
-"""The device kind that is no GPU, in whatever case a sender writes it."""
+"""The device kind that is not a GPU; senders may write it in any case."""
 READABLE_FORMATS = (1, FORMAT)
 _MAX_ELAPSED = (1 << 31) - 1
-"""Milliseconds; more, or less than nothing, is a clock that was set."""
+"""Milliseconds; a value beyond it, or below 0, comes from a clock that was set."""
 
 
 @dataclass
 class Rows:
-    """Rows by table name, ready to insert in any order. All are of one process, which is the one row of `jobs`.
+    """Rows by table name, ready to insert in any order. All belong to one process, which is the one row of `jobs`.
 
-    damaged: records that could not be used, each with the reason. irregular: how often something was odd and harmless, by
-    DUPLICATE_SEQUENCE (the first record counts), MISSING_SEQUENCE (records lost between two others) and CLOCK_BACKWARDS (the wall
-    clock was set back between two blocks; durations come from another clock).
+    damaged: records that could not be used, each with the reason. irregular: counts of odd but harmless things: DUPLICATE_SEQUENCE
+    (the first record counts), MISSING_SEQUENCE (records lost between two others) and CLOCK_BACKWARDS (the wall clock was set back
+    between two blocks; durations come from another clock).
     """
 
     tables: dict[str, list[Row]] = field(default_factory=lambda: defaultdict(list))
@@ -77,8 +78,8 @@ class Rows:
 def rows_of_segment(data: bytes, fallback_identity: bytes | None = None) -> tuple[Rows, bytes | None]:
     """The rows of one segment's bytes, and the body of its identity record.
 
-    fallback_identity: that of another segment of the same spool, for one whose own, its first record, is damaged. Without any, all
-    its records count as damaged. Raises FormatError for a format of the future."""
+    fallback_identity: the identity of another segment of the same spool, for a segment whose own (its first record) is damaged.
+    Without any identity, all its records count as damaged. Raises FormatError for a format of the future."""
     damage = Damage()
     records = list(decode(data, damage))
     found = Rows()
@@ -112,7 +113,7 @@ def rows_of_segment(data: bytes, fallback_identity: bytes | None = None) -> tupl
             found.damaged.append(f"a sequence number over {schema.MAX_SEQUENCE}")
             continue
         seen.add(record.sequence)
-        # more cannot have lain in the bytes between two records of one segment
+        # the bytes between two records of one segment cannot have held more
         found.irregular[MISSING_SEQUENCE] += min(max(0, record.sequence - last_sequence - 1), MAX_RECORDS)
         last_sequence = max(last_sequence, record.sequence)
         try:
@@ -138,7 +139,7 @@ def rows_of_segment(data: bytes, fallback_identity: bytes | None = None) -> tupl
 
 
 def job_of_segment(data: bytes) -> Row | None:
-    """The row of `jobs` that a segment's first record tells, as rows_of_segment has it; None where that is no identity. Raises
+    """The row of `jobs` from a segment's first record, as in rows_of_segment; None if that is no identity. Raises
     FormatError."""
     first = next(decode(data, Damage()), None)
     try:
@@ -152,7 +153,7 @@ def _name(kind: int) -> str:
 
 
 def _iterations(record: Record) -> tuple[int, Iterations]:
-    """The training function whose iterations a record holds, and these. Raises ValueError."""
+    """The number of the training function of a record of iterations, and the iterations. Raises ValueError."""
     body, function = record.body, 0
     if len(body) > schema.MAX_ITERATIONS_BYTES:
         raise ValueError(f"{len(body)} bytes; a record has at most {schema.MAX_ITERATIONS_BYTES}")
@@ -183,9 +184,9 @@ def _iterations(record: Record) -> tuple[int, Iterations]:
 
 
 def merged(records: Iterable[tuple[int, Iterations]]) -> list[tuple[int, Iterations]]:
-    """Joins (sequence, iterations) of one segment that follow on each other, up to MAX_BLOCK; the first's sequence is the result's.
+    """Joins consecutive (sequence, iterations) of one segment, up to MAX_BLOCK iterations; the result has the first one's sequence.
 
-    The recorder writes each second, so that little is lost with a killed process; the database wants long arrays.
+    The recorder writes once a second, so that a killed process loses little; the database prefers long arrays.
     """
     found: list[tuple[int, Iterations]] = []
     is_copy, total_us = False, 0.0
@@ -269,12 +270,12 @@ def _job_row(body: bytes) -> Row:
 
 
 def normal_device_kind(said: str) -> str:
-    """The device kind; CPU in one spelling, as it decides between hours of CPUs and of GPUs."""
+    """The device kind, with CPU in one spelling, since it decides between hours of CPUs and of GPUs."""
     return CPU if said.strip().lower() == CPU else said
 
 
 def unit_of(device_kind: str) -> str:
-    """CPU or GPU: what a job's hours are of."""
+    """CPU or GPU: the unit of a job's hours."""
     return "CPU" if normal_device_kind(device_kind) == CPU else "GPU"
 
 
@@ -345,22 +346,23 @@ def _function(_sequence: int, body: bytes) -> Row:
 
 
 REVERT_EVENTS = ("reverted", "revert")
-"""Kinds of the events by which the plugin says that a cluster went back to TensorFlow's own operators."""
+"""Kinds of events by which the plugin reports that a cluster went back to TensorFlow's own operators."""
 FALLBACK_EVENTS = ("plain", "does-not-pay", "memory", "switched-off")
-"""Those by which it says that a whole program did."""
+"""Kinds of events by which it reports that a whole program did."""
 TOLD_EVENTS = (*REVERT_EVENTS, *FALLBACK_EVENTS, LOSS_EVENT)
-"""Kinds of the events that move a week's figures."""
+"""Kinds of events that change a week's figures."""
 
 
 class LossCount:
-    """How many records a process lost by the facts of all its LOSS_EVENTs: the last count of its own, and all that came after."""
+    """How many records a process lost, from the facts of all its LOSS_EVENTs: its own last count, plus all losses after its end."""
 
     def __init__(self) -> None:
         self._own = self._later = 0
         self.unreadable = 0
-        """Facts that cannot be read, from before a schema was at the door."""
+        """Number of facts that cannot be read; they are older than the schema."""
 
     def add(self, facts: str) -> None:
+        """Counts the facts (JSON) of one LOSS_EVENT."""
         try:
             said = schema.decoded(facts.encode("utf-8", "replace"), schema.LossFacts)
         except RefusedError:
@@ -373,6 +375,7 @@ class LossCount:
 
     @property
     def lost(self) -> int:
+        """The number of lost records."""
         return self._own + self._later
 
 

@@ -1,12 +1,13 @@
-"""What a record may hold: a type, a bound and a length for every field. One table, read by msgspec, for all who make rows of records.
+"""What a record may hold: a type, a bound and a length for every field. One table, read by msgspec, for all code that makes rows.
 
-Records come from processes that nobody can vouch for. `decoded` is the door: a record that is not of its kind's type is refused with
-the reason; nothing behind the door sees a number out of its range, a text without a length or a nesting without a depth.
+Records come from processes that cannot be trusted. Every record goes through `decoded`: one that is not of its kind's type is
+refused, with the reason. Later code never sees a number out of range, a text of unbounded length or unbounded nesting.
 
-Text that PostgreSQL refuses (a NUL, half of a surrogate pair) is mended, and text that only people read (FREE_TEXT) is cut to its
-length: a job with a long name, or with labels that are not UTF-8, keeps its measurements. Text that is part of a key is refused.
+Text that PostgreSQL refuses (a NUL, an unpaired surrogate) is repaired, and text that only people read (FREE_TEXT) is cut to its
+maximum length: a job with a long name, or with labels that are not UTF-8, keeps its measurements. Text that is part of a key is
+refused.
 
-docs/limits.md lists the bounds for people; a test holds the two equal. Runs beside the database only, never in a training pod.
+docs/limits.md lists the bounds for people; a test holds the two equal. This runs beside the database only, never in a training pod.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ from ..pod.recording import (
 )
 
 MAX_RECORD_BYTES = 1 << 18
-"""Of one record's JSON; the plugin's longest, a cluster with many executables, has some tens of kilobytes. Read loosely, to be
-mended, it takes a hundred times as much memory at the worst."""
+"""Bytes of one record's JSON. The plugin's longest, a cluster with many executables, has some tens of kilobytes. Parsed without a
+type, for repair, it takes at most a hundred times as much memory."""
 MAX_ITERATIONS_BYTES = 44 + 4 + 5 * MAX_BLOCK + 4 * MAX_BLOCK
-"""Of a record of iterations: its head, the number of its function, a run for each iteration, the durations."""
+"""Bytes of a record of iterations: its head, the number of its function, a run for each iteration, the durations."""
 MAX_SEQUENCE = (1 << 31) - 1
 MAX_PAIR = (1 << 31) - 1
 MAX_STEP = 1 << 62
@@ -46,13 +47,13 @@ MAX_TIME_NS = (1 << 63) - 1
 MAX_LOST = 10**12
 MAX_COUNT = 10**9
 MAX_DEPTH = 8
-"""Of lists and objects in what a record says freely."""
+"""Depth of lists and objects in a record's free content."""
 MAX_ENTRIES = 4096
-"""Of one such list or object."""
+"""Entries of one such list or object."""
 MAX_FACT_TEXT = 8192
 LOSS_EVENT = "records-lost"
-"""Kind of the event whose facts say how many records a process had lost up to then, or were dropped from its spool after its end.
-It is made of a LOSS record only; an EVENT record of that kind is refused."""
+"""Kind of the event whose facts say how many records a process had lost so far, or were dropped from its spool after its end. Only
+a LOSS record makes it; an EVENT record of that kind is refused."""
 
 _FREE = {"cut": True}
 
@@ -98,7 +99,7 @@ Facts: Any = Annotated[dict[LabelKey, _Fact], Meta(max_length=MAX_ENTRIES)]
 
 
 class Job(Struct):
-    """recording.JobIdentity."""
+    """A recording.JobIdentity."""
 
     cluster: KeyText
     run_id: NamedKey
@@ -120,7 +121,7 @@ class Job(Struct):
 
 
 class Format(Struct):
-    """What is read of an identity first: in which format the rest is."""
+    """The part of an identity that is read first: the format of the rest."""
 
     format: int
 
@@ -144,13 +145,13 @@ class Block(Struct):
     last_step: Step
     stride: Annotated[int, Meta(ge=1, le=MAX_STRIDE)]
     started_ns: Annotated[int, Meta(ge=-MAX_TIME_NS, le=MAX_TIME_NS)]
-    """The end less the first duration: before 1970 for a clock that was never set."""
+    """The end minus the first duration: before 1970 if the clock was never set."""
     ended_ns: Time
     count: Annotated[int, Meta(ge=1, le=MAX_BLOCK)]
     arms: list[tuple[int, Annotated[int, Meta(ge=1)], Annotated[int, Meta(ge=0, le=2)]]]
     shortest_us: Annotated[float, Meta(ge=0)]
     total_us: Annotated[float, Meta(ge=0, le=MAX_DURATION_NS / 1e3)]
-    """Of all together: 115 days, so that no sum over a week leaves 64 bits before a process has a thousand such blocks."""
+    """Sum of all durations: 115 days at most, so that a week's sum fits 64 bits for up to a thousand such blocks of a process."""
 
 
 class ArmBlock(Struct):
@@ -172,17 +173,17 @@ class Function(Struct):
 
 
 class Model(Struct):
-    """Which model the job trains."""
+    """The model that the job trains."""
 
     fingerprint: NameText
 
 
 _Error = float | Annotated[str, Meta(pattern=r"^(-?inf|nan|-?Infinity|NaN)$")] | None
-"""Numbers that were not finite are words in JSON."""
+"""A number in JSON; numbers that were not finite are strings."""
 
 
 class Executable(Struct):
-    """What is read of a cluster's executable."""
+    """The fields that are read of a cluster's executable."""
 
     kernel: NameText | None = None
     largest_error: _Error = None
@@ -190,7 +191,7 @@ class Executable(Struct):
 
 
 class ClusterFacts(Struct):
-    """What is read of a cluster's facts."""
+    """The fields that are read of a cluster's facts."""
 
     state: ShortText | None = ""
     instances: Count | None = 1
@@ -203,14 +204,14 @@ class ClusterFacts(Struct):
 
 
 class Cluster(Struct):
-    """A cluster; its facts are a ClusterFacts with whatever else the plugin says."""
+    """A cluster. Its facts are a ClusterFacts and any other fields that the plugin writes."""
 
     name: ClusterName
     facts: Facts
 
 
 class Event(Struct):
-    """Something that happened."""
+    """An event of the job."""
 
     time_ns: Time
     kind: Annotated[str, Meta(min_length=1, max_length=64, pattern=f"^(?!{LOSS_EVENT}$)")]
@@ -219,7 +220,7 @@ class Event(Struct):
 
 
 class RevertFacts(Struct):
-    """What is read of the facts of an event by which a cluster went back."""
+    """The fields that are read of the facts of an event that reverted a cluster."""
 
     cluster: Annotated[str, Meta(max_length=MAX_FACT_TEXT)] | None = None
 
@@ -241,7 +242,7 @@ class LossFacts(Struct):
 
 
 class EndFacts(Struct):
-    """What is read of a job's last words."""
+    """The fields that are read of a job's end."""
 
     overhead_ns: Duration = 0
     phase: ShortText | None = ""
@@ -249,14 +250,14 @@ class EndFacts(Struct):
 
 
 class JobEnd(Struct):
-    """A process's last words; the facts are an EndFacts with whatever else the plugin says."""
+    """A process's end. Its facts are an EndFacts and any other fields that the plugin writes."""
 
     time_ns: Time
     facts: Facts
 
 
-# Made here, on the thread that imports this: msgspec 0.22 makes what it knows of a type at its first use, and two threads that first
-# use one at once crash the process (seen; tests/telemetry/hostile/test_schema.py).
+# Made here, on the thread that imports this module: msgspec 0.22 builds what it knows of a type at its first use, and if two
+# threads first use a type at the same time, the process crashes (seen; tests/telemetry/hostile/test_schema.py).
 _DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {}
 for _each in (
     Format,
@@ -281,18 +282,18 @@ _T = TypeVar("_T")
 
 
 class RefusedError(ValueError):
-    """A record that is not of its type; the text says where and why, and holds nothing of what the record says."""
+    """The record is not of its type; the text says where and why, and repeats nothing of the record."""
 
 
 def decoded(body: bytes, wanted: type[_T]) -> _T:
-    """The record's body as `wanted`. Raises RefusedError."""
+    """The record's body as `wanted`, repaired if that is possible. Raises RefusedError."""
     if len(body) > MAX_RECORD_BYTES:
         raise RefusedError(f"{len(body)} bytes; a record has at most {MAX_RECORD_BYTES}")
     if b"\\u0000" not in body:
         try:
             return _DECODERS[wanted].decode(body)  # type: ignore[no-any-return]
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            pass  # it may be a text that can be mended
+            pass  # it may contain text that can be repaired
     try:
         loose = _mended(json.loads(body.decode("utf-8", "replace"), parse_constant=str, parse_float=_finite))
     except (ValueError, RecursionError) as error:
@@ -301,7 +302,7 @@ def decoded(body: bytes, wanted: type[_T]) -> _T:
 
 
 def checked(value: object, wanted: type[_T]) -> _T:
-    """The value, made of JSON's types, as `wanted`. Raises RefusedError."""
+    """`value`, made of JSON's types, as `wanted`. Raises RefusedError."""
     try:
         return msgspec.convert(value, wanted)
     except (msgspec.ValidationError, RecursionError) as error:
@@ -309,7 +310,7 @@ def checked(value: object, wanted: type[_T]) -> _T:
 
 
 def text_of(facts: object) -> str:
-    """JSON of what `decoded` let in."""
+    """JSON text of facts that `decoded` has accepted."""
     return msgspec.json.encode(facts).decode()
 
 
@@ -338,7 +339,7 @@ def _mended(value: Any) -> Any:
 
 
 def _free_lengths(wanted: Any) -> dict[str, int]:
-    """The lengths to which a struct's free texts are cut, by field."""
+    """The maximum lengths of a struct's free texts, by field."""
     found = {}
     for name, hint in typing.get_type_hints(wanted, include_extras=True).items():
         for each in (hint, *typing.get_args(hint)):
@@ -354,7 +355,7 @@ FREE_TEXT: dict[Any, dict[str, int]] = {
 
 
 def _cut(value: Any, wanted: Any) -> Any:
-    """The record with its free texts, those in its facts, and its labels cut to their lengths."""
+    """The record with its free texts, the texts in its facts, and its labels cut to their maximum lengths."""
     if not isinstance(value, dict):
         return value
     for name, length in FREE_TEXT.get(wanted, {}).items():

@@ -1,4 +1,4 @@
-"""Writing rows. Every insert is ON CONFLICT DO NOTHING on a key that the sender made: what comes twice changes nothing."""
+"""Inserts rows. Every insert is ON CONFLICT DO NOTHING on a key that the sender made: rows that arrive twice change nothing."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ from .rows import REVERT_EVENTS, TOLD_EVENTS, Row, Rows
 from .weeks import Week
 
 TABLES_OF_PROCESSES = tuple(table for table in metadata.sorted_tables if "process_id" in table.primary_key.columns)
-"""Those whose rows are of a process."""
+"""Tables whose rows belong to a process."""
 
 KEEP_DAYS = 35
-"""Blocks older than this are dropped: no spool holds them so long, and a clock that is wrong by years makes no partition. And a
-frozen week that ended so long ago stays as it was published, whatever arrives."""
+"""Blocks older than this many days are dropped: no spool holds them that long, and a clock that is years wrong must not make
+partitions. A frozen week that ended longer ago stays as it was published, whatever arrives."""
 
 Key = tuple[Any, ...]
-"""Of a process: the values of PROCESS_KEY."""
+"""Key of a process: the values of PROCESS_KEY."""
 
 
 @dataclass(frozen=True)
 class Inserted:
-    """Rows that were not there before, each with the row of `jobs` whose it is; both have their process_id."""
+    """Rows that did not exist before, each with the row of `jobs` to which it belongs; both have their process_id."""
 
     blocks: list[tuple[Row, Row]]
     ends: list[tuple[Row, Row]]
 
 
 def hold(connection: sa.Connection, batches: Sequence[Rows]) -> None:
-    """Makes the day partitions that these rows need, and lets nobody freeze, prune or delete until the transaction ends. First of all
-    that a writer does: a process that it registers, or finds, is not deleted while its rows are written."""
+    """Makes the daily partitions that these rows need, and blocks freezing, pruning and deleting until the transaction ends. A
+    writer calls this first, so that a process that it registers or finds is not deleted while its rows are written."""
     partitions.ensure(connection, {row["day"] for rows in batches for row in rows.tables.get("iteration_blocks", ())})
 
 
@@ -58,10 +58,10 @@ def insert_rows(
     known: Mapping[Key, Registered] | None = None,
     closed_before: int | None = None,
 ) -> Inserted:
-    """Inserts what is not there yet. The transaction is the caller's.
+    """Inserts the rows that do not exist yet. The transaction is the caller's.
 
-    known: the processes, where the caller has called `hold` and registered them. closed_before: frozen weeks that ended by this day
-    stay as they are; None: none is so old.
+    known: the processes, if the caller has called `hold` and registered them. closed_before: frozen weeks that ended by this day
+    stay as they are; None: no week is closed.
     """
     if known is None:
         hold(connection, batches)
@@ -83,7 +83,7 @@ def insert_rows(
     changed: dict[str, int] = {}
     for table in TABLES_OF_PROCESSES:
         if found := entries.get(table.name):
-            # in the order of the key, so that two writers of the same rows never wait for each other crosswise
+            # in the order of the key, so that two writers of the same rows cannot deadlock
             found = sorted(found, key=lambda row: tuple(row[column.name] for column in table.primary_key.columns))
             statement = _insert(connection, table).on_conflict_do_nothing()
             done = connection.execute(statement, found, execution_options={"preserve_rowcount": True})
@@ -103,15 +103,15 @@ def insert_rows(
             late.since(row["process_id"], row["ended_ns"])
     for row in told:
         if row["kind"] in REVERT_EVENTS:
-            # that a cluster was taken out on one rank is said of the process that stands for the job
+            # a cluster that was reverted on one rank counts for the process that stands for the job
             for process_id in _same_job(connection, processes[row["process_id"]]):
                 late.since(process_id, row["time_ns"])
         else:
-            # what was dropped after a process's end is of all its weeks
+            # records dropped after a process's end may be of any of its weeks
             late.since(row["process_id"], 0 if AFTER_DEATH in row["facts"] else row["time_ns"])
     for one in known.values():
         if one.was_named:
-            # its model says which jobs are submissions of one thing: of the groups, and of the interval of each total
+            # its model decides which jobs are submissions of one thing, and so groups and the interval of each total
             late.since(one.process_id, 0)
     late.mark()
     return Inserted(
@@ -120,27 +120,27 @@ def insert_rows(
 
 
 class Registered(NamedTuple):
-    """What `jobs` has of a process."""
+    """What `jobs` holds of a process."""
 
     process_id: int
     uid: str
     is_new: bool
     was_named: bool
-    """Its model became known just now."""
+    """The model became known by this row."""
 
 
 def key_of(job: Row) -> Key:
-    """That of a row of `jobs`."""
+    """The key of a row of `jobs`."""
     return tuple(job[name] for name in PROCESS_KEY)
 
 
 def register(connection: sa.Connection, job: Row, closed_before: int | None = None) -> Registered:
-    """Inserts a row of `jobs` where it is not there; tells the one that is there its model, once that is known.
+    """Inserts a row of `jobs` if it does not exist. If it exists and its model has become known, updates the model.
 
-    closed_before: as in insert_rows. A process that such a week has keeps the model that the week was published with."""
+    closed_before: as in insert_rows. A process that appears in such a week keeps the model with which the week was published."""
     key = [jobs.c[name] == job[name] for name in PROCESS_KEY]
     question = sa.select(jobs.c.process_id, jobs.c.uid, jobs.c.model_fingerprint).where(*key)
-    # asked first: an insert that does nothing takes a number all the same
+    # select first: even an insert that does nothing uses up a number
     found = connection.execute(question).first()
     is_new = found is None
     if found is None:
@@ -166,7 +166,7 @@ def _insert(connection: sa.Connection, table: sa.Table) -> Any:
 
 
 def _new_blocks(connection: sa.Connection, entries: list[Row]) -> list[Row]:
-    """Those that are not in the database, nor were before their week's blocks were dropped."""
+    """The blocks that are not in the database, and were not in it before their week's blocks were dropped."""
     found: list[Row] = []
     by_process: dict[int, dict[tuple[int, int], Row]] = defaultdict(dict)
     for row in entries:
@@ -192,7 +192,8 @@ def _new_blocks(connection: sa.Connection, entries: list[Row]) -> list[Row]:
 def last_dropped_sequences(
     connection: sa.Connection, wanted: Collection[tuple[int, Week]]
 ) -> dict[tuple[int, Week], int]:
-    """For processes in weeks whose blocks were dropped: the highest sequence of those. A process sends its blocks in their order."""
+    """For processes in weeks whose blocks were dropped, the highest dropped sequence. A process sends its blocks in order of
+    sequence."""
     weeks = {str(week) for _, week in wanted}
     statement = (
         sa.select(weekly_rollups.c.process_id, weekly_rollups.c.week, weekly_rollups.c.last_sequence)
@@ -211,7 +212,7 @@ def _has_end(connection: sa.Connection, owner: int) -> bool:
 
 
 def _new_events(connection: sa.Connection, entries: list[Row]) -> list[Row]:
-    """Of the events that move a week's figures those that are not in the database."""
+    """Among the events that change a week's figures, those that are not in the database."""
     found = [row for row in entries if row["kind"] in TOLD_EVENTS]
     for owner in {row["process_id"] for row in found}:
         sequences = [row["sequence"] for row in found if row["process_id"] == owner]
@@ -227,19 +228,19 @@ def _same_job(connection: sa.Connection, job: Row) -> Sequence[int]:
 
 
 class _Late:
-    """Notes which frozen weeks have got data that their revisions do not have."""
+    """Notes which frozen weeks have data that their latest revisions do not contain."""
 
     def __init__(self, connection: sa.Connection, closed_before: int | None) -> None:
         self.connection, self.closed_before = connection, closed_before
         self.weeks: set[str] = set()
         self.reaching: dict[int, str] = {}
-        """For processes whose figures changed from a moment on: that moment's week."""
+        """For processes whose figures changed from some moment on: that moment's week."""
 
     def on_days(self, days: set[int]) -> None:
         self.weeks |= {str(Week.of_day(day)) for day in days}
 
     def since(self, process_id: int, time_ns: int) -> None:
-        """All weeks of the process from a moment on."""
+        """Marks all weeks of the process from a moment on."""
         week = str(Week.at(time_ns))
         self.reaching[process_id] = min(week, self.reaching.get(process_id, week))
 
@@ -247,7 +248,7 @@ class _Late:
         if not self.weeks and not self.reaching:
             return
         first = min((*self.weeks, *self.reaching.values()))
-        # no week is so much as looked for where data is newer than all that is frozen
+        # if the data is newer than everything frozen, no week needs to be looked up
         question = sa.select(frozen_weeks.c.week, frozen_weeks.c.first_day).where(
             frozen_weeks.c.week >= first, frozen_weeks.c.has_late_data == 0
         )

@@ -1,4 +1,4 @@
-"""Questions to the Kubernetes API server: who a token is (TokenReview), what somebody may do (SubjectAccessReview)."""
+"""Reviews by the Kubernetes API server: who a token belongs to (TokenReview), what somebody may do (SubjectAccessReview)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ AUTHORITY = _SERVICE_ACCOUNT / "ca.crt"
 
 
 class ReviewerError(Exception):
-    """The API server did not say."""
+    """The API server gave no answer."""
 
 
 class ApiServer:
-    """own_token: file of the token by which we ask, renewed by the kubelet. authority: who signed the server's certificate; None: the
-    system's."""
+    """own_token: file with the token by which this server authenticates itself; the kubelet renews it. authority: certificate of the
+    authority that signed the API server's certificate; None: the system's authorities."""
 
     def __init__(
         self, url: str, own_token: pathlib.Path = OWN_TOKEN, authority: pathlib.Path | None = AUTHORITY
@@ -51,5 +51,6 @@ class ApiServer:
         return answer.get("status") if isinstance(answer, dict) else None
 
     async def close(self) -> None:
+        """Closes the connections."""
         if self._session is not None:
             await self._session.close()

@@ -1,7 +1,7 @@
-"""Who sends: a token that Kubernetes vouches for (TokenReview), or one from a file.
+"""Who the sender is: by a token that Kubernetes vouches for (TokenReview), or by one from a file.
 
-A projected service-account token names its namespace and, because it is bound to a pod, the pod's uid; its audience is bound to this
-server, so that a token for something else opens nothing here. The API server is asked once for each token and CACHE_SECONDS.
+A projected service-account token names its namespace and, because it is bound to a pod, the pod's uid. Its audience is this server,
+so that a token for something else is refused here. The API server is asked once per token and CACHE_SECONDS.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from .api_server import AUTHORITY, OWN_TOKEN, ApiServer, ReviewerError
 AUDIENCE = "stitchfleet-ingest"
 CACHE_SECONDS = 60.0
 REFUSED_CACHE_SECONDS = 5.0
-"""A refused token is asked for again sooner: its pod may have been a moment ahead of the API server."""
+"""A refused token is asked about again sooner: its pod may have been a moment ahead of the API server."""
 MAX_CACHED = 20_000
-"""Answers that are kept, of good tokens and of others each: a flood of bad ones makes nobody's good one forgotten."""
+"""Most cached answers, for good tokens and for refused ones separately: a flood of bad tokens does not evict a good one."""
 MAX_REVIEWS = 64
-"""Questions to the API server at once; beyond it who comes with an unknown token is told to come again."""
+"""Most questions to the API server at once; beyond it, a sender with an unknown token is told to try again."""
 _USER_PREFIX = "system:serviceaccount:"
 _POD_UID = "authentication.kubernetes.io/pod-uid"
 
 
 @dataclass(frozen=True)
 class Caller:
-    """Who sends, and what it may write: None means any."""
+    """The sender, and what it may write; None means any."""
 
     name: str
     namespace: str | None
@@ -40,14 +40,15 @@ class Caller:
 
 
 class RefusedError(Exception):
-    """A token that is good for nothing here; the text says why and never holds the token."""
+    """The token is not valid here; the text says why and never holds the token."""
 
 
 class StaticTokens:
-    """Tokens in a file, one a line, each followed by the namespace for whose rows it is good; without one, it is for all."""
+    """Tokens in a file, one per line, each followed by the namespace whose rows it may write; without a namespace it may write
+    all."""
 
     def __init__(self, text: str) -> None:
-        """Raises ValueError for a line that is neither."""
+        """Raises ValueError for a line with more than two words."""
         self._callers: dict[bytes, Caller] = {}
         for number, line in enumerate(text.splitlines(), 1):
             words = line.split("#")[0].split()
@@ -61,9 +62,10 @@ class StaticTokens:
         return len(self._callers)
 
     def caller(self, token: str) -> Caller | None:
+        """The sender to whom the token belongs; None for an unknown token. The time taken does not depend on the token."""
         wanted = _digest(token)
         found = None
-        for digest, caller in self._callers.items():  # all of them: how long it takes says nothing
+        for digest, caller in self._callers.items():  # all of them, so that the time reveals nothing
             if hmac.compare_digest(digest, wanted):
                 found = caller
         return found
@@ -84,7 +86,7 @@ def _keep(cache: OrderedDict[bytes, _T], key: bytes, value: _T) -> None:
 
 
 class TokenReviewer:
-    """Asks the Kubernetes API server (authentication.k8s.io/v1 TokenReview)."""
+    """Asks the Kubernetes API server (authentication.k8s.io/v1 TokenReview), and caches its answers."""
 
     def __init__(
         self,
@@ -101,7 +103,7 @@ class TokenReviewer:
         self._asking: dict[bytes, asyncio.Task[Caller]] = {}
 
     async def caller(self, token: str) -> Caller:
-        """Raises RefusedError and ReviewerError."""
+        """The sender to whom the token belongs. Raises RefusedError or ReviewerError."""
         key = _digest(token)
         now = self._clock()
         until, known = self._good.get(key, (0.0, None))
@@ -110,7 +112,7 @@ class TokenReviewer:
         until, refused = self._bad.get(key, (0.0, None))
         if refused is not None and until > now:
             raise refused
-        # many requests of one token ask once
+        # simultaneous requests with one token cause one question
         asking = self._asking.get(key)
         if asking is None:
             if len(self._asking) >= MAX_REVIEWS:
@@ -122,7 +124,7 @@ class TokenReviewer:
     def _asked(self, key: bytes, task: asyncio.Task[Caller]) -> None:
         del self._asking[key]
         if not task.cancelled():
-            task.exception()  # whoever asked may be gone
+            task.exception()  # the requests that asked may be gone
 
     async def _ask(self, key: bytes, token: str) -> Caller:
         try:
@@ -134,10 +136,11 @@ class TokenReviewer:
         return caller
 
     async def close(self) -> None:
+        """Closes the connections to the API server."""
         await self._server.close()
 
     async def _review(self, token: str) -> object:
-        """The review's status."""
+        """The status of the token's review. Raises ReviewerError."""
         spec = {"token": token, "audiences": [self.audience]}
         return await self._server.review("authentication.k8s.io", "TokenReview", spec)
 
@@ -145,15 +148,15 @@ class TokenReviewer:
         if not isinstance(status, dict) or not status.get("authenticated"):
             why = status.get("error") if isinstance(status, dict) else None
             raise RefusedError(f"the API server does not know the token{f': {why}' if why else ''}")
-        # an authenticator that knows no audiences names none: such a token could be meant for anybody
+        # an authenticator that knows no audiences returns none: such a token could be meant for any server
         if self.audience not in (status.get("audiences") or ()):
             raise RefusedError(f"the token is not for the audience {self.audience}")
         user = status.get("user") or {}
         name = str(user.get("username", ""))
         parts = name.removeprefix(_USER_PREFIX).split(":")
         if not name.startswith(_USER_PREFIX) or len(parts) != 2:
-            raise RefusedError(f"{name or 'nobody'} is no service account")
+            raise RefusedError(f"{name or 'nobody'} is not a service account")
         uids = (user.get("extra") or {}).get(_POD_UID) or []
         if len(uids) != 1:
-            raise RefusedError(f"the token of {name} is bound to no pod; a projected one is")
+            raise RefusedError(f"the token of {name} is not bound to a pod; a projected token is")
         return Caller(name, parts[0], str(uids[0]))

@@ -1,7 +1,7 @@
-"""The server's connections: bounded in number, and none is held open for nothing.
+"""The server's connections: bounded in number, and none is kept open without a request.
 
-Who has a token is known only once a request's head is there, so that a connection without one costs little and gives way first: it is
-closed after IDLE_SECONDS, and where there are too many, the one that has waited longest makes room for the next.
+A token is known only after a request's head has arrived, so a connection without a request costs little and is closed first: after
+IDLE_SECONDS, or, if there are too many connections, the one that has waited longest makes room for the next.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from dataclasses import dataclass
 from aiohttp import web
 
 IDLE_SECONDS = 20.0
-"""How long a connection may be without a request: before the first head is whole, and between an answer's beginning and the next
-one."""
+"""How long a connection may be without a request: before the first head is complete, and between the start of an answer and the next
+head."""
 HANDSHAKE_SECONDS = 10.0
-"""Of TLS."""
+"""Time limit of a TLS handshake."""
 LOOK_SECONDS = 1.0
 SPARE_FILES = 192
-"""Of the limit of open files: for the database, certificates, connections that are just refused, and what else is none."""
+"""File descriptors kept free of connections: for the database, certificates, connections that are being refused, and other files."""
 BACKLOG = 64
-"""Connections that the kernel holds until they are accepted, all at once."""
+"""Connections that the kernel queues until they are accepted."""
 
 
 @dataclass(eq=False)
 class _Connection:
     since: float
-    """When it was made, or its last request was done with."""
+    """When it was accepted, or when its last request ended."""
     active: int = 0
     is_made: bool = False
-    """It was seen beyond its handshake; without a transport it is gone, then."""
+    """It has passed its handshake; if it has no transport any more, it is gone."""
 
 
 class _Refusal(asyncio.Protocol):
-    """Of a connection for which there is no room."""
+    """The protocol of a connection for which there is no room: closes it."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -44,10 +44,11 @@ class _Refusal(asyncio.Protocol):
 
 
 class Connections:
-    """Counts and closes them."""
+    """Counts the open connections, and closes idle ones."""
 
     def __init__(self, most: int, told: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
-        """most: at once; fewer where the process may open fewer files. told: is told why one is closed: "idle" or "full"."""
+        """most: connections at once; fewer if the process may open fewer files. told: called with the reason when one is closed:
+        "idle" or "full"."""
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self.most = max(1, min(most, files - SPARE_FILES) if files > 0 else most)
         self._told, self._clock = told, clock
@@ -57,7 +58,7 @@ class Connections:
         return len(self._known)
 
     def factory(self, server: web.Server) -> Callable[[], asyncio.Protocol]:
-        """Makes the protocol of each connection that is accepted."""
+        """Returns a function that makes the protocol of each accepted connection."""
 
         def accept() -> asyncio.Protocol:
             if len(self._known) >= self.most and not self._makes_room():
@@ -73,7 +74,7 @@ class Connections:
     async def middleware(
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
-        """Knows which connections have a request."""
+        """Keeps track of which connections have a request."""
         known = self._known.get(request.protocol)
         if known is None:
             return await handler(request)
@@ -86,12 +87,13 @@ class Connections:
             known.since = self._clock()
 
     async def watch(self) -> None:
-        """Closes idle ones, for ever."""
+        """Closes idle connections, forever."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             self.close_idle()
 
     def close_idle(self) -> None:
+        """Closes the connections that have been without a request for IDLE_SECONDS."""
         self._forget_gone()
         now = self._clock()
         for protocol, known in list(self._known.items()):
@@ -107,9 +109,9 @@ class Connections:
                 del self._known[protocol]
 
     def _makes_room(self) -> bool:
-        """Whether there is room for one more, once those that have waited longest have gone.
+        """Closes the connections that have waited longest, and returns whether there is room for one more.
 
-        Connections of one burst can be closed a moment later only: so many as the kernel holds at most may be there above the bound.
+        Connections of one burst can be closed only a moment later, so the number may exceed the bound by BACKLOG.
         """
         self._forget_gone()
         idle = sorted(

@@ -1,4 +1,4 @@
-"""What the ingest server tells Prometheus, named by its conventions; no label says which job, or the fleet would drown it."""
+"""The ingest server's Prometheus metrics, named by its conventions. No label identifies a job, since a fleet has too many."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ REJECTIONS = (
     *("busy", "quota", "draining", "database"),
 )
 CODES = ("200", "400", "401", "403", "408", "413", "415", "429", "500", "503")
-"""HTTP's codes of an answer to a batch."""
+"""HTTP status codes of answers to a batch."""
 
 
 @dataclass
 class DeviceSeconds:
-    """Of blocks of iterations: devices of the job times time."""
+    """Device-seconds of blocks of iterations: devices of the job times time."""
 
     actual: float = 0.0
     baseline_equivalent: float = 0.0
@@ -31,7 +31,7 @@ class DeviceSeconds:
 
 @dataclass
 class Written:
-    """What one transaction changed in the database, or what was odd about a batch."""
+    """What one transaction changed in the database, and what was odd about a batch."""
 
     rows: int = 0
     iterations: int = 0
@@ -41,14 +41,14 @@ class Written:
     future_segments: int = 0
     lost: int = 0
     registered: int = 0
-    """Processes of which nothing was known before."""
+    """Number of processes of which nothing was known before."""
     dropped: Tally[str] = field(default_factory=Tally)
     irregular: Tally[str] = field(default_factory=Tally)
     device_seconds: dict[str, DeviceSeconds] = field(default_factory=lambda: {unit: DeviceSeconds() for unit in UNITS})
 
 
 class Metrics:
-    """The server's figures, in a registry of their own."""
+    """The server's metrics, in a registry of their own."""
 
     def __init__(self) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each counter, of which nobody asks anything
@@ -115,7 +115,7 @@ class Metrics:
         )
         info = Gauge("stitchfleet_build_info", "1; the label says the version.", ["version"], registry=self.registry)
         info.labels(metadata.version("stitchfleet")).set(1)
-        # a series that is there from the beginning shows its first increase
+        # a series that exists from the start shows its first increase
         for counter, values in (
             *((counter, UNITS) for counter in (self.actual, self.baseline, self.overhead)),
             (self.requests, CODES),
@@ -131,7 +131,7 @@ class Metrics:
         return Counter(name, text, labels, registry=self.registry)
 
     def book(self, written: Written) -> None:
-        """Adds what was committed; any thread may call it. It never fails: what is committed is answered."""
+        """Adds what was committed. Any thread may call it. It never raises, because what is committed must be answered."""
         for unit, seconds in written.device_seconds.items():
             self.actual.labels(unit).inc(seconds.actual)
             self.baseline.labels(unit).inc(seconds.baseline_equivalent)
@@ -147,5 +147,5 @@ class Metrics:
                 counter.labels(reason).inc(count)
 
     def exposition(self) -> bytes:
-        """Prometheus' text format."""
+        """The metrics in Prometheus' text format."""
         return generate_latest(self.registry)

@@ -1,4 +1,4 @@
-"""The ingest server's interface in OpenAPI 3.1's words: what a person, a proxy or a generator of clients wants to know of it."""
+"""The ingest server's interface in OpenAPI 3.1, for people, proxies and generators of clients."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _page(summary: str, answers: dict[str, str]) -> dict[str, Any]:
 
 
 def description() -> dict[str, Any]:
-    """The document at /openapi.json."""
+    """The document served at /openapi.json."""
     receipt = {
         "type": "object",
         "required": ["outcome", "rows", "damaged_records", "damaged", "dropped_blocks", "reason"],

@@ -1,7 +1,7 @@
-"""A batch of segments into the database: whose it is, what of it is new, what it says of the fleet's device-seconds.
+"""Stores a batch of segments in the database: whose it is, which rows are new, and which device-seconds it adds to the metrics.
 
-One transaction for so much of a batch as GROUP_BYTES and GROUP_ROWS let in, which is all that a sender of ours posts at once; where
-the database takes some of its rows and not others, one a segment. Nothing here knows HTTP."""
+One transaction takes as much of a batch as GROUP_BYTES and GROUP_ROWS allow, which is all that our own sender posts at once. If the
+database accepts some of its rows and refuses others, there is one transaction per segment. Nothing here knows HTTP."""
 
 from __future__ import annotations
 
@@ -36,35 +36,36 @@ from .metrics import TOO_NEW, TOO_OLD, Written
 
 AHEAD_DAYS = 1
 SAID_REASONS = 5
-"""Of one segment's damaged records, so many reasons are told,"""
+"""Most reasons that are returned for one segment's damaged records,"""
 MAX_REASON = 200
-"""each of so many letters,"""
+"""the most characters of each,"""
 MAX_SAID = 4096
-"""and of one batch so many: the answer stays below what a sender reads."""
+"""and the most for one batch: the answer stays shorter than a sender reads."""
 IDENTITY_BYTES = schema.MAX_RECORD_BYTES + 64
-"""Of a segment's beginning, in which its identity lies."""
+"""A segment's identity is within this many bytes of its beginning."""
 GROUP_BYTES = 9 << 20
 GROUP_ROWS = 8192
-"""Of one transaction: what is made of a batch at once takes some times its memory."""
+"""Most bytes and rows of one transaction: the rows made of a batch take several times its memory."""
 
 
 class ForbiddenError(Exception):
-    """Rows that the caller may not write."""
+    """The caller may not write these rows."""
 
 
 @dataclass
 class Receipt:
-    """What became of one segment."""
+    """The outcome of one segment."""
 
     outcome: Outcome
     rows: int = 0
     damaged_records: int = 0
     damaged: list[str] = field(default_factory=list)
-    """Why the first of them were not used."""
+    """The reasons why the first of them were not used."""
     dropped: int = 0
     reason: str = ""
 
     def to_json(self) -> dict[str, object]:
+        """The receipt as an object of the JSON answer."""
         return {
             "outcome": self.outcome.value,
             "rows": self.rows,
@@ -76,13 +77,13 @@ class Receipt:
 
 
 Book = Callable[[Written], None]
-"""Is told what was committed, on the thread that did so."""
+"""Called with what was committed, on the thread that committed it."""
 
 
 def receive_body(
     engine: sa.Engine, body: bytes | bytearray, caller: Caller, book: Book, now_ns: Callable[[], int] = time.time_ns
 ) -> bytes:
-    """The answer to a decompressed body, as JSON. Raises wire.WireError and what `receive` does."""
+    """Stores a decompressed body and returns the answer as JSON. Raises wire.WireError, and what `receive` raises."""
     receipts = receive(engine, wire.decode(body), caller, book, now_ns)
     said = 0
     for receipt in receipts:
@@ -99,16 +100,16 @@ def receive(
     book: Book,
     now_ns: Callable[[], int] = time.time_ns,
 ) -> list[Receipt]:
-    """Commits what is new in the segments of one spool.
+    """Commits what is new in the segments of one spool, and returns their receipts in order.
 
-    Raises ForbiddenError, then nothing is written where the rows are of another namespace or pod than the caller's; and SQLAlchemy's
-    errors: then the batch may come again, and what was written of it all the same is booked, as it will not be new again.
+    Raises ForbiddenError, and writes nothing, if the rows belong to another namespace or pod than the caller's. Raises SQLAlchemy's
+    errors: the batch may then be sent again; what was committed of it before is booked, because it will not be new again.
     """
     for segment in segments:
         try:
             job = job_of_segment(bytes(segment[:IDENTITY_BYTES]))
         except FormatError:
-            continue  # nothing of it is written
+            continue  # nothing of this segment is written
         if job is not None:
             _authorise(caller, job)
     beside = Written()
@@ -144,7 +145,7 @@ def receive(
 def _read(
     segment: bytes | memoryview, identity: bytes | None, beside: Written
 ) -> tuple[Receipt, Rows | None, bytes | None]:
-    """What becomes of a segment, its rows, and the identity for the next one whose own is damaged."""
+    """A segment's receipt, its rows, and the identity for a following segment whose own is damaged."""
     if len(segment) > wire.MAX_SEGMENT_BYTES:
         beside.damaged += 1
         why = f"a segment of {len(segment)} bytes; at most {wire.MAX_SEGMENT_BYTES} are taken"
@@ -157,7 +158,7 @@ def _read(
     except MemoryError:
         raise
     except Exception:
-        # reading is a function of the bytes alone: what fails once fails each time, and must not be sent for ever
+        # reading depends on the bytes alone: what fails once fails each time, and must not be sent again and again
         print(f"stitchfleet ingest: a segment cannot be read: {traceback.format_exc()}", file=sys.stderr)
         beside.damaged += 1
         return Receipt(Outcome.DAMAGED, damaged_records=1, reason="the segment cannot be read"), None, identity
@@ -196,7 +197,7 @@ def _drop_far_days(rows: Rows, today: int, written: Written) -> int:
 
 
 def _write(engine: sa.Engine, taken: list[tuple[Receipt, Rows]], today: int, book: Book) -> int:
-    """Returns how many rows the database refuses."""
+    """Writes the rows in one transaction. Returns how many rows the database refuses."""
     written = Written()
     try:
         with writing(engine) as connection:
@@ -216,11 +217,13 @@ def _write(engine: sa.Engine, taken: list[tuple[Receipt, Rows]], today: int, boo
 def _write_rows(connection: sa.Connection, batches: Sequence[Rows], today: int, written: Written) -> None:
     processes: dict[Key, Row] = {}
     for job in (job for rows in batches for job in rows.tables["jobs"]):
-        if job["model_fingerprint"] or key_of(job) not in processes:  # only the segment in which it was found has it
+        if (
+            job["model_fingerprint"] or key_of(job) not in processes
+        ):  # only the segment in which the model was found has it
             processes[key_of(job)] = job
     hold(connection, batches)
     if connection.dialect.name == "postgresql":
-        # one writer a process: what is new is asked before it is inserted
+        # one writer per process at a time: what is new is queried before it is inserted
         for key in sorted(processes):
             name = "/".join(map(str, key))
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtextextended(name, 0))))
@@ -236,7 +239,7 @@ def _write_rows(connection: sa.Connection, batches: Sequence[Rows], today: int, 
     lost = sum(_lost(connection, each) for each in of_losses) - lost_before
     functions = {(row["process_id"], row["function"]) for _, row in inserted.blocks}
     plain_means = {of_function: _plain_mean(connection, *of_function) for of_function in functions}
-    # from here on nothing can fail but the commit, and then `written` is thrown away
+    # from here on only the commit can fail, and then `written` is discarded
     written.rows += sum(map(len, batches))
     written.lost += lost
     written.registered += sum(one.is_new for one in known.values())
@@ -252,7 +255,8 @@ def _write_rows(connection: sa.Connection, batches: Sequence[Rows], today: int, 
 
 
 def _registered(connection: sa.Connection, job: Row, closed_before: int) -> Registered:
-    """A run is of a namespace, which the caller may write for; a process of it is its pod's: else ForbiddenError."""
+    """Registers the process of a job's row. A run belongs to a namespace, for which the caller may write; a process of the run
+    belongs to one pod. Raises ForbiddenError if the pod differs."""
     found = register(connection, job, closed_before)
     if found.uid != job["uid"]:
         raise ForbiddenError(
@@ -270,7 +274,7 @@ def _lost(connection: sa.Connection, owner: int) -> int:
 
 
 def _plain_mean(connection: sa.Connection, owner: int, function: int) -> float | None:
-    """Nanoseconds; None while fewer than two plain blocks are known."""
+    """The mean of the plain blocks in ns; None while fewer than two are known."""
     count, mean = connection.execute(
         sa.select(sa.func.count(), sa.func.avg(arm_blocks.c.mean_ns)).where(
             arm_blocks.c.process_id == owner,

@@ -1,10 +1,10 @@
 """The weekly report over HTTP, for people: GET /reports/2026-W07.
 
-Who asks shows a token of the cluster, as kubectl does; the API server says whose it is (TokenReview) and whether that person may
-`get` SavingsReports (SubjectAccessReview). Nothing else is needed: who may read the objects may read the page.
+The request carries a token of the cluster, as kubectl sends it. The API server says whose it is (TokenReview) and whether that
+person may `get` SavingsReports (SubjectAccessReview). Nothing else is needed: whoever may read the objects may read the page.
 
-A page of a large fleet takes seconds of a processor. So pages are made one at a time, in a process of their own (document.py), and
-kept for a while; requests for the same page wait for the same work.
+A page of a large fleet takes seconds of processor time. So pages are made one at a time, in a process of their own (document.py),
+and are cached for a while; requests for the same page wait for the same work.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ FORMATS = {"html": "text/html", "json": "application/json", "csv": "text/csv", "
 KEPT_SECONDS = 60.0
 MOST_KEPT = 8
 MOST_WAITING = 8
-"""Different pages that may wait to be made; beyond it: 429."""
+"""Most different pages that may wait to be made; beyond it the answer is 429."""
 PERMISSION_SECONDS = 30.0
 MOST_PERMISSIONS = 1000
 MOST_ASKING = 16
-"""Questions to the API server at once."""
+"""Most questions to the API server at once."""
 _RESOURCE = {"group": "stitchfleet.io", "resource": "savingsreports", "verb": "get"}
 HEADERS = {
     "Cache-Control": "private, no-store",
@@ -51,11 +51,11 @@ class PageError(Exception):
 
 
 Make = Callable[[Week, str], Awaitable[str]]
-"""The document of a week in one of FORMATS. Raises PageError."""
+"""Makes the document of a week in one of FORMATS. Raises PageError."""
 
 
 def made_by_process(database_url: str) -> Make:
-    """Documents of that database. Its URL is handed on by the environment, which no list of processes shows."""
+    """Makes documents from that database. Its URL is passed in the environment, which no list of processes shows."""
 
     async def make(week: Week, format: str) -> str:
         process = await asyncio.create_subprocess_exec(
@@ -67,7 +67,7 @@ def made_by_process(database_url: str) -> Make:
         )
         work = asyncio.ensure_future(process.communicate())
         try:
-            # no wait_for: before Python 3.12 it may swallow the cancel with which the server ends
+            # not wait_for: before Python 3.12 it may swallow the cancel with which the server ends
             done, _ = await asyncio.wait({work}, timeout=MAKE_SECONDS)
             if not done:
                 raise PageError(f"a report was not made within {MAKE_SECONDS:.0f} s")
@@ -86,7 +86,7 @@ def made_by_process(database_url: str) -> Make:
 
 
 class Readers:
-    """Who may read reports."""
+    """Decides who may read reports."""
 
     def __init__(self, server: ApiServer, clock: Callable[[], float] = time.monotonic) -> None:
         self._server, self._clock = server, clock
@@ -94,7 +94,7 @@ class Readers:
         self._asking = 0
 
     async def why_not(self, token: str, name: str) -> str:
-        """Why whoever has the token may not read the report of that name; empty: he may. Raises ReviewerError."""
+        """Why the owner of the token may not read the report of that name; "" if they may. Raises ReviewerError."""
         key = (hashlib.sha256(token.encode("utf-8", "replace")).digest(), name)
         until, known = self._known.get(key, (0.0, ""))
         if until > self._clock():
@@ -113,6 +113,7 @@ class Readers:
         return answer
 
     async def close(self) -> None:
+        """Closes the connections to the API server."""
         await self._server.close()
 
     async def _ask(self, token: str, name: str) -> str:
@@ -134,7 +135,7 @@ class Readers:
 
 
 class ReportPages:
-    """The handler. say: a line for the log."""
+    """The handler of report pages. say: writes a line to the log."""
 
     def __init__(self, readers: Readers, make: Make, say: Callable[[str], None]) -> None:
         self._readers, self._make, self._say = readers, make, say
@@ -143,7 +144,7 @@ class ReportPages:
         self._one = asyncio.Lock()
 
     async def show(self, request: web.Request) -> web.Response:
-        """GET PATH, ?format= one of FORMATS. Nothing is read for who may not see it."""
+        """GET PATH, ?format= one of FORMATS. Nothing is read for callers who may not see it."""
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             return _said(401, "Authorization: Bearer TOKEN is needed, a token of the cluster (kubectl create token)")
@@ -164,11 +165,11 @@ class ReportPages:
             self._say(str(error))
             return _said(503, "the report cannot be made; the server's log says why", {"Retry-After": "10"})
         if document is None:
-            return _said(429, "as many reports as may be are being made", {"Retry-After": "10"})
+            return _said(429, "too many reports are being made", {"Retry-After": "10"})
         return web.Response(text=document, content_type=FORMATS[format], charset="utf-8", headers=HEADERS)
 
     async def close(self) -> None:
-        """Ends what is being made."""
+        """Cancels the documents that are being made."""
         making = list(self._making.values())
         for task in making:
             task.cancel()
@@ -176,7 +177,7 @@ class ReportPages:
         await self._readers.close()
 
     async def _document(self, week: Week, format: str) -> str | None:
-        """None: too many wait. Raises PageError."""
+        """The document, from the cache if it is there; None if too many wait. Raises PageError."""
         key = (str(week), format)
         until, kept = self._kept.get(key, (0.0, ""))
         if until > time.monotonic():

@@ -1,8 +1,9 @@
-"""The fleet's ingest server: batches of segments over HTTP (see wire) into the database.
+"""The fleet's ingest server: takes batches of segments over HTTP (see wire) and stores them in the database.
 
-A batch is answered when it is committed. What the server cannot take now it refuses, and the sender keeps: too much at once with 429,
-a database that does not answer with 503, each with Retry-After. Whatever somebody sends has a bound (docs/limits.md), each caller a
-share. Batches are decompressed, read and written by a few threads; the event loop itself reads nothing and waits for nobody.
+A batch is answered after it is committed. What the server cannot take now it refuses, and the sender keeps it: 429 if there is too
+much at once, 503 if the database does not answer, each with Retry-After. Everything that a sender may send has a bound
+(docs/limits.md), and each caller has a share. A few threads decompress, read and write batches; the event loop itself parses
+nothing and never blocks.
 """
 
 from __future__ import annotations
@@ -39,23 +40,23 @@ from .report_pages import ReportPages
 from .shares import Shares, Turns
 
 RETRY_SECONDS = 5
-"""Retry-After of a refusal; senders add jitter of their own."""
+"""Retry-After of a refusal; senders add a random delay of their own."""
 BODY_SECONDS = 60.0
-"""How long a body may take: one that never comes would hold its room for ever."""
+"""Time limit of a body: one that never arrives would hold its room forever."""
 WORK_SECONDS = 30.0
-"""How long a batch waits for the memory that it is read in."""
+"""How long a batch waits for the memory in which it is decompressed and read."""
 PROBE_SECONDS = 2.0
-"""How long an answer of /readyz holds."""
+"""How long an answer of /readyz is cached."""
 WATCH_SECONDS = 15.0
-"""How often the database is asked where nobody asks /readyz: the metric that says whether it is up must not be older."""
+"""How often the database is checked if nobody asks /readyz: the metric that shows if it is up must not be older."""
 PARTITION_SECONDS = 3600.0
 SHUTDOWN_SECONDS = 25.0
-"""How long batches under way may take after SIGTERM; Kubernetes kills 30 s after it."""
+"""How long batches in progress may take after SIGTERM; Kubernetes kills after 30 s."""
 SAID_AGAIN_SECONDS = 60.0
-"""A trouble that stays is written to the log so often."""
+"""A persistent problem is logged once in this many seconds."""
 
 _NEVER = (float("-inf"), "")
-"""When the database was asked last, and why it cannot be used: as nobody has asked yet."""
+"""Time of the last check of the database, and why it cannot be used: no check has been made yet."""
 
 
 @dataclass(frozen=True)
@@ -63,20 +64,20 @@ class Limits:
     """What the server holds at once."""
 
     body_bytes: int = wire.MAX_BODY_BYTES
-    """Of one body, before and after decompression."""
+    """Bytes of one body, before and after decompression."""
     pending_bytes: int = 96 << 20
-    """Of all bodies, as they were sent."""
+    """Bytes of all bodies, as they were sent."""
     pending_requests: int = 256
     work_bytes: int = 64 << 20
-    """Of the bodies that are read and written just now, decompressed."""
+    """Bytes of the bodies that are being read and written, decompressed."""
     writers: int = 4
     connections: int = 1024
     processes_a_day: int = 200_000
-    """That one namespace may register, in each server: every process is a line that reports read."""
+    """Processes that one namespace may register per day, in each server: every process is a line that reports read."""
 
 
 class RefusalError(Exception):
-    """An answer that is no success. `reason` is one of metrics.REJECTIONS."""
+    """An answer other than success. `reason` is one of metrics.REJECTIONS."""
 
     def __init__(self, status: int, reason: str, text: str, retry: bool = False) -> None:
         super().__init__(text)
@@ -100,7 +101,7 @@ class Ingest:
         self.metrics.pending_bytes_limit.set(limits.pending_bytes)
         self.draining = False
         self.pages: ReportPages | None = None
-        """For people; none where nobody can say who they are."""
+        """Report pages for people; None if their tokens cannot be reviewed."""
         # SQLite has one writer at a time: more threads would only wait for its lock
         writers = 1 if engine.dialect.name == "sqlite" else limits.writers
         self._writers = concurrent.futures.ThreadPoolExecutor(writers, "stitchfleet-ingest")
@@ -113,11 +114,12 @@ class Ingest:
         self._said: dict[str, float] = {}
         self._counting = threading.Lock()
         self._registered: Counter[str] = Counter()
-        """New processes of a day, by caller."""
+        """Number of processes registered on a day, by caller."""
         self._registered_on = 0
         self._tasks: list[asyncio.Task[None]] = []
 
     def application(self) -> web.Application:
+        """The aiohttp application with all routes."""
         app = web.Application(middlewares=[self.connections.middleware])
         app.router.add_post(wire.PATH, self.take)
         app.router.add_get("/healthz", self.healthz)
@@ -134,7 +136,7 @@ class Ingest:
     # ---- batches ----------------------------------------------------------------------------------------------------------------
 
     async def take(self, request: web.Request) -> web.Response:
-        """POST of a batch."""
+        """Handles a posted batch."""
         try:
             answer = await self._take(request)
         except RefusalError as refusal:
@@ -142,7 +144,7 @@ class Ingest:
             headers = {"Retry-After": str(RETRY_SECONDS)} if refusal.retry else {}
             answer = web.json_response({"error": str(refusal)}, status=refusal.status, headers=headers)
             if not request.content.at_eof():
-                answer.force_close()  # the rest of the body is not waited for
+                answer.force_close()  # do not wait for the rest of the body
         except Exception:
             self.metrics.requests.labels("500").inc()
             raise
@@ -158,11 +160,11 @@ class Ingest:
         encoding = request.headers.get("Content-Encoding", "identity").strip().lower()
         if encoding not in ("identity", "gzip", ""):
             raise RefusalError(415, "malformed", "a body is sent as it is, or compressed by gzip")
-        # before anything is held for it: who has no token holds up nobody
+        # before anything is held for the request: a sender without a token delays nobody
         caller = await self._authenticate(request)
         whose = caller.name if caller.namespace is None else f"namespace {caller.namespace}"
         if self._registered_on == self.now_ns() // DAY_NS and self._registered[whose] >= self.limits.processes_a_day:
-            raise RefusalError(429, "quota", "as many processes as may be were registered today", retry=True)
+            raise RefusalError(429, "quota", "too many processes were registered today", retry=True)
         self._admit(whose, 1, announced or 0)
         held = [announced or 0]
         try:
@@ -174,7 +176,7 @@ class Ingest:
             self._hold(whose, -1, -held[0])
 
     async def _read(self, request: web.Request, whose: str, held: list[int]) -> bytearray:
-        """The body as it was sent. held: how many bytes of room it has."""
+        """The body as it was sent. held[0]: bytes of room that it holds."""
         body = bytearray()
         try:
             async for chunk in request.content.iter_any():
@@ -182,7 +184,7 @@ class Ingest:
                 if length > self.limits.body_bytes:
                     raise self._too_large(length)
                 if length > held[0]:
-                    # of unknown length: counted as it comes
+                    # its length is not known: it is counted as it arrives
                     self._admit(whose, 0, length - held[0])
                     held[0] = length
                 body += chunk
@@ -191,9 +193,9 @@ class Ingest:
         return body
 
     def _admit(self, whose: str, requests: int, size: int) -> None:
-        """Takes room for it. Raises RefusalError where there is none, or none for this caller."""
+        """Reserves room for a request. Raises RefusalError if there is none, or none for this caller."""
         if not self._shares.admits(whose, requests, size):
-            raise RefusalError(429, "busy", "as much as may be is being written already", retry=True)
+            raise RefusalError(429, "busy", "too much is being written already", retry=True)
         self._hold(whose, requests, size)
 
     def _hold(self, whose: str, requests: int, size: int) -> None:
@@ -227,7 +229,7 @@ class Ingest:
         try:
             async with self._turns.turn(whose, self.limits.body_bytes if is_packed else len(body)) as turn:
                 if is_packed:
-                    # one at a time: until it is done nobody knows how much it is
+                    # one at a time: its size is not known until it is decompressed
                     whole = await loop.run_in_executor(self._unpacker, wire.decompressed, body, self.limits.body_bytes)
                     turn.shrink(len(whole))
                 self.metrics.body_bytes.inc(len(whole))
@@ -240,10 +242,10 @@ class Ingest:
                     functools.partial(self._book, whose),
                     self.now_ns,
                 )
-                # a sender that goes away does not stop a write half-way: what it began is committed
+                # a sender that disconnects does not stop a write halfway: a write that began is committed
                 answer = await asyncio.shield(work)
         except asyncio.TimeoutError:
-            raise RefusalError(429, "busy", "as much as may be is being written already", retry=True) from None
+            raise RefusalError(429, "busy", "too much is being written already", retry=True) from None
         except wire.TooLargeError as error:
             raise RefusalError(413, "too_large", str(error)) from None
         except wire.WireError as error:
@@ -252,7 +254,7 @@ class Ingest:
             raise RefusalError(403, "forbidden", str(error)) from None
         except (sa.exc.SQLAlchemyError, MemoryError) as error:
             self.metrics.database_up.set(0)
-            self._probed = _NEVER  # what it said before does not hold any more
+            self._probed = _NEVER  # the last check is no longer valid
             self.say_once(f"the database cannot be written to: {access.reason(error)}")
             raise RefusalError(503, "database", "the database cannot be written to", retry=True) from None
         self.metrics.database_up.set(1)
@@ -260,7 +262,7 @@ class Ingest:
         return web.Response(body=answer, content_type="application/json")
 
     def _book(self, whose: str, written: Written) -> None:
-        """On a writer's thread: what was committed."""
+        """Books what was committed, on the writer's thread."""
         self.metrics.book(written)
         if written.registered:
             today = self.now_ns() // DAY_NS
@@ -270,7 +272,7 @@ class Ingest:
                 self._registered[whose] += written.registered
 
     def say_once(self, text: str) -> None:
-        """A line for the log: what nobody outside is told. The same one again only after a while."""
+        """Logs a line that is not for callers. The same line is logged again only after SAID_AGAIN_SECONDS."""
         now = time.monotonic()
         self._said = {line: at for line, at in self._said.items() if now - at < SAID_AGAIN_SECONDS}
         if text not in self._said:
@@ -280,7 +282,7 @@ class Ingest:
     # ---- health -----------------------------------------------------------------------------------------------------------------
 
     async def healthz(self, _request: web.Request) -> web.Response:
-        """The process lives and its event loop runs; a database that is away is no reason to restart it."""
+        """The process lives and its event loop runs. A database that is down is no reason to restart it."""
         return web.Response(text="ok\n")
 
     async def readyz(self, _request: web.Request) -> web.Response:
@@ -289,11 +291,11 @@ class Ingest:
         return web.Response(text=f"{why or 'ok'}\n", status=503 if why else 200)
 
     async def _probe(self) -> str:
-        """Why the database cannot be used; empty where it can."""
+        """Why the database cannot be used; "" if it can."""
         at, why = self._probed
         if time.monotonic() - at >= PROBE_SECONDS:
             work = asyncio.get_running_loop().run_in_executor(self._prober, self._check)
-            # no wait_for: before Python 3.12 it loses a cancel that comes as the work ends, and the server's end waits for ever
+            # not wait_for: before Python 3.12 it loses a cancel that arrives as the work ends, and the server never ends
             done, _ = await asyncio.wait({work}, timeout=2 * access.CONNECT_SECONDS)
             why = work.result() if done else "the database does not answer"
             self._probed = (time.monotonic(), why)
@@ -301,7 +303,7 @@ class Ingest:
         return why
 
     def _check(self) -> str:
-        """What anybody may know; the rest goes to the log."""
+        """Why the database cannot be used, as callers may know it; details go to the log."""
         try:
             with self.engine.connect() as connection:
                 access.check(connection)
@@ -320,7 +322,7 @@ class Ingest:
         return web.Response(body=self.metrics.exposition(), headers=headers)
 
     async def describe(self, _request: web.Request) -> web.Response:
-        """The interface."""
+        """The description of the interface."""
         return web.Response(body=_description(), content_type="application/json")
 
     # ---- life -------------------------------------------------------------------------------------------------------------------
@@ -330,7 +332,7 @@ class Ingest:
         self._tasks = [asyncio.create_task(each) for each in forever]
 
     async def _keep_partitions(self) -> None:
-        """Makes the next days' partitions, now and then; without it the first rows of a day make its own."""
+        """Makes the next days' partitions, once an hour; otherwise the first rows of a day make its own."""
         loop = asyncio.get_running_loop()
         while True:
             await loop.run_in_executor(self._prober, self._make_partitions)
@@ -372,7 +374,7 @@ def _description() -> bytes:
 
 
 class _Log(logging.Handler):
-    """What the HTTP library has to say: a request that is none is no news, and its text, which may hold a token, is for no log."""
+    """The HTTP library's log. Malformed requests are not logged, and their text, which may hold a token, never is."""
 
     def __init__(self, ingest: Ingest) -> None:
         super().__init__()
@@ -389,7 +391,7 @@ class _Log(logging.Handler):
 
 
 def _logger(ingest: Ingest) -> logging.Logger:
-    """One of its own, for the one server."""
+    """A logger for this server only."""
     found = logging.Logger("stitchfleet.ingest", logging.WARNING)
     found.addHandler(_Log(ingest))
     return found
@@ -403,15 +405,16 @@ async def serve(
     ended: asyncio.Event,
     ready: Callable[[int], None],
 ) -> None:
-    """Serves until `ended` is set, then ends what is under way. Tells `ready` the port, which is chosen where it is 0.
+    """Serves until `ended` is set, then finishes what is in progress. Calls `ready` with the port, which the system chooses if
+    `port` is 0.
 
-    Raises OSError where the address cannot be had.
+    Raises OSError if the address cannot be bound.
     """
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(
         lambda _loop, context: ingest.say_once(str(context.get("exception") or context["message"]))
     )
-    # decompressing is work for a thread of ours, with a bound of its own
+    # our own threads decompress, with a bound of their own
     runner = web.AppRunner(
         ingest.application(),
         access_log=None,

@@ -1,8 +1,9 @@
-"""Who may hold how much of what the server holds at once.
+"""How much of the server's room each caller may hold at once.
 
-A caller may hold as much as it leaves free: one alone half of everything, two a third each, and a newcomer always finds room. (The
-dynamic threshold of shared-memory switches, with alpha 1: Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory
-packet switches", IEEE/ACM Transactions on Networking 6(2), 1998.) A caller is a namespace, not one of its pods."""
+A caller may hold as much as it leaves free: one caller alone gets half of everything, two get a third each, and a newcomer always
+finds room. (This is the dynamic threshold of shared-memory switches, with alpha 1: Choudhury and Hahne, "Dynamic queue length
+thresholds for shared-memory packet switches", IEEE/ACM Transactions on Networking 6(2), 1998.) A caller is a namespace, not one of
+its pods."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 
 
 class Shares:
-    """Requests and bytes by caller. Used on the event loop's thread alone."""
+    """Requests and bytes held by each caller. Used on the event loop's thread only."""
 
     def __init__(self, requests: int, size: int) -> None:
         self.limits = (requests, size)
@@ -22,35 +23,35 @@ class Shares:
         self._of_callers: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
 
     def admits(self, caller: str, requests: int, size: int) -> bool:
-        """Whether the caller may hold so much more."""
+        """Whether the caller may hold this much more."""
         wanted = (requests, size)
         for limit, used, of_callers, more in zip(self.limits, self.used, self._of_callers, wanted):
             if more and used + more > limit:
                 return False
             mine = of_callers[caller]
-            # who holds nothing yet may have one request, however long
+            # a caller that holds nothing may have one request, whatever its size
             if more and self._of_callers[0][caller] and mine + more > limit - used - more:
                 return False
         return True
 
     def hold(self, caller: str, requests: int, size: int) -> None:
-        """Adds to what the caller holds, or takes away."""
+        """Adds to what the caller holds, or subtracts from it."""
         for place, more in enumerate((requests, size)):
             self.used[place] += more
             counter = self._of_callers[place]
             counter[caller] += more
             if not counter[caller]:
-                del counter[caller]  # callers come and go for ever
+                del counter[caller]  # or it would grow with every caller that ever came
 
 
 class Turns:
-    """Memory and threads for the batches that are worked on: callers take turns, each with one batch, however many wait behind it.
+    """Memory and threads for the batches that are being processed. Callers take turns, each with one batch, however many it has
+    waiting.
 
-    A caller never has all threads: a batch that is slow to read or write holds up nobody else's. Used on the event loop's thread
-    alone."""
+    A caller never has all threads: its slow batches delay nobody else's. Used on the event loop's thread only."""
 
     def __init__(self, size: int, threads: int, wait_s: float) -> None:
-        """size: bytes at once. wait_s: how long one waits for its turn."""
+        """size: bytes at once. threads: batches at once. wait_s: how long a batch waits for its turn, in seconds."""
         self.size, self.threads, self.wait_s = size, threads, wait_s
         self._used = self._passed = 0
         self._active: Counter[str] = Counter()
@@ -58,7 +59,7 @@ class Turns:
 
     @contextlib.asynccontextmanager
     async def turn(self, caller: str, size: int) -> AsyncIterator[Turn]:
-        """Waits for so many bytes, or all where it is more than there are. Raises asyncio.TimeoutError."""
+        """Waits for `size` bytes, or for all if there are fewer. Raises asyncio.TimeoutError."""
         size = min(size, self.size)
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(caller, deque()).append((size, granted))
@@ -79,6 +80,7 @@ class Turns:
             self._wake()
 
     def give_back(self, size: int) -> None:
+        """Gives back memory, and lets the next caller have its turn."""
         self._used -= size
         self._wake()
 
@@ -87,11 +89,11 @@ class Turns:
             pass
 
     def _grant_one(self) -> bool:
-        """Gives the next caller that may have one its turn; it goes to the end of the line."""
+        """Gives the next caller that may have one its turn, and moves it to the end of the line."""
         for caller in list(self._waiting):
             queue = self._waiting[caller]
             while queue and queue[0][1].done():
-                queue.popleft()  # it does not wait any more
+                queue.popleft()  # it no longer waits
             if not queue:
                 del self._waiting[caller]
                 continue
@@ -99,7 +101,7 @@ class Turns:
             if self._active[caller] >= max(1, self.threads - 1):
                 continue
             if self._used + size > self.size:
-                # smaller ones of others may pass it, but not for ever
+                # smaller batches of others may pass it, but not forever
                 self._passed += 1
                 if self._passed > MAX_PASSED:
                     return False
@@ -121,13 +123,13 @@ MAX_PASSED = 16
 
 @dataclass
 class Turn:
-    """What a batch holds."""
+    """The memory that a batch holds."""
 
     turns: Turns
     size: int
 
     def shrink(self, size: int) -> None:
-        """Gives back what is not needed."""
+        """Gives back what is no longer needed."""
         if size < self.size:
             rest, self.size = self.size - size, size
             self.turns.give_back(rest)

@@ -1,4 +1,4 @@
-"""A server's certificate that is renewed on disk while it serves: later handshakes get the new one, and no connection is dropped."""
+"""A server's certificate that is renewed on disk while it serves: new handshakes use the new one, and no connection is dropped."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ LOOK_SECONDS = 10.0
 
 
 def load_chain(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    """Gives a context that serves another chain and key, PEM. Raises OSError for what is none, and changes nothing then: a chain and
-    a key that do not fit are refused before the context has half of them, which would end each handshake."""
-    with tempfile.TemporaryDirectory() as folder:  # the library reads from files only
+    """Gives a context that is in use another chain and key (PEM). If they are invalid or do not fit each other, raises OSError and
+    leaves the context unchanged; a context with half of them would fail every handshake."""
+    with tempfile.TemporaryDirectory() as folder:  # the ssl module reads them from files only
         chain, secret = pathlib.Path(folder, "tls.crt"), pathlib.Path(folder, "tls.key")
         chain.write_bytes(certificate)
         secret.touch(mode=0o600)
         secret.write_bytes(key)
         for each in (ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), context):
-            # a key with a passphrase is refused: nobody is there to be asked for it
+            # a key with a passphrase is refused, because nobody can be asked for it
             each.load_cert_chain(chain, secret, password=lambda: "")
 
 
 class CertificateFiles:
-    """A TLS context for a server, and the files that it is read from."""
+    """A TLS context for a server, and the files from which it is loaded."""
 
     def __init__(self, certificate: pathlib.Path, key: pathlib.Path | None) -> None:
-        """certificate, key: PEM; key None: both are in one file. Raises OSError for what cannot be read, or is none."""
+        """certificate, key: PEM files; key None: both are in one file. Raises OSError if they cannot be read or are invalid."""
         self._certificate, self._key = certificate, key
         self.context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         self._seen = self._times()
@@ -41,13 +41,13 @@ class CertificateFiles:
         return tuple(path.stat().st_mtime_ns for path in (self._certificate, self._key) if path is not None)
 
     async def keep_fresh(self, tell: Callable[[str], None]) -> None:
-        """Loads the files anew whenever they have changed; for ever. What cannot be read leaves what is served."""
+        """Reloads the files whenever they have changed, forever. If they cannot be read, the old certificate stays in use."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             try:
                 now = self._times()
                 if now != self._seen:
-                    self._load()  # a key of another certificate, between two writes, raises: it is tried again
+                    self._load()  # raises if the key belongs to another certificate, between two writes; then it is tried again
                     self._seen = now
             except OSError as error:
                 tell(f"the certificate {self._certificate} cannot be loaded: {error}")

@@ -1,8 +1,8 @@
-"""In the training process: who the job is, what it measured, and the files in which it waits to be sent. The standard library alone.
+"""In the training process: who the job is, what it measured, and the files in which records wait to be sent. Standard library only.
 
-environment  the variables by which a pod tells who it is: one table, which the webhook writes from and the job reads from
-recording    the Recorder that a job's steps are told to
-spool        its files: checksummed, bounded, readable after a SIGKILL
-wire         how a batch of them looks on its way to the ingest server
-background   a process that steps back behind the training
+environment  the variables that identify a pod's job: one table, from which the webhook writes and the job reads
+recording    the Recorder, which a job calls at each step
+spool        the files of records: checksummed, bounded, readable after a SIGKILL
+wire         the format in which a batch of segments is sent to the ingest server
+background   lowers a helper process's priority below the training
 """

@@ -1,4 +1,4 @@
-"""How a helper process keeps out of the way of the job beside which it works."""
+"""How a helper process avoids disturbing the job beside which it runs."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import os
 
 
 def step_back(nice: int) -> None:
-    """Gives this process a lower priority, by `nice` (nice(2)), and a process group of its own, as Ctrl-C is for the job.
+    """Gives this process a lower priority, by `nice` (nice(2)), and a process group of its own, because Ctrl-C is meant for the job.
+    Failures are ignored.
 
-    No session of its own: Linux shares processors among sessions first and looks at priorities within one (sched(7), autogroup), so
-    that in another session the lowest priority would still take half of the job's processors.
+    It keeps its session: Linux shares processors among sessions first and applies priorities within a session (sched(7),
+    autogroup), so in a session of its own even the lowest priority would take half of the job's processors.
     """
     with contextlib.suppress(OSError):
         os.setpgid(0, 0)

@@ -1,7 +1,7 @@
-"""The variables by which a training process is told who it is and where its records go: one table.
+"""The environment variables that say who a training process is and where its records go: one table.
 
-The admission webhook writes a pod's environment from it, and the recording side and the sender in the pod read theirs from it; a test
-compares the two. On a laptop a person may set any of them. Standard library only.
+The admission webhook writes a pod's environment from this table, and the recorder and the sender in the pod read theirs from it; a
+test compares the two. On a laptop a person may set any of the variables. Standard library only.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Variable:
-    """One variable. `of_webhook`: the webhook sets it, where it knows a value and the pod does not name the variable itself."""
+    """One variable. `of_webhook`: the webhook sets it if it knows the value and the pod does not set the variable itself."""
 
     name: str
     help: str
     of_webhook: bool = False
 
     def read(self, environment: Mapping[str, str] | None = None) -> str:
-        """Its value; empty if it is not set. environment: default os.environ."""
+        """The variable's value; "" if it is not set. environment: default os.environ."""
         return (os.environ if environment is None else environment).get(self.name, "")
 
 
@@ -31,7 +31,7 @@ CLUSTER = Variable("STITCHFLEET_CLUSTER", "name of the cluster", True)
 NAMESPACE = Variable("STITCHFLEET_NAMESPACE", "namespace; default: what the service account's file says", True)
 JOB_NAME = Variable("STITCHFLEET_JOB_NAME", "name of the owning MPIJob, Job or pod", True)
 POD_UID = Variable("STITCHFLEET_POD_UID", "uid of the pod", True)
-POD_UID_FILE = Variable("STITCHFLEET_POD_UID_FILE", "a downward-API file of it, for ranks that ssh started", True)
+POD_UID_FILE = Variable("STITCHFLEET_POD_UID_FILE", "a downward-API file with the uid, for ranks started by ssh", True)
 ATTEMPT = Variable("STITCHFLEET_ATTEMPT", "restarts of the job so far", True)
 USER = Variable("STITCHFLEET_USER", "who submitted the job; default: the login name", True)
 IMAGE = Variable("STITCHFLEET_IMAGE", "image of the training container", True)
@@ -49,9 +49,11 @@ WORLD_SIZE = Variable("STITCHFLEET_WORLD_SIZE", "processes of the job; default: 
 
 INGEST = Variable("STITCHFLEET_INGEST", "URL of the fleet's ingest server", True)
 INGEST_TOKEN_FILE = Variable("STITCHFLEET_INGEST_TOKEN_FILE", "file with the token; read anew for each post", True)
-INGEST_TOKEN = Variable("STITCHFLEET_INGEST_TOKEN", "a static token, where there is no such file")
+INGEST_TOKEN = Variable("STITCHFLEET_INGEST_TOKEN", "a static token, if there is no such file")
 INGEST_CA_FILE = Variable(
-    "STITCHFLEET_INGEST_CA_FILE", "PEM of who signed the server's certificate; default: whom the system trusts", True
+    "STITCHFLEET_INGEST_CA_FILE",
+    "PEM of the authority that signed the server's certificate; default: the system's authorities",
+    True,
 )
 
 IDENTITY = (
@@ -63,5 +65,5 @@ VARIABLES = (*IDENTITY, *SENDING)
 
 
 def table() -> str:
-    """The variables with their meaning, one a line, for a help text."""
+    """The variables with their meanings, one per line, for a help text."""
     return "\n".join(f"{variable.name:<30} {variable.help}" for variable in VARIABLES)

@@ -1,10 +1,10 @@
-"""The recording side, inside the training process: who the job is, and what its steps are told to.
+"""The recorder, inside the training process: who the job is, and what its steps measured.
 
-`Recorder.iteration` appends to a queue in memory and returns. A thread that sleeps but for a moment each second writes what has
-gathered to the spool; the disk can stall only that thread, and a queue that it does not empty is bounded. Nothing here raises after
-construction: what cannot be kept is counted in `Recorder.lost`. Standard library only.
+`Recorder.iteration` appends to a queue in memory and returns. A thread wakes up once a second and writes what has accumulated to the
+spool. A slow disk delays only that thread, and the queue is bounded. After construction nothing here raises: what cannot be kept is
+counted in `Recorder.lost`. Standard library only.
 
-A record is safe from the death of the process (SIGKILL, the out-of-memory killer) as soon as it is written, which is at most
+A record survives the death of the process (SIGKILL, the out-of-memory killer) as soon as it is written, which is at most
 WRITE_SECONDS after it was made, or when `Recorder.flush` returns True.
 """
 
@@ -33,32 +33,33 @@ from . import environment
 from .spool import FUNCTION_NUMBER, KEEP_DAYS, Iterations, Kind, SpoolWriter, too_old
 
 PLAIN, STITCHED, UNCOUNTED = 0, 1, 2
-"""Arms of an iteration. UNCOUNTED: warm-up, tracing, compiling beside it, verifying, the first step after a change of arm."""
+"""Arms of an iteration. UNCOUNTED: warm-up, tracing, compiling in the background, verifying, the first step after a change of arm."""
 
 FORMAT = 2
-"""Of the identity record; a reader refuses a spool whose format it does not know. 2: a job has several training functions."""
+"""Format of the identity record. A reader refuses a spool whose format it does not know. 2: a job has several training functions."""
 
 WRITE_SECONDS = 1.0
-"""How often the writer thread looks; the most that a SIGKILL costs. Once a second costs a 50 ms step less than 0.02%."""
+"""How often the writer thread wakes up; a SIGKILL loses at most this much. Once a second costs a 50 ms step less than 0.02%."""
 MAX_PENDING = 1 << 16
-"""Most iterations, and most other records, that wait in memory; a job at 10,000 steps/s fills it in 6 s of a stalled disk."""
+"""Most iterations, and most other records, that wait in memory. A job with 10,000 steps/s fills it in 6 s of a stalled disk."""
 MAX_BLOCK = 4096
 """Most iterations in one record."""
 AGE_SECONDS = 600.0
-"""How often segments that nobody takes are looked at for their age, which is counted in days."""
+"""How often the age of segments that nobody takes is checked; the limit on it is counted in days."""
 LAZY_SEALS = 10
-"""While nobody takes sealed segments away, a segment stays open this many times longer: fewer files."""
+"""While nobody takes sealed segments away, a segment stays open this many times longer, which makes fewer files."""
 DAY_NS = 86_400 * 10**9
 MAX_FUNCTIONS = 1 << 15
 """Numbers of training functions are below this: the database keeps them in two bytes."""
 
 MAX_RANKS = 1 << 16
 MAX_DEVICES = 1 << 16
-"""Of one job; the largest known trainings have some tens of thousands."""
+"""Bounds for one job; the largest known trainings have tens of thousands of ranks and devices."""
 MAX_ATTEMPT = 1_000_000
 MAX_LABELS, MAX_LABEL_KEY, MAX_LABEL_TEXT = 64, 317, 253
 MAX_LABEL_LETTERS = 4096
-"""Of all keys and values of a job's labels together: each report reads those of all jobs. What comes after is left out."""
+"""Bound on the characters of all label keys and values of a job together, since each report reads those of all jobs. Labels beyond
+it are left out."""
 KEY_TEXTS = ("run_id", "cluster", "namespace", "uid")
 TEXT_LENGTHS = {
     **dict.fromkeys(KEY_TEXTS, 128),
@@ -67,24 +68,24 @@ TEXT_LENGTHS = {
     "image": 1024,
     "device_kind": 128,
 }
-"""Of what says who a process is, in letters. A key's is bounded by PostgreSQL, whose indexes take 2,704 bytes an entry."""
+"""Most characters of each text of the identity. Key texts are bounded by PostgreSQL, whose index entries hold 2,704 bytes."""
 
 _SERVICE_ACCOUNT_NAMESPACE = pathlib.Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 MAX_DURATION_NS = 10**16
-"""115 days: longer than this no step takes, and float32 still holds it."""
+"""115 days: no step takes longer, and a float32 can hold it."""
 
 
 GRAPH = "graph:"
-"""Begins a model's fingerprint that the plugin made of its graph, to tell it from a name that somebody chose."""
+"""Prefix of a model fingerprint that the plugin computed from the graph, as opposed to a name that somebody chose."""
 
 
 @dataclass(frozen=True)
 class JobIdentity:
     """Who a training process is. Empty strings mean unknown.
 
-    cluster: the Kubernetes cluster, or the host's name on a laptop. run_id: the same in all processes of a job. uid: the pod's.
-    attempt: counts restarts of the job, from 0. device_kind: "cpu", or the GPU's model; device_count: devices of the whole job.
-    rank, world_size: of this process in a distributed job. labels: the pod's labels, for the report's groups.
+    cluster: the Kubernetes cluster, or the host's name on a laptop. run_id: the same in all processes of a job. uid: of the pod.
+    attempt: number of restarts of the job, from 0. device_kind: "cpu", or the GPU's model; device_count: devices of the whole job.
+    rank, world_size: of this process in a distributed job. labels: the pod's labels, by which the report forms groups.
     """
 
     cluster: str
@@ -107,12 +108,12 @@ class JobIdentity:
 
     @classmethod
     def from_environment(cls, run_id: str, **known: object) -> JobIdentity:
-        """The identity that the environment tells; `known` (names of fields) goes before it.
+        """The identity found in the environment. `known` (names of fields) takes precedence over it.
 
         The variables are those of the table in `environment`; in Kubernetes the admission webhook sets them.
 
-        Rank and world size come from Horovod, Open MPI or PMI. On a laptop the host's name, the script's name, and the login
-        name stand in, and the devices are those that the driver's files in /proc show.
+        Rank and world size come from Horovod, Open MPI or PMI. On a laptop the host's name, the script's name and the login name
+        are used, and the devices are those that the driver's files in /proc show.
         """
         found = _from_environment()
         found.update(run_id=run_id)
@@ -121,11 +122,13 @@ class JobIdentity:
         return cls(**_within_bounds(found))  # type: ignore[arg-type]
 
     def to_json(self) -> dict[str, object]:
+        """The identity as a JSON object, which `from_json` reads."""
         return {**dataclasses.asdict(self), "labels": dict(self.labels)}
 
     @classmethod
     def from_json(cls, facts: Mapping[str, object]) -> JobIdentity:
-        """Unknown fields (of a newer writer) are passed over. Raises ValueError for a missing or mistyped one."""
+        """The identity in `facts`. Unknown fields (of a newer writer) are ignored. Raises ValueError for a missing or mistyped
+        field."""
         values: dict[str, object] = {}
         for spec in dataclasses.fields(cls):
             value = facts.get(spec.name)
@@ -172,8 +175,8 @@ def _from_environment() -> dict[str, object]:
 
 
 def _first_integer(*names: str, default: int, most: int) -> int:
-    """Of the first variable that holds a number from 0 to `most`: one that no job has is passed over, as the records would be
-    refused."""
+    """The first of these variables that holds a number from 0 to `most`, else `default`. Other numbers are skipped, because the
+    records would be refused."""
     for name in names:
         try:
             found = int(os.environ[name])
@@ -185,11 +188,11 @@ def _first_integer(*names: str, default: int, most: int) -> int:
 
 
 def _within_bounds(found: dict[str, object]) -> dict[str, object]:
-    """The identity as whoever reads it takes it: text that is none is mended, what is too long is cut."""
+    """The identity within the bounds that readers enforce: invalid text is repaired, and text that is too long is cut."""
     for name, most in TEXT_LENGTHS.items():
         text = _sound(str(found[name]))
         if len(text) > most:
-            # of a key the rest still tells it from others
+            # A key that is cut gets a hash, so that it still differs from others
             told = hashlib.sha256(text.encode()).hexdigest()[:16] if name in KEY_TEXTS else ""
             text = f"{text[: most - len(told) - 1]}…{told}"
         found[name] = text
@@ -201,7 +204,7 @@ def _within_bounds(found: dict[str, object]) -> dict[str, object]:
 
 
 def bounded_labels(labels: Mapping[str, str]) -> dict[str, str]:
-    """As many of the labels as are kept, cut to their lengths."""
+    """As many of the labels as are kept, each cut to its maximum length."""
     found: dict[str, str] = {}
     room = MAX_LABEL_LETTERS
     for key, text in list(labels.items())[:MAX_LABELS]:
@@ -214,7 +217,7 @@ def bounded_labels(labels: Mapping[str, str]) -> dict[str, str]:
 
 
 def _sound(text: str) -> str:
-    """Without halves of surrogate pairs, which stand for bytes of a variable that were no UTF-8."""
+    """`text` without unpaired surrogates, which stand for bytes of a variable that were not UTF-8."""
     return text if text.isascii() else _HALVES.sub("\ufffd", text)
 
 
@@ -231,12 +234,13 @@ def _read(path: pathlib.Path) -> str:
 def _login_name() -> str:
     try:
         return getpass.getuser()
-    except Exception:  # no such user in a container, and Python's versions differ in what they raise
+    except Exception:  # a container may have no such user, and Python's versions differ in what they raise
         return str(os.getuid())
 
 
 def _devices() -> tuple[str, int]:
-    """(kind, count) of what this process may use: the NVIDIA driver's files tell, without loading a driver; else one CPU device."""
+    """(kind, count) of the devices that this process may use, from the NVIDIA driver's files, without loading a driver; without a
+    GPU, one CPU device."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None and visible.strip() in ("", "-1"):
         return "cpu", 1
@@ -266,7 +270,8 @@ def _labels() -> dict[str, str]:
 
 
 class Recorder:
-    """Takes what a job measures. Any thread may call any method; none blocks and none raises."""
+    """Records what a job measures. Any thread may call any method; none blocks (except `flush` and `close`, for their time) or
+    raises."""
 
     def __init__(
         self,
@@ -277,15 +282,15 @@ class Recorder:
         keep_days: float = KEEP_DAYS,
         seal_seconds: float = 30.0,
     ) -> None:
-        """Opens the spool in `folder` (made with owner-only permissions where it is missing).
+        """Opens the spool in `folder`, which is made with owner-only permissions if it is missing.
 
         max_bytes and keep_days bound the folder's segments; beyond them the oldest are deleted and counted. A segment is handed to
-        the shipper after seal_seconds, or when it is full. Raises OSError where the folder cannot be written to or belongs to
-        another process.
+        the shipper after seal_seconds, or when it is full. Raises OSError if the folder cannot be written or belongs to another
+        process.
         """
         self.identity = identity
         self.process = uuid.uuid4().hex[:12]
-        """Tells the processes of one job and rank apart (a child that trains too)."""
+        """Distinguishes the processes of one job and rank (for example a child that trains too)."""
         about = {
             "format": FORMAT,
             "process": self.process,
@@ -309,24 +314,24 @@ class Recorder:
         self._lost_written = 0
         self._closed = False
         self.failure = ""
-        """The last reason why a record was lost, in words."""
+        """The last reason why a record was lost, as text."""
         self._thread: threading.Thread | None = threading.Thread(
             target=self._write_until_closed, name="stitchfleet-records", daemon=True
         )
         try:
             self._thread.start()
-        except RuntimeError as error:  # the pod's limit of processes
+        except RuntimeError as error:  # the pod's limit of processes is reached
             self._spool.close()
             raise OSError(f"no thread for the records: {error}") from None
-        # Threads do not survive a fork: the child must neither queue what nobody writes nor touch the parent's files.
+        # Threads do not survive a fork: the child must neither fill a queue that nobody writes nor touch the parent's files.
         itself = weakref.ref(self)
         os.register_at_fork(after_in_child=lambda: _forget(itself()))
 
     # ---- what a job says ------------------------------------------------------------------------------------------------------
 
     def iteration(self, step: int, arm: int, duration_ns: int, function: int = 0) -> None:
-        """One iteration that has just ended. function: which of the job's training functions it was a step of; steps are counted by
-        function."""
+        """Records an iteration that has just ended. duration_ns: wall time. function: number of the training function of which it
+        was a step; `step` counts per function."""
         pending = self._iterations
         if self._closed or len(pending) >= MAX_PENDING:
             self._lose(1, "the recorder is closed" if self._closed else "the disk is too slow")
@@ -336,38 +341,39 @@ class Recorder:
             self._wake.set()
 
     def function(self, number: int, name: str) -> None:
-        """A training function: what the job calls it, and the number by which its iterations and blocks name it."""
+        """Records a training function: its name, and the number by which iterations and blocks refer to it."""
         self._other(Kind.FUNCTION, {"function": number, "name": name})
 
     def arm_block(self, pair: int, arm: int, first_step: int, durations_ns: Sequence[int], function: int = 0) -> None:
-        """One complete block of a pair: the counted iterations of one arm. Pairs are numbered over all functions."""
+        """Records one complete block of a pair: the counted iterations of one arm. Pairs are numbered across all functions."""
         facts = {"pair": pair, "arm": arm, "first_step": first_step, "durations_ns": list(durations_ns)}
         self._other(Kind.ARM_BLOCK, {**facts, "function": function} if function else facts)
 
     def cluster(self, name: str, facts: Mapping[str, object]) -> None:
-        """What became of one cluster; a later call for the same name stands in its place."""
+        """Records the state of one cluster. A later call for the same name replaces it."""
         self._other(Kind.CLUSTER, {"name": name, "facts": facts})
 
     def event(self, kind: str, message: str, facts: Mapping[str, object] = {}) -> None:
-        """Something that a person may want to know later."""
+        """Records something that a person may want to know later."""
         self._other(Kind.EVENT, {"kind": kind, "message": message, "facts": facts})
 
     def model(self, fingerprint: str) -> None:
-        """Which model it is, of a job whose environment did not say so."""
+        """Records the model, for a job whose environment did not name it."""
         self._other(Kind.MODEL, {"fingerprint": fingerprint})
 
     def job_end(self, facts: Mapping[str, object]) -> None:
-        """The process's last words: overhead_ns, iterations by arm, phase, reason."""
+        """Records the end of the process: overhead_ns, iterations by arm, phase, reason."""
         self._other(Kind.JOB_END, {"facts": facts})
 
     @property
     def lost(self) -> int:
-        """Iterations and other records that could not be kept: queue or spool full, too old, disk full or not to be
-        written to, not encodable."""
+        """Number of iterations and other records that could not be kept: queue or spool full, too old, disk full or not writable, not
+        encodable."""
         return self._lost + self._spool.dropped
 
     def flush(self, timeout_s: float) -> bool:
-        """Waits until all that was recorded before is written or counted as lost. False when the time is over first."""
+        """Waits until everything recorded before is written or counted as lost. Returns False if that takes longer than
+        `timeout_s`."""
         thread = self._thread
         if self._closed or thread is None or not thread.is_alive():
             return False
@@ -377,7 +383,7 @@ class Recorder:
         return done.wait(timeout_s)
 
     def close(self, timeout_s: float = 2.0) -> None:
-        """Writes and seals what is there, within the time; what could not be written by then is counted."""
+        """Writes and seals what is queued, within `timeout_s`; what could not be written by then is counted as lost."""
         if self._closed:
             return
         self._closed = True
@@ -414,7 +420,7 @@ class Recorder:
                 self._drop_when_due()
                 self._write_pending()
                 self._seal_when_due(closing)
-            except Exception as error:  # nothing of this may end the thread
+            except Exception as error:  # no error may end the thread
                 self._lose(1, f"{type(error).__name__}: {error}")
             for done in waiting:
                 done.set()
@@ -462,7 +468,7 @@ class Recorder:
                     Kind.LOSS, _json({"time_ns": time.time_ns(), "lost": self.lost, "reason": self.failure}), 0
                 )
             except OSError:
-                self._lost_written = -1  # said again when the disk takes it
+                self._lost_written = -1  # written again when the disk accepts it
 
     def _append_block(self, function: int, block: Iterations) -> None:
         if function == 0:
@@ -493,7 +499,7 @@ class Recorder:
         except OSError as error:
             self.failure = str(
                 error
-            )  # the records are written; a shipper finds the segment when this process has ended
+            )  # the records are written; a shipper finds the segment after this process has ended
 
 
 def _is_sound(step: object, arm: object, duration_ns: object, function: object) -> bool:
@@ -541,7 +547,7 @@ def _json(facts: Mapping[str, object]) -> bytes:
 
 
 def _plain(value: object, depth: int = 0) -> object:
-    """The value in what JSON has: numbers that are not finite become words, unknown things their text."""
+    """The value in JSON's types: numbers that are not finite become strings, and unknown objects their text."""
     if value is None or isinstance(value, (str, bool)):
         return value
     if isinstance(value, int):

@@ -5,20 +5,21 @@ A spool is a folder that one process writes. Its segments are files of records:
     segment = MAGIC, then records
     record  = MARK (4 bytes) | length u32 | crc32 u32 | kind u8 | sequence u64 | body (length bytes)      little-endian
 
-The file `identity` holds that of the spool's writer once more, for a segment whose own is damaged: those before it may be gone.
+The file `identity` holds a second copy of the writer's identity record, for a segment whose own is damaged: earlier segments may be
+gone.
 
 The checksum covers kind, sequence and body. Records are appended by single writes, so a process killed at any point leaves at most
-one torn record at a segment's end; one that is damaged is passed over by looking for the next MARK whose checksum holds. The first
-record of each segment is the job's identity: a segment can be read without the others.
+one torn record at a segment's end. A damaged record is skipped by searching for the next MARK whose checksum is right. The first
+record of each segment is the job's identity, so a segment can be read without the others.
 
-A segment's life is in its name: `N.open` is being written, `N.sealed` is complete, `N.shipping` belongs to a shipper. A rename is
-atomic, so the writer (which deletes the oldest sealed segments when the folder is full, and those that are too old) and the shipper
+A segment's name shows its state: `N.open` is being written, `N.sealed` is complete, `N.shipping` belongs to a shipper. A rename is
+atomic, so the writer (which deletes the oldest sealed segments if the folder is full, and those that are too old) and the shipper
 never both take one.
-The writer holds a lock on `owner.lock` as long as it lives, the shipper one on `shipper.lock`; the kernel releases both with the
-process, so that the open segment of a dead process can be told from that of a living one, in containers too.
+The writer holds a lock on `owner.lock` as long as it lives, the shipper one on `shipper.lock`. The kernel releases both when the
+process ends, so the open segment of a dead process can be told from that of a living one, in containers too.
 
-Records survive the death of the process at any point; they are not flushed through to the disk at each write, so a machine that
-loses power may lose what the kernel still held. Standard library only: this runs in the training process.
+Records survive the death of the process at any point. They are not flushed to the disk at each write, so a machine that loses power
+may lose what the kernel still held. Standard library only: this runs in the training process.
 """
 
 from __future__ import annotations
@@ -42,17 +43,18 @@ MARK = b"\xf5SR\x9b"
 _HEAD = struct.Struct("<4sII")
 _KEY = struct.Struct("<BQ")
 MAX_BODY_BYTES = 16 << 20
-"""No record is longer; a longer length read from a file is damage."""
+"""Longest body of a record; a greater length in a file is damage."""
 MAX_RECORDS = 1 << 14
-"""Of one segment, which a writer seals at 1 MiB: what comes after so many, of 64 bytes each, is passed over."""
+"""Most records of one segment, which a writer seals at 1 MiB; records after the first so many (64 bytes each) are skipped."""
 MAX_FALSE_HEADS = 10_000
 MAX_WASTED_CHECKSUMS = 8
-"""Reading stops looking for records in a segment after so many heads whose record is none, or when their checksums have gone over so
-many times its bytes: each damaged record makes one such head, and a segment that somebody made of heads would be read for minutes."""
+"""Reading stops searching a segment for records after this many heads without a valid record, or when checksums were computed over
+this many times the segment's bytes. Each damaged record causes one such head; a segment that somebody fills with heads would be
+read for minutes."""
 
 
 class Kind(enum.IntEnum):
-    """What a record holds. All but ITERATIONS and FUNCTION_ITERATIONS are JSON objects."""
+    """What a record holds. All kinds except ITERATIONS and FUNCTION_ITERATIONS are JSON objects."""
 
     IDENTITY = 1
     ITERATIONS = 2
@@ -63,7 +65,7 @@ class Kind(enum.IntEnum):
     LOSS = 7
     MODEL = 8
     FUNCTION_ITERATIONS = 9
-    """The number of a training function beyond the job's first, FUNCTION_NUMBER, then what ITERATIONS holds."""
+    """The number of a training function other than the job's first (FUNCTION_NUMBER), followed by the content of ITERATIONS."""
     FUNCTION = 10
     """A training function's number and name."""
 
@@ -72,12 +74,12 @@ FUNCTION_NUMBER = struct.Struct("<I")
 
 
 AFTER_DEATH = "after_death"
-"""In a LOSS record: what it counts is on top of what the process itself counted, which is a sum over its life."""
+"""In a LOSS record: its count is added to the process's own count, which is cumulative over its life."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """One record as read. `sequence` counts up over the whole spool, so that a missing one can be noticed."""
+    """One record as read. `sequence` increases over the whole spool, so that a missing record is noticed."""
 
     kind: int
     sequence: int
@@ -85,7 +87,7 @@ class Record:
 
 
 def encode(record: Record) -> bytes:
-    """The record's bytes. Raises ValueError for a body longer than MAX_BODY_BYTES."""
+    """The record's bytes. Raises ValueError if the body is longer than MAX_BODY_BYTES."""
     if len(record.body) > MAX_BODY_BYTES:
         raise ValueError(f"a record of {len(record.body)} bytes is over the bound of {MAX_BODY_BYTES}")
     key = _KEY.pack(record.kind, record.sequence)
@@ -95,17 +97,17 @@ def encode(record: Record) -> bytes:
 
 @dataclass
 class Damage:
-    """What reading found that was no record. A torn record at the end of a killed process's segment is no damage."""
+    """Bytes that were read but are no records. A torn record at the end of a killed process's segment is not damage."""
 
     records: int = 0
-    """Stretches of bytes that were passed over, each at least one record."""
+    """Number of skipped stretches of bytes, each at least one record."""
     bytes: int = 0
     torn_bytes: int = 0
     """Bytes of a last record that was cut off."""
 
 
 def decode(data: bytes, damage: Damage) -> Iterator[Record]:
-    """The records in a segment's bytes, damaged ones passed over and counted in `damage`. Takes time in proportion to the bytes."""
+    """The records in a segment's bytes. Damaged ones are skipped and counted in `damage`. The time is proportional to the bytes."""
     position = len(MAGIC)
     if not data.startswith(MAGIC):
         if len(data) < len(MAGIC) and MAGIC.startswith(data):
@@ -151,7 +153,7 @@ def decode(data: bytes, damage: Damage) -> Iterator[Record]:
 
 
 def _record_at(data: bytes | memoryview, position: int) -> Record | int:
-    """The record that begins here; where none does, the bytes over which a checksum was made in vain."""
+    """The record that begins at `position`; if none does, the number of bytes over which a checksum was computed in vain."""
     start = position + _HEAD.size + _KEY.size
     if start > len(data):
         return 0
@@ -166,7 +168,7 @@ def _record_at(data: bytes | memoryview, position: int) -> Record | int:
 
 
 def _is_torn(data: bytes, position: int) -> bool:
-    """Whether the bytes from here to the end are the beginning of a record that was being written."""
+    """Whether the bytes from `position` to the end are the beginning of a record that was being written."""
     rest = data[position:]
     if not (rest.startswith(MARK) or MARK.startswith(rest)):
         return False
@@ -185,9 +187,9 @@ _ITERATIONS = struct.Struct("<qqqqII")
 class Iterations:
     """Consecutive iterations of one UTC day.
 
-    durations: float32 microseconds (4 bytes each, and nanoseconds as int32 would overflow at 2.1 s; float32 keeps 24 bits,
-    0.06 us of a second). runs: [first index, count, arm], in order, covering all. Iteration i is step first_step + i * stride.
-    started_ns, ended_ns: wall clock, nanoseconds since 1970, of the first iteration's beginning and the last one's end.
+    durations: float32 microseconds (4 bytes each; nanoseconds as int32 would overflow at 2.1 s; float32 keeps 24 bits, which is
+    0.06 us of a second). runs: (first index, count, arm), in order, covering all iterations. Iteration i is step first_step + i *
+    stride. started_ns, ended_ns: wall clock, nanoseconds since 1970, of the first iteration's start and the last one's end.
     """
 
     first_step: int
@@ -198,6 +200,7 @@ class Iterations:
     durations: array[float] = field(default_factory=lambda: array("f"))
 
     def encode(self) -> bytes:
+        """The body of a record, which `decode` reads."""
         head = _ITERATIONS.pack(
             self.first_step, self.stride, self.started_ns, self.ended_ns, len(self.durations), len(self.runs)
         )
@@ -206,7 +209,7 @@ class Iterations:
 
     @classmethod
     def decode(cls, body: bytes) -> Iterations:
-        """Raises ValueError where the body does not hold what its head says."""
+        """The iterations in a record's body. Raises ValueError if the body does not hold what its head says."""
         try:
             first_step, stride, started, ended, count, run_count = _ITERATIONS.unpack_from(body)
             lengths = [struct.unpack_from("<IB", body, _ITERATIONS.size + 5 * k) for k in range(run_count)]
@@ -232,7 +235,7 @@ _BIG_ENDIAN = array("H", [1]).tobytes() == b"\x00\x01"
 
 
 def little_endian(values: array[float]) -> bytes:
-    """The array's bytes, little-endian whatever the machine."""
+    """The array's bytes in little-endian order on every machine."""
     if _BIG_ENDIAN:
         values = values[:]
         values.byteswap()
@@ -243,13 +246,14 @@ def little_endian(values: array[float]) -> bytes:
 
 LOCK_TRIES = 20
 KEEP_DAYS = 30.0
-"""How long a segment may wait to be sent, where nobody says otherwise: less than the ingest server takes (store.KEEP_DAYS)."""
+"""Default for how many days a segment may wait to be sent: less than the ingest server accepts (store.KEEP_DAYS)."""
 OPEN, SEALED, SHIPPING = ".open", ".sealed", ".shipping"
 IDENTITY = "identity"
 
 
 def segments(folder: pathlib.Path, *suffixes: str) -> list[pathlib.Path]:
-    """The segments with these suffixes, oldest first; none where there is no such folder. They are files: no links, no pipes."""
+    """The regular files that are segments with these suffixes, oldest first; none if the folder does not exist. Links and pipes are
+    left out."""
     try:
         with os.scandir(folder) as entries:
             names = [
@@ -265,7 +269,7 @@ def segments(folder: pathlib.Path, *suffixes: str) -> list[pathlib.Path]:
 
 
 def read_file(path: pathlib.Path) -> bytes:
-    """The bytes of a regular file. Raises OSError for what is none: a pipe would be waited for, a link may lead anywhere."""
+    """The bytes of a regular file. Raises OSError for anything else: reading a pipe would block, and a link may lead anywhere."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -274,14 +278,14 @@ def read_file(path: pathlib.Path) -> bytes:
 
 
 def write_file(path: pathlib.Path, data: bytes) -> None:
-    """Writes a regular file of ours, and follows no link. Raises OSError."""
+    """Writes a regular file with mode 600, and follows no link. Raises OSError."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     with open(os.open(path, flags, 0o600), "wb") as file:
         file.write(data)
 
 
 def identity_of(folder: pathlib.Path) -> bytes | None:
-    """The body of the identity record of a spool's writer; None where it is not there or damaged."""
+    """The body of the identity record of a spool's writer; None if it is missing or damaged."""
     try:
         record = _record_at(read_file(folder / IDENTITY), 0)
     except OSError:
@@ -290,7 +294,7 @@ def identity_of(folder: pathlib.Path) -> bytes | None:
 
 
 def with_identity(data: bytes, identity: bytes | None) -> bytes:
-    """A segment's bytes, before them the identity record where their own cannot be read."""
+    """A segment's bytes, preceded by the identity record if their own cannot be read."""
     first = next(decode(data, Damage()), None)
     if first is None or first.kind == Kind.IDENTITY or identity is None:
         return data
@@ -299,9 +303,9 @@ def with_identity(data: bytes, identity: bytes | None) -> bytes:
 
 
 class Lock:
-    """An exclusive lock on a file, released by the kernel when the process ends, and not inherited by its children (POSIX lockf).
+    """An exclusive lock on a file. The kernel releases it when the process ends, and children do not inherit it (POSIX lockf).
 
-    A process must open a lock file once only: closing any descriptor of it releases the lock.
+    A process must open a lock file only once: closing any descriptor of it releases the lock.
     """
 
     def __init__(self, path: pathlib.Path) -> None:
@@ -309,7 +313,7 @@ class Lock:
         self._descriptor: int | None = None
 
     def acquire(self) -> bool:
-        """False where another process holds it. Raises OSError where the file cannot be made, or is a link."""
+        """Takes the lock; False if another process holds it. Raises OSError if the file cannot be made, or is a link."""
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -320,35 +324,36 @@ class Lock:
         return True
 
     def release(self) -> None:
+        """Releases the lock, if it is held."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
 
 
 def old_segments(folder: pathlib.Path, days: float, *suffixes: str) -> list[pathlib.Path]:
-    """The segments with one of the suffixes that nobody has written to for so long, oldest first."""
+    """The segments with one of the suffixes that were not written to for `days`, oldest first."""
     begin = time.time() - 86_400 * days
     found = []
     for path in segments(folder, *suffixes):
-        with contextlib.suppress(FileNotFoundError):  # shipped meanwhile
+        with contextlib.suppress(FileNotFoundError):  # it was shipped meanwhile
             if path.stat().st_mtime < begin:
                 found.append(path)
     return found
 
 
 def too_old(days: float) -> str:
-    """Why records were dropped, in words."""
+    """The reason why records were dropped, as text."""
     return f"they could not be sent for {days:g} days"
 
 
 class SpoolWriter:
     """Appends records to segments. Not thread-safe; only the Recorder's writer thread calls it.
 
-    identity: the body of the record that begins each segment.
+    identity: the body of the identity record, the first record of each segment.
     """
 
     def __init__(self, folder: pathlib.Path, identity: bytes, max_bytes: int, segment_bytes: int) -> None:
-        """Raises OSError where the folder cannot be written to, and where a living process writes to it already."""
+        """Raises OSError if the folder cannot be written, or if a living process writes to it already."""
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.folder, self.identity = folder, identity
         self.max_bytes, self.segment_bytes = max_bytes, segment_bytes
@@ -356,11 +361,11 @@ class SpoolWriter:
         for _ in range(LOCK_TRIES):
             if self._lock.acquire():
                 break
-            time.sleep(0.01)  # a shipper holds it for a moment to see whether the owner lives
+            time.sleep(0.01)  # a shipper holds it briefly to find out if the owner lives
         else:
             raise BlockingIOError(f"{folder} is the spool of another process")
         self.dropped = 0
-        """The weight of records in old segments that were deleted, being too many bytes or too old."""
+        """The weight of the records in old segments that were deleted because of their size or age."""
         self._descriptor: int | None = None
         self._path = folder
         self._last_sealed: pathlib.Path | None = None
@@ -368,15 +373,15 @@ class SpoolWriter:
         self._records = 0
         self._weight = 0
         self._weights: dict[str, int] = {}
-        """What is lost with each own sealed segment, by its number."""
+        """The weight of each sealed segment of this writer, by the segment's number: what is lost if it is deleted."""
         self._held = 0
-        """At least the bytes of the segments that are complete: shipped ones are noticed only when the bound comes near."""
+        """An upper bound on the bytes of complete segments: shipped ones are noticed only when the limit is near."""
         existing = segments(folder, OPEN, SEALED, SHIPPING)
         self._number = max((int(path.name.split(".")[0]) for path in existing), default=0)
         self._held = sum(_size(path) for path in existing)
         self.sequence = 0
         self._open()
-        with contextlib.suppress(OSError):  # each segment has it too
+        with contextlib.suppress(OSError):  # each segment has a copy too
             write_file(folder / IDENTITY, encode(Record(Kind.IDENTITY, 0, identity)))
 
     @property
@@ -386,12 +391,13 @@ class SpoolWriter:
 
     @property
     def is_full(self) -> bool:
+        """Whether the open segment has reached its size and should be sealed."""
         return self._written >= self.segment_bytes
 
     def append(self, kind: Kind, body: bytes, weight: int = 1) -> None:
-        """Adds a record that stands for `weight` things measured (a record of iterations for each of them).
+        """Adds a record that counts as `weight` measurements (for iterations, one each).
 
-        Raises OSError where it could not be written whole; then nothing of it is left in the file.
+        Raises OSError if it could not be written completely; then none of its bytes stay in the file.
         """
         if self._descriptor is None:
             self._open()
@@ -404,11 +410,11 @@ class SpoolWriter:
 
     @property
     def nobody_ships(self) -> bool:
-        """Whether the last sealed segment still lies there."""
+        """Whether the last sealed segment has not been taken."""
         return self._last_sealed is not None and self._last_sealed.exists()
 
     def seal(self) -> None:
-        """Hands the open segment to the shipper; the next append begins another. Raises OSError."""
+        """Hands the open segment to the shipper; the next append begins a new one. Raises OSError."""
         if self._descriptor is None:
             return
         descriptor, self._descriptor = self._descriptor, None
@@ -423,21 +429,21 @@ class SpoolWriter:
         self._path.rename(self._last_sealed)
 
     def drop_old(self, days: float) -> int:
-        """Deletes the sealed segments that nobody has taken for so long; returns the weight of their records. Raises OSError."""
+        """Deletes the sealed segments that nobody has taken for `days`; returns the weight of their records. Raises OSError."""
         before = self.dropped
         for path in old_segments(self.folder, days, SEALED):
             self._drop(path)
         return self.dropped - before
 
     def close(self) -> None:
-        """Seals and lets go of the folder. Raises OSError."""
+        """Seals the open segment and releases the folder. Raises OSError."""
         try:
             self.seal()
         finally:
             self._lock.release()
 
     def abandon(self) -> None:
-        """In a forked child: forget the files, which are the parent's."""
+        """For a forked child: forgets the files, which are the parent's."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -465,7 +471,7 @@ class SpoolWriter:
                 done += os.write(self._descriptor, data[done:])
         except OSError:
             if done:
-                # a full disk can take a part; what is left of it would only be passed over later, so this may fail in peace
+                # a full disk may accept a part; if this fails too, readers skip that part
                 try:
                     os.ftruncate(self._descriptor, self._written)
                 except OSError:
@@ -474,7 +480,7 @@ class SpoolWriter:
         self._written += done
 
     def _make_room(self, wanted: int) -> None:
-        """Deletes the oldest sealed segments until `wanted` more bytes fit. Raises OSError where that is not enough."""
+        """Deletes the oldest sealed segments until `wanted` more bytes fit. Raises OSError if that is not enough."""
         if self._held + self._written + wanted <= self.max_bytes:
             return
         sizes = {path: _size(path) for path in segments(self.folder, SEALED, SHIPPING)}
@@ -497,7 +503,7 @@ class SpoolWriter:
         try:
             path.unlink()
         except FileNotFoundError:
-            return False  # a shipper took it, and it still counts until it is gone
+            return False  # a shipper took it; it counts until it is gone
         self.dropped += self._weights.pop(path.name.split(".")[0], 1)
         return True
 
@@ -506,4 +512,4 @@ def _size(path: pathlib.Path) -> int:
     try:
         return path.stat().st_size
     except FileNotFoundError:
-        return 0  # shipped meanwhile
+        return 0  # it was shipped meanwhile

@@ -1,10 +1,10 @@
-"""What a shipper posts to the ingest server: segments of one spool, as the spool has them, one after the other.
+"""The body that a shipper posts to the ingest server: segments of one spool, unchanged, one after the other.
 
-    body  = MAGIC, then segments, compressed by gzip where Content-Encoding says so
+    body  = MAGIC, then segments; compressed by gzip if Content-Encoding says so
     segment = length u32, little-endian | bytes
 
-A body's MAGIC is its version; records in a segment carry checksums of their own. The answer is JSON: for each segment, in order,
-what became of it. Standard library only: the sending side runs in the training pod.
+A body's MAGIC is its version; records in a segment carry checksums of their own. The answer is JSON: for each segment, in order, its
+outcome. Standard library only: the sending side runs in the training pod.
 """
 
 from __future__ import annotations
@@ -19,39 +19,41 @@ MAGIC = b"STITCHBATCH1\n"
 PATH = "/v1/segments"
 CONTENT_TYPE = "application/vnd.stitchfleet.segments"
 MAX_BODY_BYTES = 32 << 20
-"""The most that a server takes, before and after compression."""
+"""The longest body that a server accepts, before and after decompression, in bytes."""
 MAX_SEGMENTS = 1 << 14
-"""Of one batch."""
+"""Most segments of one batch."""
 MAX_SEGMENT_BYTES = 4 << 20
-"""Of one segment, which a spool's writer seals at 1 MiB; a longer one is damaged."""
+"""Longest segment; a spool's writer seals one at 1 MiB, so a longer one is damaged."""
 MAX_ANSWER_BYTES = 4 << 20
-"""The most that a sender reads."""
+"""The most that a sender reads of an answer."""
 WORTH_COMPRESSING = 0.9
-"""A body is sent compressed where that leaves at most this share of it: durations of steps that differ little do, noise does not."""
+"""A body is sent compressed if compression leaves at most this share of it. That holds for durations that differ little, not for
+noise."""
 _LENGTH = struct.Struct("<I")
 
 
 class WireError(ValueError):
-    """A body that is none; the text says why."""
+    """The body is not valid; the text says why."""
 
 
 class Outcome(str, enum.Enum):
-    """What became of a segment."""
+    """What the server did with a segment."""
 
     STORED = "stored"
-    """Its rows are committed, or were before."""
+    """Its rows are committed, now or earlier."""
     DAMAGED = "damaged"
-    """Nothing in it could be read; sending it again is of no use."""
+    """Nothing in it could be read; sending it again is useless."""
     FUTURE = "future"
-    """Written in a format that the server does not know yet; to be kept for one that does."""
+    """It is in a format that the server does not know yet; keep it for a newer server."""
 
 
 def encode(segments: Iterable[bytes]) -> bytes:
+    """The body that holds these segments."""
     return MAGIC + b"".join(_LENGTH.pack(len(segment)) + segment for segment in segments)
 
 
 def decode(body: bytes | bytearray | memoryview) -> list[memoryview]:
-    """The segments, which share the body's memory. Raises WireError."""
+    """The segments of a body, as views of its memory. Raises WireError."""
     body = memoryview(body)
     if body[: len(MAGIC)] != MAGIC:
         if body[: len(MAGIC) - 2] == MAGIC[:-2]:
@@ -75,11 +77,11 @@ def decode(body: bytes | bytearray | memoryview) -> list[memoryview]:
 
 
 class TooLargeError(WireError):
-    """A body that has more bytes than is taken, once it is decompressed."""
+    """The body is longer than is accepted after decompression."""
 
 
 def decompressed(body: bytes | bytearray, most: int = MAX_BODY_BYTES) -> bytes:
-    """What gzip made the body of, which never takes more memory than `most`. Raises WireError and TooLargeError."""
+    """The body, decompressed from gzip; never takes more memory than `most` bytes. Raises WireError or TooLargeError."""
     unpacker = zlib.decompressobj(wbits=31)
     try:
         found = unpacker.decompress(body, most)
@@ -95,6 +97,6 @@ def decompressed(body: bytes | bytearray, most: int = MAX_BODY_BYTES) -> bytes:
 
 
 def compressed(body: bytes) -> bytes | None:
-    """The body by gzip at its fastest; None where that does not pay."""
+    """The body compressed by gzip at its fastest level; None if that does not pay."""
     found = gzip.compress(body, compresslevel=1, mtime=0)
     return found if len(found) <= WORTH_COMPRESSING * len(body) else None

@@ -1,7 +1,7 @@
-"""The page's charts, drawn by matplotlib and written as SVG that stands inside a page: savings, the trend, coverage, iterations.
+"""The page's charts, drawn by matplotlib and written as inline SVG: savings, the trend, coverage, iterations.
 
-Text stays text, in whatever font the reader's browser has; nothing is loaded from elsewhere. Names that users chose are drawn as they
-are, never as mathematical markup.
+Text stays text, in whatever font the reader's browser has; nothing is loaded from elsewhere. Names that users chose are drawn
+literally, never as mathematical markup.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..pod.recording import PLAIN, STITCHED, UNCOUNTED
 from .thinning import Curve, edge
 
 WIDTH = 5.4
-"""Inches of 72 SVG points: small enough that the text is readable where a phone shows them as wide as its screen."""
+"""Width in inches of 72 SVG points: small enough that the text is readable on a phone that shows the chart as wide as its screen."""
 PLAIN_COLOUR, STITCHED_COLOUR, UNCOUNTED_COLOUR, LOSS_COLOUR = "#4a6fa5", "#1a936f", "#b8bec7", "#c1443c"
 ARM_COLOURS = {PLAIN: PLAIN_COLOUR, STITCHED: STITCHED_COLOUR, UNCOUNTED: UNCOUNTED_COLOUR}
 INK, QUIET, GRID = "#1d2530", "#5a6675", "#e6e9ee"
@@ -33,7 +33,7 @@ MAX_LABEL = 28
 _SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",
     "text.parse_math": False,
-    "font.family": "DejaVu Sans",  # the library brings it, so that widths are known; the page's own font stands in
+    "font.family": "DejaVu Sans",  # matplotlib includes it, so that widths are known; the page shows its own font
     "font.size": 9,
     "text.color": INK,
     "axes.labelcolor": QUIET,
@@ -52,11 +52,11 @@ _GROUP_ID = re.compile(r'<g id="[^"]*"')
 
 
 def _svg(figure: Figure, title: str, salt: str) -> str:
-    """The figure as an <svg> element. `salt` makes the ids of its clip paths its own on a page of several charts."""
+    """The figure as an <svg> element. `salt` makes the ids of its clip paths unique on a page of several charts."""
     out = io.StringIO()
     with mpl.rc_context({"svg.hashsalt": salt}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # the browser has its own fonts
-        # not savefig, which draws all of it twice
+        # not savefig, which draws everything twice
         canvas: Any = FigureCanvasSVG(figure)
         canvas.print_svg(out, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
     text = out.getvalue()
@@ -65,7 +65,8 @@ def _svg(figure: Figure, title: str, salt: str) -> str:
 
 
 def _figure(height: float, layout: str = "tight") -> tuple[Figure, Axes]:
-    """layout: "constrained" where the figure has a legend beside its axes; it takes twice as long."""
+    """A figure of `height` inches with its axes. layout: "constrained" if it has a legend beside its axes, which takes twice as
+    long."""
     figure = Figure(figsize=(WIDTH, height), layout=layout)  # type: ignore[arg-type]
     figure.patch.set_visible(False)
     axes = figure.add_subplot()
@@ -74,7 +75,7 @@ def _figure(height: float, layout: str = "tight") -> tuple[Figure, Axes]:
 
 
 def label(text: str) -> str:
-    """A name that users chose, on one line and no longer than MAX_LABEL."""
+    """A name that users chose, on one line and at most MAX_LABEL characters long."""
     shown = "".join(sign if sign.isprintable() else "�" for sign in text)
     return shown if len(shown) <= MAX_LABEL else shown[: MAX_LABEL - 1] + "…"
 
@@ -85,7 +86,7 @@ def _number(value: float, _position: object = None) -> str:
 
 @dataclass(frozen=True)
 class Bar:
-    """An estimate with its 95% interval; all of one chart in the same unit."""
+    """An estimate with its 95% interval. All bars of a chart have the same unit."""
 
     label: str
     value: float
@@ -94,7 +95,7 @@ class Bar:
 
 
 def savings_chart(bars: Sequence[Bar], unit: str, salt: str) -> str:
-    """A forest plot: a dot for each estimate, a line for its 95% interval, zero marked. Right of zero is time saved."""
+    """A forest plot, as SVG: a dot for each estimate, a line for its 95% interval, zero marked. Right of zero is time saved."""
     with mpl.rc_context(_SETTINGS):
         figure, axes = _figure(0.65 + 0.23 * len(bars))
         colours = [LOSS_COLOUR if b.high < 0 else STITCHED_COLOUR if b.low > 0 else PLAIN_COLOUR for b in bars]
@@ -120,18 +121,18 @@ def _count_axis(axes: Axes, which: str) -> None:
 
 @dataclass(frozen=True)
 class TrendPoint:
-    """A week's total; nothing was measured in it where `value` is None."""
+    """A week's total. `value` is None if nothing was measured in it."""
 
     label: str
     value: float | None
     low: float
     high: float
     is_open: bool
-    """Its figures can still change: not over, or not frozen."""
+    """Its figures can still change: the week is not over, or not frozen."""
 
 
 def trend_chart(points: Sequence[TrendPoint], unit: str, salt: str) -> str:
-    """A week's saving over the weeks, with its interval; hollow where its figures can still change."""
+    """The saving of each week with its interval, as SVG; hollow dots are weeks whose figures can still change."""
     with mpl.rc_context(_SETTINGS):
         figure, axes = _figure(2.1)
         shown = [(place, point) for place, point in enumerate(points) if point.value is not None]
@@ -143,7 +144,7 @@ def trend_chart(points: Sequence[TrendPoint], unit: str, salt: str) -> str:
         axes.scatter(*dots, s=36, c=faces, edgecolors=STITCHED_COLOUR, zorder=2)
         axes.axhline(0.0, color=QUIET, linewidth=0.9, zorder=1)
         every = -(-len(points) // 6)
-        places = range((len(points) - 1) % every, len(points), every)  # the last week always has its name
+        places = range((len(points) - 1) % every, len(points), every)  # the last week always has a label
         axes.set_xticks(places, [points[place].label for place in places])
         axes.set_xlim(-0.6, len(points) - 0.4)
         _count_axis(axes, "y")
@@ -152,7 +153,7 @@ def trend_chart(points: Sequence[TrendPoint], unit: str, salt: str) -> str:
 
 
 def coverage_chart(lines: Sequence[tuple[str, int, int, int]], salt: str) -> str:
-    """(unit, measured, unmeasured, not stitched) counts of jobs as bars of shares."""
+    """Numbers of jobs, given as (unit, measured, unmeasured, not stitched), as bars of shares; SVG."""
     parts = (("measured", STITCHED_COLOUR), ("unmeasured", "#e0b050"), ("not stitched", UNCOUNTED_COLOUR))
     with mpl.rc_context(_SETTINGS):
         figure, axes = _figure(0.75 + 0.28 * len(lines), "constrained")
@@ -177,7 +178,7 @@ def coverage_chart(lines: Sequence[tuple[str, int, int, int]], salt: str) -> str
 
 
 def iterations_chart(curve: Curve, salt: str) -> str:
-    """Milliseconds of each iteration over the steps, coloured by arm. Iterations above the scale are marked at its top."""
+    """Milliseconds of each iteration over the steps, coloured by arm, as SVG. Iterations above the scale are marked at its top."""
     points = curve.points
     counted = sorted(point.duration for point in points if point.arm != UNCOUNTED) or sorted(p.duration for p in points)
     # the first step of a job can be a thousand times as long as the others

@@ -1,6 +1,7 @@
-"""What a platform team says once for all its reports: which labels name a team and a cost centre, and what a device-hour costs.
+"""What a platform team configures once for all its reports: which labels name a team and a cost centre, and the price of a
+device-hour.
 
-One JSON file, every field of which may be left out:
+One JSON file; every field may be left out:
 
     {
       "team_label": "team",
@@ -26,7 +27,7 @@ from typing import Any
 
 MAX_PRICE = 10**9
 VARIABLE = "STITCHFLEET_REPORT_CONFIGURATION"
-"""Names the file where no option does."""
+"""The environment variable that names the file if no option does."""
 
 
 class ConfigurationError(Exception):
@@ -35,34 +36,34 @@ class ConfigurationError(Exception):
 
 @dataclass(frozen=True)
 class Configuration:
-    """Without a file: teams by the label `team`, no cost centres, no money."""
+    """The defaults hold without a file: teams by the label `team`, no cost centres, no money."""
 
     team_label: str = "team"
     model_label: str = ""
-    """Empty: a model goes by its fingerprint, and where that is unknown by its job's name."""
+    """Empty: a model is named by its fingerprint or, if that is unknown, by its job's name."""
     cost_centre_label: str = ""
-    """Empty: the team's."""
+    """Empty: the team's label."""
     cost_centres: Mapping[str, str] = field(default_factory=dict)
     """Cost centre by the label's value."""
     currency: str = ""
     prices: Mapping[str, float] = field(default_factory=dict)
-    """Of one device-hour, by device kind."""
+    """Price of one device-hour, by device kind."""
 
     @functools.cached_property
     def _price_of(self) -> dict[str, float]:
         return {kind.lower(): price for kind, price in self.prices.items()}
 
     def price(self, device_kind: str) -> float | None:
-        """Of one device-hour, upper and lower case being one; None where the file has none."""
+        """Price of one device-hour of this kind, ignoring case; None if the file has none."""
         return self._price_of.get(device_kind.lower())
 
     def cost_centre(self, labels: Mapping[str, str]) -> str | None:
-        """None where the label is missing or its value has no cost centre."""
+        """The cost centre of a job with these labels; None if the label is missing or its value has no cost centre."""
         return self.cost_centres.get(labels.get(self.cost_centre_label or self.team_label, ""))
 
 
 def load(given: pathlib.Path | None) -> Configuration:
-    """The file given, else the one that VARIABLE names, else what holds without any. Raises ConfigurationError."""
+    """The configuration from the given file, else from the one that VARIABLE names, else the defaults. Raises ConfigurationError."""
     path = given if given is not None else pathlib.Path(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None
     if path is None:
         return Configuration()
@@ -77,7 +78,7 @@ def load(given: pathlib.Path | None) -> Configuration:
 
 
 def parse(text: str) -> Configuration:
-    """From the file's text. Raises ConfigurationError."""
+    """The configuration in the file's text. Raises ConfigurationError."""
     try:
         found = json.loads(text, object_pairs_hook=_object)
     except json.JSONDecodeError as error:

@@ -1,4 +1,4 @@
-"""What the pages show of one job beyond its figures: its iterations over time, its clusters, its events."""
+"""What the page shows of one job besides its figures: its iterations over time, its clusters, its events."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from .thinning import Curve, Thinner
 
 MAX_EVENTS = 200
 MAX_CLUSTERS = 1000
-"""Kinds of clusters of a job of which something is kept."""
+"""Most kinds of clusters of a job that are kept."""
 ROWS_AT_ONCE = 64
-"""Of a block of iterations each has up to some tens of kilobytes."""
+"""Rows fetched at a time: a block of iterations has up to some tens of kilobytes."""
 
 
 @dataclass(frozen=True)
 class ClusterLine:
-    """One kind of cluster, as the job saw it at its end."""
+    """One kind of cluster, in its state at the job's end."""
 
     name: str
     ops: dict[str, int]
@@ -33,14 +33,14 @@ class ClusterLine:
     largest_error: float | None
     """Largest absolute difference from TensorFlow's own result."""
     over_tolerance: float | None
-    """The largest difference as a share of what is allowed; above 1 it is reverted."""
+    """The largest difference as a multiple of what is allowed; a cluster above 1 is reverted."""
     kernel: str
     scopes: list[str]
 
 
 @dataclass(frozen=True)
 class EventLine:
-    """Something that happened."""
+    """An event of the job."""
 
     time_ns: int
     kind: str
@@ -49,8 +49,8 @@ class EventLine:
 
 @dataclass
 class Detail:
-    """One process. `curve` is of its iterations; of a process with several training functions of those of the one that took most of
-    the time, whose name `function` is then."""
+    """One process. `curve`: its iterations; for a process with several training functions, those of the function that took most of
+    the time, whose name is then `function`."""
 
     curve: Curve = field(default_factory=Curve)
     clusters: list[ClusterLine] = field(default_factory=list)
@@ -58,11 +58,11 @@ class Detail:
     function: str = ""
     other_functions: int = 0
     unreadable: int = 0
-    """Rows of the database that cannot be read."""
+    """Number of rows of the database that cannot be read."""
 
 
 def detail(connection: sa.Connection, process_id: int, week: Week | None) -> Detail:
-    """The details of one process, its iterations those of the week. Memory does not grow with how many these are."""
+    """The details of one process, with its iterations of the week (None: all). Memory does not grow with the number of iterations."""
     of_week = () if week is None else (iteration_blocks.c.day >= week.first_day, iteration_blocks.c.day < week.end_day)
     shown, name, others = _longest_function(connection, process_id, of_week)
     found = Detail(function=name, other_functions=others)
@@ -79,7 +79,7 @@ def detail(connection: sa.Connection, process_id: int, week: Week | None) -> Det
 
 
 def _streamed(connection: sa.Connection, statement: sa.Select[Any]) -> Iterator[Any]:
-    """The rows, some at a time."""
+    """The rows, fetched ROWS_AT_ONCE at a time."""
     yield from connection.execute(statement.execution_options(yield_per=ROWS_AT_ONCE))
 
 
@@ -102,7 +102,7 @@ def _read_iterations(connection: sa.Connection, conditions: tuple[sa.ColumnEleme
         return
     thinner = Thinner(count, round_steps(first, last) if counts_up else ())
     on_postgresql = connection.dialect.name == "postgresql"
-    # as bytes: psycopg would make a float object of each
+    # as bytes: psycopg would make a float object of each value
     durations = sa.func.array_send(blocks.durations) if on_postgresql else blocks.durations
     whole = sa.select(
         blocks.first_step, blocks.stride, blocks.arms, sa.type_coerce(durations, sa.LargeBinary).label("durations")
@@ -110,7 +110,7 @@ def _read_iterations(connection: sa.Connection, conditions: tuple[sa.ColumnEleme
     for row in _streamed(connection, whole.where(*conditions).order_by(*in_order)):
         try:
             if on_postgresql:
-                # a head of five words, then the length of each element before it
+                # a header of five words, then each element preceded by its length
                 values = np.frombuffer(row.durations, ">u4")[6::2].astype("<u4").view("<f4")
             else:
                 values = np.frombuffer(row.durations, "<f4")
@@ -153,7 +153,7 @@ def _of(table: sa.Table, process_id: int) -> sa.Select[Any]:
 
 
 def _cluster_line(name: str, state: str, facts: schema.ClusterFacts) -> ClusterLine:
-    """From what the plugin records of a cluster; what it does not say is left empty."""
+    """The line for what the plugin records of a cluster; fields that are missing are left empty."""
     executables = facts.executables or []
     kernels = sorted({entry.kernel for entry in executables if entry.kernel})
     return ClusterLine(
@@ -169,5 +169,5 @@ def _cluster_line(name: str, state: str, facts: schema.ClusterFacts) -> ClusterL
 
 
 def _largest(values: Iterable[float | str | None]) -> float | None:
-    # numbers that were not finite are words in JSON ("inf"), which float reads
+    # numbers that were not finite are strings in JSON ("inf"), which float reads
     return max((float(value) for value in values if value is not None), default=None)

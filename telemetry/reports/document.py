@@ -1,11 +1,11 @@
-"""A week's report as one document: text, JSON, CSV, or a page with pictures.
+"""A week's report as one document: text, JSON, CSV, or a page with charts.
 
     python -m stitchfleet.telemetry.reports.document 2026-W07 html
 
-prints that of the database that STITCHFLEET_DATABASE names.
+prints the report from the database that STITCHFLEET_DATABASE names.
 
-The ingest server makes documents in a process of their own: a large fleet's takes seconds of a processor and some hundred megabytes,
-which batches must not wait for.
+The ingest server makes documents in a process of their own: for a large fleet they take seconds of processor time and some hundred
+megabytes, and batches must not wait for them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ FORMATS = ("table", "json", "csv", "html")
 
 
 def document(connection: sa.Connection, fleet: FleetReport, format: str, lines: str = "jobs") -> str:
-    """format: one of FORMATS. lines: of csv. connection: for the details that a page has beside the report."""
+    """The document. format: one of FORMATS. lines: what a line of CSV is about. connection: for the details that a page shows
+    besides."""
     if format == "csv":
         return as_csv(fleet, lines)
     if format == "html":
@@ -40,6 +41,7 @@ def document(connection: sa.Connection, fleet: FleetReport, format: str, lines: 
 
 
 def main(words: list[str]) -> int:
+    """The command: words are the week and the format. Returns the exit status."""
     week, format = words
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
     try:

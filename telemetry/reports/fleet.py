@@ -1,10 +1,10 @@
-"""A week's report as managers read it: groups of jobs, money, jobs that want a look, and the weeks before.
+"""A week's report as managers read it: groups of jobs, money, noteworthy jobs, and the weeks before.
 
-A group's figures and its interval come from the same function as the fleet's (weekly.Columns), of its jobs alone.
-Intervals of groups do not add up to the fleet's, as errors of unrelated jobs cancel. CPU and GPU jobs are never in one group.
+A group's figures and its interval come from the same function as the fleet's (weekly.Columns), applied to its jobs alone. Intervals
+of groups do not add up to the fleet's, because errors of unrelated jobs cancel. CPU and GPU jobs are never in one group.
 
-Money is hours avoided times the price of an hour, job by job; its interval is that of the hours, weighted by the prices. A group with
-a measured job whose device kind has no price has no amount at all: a sum over the others would be smaller than what it is called.
+Money is hours avoided times the price of an hour, job by job; its interval is that of the hours, weighted by the prices. A group
+with a measured job whose device kind has no price has no amount: a sum over the other jobs would be less than it claims to be.
 """
 
 from __future__ import annotations
@@ -43,57 +43,59 @@ class Money:
     """Hours avoided times their price, in the configuration's currency."""
 
     amount: Total | None
-    """None: `unpriced` is not empty."""
+    """None if `unpriced` is not empty."""
     unpriced: tuple[str, ...]
-    """Device kinds of measured jobs that the configuration has no price for."""
+    """Device kinds of measured jobs for which the configuration has no price."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Some jobs of one unit. `name` None: those that the dimension says nothing about (no such label, no cost centre)."""
+    """Jobs of one unit. `name` None: the jobs for which the dimension has no value (no such label, no cost centre)."""
 
     name: str | None
     total: UnitTotal
     money: Money | None
-    """None: the configuration has no prices."""
+    """None if the configuration has no prices."""
 
 
 @dataclass(frozen=True)
 class PastWeek:
-    """What a week's own report says of it in sum."""
+    """The totals of a week's own report."""
 
     week: Week
     revision: int
     """0: never frozen; n: the week was frozen n times."""
     has_late_data: bool
-    """The figures are the revision's and those of what came since."""
+    """The figures contain the revision's data and what came since."""
     is_over: bool
     totals: list[UnitTotal]
 
 
 @dataclass(frozen=True)
 class FleetReport:
-    """All that is told of a week."""
+    """Everything that a report says of a week."""
 
     report: WeekReport
     configuration: Configuration
     trend: list[PastWeek]
-    """The weeks before and this one, oldest first."""
+    """The weeks before this one and this one, oldest first."""
 
     @property
     def trend_units(self) -> list[str]:
+        """The units of all weeks of the trend."""
         return sorted({total.unit for past in self.trend for total in past.totals})
 
     def members(self, unit: str) -> list[JobWeek]:
+        """The week's jobs of a unit."""
         return self.report.members(unit)
 
     def whole(self, unit: str) -> Group:
-        """All jobs of the unit, which has some."""
+        """All jobs of the unit, which must have some."""
         (total,) = (total for total in self.report.totals() if total.unit == unit)
         return Group(None, total, self.money(self.members(unit)))
 
     def groups(self, dimension: Dimension, unit: str) -> list[Group]:
-        """Those that saved most first; jobs that the dimension says nothing about come last."""
+        """The groups of a dimension, those that saved most first. Jobs for which it has no value come last."""
         namer, members = self._namer(dimension), self.members(unit)
         places: dict[str | None, int] = {}
         of = [places.setdefault(namer(job), len(places)) for job in members]
@@ -107,21 +109,21 @@ class FleetReport:
 
     @property
     def dimensions(self) -> list[Dimension]:
-        """Cost centres only where the configuration has some."""
+        """All dimensions; cost centres only if the configuration has some."""
         return [each for each in Dimension if each is not Dimension.COST_CENTRE or self.configuration.cost_centres]
 
     def top(self, unit: str) -> list[JobWeek]:
-        """The measured jobs that saved most, at most TOP_JOBS; none that saved nothing."""
+        """The measured jobs that saved most, at most TOP_JOBS; without jobs that saved nothing."""
         saved = [job for job in self.members(unit) if job.status is Status.MEASURED and (job.saved_hours or 0.0) > 0]
         return sorted(saved, key=lambda job: (-(job.saved_hours or 0.0), job.key))[:TOP_JOBS]
 
     def noteworthy(self, unit: str) -> list[JobWeek]:
-        """Jobs that are slower, had a cluster reverted, or fell back; those that lost most first."""
+        """Jobs that are slower, had a cluster reverted, or fell back; those that lost most come first."""
         found = [job for job in self.members(unit) if job.is_slower or job.reverted or job.fallback]
         return sorted(found, key=lambda job: (job.saved_hours or 0.0, job.key))
 
     def money(self, members: Sequence[JobWeek]) -> Money | None:
-        """Of the jobs that have a figure; None without prices."""
+        """The money that jobs with a figure saved; None without prices."""
         if not self.configuration.prices:
             return None
         parts, unpriced = [], set()
@@ -147,11 +149,13 @@ class FleetReport:
         return chosen[dimension]
 
     def team(self, job: JobWeek) -> str | None:
+        """The job's team, by the configured label; None without one."""
         return job.labels.get(self.configuration.team_label) or None
 
     def model(self, job: JobWeek) -> str | None:
-        """By the configured label; else the name that the job was given for it; else the job's name without the part that counts
-        runs, with the beginning of the graph's fingerprint: two models are often trained by scripts of one name."""
+        """The name of the job's model: the configured label's value; else the name that the job was given for it; else the job's name
+        without the part that counts runs, with the beginning of the graph's fingerprint: scripts of one name often train two
+        models."""
         if self.configuration.model_label:
             return job.labels.get(self.configuration.model_label) or None
         if job.model_fingerprint and not job.model_fingerprint.startswith(GRAPH):
@@ -160,11 +164,12 @@ class FleetReport:
         return f"{job.template[3]} ({graph})" if graph else job.template[3] or None
 
     def cost_centre(self, job: JobWeek) -> str | None:
+        """The job's cost centre; None if the configuration has none for it."""
         return self.configuration.cost_centre(job.labels)
 
 
 def fleet_report(connection: sa.Connection, week: Week, configuration: Configuration, trend_weeks: int) -> FleetReport:
-    """The week with up to `trend_weeks` weeks before it, from the first that a job ran in."""
+    """The report of the week, with up to `trend_weeks` weeks before it, starting with the first week in which a job ran."""
     report = week_report(connection, week)
     began = connection.scalar(sa.select(sa.func.min(jobs.c.started_ns)))
     first = week.first_day if began is None else max(week.first_day - 7 * trend_weeks, Week.at(began).first_day)

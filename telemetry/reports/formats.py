@@ -22,14 +22,14 @@ MAX_LISTED = 20
 
 
 def hours(value: float, sign: bool = False, like: float | None = None) -> str:
-    """Device-hours for people: in hours, minutes or seconds, whichever reads well for `like` (else for the value itself)."""
+    """Device-hours for people: in hours, minutes or seconds, whichever suits `like` (default: the value itself)."""
     size = abs(value if like is None else like)
     if size == 0:
         return "0 s"
     for unit, factor in (("h", 1.0), ("min", 60.0), ("s", 3600.0)):
         if size * factor >= 1.0 or unit == "s":
             digits = 2 if abs(value) * factor < 10 else 1
-            shown = round(value * factor, digits) or 0.0  # nothing has no minus sign
+            shown = round(value * factor, digits) or 0.0  # zero has no minus sign
             return f"{shown:{'+' if sign else ''}.{digits}f} {unit}"
     raise AssertionError("unreachable")
 
@@ -41,11 +41,12 @@ def interval_words(value: float, low: float, high: float) -> str:
 
 
 def percent(value: float) -> str:
+    """A share as a percentage with a sign."""
     return f"{100 * value:+.1f}%"
 
 
 def moment(time_ns: int | None, seconds: bool = False) -> str:
-    """UTC, to the minute or the second."""
+    """A time in UTC, to the minute or the second; "-" for None."""
     if time_ns is None:
         return "-"
     form = "%Y-%m-%d %H:%M:%S" if seconds else "%Y-%m-%d %H:%M"
@@ -53,7 +54,7 @@ def moment(time_ns: int | None, seconds: bool = False) -> str:
 
 
 def table(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:
-    """Text in columns; the first is flush left, as are those that hold no figure. Cells are made printable."""
+    """Lines of text in columns. The first column and columns without figures are flush left. Cells are made printable."""
     lines = [[printable(cell, MAX_SHOWN) for cell in line] for line in lines]
     widths = [max(len(line[k]) for line in (headings, *lines)) for k in range(len(headings))]
     right = [k > 0 and any(line[k][:1] in "+-0123456789" for line in lines if line[k]) for k in range(len(headings))]
@@ -66,12 +67,14 @@ def table(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:
 
 
 def saving_words(saving: Saving | None) -> str:
+    """The saving per iteration with its interval, or "unmeasured"."""
     if saving is None:
         return "unmeasured"
     return f"{percent(saving.relative)} ({percent(saving.low)} to {percent(saving.high)})"
 
 
 def saved_words(job: JobWeek) -> str:
+    """The device-hours that a job saved, with their interval, or "unmeasured"."""
     value, interval = job.saved_hours, job.saved_hours_interval
     if value is None or interval is None:
         return "unmeasured"
@@ -81,12 +84,12 @@ def saved_words(job: JobWeek) -> str:
 
 
 def of_devices(unit: str, what: str) -> str:
-    """GPU-hours, or CPU device-hours: the names of what is never added up."""
+    """`what` with its unit, such as GPU-hours or CPU device-hours, since the two are never added."""
     return f"GPU-{what}" if unit == "GPU" else f"{unit} device-{what}"
 
 
 def total_words(total: UnitTotal) -> str:
-    """The one sentence."""
+    """The report's summary sentence for one unit."""
     if total.measured == 0:
         what = f"{of_devices(total.unit, 'hours')} saved: none measured"
         if total.saved.value < 0:
@@ -104,13 +107,14 @@ def total_words(total: UnitTotal) -> str:
 
 
 def hours_words(total: UnitTotal) -> str:
-    """The hours saved with their interval; that of a group without a measured job is no estimate."""
+    """The hours saved with their interval; a group without a measured job has no estimate."""
     if total.measured == 0:
         return f"none measured{f', cost {hours(-total.saved.value)}' if total.saved.value < 0 else ''}"
     return interval_words(total.saved.value, total.saved.low, total.saved.high)
 
 
 def money_words(money: Money, currency: str) -> str:
+    """The amount with its interval, or why there is none."""
     if money.amount is None:
         return f"no amount: no price for {', '.join(money.unpriced)}"
     value, low, high = map(cents, (money.amount.value, money.amount.low, money.amount.high))
@@ -118,12 +122,12 @@ def money_words(money: Money, currency: str) -> str:
 
 
 def cents(amount: float) -> str:
-    """With two decimals and a sign, which nothing has not."""
+    """The amount with two decimals and a sign; zero has none."""
     return f"{round(amount, 2):+,.2f}" if round(amount, 2) else "0.00"
 
 
 def why_noteworthy(job: JobWeek) -> str:
-    """What makes a job worth a look, in words."""
+    """Why a job is noteworthy, in words."""
     said = []
     if job.is_slower:
         steps_slower = job.saving is not None and job.saving.high < 0
@@ -183,10 +187,13 @@ def as_text(fleet: FleetReport) -> str:
             ),
         )
     if any(job.overhead_is_estimate for job in report.jobs):
-        lines += ["", "* ended without a word: what stitching cost is taken from its uncounted iterations"]
+        lines += ["", "* ended without a report: the cost of stitching is estimated from its uncounted iterations"]
     lost = sum(job.lost for job in report.jobs)
     if lost:
-        lines += ["", f"{lost} records of these jobs were lost (full or slow disk); their figures rest on the rest."]
+        lines += [
+            "",
+            f"{lost} records of these jobs were lost (full or slow disk); their figures come from the other records.",
+        ]
     if report.unreadable:
         lines += ["", unreadable_words(report.unreadable)]
     lines += ["", *_trend_text(fleet)]
@@ -194,12 +201,12 @@ def as_text(fleet: FleetReport) -> str:
 
 
 def unreadable_words(count: int) -> str:
-    """What the figures are made without."""
+    """How many rows the figures leave out."""
     return f"{count} rows of the database cannot be read, and are in none of these figures."
 
 
 def _bounded(headings: Sequence[str], entries: Sequence[_T], line_of: Callable[[_T], Sequence[str]]) -> list[str]:
-    """A table of at most MAX_LISTED lines that says how many there are beyond."""
+    """A table of at most MAX_LISTED lines, which says how many more there are."""
     more = [f"... and {len(entries) - MAX_LISTED} more; CSV and JSON have all"] if len(entries) > MAX_LISTED else []
     return table(headings, [line_of(entry) for entry in entries[:MAX_LISTED]]) + more
 
@@ -217,7 +224,7 @@ COVERAGE_HEADINGS = (
 
 
 def coverage_line(total: UnitTotal) -> tuple[str, ...]:
-    """How many jobs, under COVERAGE_HEADINGS: the first three parts add up to the enabled ones; the others overlap with them."""
+    """Numbers of jobs under COVERAGE_HEADINGS. The first three parts add up to the enabled jobs; the others overlap with them."""
     counts = (total.jobs, total.measured, total.unmeasured, total.not_stitched, total.fell_back, total.slower)
     return (f"{total.unit} jobs", *(f"{count:,}" for count in (*counts, total.reverted)))
 
@@ -227,13 +234,14 @@ def _coverage_text(totals: Sequence[UnitTotal]) -> list[str]:
 
 
 def group_headings(fleet: FleetReport, dimension: Dimension) -> tuple[str, ...]:
+    """Headings of a dimension's table."""
     money = (MONEY_HEADING,) if fleet.configuration.prices else ()
     counts = ("jobs", "measured", "unmeasured", "fell back", "slower")
     return (dimension.value, "device-time saved (95%)", *money, "device-time", *counts)
 
 
 def group_line(fleet: FleetReport, group: Group, dimension: Dimension) -> tuple[str, ...]:
-    """Under group_headings."""
+    """A group's line under group_headings."""
     total = group.total
     money = () if group.money is None else (money_words(group.money, fleet.configuration.currency),)
     counts = (total.jobs, total.measured, total.unmeasured, total.fell_back, total.slower)
@@ -258,7 +266,7 @@ def week_lines(fleet: FleetReport, unit: str) -> list[tuple[str, ...]]:
 
 
 def revision_words(week: WeekReport | PastWeek) -> str:
-    """From what a week's figures are made."""
+    """From which data a week's figures were computed."""
     if week.revision == 0:
         return "not frozen" if week.is_over else "not over yet"
     return f"revision {week.revision}" + (" and data that came since" if week.has_late_data else "")
@@ -352,7 +360,7 @@ def _iso(time_ns: int | None) -> str | None:
 
 
 def _fleet_job_facts(fleet: FleetReport, job: JobWeek) -> dict[str, Any]:
-    """A job with what the configuration says of it."""
+    """A job, with what the configuration adds to it."""
     return {
         **job_facts(job),
         "team": fleet.team(job),
@@ -384,7 +392,7 @@ def _total_facts(total: UnitTotal) -> dict[str, Any]:
 
 
 def _money_facts(fleet: FleetReport, money: Money | None) -> dict[str, Any]:
-    """Null: no prices, or a device kind without one."""
+    """Null: there are no prices, or a device kind has none."""
     amount = money.amount if money else None
     return {
         "hours_avoided_times_price": amount.value if amount else None,
@@ -427,7 +435,7 @@ def _names(entries: Sequence[JobWeek]) -> list[dict[str, Any]]:
 
 
 def as_json(fleet: FleetReport) -> str:
-    """The report for machines; `format` counts incompatible changes of this document."""
+    """The report for machines. The field `format` counts incompatible changes of this document."""
     report = fleet.report
     document = {
         "format": 1,
@@ -446,7 +454,7 @@ def as_json(fleet: FleetReport) -> str:
         "top_jobs": {unit: _names(fleet.top(unit)) for unit in report.units},
         "noteworthy_jobs": {unit: _names(fleet.noteworthy(unit)) for unit in report.units},
     }
-    # one line a job: a fleet has many, and Python's own encoder is ten times slower where it has to indent
+    # one line per job: a fleet has many, and Python's own encoder is ten times slower if it has to indent
     whole = json.dumps(document, indent=2).removesuffix("\n}")
     lines = ",\n".join(f"    {json.dumps(_fleet_job_facts(fleet, job))}" for job in report.jobs)
     return f'{whole},\n  "jobs": [{f"{chr(10)}{lines}{chr(10)}  " if lines else ""}]\n}}\n'
@@ -456,9 +464,8 @@ CSV_LINES = ("jobs", "groups", "weeks")
 
 
 def as_csv(fleet: FleetReport, lines: str = "jobs") -> str:
-    """One line a job, a group (the first ones are all jobs of a unit) or a week (RFC 4180).
-
-    Empty: unmeasured, or not known. Labels as one JSON object, lists as JSON arrays.
+    """One line per job, per group (the first ones are all jobs of a unit) or per week, as CSV (RFC 4180).
+    Empty: unmeasured, or not known. Labels are one JSON object, lists are JSON arrays.
     """
     report = fleet.report
     about = {"week": str(report.week), "revision": report.revision, "has_late_data": report.has_late_data}
@@ -471,7 +478,7 @@ def as_csv(fleet: FleetReport, lines: str = "jobs") -> str:
 
 
 def csv_of(entries: Sequence[dict[str, Any]]) -> str:
-    """Lines of equal keys as CSV; no text in it is a formula."""
+    """Entries with equal keys as CSV, without texts that a spreadsheet would treat as formulas."""
     out = io.StringIO()
     if not entries:
         return ""
@@ -489,7 +496,7 @@ def _cell(value: object) -> object:
 
 
 def jobs_text(entries: Sequence[JobWeek]) -> str:
-    """`stitchfleet jobs`: one line a job, the newest first."""
+    """The text of `stitchfleet jobs`: one line per job, newest first."""
     rows = [
         (
             *(job.name, job.namespace, job.run_id[:12], moment(job.started_ns), _state(job)),
@@ -506,5 +513,5 @@ def jobs_text(entries: Sequence[JobWeek]) -> str:
 
 def _state(job: JobWeek) -> str:
     if job.ended_ns is None:
-        return "no end seen"
+        return "end unknown"
     return job.phase or "ended"

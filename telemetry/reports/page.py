@@ -1,4 +1,4 @@
-"""A week's report as one HTML page that needs nothing from elsewhere: no script, no font, no picture to load. It prints well."""
+"""A week's report as one HTML page that loads nothing from elsewhere: no script, no font, no picture. It prints well."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ MAX_DETAILED = 8
 MAX_CLUSTERS = 25
 MAX_EVENTS = 40
 MAX_CELL = 400
-"""Letters in a cell of a table."""
+"""Most characters in a cell of a table."""
 
 
 def escape(text: str) -> str:
-    """Text that somebody else chose, printable and without markup."""
+    """Text chosen by somebody else, made printable and escaped for HTML."""
     return html.escape(printable(text))
 
 
@@ -98,7 +98,7 @@ def detailed_jobs(report: WeekReport) -> list[JobWeek]:
 
 
 def as_html(fleet: FleetReport, details: Mapping[ProcessKey, Detail]) -> str:
-    """The page; `details` for the jobs of `detailed_jobs`."""
+    """The page. `details`: for the jobs of `detailed_jobs`."""
     report = fleet.report
     parts = [
         f"<h1>What stitching saved</h1><p class='quiet'>Week {report.week}, {report.week.in_words} (UTC)"
@@ -134,7 +134,7 @@ def as_html(fleet: FleetReport, details: Mapping[ProcessKey, Detail]) -> str:
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        # the page is whole: whatever a name in it tries to bring in, a browser loads nothing and runs nothing
+        # the page is complete: whatever a name in it tries to include, a browser loads nothing and runs nothing
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
         f"<title>Stitchfleet, week {report.week}</title><style>{STYLE}</style></head><body>\n"
         + "\n".join(parts)
@@ -153,7 +153,7 @@ def _prices(configuration: Configuration) -> str:
 
 
 def html_table(headings: Sequence[str], lines: Sequence[Sequence[str]], figures: frozenset[int] = frozenset()) -> str:
-    """A table of texts, which it escapes; the columns in `figures` are flush right."""
+    """A table of texts, which are escaped. The columns in `figures` are flush right."""
 
     def cells(tag: str, line: Sequence[str]) -> str:
         return "".join(
@@ -235,7 +235,7 @@ def _coverage_section(totals: Sequence[UnitTotal]) -> str:
 
 
 def _scaled(edges: Sequence[float]) -> tuple[str, float]:
-    """Name and factor of the unit of time in which hours, whose largest is among `edges`, read well."""
+    """Name and factor of the unit of time that suits hours of which the largest is among `edges`."""
     largest = max((abs(edge) for edge in edges), default=0.0)
     return ("hours", 1.0) if largest >= 1 else ("minutes", 60.0) if largest * 60 >= 1 else ("seconds", 3600.0)
 
@@ -278,7 +278,7 @@ def _groups_section(fleet: FleetReport, dimension: Dimension, unit: str) -> str:
 
 
 def _forest(entries: Sequence[tuple[str, Total]], unit: str, salt: str) -> str:
-    """The MAX_BARS with the largest effect, in the order given."""
+    """A chart of the MAX_BARS entries with the largest effect, in the given order."""
     largest = sorted(entries, key=lambda entry: -abs(entry[1].value))[:MAX_BARS]
     shown = [entry for entry in entries if entry in largest]
     name, factor = _scaled([edge for _, saved in shown for edge in (saved.low, saved.high)])
@@ -335,7 +335,7 @@ def _jobs_table(jobs: Sequence[JobWeek]) -> str:
         )
     headings = ("job", "namespace", "device-time saved (95%)", "saving an iteration (95%)", "ms an iteration")
     note = (
-        "<p class='quiet'>* ended without a word: what stitching cost is taken from its uncounted iterations.</p>"
+        "<p class='quiet'>* ended without a report: the cost of stitching is estimated from its uncounted iterations.</p>"
         if any(job.overhead_is_estimate for job in jobs)
         else ""
     )

@@ -1,7 +1,8 @@
-"""A job's iterations as a chart shows them, in memory that does not grow with how many there are.
+"""A job's iterations as a chart shows them, in memory that does not grow with their number.
 
-All of them, or where there are many, of each stretch and arm the shortest, the middle and the longest: no rare long iteration is
-hidden, as it would be by drawing every n-th. Blocks of iterations are taken one after the other, and one stretch is held at a time.
+All iterations are kept or, if there are many, the shortest, the median and the longest of each stretch and arm: no rare long
+iteration is hidden, as it would be if only every n-th were drawn. Blocks of iterations are added one after the other, and one
+stretch is held at a time.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     Floats = np.ndarray[Any, np.dtype[np.float32]]
 
 MAX_BUCKETS = 300
-"""Stretches into which iterations are cut that are more than three times as many."""
+"""Number of stretches, if there are more than three times as many iterations."""
 ARMS = (UNCOUNTED, PLAIN, STITCHED)
 
 
@@ -40,18 +41,18 @@ class Curve:
     count: int = 0
     points: list[Point] = field(default_factory=list)
     places: list[tuple[int, int]] = field(default_factory=list)
-    """(position, step) of the steps to be written below, in order."""
+    """(position, step) of the steps that are labelled on the axis, in order."""
     longest_ms: float = 0.0
     histogram: Sequence[int] = ()
-    """How many iterations are above one edge (see `edge`) and not above the next."""
+    """For each edge (see `edge`), how many iterations are above it and not above the next edge."""
 
     def above(self, high: float) -> int:
-        """How many iterations are longer than an edge, in milliseconds."""
+        """How many iterations are longer than `high`, an edge, in milliseconds."""
         return int(sum(self.histogram[_bin(high) + 1 :]))
 
 
 def edge(value: float) -> float:
-    """The value, rounded up by less than 1%: the edges have float32's sign, exponent and seven bits of its mantissa."""
+    """The value, rounded up by less than 1%. Edges have float32's sign, exponent and the first seven bits of its mantissa."""
     import numpy as np
 
     return float((np.array([_bin(value)], np.uint32) << np.uint32(16)).view(np.float32)[0])
@@ -64,10 +65,11 @@ def _bin(value: float) -> int:
 
 
 class Thinner:
-    """Makes a Curve of blocks in order of time. Use: add each, then finish."""
+    """Makes a Curve from blocks in order of time: add each block, then call finish."""
 
     def __init__(self, count: int, steps: Sequence[int] = ()) -> None:
-        """count: how many iterations come. steps: those to be found for the axis, ascending; none: positions in equal distances."""
+        """count: number of iterations to come. steps: the steps to label on the axis, ascending; none: positions at equal
+        distances."""
         import numpy as np
 
         self._numpy = np
@@ -81,11 +83,11 @@ class Thinner:
         self._histogram = np.zeros(1 << 16, np.int64)
 
     def add(self, first_step: int, stride: int, arms: Sequence[Sequence[int]], durations_us: Floats) -> None:
-        """One block. arms: [first index, count, arm], in order. Raises ValueError where they are not of the durations."""
+        """Adds one block. arms: [first index, count, arm], in order. Raises ValueError if they do not fit the durations."""
         np = self._numpy
         lengths = [int(count) for _, count, _ in arms]
         if sum(lengths) != len(durations_us) or min(lengths, default=0) < 0:
-            raise ValueError("arms of other iterations")
+            raise ValueError("the arms do not fit the durations")
         which = np.repeat(np.array([arm for _, _, arm in arms], np.int8), lengths)
         durations = durations_us / np.float32(1e3)
         start, end = self._curve.count, self._curve.count + len(durations)
@@ -104,6 +106,7 @@ class Thinner:
                 self._flush(start)
 
     def finish(self) -> Curve:
+        """The curve of all blocks that were added."""
         self._flush(self._curve.count)
         self._curve.histogram = self._histogram.tolist()
         return self._curve

@@ -1,8 +1,8 @@
-"""The spool's bound in age where its writer is dead: a living one keeps it itself, a dead one's segments wait for a shipper.
+"""The spool's age limit if its writer is dead: a living writer enforces it itself; a dead one's segments wait for a shipper.
 
-A segment that is too old, and that the shipper has just failed to send, becomes one that holds its identity and a LOSS record: by one
-rename, so that a shipper that dies in between counts nothing twice. Its sequence number was that of a record that is gone, so that no
-other row ever has it. Standard library only.
+A segment that is too old, and that the shipper has just failed to send, is replaced by one that holds its identity and a LOSS
+record. That is one rename, so a shipper that dies in between counts nothing twice. The LOSS record takes the sequence number of a
+record that is gone, so that no other row ever has it. Standard library only.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from ..pod.spool import (
 
 
 def drop_old(folder: pathlib.Path, days: float) -> int:
-    """Drops what the segments hold that nobody has written to for so long; returns how many records that were.
+    """Drops the segments that were not written to for `days`; returns how many records they held.
 
-    An iteration is a record here. Nothing is done where the spool's writer lives. The caller holds the shipper's lock. Raises
-    OSError.
+    Each iteration counts as a record. Nothing is dropped while the spool's writer lives. The caller must hold the shipper's lock.
+    Raises OSError.
     """
     old = old_segments(folder, days, OPEN, SEALED, SHIPPING)
     if not old:
@@ -53,7 +53,7 @@ def drop_old(folder: pathlib.Path, days: float) -> int:
 
 
 def weight(records: list[Record]) -> int:
-    """How many things measured these records stand for."""
+    """How many measurements these records stand for."""
     found = 0
     for record in records:
         if record.kind in (Kind.ITERATIONS, Kind.FUNCTION_ITERATIONS):
@@ -64,7 +64,7 @@ def weight(records: list[Record]) -> int:
 
 
 def iterations_in(record: Record) -> int:
-    """How many iterations a record of iterations holds; one that cannot be read stands for one."""
+    """How many iterations a record of iterations holds; a record that cannot be read counts as one."""
     body = record.body[FUNCTION_NUMBER.size :] if record.kind == Kind.FUNCTION_ITERATIONS else record.body
     try:
         return len(Iterations.decode(body).durations)
@@ -80,9 +80,9 @@ def _drop(path: pathlib.Path, days: float) -> int:
     if identity is None and records and (known := identity_of(path.parent)) is not None:
         identity = Record(Kind.IDENTITY, max(0, records[0].sequence - 1), known)
     if lost == 0 and records:
-        return 0  # only what tells of losses
+        return 0  # it only reports losses
     if identity is None:
-        path.unlink()  # nobody can say whose it was
+        path.unlink()  # it is not known whose it was
         return lost
     kept = [record for record in records if record.kind == Kind.LOSS]
     taken = {record.sequence for record in kept}

@@ -1,6 +1,6 @@
-"""Posts segments to the ingest server (see wire). It runs in the training pod: standard library only.
+"""Posts segments to the ingest server (see `wire`). It runs in the training pod: standard library only.
 
-Where to, with what token and whose certificate is trusted stands in the variables of `environment.SENDING`.
+The variables of `environment.SENDING` say where to send, with which token, and which authority is trusted.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from ..pod import wire
 
 TOKEN_FILE = pathlib.Path("/var/run/secrets/stitchfleet.io/ingest/token")
 MAX_TOKEN = 7000
-"""Letters; a server takes some 8,000 in a header."""
+"""Most characters of a token; a server accepts about 8,000 in a header."""
 POST_SECONDS = 30.0
-"""Longest silence of the server's that is waited for."""
+"""Timeout in seconds: the longest wait for the server without receiving anything."""
 MAX_RETRY_AFTER_SECONDS = 600.0
 
 
 class SendError(Exception):
-    """Nothing of a batch counts as taken. retry_after_s: when the server wants to be asked again, where it said so."""
+    """No part of a batch may be treated as accepted. retry_after_s: when the server wants to be asked again, if it said so."""
 
     def __init__(self, text: str, retry_after_s: float | None = None, too_large: bool = False) -> None:
         super().__init__(text)
@@ -35,7 +35,7 @@ class SendError(Exception):
 
 @dataclass(frozen=True)
 class Answer:
-    """What became of one segment."""
+    """What the server did with one segment."""
 
     outcome: wire.Outcome
     rows: int
@@ -44,10 +44,10 @@ class Answer:
 
 
 class Sender:
-    """One connection to the server, made when it is needed and made anew after a failure."""
+    """One connection to the server, opened when it is needed and reopened after a failure."""
 
     def __init__(self, url: str, environment: Mapping[str, str] = os.environ) -> None:
-        """Raises ValueError for a URL that is none; its text does not hold it, as it may have a password."""
+        """Raises ValueError if `url` is no valid URL; the text does not repeat it, since it may hold a password."""
         try:
             parts = urllib.parse.urlsplit(url)
             self._port = parts.port
@@ -61,7 +61,7 @@ class Sender:
         self._connection: http.client.HTTPConnection | None = None
 
     def post(self, segments: Sequence[bytes]) -> list[Answer]:
-        """Sends a batch and waits for its commit. Raises SendError."""
+        """Sends a batch, waits for its commit and returns one answer per segment. Raises SendError."""
         body = wire.encode(segments)
         headers = {"Content-Type": wire.CONTENT_TYPE, "Authorization": f"Bearer {self._token()}"}
         packed = wire.compressed(body)
@@ -103,7 +103,7 @@ class Sender:
             found = variables.INGEST_TOKEN.read(self._environment).strip()
         except (OSError, UnicodeDecodeError) as error:
             raise SendError(f"the token cannot be read: {type(error).__name__}") from None
-        # what is no header is told back by http.client, with the token in it
+        # http.client's error for an invalid header would contain the token
         if not (found.isascii() and found.isprintable()) or " " in found or len(found) > MAX_TOKEN:
             raise SendError(f"{source} does not hold one token, on one line")
         return found
@@ -136,7 +136,7 @@ def _refusal(status: int, text: bytes) -> str:
 
 
 def _retry_after(text: str | None) -> float | None:
-    """Seconds; a date, which the server never sends, is passed over."""
+    """Seconds from a Retry-After header; None for a date, which the server never sends."""
     try:
         return min(max(0.0, float(text)), MAX_RETRY_AFTER_SECONDS) if text else None
     except ValueError:

@@ -1,19 +1,20 @@
-"""Moves what a training process recorded from its spool into the database, or to the ingest server, which does.
+"""Moves what a training process recorded from its spool into the database, or to the ingest server, which stores it.
 
     python -m stitchfleet.telemetry.shipping.shipper FOLDER (--database URL | --ingest URL) [--follow PID]
 
-A process of its own, at the lowest priority. FOLDER is a spool, or a folder of spools. Without --follow it ships what is complete and
-ends. With --follow it goes on until process PID has ended and its spool is drained, or LAST_TRIES_SECONDS after that. A segment is
-deleted only after its rows are committed; a shipper that dies in between leaves it to the next, whose inserts change nothing where
-the rows are there already. An open segment is taken once its writer is dead (the kernel has released its lock). What a server or a
-database that does not answer leaves behind goes back to the writer, which drops the oldest when the spool is full or they are too
-old, and counts them; where the writer is dead, what is too old is dropped here, and counted, after a last try to send it.
+It is a process of its own, at the lowest priority. FOLDER is a spool, or a folder of spools. Without --follow it ships what is
+complete and ends. With --follow it continues until process PID has ended and its spool is drained, or LAST_TRIES_SECONDS after
+that. A segment is deleted only after its rows are committed; if a shipper dies in between, the next one sends the segment again,
+and its inserts change nothing for rows that exist already. An open segment is taken if its writer is dead (the kernel has released
+its lock). If the server or database does not answer, the segments go back to the writer, which drops the oldest when the spool is
+full or they are too old, and counts them; if the writer is dead, this process drops and counts what is too old, after a last
+attempt to send it.
 
-Exit status: 0 all shipped; 1 something had to stay in the spool (the database cannot be written to, a format of the future);
+Exit status: 0 everything was shipped; 1 something had to stay in the spool (the database cannot be written, a format of the future);
 2 a wrong argument.
 
-SQLAlchemy is imported when the first segment is complete and not before: until then the process costs the job nothing. Towards an
-ingest server nothing but the standard library is.
+SQLAlchemy is imported only when the first segment is complete: until then the process costs the job nothing. To send to an ingest
+server it imports only the standard library.
 """
 
 from __future__ import annotations
@@ -54,41 +55,41 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 2.0
 LAST_LOOK_SECONDS = 0.5
-"""Between passes: while the job runs, and after."""
+"""Seconds between passes: while the job runs, and afterwards."""
 LAST_TRIES_SECONDS = 20.0
-"""How long a database that refuses is asked again after the job has ended."""
+"""How long, after the job has ended, a database that fails is tried again."""
 MAX_WAIT_SECONDS = 60.0
 BATCH_BYTES = 8 << 20
-"""Of segments in one post; a single one may be longer."""
+"""Bytes of the segments of one post; a single segment may be longer."""
 BATCH_SEGMENTS = 1024
 DAMAGED = ".damaged"
-"""Suffix of a segment that gave no row at all; kept for a person to look at, never read again."""
+"""Suffix of a segment that gave no row at all; it is kept for a person to examine, and never read again."""
 
 
 @dataclass
 class Shipped:
-    """What a pass over a spool did."""
+    """The result of a pass over a spool."""
 
     segments: int = 0
     rows: int = 0
     damaged: list[str] = field(default_factory=list)
     """Records that could not be used, each with the reason."""
     kept: list[str] = field(default_factory=list)
-    """Why something stays in the spool."""
+    """Reasons why something stays in the spool."""
     busy: int = 0
-    """Spools that another shipper is at work on."""
+    """Number of spools on which another shipper is working."""
     too_old: int = 0
-    """Records that were dropped because they could not be sent for too long."""
+    """Number of records that were dropped because they could not be sent for too long."""
     retry_after_s: float = 0.0
-    """When an ingest server that refused wants to be asked again."""
+    """When an ingest server that refused wants to be asked again, in seconds from now."""
 
 
 Deliver = Callable[[pathlib.Path, Shipped], None]
-"""Ships the complete segments of a spool that is this process's own for the moment."""
+"""Ships the complete segments of a spool whose shipper's lock this process holds."""
 
 
 def spools_in(folder: pathlib.Path) -> list[pathlib.Path]:
-    """The folder itself where it is a spool, and the spools right below it."""
+    """The folder itself if it is a spool, and the spools directly below it."""
     try:
         below = sorted(path for path in folder.iterdir() if path.is_dir() and not path.is_symlink())
     except OSError:
@@ -99,7 +100,7 @@ def spools_in(folder: pathlib.Path) -> list[pathlib.Path]:
 def ship_all(
     folder: pathlib.Path, engine: sa.Engine, done: Shipped | None = None, keep_days: float = KEEP_DAYS
 ) -> Shipped:
-    """Ships all complete segments of the spools in a folder. A database that fails is an entry of `kept`, not an exception."""
+    """Ships all complete segments of the spools in a folder. A database that fails adds an entry to `kept`; it raises nothing."""
     return _deliver_all(folder, functools.partial(_ship_to_database, engine), done or Shipped(), keep_days)
 
 
@@ -112,7 +113,7 @@ def _deliver_all(folder: pathlib.Path, deliver: Deliver, done: Shipped, keep_day
                     done.too_old += drop_old(spool, keep_days)
                 else:
                     done.busy += 1
-        except Exception as error:  # whatever is wrong with one spool, the others are shipped
+        except Exception as error:  # whatever is wrong with one spool, the others must be shipped
             done.kept.append(f"{spool.name}: {type(error).__name__}: {error}")
     return done
 
@@ -133,7 +134,7 @@ def _complete(folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def _claim(path: pathlib.Path) -> pathlib.Path | None:
-    """Takes a segment from its writer; None where that has dropped it meanwhile, to stay within bounds."""
+    """Takes a segment from its writer; None if the writer has dropped it meanwhile to stay within its bounds."""
     claimed = path.with_suffix(SHIPPING)
     try:
         path.rename(claimed)
@@ -182,7 +183,7 @@ def _ship_to_database(engine: sa.Engine, folder: pathlib.Path, done: Shipped) ->
                 insert_rows(connection, rows, closed_before=time.time_ns() // DAY_NS - WEEKS_STAY_OPEN_DAYS)
         except sqlalchemy.exc.SQLAlchemyError as error:
             if refuses_rows(error):
-                # it must not hold up what comes after it
+                # it must not hold up the segments after it
                 _set_aside(path, reason(error), done)
                 continue
             done.kept.append(f"the database cannot be written to: {reason(error)}")
@@ -194,7 +195,7 @@ def _ship_to_database(engine: sa.Engine, folder: pathlib.Path, done: Shipped) ->
 
 
 def _send(sender: Sender, folder: pathlib.Path, done: Shipped) -> None:
-    """Posts the complete segments, some at a time; those that were not taken go back to the spool."""
+    """Posts the complete segments in batches; those that were not accepted go back to the spool."""
     from .sender import SendError
 
     limit, passed_over = BATCH_BYTES, set[pathlib.Path]()
@@ -230,7 +231,7 @@ def _send(sender: Sender, folder: pathlib.Path, done: Shipped) -> None:
 
 
 def _claim_batch(folder: pathlib.Path, limit: int, passed_over: set[pathlib.Path]) -> list[pathlib.Path]:
-    """Takes the oldest segments of at most `limit` bytes, or one."""
+    """Takes the oldest segments, up to `limit` bytes in all, but at least one if there is any."""
     batch: list[pathlib.Path] = []
     size = 0
     for path in _complete(folder):
@@ -249,7 +250,7 @@ def _claim_batch(folder: pathlib.Path, limit: int, passed_over: set[pathlib.Path
 
 
 def _release(batch: list[pathlib.Path]) -> None:
-    """Gives segments back: as long as they are claimed, their writer cannot drop them for newer ones."""
+    """Gives segments back: as long as they are claimed, their writer cannot drop them in favour of newer ones."""
     for path in batch:
         path.rename(path.with_suffix(SEALED))
 
@@ -263,7 +264,7 @@ def _set_aside(path: pathlib.Path, reason: str, done: Shipped) -> None:
 
 
 def main(words: list[str] | None = None) -> int:
-    """The command. See the module's first lines."""
+    """The command; see the module's docstring. words: arguments, default sys.argv. Returns the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m stitchfleet.telemetry.shipping.shipper",
         description="Moves recorded measurements from a spool into the database.",
@@ -271,19 +272,19 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("folder", type=pathlib.Path, help="a spool, or a folder of spools")
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--database", metavar="URL", help="SQLAlchemy URL, or an SQLite file")
-    where.add_argument("--ingest", metavar="URL", help="of the ingest server")
-    parser.add_argument("--follow", type=int, metavar="PID", help="go on until this process has ended")
+    where.add_argument("--ingest", metavar="URL", help="URL of the ingest server")
+    parser.add_argument("--follow", type=int, metavar="PID", help="continue until this process has ended")
     parser.add_argument(
         "--keep-days",
         type=float,
         default=KEEP_DAYS,
         metavar="N",
-        help=f"of a dead process, drop what could not be sent for so long; default {KEEP_DAYS:g}",
+        help=f"drop records of a dead process that could not be sent for so long; default {KEEP_DAYS:g}",
     )
     arguments = parser.parse_args(words)
     step_back(19)
     if not arguments.folder.is_dir():
-        print(f"shipper: {arguments.folder} is no folder", file=sys.stderr)
+        print(f"shipper: {arguments.folder} is not a folder", file=sys.stderr)
         return 2
     if arguments.ingest is None:
         ship_once: Pass = functools.partial(_pass_to_database, arguments.database, arguments.keep_days)
@@ -352,7 +353,7 @@ def _report(folder: pathlib.Path, done: Shipped) -> int:
 
 
 def _unsent(folder: pathlib.Path) -> str:
-    """How much that is, in words."""
+    """How much stays unsent, as text."""
     iterations = others = 0
     for path in (path for spool in spools_in(folder) for path in segments(spool, OPEN, SEALED, SHIPPING)):
         with contextlib.suppress(OSError):
@@ -368,7 +369,7 @@ def _follow(folder: pathlib.Path, ship_once: Pass, pid: int) -> int:
     born = _birth(pid)
     failures, failing_since = 0, time.monotonic()
     while True:
-        # asked first: whatever the process wrote before it ended is there when the pass begins
+        # tested first: then everything that the process wrote before it ended is there when the pass begins
         ended = _birth(pid) != born or born is None
         ready = any(segments(spool, SEALED, SHIPPING) for spool in spools_in(folder))
         done = ship_once(folder) if ready or ended else Shipped()
@@ -385,8 +386,9 @@ def _follow(folder: pathlib.Path, ship_once: Pass, pid: int) -> int:
 
 
 def _pause(failures: int, retry_after_s: float, ended: bool) -> float:
-    """Seconds to the next pass, after so many that failed in a row: longer each time, not before the server wants, and scattered, or
-    a fleet's shippers would all come back at once. Where the process has ended there is little time for it."""
+    """Seconds until the next pass, after `failures` failed passes in a row: longer each time, not before the server wants, and
+    randomised, so that a fleet's shippers do not all return at once. If the process has ended there is little time left, so the
+    wait is short."""
     look, most = (LAST_LOOK_SECONDS, LAST_TRIES_SECONDS / 4) if ended else (LOOK_SECONDS, MAX_WAIT_SECONDS)
     if not failures:
         return look
@@ -395,7 +397,7 @@ def _pause(failures: int, retry_after_s: float, ended: bool) -> float:
 
 
 def _left(folder: pathlib.Path) -> bool:
-    """Whether a segment waits whose writer is not alive: a child of the job may live on, and ships when it ends."""
+    """Whether a segment waits whose writer is dead. A child of the job may live on; it ships when it ends."""
     return any(
         segments(spool, SEALED, SHIPPING) or (segments(spool, OPEN) and _writer_is_dead(spool))
         for spool in spools_in(folder)
@@ -403,7 +405,7 @@ def _left(folder: pathlib.Path) -> bool:
 
 
 def _birth(pid: int) -> str | None:
-    """When the process began (a pid may be used again); None where there is none, or a dead one that nobody waited for."""
+    """The start time of the process (a pid may be reused), from /proc; None if there is none, or if it is a zombie."""
     try:
         fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

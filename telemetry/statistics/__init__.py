@@ -1,5 +1,5 @@
-"""From pairs of blocks of steps to a saving with its interval. Pure mathematics.
+"""From pairs of blocks of steps to a saving with its confidence interval. Pure mathematics.
 
-savings      the paired blocks, a job's saving, and sums of savings
-student      the t distribution's quantiles
+savings      paired blocks, a job's saving, and sums of savings
+student      quantiles of Student's t distribution
 """

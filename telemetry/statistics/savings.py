@@ -1,26 +1,27 @@
-"""How much a job's iterations got shorter: paired blocks of plain and stitched steps to an estimate with a 95% interval.
+"""How much shorter a job's iterations became: from paired blocks of plain and stitched steps to an estimate with a 95% interval.
 
-The data: pair k is a block of plain steps and a block of stitched steps, next to each other in time, in an order drawn at random
-(a switchback experiment). Drift of the machine falls on both blocks of a pair; what is left of it changes sign with the order, so
-pairs may be taken as independent.
+The data: pair k is a block of plain steps and a block of stitched steps, adjacent in time, in random order (a switchback experiment).
+Drift of the machine affects both blocks of a pair; what remains of it changes sign with the order, so pairs may be treated as
+independent.
 
 The estimate uses untrimmed means, since a total is a mean times a count: with p_k and s_k the mean durations of pair k's blocks and
-P, S their means over the pairs, an iteration saves P - S, which is the share 1 - S/P of a plain one.
+P, S their means over the pairs, an iteration saves P - S, which is the share 1 - S/P of a plain iteration.
 
-The interval is Student's t with K - 1 degrees of freedom on the scale L = ln(P/S), whose standard error the delta method gives from
-the residuals p_k/P - s_k/S. On that scale one rare long step inflates the residual and the estimate alike, and the interval keeps
-its promise for iteration times as skewed as Pareto with exponent 2.5, where a t interval on P - S covers 97.3% and one on (P - S)/P
-92.4% (measured; test_savings_coverage.py has the simulation). The absolute saving P - S = 2 M tanh(L/2), with M
-the mid level (P + S)/2, adds the level's own standard error: its variance is M^2 var(L) + (P - S)^2 var(ln M).
+The interval is Student's t with K - 1 degrees of freedom on the scale L = ln(P/S); the delta method gives its standard error from the
+residuals p_k/P - s_k/S. On that scale a single long step inflates the residual and the estimate alike, and the interval keeps its
+coverage for iteration times as skewed as Pareto with exponent 2.5, where a t interval on P - S covers 97.3% and one on (P - S)/P
+92.4% (measured; test_savings_coverage.py has the simulation). The absolute saving P - S = 2 M tanh(L/2), with M the mid level
+(P + S)/2, adds the level's own standard error: its variance is M^2 var(L) + (P - S)^2 var(ln M).
 Sources: Kalibera and Jones, "Rigorous benchmarking in reasonable time" (ISMM 2013), for ratios of means with an interval;
 Deng, Knoblich and Lu, "Applying the delta method in metric analytics" (KDD 2018).
 
 Nothing is clipped: a job that got slower saves a negative number.
 
-A job of several training functions (a GAN's critic and generator) has pairs of each. What it saves is the sum over the functions of
-iterations times saving an iteration; the functions' pairs are of different steps, so their errors combine in squares, on both scales,
-each function's ratio and level weighing as it moves the sum (first-order propagation); degrees of freedom by Welch and Satterthwaite.
-A function that ran stitched without two pairs of its own counts as having saved nothing: it is not imputed.
+A job with several training functions (a GAN's critic and generator) has pairs of each. It saves the sum over the functions of their
+iterations times their saving per iteration. The functions' pairs are of different steps, so their errors add in squares, on both
+scales, each function's ratio and level weighted by how it moves the sum (first-order propagation); the degrees of freedom follow
+Welch and Satterthwaite. A function that ran stitched but has fewer than two pairs of its own counts as having saved nothing: nothing
+is imputed.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ from .student import two_sided_quantile
 
 CONFIDENCE = 0.95
 MIN_PAIRS = 2
-"""Below this there is no estimate of the spread, and the job is unmeasured."""
+"""With fewer pairs the spread cannot be estimated, and the job is unmeasured."""
 METHOD = "paired-switchback-log-ratio-1"
-"""Name and version of the method; stored with every figure made by it."""
+"""Name and version of the method; it is stored with every figure made by it."""
 METHOD_OF_SUMS = "paired-switchback-log-ratio-sum-1"
-"""That of jobs with several training functions."""
+"""The method for jobs with several training functions."""
 
 DEFINITION = (
     "Saved device-hours = devices allocated x (stitched iterations x mean time saved per iteration - time that stitching itself "
@@ -51,13 +52,13 @@ DEFINITION = (
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """The estimate of one job. Durations in nanoseconds per iteration; `low` to `high` is the 95% interval of `relative`."""
+    """The estimate for one job. Durations are nanoseconds per iteration; [`low`, `high`] is the 95% interval of `relative`."""
 
     pairs: int
     plain_ns: float
     stitched_ns: float
     saved_ns: float
-    """Mean saved per iteration: plain_ns - stitched_ns."""
+    """Mean saving per iteration: plain_ns - stitched_ns."""
     relative: float
     """saved_ns / plain_ns."""
     low: float
@@ -69,24 +70,25 @@ class Saving:
     """The standard error of saved_ns."""
     method: str = METHOD
     degrees_of_sum: float | None = None
-    """Degrees of freedom where the estimate is a sum over functions."""
+    """Degrees of freedom if the estimate is a sum over functions; else None."""
 
     @property
     def degrees(self) -> float:
+        """Degrees of freedom of the interval."""
         return self.pairs - 1 if self.degrees_of_sum is None else self.degrees_of_sum
 
 
 def estimate(pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Saving | None:
-    """The saving from pairs of (plain durations, stitched durations), nanoseconds per step.
+    """The saving from pairs of (plain durations, stitched durations), in nanoseconds per step.
 
-    Pairs with an empty block are passed over. None below MIN_PAIRS pairs.
-    Raises ValueError for a negative duration or a block without any time in it.
+    Pairs with an empty block are ignored. None if fewer than MIN_PAIRS remain.
+    Raises ValueError for a negative duration, or for a block whose durations are all zero.
     """
     return estimate_from_means(block_means(pairs))
 
 
 def block_means(pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[tuple[float, float]]:
-    """(plain, stitched) mean of each pair, without those that have an empty block. Raises ValueError for a negative duration."""
+    """(plain, stitched) mean of each pair, without pairs that have an empty block. Raises ValueError for a negative duration."""
     means = []
     for plain, stitched in pairs:
         if len(plain) == 0 or len(stitched) == 0:
@@ -98,7 +100,7 @@ def block_means(pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[tu
 
 
 def estimate_from_means(means: Sequence[tuple[float, float]]) -> Saving | None:
-    """The same from the blocks' means: (plain, stitched) of each pair, nanoseconds. None below MIN_PAIRS.
+    """As `estimate`, from the blocks' means: (plain, stitched) of each pair, in nanoseconds. None for fewer than MIN_PAIRS pairs.
 
     Raises ValueError unless every mean is finite and above zero.
     """
@@ -107,7 +109,7 @@ def estimate_from_means(means: Sequence[tuple[float, float]]) -> Saving | None:
 
 
 class _Moments(NamedTuple):
-    """Of one function's pairs: mean durations, and the variances of the logarithms of their ratio and of their mid level."""
+    """For one function's pairs: mean durations, and the variances of the logarithms of their ratio and of their mid level."""
 
     pairs: int
     plain: float
@@ -129,7 +131,7 @@ class _Moments(NamedTuple):
 
 
 def _moments(means: Sequence[tuple[float, float]]) -> _Moments | None:
-    """None below MIN_PAIRS. Raises ValueError unless every mean is finite and above zero."""
+    """The moments of pairs of means; None for fewer than MIN_PAIRS. Raises ValueError unless every mean is finite and above zero."""
     count = len(means)
     if count < MIN_PAIRS:
         return None
@@ -152,7 +154,7 @@ def _saving(one: _Moments) -> Saving:
 def _with_intervals(
     pairs: int, plain: float, stitched: float, ratio_variance: float, error: float, degrees: float
 ) -> Saving:
-    """plain, stitched: nanoseconds an iteration. error: standard error of their difference."""
+    """A Saving with its intervals. plain, stitched: nanoseconds per iteration. error: standard error of their difference."""
     saved = plain - stitched
     relative = saved / plain
     quantile = two_sided_quantile(CONFIDENCE, degrees)
@@ -164,7 +166,7 @@ def _with_intervals(
         stitched_ns=stitched,
         saved_ns=saved,
         relative=relative,
-        # by another way than the estimate: where blocks do not differ at all, rounding must not part the two
+        # the interval is computed differently from the estimate: if blocks do not differ at all, rounding must not separate the two
         low=min(relative, _share(log_ratio - half)),
         high=max(relative, _share(log_ratio + half)),
         saved_low_ns=saved - quantile * error,
@@ -175,7 +177,7 @@ def _with_intervals(
 
 @dataclass(frozen=True)
 class FunctionData:
-    """What is known of one of a job's training functions. means: (plain, stitched) of each of its pairs, nanoseconds a step.
+    """The data of one of a job's training functions. means: (plain, stitched) of each of its pairs, in nanoseconds per step.
 
     stitched_count, stitched_ns: of all its stitched iterations, in pairs or not.
     """
@@ -186,10 +188,10 @@ class FunctionData:
 
 
 def estimate_job(functions: Sequence[FunctionData]) -> Saving | None:
-    """The saving per iteration of a job, over all iterations of its functions; None where none of them has two pairs.
+    """The saving per iteration of a job, over all iterations of its functions; None if no function has MIN_PAIRS pairs.
 
-    Times its stitched iterations it is the sum over the functions of theirs times their saving. Of one function it is that function's
-    estimate. Raises ValueError as estimate_from_means does.
+    Multiplied by the job's stitched iterations, it is the sum over the functions of their stitched iterations times their saving. For
+    one function it is that function's estimate. Raises ValueError as estimate_from_means does.
     """
     known = [(one, _moments(one.means)) for one in functions if one.stitched_count or one.means]
     measured = [(one.stitched_count, moments) for one, moments in known if moments is not None]
@@ -206,7 +208,7 @@ def estimate_job(functions: Sequence[FunctionData]) -> Saving | None:
     variances = [(weight / count) ** 2 * one.saved_variance for weight, one in measured]
     ratio_variance = 0.0
     for weight, one in measured:
-        # how the function's ratio and level move ln(plain / stitched) of the whole
+        # how the function's ratio and level move ln(plain / stitched) of the job
         of_plain, of_stitched = weight * one.plain / (count * plain), weight * one.stitched / (count * stitched)
         ratio_variance += ((of_plain + of_stitched) / 2.0) ** 2 * one.ratio_variance
         ratio_variance += (of_plain - of_stitched) ** 2 * one.level_variance
@@ -221,25 +223,27 @@ def estimate_job(functions: Sequence[FunctionData]) -> Saving | None:
 
 
 def faster_share(pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> float:
-    """The share of pairs whose stitched block has the smaller mean; of pairs with an empty block none is counted. NaN without pairs.
+    """The share of pairs whose stitched block has the smaller mean. Pairs with an empty block are not counted. NaN without pairs.
 
-    One block in which the process was stopped for a while (a debugger, a snapshot of its machine) moves a mean over all pairs, and
-    the interval with it, as far as it likes; this it moves by one pair.
+    A block in which the process was stopped for a while (a debugger, a snapshot of its machine) can move a mean over all pairs, and
+    its interval, by any amount; it moves this share by one pair.
     """
     means = block_means(pairs)
     return sum(stitched < plain for plain, stitched in means) / len(means) if means else math.nan
 
 
 def _share(log_ratio: float) -> float:
-    """1 - stitched/plain from ln(plain/stitched); far below, where two wild pairs can put it, minus infinity is minus a lot."""
+    """1 - stitched/plain from ln(plain/stitched). Clipped far below zero, where two wild pairs can put it, so that it stays
+    finite."""
     return -math.expm1(min(-log_ratio, 700.0))
 
 
 class Contribution(NamedTuple):
-    """One measured job's part of a total: `value` with its standard error, both in the total's unit."""
+    """One measured job's part of a total: `value` with its standard error, both in the total's unit, and the error's degrees of
+    freedom."""
 
     template: Hashable
-    """Jobs that are submissions of the same thing."""
+    """Jobs with equal templates are submissions of the same thing."""
     value: float
     error: float
     degrees: float
@@ -257,19 +261,19 @@ class Total:
 
 
 def total(contributions: Iterable[Contribution]) -> Total:
-    """Adds jobs up. Standard errors add linearly within a template and in squares between templates.
+    """Adds up jobs. Standard errors add linearly within a template, and in squares between templates.
 
-    Submissions of one template share their code, their data and the order of their blocks, so whatever makes one job's estimate
-    too high can make the others' too high as well; nothing in the data tells how much of the error is shared. Adding linearly
-    covers the worst case, all of it.
+    Submissions of one template share their code, their data and the order of their blocks, so whatever makes one job's estimate too
+    high can make the others' too high as well. Nothing in the data shows how much of the error is shared. Adding linearly covers
+    the worst case, in which all of it is.
 
-    Degrees of freedom: a standard error known with d of them is itself uncertain by the share 1/sqrt(2 d). Within a template these
-    uncertainties too are taken as shared, which makes the sum's degrees (sum e)^2 / (sum e / sqrt(d))^2; between templates they
-    combine by Welch and Satterthwaite. A job without an error (it ran nothing stitched) moves the total and not its interval.
+    Degrees of freedom: a standard error with d of them is itself uncertain by the share 1/sqrt(2 d). Within a template these
+    uncertainties are also treated as shared, which makes the sum's degrees (sum e)^2 / (sum e / sqrt(d))^2; between templates they
+    combine by Welch and Satterthwaite. A job without an error (it ran nothing stitched) moves the total but not its interval.
     """
     values = []
     of_templates: dict[Hashable, list[float]] = {}
-    """Of each: the sum of errors, and that of their own uncertainties."""
+    """For each template: the sum of errors, and the sum of their own uncertainties."""
     for template, value, error, degrees in contributions:
         values.append(value)
         uncertainty = error / math.sqrt(degrees)
@@ -283,12 +287,12 @@ def total(contributions: Iterable[Contribution]) -> Total:
 
 
 def combined(value: float, jobs: int, of_templates: Sequence[Sequence[float]]) -> Total:
-    """The total of so many jobs whose values add up to `value`; of each template the sum of errors, and that of errors divided by the
-    root of their degrees."""
+    """The total of `jobs` jobs whose values add up to `value`. of_templates: for each template, the sum of errors, and the sum of
+    errors divided by the square root of their degrees of freedom."""
     known = [sums for sums in of_templates if sums[0] > 0.0]
     if not known:
         return Total(value, value, value, jobs, len(of_templates))
-    # in shares of the largest: squares and fourth powers of small hours would underflow
+    # as shares of the largest: squares and fourth powers of small hours would underflow
     unit = max(error for error, _ in known)
     variance = math.fsum((error / unit) ** 2 for error, _ in known)
     inverse = math.fsum(

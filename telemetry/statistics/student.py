@@ -1,4 +1,4 @@
-"""Quantiles of Student's t distribution, so that an interval needs no statistics package in the training process."""
+"""Quantiles of Student's t distribution, so that the training process needs no statistics package for an interval."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def regularized_beta(a: float, b: float, x: float) -> float:
 
 
 def two_sided_tail(t: float, degrees: float) -> float:
-    """P(|T| > t) for Student's T with (possibly fractional) degrees of freedom > 0."""
+    """P(|T| > t) for Student's T with `degrees` > 0 degrees of freedom, which may be fractional."""
     return regularized_beta(degrees / 2.0, 0.5, degrees / (degrees + t * t))
 
 
 def density(t: float, degrees: float) -> float:
-    """That of Student's t."""
+    """The density of Student's t at `t`."""
     front = math.lgamma((degrees + 1.0) / 2.0) - math.lgamma(degrees / 2.0) - math.log(degrees * math.pi) / 2.0
     return math.exp(front - (degrees + 1.0) / 2.0 * math.log1p(t * t / degrees))
 
@@ -57,7 +57,7 @@ def density(t: float, degrees: float) -> float:
 def two_sided_quantile(confidence: float, degrees: float) -> float:
     """The t with P(|T| <= t) = confidence, by Newton's method to about 1e-12 relative.
 
-    Raises ValueError for a confidence outside (0, 1) or degrees of freedom not above 0.
+    Raises ValueError for a confidence outside (0, 1) or degrees of freedom that are not above 0.
     """
     if not 0.0 < confidence < 1.0 or not degrees > 0.0:
         raise ValueError(f"no t quantile for confidence {confidence} and {degrees} degrees of freedom")
@@ -65,7 +65,7 @@ def two_sided_quantile(confidence: float, degrees: float) -> float:
     t, above = 0.0, 1.0
     while two_sided_tail(above, degrees) > tail:
         t, above = above, above * 2.0
-    # the tail is convex and falls: from where it is too large, steps grow towards the root and never pass it
+    # the tail is convex and decreasing: starting where it is too large, steps approach the root and never pass it
     for _ in range(60):
         step = (two_sided_tail(t, degrees) - tail) / (2.0 * density(t, degrees))
         if step <= 1e-13 * t:

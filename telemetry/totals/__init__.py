@@ -1,5 +1,5 @@
-"""The rows of a week to what each job and the fleet saved, and the revisions in which that is kept.
+"""From the rows of a week to what each job and the fleet saved, and the revisions in which that is kept.
 
 weekly       processes, jobs and totals of a week
-freezing     a closed week's revision, pruning its iterations, deleting a namespace
+freezing     freezes a closed week as a revision, prunes its iterations, deletes a namespace
 """

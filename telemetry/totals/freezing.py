@@ -1,10 +1,11 @@
-"""Freezing weeks: a closed week's figures, kept as a numbered revision.
+"""Freezes weeks: stores a closed week's figures as a numbered revision.
 
-    freeze            puts what each process did and saved into weekly_rollups, and what that adds up to into weekly_totals
+    freeze            writes what each process did and saved into weekly_rollups, and the totals into weekly_totals
     prune             drops the iterations of frozen weeks
-    delete_namespace  drops all of a namespace's rows, and adds up frozen weeks again
+    delete_namespace  drops all rows of a namespace, and recomputes the totals of frozen weeks
 
-A frozen week that gets late data (store notes it) is frozen again, as its next revision; earlier ones stay as they were published.
+If late data arrives for a frozen week (store notes it), the week is frozen again as its next revision; earlier ones stay as
+published.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _DIMENSIONS: dict[str, Callable[[JobWeek], str]] = {
     "namespace": lambda job: job.namespace,
     "device kind": lambda job: job.device_kind,
 }
-"""By what a week's totals are kept: what no configuration decides."""
+"""Dimensions for which a week's totals are kept: those that no configuration decides."""
 _SAVED = {
     "saved_hours": "value",
     "saved_hours_low": "low",
@@ -52,12 +53,12 @@ class Frozen:
     revision: int
     processes: int
     unreadable: int
-    """Rows of the database that the revision was made without."""
+    """Number of rows of the database that were left out because they cannot be read."""
 
 
 @dataclass(frozen=True)
 class Pruned:
-    """A week whose iterations were dropped."""
+    """A week whose iterations were dropped; `blocks` is how many."""
 
     week: Week
     revision: int
@@ -65,7 +66,7 @@ class Pruned:
 
 
 def freeze(connection: sa.Connection, before_day: int) -> list[Frozen]:
-    """Makes a revision of each week that ended by `before_day` and has none, or has late data. In the caller's transaction."""
+    """Makes a revision of each week that ended by `before_day` and has none, or has late data. Uses the caller's transaction."""
     partitions.hold_writers(connection)
     known = {row.week: row for row in connection.execute(sa.select(frozen_weeks))}
     late = {Week.parse(name) for name, row in known.items() if row.has_late_data}
@@ -80,7 +81,7 @@ def freeze(connection: sa.Connection, before_day: int) -> list[Frozen]:
 
 
 def prune(connection: sa.Connection, before_day: int) -> list[Pruned]:
-    """Drops the iteration blocks of frozen weeks that ended by `before_day`. In the caller's transaction."""
+    """Drops the iteration blocks of frozen weeks that ended by `before_day`. Uses the caller's transaction."""
     pruned = []
     partitions.hold_writers(connection)
     of_weeks = (frozen_weeks.c.blocks_dropped == 0, frozen_weeks.c.has_late_data == 0)
@@ -153,7 +154,7 @@ def _last_sequences(connection: sa.Connection, week: Week) -> Iterable[tuple[int
 
 
 def _drop_blocks(connection: sa.Connection, week: Week) -> int:
-    """Drops a week's blocks; returns how many there were."""
+    """Drops a week's blocks; returns their number."""
     of_week = (iteration_blocks.c.day >= week.first_day, iteration_blocks.c.day < week.end_day)
     if not partitions.is_partitioned(connection):
         return connection.execute(sa.delete(iteration_blocks).where(*of_week)).rowcount
@@ -201,7 +202,7 @@ def _write_totals(connection: sa.Connection, week: Week, revision: int, members:
 
 
 def stored_totals(connection: sa.Connection, week: Week) -> tuple[int, list[UnitTotal]] | None:
-    """The revision and the fleet's totals of a frozen week, by unit; None where it is not frozen, or has late data."""
+    """The revision and the fleet's totals by unit of a frozen week; None if it is not frozen, or has late data."""
     frozen = connection.execute(sa.select(frozen_weeks).where(frozen_weeks.c.week == str(week))).first()
     if frozen is None or frozen.has_late_data:
         return None
@@ -221,15 +222,16 @@ def stored_totals(connection: sa.Connection, week: Week) -> tuple[int, list[Unit
 
 
 def delete_namespace(connection: sa.Connection, namespace: str) -> dict[str, int]:
-    """Deletes all rows of a namespace's jobs, frozen weeks included; returns how many, by table. The transaction is the caller's.
+    """Deletes all rows of a namespace's jobs, including those of frozen weeks; returns their number by table. The transaction is
+    the caller's.
 
-    Who writes meanwhile waits, and then registers its process anew: what a job that still runs sends after is there again.
+    Writers wait meanwhile, and then register their process again: what a running job sends afterwards is stored anew.
     """
     partitions.hold_writers(connection)
     of_namespace = sa.select(jobs.c.process_id).where(jobs.c.namespace == namespace)
     weeks = _weeks_with(connection, of_namespace)
     deleted = {}
-    # jobs last: they say whose the others are
+    # jobs last: the other tables' rows refer to it
     for table in sorted(TABLES_OF_PROCESSES, key=lambda table: table is jobs):
         deleted[table.name] = connection.execute(sa.delete(table).where(table.c.process_id.in_(of_namespace))).rowcount
     for week in weeks:
@@ -244,7 +246,7 @@ def _weeks_with(connection: sa.Connection, process_ids: sa.Select[Any]) -> list[
 
 
 def _renew_totals(connection: sa.Connection, week: Week) -> None:
-    """After rows of a frozen week were deleted: adds up what is left of its latest revision; earlier ones' totals go."""
+    """After rows of a frozen week were deleted: recomputes the totals of its latest revision, and drops those of earlier ones."""
     revision = connection.scalar(sa.select(frozen_weeks.c.revision).where(frozen_weeks.c.week == str(week)))
     connection.execute(sa.delete(weekly_totals).where(weekly_totals.c.week == str(week)))
     if revision is not None:

@@ -1,17 +1,18 @@
-"""What each job, and the fleet, saved in a week: the rows of the database to figures.
+"""What each job, and the fleet, saved in a week: from the rows of the database to figures.
 
-A job that crosses a week's boundary is split there: its iterations by the day they ended in (no block of the database crosses
-midnight). Its saving per iteration comes from all pairs measured up to the week's end. What stitching cost (tracing, verifying) is
+A job that crosses a week's boundary is split there: its iterations by the day on which they ended (no block of the database crosses
+midnight). Its saving per iteration comes from all pairs measured up to the week's end. The cost of stitching (tracing, verifying) is
 charged to the week in which the job began.
 
 In a distributed job all ranks step together, so the lowest rank's iterations stand for the job, and its devices are all devices. Each
-process of that rank that trained is a line of its own: a script's two trainings, one after the other, are both counted
+process of that rank that trained counts separately: of a script's two trainings, one after the other, both are counted
 (docs/counting.md).
 
-Rows that cannot be read, written before the door had a schema or by hand, are left out and counted; the report says how many.
+Rows that cannot be read, written by hand or before records had a schema, are left out and counted; the report says how many.
 
-Once freezing has put a week's figures into weekly_rollups, the week is read from there. What arrives later for it is noted, the
-week's figures are then made anew (its blocks gone, from what is kept and what came), and freezing again makes that a revision.
+After freezing has written a week's figures into weekly_rollups, the week is read from there. If data arrives later, this is noted,
+and the week's figures are computed anew (if its blocks are gone, from what was stored and what arrived); freezing again makes that
+a revision.
 """
 
 from __future__ import annotations
@@ -56,10 +57,10 @@ from ..statistics.savings import Contribution, Saving, Total
 
 HOUR_NS = 3_600 * 10**9
 WARM_UP_ITERATIONS = 4
-"""Of a job that did not say what stitching cost it: this many first iterations are TensorFlow's own start, and not charged."""
+"""For a job that did not report the cost of stitching: this many first iterations are TensorFlow's own start-up, and not charged."""
 
 FALLBACK_PHASES = ("plain", "reverted")
-"""Phases that a job ends in which did so and stayed there."""
+"""Final phases of jobs that fell back and stayed so."""
 
 
 class ProcessKey(NamedTuple):
@@ -74,13 +75,13 @@ class ProcessKey(NamedTuple):
 
     @property
     def job(self) -> JobKey:
-        """Which job the process is of."""
+        """The key of the job to which the process belongs."""
         return self[:4]
 
 
 JobKey = tuple[str, str, str, int]
 MAX_ROLLUP = (1 << 63) - 1
-"""Sums beyond it, which only rows from before the door had a schema make, are stored as this."""
+"""Larger sums, which only rows from before the schema give, are stored as this."""
 COUNTS = ("plain_count", "plain_ns", "stitched_count", "stitched_ns", "uncounted_count", "uncounted_ns")
 
 
@@ -89,16 +90,16 @@ class Status(enum.Enum):
 
     MEASURED = "measured"
     UNMEASURED = "unmeasured"
-    """It ran stitched, and too few pairs of blocks say how much that saved."""
+    """It ran stitched, but has too few pairs of blocks to measure the saving."""
     NOT_STITCHED = "not stitched"
     """It saved nothing, and may have paid for the attempt."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobWeek:
-    """One job in one week (or in all its time). Times in nanoseconds of one process; hours are of all the job's devices.
+    """One job in one week (or over all its time). Times are nanoseconds of one process; hours are of all the job's devices.
 
-    What follows from its fields is worked out once: a report of 70,000 jobs asks each for it once a group.
+    Derived values are computed once: a report of 70,000 jobs reads them once per group.
     """
 
     process_id: int
@@ -113,7 +114,7 @@ class JobWeek:
     labels: Mapping[str, str]
     started_ns: int
     ended_ns: int | None
-    """None: still running, or killed."""
+    """None: it is still running, or was killed."""
     phase: str
     reason: str
     plain_count: int
@@ -126,24 +127,24 @@ class JobWeek:
     overhead_is_estimate: bool
     saving: Saving | None
     lost: int
-    """Records that the process could not keep."""
+    """Number of records that the process could not keep."""
     fallback: str = ""
-    """Why the job as a whole went back to, or stayed with, TensorFlow's own graph; empty: it did not, or nobody said so."""
+    """Why the whole job went back to, or stayed with, TensorFlow's own graph; empty if it did not, or did not say so."""
     reverted: tuple[str, ...] = ()
-    """Clusters that the guard took out, on any of the job's ranks."""
+    """Clusters that the guard reverted, on any of the job's ranks."""
     functions: tuple[tuple[int, int, int], ...] = field(default=(), compare=False)
-    """(number, stitched iterations, their nanoseconds) of each training function of the process; not of what a revision holds."""
+    """(number, stitched iterations, their nanoseconds) of each training function of the process; empty if read from a revision."""
 
     unit: str = field(init=False)
-    """CPU or GPU: hours of the two are never added up."""
+    """CPU or GPU: hours of the two are never added."""
     status: Status = field(init=False)
     device_hours: float = field(init=False)
-    """Devices allocated times the time that all iterations took."""
+    """Number of allocated devices times the time of all iterations."""
     overhead_hours: float = field(init=False)
     contribution: Contribution | None = field(init=False)
-    """The job's part of the fleet's total; None while unmeasured."""
+    """The job's part of the fleet's total; None if it is unmeasured."""
     is_slower: bool = field(init=False)
-    """Measured, and the whole interval of what it saved is below zero."""
+    """Measured, and the whole interval of its saving is below zero."""
 
     def __post_init__(self) -> None:
         found = functools.partial(object.__setattr__, self)
@@ -162,15 +163,17 @@ class JobWeek:
 
     @property
     def run_id(self) -> str:
+        """The id of the run, the same in all processes of the job."""
         return self.key.run_id
 
     @property
     def iterations(self) -> int:
+        """Number of iterations of all arms."""
         return self.plain_count + self.stitched_count + self.uncounted_count
 
     @property
     def saved_hours(self) -> float | None:
-        """Of the job in this week, what stitching cost subtracted; negative where it lost. None: unmeasured."""
+        """Device-hours that the job saved in this week, minus the cost of stitching; negative if it lost time. None: unmeasured."""
         return None if self.contribution is None else self.contribution.value
 
     @property
@@ -187,7 +190,7 @@ class JobWeek:
 
     @property
     def template(self) -> Template:
-        """What this job is a submission of: cluster, namespace, model, and the name without the part that counts runs."""
+        """What this job is a submission of: cluster, namespace, model, and the name without the part that numbers runs."""
         return (self.key.cluster, self.namespace, self.model_fingerprint, without_counts(self.name))
 
     def _contribution(self) -> Contribution | None:
@@ -205,7 +208,7 @@ _SEPARATOR = re.compile(r"[-_.](?=[^-_.]*\Z)")
 
 
 def without_counts(name: str) -> str:
-    """The name without -17, _20261121, .x7k2p at its end: what tells one submission's name from the next one's."""
+    """The name without a suffix such as -17, _20261121 or .x7k2p, which tells one submission's name from the next."""
     while (last := _SEPARATOR.search(name)) is not None and _COUNT.fullmatch(name, last.end()):
         name = name[: last.start()]
     return name
@@ -213,31 +216,31 @@ def without_counts(name: str) -> str:
 
 @dataclass(frozen=True)
 class UnitTotal:
-    """Figures of the fleet or a group of its jobs, for one unit, CPU or GPU; hours are device-hours."""
+    """Figures of the fleet or a group of its jobs, for one unit (CPU or GPU); hours are device-hours."""
 
     unit: str
     saved: Total
     device_hours: float
     jobs: int
-    """All that ran with stitching enabled."""
+    """All jobs that ran with stitching enabled."""
     measured: int
     not_stitched: int
     unmeasured: int
     unmeasured_device_hours: float
     unmeasured_overhead_hours: float
     overhead_hours: float
-    """Of the jobs in the total; subtracted already."""
+    """Overhead of the jobs in the total; it is subtracted already."""
     slower: int
     """Measured jobs whose whole interval is below zero."""
     fell_back: int
-    """Jobs that went back to, or stayed with, TensorFlow's own graph; measured or not."""
+    """Jobs that went back to, or stayed with, TensorFlow's own graph, measured or not."""
     reverted: int
-    """Jobs of which the guard took a cluster out."""
+    """Jobs of which the guard reverted a cluster."""
 
 
 @dataclass(frozen=True)
 class WeekReport:
-    """A week's jobs, those with the most device-hours first, and what they add up to."""
+    """A week's jobs, those with the most device-hours first, and their totals."""
 
     week: Week
     revision: int
@@ -245,15 +248,17 @@ class WeekReport:
     made_ns: int
     jobs: list[JobWeek]
     has_late_data: bool = False
-    """The figures are the revision's and those of what came since."""
+    """The figures contain the revision's data and what came since."""
     unreadable: int = 0
-    """Rows of the database that the figures are made without, as they cannot be read."""
+    """Number of rows of the database that were left out because they cannot be read."""
 
     @property
     def is_over(self) -> bool:
+        """Whether the week had ended when the report was made."""
         return self.made_ns >= self.week.end_ns
 
     def totals(self) -> list[UnitTotal]:
+        """The total of each unit."""
         return list(self._totals)
 
     @functools.cached_property
@@ -273,6 +278,7 @@ class WeekReport:
 
     @property
     def units(self) -> list[str]:
+        """The units that have jobs: CPU, GPU or both."""
         return sorted(self._by_unit)
 
     def members(self, unit: str) -> list[JobWeek]:
@@ -288,13 +294,13 @@ class WeekReport:
 
 
 def unit_total(unit: str, members: Sequence[JobWeek]) -> UnitTotal:
-    """Adds up jobs that are all of the unit."""
+    """Adds up jobs that all have the unit `unit`."""
     return Columns(members).total(unit)
 
 
 class Columns:
-    """Figures of many jobs, a column each: a large fleet's are added up once for each dimension by which they are grouped, and to
-    read them from the jobs takes ten times as long as to add them."""
+    """Figures of many jobs, one column per figure. A large fleet's jobs are added up once for each dimension by which they are
+    grouped, and reading the figures from the jobs takes ten times as long as adding them."""
 
     def __init__(self, members: Sequence[JobWeek]) -> None:
         import numpy as np
@@ -317,17 +323,18 @@ class Columns:
         self._reverted = np.array([bool(job.reverted) for job in members], bool)
 
     def total(self, unit: str) -> UnitTotal:
-        """Of all of them."""
+        """The total of all jobs."""
         return self.totals(unit, [0] * len(self._values), 1)[0]
 
     def totals(self, unit: str, groups: Sequence[int], count: int) -> list[UnitTotal]:
-        """Of `count` groups. groups: which one each job is of, from 0. Jobs are added in their order, whatever group they are of."""
+        """The totals of `count` groups. groups: the group of each job, from 0. Jobs are added in their order, whatever their
+        groups."""
         import numpy as np
 
         of = np.asarray(groups, int)
 
         def added(column: Any, where: Any = None) -> list[Any]:
-            """Sums of floats, or how often a boolean is true, by group."""
+            """Sums of floats, or numbers of true values, by group."""
             if column.dtype == bool:
                 return list(np.bincount(of[column], minlength=count).tolist())
             chosen, what = (of, column) if where is None else (of[where], column[where])
@@ -390,21 +397,21 @@ def week_report(connection: sa.Connection, week: Week) -> WeekReport:
 
 
 def settled_revisions(connection: sa.Connection) -> dict[Week, int]:
-    """Frozen weeks that no data came for since, with the revision that stands: their reports change no more."""
+    """Frozen weeks for which no data came since, with their revision: their reports no longer change."""
     statement = sa.select(frozen_weeks.c.week, frozen_weeks.c.revision).where(frozen_weeks.c.has_late_data == 0)
     return {Week.parse(row.week): row.revision for row in connection.execute(statement)}
 
 
 @dataclass(frozen=True)
 class Read:
-    """What was made of the database's rows, and how many of these could not be read."""
+    """What was made of the database's rows, and how many rows could not be read."""
 
     jobs: list[JobWeek]
     unreadable: int
 
 
 def frozen_jobs(connection: sa.Connection, week: Week, revision: int) -> Read:
-    """A revision's jobs, each by the processes that stand for it. Most device-hours first."""
+    """A revision's jobs, each given by the processes that stand for it. Most device-hours first."""
     statement = (
         sa.select(
             *_ABOUT, *(weekly_rollups.c[name] for name in (*STORED, "overhead_is_estimate", "saving", "reverted"))
@@ -424,12 +431,12 @@ def frozen_jobs(connection: sa.Connection, week: Week, revision: int) -> Read:
 
 
 UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError)
-"""What comes of reading a row that does not hold what it should."""
+"""Errors that reading an invalid row may raise."""
 
 
 @contextlib.contextmanager
 def all_that_is_made_stays() -> Iterator[None]:
-    """Without the search for unreachable cycles, which goes through all that a large fleet's report is made of again and again."""
+    """Disables the search for unreachable cycles, which would go through all objects of a large fleet's report again and again."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -440,11 +447,11 @@ def all_that_is_made_stays() -> Iterator[None]:
 
 
 STORED = (*COUNTS, "overhead_ns", "ended_ns", "phase", "reason", "fallback", "lost")
-"""Fields of a JobWeek that are columns of weekly_rollups as they are."""
+"""Fields of a JobWeek that are columns of weekly_rollups, unchanged."""
 
 
 def _frozen_job(row: Any) -> JobWeek:
-    # by position: a fleet has many jobs, and to look each value up by its name takes longer than all else
+    # by position: a fleet has many jobs, and looking up each value by name would take longer than everything else
     is_estimate, saving, reverted = row[-3:]
     return JobWeek(
         **_about(row),
@@ -456,9 +463,9 @@ def _frozen_job(row: Any) -> JobWeek:
 
 
 def standing(entries: Iterable[JobWeek]) -> list[JobWeek]:
-    """The processes that stand for their jobs: of the lowest rank that trained all that did. Most device-hours first.
+    """The processes that stand for their jobs: of the lowest rank that trained, all processes that did. Most device-hours first.
 
-    Of a job in which nobody trained, one process of the lowest rank.
+    For a job in which no process trained, one process of the lowest rank.
     """
     of_jobs: dict[JobKey, list[JobWeek]] = defaultdict(list)
     for entry in entries:
@@ -483,7 +490,7 @@ def _rank_order(entry: JobWeek) -> tuple[bool, int, float, str]:
 
 
 def processes(connection: sa.Connection, week: Week | None) -> Read:
-    """All training processes that ran or began in the week; None: all there are, in all their time."""
+    """All training processes that ran or began in the week; None: all processes, over all their time."""
     sums, functions, stored, unreadable = _sums(connection, week)
     members = _members(connection, week, set(sums))
     pairs, odd = _pair_means(connection, week, members)
@@ -493,7 +500,7 @@ def processes(connection: sa.Connection, week: Week | None) -> Read:
     reverted, odd = _reverted(connection, week, members)
     unreadable += odd
     fallbacks = _fallbacks(connection, week, members)
-    # they ended without a word: what stitching cost them is estimated
+    # they ended without reporting: the cost of stitching is estimated
     estimated = {
         row.process_id
         for row in members
@@ -546,15 +553,15 @@ def _key(row: Any) -> ProcessKey:
 
 
 _SAME = ("process_id", "name", "user", "model_fingerprint", "device_kind", "device_count", "started_ns")
-"""Fields of a JobWeek that are columns of jobs as they are."""
+"""Fields of a JobWeek that are columns of jobs, unchanged."""
 _ABOUT = [jobs.c[name] for name in (*_SAME, "framework", "framework_version", "labels", *PROCESS_KEY)]
 
 
 def _about(row: Any) -> dict[str, Any]:
-    """What the columns _ABOUT, with which a row begins, say of a JobWeek."""
+    """The fields of a JobWeek that come from the columns _ABOUT, with which a row begins."""
     framework, version, labels, *key = row[len(_SAME) : len(_ABOUT)]
     facts = dict(zip(_SAME, row[: len(_SAME)], strict=True))
-    # a name from before the door bounded it must not make the report slow and long
+    # a name from before the schema bounded it must not make the report slow and long
     facts["name"] = facts["name"][: schema.FREE_TEXT[schema.Job]["name"]]
     whole = ProcessKey(*key)
     about = {"namespace": whole.namespace, "framework": f"{framework} {version}".strip(), "labels": _labels(labels)}
@@ -582,27 +589,27 @@ def _saving(text: str | None) -> Saving | None:
         return None
     try:
         return _SAVING.decode(text)
-    except msgspec.DecodeError:  # numbers that JSON has not, which json.dumps writes all the same
+    except msgspec.DecodeError:  # numbers that JSON does not allow, but that json.dumps writes
         return Saving(**json.loads(text))
 
 
 @dataclass(frozen=True)
 class _Stored:
-    """What a week whose blocks are gone says of a process beside its counts."""
+    """What a week whose blocks are gone holds of a process besides its counts."""
 
     saving: Saving | None
     overhead_ns: int
 
 
 Stitched = dict[int, tuple[int, int]]
-"""By training function: its stitched iterations, and their nanoseconds."""
+"""By training function: number of stitched iterations, and their nanoseconds."""
 
 
 def _sums(
     connection: sa.Connection, week: Week | None
 ) -> tuple[dict[int, dict[str, int]], dict[int, Stitched], dict[int, _Stored], int]:
-    """By process: counts and times by arm, of the blocks and of the frozen weeks whose blocks are gone; of these the stitched ones by
-    function; and what else those weeks say. And how many rows cannot be read."""
+    """By process: counts and times by arm, from the blocks and from frozen weeks whose blocks are gone; the stitched ones by
+    function; what else those weeks hold; and how many rows cannot be read."""
     unreadable = 0
     sums: dict[int, dict[str, int]] = defaultdict(lambda: dict.fromkeys(COUNTS, 0))
     functions: dict[int, Stitched] = defaultdict(dict)
@@ -643,27 +650,27 @@ def _sums(
 
 
 def _functions(owner: int, functions: Mapping[int, Stitched], pairs: Mapping[tuple[int, int], object]) -> Stitched:
-    """Those of a process that ran stitched or have pairs."""
+    """The functions of a process that ran stitched or have pairs."""
     known = functions.get(owner, {})
     return known or {0: (0, 0)} if (owner, 0) in pairs else known
 
 
 def _sum(connection: sa.Connection, column: sa.Column[Any]) -> sa.ColumnElement[Any]:
-    """The sum over a group's rows, which cannot overflow."""
+    """The sum over a group's rows, computed so that it cannot overflow."""
     total = sa.func.sum(column)
     if connection.dialect.name == "postgresql":
-        # of bigints it is a numeric, which is slow to read
+        # the sum of bigints is a numeric, which is slow to read
         return sa.cast(sa.func.least(total, MAX_ROLLUP), sa.BigInteger)
     if not isinstance(column.type, sa.BigInteger):
         return total
-    # SQLite's sum of integers fails beyond 64 bits; that of their upper halves cannot
+    # SQLite's sum of integers fails beyond 64 bits; the sum of their upper halves cannot
     above = sa.func.sum(column.op(">>")(32))
     below = sa.func.sum(column.op("&")(0xFFFFFFFF))
     return sa.case((above + below.op(">>")(32) < 1 << 31, above * (1 << 32) + below), else_=MAX_ROLLUP)
 
 
 def _members(connection: sa.Connection, week: Week | None, with_iterations: set[int]) -> list[Any]:
-    """Processes that began in the week or have iterations in it: also of those whose clock was set back after they began."""
+    """Processes that began in the week or have iterations in it, including those whose clock was set back after they began."""
     columns = (job_ends.c.ended_ns, job_ends.c.phase, job_ends.c.reason, job_ends.c.overhead_ns)
     statement = sa.select(*_ABOUT, *columns).join(job_ends, jobs.c.process_id == job_ends.c.process_id, isouter=True)
     if week is None:
@@ -680,18 +687,18 @@ def _members(connection: sa.Connection, week: Week | None, with_iterations: set[
 
 
 ROWS_AT_ONCE = 1000
-"""Of what one process may have without end, so that a report's memory does not grow with it."""
+"""Rows fetched at a time of tables in which one process may have any number, so that a report's memory does not grow with it."""
 MAX_PAIRS = 100_000
-"""Of a training function; later ones are left out."""
+"""Most pairs of a training function; later ones are left out."""
 MAX_REVERTED, MAX_CLUSTER_NAME = 1000, 256
-"""Clusters of a process that are named, and letters of a name."""
+"""Most clusters of a process that are named, and most characters of a name."""
 
 
 def _pair_means(
     connection: sa.Connection, week: Week | None, members: Sequence[Any]
 ) -> tuple[dict[tuple[int, int], list[tuple[float, float]]], int]:
-    """(plain, stitched) mean of each complete pair, by process and training function; and how many pairs have means that are none."""
-    # numbers are given in the order in which processes are first heard of
+    """(plain, stitched) mean of each complete pair, by process and training function; and how many pairs have invalid means."""
+    # numbers are assigned in the order in which processes first report
     first = min((row.process_id for row in members), default=0)
     plain, stitched = arm_blocks.alias(), arm_blocks.alias()
     statement = (
@@ -717,7 +724,7 @@ def _pair_means(
 
 
 def _lost(connection: sa.Connection, week: Week | None, members: Sequence[Any]) -> tuple[dict[int, int], int]:
-    """Records lost by process: as it counted them up to the week's end, and those dropped from its spool at whatever time later. And
+    """Records lost by process: those that it counted up to the week's end, and those dropped from its spool at any later time. Also
     how many events cannot be read."""
     found: dict[int, LossCount] = defaultdict(LossCount)
     first = min((row.process_id for row in members), default=0)
@@ -734,7 +741,7 @@ def _lost(connection: sa.Connection, week: Week | None, members: Sequence[Any]) 
 def _events_of(
     connection: sa.Connection, kinds: Sequence[str], week: Week | None, members: Sequence[Any]
 ) -> Iterable[Any]:
-    """Events of some kinds up to the week's end, of processes in `members` and maybe others, in order of time."""
+    """Events of some kinds up to the week's end, ordered by time, of the processes in `members` and possibly others."""
     first = min((row.process_id for row in members), default=0)
     statement = (
         sa.select(events, *(jobs.c[name] for name in PROCESS_KEY))
@@ -748,7 +755,7 @@ def _events_of(
 
 
 class _Reverted:
-    """Names of the clusters that the guard took out, by process."""
+    """Names of the clusters that the guard reverted, by process."""
 
     def __init__(self) -> None:
         self._of_jobs: dict[JobKey, dict[tuple[int, str], set[str]]] = defaultdict(lambda: defaultdict(set))
@@ -759,7 +766,7 @@ class _Reverted:
             names.add(name[:MAX_CLUSTER_NAME])
 
     def of(self, key: ProcessKey) -> tuple[str, ...]:
-        """The process's own, and those of the job's other ranks, which step with it."""
+        """The process's own clusters, and those of the job's other ranks, which step together with it."""
         found: set[str] = set()
         for (rank, process), names in self._of_jobs.get(key.job, {}).items():
             if process == key.process or rank != key.rank:
@@ -768,7 +775,7 @@ class _Reverted:
 
 
 def _reverted(connection: sa.Connection, week: Week | None, members: Sequence[Any]) -> tuple[_Reverted, int]:
-    """And how many events cannot be read."""
+    """The reverted clusters, and how many events cannot be read."""
     found, unreadable = _Reverted(), 0
     for row in _events_of(connection, REVERT_EVENTS, week, members):
         try:
@@ -781,12 +788,12 @@ def _reverted(connection: sa.Connection, week: Week | None, members: Sequence[An
 
 
 def _fallbacks(connection: sa.Connection, week: Week | None, members: Sequence[Any]) -> dict[int, str]:
-    """What a process last said of going back to plain."""
+    """The last message of each process about falling back to plain."""
     return {row.process_id: row.message for row in _events_of(connection, FALLBACK_EVENTS, week, members)}
 
 
 def _fallback(row: Any, said: str) -> str:
-    """The phase in which a process ended tells whether it fell back; of one that ended without a word, what it said before."""
+    """Why a process fell back, or "". The final phase decides; for a process that ended without reporting, its last message does."""
     if row.ended_ns is None:
         return said
     return (row.reason or said or "no reason was given") if row.phase in FALLBACK_PHASES else ""
@@ -814,7 +821,8 @@ def _warm_ups(connection: sa.Connection, owners: Sequence[int]) -> dict[int, tup
 
 
 def _estimated_overhead(first: tuple[str, bytes] | None, counts: dict[str, int], saving: Saving | None) -> int:
-    """For a process that ended without a word: what its uncounted iterations took beyond plain ones, without the warm-up's.
+    """For a process that ended without reporting, in ns: what its uncounted iterations took beyond plain ones, without those of the
+    warm-up.
 
     first: arms and durations of its first block."""
     typical = (

@@ -1,4 +1,4 @@
-"""text: positions, guards and constants as C; writer: the statements that all backends write alike.
+"""text: positions, guards and constants in C; writer: the statements that all backends write the same way.
 
-kernel_prelude.h, kernel_math.h, kernel_trigonometry.h: what the text calls.
+kernel_prelude.h, kernel_math.h, kernel_trigonometry.h: the functions that the text calls.
 """

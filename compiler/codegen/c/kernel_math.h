@@ -1,13 +1,15 @@
-/* The kernels' own elementary functions: plain C++ over the whole range of float and double, without branches, so that the loop around
- * a call is vectorised with it, whatever the instruction set. No vector library is called (glibc's libmvec calls the scalar function for
- * each lane that lies out of its fast range: a mask of -1e9 makes its expf twelve times as slow), and no result depends on the version of
- * the C library. Vector and scalar code give the same bits. Comes after kernel_prelude.h in a translation unit.
+/* The kernels' own elementary functions: plain C++ for the whole range of float and double, without branches, so that the loop around
+ * a call is vectorised with it, whatever the instruction set. No vector library is called (glibc's libmvec calls the scalar function
+ * for each lane outside of its fast range: a mask of -1e9 makes its expf twelve times as slow), and no result depends on the version
+ * of the C library. Vector and scalar code give the same bits. It follows kernel_prelude.h in a translation unit.
  *
- * Special values are C's (Annex F) and IEEE 754's: NaN in, NaN out (but pow(1, NaN) = pow(NaN, 0) = 1), signed zeros kept, overflow is
- * Inf, a subnormal result is rounded once. Where the thread flushes subnormals, as TensorFlow's do, they are read and written as zero.
+ * Special values are those of C (Annex F) and IEEE 754: NaN in, NaN out (but pow(1, NaN) = pow(NaN, 0) = 1); signed zeros are kept;
+ * overflow gives Inf; a subnormal result is rounded once. If the thread flushes subnormals, as TensorFlow's do, they are read and
+ * written as zero.
  *
- * Largest errors in units in the last place, against 64-bit significands (tests/compiler/codegen/test_math.py says where it looks; float's exp and
- * log at all bit patterns), with fused multiply-adds; without, on a baseline x86-64, up to 0.75 more:
+ * Largest errors in units in the last place, against 64-bit significands, with fused multiply-adds
+ * (tests/compiler/codegen/test_math.py says which arguments it tries; float's exp and log at all bit patterns); without them, on a
+ * baseline x86-64, up to 0.75 more:
  *
  *              float  double                float  double
  *   exp         0.91   0.95     tanh         2.45   2.65
@@ -17,17 +19,18 @@
  *   cbrt        0.92   0.92     tan          3.25   3.25
  *   pow         0.51   1.15     atan2        1.60   1.80
  *
- * Beside glibc 2.36's libmvec (scripts/bench --functions, a Zen 4 with AVX-512, ordinary numbers) double's erf takes 1.4 times as long,
- * its sin 1.25, its cos, tan and pow and float's cbrt and sin 1.1 to 1.2; the others as long or less. An Intel core of 2023 (AVX-512)
- * takes for double 1.75 times as long for erf, 1.5 for pow, 1.15 for sin, 1.1 for cos and log1p, 1.05 for log, for float 1.05 for log and
- * sin. Its limit is the number of vector operations, two a cycle: sums and products that can be one fused operation are written so; a
- * reciprocal by a quadratic and two steps in place of log's division takes more of them and longer. libmvec has tables in registers or
- * memory, which gcc's vectorizer makes scalar loads of, and is allowed four units. Tried and no better: for erf one polynomial whose
- * coefficients are chosen by the argument (double: 8% faster, but 1.9 units; float: 6% faster with AVX-512, 20% slower with AVX2); the
- * same for sin and cos (the choices cost 40% more than the second polynomial, since gcc copies each constant from an integer register);
- * sin reduced by pi, which would need to be cut at 1, and whose cos(0) is not 1.
+ * Compared with glibc 2.36's libmvec (scripts/bench --functions, a Zen 4 with AVX-512, ordinary numbers) double's erf takes 1.4 times
+ * as long, its sin 1.25 times, its cos, tan and pow and float's cbrt and sin 1.1 to 1.2 times; the others take as long or less. On an
+ * Intel core of 2023 (AVX-512) double's erf takes 1.75 times as long, pow 1.5, sin 1.15, cos and log1p 1.1, log 1.05; float's log and
+ * sin 1.05. The limit there is the number of vector operations, two per cycle, so sums and products that can be fused into one
+ * operation are written so; replacing log's division by a reciprocal (a quadratic and two steps) takes more operations and longer.
+ * libmvec has tables in registers or in memory, which gcc's vectorizer would read by scalar loads, and allows itself an error of four
+ * units. Tried, and no better: for erf, one polynomial with coefficients chosen by the argument (double: 8% faster, but 1.9 units;
+ * float: 6% faster with AVX-512, 20% slower with AVX2); the same for sin and cos (the choices cost 40% more than the second
+ * polynomial, because gcc copies each constant from an integer register); sin reduced by pi, which would have to be clipped at 1, and
+ * whose cos(0) is not 1.
  *
- * Coefficients without another source are scripts/minimax.py's. */
+ * Coefficients without another source come from scripts/minimax.py. */
 #ifndef STITCHFLEET_KERNEL_MATH_H_
 #define STITCHFLEET_KERNEL_MATH_H_
 
@@ -41,7 +44,7 @@ STITCH_INLINE double stitch_multiply_add(double a, double b, double c) { return 
 #define STITCH_FUSED 0
 #endif
 
-/* The polynomial of x with these coefficients, the lowest first, by Horner's rule. */
+/* The polynomial of x with these coefficients, lowest first, by Horner's rule. */
 template <class T> STITCH_INLINE T stitch_polynomial(T, T last) { return last; }
 template <class T, class... Rest> STITCH_INLINE T stitch_polynomial(T x, T first, Rest... rest) {
   return stitch_multiply_add(stitch_polynomial(x, rest...), x, first);
@@ -51,19 +54,19 @@ STITCH_INLINE float stitch_size(float x) { return __builtin_fabsf(x); }
 STITCH_INLINE double stitch_size(double x) { return __builtin_fabs(x); }
 STITCH_INLINE float stitch_with_sign(float size, float sign) { return __builtin_copysignf(size, sign); }
 STITCH_INLINE double stitch_with_sign(double size, double sign) { return __builtin_copysign(size, sign); }
-/* In this form a NaN stays, and a compiler makes one instruction of each. */
+/* In this form a NaN stays NaN, and a compiler makes one instruction of each. */
 template <class T> STITCH_INLINE T stitch_at_most(T x, T most) { return x > most ? most : x; }
 template <class T> STITCH_INLINE T stitch_at_least(T x, T least) { return x < least ? least : x; }
 
-/* What differs between the two formats. `rounder` is 1.5 * 2^(digits - 1): after adding it a number is rounded to an integer, which its
- * low bits are. */
+/* What differs between the two formats. `rounder` is 1.5 * 2^(digits - 1): adding it to a number rounds the number to an integer,
+ * which is then in the low bits of the sum. */
 template <class T> struct StitchFormat;
 template <> struct StitchFormat<float> {
   typedef unsigned Bits;
   static constexpr int mantissa = 23, bias = 127;
   static constexpr float rounder = 12582912.0f, smallest_normal = 0x1p-126f;
   static constexpr float log2_e = 0x1.715476p+0f;
-  /* ln 2 in two parts, the first of so few bits that its product with an exponent is exact (Cephes' expf, S. Moshier). */
+  /* ln 2 in two parts. The first has so few bits that its product with an exponent is exact (Cephes' expf, S. Moshier). */
   static constexpr float ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f;
   static constexpr float two_over_pi = 0x1.45f306p-1f;
   static constexpr unsigned root_half = 0x3f3504f3u; /* the bits of sqrt(1/2) */
@@ -81,7 +84,7 @@ template <> struct StitchFormat<double> {
 template <class T> STITCH_INLINE T stitch_infinity() { return T(__builtin_inf()); }
 template <class T> STITCH_INLINE T stitch_nan() { return T(__builtin_nan("")); }
 
-/* ---- exp and what is made of it ---------------------------------------------------------------------------------------------- */
+/* ---- exp and functions made of it ------------------------------------------------------------------------------------------ */
 
 /* x = n ln 2 + rest with |rest| <= ln 2 / 2. `scaled` has n + offset in its low bits. */
 template <class T> struct StitchReduced {
@@ -106,8 +109,8 @@ STITCH_INLINE double stitch_exp_of_rest(double r) {
                            0x1.28ad68b4f3fefp-22, 0x1.ad7f7387c3ce3p-26);
 }
 
-/* `p` times 2^n in two factors, so that a subnormal result is rounded once and an overflow is Inf; `scaled` has n + 2 bias in its low
- * bits. */
+/* `p` times 2^n in two factors, so that a subnormal result is rounded once and an overflow gives Inf; `scaled` has n + 2 bias in its
+ * low bits. */
 template <class T> STITCH_INLINE T stitch_scale(T p, typename StitchFormat<T>::Bits scaled) {
   typedef StitchFormat<T> F;
   const typename F::Bits half = scaled >> 1;
@@ -119,14 +122,15 @@ STITCH_INLINE float stitch_exp(float value) {
   const StitchReduced<float> r = stitch_reduce_exp(x, 2 * 127);
   return stitch_scale(stitch_exp_of_rest(r.rest), r.scaled);
 }
-/* exp where neither its size nor its smallness matters to the caller: x must not lie below -87.3 (-708.3); from 88.4 (709.4) on Inf. */
+/* exp for callers that need no care at the ends of the range: x must be at least -87.3 (-708.3); from 88.4 (709.4) on the result is
+ * Inf. */
 template <class T> STITCH_INLINE T stitch_exp_within(T x) {
   typedef StitchFormat<T> F;
   const StitchReduced<T> r = stitch_reduce_exp(x, F::bias);
   return stitch_exp_of_rest(r.rest) * stitch_bits<T>(r.scaled << F::mantissa);
 }
 
-/* HLO's own definition of it: 1 / (1 + exp(-x)). */
+/* HLO's own definition: 1 / (1 + exp(-x)). */
 STITCH_INLINE float stitch_logistic(float x) {
   return 1.0f / (1.0f + stitch_exp_within(stitch_at_least(stitch_at_most(-x, 89.0f), -87.0f)));
 }
@@ -142,7 +146,7 @@ STITCH_INLINE double stitch_expm1_of_rest(double r) {
   return stitch_multiply_add(r * r, p, r);
 }
 
-/* expm1(2 |x|) / (expm1(2 |x|) + 2), which is 1 from where the 2 is lost in the sum. */
+/* expm1(2 |x|) / (expm1(2 |x|) + 2), which is 1 as soon as the 2 is lost in the sum. */
 template <class T> STITCH_INLINE T stitch_tanh_up_to(T x, T most) {
   typedef StitchFormat<T> F;
   const T size = stitch_at_most(stitch_size(x), most);
@@ -154,7 +158,7 @@ template <class T> STITCH_INLINE T stitch_tanh_up_to(T x, T most) {
 STITCH_INLINE float stitch_tanh(float x) { return stitch_tanh_up_to(x, 10.0f); }
 
 #ifdef STITCH_CUDA
-/* The rest is CUDA's own. */
+/* The remaining functions are CUDA's own. */
 STITCH_INLINE double stitch_exp(double x) { return exp(x); }
 STITCH_INLINE double stitch_logistic(double x) { return 1 / (1 + exp(-x)); }
 STITCH_INLINE double stitch_tanh(double x) { return tanh(x); }
@@ -185,7 +189,7 @@ STITCH_INLINE double stitch_logistic(double x) {
 }
 STITCH_INLINE double stitch_tanh(double x) { return stitch_tanh_up_to(x, 22.0); }
 
-/* 2^n - 1 and 2^n expm1(rest), added once; halved until the end, since 2^n may be as large as 2 to the format's limit. */
+/* 2^n - 1 and 2^n expm1(rest), added once. They are halved until the end, since 2^n may be as large as twice the format's limit. */
 template <class T> STITCH_INLINE T stitch_expm1_between(T value, T most, T least) {
   typedef StitchFormat<T> F;
   const T x = stitch_at_least(stitch_at_most(value, most), least);
@@ -197,9 +201,9 @@ template <class T> STITCH_INLINE T stitch_expm1_between(T value, T most, T least
 STITCH_INLINE float stitch_expm1(float x) { return stitch_expm1_between(x, 89.0f, -18.0f); }
 STITCH_INLINE double stitch_expm1(double x) { return stitch_expm1_between(x, 710.0, -40.0); }
 
-/* Up to 1 an odd polynomial, then 1 - exp(polynomial), the polynomial being that of log(erfc) (the form of N. Juffa's erff). The result is
- * 1 exactly wherever the nearest number to erf is 1 (from 3.92 in float, from 5.93 in double, and at Inf), so that x (1 + erf(x)) is 0 for
- * x far below: TensorFlow's own kernel (Eigen) saturates so too. */
+/* Up to 1 an odd polynomial, then 1 - exp(polynomial), where the polynomial approximates log(erfc) (the form of N. Juffa's erff). The
+ * result is 1 exactly wherever 1 is the nearest number to erf (from 3.92 in float, from 5.93 in double, and at Inf), so that x (1 +
+ * erf(x)) is 0 for x far below zero: TensorFlow's own kernel (Eigen) saturates in the same way. */
 STITCH_INLINE float stitch_erf(float x) {
   const float size = stitch_at_most(stitch_size(x), 4.0f);
   const float near = stitch_polynomial(x * x, 0x1.06eba8p-3f, -0x1.81273ep-2f, 0x1.ce2ce6p-4f, -0x1.b7f71ap-6f,
@@ -228,8 +232,8 @@ STITCH_INLINE double stitch_erf(double x) {
 
 /* ---- log and log1p ------------------------------------------------------------------------------------------------------------ */
 
-/* A positive normal number as 2^exponent * (1 + fraction), sqrt(1/2) <= 1 + fraction < sqrt(2); the exponent as a number of the format,
- * and `inverse` = 2^-exponent, for exponents up to that of half the largest number. */
+/* Writes a positive normal number as 2^exponent * (1 + fraction), sqrt(1/2) <= 1 + fraction < sqrt(2). The exponent is a number of
+ * the format, and `inverse` = 2^-exponent, for exponents up to that of half the largest number. */
 template <class T> struct StitchSplit {
   T exponent, fraction, inverse;
 };
@@ -245,7 +249,7 @@ STITCH_INLINE StitchSplit<double> stitch_split(double x) {
   const unsigned long long one = 0x3ff0000000000000ull, bits = stitch_bits<unsigned long long>(x) + (one - F::root_half);
   const unsigned long long biased = bits >> F::mantissa;
   const double mantissa = stitch_bits<double>((bits & 0xfffffffffffffull) + F::root_half);
-  /* 2^52 + biased, read as its bits: before AVX-512 there is no conversion of 64-bit integers. */
+  /* 2^52 + biased, reinterpreted from its bits: before AVX-512 there is no conversion of 64-bit integers. */
   const double exponent = stitch_bits<double>(0x4330000000000000ull | biased) - (0x1p52 + F::bias);
   return {exponent, mantissa - 1.0, stitch_bits<double>((2 * F::bias - biased) << F::mantissa)};
 }
@@ -254,11 +258,11 @@ STITCH_INLINE StitchSplit<double> stitch_split(double x) {
 STITCH_INLINE float stitch_log_of_parts(float exponent, float f) {
   const float p = stitch_polynomial(f, 0x1.555554p-2f, -0x1.000226p-2f, 0x1.99a008p-3f, -0x1.547244p-3f, 0x1.22da1cp-3f, -0x1.0d854p-3f,
                                     0x1.055b72p-3f, -0x1.38b59ap-4f);
-  /* ln 2 lies as near to a float as 2^-28 of it. */
+  /* ln 2 is within 2^-28 (relative) of a float. */
   return stitch_multiply_add(exponent, 0x1.62e43p-1f, stitch_multiply_add(f * f, stitch_multiply_add(f, p, -0.5f), f));
 }
-/* With s = f / (2 + f): log(1 + f) = f - f^2/2 + s (f^2/2 + R(s^2)), the form of fdlibm's e_log.c; here with s/2 and f^2, so that each
- * sum is one fused operation: 2 R is `half_s`^2 times the polynomial. */
+/* With s = f / (2 + f): log(1 + f) = f - f^2/2 + s (f^2/2 + R(s^2)), the form of fdlibm's e_log.c. Here it is written with s/2 and
+ * f^2, so that each sum is one fused operation: 2 R is `half_s`^2 times the polynomial. */
 STITCH_INLINE double stitch_log_of_parts(double exponent, double f) {
   typedef StitchFormat<double> F;
   const double half_s = f / stitch_multiply_add(f, 2.0, 4.0), z = half_s * half_s, square = f * f;
@@ -278,7 +282,7 @@ template <class T> STITCH_INLINE T stitch_log(T x) {
   return x < T(0) ? stitch_nan<T>() : result;
 }
 
-/* 1 + x is rounded: it gives the exponent, and the fraction is made of x itself. From 2^60 on 1 is nothing. */
+/* 1 + x is rounded: it gives the exponent, and the fraction is computed from x itself. From 2^60 on the 1 no longer counts. */
 template <class T> STITCH_INLINE T stitch_log1p(T x) {
   const StitchSplit<T> split = stitch_split(x + T(1));
   const T fraction = stitch_multiply_add(x, split.inverse, split.inverse - T(1));
@@ -300,8 +304,8 @@ STITCH_INLINE double stitch_cube_root_guess(double size) {
   return stitch_bits<double>(stitch_bits<unsigned long long>(guess) << 32);
 }
 
-/* size^(-1/3) = r: a guess by the bits, good to 4%, and iterations that triple the digits, without a division. Then with the error
- * e = 1 - size r^3 the root is size r^2 (1 - e)^(-2/3). */
+/* size^(-1/3) = r: a guess from the bits, good to 4%, then iterations that triple the digits, without a division. With the error
+ * e = 1 - size r^3, the root is size r^2 (1 - e)^(-2/3). */
 template <int iterations, class T> STITCH_INLINE T stitch_inverse_cube_root(T size, T r) {
   if constexpr (iterations == 0) {
     return r;
@@ -339,7 +343,7 @@ STITCH_INLINE double stitch_atan_tail(double z) {
                            -0x1.312a469e1d81dp-10, 0x1.d3bb238599a27p-13, -0x1.53e5dc0f10442p-16);
 }
 
-/* The arc tangent of the smaller over the larger, in [0, pi/4], then where in the circle it lies. */
+/* The arc tangent of the smaller over the larger, in [0, pi/4], which is then moved to its place in the circle. */
 template <class T> STITCH_INLINE T stitch_atan2(T y, T x) {
   typedef StitchFormat<T> F;
   const T half_pi = T(0x1.921fb54442d18p+0), half_pi_low = F::mantissa == 23 ? T(-0x1.777a5cp-25) : T(0x1.1a62633145c07p-54);
@@ -347,7 +351,7 @@ template <class T> STITCH_INLINE T stitch_atan2(T y, T x) {
   const bool steep = rise > run;
   const T larger = steep ? rise : run, smaller = steep ? run : rise;
   T q = smaller / larger;
-  q = smaller == larger ? T(1) : q; /* both Inf */
+  q = smaller == larger ? T(1) : q; /* if both are Inf */
   q = larger == T(0) ? T(0) : q;
   const T z = q * q;
   T angle = stitch_multiply_add(q * z, stitch_atan_tail(z), q);
@@ -360,7 +364,7 @@ template <class T> STITCH_INLINE T stitch_atan2(T y, T x) {
 
 /* ---- pow ------------------------------------------------------------------------------------------------------------------------ */
 
-/* What C says of signs, zeros and infinities, on the power of the base's size. */
+/* C's rules for signs, zeros and infinities, applied to the power of the base's magnitude. */
 template <class T> STITCH_INLINE T stitch_power_of_sign(T x, T y, T power, T whole_y, T whole_half) {
   const bool whole = whole_y == y, odd = whole & (whole_half + whole_half != y);
   T result = odd ? stitch_with_sign(power, x) : power;
@@ -369,7 +373,8 @@ template <class T> STITCH_INLINE T stitch_power_of_sign(T x, T y, T power, T who
   return (y == T(0)) | (x == T(1)) ? T(1) : result;
 }
 
-/* In double, whose log2 of 45 right bits and exp2 of 34 leave one rounding to float: a subnormal result is rounded once too. */
+/* Computed in double, whose log2 (45 correct bits) and exp2 (34) leave one rounding to float: a subnormal result is rounded once too.
+ * */
 STITCH_INLINE float stitch_pow(float x, float y) {
   const double size = (double)__builtin_fabsf(x);
   const StitchSplit<double> split = stitch_split(size);
@@ -398,15 +403,15 @@ STITCH_INLINE StitchPair stitch_product(double a, double b) {
   const double high = a * b;
 #if STITCH_FUSED
   return {high, __builtin_fma(a, b, -high)};
-#else /* Dekker's, with Veltkamp's splitting */
+#else /* Dekker's product, with Veltkamp's splitting */
   const double a_scaled = a * 134217729.0, a_high = a_scaled - (a_scaled - a), a_low = a - a_high;
   const double b_scaled = b * 134217729.0, b_high = b_scaled - (b_scaled - b), b_low = b - b_high;
   return {high, ((a_high * b_high - high) + a_high * b_low + a_low * b_high) + a_low * b_low};
 #endif
 }
 
-/* The log in two doubles (some 66 right bits), since an error of its is multiplied by up to 745: with s = f / (2 + f),
- * log(1 + f) = 2 s + s^3 (2/3 + s^2 P(s^2)), the sums of the leading terms in pairs (as SLEEF's xpow does). */
+/* The log in two doubles (about 66 correct bits), since its error is multiplied by up to 745: with s = f / (2 + f),
+ * log(1 + f) = 2 s + s^3 (2/3 + s^2 P(s^2)), with the leading terms summed as pairs (as in SLEEF's xpow). */
 STITCH_INLINE double stitch_pow(double x, double y) {
   typedef StitchFormat<double> F;
   const double size = __builtin_fabs(x);
@@ -430,7 +435,7 @@ STITCH_INLINE double stitch_pow(double x, double y) {
   const double rest_low = stitch_multiply_add(cube.high, factor_low, stitch_multiply_add(cube_low, factor, rest.low));
   const double log = 2.0 * s + rest.high;
   const double log_low = (2.0 * s - log) + rest.high + stitch_multiply_add(2.0, s_low, rest_low);
-  /* exponent ln 2 is added: its first part is exact, and larger than the log unless it is 0, when the sum is the log exactly. */
+  /* exponent ln 2 is added: its first part is exact, and it is larger than the log, unless it is 0 and the sum is the log exactly. */
   const double whole = exponent * F::ln2_high, sum = whole + log;
   const double sum_low = (whole - sum) + log + stitch_multiply_add(exponent, F::ln2_low, log_low);
   double total = sum + sum_low, total_low = (sum - total) + sum_low;

@@ -1,12 +1,12 @@
-/* What generated kernels share: the helpers that rows of the op table (ops_text.py) call. Included as text by every kernel, so it
- * has no includes of its own: C++17, compiler builtins only. Every function is branch-free where the loop around it should be
- * vectorised, and follows HLO where C++ leaves a result undefined (division by zero, wide shifts, float to integer out of range).
+/* What all generated kernels share: the helpers that the op table's text (ops/c_text.py) calls. Every kernel includes it as text, so
+ * it has no includes of its own: C++17 and compiler builtins only. A function is branch-free if the loop around it should be
+ * vectorised. If C++ leaves a result undefined (division by zero, wide shifts, float to integer out of range), it follows HLO.
  *
- * f16 and bf16 live in memory as their bits (unsigned short) and in registers as float, rounded after each operation. */
+ * f16 and bf16 are stored in memory as their bits (unsigned short) and in registers as float, rounded after each operation. */
 #ifndef STITCHFLEET_KERNEL_PRELUDE_H_
 #define STITCHFLEET_KERNEL_PRELUDE_H_
 
-#ifndef STITCH_INLINE /* cuda_prelude.h has its own */
+#ifndef STITCH_INLINE /* cuda_prelude.h defines its own */
 #define STITCH_INLINE static inline __attribute__((always_inline, unused))
 #endif
 
@@ -29,20 +29,20 @@ template <class T> struct StitchInteger {
   static constexpr bool is_signed = T(-1) < T(0);
   static constexpr T smallest = is_signed ? T(1ull << (width - 1)) : T(0);
   static constexpr T largest = T(~smallest);
-  /* Narrow integers are multiplied as unsigned int: unsigned short times unsigned short would overflow the signed int that C++
-   * promotes them to. */
+  /* Narrow integers are multiplied as unsigned int: C++ would promote unsigned short to signed int, in which the product could
+   * overflow. */
 };
 
 template <class To, class From> STITCH_INLINE To stitch_bits(From value) { return __builtin_bit_cast(To, value); }
 
 /* ---- f16 and bf16 ---------------------------------------------------------------------------------------------------------- */
 
-/* Bit form after F. Giesen, "half_to_float_fast"; exact. gcc 12 does not vectorise conversions of _Float16, it does this. */
+/* Bit form after F. Giesen, "half_to_float_fast"; exact. gcc 12 vectorises this, but not conversions of _Float16. */
 STITCH_INLINE float stitch_from_f16(StitchHalfBits half) {
   const unsigned magnitude = (half & 0x7fffu) << 13;
   const unsigned normal = magnitude + (112u << 23);
   const unsigned infinite = magnitude + (224u << 23);
-  /* A subnormal half is the normal number 2^-14 + m minus 2^-14, which no flush-to-zero mode can touch. */
+  /* A subnormal half is computed as the normal number 2^-14 + m minus 2^-14, which no flush-to-zero mode affects. */
   const float subnormal = stitch_bits<float>(magnitude + (113u << 23)) - stitch_bits<float>(113u << 23);
   unsigned bits = magnitude >= (0x7c00u << 13) ? infinite : normal;
   bits = magnitude < (0x0400u << 13) ? stitch_bits<unsigned>(subnormal) : bits;
@@ -72,12 +72,12 @@ STITCH_INLINE float stitch_round_bf16(float value) {
   return stitch_bits<float>(value != value ? (bits | 0x00400000u) & 0xffff0000u : rounded);
 }
 
-/* Of a value that is a bf16 already (every value in a register is): its upper half. */
+/* The upper half of a value that is a bf16 already, as every value in a register is. */
 STITCH_INLINE StitchHalfBits stitch_to_bf16(float value) { return (StitchHalfBits)(stitch_bits<unsigned>(value) >> 16); }
 
 /* ---- floats ---------------------------------------------------------------------------------------------------------------- */
 
-/* NaN in either operand is the result. In this form gcc makes a max, an unordered compare and a blend. */
+/* If either operand is NaN, the result is NaN. From this form gcc makes a max, an unordered compare and a blend. */
 template <class T> STITCH_INLINE T stitch_max(T a, T b) {
   const T larger = a > b ? a : b;
   return a != a ? a : larger;
@@ -89,8 +89,9 @@ template <class T> STITCH_INLINE T stitch_min(T a, T b) {
 
 /* ---- the lanes of a reduction ---------------------------------------------------------------------------------------------- */
 
-/* Lanes folded into one, the upper half onto the lower until one is left. As loops over parts of an array gcc would do it element by
- * element, which took a fifth of a LayerNorm of 256; as vectors it is one instruction and one shuffle a halving. */
+/* Folds lanes into one: the upper half onto the lower half, until one lane is left. If this were written as loops over parts of an
+ * array, gcc would do it element by element, which took a fifth of a LayerNorm of 256; with vectors, a halving is one instruction and
+ * one shuffle. */
 #if !defined(STITCH_CUDA) && defined(__has_builtin)
 #if __has_builtin(__builtin_shufflevector)
 #define STITCH_SHUFFLES 1
@@ -98,7 +99,7 @@ template <class T> STITCH_INLINE T stitch_min(T a, T b) {
 #endif
 
 #ifdef STITCH_SHUFFLES
-template <class T> constexpr bool stitch_is_float = T(0.5) != T(0) && T(0.5) != T(1); /* of an integer 0.5 is 0, of a bool 1 */
+template <class T> constexpr bool stitch_is_float = T(0.5) != T(0) && T(0.5) != T(1); /* as an integer 0.5 is 0, as a bool 1 */
 template <class T, int lanes> struct StitchLanes { typedef T Vector __attribute__((vector_size(lanes * sizeof(T)), may_alias)); };
 
 template <class V, class Combine> STITCH_INLINE auto stitch_fold2(V v, Combine combine) { return combine(v[0], v[1]); }
@@ -114,7 +115,8 @@ template <class V, class Combine> STITCH_INLINE auto stitch_fold16(V v, Combine 
 }
 #endif
 
-/* `lane` is aligned to 64 bytes and may be overwritten. Of integers `combine` is text with casts, which vectors do not have. */
+/* `lane` is aligned to 64 bytes and may be overwritten. For integers `combine` is text with casts, which cannot be applied to
+ * vectors. */
 template <int lanes, class T, class Combine> STITCH_INLINE T stitch_fold(T* lane, Combine combine) {
 #ifdef STITCH_SHUFFLES
   if constexpr (lanes == 16 && stitch_is_float<T>) return stitch_fold16(*(const typename StitchLanes<T, 16>::Vector*)lane, combine);
@@ -129,7 +131,7 @@ template <int lanes, class T, class Combine> STITCH_INLINE T stitch_fold(T* lane
   }
 }
 
-/* The same for a number of lanes that is no power of two. */
+/* The same for a number of lanes that is not a power of two. */
 template <int lanes, class T, class Combine> STITCH_INLINE T stitch_fold_rest(T* lane, Combine combine) {
   constexpr int first = lanes >= 8 ? 8 : lanes >= 4 ? 4 : lanes >= 2 ? 2 : 1;
   const T folded = stitch_fold<first>(lane, combine);
@@ -140,14 +142,14 @@ template <int lanes, class T, class Combine> STITCH_INLINE T stitch_fold_rest(T*
   }
 }
 
-/* 0 at zeros of both signs, which HLO keeps and TensorFlow documents. */
+/* Zeros of both signs give 0: HLO keeps the sign, TensorFlow documents 0. */
 template <class T> STITCH_INLINE T stitch_sign(T value) {
   const T zero = value != value ? value : T(0);
   return value > 0 ? T(1) : (value < 0 ? T(-1) : zero);
 }
 
-/* The same for a maximum or minimum of floats. stitch_max asks in each of its steps whether the left operand is a NaN, one after the
- * other; here that is asked once, of all lanes. Other results are the same to the bit, the sign of a zero too. */
+/* The same for a maximum or minimum of floats. stitch_max tests in each step, one after the other, whether the left operand is NaN;
+ * here all lanes are tested once. The results are the same to the bit, including the sign of a zero. */
 template <int lanes, bool largest> STITCH_INLINE float stitch_fold_extreme(float* lane) {
 #if defined(STITCH_SHUFFLES) && defined(__AVX512F__)
   if constexpr (lanes == 16 || lanes == 32) {
@@ -185,10 +187,10 @@ template <int lanes, bool largest> STITCH_INLINE float stitch_fold_extreme(float
   return stitch_fold<lanes>(lane, [](auto a, auto b) { return largest ? stitch_max(a, b) : stitch_min(a, b); });
 }
 
-/* ---- squares that are turned ------------------------------------------------------------------------------------------------- */
+/* ---- squares that are transposed --------------------------------------------------------------------------------------------- */
 
 /* ---- scans -----------------------------------------------------------------------------------------------------------------
- * Lanes are scanned by adding each to the one 1, 2, 4, ... further on, then what came before them to all. */
+ * Lanes are scanned by adding each lane to the lane 1, 2, 4, ... further on; then the total of the previous lanes is added to all. */
 
 struct StitchSum {
   static constexpr bool can_vanish = false;
@@ -211,7 +213,7 @@ struct StitchOr { template <class V> STITCH_INLINE V of(V a, V b) { return a | b
 #define STITCH_VECTOR_BYTES 32
 #endif
 
-/* The lanes of `v` so many places up, the lowest ones from `fill`. */
+/* The lanes of `v`, moved up by some places; the lowest lanes come from `fill`. */
 template <int lanes, int places> struct StitchUp;
 #define STITCH_UP(lanes, places, ...)                                 \
   template <> struct StitchUp<lanes, places> {                        \
@@ -235,8 +237,8 @@ template <class Op, int lanes, int places, class V> STITCH_INLINE V stitch_scan_
   }
 }
 
-/* A scan of many elements, 16 at a time, so far: what they add up to, in a type that may be wider, and whether no sum or product came
- * near to where one in order might overflow or vanish, as then it has to be done in order. */
+/* The state of a scan of many elements, 16 at a time: the total so far, in a type that may be wider, and whether any sum or product
+ * came close to where one in order might overflow or vanish; the scan then has to be done in order. */
 template <class Op, class T, class Total, bool is_float> struct StitchScan {
   static constexpr int lanes = STITCH_VECTOR_BYTES / sizeof(T);
   typedef typename StitchLanes<T, lanes>::Vector V;
@@ -270,8 +272,8 @@ template <class Op, class T, class Total, bool is_float> struct StitchScan {
 };
 #endif
 
-/* to[16 j + i] = from[i stride + j] for i, j < 16, elements of four bytes. Rows are read in memory's order and halves exchanged between
- * rows 8, 4, 2 and 1 apart: a shuffle each, where a strided loop has a load for each element. */
+/* to[16 j + i] = from[i stride + j] for i, j < 16, elements of four bytes. Rows are read in memory's order, and halves are exchanged
+ * between rows 8, 4, 2 and 1 apart: one shuffle each, whereas a strided loop has one load per element. */
 #ifdef STITCH_SHUFFLES
 #define STITCH_LIST(...) __VA_ARGS__
 template <class V, int apart> struct StitchExchange16;
@@ -336,7 +338,7 @@ template <class T> STITCH_INLINE void stitch_turn_square(const T* from, long lon
 }
 
 
-/* Half away from zero: the largest number below a half, added towards the outside, then truncated (as gcc expands round()). */
+/* Rounds half away from zero: adds the largest number below a half, away from zero, then truncates (as gcc expands round()). */
 STITCH_INLINE float stitch_round_away(float value) {
   return __builtin_truncf(value + __builtin_copysignf(0x1.fffffep-2f, value));
 }
@@ -344,7 +346,7 @@ STITCH_INLINE double stitch_round_away(double value) {
   return __builtin_trunc(value + __builtin_copysign(0x1.fffffffffffffp-2, value));
 }
 
-/* An integer whose order is IEEE 754's total order: -NaN < -Inf < ... < -0 < +0 < ... < Inf < NaN. */
+/* An integer that is ordered as IEEE 754's total order: -NaN < -Inf < ... < -0 < +0 < ... < Inf < NaN. */
 STITCH_INLINE int stitch_total_order(float value) {
   const int bits = stitch_bits<int>(value);
   return bits ^ (int)((unsigned)(bits >> 31) >> 1);
@@ -354,8 +356,8 @@ STITCH_INLINE long long stitch_total_order(double value) {
   return bits ^ (long long)((unsigned long long)(bits >> 63) >> 1);
 }
 
-/* XLA's reduce-precision (EmitReducePrecisionIR): round to `mantissa` bits, ties to even; an exponent too large for `exponent` bits
- * becomes Inf, one too small zero; NaN stays. */
+/* XLA's reduce-precision (EmitReducePrecisionIR): rounds to `mantissa` bits, ties to even. If the exponent is too large for
+ * `exponent` bits, the result is Inf; if it is too small, zero. NaN stays NaN. */
 template <class T, int source_exponent, int source_mantissa>
 STITCH_INLINE T stitch_reduce_precision_of(T value, int exponent, int mantissa) {
   typedef typename StitchUnsigned<T>::Type Bits;
@@ -386,7 +388,7 @@ STITCH_INLINE double stitch_reduce_precision(double value, int exponent, int man
   return stitch_reduce_precision_of<double, 11, 52>(value, exponent, mantissa);
 }
 
-/* Float to integer as XLA has it: towards zero, out of range to the nearest end, NaN to 0. */
+/* Float to integer as in XLA: towards zero; out of range to the nearest end; NaN to 0. */
 template <class To, class From> STITCH_INLINE To stitch_to_integer(From value) {
   typedef StitchInteger<To> I;
   constexpr From above = From(1ull << (I::width - 1)) * From(I::is_signed ? 1 : 2);
@@ -400,7 +402,7 @@ template <class To, class From> STITCH_INLINE To stitch_to_integer(From value) {
 /* ---- integers -------------------------------------------------------------------------------------------------------------- */
 
 template <class T> STITCH_INLINE T stitch_divide(T a, T b) {
-  if (b == T(0)) return T(-1); /* all ones, for unsigned too */
+  if (b == T(0)) return T(-1); /* all bits one, for unsigned types too */
   if (StitchInteger<T>::is_signed && b == T(-1)) return T(0ull - (unsigned long long)a);
   return T(a / b);
 }
@@ -424,7 +426,7 @@ template <class T> STITCH_INLINE T stitch_shift_right_logical(T a, T b) {
   const T shifted = T(U(U(a) >> amount));
   return U(b) < width ? shifted : T(0);
 }
-/* For unsigned T the sign bit is repeated too: the op says how to shift, not the type. */
+/* The sign bit is repeated for unsigned T too: the op decides how to shift, not the type. */
 template <class T> STITCH_INLINE T stitch_shift_right_arithmetic(T a, T b) {
   typedef typename StitchUnsigned<T>::Type U;
   constexpr U width = StitchInteger<T>::width;
@@ -443,7 +445,7 @@ template <class T> STITCH_INLINE T stitch_count_leading_zeros(T value) {
 
 /* ---- positions -------------------------------------------------------------------------------------------------------------- */
 
-/* An index tensor's element as a position: kept as it is (an unsigned one beyond the range stays out of range), or clamped. */
+/* An element of an index tensor as a position: unchanged (an unsigned one beyond the range stays out of range), or clamped. */
 template <class T> STITCH_INLINE long long stitch_index(T value) {
   const bool above = T(-1) > T(0) && (unsigned long long)value > 0x3fffffffffffffffull;
   return above ? 0x3fffffffffffffffll : (long long)value;
@@ -456,11 +458,12 @@ STITCH_INLINE long long stitch_floor_divide(long long a, long long b) { return a
 STITCH_INLINE long long stitch_floor_modulo(long long a, long long b) { return a % b + (a % b < 0 ? b : 0); }
 
 /* ---- random numbers ---------------------------------------------------------------------------------------------------------
- * The Philox 4x32-10 stream of `key` from the 128-bit counter (low, high) on; ops_numpy.philox says whose and in which order. */
+ * The Philox 4x32-10 stream of `key` that starts at the 128-bit counter (low, high); ops/reference.py's philox gives source and
+ * order. */
 
 typedef unsigned long long StitchWide;
 
-/* The block of four words for one counter. */
+/* The block of four words of one counter. */
 STITCH_INLINE void stitch_philox_block(StitchWide key, StitchWide low, StitchWide high, unsigned* words) {
   unsigned a = (unsigned)low, b = (unsigned)(low >> 32), c = (unsigned)high, d = (unsigned)(high >> 32);
   unsigned k0 = (unsigned)key, k1 = (unsigned)(key >> 32);
@@ -493,8 +496,8 @@ STITCH_INLINE unsigned stitch_philox(StitchWide key, StitchWide low, StitchWide 
 typedef unsigned StitchWords __attribute__((vector_size(STITCH_PHILOX_LANES * 4)));
 typedef StitchWide StitchWides __attribute__((vector_size(STITCH_PHILOX_LANES * 4)));
 
-/* The 64-bit products of the even lanes. In assembly, since gcc 12 takes the whole 64-bit multiplication, which costs three times
- * as much, where it sees that only 32 bits of each factor count. */
+/* The 64-bit products of the even lanes. In assembly, because gcc 12 uses the whole 64-bit multiplication, which costs three times as
+ * much, even where it sees that only 32 bits of each factor count. */
 STITCH_INLINE StitchWides stitch_even_products(StitchWides x, StitchWides y) {
   StitchWides product;
   __asm__("vpmuludq %2, %1, %0" : "=v"(product) : "v"(x), "v"(y));
@@ -506,7 +509,7 @@ STITCH_INLINE StitchWords stitch_high_products(StitchWords x, StitchWides y) {
   return (StitchWords)(even >> 32 | (odd & 0xFFFFFFFF00000000ull));
 }
 
-/* STITCH_PHILOX_LANES blocks, in order, for counters from (low, high) on that do not carry into the counter's upper half. */
+/* STITCH_PHILOX_LANES blocks, in order, for counters that start at (low, high) and do not carry into the counter's upper half. */
 STITCH_INLINE void stitch_philox_blocks(StitchWide key, StitchWide low, StitchWide high, unsigned* words) {
   const StitchWides first = (StitchWides){} + 0xD2511F53ull, second = (StitchWides){} + 0xCD9E8D57ull;
   StitchWords a = {}, b, c = a + (unsigned)high, d = a + (unsigned)(high >> 32);
@@ -541,7 +544,8 @@ STITCH_INLINE void stitch_philox_blocks(StitchWide key, StitchWide low, StitchWi
 #endif
 
 #ifndef STITCH_CUDA
-/* Words `index` to `index` + count - 1, somewhere in `room`, which has room for 4 * 16 + 4 more. Returns where they are. */
+/* Writes words `index` to `index` + count - 1 into `room`, which has space for 4 * 16 + 4 words more, and returns where they begin.
+ * */
 static __attribute__((noinline, unused)) const unsigned* stitch_philox_words(unsigned* room, long long count, StitchWide key,
                                                                              StitchWide low, StitchWide high, StitchWide index) {
   const long long skipped = (long long)(index & 3), blocks = (skipped + count + 3) / 4;
@@ -562,7 +566,7 @@ static __attribute__((noinline, unused)) const unsigned* stitch_philox_words(uns
 }
 #endif
 
-/* Wrapping; a negative exponent gives the integer part of the true power: 1 and -1 to themselves, others 0 (0 too, as XLA). */
+/* Wraps. A negative exponent gives the integer part of the true power: 1 and -1 give +-1, other bases 0 (base 0 too, as in XLA). */
 template <class T> STITCH_INLINE T stitch_integer_power(T base, T exponent) {
   if (StitchInteger<T>::is_signed && exponent < T(0)) {
     if (base == T(1)) return T(1);

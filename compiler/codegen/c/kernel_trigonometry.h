@@ -1,17 +1,17 @@
-/* sin, cos and tan, in kernels that call them; on a processor; comes after kernel_math.h.
+/* sin, cos and tan for kernels that call them, on a CPU. It follows kernel_math.h.
  *
- * Ordinary arguments are reduced by a multiple of pi/2 that is known in three parts. That ends at 2^16 (float) and 2^27 (double); beyond
- * lies Payne and Hanek's reduction with as many digits of 2/pi as the exponent asks for. A branch would keep the loop around a call from
- * being vectorised. gcc on x86 therefore calls functions of a whole vector, as it would call a vector library's: they
- * are defined here under the names that the vector function ABI gives them, and look once whether any element lies beyond. Other compilers
- * do it element by element. */
+ * Ordinary arguments are reduced by a multiple of pi/2, which is stored in three parts. That works up to 2^16 (float) and 2^27
+ * (double); beyond, Payne and Hanek's reduction uses as many digits of 2/pi as the exponent requires. A branch would keep the loop
+ * around a call from being vectorised. So gcc on x86 calls functions of a whole vector, as it would call a vector library's: they are
+ * defined here under the names that the vector function ABI gives them, and they test once whether any element is beyond the limit.
+ * Other compilers do it element by element. */
 #ifndef STITCHFLEET_KERNEL_TRIGONOMETRY_H_
 #define STITCHFLEET_KERNEL_TRIGONOMETRY_H_
 
 enum StitchTurn { STITCH_SIN, STITCH_COS, STITCH_TAN };
 
-/* pi/2 in parts. With fused multiply-adds all digits of a part count; without, the products with n must be exact, which takes a fourth.
- * Arguments are ordinary up to `limit`. */
+/* pi/2 in parts. With fused multiply-adds all digits of a part count; without them the products with n must be exact, which takes a
+ * fourth part. Arguments are ordinary up to `limit`. */
 template <class T> struct StitchHalfPi;
 #if STITCH_FUSED
 template <> struct StitchHalfPi<float> {
@@ -42,7 +42,7 @@ STITCH_INLINE double stitch_cos_tail(double z) {
                            0x1.1eea4b537492ap-29, -0x1.8fd9ca826a9dcp-37);
 }
 
-/* The function of x = n pi/2 + r, |r| <= pi/4 and a little; `quadrant` has n in its low bits. */
+/* The function of x = n pi/2 + r, where |r| is at most slightly above pi/4; `quadrant` has n in its low bits. */
 template <StitchTurn turn, class T> STITCH_INLINE T stitch_of_quadrant(T r, typename StitchFormat<T>::Bits quadrant) {
   typedef typename StitchFormat<T>::Bits Bits;
   const T z = r * r;
@@ -68,19 +68,20 @@ template <StitchTurn turn, class T> STITCH_INLINE T stitch_turn_near(T x) {
   r = stitch_multiply_add(n, -StitchHalfPi<T>::third, r);
   if (!STITCH_FUSED) r = stitch_multiply_add(n, -StitchHalfPi<T>::fourth, r);
   const T result = stitch_of_quadrant<turn>(r, stitch_bits<typename F::Bits>(shifted));
-  return turn == STITCH_COS || x != T(0) ? result : x; /* of -0 the polynomial makes 0 */
+  return turn == STITCH_COS || x != T(0) ? result : x; /* for -0 the polynomial gives 0 */
 }
 
-/* The function of any |x| >= 2, without a branch. M. Payne and R. Hanek, "Radian reduction for trigonometric functions" (1983): of
- * x = m 2^e, bits of 2/pi whose product with 2^e is a multiple of 4 do not count; so many after them are taken that of the fraction of
- * a quarter turn, however near to one x lies, more than the result's digits are right. Of smaller x the result is of no use. */
+/* The function of any |x| >= 2, without a branch. M. Payne and R. Hanek, "Radian reduction for trigonometric functions" (1983): for
+ * x = m 2^e, those bits of 2/pi whose product with 2^e is a multiple of 4 do not count. So many of the bits after them are used that
+ * the fraction of a quarter turn has more correct digits than the result, however close to a multiple x is. For smaller x the result
+ * is meaningless. */
 typedef unsigned long long StitchTurnWord;
 /* The lower half of `word`, and a 32-bit number, as doubles: before AVX-512 there is no conversion of 64-bit integers. */
 STITCH_INLINE StitchTurnWord stitch_lower_half(StitchTurnWord word) { return word & 0xffffffffull; }
 STITCH_INLINE double stitch_word_value(StitchTurnWord half) { return stitch_bits<double>(0x4330000000000000ull | half) - 0x1p52; }
 
-/* 96 bits of 2/pi, times a significand that is shifted within a byte (the form of ARM's optimized routines, sincosf): of the product
- * 62 bits of a fraction, and no float lies nearer to a multiple of pi/2 than some 2^-30 of it. */
+/* 96 bits of 2/pi, times a significand that is shifted within a byte (the form of ARM's optimized routines, sincosf). The product
+ * gives 62 bits of the fraction, and no float is closer to a multiple of pi/2 than about 2^-30 of it. */
 static const unsigned stitch_two_over_pi_by_bytes[] = {
     0x000000a2, 0x0000a2f9, 0x00a2f983, 0xa2f9836e, 0xf9836e4e, 0x836e4e44, 0x6e4e4415, 0x4e441529, 0x441529fc, 0x1529fc27, 0x29fc2757,
     0xfc2757d1, 0x2757d1f5, 0x57d1f534, 0xd1f534dd, 0xf534ddc0, 0x34ddc0db, 0xddc0db62, 0xc0db6295, 0xdb629599, 0x6295993c, 0x95993c43,
@@ -99,7 +100,7 @@ template <StitchTurn turn> STITCH_INLINE float stitch_turn_far(float x) {
   return stitch_size(x) < stitch_infinity<float>() ? result : x - x;
 }
 
-/* 192 bits of 2/pi, after 64 zeros. The products are made of halves, of which a vector multiplication makes 64 bits. */
+/* 192 bits of 2/pi, after 64 zeros. The products are made of halves, of which a vector multiplication gives 64 bits. */
 static const StitchTurnWord stitch_two_over_pi[] = {
     0, 0xa2f9836e4e441529, 0xfc2757d1f534ddc0, 0xdb6295993c439041, 0xfe5163abdebbc561, 0xb7246e3a424dd2e0, 0x06492eea09d1921c,
     0xfe1deb1cb129a73e, 0xe88235f52ebb4484, 0xe99c7026b45f7e41, 0x3991d639835339f4, 0x9c845f8bbdf9283b, 0x1ff897ffde05980f,
@@ -108,7 +109,7 @@ static const StitchTurnWord stitch_two_over_pi[] = {
 template <StitchTurn turn> STITCH_INLINE double stitch_turn_far(double x) {
   typedef StitchTurnWord Word;
   const Word bits = stitch_bits<Word>(x), field = bits >> 52 & 0x7ff;
-  const Word start = (field < 1024 ? 1024 : field) - 1013; /* of the first bit that counts, less one, after the 64 zeros */
+  const Word start = (field < 1024 ? 1024 : field) - 1013; /* position of the first bit that counts, less one, after the 64 zeros */
   const Word word = start >> 6, shift = start & 63;
   const Word a = stitch_two_over_pi[word], b = stitch_two_over_pi[word + 1], c = stitch_two_over_pi[word + 2];
   const Word d = stitch_two_over_pi[word + 3];
@@ -132,7 +133,7 @@ template <StitchTurn turn> STITCH_INLINE double stitch_turn_far(double x) {
   const double high = sum + sum_low, low = (sum - high) + sum_low;
   const StitchPair product = stitch_product(high, 0x1.921fb54442d18p+0);
   const double r = product.high + (product.low + (high * 0x1.1a62633145c07p-54 + low * 0x1.921fb54442d18p+0));
-  const Word negative = bits >> 63; /* by its bits: of a bool that is made of a 64-bit number gcc makes no vector */
+  const Word negative = bits >> 63; /* by its bits: gcc does not vectorise a bool made from a 64-bit number */
   const double rest = stitch_bits<double>(stitch_bits<Word>(r) ^ (above ^ negative) << 63);
   const double result = stitch_of_quadrant<turn>(rest, (quadrant ^ (0 - negative)) + negative);
   return stitch_size(x) < stitch_infinity<double>() ? result : x - x;
@@ -145,7 +146,7 @@ template <StitchTurn turn, class T> STITCH_INLINE T stitch_turn(T x) {
 #if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__)
 template <class T, int lanes> struct StitchTurned { typedef T Vector __attribute__((vector_size(lanes * sizeof(T)))); };
 
-/* Whether any element is larger than `limit`. Of a NaN the reduction for ordinary arguments makes NaN too, as it does of Inf. */
+/* Whether any element is larger than `limit`. The reduction for ordinary arguments gives NaN for NaN and for Inf too. */
 template <class T, int lanes, class V> STITCH_INLINE bool stitch_any_beyond(V x, T limit) {
   typedef typename StitchFormat<T>::Bits Bits;
   typedef Bits Words __attribute__((vector_size(lanes * sizeof(T))));
@@ -165,7 +166,8 @@ template <class T, int lanes, class V> STITCH_INLINE bool stitch_any_beyond(V x,
   return any;
 }
 
-/* Up to two elements beyond are computed one by one; of more, all at once, as if all lay beyond, which takes as long as two or three. */
+/* Up to two elements beyond the limit are computed one by one. If there are more, all elements are computed as if they were beyond
+ * it, which takes as long as two or three single ones. */
 template <StitchTurn turn, class T, int lanes, class V> static __attribute__((noinline)) V stitch_turn_beyond(V x, V near) {
   alignas(sizeof(V)) T given[lanes], found[lanes];
   __builtin_memcpy(given, &x, sizeof given);
@@ -200,7 +202,7 @@ template <StitchTurn turn, class T, int lanes, class V> STITCH_INLINE V stitch_t
   return near;
 }
 
-/* A vector function by the x86_64 vector function ABI: `isa` and the number of lanes are in its name. */
+/* A vector function of the x86_64 vector function ABI: its name contains `isa` and the number of lanes. */
 #define STITCH_TURN_ALL(turn, name, T, isa, lanes)                                                                             \
   static __attribute__((used)) StitchTurned<T, lanes>::Vector stitch_all_##isa##_##name(StitchTurned<T, lanes>::Vector x)      \
       __asm__("_ZGV" #isa "N" #lanes "v_" #name);                                                                              \
@@ -222,8 +224,8 @@ template <StitchTurn turn, class T, int lanes, class V> STITCH_INLINE V stitch_t
 #else
 #define STITCH_TURN_AVX(turn, name, T, lanes)
 #endif
-/* Declared as a library's function would be, with vector variants, and defined under another name for the same symbol: of a definition
- * with the attribute gcc would make the variants itself, and compute both reductions always. */
+/* Declared as a library's function would be, with vector variants, and defined under another name for the same symbol: for a
+ * definition with the attribute gcc would make the variants itself, and would always compute both reductions. */
 #define STITCH_TURN_FUNCTION(turn, name, function, T, least, half, most)                                                             \
   extern "C" __attribute__((simd("notinbranch"), visibility("hidden"))) T name(T) noexcept;                                   \
   static __attribute__((used)) T stitch_one_##name(T x) __asm__(#name);                                                       \

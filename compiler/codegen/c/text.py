@@ -1,4 +1,4 @@
-"""C text of positions, guards, loops' variables and constants."""
+"""C text of positions, guards, loop variables and constants."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ROW_VARIABLES = ("r", "task", "block", "block_first")
 
 
 def index_text(index: Index) -> str:
-    """A C++ expression of an integer type wide enough for every value that it takes."""
+    """A C++ expression of the index, of an integer type that is wide enough for all its values."""
     wide = index.high >= INT_LIMIT or index.low < -INT_LIMIT
     parts = []
     for coefficient, atom in index.terms:
@@ -35,7 +35,7 @@ def _is_wide(atom: Atom) -> bool:
 
 
 def is_wide_variable(variable: Var) -> bool:
-    """Whether a variable is declared as long long."""
+    """Whether the variable is declared as long long."""
     return variable.name in ROW_VARIABLES or variable.source is not None or variable.extent >= INT_LIMIT
 
 
@@ -45,7 +45,7 @@ def variable_type(loop: Loop) -> str:
 
 
 def ends(loop: Loop) -> tuple[str, str]:
-    """Where a loop begins, and before what it ends."""
+    """First value of the loop's variable, and the value before which the loop ends, as C text."""
     return loop.bounds or ("0", str(loop.extent))
 
 
@@ -65,7 +65,7 @@ def _atom_text(atom: Atom) -> str:
 
 
 def guard_text(guard: Guard, bound_plus: str = "") -> str:
-    """The conjunction as an expression without branches. bound_plus: what is added to each bound, such as " + zero"."""
+    """The conjunction as an expression without branches. bound_plus: text added to each bound, such as " + zero"."""
     return "(" + " & ".join(text for bound in guard for text in _bound_text(bound, bound_plus)) + ")"
 
 
@@ -79,8 +79,8 @@ def _bound_text(bound: Bound, plus: str) -> Iterator[str]:
 
 
 def constant_text(symbol: str, node: int, data: bytes, shaped: bool = False, storage: str = "static const") -> str:
-    """A constant as an array of 8-byte words. `shaped`: as a local whose words may differ from shape to shape (decimal:
-    `parametric` takes them for numbers)."""
+    """A constant as an array of 8-byte words, padded with zeros. `shaped`: as a local whose words may differ from shape to shape;
+    they are decimal, because `many_shapes` treats decimal numbers as possible parameters."""
     padded = data + b"\0" * (-len(data) % 8)
     words = [int.from_bytes(padded[i : i + 8], "little") for i in range(0, len(padded), 8)]
     texts = [f"{word}ull" if shaped else f"{word:#x}ull" for word in words]

@@ -1,4 +1,4 @@
-"""C text of what every backend's nests say alike: values, accesses to memory, blocks and conditions."""
+"""C text of the statements that all backends write the same way: values, accesses to memory, blocks and conditions."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from .text import guard_text, index_text
 
 @dataclass(frozen=True)
 class Writer:
-    """Renders statements. It decides and remembers nothing: what differs within a loop is in the writer of that loop's body."""
+    """Renders statements. It makes no decisions and has no state; what differs within a loop is held by the writer of that loop's
+    body."""
 
     bound_plus: ClassVar[str] = ""
-    """What the bounds of guarded accesses have added."""
+    """Text that is added to the bounds of guarded accesses."""
 
     def value(self, dtype: DType, value: loops.Value) -> str:
-        """The expression of a value, of the type in which registers hold `dtype`."""
+        """The expression of a value, in the register type of `dtype`."""
         if isinstance(value, loops.Load):
             element = f"b{value.buffer}[{index_text(value.index)}]"
             if value.guard:
@@ -46,12 +47,12 @@ class Writer:
         return round_text(dtype, f"({REGISTER_TYPE[dtype]}){value.value}")
 
     def body(self, statements: Sequence[Statement], indent: int) -> Iterator[str]:
-        """Lines of statements that follow each other."""
+        """Lines of consecutive statements."""
         for statement in statements:
             yield from self.statement(statement, indent)
 
     def statement(self, statement: Statement, indent: int) -> Iterator[str]:
-        """Lines of one statement. Those that a backend writes in its own way are its writer's."""
+        """Lines of one statement. The kinds that a backend writes in its own way are left to its writer (AssertionError here)."""
         pad = "  " * indent
         if isinstance(statement, loops.Let):
             value = self.value(statement.dtype, statement.value)

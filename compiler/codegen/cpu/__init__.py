@@ -1,4 +1,4 @@
-"""kernel_text: a kernel in C++; many_shapes: one whose extents are parameters.
+"""kernel_text: a kernel in C++; many_shapes: one binary whose extents are parameters.
 
-forms         how each loop is written, decided; body: written
+forms decides how each loop is written; body writes it.
 """

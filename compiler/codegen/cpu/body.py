@@ -22,14 +22,15 @@ CAPACITY: Final = "STITCH_CAPACITY"
 """Marks the size of a local in a text for many shapes: `CAPACITY(128)`."""
 ZERO_NAME: Final = "zero"
 ZERO_LINE: Final = f'int {ZERO_NAME} = 0; __asm__("" : "+r"({ZERO_NAME}));'
-"""A zero that the compiler does not know. g++ 12 makes of a masked load whose mask it knows a blend with memory (vpblendd), which
-reads the masked lanes too: outside of the tensor. Bounds of guarded accesses have this zero added, so that no mask is known."""
+"""A zero whose value the compiler does not know. If g++ 12 knows the mask of a masked load, it makes a blend with memory
+(vpblendd), which reads the masked lanes too, outside of the tensor. This zero is added to the bounds of guarded accesses, so that
+no mask is known."""
 PLUS_ZERO: Final = f" + {ZERO_NAME}"
 REST: Final = "_rest"
-"""Ends the name of the lanes that a loop's rest has of its own."""
+"""Suffix of the name of the lanes that a loop's remainder has of its own."""
 CACHE_LINE: Final = 64
 SCANNED_AT_ONCE: Final = 1024
-"""Elements after which a scan by lanes looks whether it came near to an overflow."""
+"""A scan by lanes checks after this many elements whether it came near an overflow."""
 SCAN_STEP: Final = {
     "sum": "StitchSum",
     "product": "StitchProduct",
@@ -43,8 +44,8 @@ _PLACE: Final = Index.of_var(Var("place", SQUARE * SQUARE))
 
 @dataclass(frozen=True)
 class CpuWriter(Writer):
-    """Renders the statements of a nest. rests: `forms.rests_of` the statements that it is at; ahead: what a pass over the row that it
-    is in asks for ahead."""
+    """Renders the statements of a nest. rests: `forms.rests_of` the statements that it is writing. ahead: what the current pass
+    over a row prefetches."""
 
     bound_plus: ClassVar[str] = PLUS_ZERO
     facts: Facts
@@ -75,7 +76,7 @@ class CpuWriter(Writer):
         elif isinstance(statement, loops.Scan):
             yield from self._scan(statement, pad)
         elif isinstance(statement, loops.Fold):
-            return  # one worker did the whole loop
+            return  # one worker runs the whole loop
         elif isinstance(statement, Loop):
             yield from self._loop(statement, indent)
         else:
@@ -185,7 +186,7 @@ class CpuWriter(Writer):
             yield pad + "}"
 
     def _rows_together(self, loop: Loop, indent: int) -> Iterator[str]:
-        """Those of the task's rows that make whole groups; `{variable}_base` is where they end."""
+        """The rows of the task that make whole groups, several at once; `{variable}_base` is where they end."""
         pad, name, inner = "  " * indent, loop.variable.name, loop.body[0]
         assert isinstance(inner, Loop)
         column = inner.variable.name
@@ -202,8 +203,8 @@ class CpuWriter(Writer):
         yield f"{pad}}}"
 
     def _scan_loop(self, loop: Loop, indent: int) -> Iterator[str]:
-        """A SCAN loop: block by block, first by lanes, then what is left one by one, in order; a block whose sums might overflow all
-        in order."""
+        """A SCAN loop, block by block: first by lanes, then the remaining elements one by one, in order. A block whose sums might
+        overflow is done in order altogether."""
         pad, name, width = "  " * indent, loop.variable.name, loop.width
         (place,) = (i for i, statement in enumerate(loop.body) if isinstance(statement, loops.Scan))
         scan = loop.body[place]
@@ -212,7 +213,7 @@ class CpuWriter(Writer):
         end = f"{name}_block + {SCANNED_AT_ONCE}"
         yield f"{pad}  const int {name}_end = {end} < {loop.extent} ? {end} : {loop.extent};"
         yield f"{pad}  int {name}_base = {name}_block;"
-        # What is scanned, and what it adds up to; of integers as unsigned ones, which wrap.
+        # The type of what is scanned, and of its total. Integers are scanned as unsigned integers, which wrap.
         each, total = (
             REGISTER_TYPE[DType.F32 if dtype in (DType.F16, DType.BF16) else dtype]
             for dtype in (scan.dtype, scan.accumulator)
@@ -249,7 +250,8 @@ class CpuWriter(Writer):
         yield f"{pad}}}"
 
     def _squares(self, loop: Loop, squares: Squares, indent: int) -> Iterator[str]:
-        """A loop around lanes in squares: whole ones from memory read in its own order, others as they come."""
+        """A loop around lanes in squares: whole squares are read in memory's order and transposed, others are read element by
+        element."""
         pad, name = "  " * indent, loop.variable.name
         first, conditions = "block_first", [f"block_last - block_first == {SQUARE}"]
         if loop.bounds is None:
@@ -316,7 +318,7 @@ class CpuWriter(Writer):
         yield pad + "}"
 
     def _drawing_loop(self, loop: Loop, indent: int) -> Iterator[str]:
-        """A SIMD loop in blocks, before each of which its random words are drawn."""
+        """A SIMD loop in blocks; before each block its random words are drawn."""
         pad, base, size = "  " * indent, f"{loop.variable.name}_base", DRAWN_AT_ONCE
         first, last = ends(loop)
         yield f"{pad}for ({variable_type(loop)} {base} = {first}; {base} < {last}; {base} += {size}) {{"

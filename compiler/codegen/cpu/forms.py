@@ -1,6 +1,6 @@
-"""The forms that loops take on a processor: which are cut, which go in strips of lanes or in squares, what is asked for ahead.
+"""Decides the form of each loop on a CPU: which loops are cut, which run in strips of lanes or in squares, and what is prefetched.
 
-Decisions alone: `form_of` says how a loop is written, and `body` writes it.
+`form_of` decides how a loop is written, and `body` writes it.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from ...ops.table import OPS, Cost
 from ...planning.transposes import BLOCK_ROWS
 
 DRAWN_AT_ONCE = 512
-"""Random words that are drawn ahead of the loop that uses them, four from each of Philox's blocks."""
+"""Random words that are drawn before the loop that uses them; each of Philox's blocks gives four."""
 DRAWN_ROOM = DRAWN_AT_ONCE + 4 * 16 + 4
-"""What stitch_philox_words asks for."""
+"""The room that stitch_philox_words needs, in words."""
 FEWEST_DRAWN = 32
-"""Iterations below which drawing ahead costs more than it saves."""
+"""With fewer iterations, drawing ahead costs more than it saves."""
 
 
 FETCHED_AHEAD = 4096
-"""Bytes, rounded up to rows, by which a row's expensive pass asks for what the first passes of later rows will read. The hardware's
-prefetcher follows a pass over one row but not over the passes that come before the next: memory would idle while exp is computed.
-Measured on a Zen 5, tensors of 256 MiB: softmax of 256 numbers 1.9 times as fast, cross-entropy of 8,000 1.2 times. Rows without
-such a pass gain nothing."""
+"""How far ahead (bytes, rounded up to rows) a row's expensive pass prefetches what the first passes of later rows will read. The
+hardware's prefetcher follows a pass over one row, but not the passes between it and the next row: memory would idle while exp is
+computed. Measured on a Zen 5 with tensors of 256 MiB: softmax of 256 numbers is 1.9 times as fast, cross-entropy of 8,000 1.2 times.
+Rows without such a pass gain nothing."""
 FETCHED_ABOVE = 4 << 20
-"""Bytes of a tensor below which it is taken to be in the processor's caches, where asking ahead costs 3% and gains nothing."""
+"""A smaller tensor (bytes) is assumed to be in the caches, where prefetching costs 3% and gains nothing."""
 
 
 @dataclass(frozen=True)
 class Ahead:
-    """What a pass over a row asks for ahead: of each buffer, the position for its variable being 0, and the elements' type."""
+    """What a pass over a row prefetches. loads: (buffer, position if the pass's variable is 0, element type)."""
 
     loop: Loop
     loads: tuple[tuple[int, Index, DType], ...]
@@ -55,7 +55,7 @@ def _is_expensive(loop: Loop) -> bool:
 
 
 def _ahead(rows: Loop, sizes: Sequence[int]) -> Ahead | None:
-    """What to ask for ahead in a loop over rows, from its first to its last. sizes: bytes of each buffer."""
+    """What to prefetch in a loop over rows, and in which of its passes; None if nothing. sizes: bytes of each buffer."""
     passes = [statement for statement in rows.body if isinstance(statement, Loop)]
     last = next((number for number, loop in enumerate(passes) if _is_expensive(loop)), None)
     if last in (None, 0):
@@ -77,7 +77,7 @@ def _ahead(rows: Loop, sizes: Sequence[int]) -> Ahead | None:
 
 @dataclass(frozen=True)
 class Draw:
-    """A random word of each iteration of a loop: word `index`, which counts with the loop's variable."""
+    """A random word in each iteration of a loop: word `index` of the stream, which advances with the loop's variable."""
 
     state: tuple[str, ...]
     index: Index
@@ -89,9 +89,9 @@ SQUARE: Final = BLOCK_ROWS
 
 @dataclass(frozen=True)
 class Turned:
-    """A load whose neighbours in memory belong to neighbours in the loop around the lanes: of a square it is read in memory's order
-    and turned in registers. stride: elements between its lanes; wraps: what the first of SQUARE neighbours must be within, since
-    there the position jumps."""
+    """A load whose neighbours in memory belong to neighbouring iterations of the loop around the lanes. A square of it is read in
+    memory's order and transposed in registers. stride: elements between its lanes. wraps: SQUARE neighbours must be within one run
+    of each of these lengths, since the position jumps at its end."""
 
     load: loops.Load
     stride: int
@@ -99,7 +99,7 @@ class Turned:
 
 
 def _turned(loop: Loop, unsteady: frozenset[int]) -> dict[str, Turned]:
-    """Those loads of a loop around SQUARE lanes, by name, that can be turned. unsteady: buffers that the loop may write."""
+    """The loads of a loop around SQUARE lanes that can be transposed, by name. unsteady: buffers that the loop may write."""
     lanes = loop.body[-1] if loop.body else None
     if not isinstance(lanes, Loop) or lanes.extent != SQUARE or lanes.kind is not LoopKind.SIMD or lanes.bounds:
         return {}
@@ -132,8 +132,8 @@ LANE = Var("lane", DRAWN_AT_ONCE)
 
 
 def draws_of(loop: Loop) -> dict[str, Draw]:
-    """Those of a loop's random words, by name, that can be drawn ahead: their state is the same, and their places follow each
-    other."""
+    """The random words of a loop that can be drawn ahead, by name: their state does not change, and their indices are
+    consecutive."""
     if loop.bounds is None and loop.extent < FEWEST_DRAWN:
         return {}
     made = {statement.name: statement.value for statement in loop.body if isinstance(statement, loops.Let)}
@@ -153,13 +153,13 @@ def draws_of(loop: Loop) -> dict[str, Draw]:
 ROWS_TOGETHER: Final = 4
 """Rows that are added to a task's accumulators at once (_adds_rows)."""
 LEAST_COLUMNS: Final = 2048
-"""Fewer accumulators stay in the first cache beside the rows; four rows at once were then 10% slower, above it 15% faster."""
+"""With fewer accumulators, these stay in L1 beside the rows: four rows at once were then 10% slower, above it 15% faster."""
 MOST_STATEMENTS: Final = 12
 
 
 def _adds_rows(loop: Loop) -> bool:
-    """Whether a loop over rows does nothing but combine each row's elements with accumulators, one for each column. An accumulator is
-    then read and written once for several rows, in whose order it combines them: the same result to the bit, with less to load."""
+    """Whether a loop over rows only combines each row's elements with accumulators, one per column. Then an accumulator is read and
+    written once for several rows and combines them in their order: the result is the same to the bit, with fewer loads."""
     inner = loop.body[0] if len(loop.body) == 1 else None
     if not isinstance(inner, Loop) or inner.kind is not LoopKind.SIMD or inner.bounds or draws_of(inner):
         return False
@@ -175,9 +175,10 @@ def _adds_rows(loop: Loop) -> bool:
 
 
 def rests_of(statements: Sequence[Statement]) -> dict[str, int]:
-    """Lanes that are declared, filled by one loop and folded in `statements`, of a loop that leaves a rest, with how many of that are
-    to have lanes of their own. Written one by one into lanes that are read again as a vector, a rest of three elements took as long
-    as 150 more: the processor waits until stores of other sizes have reached the cache. What fills half the lanes is none."""
+    """Lanes that are declared in `statements`, filled by one loop that leaves a remainder, and folded, with the number of remaining
+    elements, which get lanes of their own. If the remainder were written one by one into lanes that are then read as a vector, a
+    remainder of three elements would take as long as 150 elements: the processor waits until stores of another size have reached the
+    cache. A remainder of at least half the lanes is done as half a strip first."""
     declared = {s.name for s in statements if isinstance(s, loops.Local) and s.size > 1}
     folded = {s.local: s for s in statements if isinstance(s, loops.Collapse)}
     filled = Counter(
@@ -208,15 +209,15 @@ def rests_of(statements: Sequence[Statement]) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Parts:
-    """Cut where its guards change."""
+    """The loop is cut where its guards change."""
 
     loops: tuple[Loop, ...]
 
 
 @dataclass(frozen=True)
 class Strips:
-    """By lanes: iterations [0, whole) in strips of the loop's width, then one half a strip long if `half`, then `rest`. `apart`: the
-    locals whose lanes are others for the rest."""
+    """By lanes: iterations [0, whole) in strips of the loop's width, then one strip of half the width if `half`, then `rest` single
+    iterations. `apart`: the locals that have lanes of their own for the rest."""
 
     whole: int
     half: int
@@ -226,34 +227,35 @@ class Strips:
 
 @dataclass(frozen=True)
 class OpenStrips:
-    """By lanes, between bounds that are known when it runs: strips, and a rest."""
+    """By lanes, between bounds that are known at run time only: strips, then a remainder."""
 
 
 @dataclass(frozen=True)
 class Scanned:
-    """A scan, by lanes where no sum comes near to an overflow."""
+    """A scan, by lanes as long as no sum comes near an overflow."""
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """In blocks, before each of which its random words are drawn."""
+    """In blocks; before each block its random words are drawn."""
 
 
 @dataclass(frozen=True)
 class Squares:
-    """Around lanes, in squares whose loads `turned` are read in memory's order where the square does not cross a wrap."""
+    """Around lanes, in squares. If the square does not cross a wrap, the loads of `turned` are read in memory's order."""
 
     turned: Mapping[str, Turned]
 
     @property
     def wraps(self) -> list[int]:
-        """What the first of a square's rows must be far enough from the end of."""
+        """The lengths of runs within which a square's rows must be."""
         return sorted({wrap for one in self.turned.values() for wrap in one.wraps})
 
 
 @dataclass(frozen=True)
 class Plain:
-    """One iteration after the other. rows_together: the first ones several at once; ahead: what one of its passes asks for ahead."""
+    """One iteration after the other. rows_together: the first iterations several rows at once. ahead: what one of its passes
+    prefetches."""
 
     rows_together: bool = False
     ahead: Ahead | None = None
@@ -264,8 +266,9 @@ Form: TypeAlias = "Parts | Strips | OpenStrips | Scanned | Drawn | Squares | Pla
 
 @dataclass(frozen=True)
 class Facts:
-    """What a loop's form depends on besides the loop. sizes: bytes of the nest's buffers; unsteady: those that it writes, or that may
-    be the same memory as one that it writes; for_many_shapes: whether the text must not depend on extents (`kernel_text.render`)."""
+    """What a loop's form depends on besides the loop. sizes: bytes of the nest's buffers. unsteady: buffers that it writes, or that
+    may share memory with one that it writes. for_many_shapes: whether the text must not depend on extents
+    (`kernel_text.render`)."""
 
     sizes: tuple[int, ...]
     unsteady: frozenset[int]
@@ -273,7 +276,7 @@ class Facts:
 
     @classmethod
     def of(cls, nest: NestCode, for_many_shapes: bool = False) -> Facts:
-        """Those of a nest."""
+        """The facts of a nest."""
         return cls(
             tuple(buffer.size_bytes for buffer in nest.buffers),
             nest.may_alias | nest.written_buffers,
@@ -282,7 +285,7 @@ class Facts:
 
 
 def form_of(loop: Loop, facts: Facts, rests: Mapping[str, int] = MappingProxyType({})) -> Form:
-    """How a loop is written. rests: `rests_of` the statements that it is one of."""
+    """The form in which a loop is written. rests: `rests_of` the statements that the loop is one of."""
     if loop.kind is LoopKind.SCAN:
         return Scanned()
     if not facts.for_many_shapes and (parts := split_at_guards(loop)):

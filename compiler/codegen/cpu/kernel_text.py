@@ -1,9 +1,9 @@
 """C++ text of a kernel, for one core's vector unit and the caller's thread pool.
 
-The text needs no header beyond stitch_abi.h, kernel_prelude.h and kernel_math.h, whose text is put in front
-(`translation_unit`). Vectorisation is asked for loop by loop (`#pragma omp simd`), never by -ffast-math: each element
-is computed as the graph says, and only a reduction's order is ours (its lanes are in the source). Elementary functions
-are the text's own too: no vector library is called.
+The text needs no headers except stitch_abi.h, kernel_prelude.h and kernel_math.h, whose text is put in front of it
+(`translation_unit`). Vectorisation is requested loop by loop (`#pragma omp simd`), never by -ffast-math: each element is
+computed as the graph says, and only the order of a reduction is ours (its lanes are in the source). Elementary functions
+are part of the text too: no vector library is called.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from .body import PLUS_ZERO, ZERO_LINE, CpuWriter
 from .forms import Facts
 
 PARAMETERS = "STITCH_PARAMETERS;"
-"""Where a function of a text for many shapes declares the numbers that differ between them (`parametric`)."""
+"""Where a function of a text for many shapes declares the numbers that differ between shapes (`many_shapes`)."""
 SHAPED_CONSTANT_BYTES = 128
-"""Largest constant array whose words may be parameters of a text for many shapes."""
+"""Largest constant array, in bytes, whose words may be parameters of a text for many shapes."""
 
 
 def _nest_text(nest: NestCode, name: str, for_many_shapes: bool) -> str:
-    """The function of one nest, in terms of its own buffers only, so that equal nests have equal text but for
+    """The function of one nest. It refers to its own buffers only, so that equal nests have equal text except for
     `name`."""
     writer = CpuWriter(Facts.of(nest, for_many_shapes))
     written = nest.written_buffers
@@ -63,12 +63,12 @@ def _nest_text(nest: NestCode, name: str, for_many_shapes: bool) -> str:
 
 
 def render(kernel: Loops, symbol: str, input_count: int | None = None) -> str:
-    """The kernel as C++ text without the common head: functions private to it and `symbol`, of type StitchKernel.
+    """The kernel as C++ text without the common head: functions private to it, and `symbol` of type StitchKernel.
 
-    With `input_count`, the number of the kernel's inputs, it is the text for many shapes that `parametric` works on: each
-    function has a place (PARAMETERS) to declare numbers that it reads from the address after the last input's, sizes of
-    locals are marked (CAPACITY), and no table is static, since its numbers may differ from call to call; nor is a constant of
-    up to SHAPED_CONSTANT_BYTES, which may hold a shape (the gradient of a mean divides by one).
+    With `input_count`, the number of the kernel's inputs, it is the text for many shapes that `many_shapes` works on. Each function
+    has a place (PARAMETERS) to declare numbers, which it reads from the address after the last input's; sizes of locals are marked
+    (CAPACITY). No table is static, since its numbers may differ from call to call, and neither is a constant of up to
+    SHAPED_CONSTANT_BYTES, which may depend on the shape (the gradient of a mean divides by one).
     """
     for_many_shapes = input_count is not None
     functions: dict[str, str] = {}  # text with a neutral name: name
@@ -99,7 +99,7 @@ def render(kernel: Loops, symbol: str, input_count: int | None = None) -> str:
 
 
 def _functions(kernel: Loops) -> set[tuple[str, bool, int]]:
-    """The C library's functions that it calls: their names, whether in double, and how many operands they have."""
+    """The C library's functions that the kernel calls: name, whether it is the double version, number of operands."""
     computed = [
         each.value
         for phase in kernel.phases
@@ -162,8 +162,8 @@ def _nest_table(
     kind: str,
     last_argument: str,
 ) -> str:
-    """Nests side by side: for each of a table its share of tasks [first, last). `kind`: the table's storage;
-    `last_argument`: what every nest is given besides."""
+    """Nests of one phase side by side: calls each nest of a table with its share of tasks [first, last). `kind`: the table's storage;
+    `last_argument`: an additional argument of every nest."""
     most = max(len(nest.buffers) for nest in nests)
     used = list(dict.fromkeys(names[id(nest)] for nest in nests))
     rows = []
@@ -198,8 +198,8 @@ def _nest_table(
 def _instance_table(
     nest: NestCode, start: int, function: str, number_of: dict[Buffer, int], kind: str, last_argument: str
 ) -> str:
-    """A family of components end to end: rows [begin, end) of them all, beginning with the one that holds row `begin`.
-    `function` is called with tasks of one row."""
+    """The components of a family, end to end: runs rows [begin, end) of all components, starting with the component that holds row
+    `begin`. `function` is called with tasks of one row."""
     count, width = len(nest.instances), len(nest.buffers)
     table = "\n".join(
         f"      {{{one.start}, {one.rows}, {{{', '.join(str(number_of[buffer]) for buffer in one.buffers)}}}}},"
@@ -230,7 +230,7 @@ def _instance_table(
 
 
 def _entry_text(kernel: Loops, symbol: str, input_count: int | None, shaped: Mapping[int, bytes]) -> str:
-    """`shaped`: the constants that are locals, by node."""
+    """The kernel's entry function. `shaped`: the constants that are locals, by node."""
     lines = [
         f'extern "C" STITCH_EXPORT void {symbol}(const void* const* inputs, void* const* outputs, void* scratch, '
         "StitchRuntime* runtime) {",
@@ -276,7 +276,7 @@ _HEAD = """
 
 
 TURNS = ("stitch_sin", "stitch_cos", "stitch_tan")
-"""Functions of kernel_trigonometry.h, each of which is compiled only where a kernel calls it."""
+"""Functions of kernel_trigonometry.h; each is compiled only if a kernel calls it."""
 
 
 def translation_unit(kernels: Iterable[str]) -> str:

@@ -1,26 +1,26 @@
 """One binary for many shapes: the numbers in which a kernel's texts differ from shape to shape become parameters.
 
-A job whose batches change in length asks for the same cluster at every length. The generator knows no symbolic extents: it
-plans and writes the kernel of each shape as if it were the only one, with all its checks for that shape. Two texts that are
-equal but for numbers are one *template*:
+A job whose batches change in length requests the same cluster at every length. The generator knows no symbolic extents: it plans
+and writes the kernel of each shape as if it were the only shape, with all checks for that shape. Texts that differ only in
+numbers make one *template*:
 
     text at length 12  ┐
     text at length 17  ┴─> Template: skeleton, slots ─> one text that reads p0, p1, ... ─> one binary, checked
     text at length 23  ──> do its numbers fit the slots? ─> its parameters: no compiler, no new binary
 
-So a kernel at a third length runs, number by number, what the generator writes for that length; where the generator
-decides otherwise there (another scheme, a loop without a rest), the skeleton differs and it is another template. What a
-number of the text may be:
+So a kernel for a third length runs, number by number, what the generator writes for that length. If the generator decides
+otherwise there (another scheme, a loop without a remainder), the skeleton differs and it belongs to another template. A number
+of the text may be:
 
-    a value     int, long long, unsigned long long, float or double, by its spelling; declared where each function begins
-    a capacity  of a local array: a constant of the binary, with room to spare; a shape that needs more makes a new binary
+    a value     int, long long, unsigned long long, float or double, by its spelling; declared at the start of each function
+    a capacity  of a local array: a constant of the binary, with room to spare; a shape that needs more requires a new binary
 
-The parameters lie as 64-bit words behind the address after the last input's (stitch_abi.h): integers as they are, floats
-as the bits of a double.
+The parameters are 64-bit words at the address after the last input's (stitch_abi.h): integers as they are, floats as the bits of
+a double.
 
-PyTorch's dynamic shapes reach the same by tracing symbolic integers through the generator with guards on every decision
-(torch.fx.experimental.symbolic_shapes); this way needs no symbolic arithmetic in the planner, whose decisions are many and
-are mostly about cost, and proves by comparison what that has to prove by guards.
+PyTorch's dynamic shapes achieve the same by tracing symbolic integers through the generator, with guards on every decision
+(torch.fx.experimental.symbolic_shapes). This way needs no symbolic arithmetic in the planner, whose decisions are many and mostly
+about cost. It shows by comparing texts what PyTorch has to ensure by guards.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ from .body import CAPACITY
 from .kernel_text import PARAMETERS
 
 NEUTRAL: Final = "STITCH_SYMBOL"
-"""The symbol of a text whose skeleton is compared."""
+"""The symbol in a text whose skeleton is compared."""
 STATIC_SHAPES: Final = 2
 """Shapes of one cluster that get a binary of their own: constants make faster code, and most jobs have no more shapes."""
 CHECKED_SHAPES: Final = 3
-"""Shapes on which a template's binary passes the whole self-check, the one that it was built for included."""
+"""Shapes on which a template's binary passes the whole self-check, including the one that it was built for."""
 MAX_SEEN: Final = 16
-"""Most shapes that a template is made of; each beyond the first STATIC_SHAPES is one that the binary before did not serve."""
+"""Most shapes that a template is made of. Each shape after the first STATIC_SHAPES is one that the previous binary did not serve."""
 
 _NUMBER: Final = re.compile(
     r"(?<![\w.])(?:"
-    r"(?P<fixed>0x[0-9a-f]+(?:u?l*)(?![\w.])|(?<=<)\d+(?=>))"  # constants and arguments of C++ templates: never a parameter
+    r"(?P<fixed>0x[0-9a-f]+(?:u?l*)(?![\w.])|(?<=<)\d+(?=>))"  # constants, and arguments of C++ templates, are never parameters
     r"|(?P<float>0x[0-9a-f]+(?:\.[0-9a-f]*)?p[+-]?\d+f?)"
     r"|(?P<decimal>\d+\.\d*(?:e[+-]?\d+)?f?|\d+e[+-]?\d+f?)"
     r"|(?P<integer>\d+(?:ull|ll)?)"
@@ -64,20 +64,20 @@ _INT_LIMIT: Final = 1 << 31
 
 
 class NotParametricError(Exception):
-    """The text of these shapes cannot be one; the line says why."""
+    """The texts of these shapes cannot become one template; the message says why."""
 
 
 @dataclass(frozen=True)
 class ShapedText:
-    """A kernel's text at one shape, taken apart: `skeleton` has a place (two characters, the second tells the kind) for each
-    of `numbers`."""
+    """A kernel's text at one shape, split up: `skeleton` has a placeholder (two characters, the second is the kind) for each of
+    `numbers`."""
 
     skeleton: str
     numbers: tuple[str, ...]
 
     @classmethod
     def of(cls, text: str) -> ShapedText:
-        """Takes apart what `cpp.render` wrote for many shapes with the symbol NEUTRAL."""
+        """Splits up what `kernel_text.render` wrote for many shapes with the symbol NEUTRAL."""
         numbers: list[str] = []
 
         def place(match: re.Match[str]) -> str:
@@ -92,16 +92,17 @@ class ShapedText:
 
     @cached_property
     def digest(self) -> str:
-        """Of the skeleton alone."""
+        """A SHA-256 hash (hex) of the skeleton alone."""
         return hashlib.sha256(self.skeleton.encode()).hexdigest()
 
     @property
     def kinds(self) -> tuple[str, ...]:
+        """The kind of each number, in order: a key of `_TYPES`, or that of a capacity."""
         return tuple(place[1] for place in _PLACE.findall(self.skeleton))
 
 
 def _name_by_order(text: str) -> str:
-    """Loop variables named by the order in which each function mentions them, instead of by their extents."""
+    """Names loop variables by the order in which each function mentions them, instead of by their extents."""
     functions = text.split(PARAMETERS)
     for number, function in enumerate(functions):
         names: dict[str, str] = {}
@@ -144,7 +145,7 @@ def _declaration(slot: int, kind: str) -> str:
 class Template:
     """What the texts of several shapes have in common, and in which numbers they differ.
 
-    Two places share a slot where their numbers are equal at each shape of `seen`.
+    Two places share a slot if their numbers are equal at each shape of `seen`.
     """
 
     skeleton: str
@@ -156,7 +157,7 @@ class Template:
 
     @cached_property
     def _slots(self) -> dict[int, int]:
-        """By place, for those that differ and are no capacities."""
+        """The slot of each place whose numbers differ and that is no capacity."""
         slots: dict[tuple[str, ...], int] = {}
         found = {}
         for place, kind in enumerate(self._kinds):
@@ -167,7 +168,7 @@ class Template:
 
     @cached_property
     def _capacities(self) -> dict[int, int]:
-        """By place: the elements that the binary has room for."""
+        """By place: the number of elements that the binary has room for."""
         found = {}
         for place, kind in enumerate(self._kinds):
             if kind == _CAPACITY_KIND:
@@ -177,7 +178,7 @@ class Template:
         return found
 
     def parameters(self, numbers: tuple[str, ...]) -> tuple[int, ...] | None:
-        """The words for the shape whose text has `numbers` in this skeleton; None where the binary does not serve it."""
+        """The parameter words for the shape whose text has `numbers` in this skeleton; None if the binary does not serve it."""
         if len(numbers) != len(self._kinds):
             return None
         words: dict[int, str] = {}
@@ -195,7 +196,7 @@ class Template:
         return tuple(_word(words[slot]) for slot in range(len(words)))
 
     def text(self, symbol: str) -> str:
-        """The kernel for all these shapes, with `symbol` as its name."""
+        """The kernel's text for all these shapes, named `symbol`. Raises NotParametricError."""
         functions = self.skeleton.split(PARAMETERS)
         place = 0
         parts: list[str] = []
@@ -223,30 +224,32 @@ class Template:
 
 @dataclass(frozen=True)
 class Family:
-    """What is known on disk of one cluster's texts with one skeleton: the numbers of its shapes, and the binary for many
-    shapes if there is one. `checked`: shapes that it passed the self-check on; `refused`: why there will be none."""
+    """What is stored on disk for the texts of one cluster with one skeleton: the numbers of its shapes, and the key of the binary for
+    many shapes (`entry`) if there is one. `checked`: shapes on which it passed the self-check; `refused`: why there will be none."""
 
     seen: tuple[tuple[str, ...], ...] = ()
     entry: str = ""
     covered: int = 0
-    """How many of `seen` the binary was made of."""
+    """How many of `seen` the binary was made from."""
     checked: int = 0
     refused: str = ""
 
     def add(self, numbers: tuple[str, ...]) -> Family:
+        """The family with one more shape, given by its numbers; unchanged if it is known."""
         if numbers in self.seen:
             return self
         return replace(self, seen=(*self.seen, numbers))
 
 
 class Families:
-    """The families below a folder that only this user can write. What cannot be read is as if it were not there: it costs a
-    compilation."""
+    """The families stored below a folder that only this user can write. A family that cannot be read is treated as absent, which
+    costs a compilation."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def load(self, key: str) -> Family:
+        """The family stored under `key`; an empty one if there is none or it cannot be read."""
         try:
             known = json.loads((self._folder / key[:2] / key).read_text())
             seen = tuple(tuple(map(str, numbers)) for numbers in known["seen"])
@@ -257,7 +260,8 @@ class Families:
             return Family()
 
     def save(self, key: str, family: Family) -> None:
-        """By one rename; of two writers at once the later stands, and what the other learned is learned again."""
+        """Stores a family by one rename. If two processes write at once, the later one wins, and what the other learned is learned
+        again."""
         path = self._folder / key[:2] / key
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -269,6 +273,7 @@ class Families:
 
 
 def family_key(parts: Iterable[str]) -> str:
+    """The key of a family: a SHA-256 hash (hex) of the parts."""
     return hashlib.sha256("|".join(parts).encode()).hexdigest()
 
 

@@ -1,5 +1,6 @@
 """kernel_text: a kernel in CUDA C, with cuda_prelude.h before it.
 
-survey, layout  who does what of a nest, and where values lie, decided; body: written; vectors: several elements at once
-reduction       sums across threads
+survey, layout  decide which thread does what in a nest, and where values are stored; body writes it; vectors: accesses of several
+                elements at once
+reduction       sums across groups of threads
 """

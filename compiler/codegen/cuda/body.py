@@ -1,17 +1,16 @@
-"""CUDA text of a nest's body: the same loops as for the CPU, done by a group of threads.
+"""CUDA text of a nest's body: the same loops as on the CPU, executed by a group of threads.
 
-    Loop SIMD, LANES        its iterations are distributed to the group's threads: thread n takes n, n + T, n + 2T, ...; or neighbours
-    Loop FOLD               each thread takes one stretch of them
-    Loop SCAN               neighbouring threads take neighbouring iterations, which they scan together; then the next ones
-    every other statement   all threads of the group do it alike, on registers of their own
-    a write there           thread 0 does it
-    Collapse, Fold          the threads' accumulators combined by shuffles, and by shared memory where the group is a block
+    Loop SIMD, LANES        its iterations are distributed over the group's T threads: thread n takes n, n + T, n + 2T, ...; or
+    neighbours Loop FOLD               each thread takes one stretch of them Loop SCAN               neighbouring threads take
+    neighbouring iterations and scan them together; then the next ones every other statement   all threads of the group execute it,
+    on registers of their own a store there           thread 0 executes it Collapse, Fold          the threads' accumulators are
+    combined by shuffles, and by shared memory too if the group is a block
 
-Who takes which iterations, and where locals lie, is in the nest's layout (`layout.assign`).
+The nest's layout (`layout.assign`) says which thread takes which iterations, and where locals are stored.
 
-After a statement that touches what threads share (an array in shared memory, or memory that the nest both writes and reads), the
-group's threads wait for each other, unless each thread only ever touches elements of its own (`Use.is_owned`): so what one wrote is
-there for the others, and nothing is overwritten that another has yet to read.
+After a statement that accesses what threads share (an array in shared memory, or memory that the nest both writes and reads), the
+group's threads synchronise, unless each thread accesses only elements of its own (`Use.is_owned`). So what one thread wrote is
+visible to the others, and nothing is overwritten that another thread has yet to read.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ from .vectors import Vectors
 
 
 def aligned_text(buffers: Mapping[int, int]) -> str:
-    """Whether the buffers' addresses are multiples of so many bytes."""
+    """A C expression: whether each buffer's address is a multiple of the given number of bytes."""
     return " & ".join(f"((unsigned long long)p{buffer} % {size} == 0)" for buffer, size in sorted(buffers.items()))
 
 
 @dataclass(frozen=True)
 class CudaWriter(Writer):
-    """Renders the statements of a nest by its layout. deal: of the distributed loop that they are in; vectors: the accesses of a turn
-    that are made at once, if it goes by them."""
+    """Renders the statements of a nest by its layout. deal: the distribution of the loop that the statements are in, if it is
+    distributed. vectors: the accesses of a step that are made at once, if the loop has any."""
 
     layout: Layout
     deal: Deal | None = None
@@ -49,7 +48,7 @@ class CudaWriter(Writer):
 
     @property
     def threads(self) -> int:
-        """Threads of a group."""
+        """Threads per group."""
         return self.layout.threads
 
     # ---- statements -------------------------------------------------------------------------------------------------------
@@ -73,7 +72,7 @@ class CudaWriter(Writer):
         return super().value(dtype, value)
 
     def _element(self, name: str, index: Index | None) -> str:
-        """An element of a local."""
+        """The C expression of an element of a local."""
         places = self.layout.places
         if places.uses[name].collapsed or places.is_scalar(name):
             return name
@@ -117,7 +116,7 @@ class CudaWriter(Writer):
             yield from super().statement(statement, indent)
 
     def _let(self, statement: loops.Let, indent: int) -> Iterator[str]:
-        """A value; a load that an earlier loop has made is read from registers, and one that later ones will want is left there."""
+        """A value. A load that an earlier loop has made is read from registers; one that later loops need is kept there."""
         pad, ctype, name, deal = "  " * indent, REGISTER_TYPE[statement.dtype], statement.name, self.deal
         if deal is not None and name in deal.kept:
             yield f"{pad}const {ctype} {name} = {deal.kept[name]}[{deal.slot}];"
@@ -127,7 +126,7 @@ class CudaWriter(Writer):
             yield f"{pad}{deal.fills[name]}[{deal.slot}] = {name};"
 
     def _by_one(self, lines: Iterator[str], pad: str) -> Iterator[str]:
-        """What all threads come to is done by the group's first."""
+        """Lets the group's first thread execute `lines` if all threads would execute them alike."""
         alike = self.deal is None and self.threads > 1
         for line in lines:
             yield f"{pad}if ({THREAD} == 0) {line.lstrip()}" if alike else line
@@ -168,8 +167,8 @@ class CudaWriter(Writer):
         )
 
     def _fold(self, statement: loops.Fold, indent: int) -> Iterator[str]:
-        """A variadic reduction's accumulators, of all threads, in the order of their stretches: within a warp by exchanges between
-        ever longer runs of threads, then over a block's warps. Every thread has the same after."""
+        """Combines a variadic reduction's accumulators of all threads, in the order of their stretches: within a warp by exchanges
+        between ever longer runs of threads, then over a block's warps. Afterwards every thread has the same result."""
         if self.threads == 1:
             return
         pad, warp = "  " * indent, min(self.threads, 32)
@@ -227,7 +226,7 @@ class CudaWriter(Writer):
         yield from writers[deal.how](deal, indent)
 
     def _alike(self, loop: Loop, indent: int) -> Iterator[str]:
-        """A loop that all threads of the group do alike, or one that is within a thread's iteration of another."""
+        """A loop that all threads of the group execute alike, or one within a thread's iteration of another loop."""
         pad, name = "  " * indent, loop.variable.name
         first, last = ends(loop)
         start, step = first, f"++{name}"
@@ -246,7 +245,7 @@ class CudaWriter(Writer):
         yield pad + "}"
 
     def _by_stretches(self, deal: Deal, indent: int) -> Iterator[str]:
-        """A variadic reduction's loop, each thread taking one stretch of it, in order."""
+        """A variadic reduction's loop: each thread takes one stretch of it, in order."""
         pad, place = "  " * indent, deal.place
         start = f"{THREAD} * {deal.stretch}"
         last = f"{deal.loop.extent} && {place} < ({THREAD} + 1) * {deal.stretch}"
@@ -294,8 +293,9 @@ class CudaWriter(Writer):
         yield f"{pad}}}"
 
     def _in_vectors(self, deal: Deal, indent: int) -> Iterator[str]:
-        """A loop over a task's elements by vectors, as far as they go, and the rest by elements. Where a buffer's address is not a
-        vector's, one that only computes elements goes by elements altogether, which is faster; a sum keeps its order."""
+        """A loop over a task's elements: by vectors as far as they go, and the remainder element by element. If a buffer's address
+        is not aligned to a vector, a loop that only computes elements runs element by element altogether, which is faster; a sum
+        keeps its order."""
         pad, loop, name, base, width = "  " * indent, deal.loop, deal.loop.variable.name, deal.place, deal.width
         assert deal.vectors is not None
         ctype, (first, last) = variable_type(loop), ends(loop)
@@ -313,8 +313,8 @@ class CudaWriter(Writer):
         yield f"{pad}}}"
 
     def _turn(self, deal: Deal, ctype: str, aligned: str, indent: int) -> Iterator[str]:
-        """What a thread does in a turn: the body, for each of a vector's elements from the one on that `deal.place` names. aligned:
-        whether all addresses are a vector's."""
+        """What a thread does in one step: the body, for each element of a vector, the first being the one at `deal.place`. aligned:
+        whether all addresses are aligned to a vector."""
         pad, loop, width, vectors = "  " * indent, deal.loop, deal.width, deal.vectors
         if vectors is None:
             yield from replace(self, deal=deal).body(loop.body, indent)
@@ -334,8 +334,8 @@ class CudaWriter(Writer):
             yield f"{pad}STITCH_STORE_NEIGHBOURS({ctype_of}, {width}, b{store.buffer}, {place}, stored{number}, {aligned});"
 
     def _over_row(self, deal: Deal, indent: int) -> Iterator[str]:
-        """A distributed loop over a row. Where it works on arrays of registers, its turns are such that the compiler can tell them
-        apart: indexed by a turn they are registers."""
+        """A distributed loop over a row. If it works on arrays of registers, its steps are unrolled, so that the compiler knows
+        each index and keeps the array in registers."""
         pad, extent, place, width, threads = "  " * indent, deal.loop.extent, deal.place, deal.width, self.threads
         guarded = deal.unrolled and deal.is_guarded
         if deal.unrolled:

@@ -1,8 +1,8 @@
-/* What generated CUDA kernels begin with, in front of kernel_prelude.h: device versions of the builtins that its helpers use, how
- * buffers are declared, and what a group of threads does together. Needs no header of the CUDA toolkit.
+/* The beginning of generated CUDA kernels, before kernel_prelude.h: device versions of the builtins that its helpers use,
+ * declarations of buffers, and what a group of threads does together. It needs no header of the CUDA toolkit.
  *
- * A buffer is declared by a macro with its number of elements. On a device that is a pointer; an emulator that executes the same text
- * defines the macros before, and checks every access. */
+ * A buffer is declared by a macro, with its number of elements. On a device it becomes a pointer; an emulator that executes the same
+ * text defines the macros first, and checks every access. */
 #ifndef STITCHFLEET_CUDA_PRELUDE_H_
 #define STITCHFLEET_CUDA_PRELUDE_H_
 
@@ -15,8 +15,8 @@ template <class T, int N> struct alignas(sizeof(T) * N) StitchVector { T value[N
 #ifndef STITCH_EMULATOR
 #define STITCH_LOAD_VECTOR(T, N, name, buffer, index) \
   const StitchVector<T, N> name = *(const StitchVector<T, N>*)((buffer) + (index))
-/* The compiler must not see how one turn's address follows from the last one's: it would count from the middle of a vector, and then
- * no longer see that the four stores are one. */
+/* The compiler must not see how the address of one step follows from that of the previous step: it would count from the middle of a
+ * vector, and then no longer see that the four stores are one. */
 #define STITCH_STORE_VECTOR(T, N, buffer, index, vector)  \
   {                                                       \
     long long place = (index);                            \
@@ -55,7 +55,7 @@ extern __shared__ __align__(16) unsigned char stitch_shared[];
 #define __builtin_nanf(text) __int_as_float(0x7fc00000)
 #endif
 
-/* The same where the buffer's address may not be a vector's, which `aligned` says: the very elements one by one. */
+/* The same if the buffer's address may not be aligned to a vector (`aligned` says whether it is): the same elements, one by one. */
 #define STITCH_LOAD_NEIGHBOURS(T, N, name, buffer, index, aligned)                               \
   StitchVector<T, N> name;                                                                       \
   if (aligned) {                                                                                 \
@@ -71,18 +71,18 @@ extern __shared__ __align__(16) unsigned char stitch_shared[];
     _Pragma("unroll") for (int one = 0; one < N; ++one) (buffer)[(index) + one] = (vector).value[one]; \
   }
 
-/* Which threads of the warp are in this thread's group of T. */
+/* The mask of the threads of the warp that are in this thread's group of T. */
 template <int T> STITCH_INLINE unsigned stitch_group_mask() {
   return T >= 32 ? 0xffffffffu : ((1u << (T & 31)) - 1u) << (threadIdx.x & 31u & ~(unsigned)(T - 1));
 }
 
-/* What the threads of a group wrote is visible to all of them, and all have read what they wanted to. */
+/* Makes what the threads of a group wrote visible to all of them, after all of them have finished their reads. */
 template <int T> STITCH_INLINE void stitch_group_sync() {
   if (T > 32) __syncthreads();
   else if (T > 1) __syncwarp(stitch_group_mask<T>());
 }
 
-/* Shuffles have no small types. */
+/* Shuffles do not exist for small types. */
 template <class V> struct StitchShuffled { typedef V Type; };
 template <> struct StitchShuffled<bool> { typedef int Type; };
 template <> struct StitchShuffled<signed char> { typedef int Type; };
@@ -90,7 +90,8 @@ template <> struct StitchShuffled<unsigned char> { typedef int Type; };
 template <> struct StitchShuffled<short> { typedef int Type; };
 template <> struct StitchShuffled<unsigned short> { typedef int Type; };
 
-/* The `value` of another thread of a group of W <= 32: of the one whose number differs by the bits of `distance`, of the first. */
+/* The `value` of another thread of a group of W <= 32: the thread whose number differs in the bits of `distance`, or the first
+ * thread. */
 template <int W, class V> STITCH_INLINE V stitch_shuffle_xor(V value, int distance) {
   typedef typename StitchShuffled<V>::Type S;
   return (V)__shfl_xor_sync(stitch_group_mask<W>(), (S)value, distance);
@@ -100,8 +101,8 @@ template <int W, class V> STITCH_INLINE V stitch_shuffle_first(V value) {
   return (V)__shfl_sync(stitch_group_mask<W>(), (S)value, (threadIdx.x & 31u) & ~(unsigned)(W - 1));
 }
 
-/* `value` of all threads of the group combined, in an order that is always the same; every thread has the same bits of it after.
- * `scratch`: the byte in shared memory from which on there is room for a value of each warp; used by groups of several. */
+/* Combines `value` of all threads of the group, always in the same order; every thread gets the same bits. `scratch`: offset, in
+ * bytes of shared memory, of room for one value per warp; used only by groups of several warps. */
 template <int T, class V, class F> STITCH_INLINE V stitch_group_reduce(V value, F combine, int scratch) {
   constexpr int W = T < 32 ? T : 32;
   for (int distance = W / 2; distance > 0; distance /= 2) {
@@ -116,12 +117,12 @@ template <int T, class V, class F> STITCH_INLINE V stitch_group_reduce(V value, 
     __syncthreads();
     return total;
   }
-  /* The two of an exchange combine in opposite orders: of a maximum of 0 and -0 they keep different ones. */
+  /* The two threads of an exchange combine in opposite orders: for a maximum of 0 and -0 they keep different zeros. */
   return W > 1 ? stitch_shuffle_first<W>(value) : value;
 }
 
-/* `value` combined with those of the threads before it in the group; `total`: that of all. The order is always the same. Within a warp
- * each thread takes what the one 1, 2, 4, ... before it has. scratch: as for a reduction. */
+/* Combines `value` with the values of the threads before it in the group; `total` is that of all threads. The order is always the
+ * same. Within a warp, each thread adds the value of the thread 1, 2, 4, ... before it. scratch: as for a reduction. */
 template <int T, class V, class F> STITCH_INLINE V stitch_group_scan(V value, V& total, F combine, int scratch) {
   typedef typename StitchShuffled<V>::Type S;
   constexpr int W = T < 32 ? T : 32;
@@ -150,8 +151,8 @@ template <int T, class V, class F> STITCH_INLINE V stitch_group_scan(V value, V&
 }
 
 /* All blocks of the grid wait for each other. They must be co-resident (cooperative launch). `semaphore` is 0 before the first
- * launch, is left with all but its top bit 0, and belongs to one launch at a time: block 0 adds what makes the sum over all blocks
- * 2^31, so that the top bit turns when the last one has come (the form of Inductor's x_grid_barrier). */
+ * launch; afterwards all of its bits except the top one are 0; it belongs to one launch at a time. Block 0 adds the number that makes
+ * the sum over all blocks 2^31, so that the top bit flips when the last block has arrived (the form of Inductor's x_grid_barrier). */
 STITCH_INLINE void stitch_grid_barrier(unsigned* semaphore) {
   STITCH_GRID_BARRIER_BEGIN();
   __syncthreads();

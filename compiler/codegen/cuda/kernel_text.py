@@ -1,13 +1,13 @@
-"""CUDA C of a kernel: one `__global__` function for a whole stitch op, whatever phases it has.
+"""CUDA C of a kernel: one `__global__` function for a whole stitch op, with all its phases.
 
-    blocks of the grid       take the phase's work in turn, a work item at a time (AStitch's vertical packing)
-    a work item              one task of each of its groups of threads (horizontal packing); nests of a phase lie end to end
-    a group                  1 to 32 threads of a warp, or the whole block, by the length of the nest's rows
-    between phases           all blocks wait for each other: a grid barrier, so the grid must be co-resident (cooperative launch);
-                             where both phases are one block's work, only its threads do
+    blocks of the grid       take the phase's work items in a grid-stride loop (AStitch's vertical packing)
+    a work item              is one task for each group of threads (horizontal packing); the nests of a phase lie end to end
+    a group                  is 1 to 32 threads of a warp, or the whole block, depending on the length of the nest's rows
+    between phases           all blocks wait for each other at a grid barrier, so the grid must be co-resident (cooperative launch);
+                             if both phases are the work of one block, only its threads wait
 
-The result depends on shapes alone: neither on the grid's size nor on the order in which blocks run. The text is what NVRTC compiles
-(`translation_unit`), and what an emulator can execute on any machine.
+The result depends on shapes alone, neither on the grid's size nor on the order in which blocks run. NVRTC compiles the text
+(`translation_unit`), and an emulator can execute it on any machine.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from .reduction import task_body
 from .survey import distributed_loops
 
 MOST_PARAMETERS = 400
-"""Pointers that go into a launch's parameters (4 KiB in all); beyond that a table of them in memory."""
+"""Most pointers that are passed as launch parameters (4 KiB in all); with more, a table of pointers is in memory."""
 
 
 class CudaError(ValueError):
-    """A kernel that cannot be one of CUDA; the text is the line for the user."""
+    """The kernel cannot be a CUDA kernel; the text is one line for the user."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ class CudaKernel:
     """A kernel's text and how to launch it.
 
     tensors: the buffers whose addresses it takes, in order: inputs and outputs, then (None) the scratch memory if it needs any.
-    blocks: a block's work items in the largest phase; a larger grid has idle blocks. cooperative: it has a grid barrier: the
-    grid must not exceed what is co-resident, and `semaphore` is used. work: what each phase does. loops: what the text was made of.
+    blocks: work items of the largest phase; a larger grid has idle blocks. cooperative: the kernel has a grid barrier, so the grid
+    must not exceed what is co-resident, and `semaphore` is used. work: the work of each phase. loops: what the text was made from.
     """
 
     symbol: str
@@ -62,33 +62,33 @@ class CudaKernel:
 
     @property
     def by_table(self) -> bool:
-        """Whether the addresses are in memory rather than among the launch's parameters."""
+        """Whether the addresses are in memory rather than among the launch parameters."""
         return len(self.tensors) > MOST_PARAMETERS
 
     @property
     def grid(self) -> int:
-        """Blocks to launch: all at once where they must be, else one for each work item."""
+        """Blocks to launch: at most the co-resident ones if the launch is cooperative, else one per work item."""
         return min(self.blocks, self.resident) if self.cooperative else self.blocks
 
     @property
     def resident(self) -> int:
-        """Blocks that are at once on the device: `register_cap` sees to it."""
+        """Blocks that are co-resident on the device; `register_cap` ensures it."""
         return self.target.blocks_at_once(self.shared_bytes)
 
     @property
     def register_cap(self) -> int:
-        """Registers that a thread may have for that."""
+        """The most registers per thread that allow `resident` blocks."""
         return self.target.most_registers(self.resident // self.target.multiprocessors)
 
     def cost(self, spill_bytes: int = 0) -> KernelCost:
-        """What a call takes by the model. spill_bytes: of a thread, where it is known."""
+        """The estimated cost of a call. spill_bytes: spilled bytes per thread, if known."""
         barriers = self.text.count("stitch_grid_barrier(semaphore);")
         return kernel_cost(self.work, self.target, self.resident, barriers, spill_bytes)
 
 
 @dataclass(frozen=True)
 class _Nest:
-    """One nest and its function."""
+    """One nest and the name of its function."""
 
     code: NestCode
     name: str
@@ -96,13 +96,13 @@ class _Nest:
 
     @property
     def blocks(self) -> int:
-        """Blocks' work items."""
+        """Number of work items."""
         return -(-self.code.tasks // (1 if self.layout.together else self.layout.groups))
 
 
 def plan_for_gpu(graph: Graph, target: GpuTarget, symbol: str = "", rules: Rules = ALL) -> tuple[Plan, CudaKernel]:
-    """Plans and renders the one kernel for all of `graph`; where its tiles overflow shared memory, it is planned again with smaller
-    ones, so that values move from tiles to memory (AStitch section 4.4: demotion). Raises CudaError."""
+    """Plans and renders one kernel for all of `graph`. If its tiles overflow shared memory, it is planned again with smaller tiles,
+    so that values move from tiles to memory (AStitch section 4.4: demotion). Raises CudaError if the device cannot run it."""
     symbol = symbol or f"stitch_{graph.digest[:12]}"
     smaller = target
     while True:
@@ -123,8 +123,8 @@ def plan_for_gpu(graph: Graph, target: GpuTarget, symbol: str = "", rules: Rules
 
 
 def threads_of(nest: NestCode, target: GpuTarget) -> int:
-    """Threads of a group: as many as its longest distributed loop keeps busy, a block where a warp would take too long over it."""
-    # A loop over a task's rows has all of the task's.
+    """Threads per group: as many as the longest distributed loop keeps busy; a block if a warp would take too long over that loop."""
+    # A loop over a task's rows counts as longer than any other loop.
     longest = max((1 << 30 if loop.bounds else loop.extent for loop in distributed_loops(nest.body)), default=1)
     if longest > WARP * target.row_per_thread:
         return target.block
@@ -135,7 +135,7 @@ def threads_of(nest: NestCode, target: GpuTarget) -> int:
 
 
 def render(plan: Plan, symbol: str, target: GpuTarget) -> CudaKernel:
-    """The kernel of a plan: its text, without the common head, and how it is launched."""
+    """The kernel of a plan: its text without the common head, and how it is launched. Raises CudaError."""
     kernel = lower(plan)
     tensors = _tensors(kernel)
     places = {buffer: number for number, buffer in enumerate(tensors)}
@@ -164,7 +164,7 @@ def render(plan: Plan, symbol: str, target: GpuTarget) -> CudaKernel:
         lines.append(_table_text(nest.code, table, places))
         tables[id(nest.code)] = table
     shared_bytes = max((nest.layout.block_bytes for nests in phases for nest in nests), default=0)
-    # Whatever registers the compiler would like, as many blocks are co-resident as the grid was sized for.
+    # As many blocks must be co-resident as the grid was sized for, whatever number of registers the compiler would like.
     at_once = max(1, target.blocks_at_once(shared_bytes) // target.multiprocessors)
     lines.append(_entry_text(kernel, symbol, target, phases, places, tables, at_once))
     return CudaKernel(
@@ -183,7 +183,7 @@ def render(plan: Plan, symbol: str, target: GpuTarget) -> CudaKernel:
 
 
 def _blocks(nests: Sequence[_Nest]) -> int:
-    """A phase's work items."""
+    """Number of work items of a phase."""
     return sum(nest.blocks for nest in nests)
 
 
@@ -194,7 +194,7 @@ def _tensors(kernel: Loops) -> tuple[Buffer | None, ...]:
 
 
 def _nest_text(nest: NestCode, layout: Layout) -> str:
-    """The function of one nest: one work item's tasks, in terms of its own buffers."""
+    """The function of one nest: the tasks of one work item, referring to the nest's own buffers only."""
     written = nest.written_buffers
     many = bool(nest.instances)
     lines = []
@@ -232,8 +232,8 @@ def _nest_text(nest: NestCode, layout: Layout) -> str:
 
 
 def _function_text(nest: NestCode, aligned: Mapping[int, int], lines: Sequence[str]) -> str:
-    """The function around a nest's text; where it has vectors (aligned: what a buffer's address has to be a multiple of for them), it
-    is one of two."""
+    """The function around a nest's text. If the nest uses vectors, there are two versions. aligned: for each buffer that is
+    accessed by vectors, the number of bytes of which its address must be a multiple."""
     names = [f"p{number}" for number in range(len(nest.buffers))] + (
         ["first_row", "last_row"] if nest.instances else ["work"]
     )
@@ -276,7 +276,7 @@ def _entry_text(
     for number, nests in enumerate(phases):
         total = _blocks(nests)
         if number:
-            alone = total == 1 == _blocks(phases[number - 1])  # then one and the same block does both
+            alone = total == 1 == _blocks(phases[number - 1])  # then the same block does both
             lines.append("  __syncthreads();" if alone else "  stitch_grid_barrier(semaphore);")
         lines.append(f"  for (long long work = blockIdx.x; work < {total}; work += gridDim.x) {{")
         start = 0
@@ -294,14 +294,14 @@ def _entry_text(
             lines.append("    }")
             start = end
         if any(nest.layout.block_bytes for nest in nests):
-            lines.append("    __syncthreads();")  # the next work takes the same shared memory
+            lines.append("    __syncthreads();")  # the next work item uses the same shared memory
         lines.append("  }")
     lines.append("}")
     return "\n".join(lines)
 
 
 def _by_function(nests: Sequence[_Nest]) -> Iterator[list[_Nest]]:
-    """A phase's nests, those of one function together; families by themselves."""
+    """The nests of a phase, grouped by function; each family by itself."""
     groups: dict[object, list[_Nest]] = {}
     for nest in nests:
         groups.setdefault(id(nest) if nest.code.instances else nest.name, []).append(nest)
@@ -309,8 +309,8 @@ def _by_function(nests: Sequence[_Nest]) -> Iterator[list[_Nest]]:
 
 
 def _calls_text(same: Sequence[_Nest], start: int, pointer: Callable[[Buffer], str]) -> Iterator[str]:
-    """One call for all nests of a function, whose tensors are chosen before: the compiler writes the function out at each call, and a
-    step may have hundreds of small sums."""
+    """One call for all nests of a function, with their tensors selected before the call. The compiler inlines the function at each
+    call, and a step may have hundreds of small sums."""
     names = [f"tensor{number}" for number in range(len(same[0].code.buffers))]
     yield f"      void *{', *'.join(names)};"
     yield "      long long before;"
@@ -324,8 +324,8 @@ def _calls_text(same: Sequence[_Nest], start: int, pointer: Callable[[Buffer], s
 
 
 def _instances_text(nest: _Nest, start: int, pointer: Callable[[Buffer], str], table: str) -> Iterator[str]:
-    """A family of components end to end: a work item is a stretch of their rows, which may hold several small ones. `table`:
-    the array that says where each begins and what it works on."""
+    """A family of components end to end: a work item is a stretch of their rows, which may hold several small components. `table`:
+    the name of the array with each component's start, rows and tensors."""
     code = nest.code
     width = len(code.buffers)
     yield f"      const long long begin = (work - {start}) * {code.rows_per_task};"
@@ -350,7 +350,7 @@ def _instances_text(nest: _Nest, start: int, pointer: Callable[[Buffer], str], t
 
 
 def _table_text(nest: NestCode, table: str, places: Mapping[Buffer | None, int]) -> str:
-    """Where each of a family's components begins, how many rows it has, and its tensors. Raises CudaError."""
+    """The start, the number of rows and the tensors of each component of a family, as a C array. Raises CudaError."""
     rows = []
     for one in nest.instances:
         numbers = [places.get(buffer, -1) for buffer in one.buffers]
@@ -365,7 +365,7 @@ def _table_text(nest: NestCode, table: str, places: Mapping[Buffer | None, int])
 
 
 def head() -> str:
-    """What the text of every compilation begins with."""
+    """The text at the beginning of every compilation."""
     shared = [(resources.files(c) / name).read_text() for name in ("kernel_prelude.h", "kernel_math.h")]
     return "\n".join([(resources.files(__package__) / "cuda_prelude.h").read_text(), *shared])
 

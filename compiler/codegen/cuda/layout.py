@@ -1,10 +1,10 @@
-"""Who does what of a nest that a group of threads works on: which iterations of each loop a thread takes, and where each local lies,
-in shared memory, in an array of registers of each thread, or in one register.
+"""Which thread of a group does what in a nest: which iterations of each loop a thread takes, and where each local is stored: in
+shared memory, in an array of registers per thread, or in one register.
 
-Decisions alone: `assign` makes a `Layout`, which says what `body` then writes. A local array that distributed iterations touch is in
-shared memory; one that only the statements around them touch is each thread's own. A row that fits is kept in registers: where
-every loop deals out an array's elements alike, each thread holds its own; and an element of a tensor that several loops over the row
-read is loaded once.
+`assign` makes these decisions and returns a `Layout`; `body` writes it. A local array that distributed iterations access is in shared
+memory; one that is accessed only by the statements around them is private to each thread. If a row fits, it is kept in registers:
+if every loop distributes an array's elements in the same way, each thread holds its own elements, and a tensor element that several
+loops over the row read is loaded once. A *step* of a distributed loop (`turn` in the code) is what all threads do in one round.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ from .vectors import Vectors, fold_width, only_computes, row_vectors, row_widths
 
 WARP = 32
 THREAD = "thread"
-"""The thread's number in its group, in generated text."""
+"""Name of the thread's number in its group, in generated text."""
 MOST_TURNS = 16
-"""Elements of a row, or of an array, that a thread may keep in registers, ..."""
+"""Most elements of a row, or of an array, that a thread may keep in registers, ..."""
 KEPT_REGISTERS = 48
-"""... and how many registers all that it keeps may take."""
+"""... and most registers for everything that it keeps."""
 REDUCE_BYTES = WARP * 8
-"""Shared memory of a reduction over a block: one value of at most 8 bytes of each warp."""
+"""Shared memory of a reduction over a block: one value of at most 8 bytes per warp."""
 
 
 class How(enum.Enum):
-    """How a loop's iterations are distributed to the threads of a group."""
+    """How a loop's iterations are distributed over the threads of a group."""
 
     STRIDED = "strided"  # thread n takes n, n + T, n + 2T, ...
-    ROW = "row"  # of a row, `width` neighbours in each turn
-    VECTORS = "vectors"  # of a task's elements, `width` neighbours in each turn, and what is left over one by one
-    STRETCHES = "stretches"  # of a variadic reduction, one stretch of neighbours
-    SCAN = "scan"  # neighbouring threads take neighbouring iterations, which they scan together; then the next ones
+    ROW = "row"  # over a row: `width` neighbours in each step
+    VECTORS = "vectors"  # over a task's elements: `width` neighbours in each step, and the remainder one by one
+    STRETCHES = "stretches"  # for a variadic reduction: one stretch of neighbours per thread
+    SCAN = "scan"  # neighbouring threads take neighbouring iterations, and scan them together; then the next ones
 
 
 @dataclass(frozen=True)
 class Deal:
-    """How one loop is distributed to `threads` threads.
+    """How one loop is distributed over `threads` threads.
 
-    width: neighbours that a thread takes in a turn. vectors: the accesses that move them at once; None where they go one by one.
-    unrolled: whether the compiler is to tell the turns apart, since they index arrays of registers. kept: by the name of a value that
-    is loaded, the array of registers that has it from an earlier loop; fills: the array that this loop fills for later ones.
+    width: neighbours that a thread takes per step. vectors: the accesses that move them at once; None if each element is accessed by
+    itself. unrolled: whether the steps are unrolled, because they index arrays of registers. kept: by the name of a loaded value, the
+    array of registers that holds it from an earlier loop; fills: the array that this loop fills for later loops.
     """
 
     loop: Loop
@@ -60,7 +60,7 @@ class Deal:
 
     @property
     def turns(self) -> int:
-        """Turns of the thread that has most."""
+        """Steps of the thread that has most."""
         return -(-self.loop.extent // (self.threads * self.width))
 
     @property
@@ -70,17 +70,17 @@ class Deal:
 
     @property
     def is_guarded(self) -> bool:
-        """Whether some thread has fewer turns than others."""
+        """Whether some threads have fewer steps than others."""
         return self.loop.extent != self.turns * self.threads * self.width
 
     @property
     def place(self) -> str:
-        """The variable of a turn's first iteration."""
+        """The variable of a step's first iteration."""
         return self.loop.variable.name if self.vectors is None else self.vectors.base.name
 
     @property
     def slot(self) -> str:
-        """Where in an array of registers an iteration's element is."""
+        """The index of an iteration's element in an array of registers, as C text."""
         if self.turns == 1:
             return "0" if self.width == 1 else "element"
         turn = f"{self.loop.variable.name}_turn"
@@ -88,21 +88,21 @@ class Deal:
 
     @property
     def own_place(self) -> str:
-        """Where in an array that lies by threads an iteration's element is."""
+        """The index of an iteration's element in an array that is ordered by threads, as C text."""
         return f"{self.place} - {THREAD} * {self.width - 1} + element * {self.threads}"
 
     @property
     def aligned(self) -> Mapping[int, int]:
-        """What the addresses of buffers have to be multiples of for the nest's function with vectors. A loop that only computes a
-        task's elements asks for itself, each time."""
+        """For the nest's version with vectors: the number of bytes of which each buffer's address must be a multiple. A loop that
+        only computes a task's elements is left out: it tests the addresses itself, each time."""
         looks_itself = self.how is How.VECTORS and self.loop.kind is LoopKind.SIMD
         return {} if self.vectors is None or looks_itself else self.vectors.buffers
 
 
 @dataclass(frozen=True)
 class Total:
-    """An accumulator of which each group has its own, added up over all of a block's. offset, room: bytes from the start of shared
-    memory, and elements there."""
+    """An accumulator that each group has, and that is summed over the groups of a block. offset: bytes from the start of shared
+    memory; room: number of elements there."""
 
     local: Local
     offset: int
@@ -111,11 +111,11 @@ class Total:
 
 @dataclass(frozen=True)
 class Places:
-    """Where locals lie, for groups of `threads` threads.
+    """Where locals are stored, for groups of `threads` threads.
 
-    uses: of all locals, by name. widths: neighbours that a thread takes in a turn over a row, by the row's elements. registers:
-    elements that each thread keeps in an array of registers, by the local. offsets: bytes from the start of a group's shared memory,
-    of the locals that are there. owned: those of these whose elements are each touched by one thread only.
+    uses: of all locals, by name. widths: neighbours that a thread takes per step over a row, by the row's number of elements.
+    registers: by local, the number of elements that each thread keeps in an array of registers. offsets: for locals in shared memory,
+    bytes from the start of the group's part. owned: those of these locals whose elements are each accessed by one thread only.
     """
 
     threads: int
@@ -127,35 +127,35 @@ class Places:
     shared_bytes: int = 0
 
     def width(self, extent: int) -> int:
-        """Neighbours that a thread takes in a turn of a loop over a row of so many elements."""
+        """Neighbours that a thread takes per step of a loop over a row of `extent` elements."""
         return self.widths.get(extent, 1)
 
     def turns(self, extent: int) -> int:
-        """Turns over a row of the thread that has most."""
+        """Steps over a row of the thread that has most."""
         return -(-extent // (self.threads * self.width(extent)))
 
     def slots(self, extent: int) -> int:
-        """Elements of a row that fall to one thread: what it needs registers for."""
+        """Elements of a row per thread, which is the number of registers that it needs for them."""
         return self.turns(extent) * self.width(extent)
 
     def is_common(self, name: str) -> bool:
-        """Whether several threads touch one element."""
+        """Whether several threads access one element."""
         return name in self.offsets and name not in self.owned
 
     def is_scalar(self, name: str) -> bool:
-        """Whether it is one register of each thread."""
+        """Whether the local is one register per thread."""
         return name not in self.offsets and name not in self.registers and self.uses[name].size == 1
 
     def lies_by_threads(self, name: str) -> bool:
-        """Whether an array in shared memory is in the order of the threads that own its elements: thread n has n, n + T, n + 2T, ...,
-        so that no two of a warp hit one bank, whichever elements of the row these are."""
+        """Whether an array in shared memory is ordered by the threads that own its elements: thread n has n, n + T, n + 2T, ..., so
+        that no two threads of a warp hit the same bank, whichever elements of the row these are."""
         if name not in self.owned:
             return False
         ((_, extent, bounds),) = self.uses[name].places
         return not bounds and self.width(extent) > 1
 
     def room(self, name: str) -> int:
-        """Elements of a local, of all threads of a group; of a single value, which they have alike, one."""
+        """Number of elements of a local for all threads of a group; 1 for a single value, which all threads have alike."""
         if self.is_scalar(name):
             return 1
         if name in self.registers:
@@ -166,11 +166,11 @@ class Places:
 
 @dataclass(frozen=True)
 class Layout:
-    """Of a nest for `groups` groups of `threads` threads, which make a block.
+    """The layout of a nest for a block of `groups` groups of `threads` threads.
 
-    shared_rows: where the groups of a block do one task together, the place in the body of the loop over its rows, which they share;
-    `totals` are what they add up after it. both: buffers that the nest reads and writes. deals: of each loop that is distributed, by
-    its identity. reduces: values that threads reduce at once.
+    shared_rows: if the groups of a block do one task together, the place in the body of the loop over the task's rows, which they
+    share; None otherwise. totals: the accumulators that are combined after that loop. both: buffers that the nest reads and writes.
+    deals: the distribution of each distributed loop, by the loop's id(). reduces: number of values that threads reduce at once.
     """
 
     places: Places
@@ -188,12 +188,12 @@ class Layout:
 
     @property
     def threads(self) -> int:
-        """Threads of a group."""
+        """Threads per group."""
         return self.places.threads
 
     @property
     def aligned(self) -> Mapping[int, int]:
-        """What the addresses of buffers have to be multiples of for the nest's function with vectors."""
+        """For the nest's version with vectors: the number of bytes of which each buffer's address must be a multiple."""
         found: dict[int, int] = {}
         for deal in self.deals.values():
             for buffer, size in deal.aligned.items():
@@ -202,7 +202,7 @@ class Layout:
 
     @property
     def block_bytes(self) -> int:
-        """Shared memory of a block."""
+        """Bytes of shared memory per block."""
         totals = sum(shared_room(total.room, total.local.dtype) for total in self.totals)
         return (
             self.groups * self.places.shared_bytes
@@ -211,7 +211,7 @@ class Layout:
         )
 
     def shares(self, statement: Statement) -> bool:
-        """Whether the statement touches what another thread may write or has yet to read."""
+        """Whether the statement accesses what another thread may write or has yet to read."""
         if isinstance(statement, loops.Let):
             value = statement.value
             if isinstance(value, loops.Load):
@@ -262,7 +262,7 @@ def _totals(before: Sequence[Statement], places: Places, groups: int) -> Iterato
 
 
 def _reduced(statement: Statement, places: Places) -> int:
-    """Values that the threads of a group reduce at once in a statement."""
+    """Number of values that the threads of a group reduce at once in a statement."""
     if isinstance(statement, loops.Collapse):
         return int(places.uses[statement.local].by_lanes and places.threads > 1)
     if isinstance(statement, loops.Fold):
@@ -271,13 +271,13 @@ def _reduced(statement: Statement, places: Places) -> int:
 
 
 class _Registers:
-    """What a thread has left for what it keeps."""
+    """The budget of registers in which a thread may keep elements."""
 
     def __init__(self) -> None:
         self.left = KEPT_REGISTERS
 
     def take(self, slots: int, dtype: DType) -> bool:
-        """Takes registers for so many elements, if there are enough."""
+        """Reserves registers for `slots` elements; False if there are not enough."""
         needed = slots * (2 if dtype.size_bytes == 8 else 1)
         if slots > MOST_TURNS or needed > self.left:
             return False
@@ -306,18 +306,18 @@ def _place(places: Places, registers: _Registers) -> Places:
 
 
 class _Deals:
-    """Walks a nest's statements in order and decides how each of its loops is distributed."""
+    """Walks over a nest's statements in order and decides how each of its loops is distributed."""
 
     def __init__(self, nest: NestCode, places: Places, registers: _Registers, written: set[int]) -> None:
         self.nest, self.places, self.registers, self.written = nest, places, registers, written
         self.found: dict[int, Deal] = {}
-        # Of such a nest a thread may take a row's elements one by one where vectors cannot be.
+        # In such a nest a thread may take a row's elements one by one if they cannot be accessed by vectors.
         self._only_computes = only_computes(nest.body)
-        self._arrays = 0  # of registers that keep elements
+        self._arrays = 0  # number of register arrays that keep elements
         self._filled: set[str] = set()
 
     def visit(self, body: Sequence[Statement], kept: Mapping[Element, str]) -> None:
-        """Decides the loops of `body`. kept: the arrays of registers of what loops around it keep, by the element."""
+        """Decides for the loops of `body`. kept: by element, the register arrays that hold it from the loops around."""
         kept = {**kept, **self._repeated(body)}
         for each in body:
             if isinstance(each, Loop) and is_distributed(each):
@@ -357,7 +357,7 @@ class _Deals:
         return Deal(loop, threads, How.STRIDED)
 
     def _repeated(self, body: Sequence[Statement]) -> dict[Element, str]:
-        """The elements that several of these statements, distributed loops, load alike, with the arrays that keep them."""
+        """The elements that several distributed loops among these statements load in the same way, with the arrays that keep them."""
         readers: dict[Element, set[int]] = {}
         dtypes: dict[Element, DType] = {}
         for number, loop in enumerate(body):
@@ -373,7 +373,7 @@ class _Deals:
         return found
 
     def _loaded(self, loop: Loop) -> Iterator[tuple[str, DType, Element]]:
-        """What a loop loads that is the same whenever it is loaded in the nest: names, types, and elements."""
+        """The loads of a loop whose value never changes within the nest: name, dtype and element of each."""
         made_here = {each.variable for each in loop.body if isinstance(each, loops.LetIndex)}
         for each in loop.body:
             load = each.value if isinstance(each, loops.Let) else None
@@ -385,14 +385,14 @@ class _Deals:
                 yield each.name, each.dtype, (load.buffer, place_of(load.index, loop), loop.extent)
 
     def _is_unrolled(self, loop: Loop) -> bool:
-        """Whether a loop's turns are to be known one by one, since it works on arrays of registers, say."""
+        """Whether a loop's steps are unrolled, for example because it works on arrays of registers."""
         return any(_local_of(each) in self.places.registers for each in walk(loop.body)) or self._is_copied_at_once(
             loop
         )
 
     def _is_copied_at_once(self, loop: Loop) -> bool:
-        """Whether all it does is to bring elements to shared memory, each thread a few: so that it asks for all before it waits for
-        one."""
+        """Whether the loop only copies elements to shared memory, a few per thread. Unrolled, a thread issues all its loads before
+        it waits for one."""
         brought = [each for each in loop.body if isinstance(each, loops.Assign)]
         plain = all(
             isinstance(each, loops.Assign | loops.LetIndex)
@@ -404,7 +404,7 @@ class _Deals:
 
 
 def _local_of(statement: Statement) -> str | None:
-    """The local of which a statement reads or writes an element."""
+    """The local from which a statement reads, or to which it writes, an element; None if there is none."""
     if isinstance(statement, loops.Let) and isinstance(statement.value, loops.LoadLocal):
         return statement.value.local
     return statement.local if isinstance(statement, loops.Assign | loops.Combine | loops.Scan) else None

@@ -1,5 +1,5 @@
-"""Where tasks leave partial results and a block has several groups of threads, the block is one task: its groups take rows in turn,
-and what they have added up is combined in shared memory before it is written."""
+"""If tasks store partial results and a block has several groups of threads, the block works on one task: its groups take rows in
+rotation, and their sums are combined in shared memory before they are stored."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from .layout import THREAD, Places, Total
 
 
 def task_body(writer: CudaWriter, statements: Sequence[Statement], indent: int) -> Iterator[str]:
-    """The body of a task that the groups of a block do together: each takes every so many rows; then half of them add what the
-    other half has to their own, a quarter what the next has, until the first has all and writes the partial results."""
+    """The body of a task that the groups of a block do together. Each group takes every n-th row of the n groups; then half of the
+    groups add the sums of the other half to their own, and so on, until the first group has the total and stores the partial
+    results."""
     pad, layout, places = "  " * indent, writer.layout, writer.layout.places
     assert layout.shared_rows is not None
     after = layout.shared_rows + 1
@@ -40,7 +41,7 @@ def task_body(writer: CudaWriter, statements: Sequence[Statement], indent: int) 
 
 
 def _lay_down(places: Places, total: Total, pad: str) -> Iterator[str]:
-    """Puts a group's accumulators where the group `distance` before it finds them."""
+    """Stores a group's accumulators where the group `distance` before it reads them."""
     name = total.local.name
     if places.is_scalar(name):
         yield f"{pad}if ({THREAD} == 0) {name}_all[group - distance] = {name};"
@@ -65,8 +66,8 @@ def _at_place(places: Places, name: str) -> str:
 
 
 def _for_each(places: Places, name: str, line: str, pad: str) -> Iterator[str]:
-    """Does `line` for each element of an array, by the thread that has it, `place` being where it lies among all threads'; of a
-    single value, by all."""
+    """Executes `line` for each element of an array, by the thread that has it, `place` being the element's position among those of
+    all threads. For a single value, all threads execute it."""
     if places.is_scalar(name):
         yield f"{pad}{{ const int place = 0; {line} }}"
     elif name in places.registers:

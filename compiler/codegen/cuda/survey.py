@@ -1,4 +1,4 @@
-"""Where the locals of a nest's body live when a group of threads does it: what its layout has to know beforehand."""
+"""How the locals of a nest's body are used if a group of threads executes it: what the layout must know beforehand."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ...loops import loops
 from ...loops.loops import Local, Loop, LoopKind, Statement
 
 Element = tuple[int, str, int]
-"""What a loop loads in each turn: the buffer, the place in terms of the loop's variable, the loop's extent."""
+"""What a loop loads in each iteration: (buffer, position in terms of the loop's variable, the loop's extent)."""
 
 
 @dataclass
 class Use:
-    """How a local is used: by distributed loops (`places`: where, in terms of the loop's variable), and around them."""
+    """How a local is used by distributed loops (`places`: at which positions, in terms of the loop's variable), and around them."""
 
     dtype: DType
     size: int
@@ -31,14 +31,14 @@ class Use:
 
     @property
     def is_shared(self) -> bool:
-        """Whether several threads touch it, so that it is in shared memory."""
+        """Whether several threads access the local, so that it is in shared memory."""
         if self.collapsed or self.folded:
             return False
         return self.written_distributed or (self.distributed and self.size > 1)
 
     @property
     def is_owned(self) -> bool:
-        """Whether an element is only ever touched by one thread: all loops deal them out alike."""
+        """Whether each element is only ever accessed by one thread: all loops distribute them in the same way."""
         if self.around or len(self.places) != 1:
             return False
         ((place, extent, bounds),) = self.places
@@ -50,11 +50,11 @@ class Use:
 
 
 PLACE = Var("@", 1 << 40)
-"""Stands for any distributed loop's variable."""
+"""Stands for the variable of any distributed loop."""
 
 
 class Survey:
-    """What the text of a nest has to know of its body beforehand."""
+    """What the layout of a nest must know about the locals in its body."""
 
     def __init__(self, body: Sequence[Statement]) -> None:
         self.locals: dict[str, Use] = {}
@@ -83,7 +83,7 @@ class Survey:
                 else:
                     self._touch(statement.local, statement.index, distributed, writes=True)
             elif isinstance(statement, loops.Scan):
-                # In a loop of its kind all threads have the accumulator alike.
+                # In a SCAN loop all threads have the accumulator alike.
                 alike = distributed is not None and distributed.kind is LoopKind.SCAN
                 self._touch(statement.local, statement.index, None if alike else distributed, writes=True)
             elif isinstance(statement, loops.Collapse):
@@ -112,17 +112,17 @@ class Survey:
 
 
 def place_of(index: Index, loop: Loop) -> str:
-    """A position in terms of a loop's variable, whatever its name."""
+    """A position in terms of a loop's variable, independent of the variable's name."""
     return str(index.substitute({loop.variable: Index.of_var(Var(PLACE.name, loop.variable.extent))}))
 
 
 def is_distributed(loop: Loop) -> bool:
-    """Whether the threads of a group share its iterations, unless it is within another such loop."""
+    """Whether the threads of a group share the loop's iterations, unless it is inside another such loop."""
     return loop.kind is not LoopKind.SERIAL
 
 
 def distributed_loops(body: Sequence[Statement]) -> Iterator[Loop]:
-    """The loops of a body whose iterations are distributed to threads, in order; what is within one a thread does by itself."""
+    """The loops of a body whose iterations are distributed over threads, in order. A loop inside one of them is run by one thread."""
     for statement in body:
         if isinstance(statement, Loop) and is_distributed(statement):
             yield statement
@@ -131,12 +131,12 @@ def distributed_loops(body: Sequence[Statement]) -> Iterator[Loop]:
 
 
 def is_interleaved(loop: Loop) -> bool:
-    """Whether thread n takes iterations n, n + T, ...: all of a row, the same in every such loop."""
+    """Whether thread n takes iterations n, n + T, ... of a whole row, in the same way in every such loop."""
     return is_distributed(loop) and loop.kind not in (LoopKind.FOLD, LoopKind.SCAN) and loop.bounds is None
 
 
 def is_row_loop(statement: Statement) -> bool:
-    """Whether it is the loop over a task's rows, each done by the whole group."""
+    """Whether the statement is the loop over a task's rows, each of which the whole group works on."""
     return (
         isinstance(statement, Loop) and not is_distributed(statement) and statement.bounds == ("first_row", "last_row")
     )

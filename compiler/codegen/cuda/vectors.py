@@ -1,18 +1,19 @@
-"""Neighbouring elements at once: which accesses of a distributed loop move several elements in one instruction.
+"""Vector accesses: which accesses of a distributed loop move several neighbouring elements in one instruction.
 
-A thread takes `width` neighbours in a turn: what it reads or writes at neighbouring places of memory is one load or store of up to 16
-bytes; every other statement is done for each. So a warp has 512 bytes on the way with one instruction, and halves and bytes, of
-which it would else ask for 64 and 32 bytes, keep memory as busy as floats do. There are three kinds of such loops:
+A thread takes `width` neighbours per step: its reads or writes of neighbouring elements are one load or store of up to 16 bytes;
+every other statement is executed for each element. So a warp has 512 bytes in flight with one instruction, and halves and bytes, of
+which it would otherwise request 64 and 32 bytes, keep memory as busy as floats do. There are three kinds of such loops:
 
-    over a task's elements  `first_row` to `last_row`, or a block of them: what is left over at the end is taken one by one
-    over a row              of so many elements (`row_widths`): every loop of the nest over as many takes them in the same neighbours,
-                            so that what a thread has kept in registers, or in a tile, is its own in all of them
-    of a variadic reduction each thread's stretch of it begins and ends with a vector (`fold_width`)
+    over a task's elements  `first_row` to `last_row`, or a block of them: the remainder at the end is taken one by one
+    over a row              of a given length (`row_widths`): every loop of the nest over rows of that length uses the same
+    neighbours, so
+                            that what a thread has kept in registers, or in a tile, is its own in all of them
+    of a variadic reduction each thread's stretch of it begins and ends with a whole vector (`fold_width`)
 
-An address is a multiple of the vector's size where the row's length allows it and the buffer's address is one: the kernel looks.
-Where a buffer's is not (a slice of another tensor), a loop that only computes elements takes them one by one; of a nest with rows or
-sums there are two functions, and the other one loads and stores the same elements one by one. They stay with the same threads in the
-same order, so a sum is the same to the last bit whatever the address: it depends on shapes and the device alone.
+An address is a multiple of the vector's size if the row's length allows it and the buffer's address is one; the kernel tests that. If
+a buffer's address is not (a slice of another tensor), a loop that only computes elements takes them one by one. For a nest with rows
+or sums there are two versions of the function; the other version loads and stores the same elements one by one. They stay with the
+same threads in the same order, so a sum is the same to the last bit whatever the address: it depends on shapes and the device alone.
 """
 
 from __future__ import annotations
@@ -26,20 +27,20 @@ from ...loops.loops import Loop, LoopKind, NestCode, Statement
 from .survey import distributed_loops, is_interleaved
 
 VECTOR_BYTES = 16
-"""The most that one load or store of a thread moves."""
+"""The most bytes that one load or store of a thread moves."""
 VECTOR_REGISTERS = 16
-"""The most that a thread's vectors may take, ..."""
+"""The most registers that a thread's vectors may take, ..."""
 VECTOR_ACCESSES = 6
 """... and the most vectors: an optimizer's update has more, and with vectors of two its registers spill."""
 MORE_TURNS = 4 / 3
-"""How much longer the longest thread may take over a row by neighbours than one by one: of 768 elements 192 of 256 threads take four
-each, instead of all of them three."""
+"""How much longer the longest thread may take over a row by vectors than element by element. For example, 192 of 256 threads take
+four of 768 elements each, instead of all threads taking three."""
 
 
 @dataclass(frozen=True)
 class Vectors:
-    """Of one loop. loads: the names that are loaded so, with their loads; stores: so written. base: the variable of a vector's
-    first element."""
+    """The vector accesses of one loop. loads: by name, the loads made by vectors; stores: the stores made by vectors. base: the
+    variable of a vector's first element."""
 
     width: int
     base: Var
@@ -48,7 +49,7 @@ class Vectors:
 
     @property
     def buffers(self) -> dict[int, int]:
-        """What a buffer's address has to be a multiple of, by its number."""
+        """By buffer number, the number of bytes of which the buffer's address must be a multiple."""
         found: dict[int, int] = {}
         for load in self.loads.values():
             found[load.buffer] = load.dtype.size_bytes * self.width
@@ -57,12 +58,12 @@ class Vectors:
         return found
 
     def first_place(self, loop: Loop, index: Index) -> Index:
-        """Where a vector begins that holds what the loop accesses at `index`."""
+        """The position where the vector begins that holds what the loop accesses at `index`."""
         return index.substitute({loop.variable: Index.of_var(self.base)})
 
 
 def vectors_of(loop: Loop, nest: NestCode, threads: int) -> Vectors | None:
-    """How the accesses of a loop over a task's elements go in vectors, if there is one for each thread; None where they do not."""
+    """The vector accesses of a loop over a task's elements, if there is at least one vector for each thread; else None."""
     if loop.bounds not in (("first_row", "last_row"), ("block_first", "block_last")) or not _is_straight(loop):
         return None
     if any(map(_is_array, loop.body)):
@@ -82,7 +83,7 @@ def vectors_of(loop: Loop, nest: NestCode, threads: int) -> Vectors | None:
 
 
 def _is_array(statement: Statement) -> bool:
-    """Whether it works on an element of an array of the nest, which threads own by the way that loops are distributed."""
+    """Whether the statement works on an element of an array of the nest, whose owner follows from how loops are distributed."""
     if isinstance(statement, loops.Assign | loops.Scan):
         return True
     if isinstance(statement, loops.Combine):
@@ -91,7 +92,8 @@ def _is_array(statement: Statement) -> bool:
 
 
 def row_widths(body: Sequence[Statement], threads: int) -> dict[int, int]:
-    """How many neighbours a thread takes in a turn of the loops over a row, by the row's elements; a row that is not there: one."""
+    """How many neighbours a thread takes per step in loops over a row, by the row's number of elements; 1 for rows that are
+    missing."""
     by_extent: dict[int, list[Loop]] = {}
     for loop in distributed_loops(body):
         if is_interleaved(loop):
@@ -100,7 +102,8 @@ def row_widths(body: Sequence[Statement], threads: int) -> dict[int, int]:
 
 
 def only_computes(body: Sequence[Statement]) -> bool:
-    """Whether a nest's body deals out one loop, which only computes elements: then it does not matter which thread has which."""
+    """Whether a nest's body has one distributed loop, which only computes elements: then it does not matter which thread has
+    which."""
     distributed = [*distributed_loops(body)]
     return (
         len(distributed) == 1 and distributed[0].kind is LoopKind.SIMD and not any(map(_is_array, distributed[0].body))
@@ -108,17 +111,18 @@ def only_computes(body: Sequence[Statement]) -> bool:
 
 
 def row_vectors(loop: Loop, width: int) -> Vectors:
-    """The accesses of a loop over a row that go in vectors where each thread takes `width` neighbours; perhaps none."""
+    """The accesses of a loop over a row that are vector accesses if each thread takes `width` neighbours; there may be none."""
     return _of_width(loop, width) or _vectors(loop, width, {}, ())
 
 
 def fold_width(loop: Loop, threads: int) -> int:
-    """How many neighbours a thread takes at once of its stretch of a variadic reduction."""
+    """How many neighbours of its stretch of a variadic reduction a thread takes at once."""
     return _width_of(loop.extent, [loop], threads)
 
 
 def _width_of(extent: int, same: Sequence[Loop], threads: int) -> int:
-    """None of the loops may lose more than others gain: what a warp reads or writes side by side stays in one piece."""
+    """The greatest number of neighbours per step for which no access becomes uncoalesced, and at least one becomes a vector access;
+    1 if there is none. same: the loops over rows of `extent` elements."""
     if not all(map(_is_straight, same)):
         return 1
     width = VECTOR_BYTES
@@ -134,13 +138,13 @@ def _width_of(extent: int, same: Sequence[Loop], threads: int) -> int:
 
 
 def _is_straight(loop: Loop) -> bool:
-    """Whether its statements can be done for one element after the other."""
+    """Whether the loop's statements can be executed for one element after the other."""
     plain = loops.Let | loops.LetIndex | loops.Store | loops.Assign | loops.Combine
     return all(isinstance(each, plain) for each in loop.body)
 
 
 def _of_width(loop: Loop, width: int) -> Vectors | None:
-    """The accesses that go in vectors of so many elements; None where there are none, too many, or too long ones."""
+    """The accesses that are vector accesses of `width` elements; None if there are none, too many, or too long ones."""
     written = {each.buffer for each in loop.body if isinstance(each, loops.Store)}
     made_here = {each.variable for each in loop.body if isinstance(each, loops.LetIndex)}
     loads = {
@@ -170,8 +174,8 @@ def _vectors(loop: Loop, width: int, loads: dict[str, loops.Load], stores: tuple
 
 
 def _torn(loop: Loop, vectors: Vectors) -> Iterator[Statement]:
-    """The accesses that a warp would make side by side, one by one, and that are in none of the vectors: each of a thread's elements
-    then takes an access of its own, with gaps between the threads'."""
+    """Uncoalesced accesses: a warp's accesses that are contiguous element by element, but that were not vectorised. Each element of a
+    thread then takes an access of its own, with gaps between the threads' elements."""
     for each in loop.body:
         if isinstance(each, loops.Store):
             alone, index = each not in vectors.stores, each.index
@@ -186,7 +190,8 @@ def _torn(loop: Loop, vectors: Vectors) -> Iterator[Statement]:
 
 
 def _are_neighbours(index: Index, variable: Var, width: int) -> bool:
-    """Whether `width` values of the variable from a multiple of `width` on are as many neighbouring places from a multiple on."""
+    """Whether `width` values of the variable, starting at a multiple of `width`, are neighbouring positions that start at a
+    multiple."""
     if variable.extent < width:
         return False
     vector, element = Var("@vector", variable.extent // width), Var("@element", width)

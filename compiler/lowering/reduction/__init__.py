@@ -1,1 +1,1 @@
-"""reduce: within a row or over rows; combine: partial results of tasks; scan: sums of prefixes."""
+"""reduce: reductions within a row or over rows; combine: the partial results of tasks; scan: prefix sums."""

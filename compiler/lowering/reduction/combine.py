@@ -1,11 +1,11 @@
-"""The tasks' partial results of a reduction over rows combined, in an order that shapes and the device decide: the same on any
-number of threads. They lie in memory as one row of `count` results for each task.
+"""Combines the partial results of a reduction over rows, in an order that follows from shapes and the device, so that it is the
+same for any number of threads. In memory they are one row of `count` results per task.
 
     on the CPU            a task takes neighbouring results, up to COMBINE_BLOCK at once, and goes through the rows
-    on a GPU, results     enough to keep the device busy with a thread each: so too
+    on a GPU, results     enough to keep the device busy with one thread each: as on the CPU
               one         a group of threads shares its parts, which lie end to end
-              few         a block takes neighbouring results, as many as a sector of memory holds or some more, and its groups
-                          of threads share the rows; what they have added up is combined in shared memory (cuda_together.py)
+              few         a block takes neighbouring results, a sector of memory or more, and its groups of threads share the rows;
+                          the groups' totals are combined in shared memory
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ COMBINE_BLOCK = 1024
 def combine_body(
     context: Context, execution: Execution, segment: Segment, mapping: RowMap
 ) -> tuple[loops.Statement, ...]:
-    """What combines, as `execution` says, what the tasks of the context's nest have left of `segment`."""
+    """The statements that combine the partial results of `segment`, as `execution` says."""
     combination = _Combination(context, segment, mapping)
     if execution.mode is Mode.BLOCKS:
         return combination.in_blocks()
@@ -44,7 +44,7 @@ class _Combination:
         return Let("part", self.dtype, loops.Load(self.source, self.dtype, task * self.count + place, guard))
 
     def _finish(self, place: Index) -> list[loops.Statement]:
-        """What becomes of `sum`, the result at `place`."""
+        """Rounds and stores `sum`, the result at `place`."""
         found: list[loops.Statement] = []
         name = "sum"
         if self.dtype is not self.node.dtype:
@@ -86,7 +86,7 @@ class _Combination:
         return (Loop(Var("r", 1), 1, LoopKind.SERIAL, result, bounds=("first_row", "last_row")),)
 
     def in_columns(self, columns: int) -> tuple[loops.Statement, ...]:
-        """The rows of a nest's task, the block's, are the parts of its results."""
+        """In the code, the rows of a task (of a block) are the parts of its results."""
         blocks = -(-self.count // columns)
         row, task, column = Var("r", blocks * self.tasks), Var("task", blocks), Var("c", columns)
         place = Index.of_var(task) * columns + Index.of_var(column)

@@ -1,4 +1,4 @@
-"""What both kinds of nests do for reductions: the scalar bodies of variadic ones, and a task's partial results."""
+"""What row-wise and lane-wise nests share for reductions: the scalar bodies of variadic ones, and a task's partial results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..values import Emitter
 
 
 def flush_partials(context: Context, emitter: Emitter, member: Member, local: str, count: int) -> None:
-    """A task's partial results go to scratch, one row of them per task."""
+    """Stores a task's partial results to scratch, one row of `count` results per task."""
     dtype = partial_dtype(context.graph, member.segment, member.mapping)
     buffer = context.number_of(context.plan.partial_buffer(member.segment, member.mapping))
     variable = Var(f"i{emitter.fresh()}", count)
@@ -29,8 +29,8 @@ def flush_partials(context: Context, emitter: Emitter, member: Member, local: st
 def fold_body(
     emitter: Emitter, body: Graph, accumulators: list[tuple[str, Index]], values: list[str], depth: int
 ) -> list[str]:
-    """The scalar graph of a variadic reduction on accumulators (local, position) and values; returns its results'
-    names."""
+    """Applies the scalar graph of a variadic reduction to accumulators (local, position) and values. Returns the names of its
+    results."""
     names: dict[int, str] = {}
     parameters = body.parameters
     for parameter, (local, position) in zip(parameters, accumulators, strict=False):
@@ -40,7 +40,7 @@ def fold_body(
 
 
 def fold_across(emitter: Emitter, body: Graph, locals_: list[str]) -> loops.Fold:
-    """What brings together the accumulators of those who share a variadic reduction's loop."""
+    """The Fold that combines the accumulators of the workers that share a variadic reduction's loop."""
     count = len(locals_)
     names = {parameter: emitter.fresh() for parameter in body.parameters}
     in_order = [names[parameter] for parameter in body.parameters]
@@ -56,7 +56,7 @@ def fold_across(emitter: Emitter, body: Graph, locals_: list[str]) -> loops.Fold
 
 
 def scalar_graph(emitter: Emitter, body: Graph, names: dict[int, str], depth: int) -> list[str]:
-    """Writes a graph of scalars whose parameters are in `names`; returns the names of its outputs."""
+    """Writes a graph of scalars whose parameters have the names in `names`. Returns the names of its outputs."""
     from ...ops.table import literal_text
 
     for i, node in enumerate(body.nodes):

@@ -1,10 +1,10 @@
-"""Scans to loops: each row has one accumulator for each of its neighbours side by side, and goes through the dimension once.
+"""Lowers scans to loops: each row has one accumulator per neighbour side by side, and goes through the dimension once.
 
-    neighbours side by side   the loop over them is the vectorised one; every sum is in order
-    one, a long dimension     lanes are scanned together (LoopKind.SCAN): a block of them, then the sum so far is added
-    one, a short dimension    rows are the lanes, the dimension is written out
+    neighbours side by side   the loop over them is vectorised; every sum is in order
+    one, a long dimension     lanes are scanned together (LoopKind.SCAN): a block of lanes, then the sum so far is added
+    one, a short dimension    rows are the lanes, and the dimension is written out
 
-On a processor sums and products of floats overflow as they do in order: what has become infinite stays so (`loops.Scan`).
+On a CPU, sums and products of floats overflow as they would in order: what has become infinite stays infinite (`loops.Scan`).
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from ..context import BufferNumbers, Context
 from ..values import Emitter
 
 LANES = 16
-"""Of a SCAN loop: two vectors of 32 bytes, or one of 64, of floats."""
+"""Lanes of a SCAN loop: two vectors of 32 bytes, or one of 64, of floats."""
 LONG = 512
-"""Elements above which floats are added up in doubles: a sum in order of as many is off by up to as many roundings."""
+"""For more elements, floats are accumulated in double: a sum in order has as many roundings as elements."""
 
 
 def scan_body(context: Context, segment: Segment, mapping: RowMap, execution: Execution) -> tuple[Statement, ...]:
-    """The body of one scan."""
+    """The statements of one scan."""
     lowering = _ScanLowering(context, segment, mapping)
     return lowering.rows_as_lanes() if execution.mode is Mode.SCAN_LANES else lowering.by_rows()
 
@@ -43,7 +43,7 @@ class _ScanLowering:
         self.extent = self.node.shape[self.prefix.dimension]
         self.beside = mapping.inner // self.extent
         self.steps = self.extent - (1 - self.prefix.first)
-        """An exclusive scan stores the results one place further on, and has no use for the last element."""
+        """An exclusive scan stores each result one place further on, and does not need the last element."""
         self.emitter = Emitter(self.graph, BufferNumbers(context), context.row)
         self.row = Index.of_var(context.row)
 
@@ -60,7 +60,7 @@ class _ScanLowering:
         return self.mapping.point(self.row, place * self.beside + lane)
 
     def _start(self, lane: Index) -> str:
-        """The name of what a lane's scan starts from."""
+        """The name of the value from which a lane's scan starts."""
         position = list(unravel(self._point(Index(0), lane), self.node.shape))
         del position[self.prefix.dimension]
         request = Request(self.node.operands[1], tuple(position))
@@ -77,7 +77,7 @@ class _ScanLowering:
         return [Store(buffer, self.node.dtype, place, name) for buffer in self.context.stores_of(self.segment.node)]
 
     def rows_as_lanes(self) -> tuple[Statement, ...]:
-        """Straight-line code of a row; the loop over rows is the vectorised one."""
+        """Straight-line code for a row; the loop over rows is vectorised."""
         emitter, depth = self.emitter, 1
         emitter.push(None)
         emitter.push(self.context.row)
@@ -128,7 +128,7 @@ class _ScanLowering:
         return self._row_loop(LoopKind.SERIAL)
 
     def _begin(self) -> None:
-        """Fills the accumulators; the first result of an exclusive scan is what it starts from."""
+        """Fills the accumulators. The first result of an exclusive scan is its start."""
         emitter, lane = self.emitter, Var("v", self.beside)
         emitter.push(lane)
         place = Index.of_var(lane) if self.beside > 1 else ZERO

@@ -1,13 +1,13 @@
-"""What starts a container's command with a longer PYTHONPATH. It becomes the command: the job keeps its process id, its signals and
-its exit code. Three files do the same:
+"""Starts a container's command with a longer PYTHONPATH. The starter becomes the command by exec: the job keeps its process id, its
+signals and its exit code. Three files do the same:
 
-starter.S    an x86-64 program of some hundred bytes, which needs nothing of the image. The payload's image brings it, and the init
+starter.S    an x86-64 program of some hundred bytes, which needs nothing of the image. The payload's image contains it, and the init
              container puts it into the pod's START_VOLUME.
 starter.sh   a script for /bin/sh, as an annotation, which a downward-API file brings into the pod: it is there without the payload.
-             It starts the init container's own command; and if the controller gave that container the user's image, because the
-             payload's cannot be pulled, it puts itself in starter.S's place.
-starter.txt  starter.S as text, made by pack.py. It takes the script's place, and starts the command itself, only if the pod says that
-             its image has no shell: JSON does not escape its 0x7f, YAML refuses it, and `kubectl get -o yaml` fails on a pod with it.
+             It starts the init container's own command. If the controller gave that container the user's image, because the payload's
+             cannot be pulled, it copies itself to where starter.S would be.
+starter.txt  starter.S as text, made by pack.py. It replaces the script, and starts the command itself, only if the pod says that its
+             image has no shell: JSON does not escape its 0x7f, YAML refuses it, and `kubectl get -o yaml` fails for a pod with it.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ BINARY = _FILES.joinpath("starter.txt").read_bytes().decode("ascii")
 
 
 def extending(file: str, first: str, last: str) -> list[str]:
-    """What is to stand before a command: it finds `first` before and `last` behind the value of PYTHONPATH. file: a starter."""
+    """The words to put before a command so that it runs with PYTHONPATH extended by `first` at the front and `last` at the end.
+    file: a starter."""
     return [file, f"PYTHONPATH={first}", f":{last}"]
 
 
 def trying(command: str, payload: str, start: str) -> list[str]:
-    """Runs the command with the two folders. Be there such a command or not, it ends with 0, and a starter lies in `start`."""
+    """A command that runs `command` with the two folders. It ends with 0 even if there is no such command, and leaves a starter in
+    `start`."""
     return [STARTER_FILE, "try", command, payload, start]

@@ -1,9 +1,9 @@
-"""Makes starter.txt of starter.S: an ELF program that is text, as an annotation has to be.
+"""Makes starter.txt from starter.S: an ELF program that is valid text, as an annotation must be.
 
     python -m stitchfleet.operator.policy.starter.pack        # needs binutils
 
-An annotation is UTF-8, and machine code is not. So each byte of the code loses its highest bit. Instructions in front of it, all of
-bytes below 0x80, set these bits again when the program starts. Its one segment is therefore writable and executable.
+An annotation is UTF-8, and machine code is not. So each byte of the code loses its highest bit, and instructions in front of it,
+all of bytes below 0x80, set these bits again when the program starts. Its one segment is therefore writable and executable.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ HERE = pathlib.Path(__file__).parent
 BASE = 0x400000
 HEADERS = 64 + 56
 _PRELUDE = bytes((0x6A, 0x7F, 0x58, 0x04, 0x01, 0x6A, 0x01, 0x5B))
-"""push 0x7f; pop rax; add al, 1; push 1; pop rbx: al is the highest bit, rbx is 1."""
+"""push 0x7f; pop rax; add al, 1; push 1; pop rbx. Then al is the highest bit, and rbx is 1."""
 _NOTHING, _NOTHING_ODD = bytes((0x04, 0x00)), bytes((0x40, 0x04, 0x00))
-"""add al, 0, in two bytes and in three."""
+"""add al, 0 in two bytes and in three."""
 
 
 def pack(code: bytes) -> str:
-    """The program, all of characters below 0x80. code: position-independent, entered at its first byte."""
+    """The program, consisting of characters below 0x80. code: position-independent, entered at its first byte. Raises ValueError if
+    it does not fit."""
     stripped = bytes(byte & 0x7F for byte in code)
     for room in range(len(_PRELUDE), 8 * len(code)):
         setting = _PRELUDE + _highest_bits(code, BASE + HEADERS + room)
@@ -35,7 +36,7 @@ def pack(code: bytes) -> str:
 
 
 def _highest_bits(code: bytes, address: int) -> bytes:
-    """Instructions that set the highest bits of code that lies, without them, at `address`."""
+    """Instructions that set the highest bits of the bytes of `code`, which is stored without them at `address`."""
     found, window = bytearray(), None
     for place, byte in enumerate(code, address):
         if byte < 0x80:
@@ -51,7 +52,7 @@ def _highest_bits(code: bytes, address: int) -> bytes:
 
 
 def _elf(content: bytes) -> bytes:
-    """With one segment, loaded at BASE, that holds the headers too. Sizes are padded to bytes below 0x80."""
+    """An ELF file with one segment, loaded at BASE, that also holds the headers. Sizes are padded to bytes below 0x80."""
     size = HEADERS + len(content)
     if size & 0x80:
         size = (size | 0xFF) + 1
@@ -64,7 +65,7 @@ def _elf(content: bytes) -> bytes:
 
 
 def assembled(source: pathlib.Path) -> bytes:
-    """Its machine code. Raises OSError or CalledProcessError."""
+    """The machine code of an assembly source. Raises OSError or CalledProcessError."""
     with tempfile.TemporaryDirectory() as folder:
         linked, binary = f"{folder}/linked", f"{folder}/binary"
         subprocess.run(["as", "--64", "-o", f"{folder}/object", str(source)], check=True)

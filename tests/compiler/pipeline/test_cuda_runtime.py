@@ -175,7 +175,7 @@ def test_a_wrong_kernel_is_called_wrong(run: Run, tmp_path: Path) -> None:
     ("fault", "words"),
     [
         ("cuDevicePrimaryCtxRetain 1 2", "CUDA_ERROR_OUT_OF_MEMORY"),
-        ("cuMemAlloc_v2 2 2", "bytes of the device's memory cannot be had"),
+        ("cuMemAlloc_v2 2 2", "bytes of device memory cannot be allocated"),
         slow("cuLaunchKernel 1 701", "cuLaunchKernel: CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"),
         ("cuStreamSynchronize 6 719", "the device has stopped"),
         slow("cuModuleGetFunction 1 500", "cuModuleGetFunction: CUDA_ERROR_NOT_FOUND"),

@@ -283,11 +283,11 @@ def test_a_report_without_prices_speaks_of_no_money(home: pathlib.Path, capsys: 
         (["report", "--configuration", "/nowhere/fleet.json"], "/nowhere/fleet.json cannot be read"),
         (["report", "--configuration", "/proc/self/cmdline"], "no JSON"),
         (["report", "--database", "/nowhere/x.db"], "there is no database /nowhere/x.db"),
-        (["jobs", "--database", "mysql://db/x"], "not served"),
-        (["jobs", "--database", "no://x"], "not served"),
+        (["jobs", "--database", "mysql://db/x"], "not supported"),
+        (["jobs", "--database", "no://x"], "not supported"),
         (["report", "--output", "/nowhere/x.txt"], "cannot be written"),
         (["db", "check", "--database", "/nowhere/x.db"], "db upgrade"),
-        (["db", "upgrade", "--database", "/proc/x/x.db"], "cannot be made"),
+        (["db", "upgrade", "--database", "/proc/x/x.db"], "cannot be created"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_status_2(

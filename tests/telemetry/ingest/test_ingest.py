@@ -235,9 +235,9 @@ def test_nobody_writes_into_anothers_run(url: str, api: ApiServer, reviewer: Tok
         ({"audiences": ["vault"]}, "vault"),
         ({"audiences": []}, "audience"),
         ({"audiences": None}, "audience"),
-        ({"user": {"username": "jane"}}, "no service account"),
-        ({"user": {"username": "system:serviceaccount:a:b:c"}}, "no service account"),
-        ({"uid": None}, "bound to no pod"),
+        ({"user": {"username": "jane"}}, "not a service account"),
+        ({"user": {"username": "system:serviceaccount:a:b:c"}}, "not a service account"),
+        ({"uid": None}, "not bound to a pod"),
     ],
 )
 def test_a_token_that_kubernetes_does_not_vouch_for_is_refused(
@@ -675,7 +675,7 @@ def test_what_was_acknowledged_survives_the_servers_death(tmp_path: pathlib.Path
     ("words", "said"),
     [
         (["--database", "/nowhere-at-all/\0x"], "ingest"),
-        (["--database", "mysql://x/y"], "not served"),
+        (["--database", "mysql://x/y"], "not supported"),
         (["--tokens", "/nowhere"], "No such file"),
         (["--port", "1", "--host", "203.0.113.1"], "203.0.113.1"),
     ],

@@ -346,7 +346,7 @@ def test_a_living_writers_open_segment_is_let_be(tmp_path: pathlib.Path, url: st
 
 def test_wrong_arguments(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert shipper.main([str(tmp_path / "none"), "--database", "x"]) == 2
-    assert "is no folder" in capsys.readouterr().err
+    assert "is not a folder" in capsys.readouterr().err
     assert shipper.main([str(tmp_path), "--database", f"{tmp_path}/x.db"]) == 0
     assert not os.path.exists(tmp_path / "x.db"), "nothing to ship makes no database"
 

@@ -1,6 +1,6 @@
 """The first schema: jobs, their iterations, pairs of blocks, clusters and events, and the weeks' frozen figures.
 
-Written out, not taken from the models: what version 1 was must not change when the models do.
+Written out rather than taken from the models: what version 1 was must not change when the models do.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ branch_labels = None
 depends_on = None
 
 OLDEST_READER = 1
-"""The oldest version of the schema whose programs can read and write this one."""
+"""The oldest schema version whose programs can read and write this one."""
 
 
 def process_columns() -> list[sa.Column[str] | sa.Column[int]]:
@@ -143,7 +143,7 @@ def upgrade() -> None:
         sa.text("INSERT INTO schema_facts (name, value) VALUES ('oldest_reader', :value)"), {"value": OLDEST_READER}
     )
     if on_postgresql:
-        # measured durations do not compress: long arrays lie outside the row as they are
+        # measured durations do not compress: long arrays are stored uncompressed outside of the row
         op.execute("ALTER TABLE iteration_blocks ALTER COLUMN durations SET STORAGE EXTERNAL")
         op.execute(ITERATIONS_ON_POSTGRESQL)
     else:
@@ -152,7 +152,7 @@ def upgrade() -> None:
 
 
 def _make_constants() -> None:
-    """What SQLite's view reads floats with."""
+    """The tables by which SQLite's view reads floats."""
     op.create_table(
         "float_halves",
         sa.Column("half", sa.LargeBinary, primary_key=True),
@@ -164,7 +164,7 @@ def _make_constants() -> None:
     op.create_table("numbers", sa.Column("n", sa.Integer, primary_key=True, autoincrement=False))
     connection = op.get_bind()
     connection.execute(sa.text("INSERT INTO numbers (n) VALUES (:n)"), [{"n": n} for n in range(128)])
-    # as tuples in the key's order: what SQLAlchemy does for each of 65,536 dictionaries takes a second
+    # as tuples in the order of the columns: what SQLAlchemy does for each of 65,536 dictionaries takes a second
     connection.exec_driver_sql(
         "INSERT INTO float_halves (half, low, high, scale) VALUES (?, ?, ?, ?)",
         [_half(upper << 8 | lower) for lower in range(256) for upper in range(256)],
@@ -172,18 +172,18 @@ def _make_constants() -> None:
 
 
 def _half(bits: int) -> tuple[bytes, int, float, float]:
-    """What 16 bits are as either half of a non-negative float32 (IEEE 754: 8 bits of exponent, 23 of mantissa): the bytes, and low,
-    high and scale of models.float_halves."""
+    """16 bits as either half of a non-negative float32 (IEEE 754: 8 bits of exponent, 23 of mantissa): the bytes, and low, high and
+    scale of models.float_halves."""
     exponent, mantissa = bits >> 7 & 255, bits & 127
     normal = exponent > 0
     high = float(((128 if normal else 0) + mantissa) << 16)
     return bits.to_bytes(2, "little"), bits, high, 2.0 ** ((exponent if normal else 1) - 150)
 
 
-# Inside: each run of an arm, cut into pieces of at most 32 iterations. The GROUP BY keeps SQLite from folding the inner query into
-# the outer one, which would read the whole array again for every iteration, and still lets a WHERE on the job reach the key.
-# saved_ns is measured against the mean of the process's plain blocks: null while there are fewer than two, and for iterations that
-# do not count; zero for plain ones.
+# Inner query: each run of an arm, cut into pieces of at most 32 iterations. The GROUP BY keeps SQLite from flattening the inner
+# query into the outer one, which would read the whole array again for every iteration; a WHERE on the job still reaches the key.
+# saved_ns is relative to the mean of the process's plain blocks: null while there are fewer than two, and for iterations that do
+# not count; zero for plain iterations.
 ITERATIONS_ON_SQLITE = """
 CREATE VIEW iterations AS
 SELECT
@@ -223,7 +223,7 @@ CROSS JOIN float_halves AS h ON h.half = substr(p.piece, 4 * m.n + 3, 2)
 WHERE m.n < length(p.piece) / 4
 """
 
-# The runs of a block lie one after the other in its array, so that each is a slice. What saved_ns is: see above.
+# The runs of a block are consecutive in its array, so that each run is a slice. saved_ns: see above.
 ITERATIONS_ON_POSTGRESQL = """
 CREATE VIEW iterations AS
 SELECT

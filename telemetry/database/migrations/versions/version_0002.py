@@ -1,4 +1,5 @@
-"""A fleet's database is asked by namespace (who may write, what to delete) and for the events of one kind (what was lost)."""
+"""Indexes for a fleet's database: queries by namespace (who may write, what to delete), and for the events of one kind (lost
+records)."""
 
 from __future__ import annotations
 

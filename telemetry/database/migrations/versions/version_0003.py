@@ -1,9 +1,9 @@
-"""A process has a number, its rows are of that number, and a frozen week has totals and says whether it got data since.
+"""A process gets a number, which its rows refer to; a frozen week gets totals, and a mark that data came since.
 
-The five columns of a process's key in each row weighed more than the iterations of a short block. All rows are copied: on a large
+The five columns of a process's key in each row took more space than the iterations of a short block. All rows are copied: on a large
 fleet's database this takes hours and as much space again. Programs of schema 2 and before can no longer work with the database.
 
-What was frozen before has no totals: those weeks count as having late data, and the next freezing makes a revision that has them.
+Weeks that were frozen before have no totals: they count as having late data, and the next freezing makes a revision with totals.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ branch_labels = None
 depends_on = None
 
 OLDEST_READER = 3
-"""The oldest version of the schema whose programs can read and write this one."""
+"""The oldest schema version whose programs can read and write this one."""
 KEY = ("run_id", "cluster", "attempt", "rank", "process")
 OF_PROCESSES = ("job_ends", "iteration_blocks", "arm_blocks", "clusters", "events", "weekly_rollups")
 INDEXES = {
@@ -66,7 +66,7 @@ def upgrade() -> None:
 
 
 def _set_aside(on_postgresql: bool) -> list[int]:
-    """Renames the tables to old_*, with what would be in the way of the new ones' names; returns the days that had a partition."""
+    """Renames the tables to old_*, with everything that has the new tables' names; returns the days that had a partition."""
     tables, days = ["jobs", *OF_PROCESSES], []
     if on_postgresql:
         partitions = op.get_bind().scalars(
@@ -78,7 +78,7 @@ def _set_aside(on_postgresql: bool) -> list[int]:
             tables.append(name)
     for table in tables:
         if on_postgresql:
-            # constraints' indexes are named after their table, and keep that name
+            # the indexes of constraints are named after their table, and keep that name
             of_table = sa.text(
                 "SELECT indexname FROM pg_indexes WHERE tablename = :table AND schemaname = current_schema()"
             )
@@ -126,7 +126,7 @@ def _make_tables(on_postgresql: bool) -> None:
     )
     op.create_table(
         "iteration_blocks",
-        # on PostgreSQL each partition has a unique index on process_id and sequence instead
+        # on PostgreSQL each partition has a unique index on (process_id, sequence) instead
         *(
             sa.Column(name, sa.Integer, primary_key=not on_postgresql, autoincrement=False, nullable=False)
             for name in ("process_id", "day", "sequence")
@@ -243,7 +243,7 @@ def _make_tables(on_postgresql: bool) -> None:
         sqlite_with_rowid=False,
     )
     if on_postgresql:
-        # measured durations do not compress: long arrays lie outside the row as they are
+        # measured durations do not compress: long arrays are stored uncompressed outside of the row
         op.execute("ALTER TABLE iteration_blocks ALTER COLUMN durations SET STORAGE EXTERNAL")
 
 
@@ -284,10 +284,10 @@ def _note_frozen_weeks() -> None:
         )
 
 
-# Inside: each run of an arm, cut into pieces of at most 32 iterations. The GROUP BY keeps SQLite from folding the inner query into
-# the outer one, which would read the whole array again for every iteration, and still lets a WHERE on the job reach the key.
-# saved_ns is measured against the mean of the process's plain blocks: null while there are fewer than two, and for iterations that
-# do not count; zero for plain ones.
+# Inner query: each run of an arm, cut into pieces of at most 32 iterations. The GROUP BY keeps SQLite from flattening the inner
+# query into the outer one, which would read the whole array again for every iteration; a WHERE on the job still reaches the key.
+# saved_ns is relative to the mean of the process's plain blocks: null while there are fewer than two, and for iterations that do
+# not count; zero for plain iterations.
 ITERATIONS_ON_SQLITE = """
 CREATE VIEW iterations AS
 SELECT
@@ -327,7 +327,7 @@ CROSS JOIN float_halves AS h ON h.half = substr(p.piece, 4 * m.n + 3, 2)
 WHERE m.n < length(p.piece) / 4
 """
 
-# The runs of a block lie one after the other in its array, so that each is a slice. What saved_ns is: see above.
+# The runs of a block are consecutive in its array, so that each run is a slice. saved_ns: see above.
 ITERATIONS_ON_POSTGRESQL = """
 CREATE VIEW iterations AS
 SELECT

@@ -1,7 +1,7 @@
-"""A job's iterations are those of all its training functions, each with pairs of blocks of its own.
+"""A job's iterations are those of all its training functions, each of which has pairs of blocks of its own.
 
-Iterations and blocks name their function by a number, 0 in all that was there before. Programs of schema 3 would take one function's
-blocks for another's, and are refused.
+Iterations and blocks refer to their function by a number, 0 for all existing rows. Programs of schema 3 would mix up the blocks of
+different functions, and are refused.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ branch_labels = None
 depends_on = None
 
 OLDEST_READER = 4
-"""The oldest version of the schema whose programs can read and write this one."""
+"""The oldest schema version whose programs can read and write this one."""
 
 
 def upgrade() -> None:
@@ -36,7 +36,7 @@ def upgrade() -> None:
     )
 
 
-# As in version 3 (which says how they work), with the function; its plain blocks are what saved_ns is measured against.
+# As in version 3 (which says how they work), with the function: saved_ns is relative to that function's plain blocks.
 ITERATIONS_ON_SQLITE = """
 CREATE VIEW iterations AS
 SELECT

@@ -1,7 +1,7 @@
-"""A run is of its namespace: two namespaces that use one run id have two jobs, and neither shuts the other out.
+"""A run belongs to its namespace: two namespaces that use the same run id have two jobs, and neither shuts the other out.
 
-Programs of schema 4 would add up the two, and are refused. What a deleted namespace's running jobs left behind, rows of no process,
-goes.
+Programs of schema 4 would add up the two, and are refused. Rows without a process, left behind by the running jobs of a deleted
+namespace, are deleted.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ branch_labels = None
 depends_on = None
 
 OLDEST_READER = 5
-"""The oldest version of the schema whose programs can read and write this one."""
+"""The oldest schema version whose programs can read and write this one."""
 KEY = ("run_id", "cluster", "namespace", "attempt", "rank", "process")
 OF_PROCESSES = ("job_ends", "iteration_blocks", "arm_blocks", "functions", "clusters", "events", "weekly_rollups")
 
@@ -104,7 +104,7 @@ CROSS JOIN LATERAL (
 CROSS JOIN LATERAL unnest(b.durations[r.first + 1 : r.first + r.count]) WITH ORDINALITY AS d (value, n)
 """
 
-# A line for each process that stands for its job; the device kind says CPU in whatever case it was written.
+# One row for each process that stands for its job. The device kind may have CPU in any case.
 WEEKLY_JOB_SAVINGS = """
 CREATE VIEW weekly_job_savings AS
 SELECT
