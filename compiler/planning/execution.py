@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from ..ir.graph import DType, Graph, Node
 from ..ir.index_maps import Index
 from ..ops.attributes import attribute
-from ..targets.targets import GpuTarget, Target
+from ..targets.targets import CpuTarget, GpuTarget, Target
 from .cost import NestCost
 from .families import Family
 from .mapping import LANE_ALIGNMENT, SegmentKind, spans_rows
@@ -107,7 +107,7 @@ def execution_of(
         if tiled is not None:
             return Execution(Mode.TILED_TRANSPOSE, tiled.count, 1, cost.one_core_ns, transpose=tiled)
     if family is not None:
-        if not isinstance(target, GpuTarget):
+        if isinstance(target, CpuTarget):
             per_task = max(1, round(target.task_ns / (cost.one_core_ns / nest.rows) / LANE_ALIGNMENT)) * LANE_ALIGNMENT
         return Execution(Mode.LANES, family.rows, per_task, cost.one_core_ns / nest.rows * family.elements, partial)
     if lanes:
@@ -133,6 +133,7 @@ def rows_per_task(nest: Nest, cost: NestCost, partial: bool, lanes: bool, target
     """Rows per task. partial: each task stores partial results. lanes: the rows are the lanes of a vector loop."""
     if isinstance(target, GpuTarget):
         return _rows_per_group(nest, cost, partial, lanes, target)
+    assert isinstance(target, CpuTarget)
     wanted = MIN_PARTIAL_NS if partial else target.task_ns
     tasks = max(1, min(nest.rows, int(cost.one_core_ns / wanted)))
     if partial:
@@ -168,10 +169,11 @@ def combination(count: int, parts: int, dtype: DType, target: Target) -> Executi
     """How `count` results are combined from `parts` partial results each. In memory, each part is one row of `count` partial
     results."""
     cost = parts * count * (target.light_ns + dtype.size_bytes / target.bytes_per_ns)
-    if not isinstance(target, GpuTarget):
+    if isinstance(target, CpuTarget):
         per_task = max(1, math.ceil(count * target.task_ns / max(cost, 1)))
         per_task = min(count, -(-per_task // LANE_ALIGNMENT) * LANE_ALIGNMENT)
         return Execution(Mode.BLOCKS, count, per_task, cost)
+    assert isinstance(target, GpuTarget)
     if count >= target.multiprocessors * target.busy_threads:
         return Execution(Mode.BLOCKS, count, min(count, target.block), cost)
     if count == 1:

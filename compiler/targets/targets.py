@@ -11,42 +11,37 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Target:
-    """The figures of a device that planning uses; the defaults are those of the CPU and TensorFlow's thread pool.
+    """The figures of a device that planning uses. A device is a `CpuTarget`, whose task is a loop over rows on one thread, or a
+    `GpuTarget`, whose task a group of threads shares.
 
     Nothing here may depend on the number of threads of a job: how a reduction is partitioned, and so its result to the last bit,
     follows from shapes alone.
     """
 
-    name: str = "cpu"
-    # Fork and join of TensorFlow's pool over two threads take 20 us on 2.15 and 2 to 10 us on 2.21. A phase with less
-    # work than this runs on the caller's thread; two threads save at most half of it.
-    serial_below_ns: int = 24_000
-    # Work of one task of a phase: small enough to balance over many threads, large enough against the pool's overhead
-    # (under 1 us).
-    task_ns: int = 8_000
+    name: str
+    # A phase with less work than this runs on the caller's thread alone.
+    serial_below_ns: int
     # A reduction across rows leaves one partial result per task. More of them cost traffic, fewer cost parallelism.
-    partial_tasks: int = 32
-    # Streaming bandwidth of one core, read plus write: 10 from memory, 25 from L2; most of a step's tensors are in L3.
-    bytes_per_ns: float = 16.0
-    # Time of one element, vectorised: an arithmetic op on data in registers, and a function of kernel_math.h (exp 0.22, tanh 0.28,
-    # erf 0.46: scripts/bench --functions).
-    light_ns: float = 0.03
-    expensive_ns: float = 0.3
+    partial_tasks: int
+    # Streaming bandwidth, read plus write: of one core, or of the whole GPU.
+    bytes_per_ns: float
+    # Time of one element on data in registers: an arithmetic op, and a function such as exp, tanh or erf. On a CPU vectorised.
+    light_ns: float
+    expensive_ns: float
     # Starting a row: index arithmetic, loop set-up, collapsing accumulators.
-    row_ns: float = 12.0
-    # A tile private to one task: it must stay in L1 or L2 and fit on a pool thread's stack.
-    tile_bytes: int = 64 * 1024
-    # Lanes of a vector accumulator: 32 floats are four AVX2 registers, which hide the latency of an addition (0.048 ns
-    # an element against 0.15 with one register).
-    lanes: int = 32
+    row_ns: float
+    # A tile private to one task.
+    tile_bytes: int
+    # Lanes of a vector accumulator.
+    lanes: int
     # Rows shorter than this are unrolled into straight-line code and vectorised across rows instead.
-    unroll_row: int = 8
+    unroll_row: int
     # Read bandwidth of one group that works on a row, and the cost of one more phase: they decide if a long row is split (never on
     # a CPU).
-    block_bytes_per_ns: float = 10.0
-    barrier_ns: float = 20_000.0
+    block_bytes_per_ns: float
+    barrier_ns: float
 
     @property
     def row_slots(self) -> int:
@@ -54,10 +49,37 @@ class Target:
         return 0
 
 
-CPU = Target()
+@dataclass(frozen=True, kw_only=True)
+class CpuTarget(Target):
+    """A processor with TensorFlow's thread pool; bandwidth and times are those of one core."""
+
+    name: str = "cpu"
+    # Fork and join of TensorFlow's pool over two threads take 20 us on 2.15 and 2 to 10 us on 2.21; two threads save at most half of
+    # the work.
+    serial_below_ns: int = 24_000
+    partial_tasks: int = 32
+    # 10 from memory, 25 from L2; most of a step's tensors are in L3.
+    bytes_per_ns: float = 16.0
+    # exp 0.22, tanh 0.28, erf 0.46: scripts/bench --functions.
+    light_ns: float = 0.03
+    expensive_ns: float = 0.3
+    row_ns: float = 12.0
+    # It must stay in L1 or L2 and fit on a pool thread's stack.
+    tile_bytes: int = 64 * 1024
+    # 32 floats are four AVX2 registers, which hide the latency of an addition (0.048 ns an element against 0.15 with one register).
+    lanes: int = 32
+    unroll_row: int = 8
+    block_bytes_per_ns: float = 10.0
+    barrier_ns: float = 20_000.0
+    # Work of one task of a phase: small enough to balance over many threads, large enough against the pool's overhead
+    # (under 1 us).
+    task_ns: int = 8_000
 
 
-@dataclass(frozen=True)
+CPU = CpuTarget()
+
+
+@dataclass(frozen=True, kw_only=True)
 class GpuTarget(Target):
     """A CUDA device. Figures come from its data sheet and the CUDA C++ programming guide's table of compute capabilities.
 
@@ -127,6 +149,9 @@ def _gpu(
     return GpuTarget(
         name=name,
         arch=arch,
+        serial_below_ns=0,
+        lanes=32,
+        unroll_row=8,
         multiprocessors=multiprocessors,
         bytes_per_ns=gb_per_second,
         threads_per_multiprocessor=threads,

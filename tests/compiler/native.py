@@ -19,14 +19,14 @@ from stitchfleet.compiler.kernel.metadata import KernelMetadata
 from stitchfleet.compiler.lowering.kernel_loops import lower
 from stitchfleet.compiler.pipeline.backend import describe
 from stitchfleet.compiler.planning.plan import plan_graph
-from stitchfleet.compiler.targets.targets import CPU, Target
+from stitchfleet.compiler.targets.targets import CPU, CpuTarget, Target
 from stitchfleet.compiler.toolchain.host import Toolchain, find_toolchain
 
 from ..kept import kept
 from .runner import runner
 
 # Everything parallel that can be, tiny tiles and tasks: small graphs then take the paths of large ones.
-STRESS = Target(
+STRESS = CpuTarget(
     name="stress", serial_below_ns=0, task_ns=1, row_ns=1.0, tile_bytes=1024, lanes=8, unroll_row=4, partial_tasks=5
 )
 

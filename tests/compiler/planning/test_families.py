@@ -18,6 +18,7 @@ from stitchfleet.compiler.lowering.kernel_loops import lower
 from stitchfleet.compiler.planning.families import reduce_families
 from stitchfleet.compiler.planning.normal import normalise
 from stitchfleet.compiler.planning.plan import plan_graph
+from stitchfleet.compiler.targets.targets import CPU
 
 from ...marks import examples
 from ..library import Maker, adam
@@ -187,4 +188,4 @@ def test_tasks_are_equal_shares_of_all_elements() -> None:
     padded = sum(-(-instance.rows // 64) * 64 for instance in nest.instances)
     assert nest.rows == padded
     assert nest.tasks == -(-padded // nest.rows_per_task)
-    assert nest.tasks * plan.target.task_ns * 0.5 < nest.cost_ns < nest.tasks * plan.target.task_ns * 2
+    assert nest.tasks * CPU.task_ns * 0.5 < nest.cost_ns < nest.tasks * CPU.task_ns * 2
