@@ -68,7 +68,7 @@ def _drain(engine: sa.Engine) -> None:
     for reason in sorted(set(done.kept)):
         print(f"stitchfleet: some records stay in their spool: {printable(reason)}", file=sys.stderr)
     if done.damaged:
-        print(f"stitchfleet: {len(done.damaged)} damaged records were passed over", file=sys.stderr)
+        print(f"stitchfleet: {len(done.damaged)} damaged records were skipped", file=sys.stderr)
 
 
 class JobsCommand:
@@ -280,5 +280,5 @@ class DatabaseCommand:
             print(f"the database has no rows of namespace {namespace}")
             return 0
         what = ", ".join(f"{count} {table}" for table, count in sorted(deleted.items()) if count)
-        print(f"{'deleted' if really else 'with --yes, these go'}: {what} of namespace {namespace}")
+        print(f"{'deleted' if really else 'with --yes, these are deleted'}: {what} of namespace {namespace}")
         return 0

@@ -84,9 +84,7 @@ class Metrics:
         self.irregular = self._counter(
             "stitchfleet_ingest_irregular_records", "Records taken although something was odd.", "reason"
         )
-        self.lost = self._counter(
-            "stitchfleet_lost_records", "Records that training processes said they could not keep."
-        )
+        self.lost = self._counter("stitchfleet_lost_records", "Records that training processes reported as lost.")
         self.body_bytes = self._counter("stitchfleet_ingest_body_bytes", "Bytes of batches, decompressed.")
         self.pending = Gauge(
             "stitchfleet_ingest_pending_requests", "Batches waiting or being written.", registry=self.registry
@@ -107,7 +105,7 @@ class Metrics:
         )
         self.database_up = Gauge(
             "stitchfleet_ingest_database_up",
-            "1 where the database took the last write or check.",
+            "1 if the database accepted the last write or check.",
             registry=self.registry,
         )
         self.write_seconds = Histogram(

@@ -273,7 +273,7 @@ def read_file(path: pathlib.Path) -> bytes:
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "it is no regular file", str(path))
+            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
         return file.read()
 
 
