@@ -150,7 +150,7 @@ class ReportCommand:
         if arguments.format == "html":
             # it logs where it keeps its list of fonts, which readers of the report need not know
             logging.getLogger("matplotlib").setLevel(logging.ERROR)
-            from ..reports import page  # noqa: F401  # the plotting library is loaded faster before a fleet's jobs are
+            from ..reports import page  # noqa: F401  # matplotlib loads faster before a fleet's jobs are in memory
         try:
             with all_that_is_made_stays(), _reading(arguments.database) as connection:
                 fleet = fleet_report(connection, week, configuration, arguments.trend_weeks)

@@ -139,7 +139,7 @@ def _on_connect(connection: Any, _record: object) -> None:
     cursor = connection.cursor()
     # a database that may only be read keeps its mode
     with contextlib.suppress(sqlite3.OperationalError):
-        # for a new file: two blocks of a few thousand iterations fit a page of this size, and none fits the usual 4096
+        # for a new file: two blocks of a few thousand iterations share a page of this size, but not one of the usual 4096
         cursor.execute("PRAGMA page_size=8192")
         cursor.execute("PRAGMA journal_mode=WAL")
         cursor.execute("PRAGMA synchronous=NORMAL")

@@ -51,7 +51,7 @@ class Metrics:
     """The server's metrics, in a registry of their own."""
 
     def __init__(self) -> None:
-        disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each counter, of which nobody asks anything
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series per counter, which nobody uses
         self.registry = CollectorRegistry()
         self.actual = self._counter(
             "stitchfleet_actual_device_seconds",
