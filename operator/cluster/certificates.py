@@ -74,7 +74,7 @@ def _renew_authority(found: dict[str, bytes], now: Moment, lifetimes: Lifetimes)
     trusted = x509.load_pem_x509_certificates(found[AUTHORITY])
     signer = trusted[0]
     if signer.public_key() != _key(found[_SIGNER_KEY]).public_key() or signer.not_valid_after_utc <= now:
-        raise ValueError("the authority is no good")
+        raise ValueError("the authority is not valid")
     if _NEXT in found:
         new = x509.load_pem_x509_certificate(found[_NEXT])
         if now >= new.not_valid_before_utc + _BACKDATED + lifetimes.publish:

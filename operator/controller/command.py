@@ -86,7 +86,7 @@ class ControllerCommand:
             registry=handlers(parts.loops),
             clusterwide=True,
             standalone=True,
-            identity=f"stitchfleet@{platform.node()}",  # type: ignore[arg-type]  # by default the user's name, which has none in a pod
+            identity=f"stitchfleet@{platform.node()}",  # type: ignore[arg-type]  # default: the login name, which a pod lacks
             liveness_endpoint=f"http://0.0.0.0:{arguments.port}/healthz",
         )
         return 0

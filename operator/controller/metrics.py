@@ -37,7 +37,7 @@ class Metrics:
             self.pods.labels(state)
         self.released = Counter(
             "stitchfleet_controller_released_pods",
-            "Pods that were let go because the payload's image could not be pulled",
+            "Pods that were released because the payload's image could not be pulled",
             registry=self.registry,
         )
         self.paused = Gauge(

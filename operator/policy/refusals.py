@@ -57,7 +57,7 @@ def check_pod(pod: Object, policy: Policy) -> None:
         raise LeftAloneError(f"the StitchPolicy of its namespace is for pods with {', '.join(lacking)}"[:500])
     claim = annotations.get(CACHE_CLAIM)
     if claim and not _NAME.fullmatch(str(claim)):
-        raise LeftAloneError(f"its annotation {CACHE_CLAIM} is no name of a PersistentVolumeClaim")
+        raise LeftAloneError(f"its annotation {CACHE_CLAIM} is not a valid name of a PersistentVolumeClaim")
     if _MIRROR in annotations:
         raise LeftAloneError("a static pod cannot be changed")
     system = (spec.get("os") or {}).get("name") or selector.get("kubernetes.io/os") or "linux"

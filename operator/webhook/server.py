@@ -77,7 +77,7 @@ class Webhook:
             response = {"uid": uid, "allowed": True}
             outcome = "error"
             print(
-                f"stitchfleet webhook: a pod is admitted as it is: {traceback.format_exc()}",
+                f"stitchfleet webhook: a pod is admitted unchanged: {traceback.format_exc()}",
                 file=sys.stderr,
                 flush=True,
             )

@@ -68,7 +68,7 @@ def _drain(engine: sa.Engine) -> None:
     for reason in sorted(set(done.kept)):
         print(f"stitchfleet: some records stay in their spool: {printable(reason)}", file=sys.stderr)
     if done.damaged:
-        print(f"stitchfleet: {len(done.damaged)} damaged records were passed over", file=sys.stderr)
+        print(f"stitchfleet: {len(done.damaged)} damaged records were skipped", file=sys.stderr)
 
 
 class JobsCommand:
@@ -150,7 +150,7 @@ class ReportCommand:
         if arguments.format == "html":
             # it logs where it keeps its list of fonts, which readers of the report need not know
             logging.getLogger("matplotlib").setLevel(logging.ERROR)
-            from ..reports import page  # noqa: F401  # the plotting library is loaded faster before a fleet's jobs are
+            from ..reports import page  # noqa: F401  # matplotlib loads faster before a fleet's jobs are in memory
         try:
             with all_that_is_made_stays(), _reading(arguments.database) as connection:
                 fleet = fleet_report(connection, week, configuration, arguments.trend_weeks)
@@ -280,5 +280,5 @@ class DatabaseCommand:
             print(f"the database has no rows of namespace {namespace}")
             return 0
         what = ", ".join(f"{count} {table}" for table, count in sorted(deleted.items()) if count)
-        print(f"{'deleted' if really else 'with --yes, these go'}: {what} of namespace {namespace}")
+        print(f"{'deleted' if really else 'with --yes, these are deleted'}: {what} of namespace {namespace}")
         return 0

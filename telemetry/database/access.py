@@ -139,7 +139,7 @@ def _on_connect(connection: Any, _record: object) -> None:
     cursor = connection.cursor()
     # a database that may only be read keeps its mode
     with contextlib.suppress(sqlite3.OperationalError):
-        # for a new file: two blocks of a few thousand iterations fit a page of this size, and none fits the usual 4096
+        # for a new file: two blocks of a few thousand iterations share a page of this size, but not one of the usual 4096
         cursor.execute("PRAGMA page_size=8192")
         cursor.execute("PRAGMA journal_mode=WAL")
         cursor.execute("PRAGMA synchronous=NORMAL")
@@ -225,7 +225,7 @@ def upgrade(engine: sa.Engine) -> tuple[int | None, int]:
         before = version(connection)
         if before is None or before < SCHEMA:
             if before is None and sa.inspect(connection).get_table_names():
-                raise SchemaError("the database has tables, and they are not stitchfleet's; name another one")
+                raise SchemaError("the database has tables that are not stitchfleet's; use another database")
             alembic_command.upgrade(_config(connection), "head")
         elif before > SCHEMA:
             _check_served(connection, before)
@@ -277,7 +277,7 @@ def check_whole(connection: sa.Connection) -> int:
     missing += [f"the view {name}" for name in models.VIEWS if name not in set(inspector.get_view_names())]
     if missing:
         raise SchemaError(
-            f"the database says that it has schema {found}, and lacks {', '.join(missing)}; it has to come back from a backup"
+            f"the database says that it has schema {found}, and lacks {', '.join(missing)}; restore it from a backup"
         )
     return found
 

@@ -99,7 +99,7 @@ def rows_of_segment(data: bytes, fallback_identity: bytes | None = None) -> tupl
         except RefusedError as error:
             found.damaged.append(f"the spool's identity: {error}")
     if job is None:
-        found.damaged += ["a record of nobody knows which job"] * len(records)
+        found.damaged += ["a record of an unknown job"] * len(records)
         return found, None
     found.tables["jobs"].append(job)
     iterations: dict[int, list[tuple[int, Iterations]]] = defaultdict(list)
@@ -165,7 +165,7 @@ def _iterations(record: Record) -> tuple[int, Iterations]:
     count = len(block.durations)
     total = math.fsum(block.durations)
     if not math.isfinite(total):
-        raise ValueError("a duration is no number")
+        raise ValueError("a duration is not a number")
     head = {
         "sequence": record.sequence,
         "function": function,

@@ -51,7 +51,7 @@ class Metrics:
     """The server's metrics, in a registry of their own."""
 
     def __init__(self) -> None:
-        disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each counter, of which nobody asks anything
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series per counter, which nobody uses
         self.registry = CollectorRegistry()
         self.actual = self._counter(
             "stitchfleet_actual_device_seconds",
@@ -84,9 +84,7 @@ class Metrics:
         self.irregular = self._counter(
             "stitchfleet_ingest_irregular_records", "Records taken although something was odd.", "reason"
         )
-        self.lost = self._counter(
-            "stitchfleet_lost_records", "Records that training processes said they could not keep."
-        )
+        self.lost = self._counter("stitchfleet_lost_records", "Records that training processes reported as lost.")
         self.body_bytes = self._counter("stitchfleet_ingest_body_bytes", "Bytes of batches, decompressed.")
         self.pending = Gauge(
             "stitchfleet_ingest_pending_requests", "Batches waiting or being written.", registry=self.registry
@@ -107,7 +105,7 @@ class Metrics:
         )
         self.database_up = Gauge(
             "stitchfleet_ingest_database_up",
-            "1 where the database took the last write or check.",
+            "1 if the database accepted the last write or check.",
             registry=self.registry,
         )
         self.write_seconds = Histogram(

@@ -68,9 +68,9 @@ def description() -> dict[str, Any]:
                 },
             },
             "400": _refusal("no batch, or one of a version that this server does not read"),
-            "401": _refusal("no token, or one that is not good here"),
+            "401": _refusal("no token, or one that is not valid here"),
             "403": _refusal("rows of another namespace, pod or run than the token's; nothing of the batch was written"),
-            "408": _refusal("the body did not come"),
+            "408": _refusal("the body did not arrive"),
             "413": _refusal("the body is too large"),
             "415": _refusal("the body is compressed by something else than gzip"),
             "429": _refusal("too much is being written already, by all or by this namespace", retry=True),
@@ -95,7 +95,7 @@ def description() -> dict[str, Any]:
         "503": "the API server or the database does not answer",
     }
     report = {
-        "summary": "The weekly report, for people; only where --kubernetes says who they are",
+        "summary": "The weekly report, for people; only with --kubernetes, which identifies them",
         "description": "The token is one of the cluster, for the API server's own audience.",
         "parameters": [week, formats],
         "responses": {code: {"description": what, "content": _TEXT} for code, what in answers.items()},

@@ -260,7 +260,7 @@ def _registered(connection: sa.Connection, job: Row, closed_before: int) -> Regi
     found = register(connection, job, closed_before)
     if found.uid != job["uid"]:
         raise ForbiddenError(
-            f"process {job['process']!r} of run {job['run_id']!r} is of another pod than {job['uid']!r}"
+            f"process {job['process']!r} of run {job['run_id']!r} belongs to another pod than {job['uid']!r}"
         )
     return found
 

@@ -159,7 +159,7 @@ class Ingest:
             raise self._too_large(announced)
         encoding = request.headers.get("Content-Encoding", "identity").strip().lower()
         if encoding not in ("identity", "gzip", ""):
-            raise RefusalError(415, "malformed", "a body is sent as it is, or compressed by gzip")
+            raise RefusalError(415, "malformed", "a body must be uncompressed, or compressed by gzip")
         # before anything is held for the request: a sender without a token delays nobody
         caller = await self._authenticate(request)
         whose = caller.name if caller.namespace is None else f"namespace {caller.namespace}"
@@ -171,7 +171,7 @@ class Ingest:
             body = await asyncio.wait_for(self._read(request, whose, held), BODY_SECONDS)
             return await self._write(body, encoding == "gzip", whose, caller)
         except asyncio.TimeoutError:
-            raise RefusalError(408, "slow", f"the body did not come within {BODY_SECONDS:.0f} s") from None
+            raise RefusalError(408, "slow", f"the body did not arrive within {BODY_SECONDS:.0f} s") from None
         finally:
             self._hold(whose, -1, -held[0])
 

@@ -273,12 +273,12 @@ def read_file(path: pathlib.Path) -> bytes:
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "it is no regular file", str(path))
+            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
         return file.read()
 
 
 def write_file(path: pathlib.Path, data: bytes) -> None:
-    """Writes a regular file with mode 600, and follows no link. Raises OSError."""
+    """Writes a regular file, which is created with mode 600, and follows no link. Raises OSError."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     with open(os.open(path, flags, 0o600), "wb") as file:
         file.write(data)

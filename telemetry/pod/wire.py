@@ -59,7 +59,7 @@ def decode(body: bytes | bytearray | memoryview) -> list[memoryview]:
         if body[: len(MAGIC) - 2] == MAGIC[:-2]:
             version = bytes(body[len(MAGIC) - 2 :][:1]).decode("ascii", "replace")
             raise WireError(f"the body is of version {version}; this server reads version 1")
-        raise WireError("the body is no batch of segments")
+        raise WireError("the body is not a batch of segments")
     found: list[memoryview] = []
     position = len(MAGIC)
     while position < len(body):
@@ -88,7 +88,7 @@ def decompressed(body: bytes | bytearray, most: int = MAX_BODY_BYTES) -> bytes:
         if not unpacker.eof and unpacker.decompress(unpacker.unconsumed_tail, 1):
             raise TooLargeError(f"the body is too large: more than {most} bytes, decompressed")
     except zlib.error as error:
-        raise WireError(f"the body is no gzip: {error}") from None
+        raise WireError(f"the body is not valid gzip: {error}") from None
     if not unpacker.eof:
         raise WireError("the body ends within its gzip")
     if unpacker.unused_data:

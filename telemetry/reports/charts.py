@@ -201,7 +201,7 @@ def iterations_chart(curve: Curve, salt: str) -> str:
         _count_axis(axes, "y")
         axes.set_xticks([position for position, _ in curve.places], [f"{step:,}" for _, step in curve.places])
         axes.set_xlabel("step")
-        axes.set_ylabel("ms an iteration")
+        axes.set_ylabel("ms per iteration")
         return _svg(figure, "Time of each iteration, by arm", salt)
 
 

@@ -82,16 +82,16 @@ def parse(text: str) -> Configuration:
     try:
         found = json.loads(text, object_pairs_hook=_object)
     except json.JSONDecodeError as error:
-        raise ConfigurationError(f"line {error.lineno}, column {error.colno}: no JSON ({error.msg})") from None
+        raise ConfigurationError(f"line {error.lineno}, column {error.colno}: not JSON ({error.msg})") from None
     except (RecursionError, ValueError) as error:
         why = "nested too deeply" if isinstance(error, RecursionError) else "a number with too many digits"
-        raise ConfigurationError(f"no JSON that can be read ({why})") from None
+        raise ConfigurationError(f"not JSON that can be read ({why})") from None
     if not isinstance(found, dict):
         raise ConfigurationError(f"{_shown(found)} where a JSON object was expected")
     known = {spec.name for spec in fields(Configuration)}
     for name, value in found.items():
         if name not in known:
-            raise ConfigurationError(f"{_shown(name)} is no field; there are {', '.join(sorted(known))}")
+            raise ConfigurationError(f"{_shown(name)} is not a field; the fields are {', '.join(sorted(known))}")
         if name in ("cost_centres", "prices"):
             if not isinstance(value, dict):
                 raise ConfigurationError(f"{name} is {_shown(value)}; a JSON object was expected")

@@ -297,7 +297,7 @@ def _job_table(entries: Sequence[JobWeek]) -> list[str]:
         "plain ms",
         "stitched ms",
     )
-    return _bounded((*headings, "saving an iteration (95%)", "device-time saved (95%)"), entries, _job_line)
+    return _bounded((*headings, "saving per iteration (95%)", "device-time saved (95%)"), entries, _job_line)
 
 
 def _job_line(job: JobWeek) -> tuple[str, ...]:
@@ -508,7 +508,7 @@ def jobs_text(entries: Sequence[JobWeek]) -> str:
         for job in sorted(entries, key=lambda job: -job.started_ns)
     ]
     headings = ("job", "namespace", "run", "started (UTC)", "state", "iterations", "stitched")
-    return "\n".join([*table((*headings, "saving an iteration (95%)", "device-time saved (95%)", "lost"), rows), ""])
+    return "\n".join([*table((*headings, "saving per iteration (95%)", "device-time saved (95%)", "lost"), rows), ""])
 
 
 def _state(job: JobWeek) -> str:

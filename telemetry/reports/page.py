@@ -333,7 +333,7 @@ def _jobs_table(jobs: Sequence[JobWeek]) -> str:
                 f"{job.stitched_count:,} of {job.iterations:,}",
             )
         )
-    headings = ("job", "namespace", "device-time saved (95%)", "saving an iteration (95%)", "ms an iteration")
+    headings = ("job", "namespace", "device-time saved (95%)", "saving per iteration (95%)", "ms per iteration")
     note = (
         "<p class='quiet'>* ended without a report: the cost of stitching is estimated from its uncounted iterations.</p>"
         if any(job.overhead_is_estimate for job in jobs)

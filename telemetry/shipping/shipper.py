@@ -344,7 +344,7 @@ def _keep(_spool: pathlib.Path, _done: Shipped) -> None:
 
 def _report(folder: pathlib.Path, done: Shipped) -> int:
     for why in done.damaged:
-        print(f"shipper: passed over: {why}", file=sys.stderr)
+        print(f"shipper: skipped: {why}", file=sys.stderr)
     if done.too_old:
         print(f"shipper: {done.too_old} records were dropped as too old to wait any longer", file=sys.stderr)
     for why in sorted(set(done.kept)):

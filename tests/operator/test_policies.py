@@ -116,7 +116,7 @@ def test_kernels_are_kept_on_the_claim_that_the_pod_names() -> None:
 @pytest.mark.parametrize("claim", ["../other", "A", "a b", "-a", "x" * 254])
 def test_a_claim_that_the_api_server_would_refuse_leaves_the_pod_alone(claim: str) -> None:
     annotations = mutate(pod(annotations={names.CACHE_CLAIM: claim}), POLICY)["metadata"]["annotations"]
-    assert "no name of a PersistentVolumeClaim" in annotations[names.NOT_INJECTED]
+    assert "not a valid name of a PersistentVolumeClaim" in annotations[names.NOT_INJECTED]
 
 
 def test_of_several_the_oldest_holds_and_each_namespace_has_its_own() -> None:

@@ -281,7 +281,7 @@ def test_a_report_without_prices_speaks_of_no_money(home: pathlib.Path, capsys: 
         (["report", "--week", "1500-W01"], "1970 to 2261"),
         (["report", "--trend-weeks", "-1"], "it is from 0 to"),
         (["report", "--configuration", "/nowhere/fleet.json"], "/nowhere/fleet.json cannot be read"),
-        (["report", "--configuration", "/proc/self/cmdline"], "no JSON"),
+        (["report", "--configuration", "/proc/self/cmdline"], "not JSON"),
         (["report", "--database", "/nowhere/x.db"], "there is no database /nowhere/x.db"),
         (["jobs", "--database", "mysql://db/x"], "not supported"),
         (["jobs", "--database", "no://x"], "not supported"),
@@ -330,7 +330,7 @@ def test_looking_after_the_database(home_and_fleet: pathlib.Path, capsys: pytest
     assert main(["db", "delete", "--namespace", "nobody"]) == 0
     assert "no rows of namespace nobody" in capsys.readouterr().out
     assert main(["db", "delete", "--namespace", "team"]) == 0
-    assert "with --yes, these go: 8 arm_blocks, 1 clusters, 1 events" in capsys.readouterr().out
+    assert "with --yes, these are deleted: 8 arm_blocks, 1 clusters, 1 events" in capsys.readouterr().out
     assert main(["db", "delete", "--namespace", "team", "--yes"]) == 0
     assert "deleted: 8 arm_blocks" in capsys.readouterr().out
     assert main(["jobs", "--json"]) == 0

@@ -333,8 +333,8 @@ def test_a_body_that_grows_too_large_is_cut_off(server: Served) -> None:
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        (b"", "no batch"),
-        (b"{}", "no batch"),
+        (b"", "not a batch"),
+        (b"{}", "not a batch"),
         (b"STITCHBATCH2\n", "version 2"),
         (wire.MAGIC + b"\1\0", "within a length"),
         (wire.MAGIC + struct.pack("<I", 99) + b"short", "within a segment of 99 bytes"),

@@ -49,10 +49,10 @@ def test_a_cost_centre_goes_by_its_own_label_or_the_teams() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "line 1, column 1: no JSON"),
-        ('{"team_label": "x",}', "no JSON"),
+        ("", "line 1, column 1: not JSON"),
+        ('{"team_label": "x",}', "not JSON"),
         ("[1]", "[1] where a JSON object was expected"),
-        ('{"team": "x"}', '"team" is no field; there are cost_centre_label, cost_centres, currency'),
+        ('{"team": "x"}', '"team" is not a field; the fields are cost_centre_label, cost_centres, currency'),
         ('{"team_label": 3}', "team_label is 3; a text was expected"),
         ('{"prices": [2]}', "prices is [2]; a JSON object was expected"),
         ('{"cost_centres": {"nlp": 1001}}', 'the cost centre of "nlp" is 1001; a text was expected'),
@@ -79,7 +79,7 @@ def test_a_mistake_says_what_was_given_and_what_was_expected(text: str, said: st
 def test_a_file_that_cannot_be_read_is_named(tmp_path: pathlib.Path) -> None:
     (tmp_path / "latin").write_bytes(b'{"team_label": "\xe9"}')
     (tmp_path / "bad").write_text("{")
-    for name, said in (("missing", "No such file"), ("", "directory"), ("latin", "not UTF-8"), ("bad", "no JSON")):
+    for name, said in (("missing", "No such file"), ("", "directory"), ("latin", "not UTF-8"), ("bad", "not JSON")):
         with pytest.raises(ConfigurationError, match=said) as caught:
             load(tmp_path / name)
         assert str(tmp_path / name) in str(caught.value)
