@@ -326,6 +326,12 @@ def test_every_path_that_the_contributors_are_sent_to_is_there() -> None:
     assert not missing
 
 
+def test_no_file_holds_two_sides_of_a_merge() -> None:
+    """Python's are seen by whatever reads them; those of C++, of charts and of pages may be seen by nobody."""
+    found = _run("git", "grep", "-lE", "^(<{7}|>{7}) ", "--", ".")
+    assert found.stdout.split() == []
+
+
 # ---- no circles --------------------------------------------------------------------------------------------------------------
 
 WITHOUT_CIRCLES = ("compiler", "plugin", "telemetry", "operator")

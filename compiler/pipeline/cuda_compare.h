@@ -5,11 +5,7 @@
 #ifndef STITCHFLEET_CUDA_COMPARE_H_
 #define STITCHFLEET_CUDA_COMPARE_H_
 
-<<<<<<< HEAD
-/* In step with ComparedPart in plugin/native/gpu/device_kernel.h. worst_index -1: no element differs. */
-=======
-/* Must match ComparedPart in plugin/native/device_kernel.h. worst_index -1: no element differs. */
->>>>>>> words
+/* Must match ComparedPart in plugin/native/gpu/device_kernel.h. worst_index -1: no element differs. */
 struct StitchCompared {
   double largest, worst_ratio, largest_error, expected, actual;
   long long worst_index;
