@@ -151,7 +151,7 @@ def test_a_release_is_installed_used_and_removed_by_the_words_of_the_pages(
                 {
                     "name": "main",
                     "image": images.demo.reference,
-                    "command": ["python", "/app/train.py", "--steps", "20"],
+                    "command": ["python", "/app/train.py", "--steps", "1000000"],
                 }
             ],
         },

@@ -15,7 +15,7 @@ from .conftest import Images
 from .kubernetes import Kubernetes
 from .test_pods import IMPORTS, LABEL
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("release", "kueue")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("release")]
 
 SPACE = "queue"
 SECONDS = 120.0
@@ -73,7 +73,7 @@ def lone(name: str, image: str, *command: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-def space(kubernetes: Kubernetes) -> None:
+def space(kubernetes: Kubernetes, kueue: None) -> None:
     kubernetes.namespace(SPACE)
     for each in queue():
         make(kubernetes, each)
