@@ -17,10 +17,11 @@ import pytest
 import yaml
 
 from .conftest import Images, Release, Releases
-from .kubernetes import Kubernetes, log_of
+from .kubernetes import Kubernetes, last_step, log_of
 from .load import dry_run, is_injected
 from .page_commands import INSTALLING, ON_A_CLUSTER
 from .programs import cache_folder
+from .test_trainjob import MEASURED_STEPS
 
 pytestmark = pytest.mark.slow
 
@@ -135,6 +136,22 @@ def test_the_commands_of_the_runbook_run(
         kubernetes.kubectl("-n", external.namespace, "rollout", "status", f"deploy/stitchfleet-{part}", "--timeout=90s")
 
 
+def stitched_and_measured(kubernetes: Kubernetes) -> None:
+    """The pod `train`, when it has been stitched for long enough to know what that saves, and was then told to end."""
+
+    def log() -> str:
+        return log_of(kubernetes, "train", "default")
+
+    def why() -> str:
+        return kubernetes.why("train", "default")
+
+    kubernetes.wait(lambda: "stitched from step" in log(), 240, why)
+    first = last_step(log())
+    kubernetes.wait(lambda: last_step(log()) > first + MEASURED_STEPS, 240, why)
+    kubernetes.kubectl("exec", "train", "-c", "main", "--", "python", "-c", "import os; os.kill(1, 15)")
+    kubernetes.finished("train", "default", 60)
+
+
 def test_a_release_is_installed_used_and_removed_by_the_words_of_the_pages(
     kubernetes: Kubernetes, releases: Releases, images: Images, registry: str, typed: Callable[[str, str], None]
 ) -> None:
@@ -164,11 +181,7 @@ def test_a_release_is_installed_used_and_removed_by_the_words_of_the_pages(
         for command, expected in INSTALLING.items():
             if command.startswith("kubectl get pod"):
                 kubernetes.create(job)
-                kubernetes.wait(
-                    lambda: "stitched from step" in log_of(kubernetes, "train", "default"),
-                    240,
-                    lambda: kubernetes.why("train", "default"),
-                )
+                stitched_and_measured(kubernetes)
             added = "".join(text for part, text in more.items() if part in command)
             typed(command.replace("REGISTRY", registry).replace(" REVISION", " 1") + added, expected)
     finally:
