@@ -24,6 +24,7 @@ from ..base.memory_watch import MemoryWatch
 from ..base.settings import Settings, writable_folder
 from ..guard.kernels import Kernels
 from ..native.library import NativeLibrary
+from ..ranks.world import World
 from ..service.client import CompileClient
 from ..stitching.stitcher import NO_KERNEL, SLOWER, UNSETTLED, Stitcher
 from .program import Phase, Program, Ticket
@@ -70,6 +71,7 @@ class Job:
 
     def __init__(self, settings: Settings, native: NativeLibrary | None, native_reason: str = "") -> None:
         self.settings = settings
+        self.world = World.from_environment(os.environ)
         self.run_id = environment.RUN_ID.read() or uuid.uuid4().hex
         self.native = native
         self.stitcher = Stitcher(settings)
@@ -85,7 +87,9 @@ class Job:
             settings.compile_nice,
             self.records.folder / "service.log",
             self._service_says,
-            settings.compile_patience,
+            # a service that waits for another one's kernels needs no processor
+            settings.compile_patience if self.world.local_rank == 0 else 0.0,
+            self.run_id if self.world.local_size > 1 else "",
         )
         self.kernels = (
             None if native is None else Kernels(settings, native, self.client, self.stitcher, self.records, self.run_id)
