@@ -47,7 +47,7 @@ class Store:
     def _ask(self, method: str, key: str, body: bytes | None) -> tuple[int, bytes]:
         connection = http.client.HTTPConnection(self._host, self._port, timeout=self._timeout_s)
         try:
-            connection.request(method, f"/{self._scope}/{key}", body)
+            connection.request(method, f"/{self._scope}/{urllib.parse.quote(key, safe='')}", body)
             answer = connection.getresponse()
             found = answer.read(MAX_VALUE_BYTES + 1)
             if len(found) > MAX_VALUE_BYTES:

@@ -1,0 +1,233 @@
+"""All that can happen to a few ranks and their store: an explicit-state search over the very Agreement that runs in jobs.
+
+A state is: each rank's Agreement; the store's cells; writes that are under way. From a state any of these may come next:
+
+    a rank becomes ready, refuses, or wants to go back
+    a rank begins a step, if its Agreement lets it and every rank has begun the one before (there is a collective in each)
+    a rank's write: it arrives and is acknowledged; it arrives and the acknowledgement is lost; it arrives later
+    a rank's read is answered, or answered twice
+    all ranks begin anew (an elastic reset)
+
+Acknowledgements that are lost, late writes and repeated answers are bounded by `faults`. Some need no event. A request that is lost
+leaves the state as it is. A rank that is late, stopped or has crashed does nothing while others do, or ever after: every beginning of
+every run is looked at, and what is checked for liveness asks nothing of other ranks.
+
+Checked in every state
+    safety     ranks that run the same step run it in the same arm
+    liveness   a rank that may not begin its step may do so once its own requests are answered, whatever the others do
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from stitchfleet.plugin.ranks.agreement import Agreement
+
+OWN_REQUESTS = 6
+"""Requests of its own after whose answers no rank may wait any longer."""
+
+
+class ViolationError(AssertionError):
+    """What must never be, with how it came about."""
+
+
+class State(NamedTuple):
+    ranks: tuple[Agreement, ...]
+    arms: tuple[bool, ...]
+    """Of the step that each rank has begun last."""
+    store: dict[str, str]
+    under_way: frozenset[tuple[str, str]]
+    faults: int
+    """That may still happen."""
+    wishes: int
+    """Of a rank to go back, that may still come."""
+    resets: int
+
+    def key(self) -> tuple[Any, ...]:
+        oldest = min(rank.round for rank in self.ranks)  # of the rounds before it nobody asks any more
+        cells = tuple(
+            sorted(
+                cell for cell in self.store.items() if not cell[0][0].isdigit() or int(cell[0].split("-")[0]) >= oldest
+            )
+        )
+        ranks = tuple(rank.key() for rank in self.ranks)
+        return (ranks, self.arms, cells, self.under_way, self.faults, self.wishes, self.resets)
+
+
+@dataclass(frozen=True)
+class Model:
+    """What is explored. steps: after which a rank begins no more. machine: the class of the ranks' Agreements."""
+
+    size: int = 3
+    steps: int = 5
+    faults: int = 1
+    wishes: int = 0
+    refusals: bool = False
+    ready_at_start: bool = True
+    """Else each rank becomes so at any time."""
+    resets: int = 0
+    keeps_scope: bool = False
+    """A break: after a reset the ranks go on with the cells from before it."""
+    machine: type[Agreement] = Agreement
+
+    def start(self) -> State:
+        size = self.size
+        ranks = tuple(self.machine(rank, size) for rank in range(size))
+        if self.ready_at_start:
+            for rank in ranks:
+                rank.ready("f")
+        return State(ranks, (False,) * size, {}, frozenset(), self.faults, self.wishes, self.resets)
+
+    # ---- what may come next
+
+    def successors(self, state: State) -> Iterator[tuple[str, State]]:
+        for r, rank in enumerate(state.ranks):
+            yield from self._wishes(state, r, rank)
+            yield from self._steps(state, r, rank)
+            yield from self._requests(state, r, rank)
+        for key, value in state.under_way:
+            arrived = {**state.store, key: value}
+            yield (
+                f"the late write of {key} arrives",
+                state._replace(store=arrived, under_way=state.under_way - {(key, value)}),
+            )
+        if state.resets:
+            yield "reset", self._reset(state)
+
+    def _wishes(self, state: State, r: int, rank: Agreement) -> Iterator[tuple[str, State]]:
+        if not rank.vote:
+            yield f"rank {r} is ready", _changed(state, r, lambda own: own.ready("f"))
+            if self.refusals:
+                yield f"rank {r} refuses", _changed(state, r, lambda own: own.refuse("no compiler"))
+        elif state.wishes and rank.stitched and not rank.want:
+            wanting = _changed(state, r, lambda own: own.refuse("the guard"))
+            yield f"rank {r} wants to go back", wanting._replace(wishes=state.wishes - 1)
+
+    def _steps(self, state: State, r: int, rank: Agreement) -> Iterator[tuple[str, State]]:
+        if rank.begun >= self.steps or any(other.begun < rank.begun for other in state.ranks):
+            return
+        own = rank.copy()
+        may = own.may_begin()
+        asked = _put(state, r, own)
+        if not may:
+            self._check_wait(asked, r)
+            if own.key() != rank.key():
+                yield f"rank {r} waits before step {rank.begun}", asked
+            return
+        arm = own.begin()
+        begun = _put(state, r, own)._replace(arms=_with(state.arms, r, arm))
+        for other in range(self.size):
+            if state.ranks[other].begun == own.begun and state.arms[other] != arm:
+                raise ViolationError(f"in step {rank.begun} ranks {r} and {other} run different arms")
+        yield f"rank {r} begins step {rank.begun} {'stitched' if arm else 'plain'}", begun
+
+    def _check_wait(self, state: State, r: int) -> None:
+        """What a waiting rank waits for is the answers to its own requests."""
+        own, store = state.ranks[r].copy(), dict(state.store)
+        for _ in range(OWN_REQUESTS):
+            for key, value in own.writes()[:1]:
+                store[key] = value
+                own.acknowledge(key)
+            for key in own.reads()[:1]:
+                if key in store:
+                    own.receive(key, store[key])
+            if own.may_begin():
+                return
+        raise ViolationError(f"rank {r} waits before step {own.begun} for another rank")
+
+    def _requests(self, state: State, r: int, rank: Agreement) -> Iterator[tuple[str, State]]:
+        for key, value in rank.writes():
+            if state.store.get(key, value) != value:
+                raise ViolationError(f"{key} was {state.store[key]!r} and is given the value {value!r}")
+            arrived = {**state.store, key: value}
+            yield (
+                f"rank {r} writes {key}: {value}",
+                _changed(state, r, lambda own, key=key: own.acknowledge(key))._replace(store=arrived),
+            )
+            if state.faults:
+                fewer = state.faults - 1
+                yield f"rank {r} writes {key}, and does not learn it", state._replace(store=arrived, faults=fewer)
+                under_way = state.under_way | {(key, value)}
+                yield f"rank {r} writes {key}, which is late", state._replace(under_way=under_way, faults=fewer)
+        for key in rank.reads():
+            if key in state.store:  # one after the other, as the job asks
+                value = state.store[key]
+                answered = _changed(state, r, lambda own, key=key, value=value: own.receive(key, value))
+                yield f"rank {r} reads {key}: {value}", answered
+                if state.faults:
+                    twice = _changed(answered, r, lambda own, key=key, value=value: own.receive(key, value))
+                    if twice.key() != answered.key():
+                        yield f"rank {r} reads {key} twice", twice._replace(faults=state.faults - 1)
+                return
+
+    def _reset(self, state: State) -> State:
+        """All ranks begin anew, as after horovod's elastic reset; the store's cells are those of a scope that nobody asks any more."""
+        fresh = self.start()
+        store = dict(state.store) if self.keeps_scope else {}
+        under_way = state.under_way if self.keeps_scope else frozenset()
+        return fresh._replace(
+            store=store, under_way=under_way, faults=state.faults, wishes=state.wishes, resets=state.resets - 1
+        )
+
+
+def _with(values: tuple[bool, ...], index: int, value: bool) -> tuple[bool, ...]:
+    return (*values[:index], value, *values[index + 1 :])
+
+
+def _put(state: State, r: int, own: Agreement) -> State:
+    return state._replace(ranks=(*state.ranks[:r], own, *state.ranks[r + 1 :]))
+
+
+def _changed(state: State, r: int, change: Any) -> State:
+    own = state.ranks[r].copy()
+    change(own)
+    return _put(state, r, own)
+
+
+@dataclass
+class Explored:
+    """How many states there are, and in how many of them something that must be possible happens."""
+
+    states: int = 0
+    stitched: int = 0
+    """States in which every rank is in a stitched step."""
+    back: int = 0
+    """States in which all went back to plain after it."""
+    stayed: int = 0
+    """States in which a round had no effect."""
+
+
+def explore(model: Model) -> Explored:
+    """Every state that can be reached. Raises ViolationError."""
+    start = model.start()
+    seen = {hash(start.key())}
+    waiting = [start]
+    found = Explored()
+    while waiting:
+        state = waiting.pop()
+        found.states += 1
+        found.stitched += all(state.arms)
+        found.back += all(rank.final and rank.vote.startswith("ready") and not rank.says_no for rank in state.ranks)
+        found.stayed += any(rank.round and not rank.stitched for rank in state.ranks)
+        for _, following in model.successors(state):
+            known = hash(following.key())
+            if known not in seen:
+                seen.add(known)
+                waiting.append(following)
+    return found
+
+
+def wander(model: Model, seed: int, most: int) -> tuple[State, list[str]]:
+    """One run at random, of at most so many events: where it came to, and how. Raises ViolationError."""
+    choose = random.Random(seed)
+    state, history = model.start(), []
+    for _ in range(most):
+        possible = list(model.successors(state))
+        if not possible:
+            break
+        name, state = choose.choice(possible)
+        history.append(name)
+    return state, history
