@@ -142,7 +142,7 @@ def generator_version() -> str:
 def sources_digest(folder: Path) -> str:
     """A hash of the compiler's sources in a folder, without NO_PART_OF_A_KERNEL."""
     digest = hashlib.sha256()
-    for path in sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".h", ".c")):
+    for path in sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".h", ".c", ".def")):
         room = path.relative_to(folder)
         if room.parts[0] not in NO_PART_OF_A_KERNEL:
             digest.update(f"{room}\0".encode() + path.read_bytes())

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -45,7 +44,7 @@ from ..codegen.cpu.many_shapes import (
     Template,
     family_key,
 )
-from ..ir.graph import DType, Graph
+from ..ir.graph import Graph
 from ..kernel.cache import CacheEntry, KernelCache
 from ..kernel.host_kernel import prepare_runtime
 from ..kernel.metadata import ABI_VERSION, CheckReport, KernelMetadata
@@ -110,10 +109,6 @@ UNIT_KERNELS: Final = 16
 """Kernels of one translation unit: g++ starts in 0.06 s, a kernel of 30 ops takes it 0.05 to 0.3 s."""
 
 
-def _test_break() -> str:
-    return os.environ.get("STITCHFLEET_TEST_BREAK", "")
-
-
 def identity(toolchain: Toolchain | None = None) -> str:
     """Everything but the graph that a kernel depends on: ABI, generator, compiler, CPU, C library. Of use in keys. On a
     machine without a compiler it says so, instead of raising."""
@@ -121,9 +116,7 @@ def identity(toolchain: Toolchain | None = None) -> str:
         compiler = (toolchain or find_toolchain()).digest
     except ToolchainError:
         compiler = "no compiler"
-    unchecked = os.environ.get("STITCHFLEET_TEST_SKIP_CHECK", "")
-    parts = [str(ABI_VERSION), generator_version(), compiler, _test_break(), unchecked]
-    return hashlib.sha256("|".join(parts).encode()).hexdigest()
+    return hashlib.sha256(f"{ABI_VERSION}|{generator_version()}|{compiler}".encode()).hexdigest()
 
 
 def entry_key(graph: Graph, toolchain: Toolchain) -> str:
@@ -249,13 +242,9 @@ def _front(
     kernel = lower(plan)
     symbol = f"stitch_{key[:20]}"
 
-    def source() -> str:
-        text = render(kernel, symbol)
-        return break_source(text, graph, symbol, _test_break()) if _test_break() else text
-
     metadata = describe(graph, plan, kernel, symbol, toolchain.version)
-    alone = _Unit(position, request, key, symbol, source, metadata)
-    if not request.cluster or _test_break():
+    alone = _Unit(position, request, key, symbol, partial(render, kernel, symbol), metadata)
+    if not request.cluster:
         return alone
     shaped = ShapedText.of(render(kernel, NEUTRAL, len(graph.parameters)))
     return _of_many_shapes(alone, shaped, cache, toolchain, families)
@@ -384,35 +373,3 @@ def _begin_check(
             return CompileOutcome(name, failure=one_line(line), permanent=False)
 
     return finish
-
-
-BREAKS: Final = {
-    # Wrong everywhere, wrong only when the first float input has an element above 1e4, and right but slow (some milliseconds).
-    "add_one_output": "  for (long long i = 0; i < {outputs}; ++i) wrong[i] += 1;\n",
-    "rare": (
-        "  bool found = false;\n"
-        "  for (long long i = 0; i < {inputs}; ++i) found |= seen[i] > 1e4f;\n"
-        "  for (long long i = 0; found && i < {outputs}; ++i) wrong[i] = wrong[i] * 1.5f + 1;\n"
-    ),
-    "slow": "  (void)wrong;\n  for (volatile long long i = 0; i < 5000000; ++i) {{}}\n",
-}
-
-
-def break_source(source: str, graph: Graph, symbol: str, kind: str) -> str:
-    """A kernel made wrong on purpose, for fault tests (STITCHFLEET_TEST_BREAK): see BREAKS. Graphs without an f32
-    output, or for "rare" without an f32 input, stay right."""
-    outputs = [(n, graph.nodes[i]) for n, i in enumerate(graph.outputs) if graph.nodes[i].dtype is DType.F32]
-    inputs = [(n, graph.nodes[i]) for n, i in enumerate(graph.parameters) if graph.nodes[i].dtype is DType.F32]
-    if kind not in BREAKS:
-        raise ValueError(f"STITCHFLEET_TEST_BREAK: given {kind!r}, expected one of {', '.join(BREAKS)}")
-    if not outputs or not outputs[0][1].element_count or (kind == "rare" and not inputs):
-        return source
-    largest = max(inputs, key=lambda item: item[1].element_count, default=None)
-    head = f"  float* wrong = (float*)outputs[{outputs[0][0]}];\n"
-    if largest is not None:
-        head += f"  const float* seen = (const float*)inputs[{largest[0]}]; (void)seen;\n"
-    body = BREAKS[kind].format(
-        outputs=outputs[0][1].element_count, inputs=largest[1].element_count if largest is not None else 0
-    )
-    end = source.rindex("}")
-    return source[:end] + head + body + source[end:]

@@ -27,13 +27,12 @@ from ..ir.graph import Array, Graph
 from ..kernel.cache import CacheEntry, KernelCache
 from ..kernel.host_kernel import check_inputs
 from ..kernel.metadata import KernelMetadata
+from ..targets.cuda_attributes import ask_device
 from ..targets.targets import target_of_device
 from .backend import Progress, silent
 from .cuda import build_for_gpu
 from .launch import Launch
 
-COOPERATIVE_LAUNCH: Final = 95
-"""CUdevice_attribute; pycuda does not name it."""
 SEMAPHORE_BYTES: Final = 64
 """Of the grid barrier's."""
 BATCHES: Final = 15
@@ -150,25 +149,14 @@ class Gpu:
         return ctypes.c_void_p(self._stream.handle)
 
     def _described(self, number: int) -> dict[str, int | str]:
-        device = self._pycuda.Device(number)
-        attributes = self._pycuda.device_attribute
-        names = {
-            "multiprocessors": attributes.MULTIPROCESSOR_COUNT,
-            "threads_per_multiprocessor": attributes.MAX_THREADS_PER_MULTIPROCESSOR,
-            "blocks_per_multiprocessor": attributes.MAX_BLOCKS_PER_MULTIPROCESSOR,
-            "registers_per_multiprocessor": attributes.MAX_REGISTERS_PER_MULTIPROCESSOR,
-            "shared_bytes_per_multiprocessor": attributes.MAX_SHARED_MEMORY_PER_MULTIPROCESSOR,
-            "shared_bytes_per_block": attributes.MAX_SHARED_MEMORY_PER_BLOCK,
-            "l2_bytes": attributes.L2_CACHE_SIZE,
-            "memory_clock_khz": attributes.MEMORY_CLOCK_RATE,
-            "memory_bus_bits": attributes.GLOBAL_MEMORY_BUS_WIDTH,
-        }
-        major, minor = device.compute_capability()
-        handle, cooperative = ctypes.c_int(), ctypes.c_int()
+        handle, value = ctypes.c_int(), ctypes.c_int()
         self.call("cuDeviceGet", ctypes.byref(handle), number)
-        self.call("cuDeviceGetAttribute", ctypes.byref(cooperative), COOPERATIVE_LAUNCH, handle)
-        figures = {name: int(device.get_attribute(attribute)) for name, attribute in names.items()}
-        return {"name": device.name(), "major": major, "minor": minor, "cooperative": cooperative.value, **figures}
+
+        def ask(attribute: int) -> int:
+            self.call("cuDeviceGetAttribute", ctypes.byref(value), attribute, handle)
+            return value.value
+
+        return ask_device(self._pycuda.Device(number).name(), ask)
 
 
 class GpuKernel:

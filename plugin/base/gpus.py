@@ -9,8 +9,7 @@ import ctypes
 import pathlib
 from dataclasses import dataclass
 
-_MULTIPROCESSORS, _MAJOR, _MINOR = 16, 75, 76
-"""CUdevice_attribute."""
+from stitchfleet.compiler.targets.cuda_attributes import cuda_attributes
 
 
 @dataclass(frozen=True)
@@ -43,9 +42,9 @@ def find_gpus(driver: pathlib.Path | None = None) -> list[Gpu]:
         call("cuDeviceGet", ctypes.byref(device), number)
         call("cuDeviceGetName", name, len(name), device)
         figures = []
-        for attribute in (_MAJOR, _MINOR, _MULTIPROCESSORS):
+        for figure in ("major", "minor", "multiprocessors"):
             value = ctypes.c_int()
-            call("cuDeviceGetAttribute", ctypes.byref(value), attribute, device)
+            call("cuDeviceGetAttribute", ctypes.byref(value), cuda_attributes()[figure], device)
             figures.append(value.value)
         major, minor, multiprocessors = figures
         found.append(Gpu(name.value.decode(errors="replace"), (major, minor), multiprocessors))

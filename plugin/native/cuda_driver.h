@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "tensorflow/core/platform/status.h"
 
@@ -22,20 +23,17 @@ using CudaStream = struct CudaStreamHandle*;
 using CudaDevice = int;
 using CudaStatus = int;  // CUresult; 0 is success
 
+// CUdevice_attribute, as far as it is asked for; kDeviceFigures: by the names that the compiler knows (compiler/targets/targets.py).
+#define CUDA_ATTRIBUTE(name, enumerator, number) enumerator = number,
 enum CudaDeviceAttribute : int {
-  kMaxSharedMemoryPerBlock = 8,
-  kMultiprocessorCount = 16,
-  kMemoryClockKhz = 36,
-  kMemoryBusBits = 37,
-  kL2CacheBytes = 38,
-  kMaxThreadsPerMultiprocessor = 39,
-  kComputeCapabilityMajor = 75,
-  kComputeCapabilityMinor = 76,
-  kMaxSharedMemoryPerMultiprocessor = 81,
-  kMaxRegistersPerMultiprocessor = 82,
-  kCooperativeLaunch = 95,
-  kMaxBlocksPerMultiprocessor = 106,
+#include "cuda_attributes.def"
 };
+#undef CUDA_ATTRIBUTE
+#define CUDA_ATTRIBUTE(name, enumerator, number) {#name, enumerator},
+constexpr std::pair<const char*, CudaDeviceAttribute> kDeviceFigures[] = {
+#include "cuda_attributes.def"
+};
+#undef CUDA_ATTRIBUTE
 
 class CudaDriver {
  public:

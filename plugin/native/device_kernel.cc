@@ -31,7 +31,7 @@ absl::Status DeviceKernel::Load(const CudaDriver& driver, Loaded* loaded) const 
   CudaDevice device = 0;
   int blocks = 0, multiprocessors = 0;
   TF_RETURN_IF_ERROR(driver.Check(driver.GetDevice(&device), "no device"));
-  TF_RETURN_IF_ERROR(driver.Check(driver.GetAttribute(&multiprocessors, kMultiprocessorCount, device), "no device"));
+  TF_RETURN_IF_ERROR(driver.Check(driver.GetAttribute(&multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device), "no device"));
   TF_RETURN_IF_ERROR(driver.Check(driver.Occupancy(&blocks, loaded->kernel, static_cast<int>(block), shared_bytes), "occupancy"));
   if (static_cast<long long>(blocks) * multiprocessors >= grid) return absl::OkStatus();
   return tensorflow::errors::Unavailable(grid, " blocks of the kernel wait for each other, the device holds ", blocks * multiprocessors);

@@ -243,21 +243,7 @@ class DeviceStitchOp : public StitchOp {
       if (*c >= ' ' && *c != '"' && *c != '\\') text += *c;
     }
     text += "\"";
-    const std::pair<const char*, CudaDeviceAttribute> wanted[] = {
-        {"major", kComputeCapabilityMajor},
-        {"minor", kComputeCapabilityMinor},
-        {"multiprocessors", kMultiprocessorCount},
-        {"threads_per_multiprocessor", kMaxThreadsPerMultiprocessor},
-        {"blocks_per_multiprocessor", kMaxBlocksPerMultiprocessor},
-        {"registers_per_multiprocessor", kMaxRegistersPerMultiprocessor},
-        {"shared_bytes_per_multiprocessor", kMaxSharedMemoryPerMultiprocessor},
-        {"shared_bytes_per_block", kMaxSharedMemoryPerBlock},
-        {"cooperative", kCooperativeLaunch},
-        {"l2_bytes", kL2CacheBytes},
-        {"memory_clock_khz", kMemoryClockKhz},
-        {"memory_bus_bits", kMemoryBusBits},
-    };
-    for (const auto& [key, attribute] : wanted) {
+    for (const auto& [key, attribute] : kDeviceFigures) {
       int value = 0;
       if (driver->GetAttribute(&value, attribute, device) != 0) return "{}";
       text += std::string(",\"") + key + "\":" + std::to_string(value);

@@ -102,8 +102,7 @@ def compiler_command() -> tuple[str, ...]:
 def library_path(cache: pathlib.Path, build: TensorFlowBuild) -> pathlib.Path:
     """Where the library for this TensorFlow and these sources lies, built or not."""
     digest = hashlib.sha256()
-    header = pathlib.Path(_abi_header())
-    for source in [*sorted(SOURCES.glob("*.cc")), *sorted(SOURCES.glob("*.h")), header]:
+    for source in [*sorted(SOURCES.glob("*.cc")), *sorted(SOURCES.glob("*.h")), *_shared_headers()]:
         digest.update(source.name.encode() + source.read_bytes())
     digest.update(json.dumps([build.version, *build.compile_flags[1:], *UNITS]).encode())
     return cache / "native" / f"tf-{build.version}-{digest.hexdigest()[:16]}" / "libstitchfleet_tf.so"
@@ -115,10 +114,12 @@ def find_library(cache: pathlib.Path, payload: pathlib.Path | None, build: Tenso
     return next((path for place in places if (path := library_path(place, build)).exists()), None)
 
 
-def _abi_header() -> str:
+def _shared_headers() -> list[pathlib.Path]:
+    """What the compiler's Python reads too: a kernel's interface, a device's figures."""
     import stitchfleet.compiler
 
-    return os.path.join(os.path.dirname(os.path.abspath(stitchfleet.compiler.__file__)), "kernel", "stitch_abi.h")
+    compiler = pathlib.Path(stitchfleet.compiler.__file__).resolve().parent
+    return [compiler / "kernel" / "stitch_abi.h", compiler / "targets" / "cuda_attributes.def"]
 
 
 def build_library(cache: pathlib.Path, build: TensorFlowBuild, tell: Callable[[str], None]) -> pathlib.Path:
@@ -140,7 +141,7 @@ def build_library(cache: pathlib.Path, build: TensorFlowBuild, tell: Callable[[s
         tell(f"building the TensorFlow {build.version} op once (about half a minute)")
         with tempfile.TemporaryDirectory(dir=target.parent) as folder:
             objects = {unit: os.path.join(folder, unit + ".o") for unit in (*UNITS, GPU_UNIT)}
-            includes = ["-I", str(SOURCES), "-I", os.path.dirname(_abi_header())]
+            includes = [f"-I{place}" for place in (SOURCES, *(header.parent for header in _shared_headers()))]
             _run_all(
                 [
                     [

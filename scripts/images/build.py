@@ -173,7 +173,10 @@ class Builder:
                 raise ImageError(f"{command[0]} for the image {name}: {error}") from None
             log.write(done.stdout)
         if done.returncode:
-            raise ImageError(f"{command[0]} failed for the image {name}; {path} says why")
+            ended = f"signal {-done.returncode}" if done.returncode < 0 else f"status {done.returncode}"
+            raise ImageError(
+                f"{command[0]} ended with {ended} for the image {name}; {path} says why, at its end: {_last_line(path)}"
+            )
         return done.stdout.decode(errors="replace")
 
 
@@ -196,6 +199,11 @@ def _context(name: str) -> dict[str, bytes]:
     return found
 
 
+def _last_line(log: pathlib.Path) -> str:
+    lines = log.read_text(errors="replace").split("\n")
+    return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "nothing")
+
+
 def _unmount_below(folder: pathlib.Path) -> None:
     mounts = pathlib.Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()
     points = [pathlib.Path(line.split()[1].replace("\\040", " ")) for line in mounts]
@@ -214,7 +222,7 @@ def _native_files() -> list[pathlib.Path]:
     toolchain = compiler / "toolchain"
     single = (
         *(plugin / "__init__.py", compiler / "__init__.py", compiler / "kernel" / "stitch_abi.h"),
-        *(toolchain / "__init__.py", toolchain / "host.py"),
+        *(compiler / "targets" / "cuda_attributes.def", toolchain / "__init__.py", toolchain / "host.py"),
     )
     return [*single, *_files(plugin / "native")]
 

@@ -215,3 +215,10 @@ def test_a_policy_that_no_schema_can_know_to_be_wrong_holds_no_pod(kubernetes: K
     found = kubernetes.finished("train", SPACE, 120.0)
     assert found["status"]["phase"] == "Succeeded", kubernetes.why("train", SPACE)
     assert found["metadata"]["annotations"]["stitchfleet.io/not-injected"]
+    kubernetes.kubectl("-n", SPACE, "delete", "stitchpolicy", "wrong")
+    # the next test's namespace has the same name, and may be there sooner than the webhook looks again
+    kubernetes.wait(
+        lambda: is_injected(dry_run(kubernetes, pod(images.demo.reference, name="later"))),
+        20,
+        "the webhook does not learn that the policy is gone",
+    )

@@ -38,7 +38,7 @@ from ..library import (
 )
 from ..native import toolchain
 
-SMALL = CheckOptions(skip=False, processes=1)
+SMALL = CheckOptions(processes=1)
 LARGE = replace(SMALL, large_elements=0)
 """As graphs above the limit are checked: normal inputs, and mixed ones whose rows each take another regime."""
 HUGE = replace(LARGE, huge_elements=0)
@@ -237,7 +237,7 @@ def test_a_wrong_kernel_fails_alone_among_many(tmp_path: Path, monkeypatch: pyte
         ),
     )
     graphs = [softmax(20, 30), gelu(10, 7), bias_residual(9, 8)]
-    options = CheckOptions(regimes=(Regime.NORMAL,), skip=False, processes=2)
+    options = CheckOptions(regimes=(Regime.NORMAL,), processes=2)
     outcomes = compile_graphs([Request(g.name, g) for g in graphs], KernelCache(tmp_path), toolchain(), options)
     assert [outcome.entry is not None for outcome in outcomes] == [True, False, True]
 

@@ -32,7 +32,7 @@ from .. import library
 from ..library import Maker
 from ..native import Built, KeptToolchain, complaint, toolchain
 
-QUICK = CheckOptions(regimes=(Regime.NORMAL,), skip=False)
+QUICK = CheckOptions(regimes=(Regime.NORMAL,))
 
 
 def mean_and_centre(batch: int, length: int) -> Graph:

@@ -13,9 +13,11 @@ import pytest
 from stitchfleet.compiler.codegen.cuda.kernel_text import CudaError, CudaKernel, plan_for_gpu
 from stitchfleet.compiler.commands.command import STAGES, CompileCommand, ExplainCommand
 from stitchfleet.compiler.ir.graph import Graph
+from stitchfleet.compiler.pipeline import cpu
 from stitchfleet.compiler.planning.plan import Plan
 from stitchfleet.compiler.targets.targets import GpuTarget
 
+from ...broken_kernels.broken_kernels import break_kernels
 from ..step.test_partition import LAYERS
 
 SOFTMAX = """HloModule softmax
@@ -107,7 +109,7 @@ def test_a_kernel_is_checked_run_and_timed(softmax: Path, capsys: pytest.Capture
 def test_a_kernel_that_fails_its_check_is_exit_code_1(
     softmax: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("STITCHFLEET_TEST_BREAK", "add_one_output")
+    break_kernels(cpu, "add_one_output", patch=monkeypatch.setattr)
     assert _run(CompileCommand(), softmax) == 1
     error = capsys.readouterr().err
     assert "self-check of softmax failed" in error

@@ -65,7 +65,8 @@ class RowGraph:
         ]
         kind = str(self.random.choice(kinds))
         long = int(self.random.choice([width, width, 2 * width]))
-        shape = self.shapes[self.random.integers(len(self.shapes))]
+        # Half are numbers of a row: they are written beside loops over the row, which read other numbers of it.
+        shape = (rows,) if self.random.random() < 0.5 else self.shapes[self.random.integers(len(self.shapes))]
         if kind == "binary":
             made = m.op(str(self.random.choice(["add", "multiply"])), self.old(shape), self.one_of(shape))
         elif kind == "unary":

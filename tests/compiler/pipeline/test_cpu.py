@@ -24,10 +24,11 @@ from stitchfleet.compiler.support.free_memory import free_bytes
 from stitchfleet.compiler.targets.targets import A100, V100
 from stitchfleet.compiler.toolchain.host import Toolchain
 
+from ...broken_kernels.broken_kernels import break_kernels
 from ..library import Maker, bias_residual, gelu, softmax
 from ..native import toolchain
 
-QUICK = CheckOptions(regimes=(Regime.NORMAL,), skip=False)
+QUICK = CheckOptions(regimes=(Regime.NORMAL,))
 
 
 @pytest.fixture
@@ -128,17 +129,16 @@ def test_a_kernel_made_wrong_on_purpose_is_caught(
     cache: KernelCache, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     key = entry_key(gelu(8, 9), toolchain())
-    monkeypatch.setenv("STITCHFLEET_TEST_BREAK", kind)
-    assert entry_key(gelu(8, 9), toolchain()) != key  # a broken kernel is never taken for a right one
+    break_kernels(cpu, kind, patch=monkeypatch.setattr)
+    assert cpu.entry_key(gelu(8, 9), toolchain()) != key  # a broken kernel is never taken for a right one
     regimes = (Regime.NORMAL,) if kind == "add_one_output" else (Regime.NORMAL, Regime.HUGE)
-    (outcome,) = compiled([gelu(8, 9)], cache, CheckOptions(regimes=regimes, skip=False))
+    (outcome,) = compiled([gelu(8, 9)], cache, CheckOptions(regimes=regimes))
     assert outcome.entry is None
     assert "self-check of gelu failed" in (outcome.failure or "")
 
 
 def test_the_rare_fault_needs_rare_data(cache: KernelCache, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STITCHFLEET_TEST_BREAK", "rare")
-    monkeypatch.setenv("STITCHFLEET_TEST_SKIP_CHECK", "1")
+    break_kernels(cpu, "rare", unchecked=True, patch=monkeypatch.setattr)
     graph = bias_residual(4, 4)
     (outcome,) = compile_graphs([Request("bias", graph)], cache, toolchain())
     assert outcome.entry is not None
@@ -277,7 +277,7 @@ def test_graphs_of_constants_and_forwarded_parameters_are_kernels_too(cache: Ker
     m.parameter(2)
     table = m.op("constant", literal=_literal(np.arange(600, dtype=np.float32).reshape(20, 30)))
     graph = m.done(x, x, table, m.constant(7, (2, 2), DType.S32))
-    (outcome,) = compiled([graph], cache, CheckOptions(skip=False))
+    (outcome,) = compiled([graph], cache, CheckOptions())
     assert outcome.entry is not None, outcome.failure
 
 

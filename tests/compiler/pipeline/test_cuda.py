@@ -11,6 +11,7 @@ from stitchfleet.compiler.kernel.cache import KernelCache
 from stitchfleet.compiler.kernel.metadata import KernelMetadata
 from stitchfleet.compiler.pipeline.backend import Request
 from stitchfleet.compiler.pipeline.cuda import CudaBackend
+from stitchfleet.compiler.targets.cuda_attributes import ask_device, cuda_attributes
 from stitchfleet.compiler.targets.targets import A100, V100, target_of_device
 from stitchfleet.compiler.toolchain import nvrtc
 
@@ -39,6 +40,14 @@ def test_a_slice_of_a_gpu_is_planned_for_as_what_it_is() -> None:
     assert target.bytes_per_ns == pytest.approx(194.4)
     assert target.light_ns == pytest.approx(A100.light_ns * 108 / 14)
     assert target.blocks_at_once(0) < A100.blocks_at_once(0) / 7
+
+
+def test_a_device_is_asked_for_all_that_planning_wants_to_know() -> None:
+    numbers = cuda_attributes()
+    by_number = {numbers[figure]: value for figure, value in MIG.items() if figure != "name"}
+    assert ask_device(str(MIG["name"]), by_number.__getitem__) == MIG
+    # as cuda.h numbers them
+    assert (numbers["multiprocessors"], numbers["major"], numbers["minor"], numbers["cooperative"]) == (16, 75, 76, 95)
 
 
 def test_a_device_between_two_rows_takes_the_older_ones_figures() -> None:

@@ -18,6 +18,7 @@ from stitchfleet.plugin.service import serving as module
 from stitchfleet.plugin.service.messages import Answer, Compiled, CompileRequest, Failed, Sample
 from stitchfleet.plugin.service.serving import Service
 
+from ...broken_kernels.broken_kernels import break_kernels
 from ..conftest import Plugin
 
 Array = np.ndarray[Any, Any]
@@ -144,7 +145,7 @@ def test_a_wrong_kernel_is_refused_on_the_jobs_own_numbers_too(
     """Of a kernel that no random input tells from a right one (every index is out of range for both)."""
     request = request_of(scrambled_ids, TABLE, SCRAMBLED_IDS)
     monkeypatch.setattr(cpu, "check_part", lambda *parts: selfcheck.Part(parts[4], 0.0, (1.0, 1.0)))
-    monkeypatch.setenv("STITCHFLEET_TEST_BREAK", "add_one_output")
+    break_kernels(cpu, "add_one_output", patch=monkeypatch.setattr)
     line = refused(tmp_path, request)
     assert "self-check of" in line
     assert "not what the framework computes" in line

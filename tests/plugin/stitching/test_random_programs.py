@@ -8,12 +8,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ...broken_kernels import broken_kernels
 from ..conftest import Finished, RunJob
 from ..job.test_faults import COLD
 
 STEPS = "56"
 SETTINGS = {
-    "STITCHFLEET_TEST_SKIP_CHECK": "1",
+    **broken_kernels.environment(unchecked=True),
     "STITCHFLEET_BASELINE_STEPS": "2",
     "STITCHFLEET_BASELINE_SECONDS": "0",
     "STITCHFLEET_BLOCK_STEPS": "3",
