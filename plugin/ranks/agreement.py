@@ -14,8 +14,10 @@ What it stands on
 Cells, r a rank, k the number of a round
     vote-r      ready FACTS KERNELS | no REASON         what rank r has: its kernels are verified, or will never be
     want-r      plain REASON                            rank r has to go back
-    k-at        at STEP stitched KERNELS | at STEP plain REASON | no REASON     rank 0: the step of this round; or that the job stays plain
-    k-seen-r    seen | late | no REASON                 rank r knows the step; it has begun it already; it cannot run stitched any more
+    k-at        at STEP stitched KERNELS | at STEP plain REASON | no REASON     rank 0: the step of this round; or that all stay
+                                                        plain
+    k-seen-r    seen | late | no REASON                 rank r knows the step; it has begun it already; it cannot run stitched
+    any more
     k-go        go | stay                               rank 0: whether the round counts
 
     FACTS are name=value pairs that must be equal on all ranks; KERNELS are those of the rank, of which the ones that all ranks have
@@ -23,14 +25,16 @@ Cells, r a rank, k the number of a round
 
 A round
     1. Rank 0 has all votes, ready and alike (or a want): it picks a step some way ahead and writes k-at.
-    2. A rank that reads k-at before it begins that step writes k-seen-r, which promises that it does not begin it before it knows k-go.
+    2. A rank that reads k-at before it begins that step writes k-seen-r, which promises that it does not begin it before it
+    knows k-go.
     3. If all have promised before rank 0 begins the step before the agreed one, rank 0 writes go; else stay. It does not begin
        that step before its word is acknowledged. So whoever is to begin the agreed step finds the word in the store; and who did not
        know of the step when it began it is one of those for whose sake the word is stay.
     4. go: each rank begins the agreed step in its new arm. stay: round k + 1.
 
 A rank waits (`may_begin` is False) only for an answer to its own requests, never for another rank. If the store does not answer
-within the caller's bound it gives up waiting, once a round: `give_up`. It goes on in the arm that it was in, and takes the word's arm as
+within the caller's bound it gives up waiting, once a round: `give_up`. It goes on in the arm that it was in, and takes the word's
+arm as
 soon as it learns it. Until then, if the word was go, its arm differs from the others': no protocol can exclude that over a store that
 may fall silent at any moment, if nobody may wait for ever. docs/ranks.md says when it can happen and what it means.
 
@@ -57,7 +61,11 @@ def _reason(text: str) -> str:
 def _difference(own: str, other: str) -> str:
     """In which of their facts two ranks differ."""
     ours, theirs = (dict(fact.partition("=")[::2] for fact in facts.split(",")) for facts in (own, other))
-    names = [name for name in ours if theirs.get(name) != ours[name]] or list(theirs.keys() - ours.keys()) or ["what it says"]
+    names = (
+        [name for name in ours if theirs.get(name) != ours[name]]
+        or list(theirs.keys() - ours.keys())
+        or ["what it says"]
+    )
     return _reason(f"in {names[0]} ({ours.get(names[0], 'none')}, {theirs.get(names[0], 'none')})")
 
 
@@ -109,7 +117,8 @@ class Agreement:
     # ---- what the rank has to say
 
     def ready(self, facts: str, kernels: Iterable[str] = ()) -> None:
-        """Its kernels are verified. facts: name=value pairs with commas between them, which must be equal on all ranks; kernels: what is
+        """Its kernels are verified. facts: name=value pairs with commas between them, which must be equal on all ranks;
+        kernels: what is
         equal on two ranks for kernels that compute the same to the last bit. Neither has blanks, nor a kernel a comma."""
         if not self.vote and not self.final:
             self.vote = f"ready {facts} {','.join(sorted(set(kernels)))}".rstrip()
@@ -129,7 +138,8 @@ class Agreement:
         return self.vote.startswith("ready") and not self.final
 
     def leave(self, reason: str) -> None:
-        """It is plain from its next step on, and waits for nobody's answer. It goes on answering, and leading, until the others are plain."""
+        """It is plain from its next step on, and waits for nobody's answer. It goes on answering, and leading, until the
+        others are plain."""
         if self.final:
             return
         self.stitched, self.left = False, True

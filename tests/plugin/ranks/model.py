@@ -11,7 +11,8 @@ A state is: each rank's Agreement; the store's cells; writes that are under way.
     all ranks begin anew (an elastic reset)
 
 Acknowledgements that are lost, late writes, repeated answers, waits that end, leaves and resets are bounded. Some need no event. A
-request that is lost leaves the state as it is. A rank that is late, stopped or has crashed does nothing while others do, or ever after:
+request that is lost leaves the state as it is. A rank that is late, stopped or has crashed does nothing while others do, or ever
+after:
 every beginning of every run is looked at, and what is checked for liveness asks nothing of other ranks.
 
 Checked in every state
@@ -117,7 +118,10 @@ class Model:
             if self.refusals:
                 yield f"rank {r} refuses", _changed(state, r, lambda own: own.refuse("no compiler"))
         elif state.leaves and not rank.final:
-            yield f"rank {r} leaves", _changed(state, r, lambda own: own.leave("alone"))._replace(leaves=state.leaves - 1)
+            yield (
+                f"rank {r} leaves",
+                _changed(state, r, lambda own: own.leave("alone"))._replace(leaves=state.leaves - 1),
+            )
         if self.joins and r not in state.joined:
             joined = _changed(state, r, lambda own: own.leave("join"))
             yield f"rank {r} joins", joined._replace(joined=state.joined | {r})
@@ -244,7 +248,8 @@ class Model:
                 return
 
     def _reset(self, state: State) -> State:
-        """All ranks begin anew, as after horovod's elastic reset; the store's cells are those of a scope that nobody asks any more."""
+        """All ranks begin anew, as after horovod's elastic reset; the store's cells are those of a scope that nobody asks
+        any more."""
         fresh = self.start()
         store = dict(state.store) if self.keeps_scope else {}
         under_way = state.under_way if self.keeps_scope else frozenset()
