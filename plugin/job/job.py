@@ -41,6 +41,8 @@ VERIFY_PATIENCE = 10
 SWIFT_COMPILE_STEPS = 2
 """Where the kernels are there after so many steps of the compile phase (they were in the cache), no baseline delays them: the
 saving is estimated from the pairs of blocks that follow."""
+UNTIED_STEPS = 8
+"""Of a function whose steps the ranks cannot count together: then it is said that it runs plain."""
 JUDGED_PAIRS = 24
 """Latest pairs by which it is decided whether stitching pays."""
 MOST_PAIRS = 0.75
@@ -325,6 +327,10 @@ class Job:
             return
         if phase is Phase.WARM_UP:
             if self.ranks is not None and not program.ties_ranks:
+                if (
+                    program.phase_steps < UNTIED_STEPS
+                ):  # what runs a few times only is no training, and nobody wants to hear of it
+                    return
                 program.refuse(UNTIED)
                 if program.trains:
                     self._tell_of_ranks(f"{program.name} runs plain: {UNTIED}")
