@@ -14,10 +14,11 @@ What it stands on
 Cells, r a rank, k the number of a round
     vote-r      ready FACTS KERNELS | no REASON         what rank r has: its kernels are verified, or will never be
     want-r      plain REASON                            rank r has to go back
-    k-at        at STEP stitched KERNELS | at STEP plain REASON | no REASON     rank 0: the step of this round; or that all stay
-                                                        plain
-    k-seen-r    seen | late | no REASON                 rank r knows the step; it has begun it already; it cannot run stitched
-    any more
+    k-at        at STEP stitched KERNELS                rank 0: the step of this round, and its arm
+                at STEP plain REASON
+                no REASON                               or that the job stays plain
+    k-seen-r    seen                                    rank r knows the step
+                late BEGUN | no REASON                  it has begun it already; it cannot run stitched any more
     k-go        go | stay                               rank 0: whether the round counts
 
     FACTS are name=value pairs that must be equal on all ranks; KERNELS are those of the rank, of which the ones that all ranks have
@@ -25,9 +26,8 @@ Cells, r a rank, k the number of a round
 
 A round
     1. Rank 0 has all votes, ready and alike (or a want): it picks a step some way ahead and writes k-at.
-    2. A rank that reads k-at before it begins that step writes k-seen-r, which promises that it does not begin it before it
-    knows k-go.
-    3. If all have promised before rank 0 begins the step before the agreed one, rank 0 writes go; else stay. It does not begin
+    2. A rank that reads k-at before it begins that step writes "seen", which promises that it does not begin it before it knows k-go.
+    3. If all have promised so before rank 0 begins the step before the agreed one, rank 0 writes go; else stay. It does not begin
        that step before its word is acknowledged. So whoever is to begin the agreed step finds the word in the store; and who did not
        know of the step when it began it is one of those for whose sake the word is stay.
     4. go: each rank begins the agreed step in its new arm. stay: round k + 1.
@@ -105,6 +105,8 @@ class Agreement:
     wants: dict[int, str] = field(default_factory=dict)
     seen: frozenset[int] = frozenset()
     """Rank 0: who has promised to wait for its word."""
+    ahead: int = 0
+    """Rank 0: how many steps a rank that was late had begun."""
     answer: str = ""
     """What this rank has to say to the step of this round."""
     gave_up: bool = False
@@ -221,7 +223,7 @@ class Agreement:
             if self.target:
                 self.common = frozenset(told.split(",")) - {""}
             if self.begun > self.at and not self.left:
-                self.answer = "late"
+                self.answer = f"late {self.begun}"
             elif self.want and self.target:
                 self.answer = f"no {self.want[6:]}"
             else:
@@ -230,7 +232,8 @@ class Agreement:
     def _receive_answer(self, rank: int, text: str, words: list[str]) -> None:
         if text == "seen":
             self.seen |= {rank}
-        elif text == "late":
+        elif words[0] == "late" and len(words) > 1 and words[1].isascii() and words[1].isdigit() and len(words[1]) < 16:
+            self.ahead = max(self.ahead, int(words[1]))
             self.go = False
             self._finish_stay()
         elif words[0] == "no" and self.target:
@@ -282,7 +285,7 @@ class Agreement:
             self._propose(True, "")
 
     def _propose(self, target: bool, reason: str) -> None:
-        self.at, self.target, self.target_reason = self.begun + max(2, self.lead), target, reason
+        self.at, self.target, self.target_reason = max(self.begun, self.ahead) + max(2, self.lead), target, reason
         self.seen, self.go = frozenset(), None
         if self.size == 1:
             self.go = True

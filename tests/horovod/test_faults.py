@@ -13,8 +13,6 @@ from .conftest import Ranks, RunRanks
 from .test_two_ranks import SECONDS, STEPS, training
 
 pytestmark = pytest.mark.slow
-OWN_HOST = {"HOROVOD_LOCAL_RANK": "0", "HOROVOD_LOCAL_SIZE": "1"}
-"""Of a rank that makes its own kernels, as on a host of its own."""
 
 
 def check_numbers(plain: Ranks, done: Ranks, same_weights: bool = True) -> None:
@@ -47,13 +45,13 @@ def plain(run_ranks: RunRanks) -> Ranks:
 def test_a_rank_without_a_compiler(
     run_ranks: RunRanks, plain: Ranks, no_kernels: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    without = {**OWN_HOST, "PATH": str(tmp_path), "CXX": "", "STITCHFLEET_CACHE": str(no_kernels)}
+    without = {"PATH": str(tmp_path), "CXX": "", "STITCHFLEET_CACHE": str(no_kernels)}
     done = run_ranks("tape", STEPS, SECONDS, on_rank_1=without)
     check_all_plain(plain, done, "train runs plain on all 2 ranks: rank 1: no kernel could be made")
 
 
 def test_a_rank_whose_kernels_are_wrong(run_ranks: RunRanks, plain: Ranks, no_kernels: pathlib.Path) -> None:
-    wrong = {**OWN_HOST, "STITCHFLEET_CACHE": str(no_kernels)}
+    wrong = {"STITCHFLEET_CACHE": str(no_kernels)}
     wrong |= {"STITCHFLEET_TEST_BREAK": "add_one_output", "STITCHFLEET_TEST_SKIP_CHECK": "1"}
     done = run_ranks("tape", STEPS, SECONDS, on_rank_1=wrong, broken=True)
     check_all_plain(plain, done, "train runs plain on all 2 ranks: rank 1: no kernel passed verification")
@@ -64,7 +62,7 @@ def test_a_rank_whose_kernels_are_wrong(run_ranks: RunRanks, plain: Ranks, no_ke
 def test_a_rank_that_is_slow_to_compile_is_waited_for(
     run_ranks: RunRanks, plain: Ranks, no_kernels: pathlib.Path
 ) -> None:
-    done = run_ranks("tape", STEPS, SECONDS, on_rank_1={**OWN_HOST, "STITCHFLEET_CACHE": str(no_kernels)})
+    done = run_ranks("tape", STEPS, SECONDS, on_rank_1={"STITCHFLEET_CACHE": str(no_kernels)})
     check_numbers(plain, done)
     first = {training(summary)["stitched_from_step"] for summary in done.of_ranks}
     assert len(first) == 1
@@ -105,7 +103,7 @@ def test_a_store_that_is_late(run_ranks: RunRanks, plain: Ranks) -> None:
 
 
 def test_a_store_that_falls_silent_at_the_worst_moment(run_ranks: RunRanks, plain: Ranks) -> None:
-    """Rank 1 has promised to wait for rank 0's word and never reads it: the arms differ from the agreed step on, and the job's numbers
+    """Rank 1 has promised to wait for rank 0's word and never reads it: the arms differ from the agreed step on, and the numbers
     are right all the same, since both arms run the same collectives."""
     done = run_ranks("tape", STEPS, SECONDS, on_rank_1={"STORE": "silent"})
     check_numbers(plain, done, same_weights=False)

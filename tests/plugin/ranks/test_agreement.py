@@ -206,7 +206,7 @@ def test_who_has_begun_the_step_already_says_so() -> None:
     for _ in range(3):
         other.begin()
     exchange([leader, other], store)
-    assert store["0-seen-1"] == "late"
+    assert store["0-seen-1"] == "late 3"
     assert store["0-go"] == "stay"
 
 
