@@ -1,6 +1,7 @@
 """Switches stitching on in a TensorFlow job that knows nothing of it.
 
 base/         settings, containment, versions of TensorFlow
+ranks/        the ranks of a distributed job: who they are, how they find each other
 native/       the stitch op in C++
 graph/        graphs as TensorFlow offers them; to_hlo: its bridge to HLO
 arms/         the switch between the job's own graph and the one with stitch ops; pairs of blocks of both

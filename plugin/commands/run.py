@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from stitchfleet.compiler.toolchain import nvrtc
+from stitchfleet.telemetry.pod import environment
 
 from ..base.containment import say
 from ..base.gpus import find_gpus
@@ -29,6 +30,8 @@ from ..native.library import (
     find_tensorflow,
     library_path,
 )
+from ..ranks import exchange
+from ..ranks.world import World, agree_on_run_id
 from ..reporting import summaries
 from ..reporting.summary_text import print_summaries
 from .process import run_to_the_end
@@ -36,6 +39,8 @@ from .process import run_to_the_end
 SHIPPING_SECONDS = 5.0
 """Longest wait for the job's last records to reach the database. What is not there by then its own shipper goes on with, or the next
 run, report or shipper of the node takes from the spool."""
+RANKS_SECONDS = 10.0
+"""Longest wait of rank 0, at its end, for what the other ranks say; they end at the same time, but for their exit handlers."""
 
 
 class RunCommand:
@@ -104,6 +109,13 @@ class RunCommand:
             if arguments.summary is not None and not summary.parent.is_dir():
                 print(f"stitchfleet run: --summary: there is no folder {summary.parent}", file=sys.stderr)
                 return 2
+            world = World.from_environment(os.environ)
+            if (
+                world.is_distributed
+            ):  # we are one of the commands that a launcher starts for each rank; each needs a file of its own
+                summary = pathlib.Path(folder) / "summary.json"
+                if not environment.RUN_ID.read():
+                    os.environ[environment.RUN_ID.name] = agree_on_run_id(world)
             summaries.remove(summary)
             settings = dataclasses.replace(settings, summary=summary)
             if why := why_python_does_not_start_us(command):
@@ -111,7 +123,9 @@ class RunCommand:
             code = run_to_the_end(command, job_environment(settings))
             found = summaries.gather(summary)
             hand_over_records(found, settings)
-            if not arguments.quiet and not settings.quiet:
+            if world.is_distributed:
+                found = summaries_of_ranks(world, found, arguments.summary, RANKS_SECONDS if code == 0 else 1.0)
+            if not arguments.quiet and not settings.quiet and world.rank == 0:
                 print_summaries(found)
         return code
 
@@ -122,6 +136,29 @@ class RunCommand:
             build_library(cache, find_tensorflow(), say)
         except NativeBuildError as error:
             say(f"the job will run plain: {error}")
+
+
+def summaries_of_ranks(
+    world: World, own: list[dict[str, Any]], path: pathlib.Path | None, longest_s: float
+) -> list[dict[str, Any]]:
+    """The summaries of all ranks where rank 0 is ours, whose document is written to `path`; the others send theirs there,
+    for which rank 0 waits at most `longest_s` seconds.
+
+    Without a store (mpirun) each rank writes its own: FILE, and FILE.rank-1 and so on.
+    """
+    run_id = environment.RUN_ID.read()
+    if world.store is None:
+        found = own
+        path = path if path is None or world.rank == 0 else path.with_name(f"{path.name}.rank-{world.rank}")
+    elif world.rank:
+        exchange.publish(world, run_id, "summaries", own)
+        return own
+    else:
+        others = exchange.collect(world, run_id, "summaries", longest_s)
+        found = summaries.in_order(own + [summary for _, theirs in sorted(others.items()) for summary in theirs])
+    if path is not None and found and not summaries.write_document(path, found):
+        say(f"the summary could not be written to {path}")
+    return found
 
 
 def _can_store() -> bool:
@@ -155,13 +192,13 @@ def job_environment(settings: Settings) -> dict[str, str]:
     """The environment of a job: settings, a run id, and our bootstrap folder first on PYTHONPATH. What says who the job is and how
     its records are sent (STITCHFLEET_LABELS, _INGEST_TOKEN and so on) stays as it was given."""
     given_by_settings = {PREFIX + spec.name.upper() for spec in dataclasses.fields(Settings)}
-    environment = {key: value for key, value in os.environ.items() if key not in given_by_settings}
-    environment.update(settings.environment())
-    environment[PREFIX + "ENABLED"] = "1"
-    environment.setdefault(PREFIX + "RUN_ID", uuid.uuid4().hex)
-    paths = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path and path != str(BOOTSTRAP)]
-    environment["PYTHONPATH"] = os.pathsep.join([str(BOOTSTRAP), *paths])
-    return environment
+    variables = {key: value for key, value in os.environ.items() if key not in given_by_settings}
+    variables.update(settings.environment())
+    variables[PREFIX + "ENABLED"] = "1"
+    variables.setdefault(PREFIX + "RUN_ID", uuid.uuid4().hex)
+    paths = [path for path in variables.get("PYTHONPATH", "").split(os.pathsep) if path and path != str(BOOTSTRAP)]
+    variables["PYTHONPATH"] = os.pathsep.join([str(BOOTSTRAP), *paths])
+    return variables
 
 
 def hand_over_records(processes: Sequence[Mapping[str, Any]], settings: Settings) -> None:

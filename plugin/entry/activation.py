@@ -13,6 +13,7 @@ import importlib.machinery
 import os
 import sys
 import threading
+from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -69,7 +70,7 @@ def activate() -> None:
     if JOB is not None:
         return
     settings = read_settings(os.environ, say)
-    if not settings.enabled:
+    if not settings.enabled or is_launcher(sys.argv):
         return
     from ..job.job import Job
 
@@ -94,6 +95,14 @@ def activate() -> None:
 
         if multiprocessing.parent_process() is not None:  # its children end without the interpreter's exit handlers
             multiprocessing.util.Finalize(None, job.close, exitpriority=0)
+
+
+def is_launcher(arguments: Sequence[str]) -> bool:
+    """Whether this process only starts the ranks of a job: `horovodrun` imports TensorFlow too, and trains nothing."""
+    program = arguments[0] if arguments else ""
+    return os.path.basename(program) == "horovodrun" or program.endswith(
+        ("horovod/runner/launch.py", "horovod/runner/__main__.py")
+    )
 
 
 def load_native(settings: Settings) -> tuple[Any, str]:

@@ -49,7 +49,7 @@ class Records:
         return self.lost_before_start + (self.recorder.lost if self.recorder is not None else 0)
 
     def iteration(self, program: Program, step: int, arm: int, duration_ns: int) -> None:
-        """Books one step. Those of the training functions are the job's iterations."""
+        """Books one step. Those of the training functions are the job's iterations: rank 0's, since all ranks step together."""
         function = self.functions.number(program)
         if function is not None:
             self._record(function, (step, arm, duration_ns))
@@ -71,6 +71,8 @@ class Records:
         self.blocks(program)
 
     def _record(self, function: int, step: Step) -> None:
+        if self.identity.rank:
+            return
         if self.recorder is None:
             self.lost_before_start += 1
         else:
@@ -85,7 +87,7 @@ class Records:
     def blocks(self, program: Program) -> None:
         """Sends the pairs that have become complete since the last call."""
         function = self.functions.number(program)
-        if function is None or self.recorder is None:
+        if function is None or self.recorder is None or self.identity.rank:
             return
         fresh = program.pairs_completed - self._pairs_sent[program]
         self._pairs_sent[program] = program.pairs_completed

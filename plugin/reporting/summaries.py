@@ -1,7 +1,11 @@
 """The files of a run's summaries: each training process writes its own, and the run makes one document of them.
 
-FILE          the process whose training functions took the most time; under "other_processes" the summaries of the others
+FILE          the process whose training functions took the most time, in a job of several ranks that of rank 0; under
+              "other_processes" the summaries of the others
 FILE.PID      while the job runs: that of process PID
+
+Ranks that `stitchfleet run` started as one command leave their files beside each other, as far as they are on one host. Ranks that
+each have a `stitchfleet run` of their own send theirs to rank 0's over the store (ranks/exchange.py).
 """
 
 from __future__ import annotations
@@ -10,7 +14,7 @@ import contextlib
 import json
 import os
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 OTHERS = "other_processes"
@@ -36,25 +40,41 @@ def remove(path: pathlib.Path) -> None:
 
 def gather(path: pathlib.Path) -> list[dict[str, Any]]:
     """Makes the one document. Returns the summaries of all processes that trained or, where none did, of the first that there is; the
-    one with the most time in training first."""
+    one with the most time in training first, those of a lower rank before it."""
     found: list[dict[str, Any]] = []
     for file in _of_processes(path):
         try:
             found.append(json.loads(file.read_text()))
         except (OSError, ValueError):
             continue
-    found.sort(key=lambda summary: (-_training_ms(summary), summary["started"]))
-    found = [summary for summary in found if _training_ms(summary)] or found[:1]
-    for summary in found:
-        summary["is_one_of_several"] = len(found) > 1
-    if found:
-        try:
-            _write_whole(path, {**found[0], OTHERS: found[1:]})
-        except OSError:
-            return found
+    found = in_order(found)
+    if found and not write_document(path, found):
+        return found
     for file in _of_processes(path):
         file.unlink(missing_ok=True)
     return found
+
+
+def in_order(found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The summaries that tell something, as `gather` returns them."""
+    ordered = sorted(found, key=lambda summary: (rank_of(summary), -_training_ms(summary), summary["started"]))
+    ordered = [summary for summary in ordered if _training_ms(summary)] or ordered[:1]
+    for summary in ordered:
+        summary["is_one_of_several"] = len(ordered) > 1
+    return ordered
+
+
+def write_document(path: pathlib.Path, ordered: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the one document of these could be written."""
+    try:
+        _write_whole(path, {**ordered[0], OTHERS: list(ordered[1:])})
+    except OSError:
+        return False
+    return True
+
+
+def rank_of(summary: Mapping[str, Any]) -> int:
+    return int(summary.get("rank", 0))
 
 
 def _write_whole(path: pathlib.Path, document: Mapping[str, Any]) -> None:

@@ -59,6 +59,8 @@ def make_summary(job: Job, steps: Mapping[str, str]) -> dict[str, Any]:
         "format": FORMAT,
         "run_id": job.run_id,
         "pid": os.getpid(),
+        "rank": job.world.rank,
+        "world_size": job.world.size,
         "started": job.started,
         "ended": time.time(),
         "versions": {

@@ -18,9 +18,38 @@ def print_summaries(processes: Sequence[Mapping[str, Any]]) -> None:
     if not processes:
         say("no summary: the job ended without its exit handlers, or never imported TensorFlow")
         return
-    for summary in processes:
-        for line in describe(summary):
-            print(line, file=sys.stderr)
+    first = processes[0]
+    if first.get("world_size", 1) > 1:
+        lowest = first["rank"]
+        lines = [line for summary in processes if summary["rank"] == lowest for line in describe(summary)]
+        lines += rank_lines(processes)
+    else:
+        lines = [line for summary in processes for line in describe(summary)]
+    for line in lines:
+        print(line, file=sys.stderr)
+
+
+def rank_lines(processes: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What the ranks of a distributed job say, as far as their summaries have come: in one line where all say the same."""
+    of_ranks = {int(summary["rank"]): summary for summary in reversed(processes)}
+    size = int(processes[0]["world_size"])
+    silent = [str(rank) for rank in range(size) if rank not in of_ranks]
+    lines = [f"  ranks: of {', '.join(silent)} there is no summary (of {size})"] if silent else []
+    said = {rank: rank_verdict(summary) for rank, summary in sorted(of_ranks.items())}
+    if len(set(said.values())) == 1:
+        return [*lines, f"  ranks: {len(said)} of {size} say the same: {next(iter(said.values()))}"]
+    return [*lines, "  ranks: they do not say the same", *(f"    rank {rank}: {words}" for rank, words in said.items())]
+
+
+def rank_verdict(summary: Mapping[str, Any]) -> str:
+    """What became of a rank's training, in words that are the same on all ranks if it went the same."""
+    names = summary.get("training_functions") or [summary["main"]]
+    functions = [program for program in summary["programs"] if program["name"] in names]
+    words = [steps_line(program) for program in functions] or ["no training step was seen"]
+    words += [f"switched off: {summary['health']}"] if summary["health"] != "good" else []
+    reverted = sorted(cluster["name"] for cluster in summary["clusters"] if cluster["state"] == "reverted")
+    words += [f"reverted: {', '.join(reverted)}"] if reverted else []
+    return "; ".join(words)
 
 
 def steps_line(program: Mapping[str, Any]) -> str:
@@ -47,6 +76,7 @@ _ENDED_IN = {
     Phase.COMPILE.value: "the job ended while its kernels were being compiled; those that were done are kept for its next run",
     Phase.BASELINE.value: _BEFORE_VERIFIED,
     Phase.VERIFY.value: _BEFORE_VERIFIED,
+    Phase.AGREEMENT.value: "the job ended before its ranks had agreed on a step to begin with",
 }
 
 
@@ -74,6 +104,8 @@ def loop_lines(summary: Mapping[str, Any]) -> list[str]:
 def describe(summary: Mapping[str, Any]) -> list[str]:
     """A summary as lines of text."""
     of_process = f", process {summary['pid']}" if summary.get("is_one_of_several") else ""
+    if summary.get("world_size", 1) > 1:
+        of_process = f", rank {summary['rank']} of {summary['world_size']}"
     lines = ["", f"stitchfleet: what happened in run {summary['run_id'][:12]}{of_process}"]
     if summary["health"] != "good":
         lines.append(f"  switched off during the job: {summary['health']}")

@@ -39,8 +39,11 @@ class CompileClient:
         log: pathlib.Path,
         tell: Callable[[str], None],
         patience_s: float = 0.0,
+        shared_by: str = "",
     ) -> None:
-        """patience_s: so long the service may starve at `nice`; 0: for ever."""
+        """patience_s: so long the service may starve at `nice`; 0: for ever. shared_by: the run of which several processes on
+        this host ask for the same kernels, so that one service at a time makes them; empty: none."""
+        self._shared_by = shared_by
         self._patience_s = patience_s
         self._window: tuple[float, float] | None = None
         """When it began that the service is looked at, and what it had had of a processor until then."""
@@ -108,6 +111,7 @@ class CompileClient:
                         *(sys.executable, "-m", "stitchfleet.plugin.service.serving", "--fd", str(theirs.fileno())),
                         *("--cache", str(self._cache), "--cache-bytes", str(self._cache_bytes)),
                         *("--nice", str(self._nice)),
+                        *(("--shared-by", self._shared_by) if self._shared_by else ()),
                     ],
                     pass_fds=[theirs.fileno()],
                     env=clean_environment(),

@@ -5,12 +5,17 @@ compiler's crash ever happens inside the training process.
 TensorFlow (3 s); so is one that failed, but where it might succeed another time (a compiler that was killed, a full disk). New ones
 are lowered, compiled several to a translation unit, and run in a child of this process against the float64 oracle before anybody may
 load them. The process works at a low priority and ends with its trainer.
+
+Ranks of one job on one host ask for the same kernels. Each has a service, and one of these at a time makes kernels (Turns): the
+others look for them in the cache, without importing TensorFlow. Whoever has the turn keeps it until it has nothing to do; if its
+process ends, the turn is free.
 """
 
 from __future__ import annotations
 
 import argparse
 import ctypes
+import fcntl
 import hashlib
 import json
 import os
@@ -23,7 +28,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +48,10 @@ from ..native.library import numpy_dtype
 from . import bundle
 from .messages import Answer, Compiled, CompileRequest, Failed, Judged, JudgeRequest, Request, request_of, to_line
 
+LOOK_SECONDS = 0.2
+"""So often a service without the turn looks for the kernels that another one makes."""
+TURN_PATIENCE_S = 60.0
+"""So long it waits while none of them comes: the other's process may have been stopped. Then both make kernels: no harm is done."""
 BATCH = 8
 """Kernels of one translation unit: the compiler's start-up is shared, and the first kernels are still early."""
 
@@ -67,6 +76,51 @@ class Work:
             for one in self.request.samples
             if one.input in numbers
         }
+
+
+class Turns:
+    """Which of the services of a run on this host makes kernels: the one that has the lock of a file in the cache."""
+
+    def __init__(self, cache: pathlib.Path, run: str) -> None:
+        digest = hashlib.sha256(run.encode()).hexdigest()[:16]
+        self._path = cache / f"turn-{digest}.lock"
+        self._file: IO[str] | None = None
+        self._fewest: int | None = None
+        self._since = 0.0
+
+    @property
+    def has_it(self) -> bool:
+        return self._file is not None
+
+    def take(self, waiting: int) -> bool:
+        """Whether this service may make kernels now. waiting: its open requests; it may too if these do not become fewer for
+        TURN_PATIENCE_S."""
+        if self._file is not None:
+            return True
+        now = time.monotonic()
+        if self._fewest is None or waiting < self._fewest:
+            self._fewest, self._since = waiting, now
+        try:
+            file = open(self._path, "w")  # noqa: SIM115  kept open: closing it gives the turn back
+        except OSError:
+            return True  # the cache cannot be written to: nothing will come from there
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_the_file = os.path.samestat(os.fstat(file.fileno()), os.stat(self._path))
+        except OSError:
+            is_the_file = False
+        if not is_the_file:  # another service has the lock, or has just removed the file that we opened
+            file.close()
+            return now - self._since > TURN_PATIENCE_S
+        self._file = file
+        return True
+
+    def give_back(self) -> None:
+        self._fewest = None
+        if self._file is not None:
+            self._path.unlink(missing_ok=True)
+            self._file.close()
+            self._file = None
 
 
 class Service:
@@ -116,6 +170,10 @@ class Service:
         for alike in of_devices.values():
             self._compile(alike)
 
+    def look_in_cache(self) -> None:
+        """Answers what another service has made meanwhile."""
+        self.waiting = [work for work in self.waiting if not self._answer_from_cache(work)]
+
     def _compile(self, ready: list[Work]) -> None:
         """Compiles and answers lowered requests for one device."""
         requests = [
@@ -135,6 +193,7 @@ class Service:
             outcomes = [backend.CompileOutcome(request.name, failure=str(error)) for request in requests]
         else:
             outcomes = made_by.compile(requests, self.kernels)
+        print(f"{sum(outcome.entry is not None for outcome in outcomes)} kernels made", file=sys.stderr, flush=True)
         for work, outcome in zip(ready, outcomes):
             if outcome.entry is None:
                 self._fail(work, outcome.failure or "unknown failure", (), keep=outcome.permanent)
@@ -231,8 +290,9 @@ def judge_bundle(folder: pathlib.Path) -> Judged:
         return Judged(False, f"the judge failed: {type(error).__name__}: {error}")
 
 
-def serve(connection: socket.socket, cache: pathlib.Path, cache_bytes: int) -> None:
-    """Reads requests until the other side closes; new requests are taken in between batches."""
+def serve(connection: socket.socket, cache: pathlib.Path, cache_bytes: int, turns: Turns | None = None) -> None:
+    """Reads requests until the other side closes; new requests are taken in between batches. turns: of several services that
+    are asked for the same."""
 
     def send(number: int, answer: Answer) -> None:
         connection.sendall(to_line(number, answer))
@@ -241,7 +301,7 @@ def serve(connection: socket.socket, cache: pathlib.Path, cache_bytes: int) -> N
     unread = b""
     while True:
         # A burst of requests comes with the first stitched step: wait a moment for the rest of it, so that batches are full.
-        timeout = 0.05 if service.waiting else None
+        timeout = (0.05 if turns is None or turns.has_it else LOOK_SECONDS) if service.waiting else None
         readable, _, _ = select.select([connection], [], [], timeout)
         if readable:
             received = connection.recv(1 << 20)
@@ -252,8 +312,12 @@ def serve(connection: socket.socket, cache: pathlib.Path, cache_bytes: int) -> N
             for line in lines:
                 service.accept(*request_of(line))
             continue
-        if service.waiting:
+        if service.waiting and turns is not None and not turns.take(len(service.waiting)):
+            service.look_in_cache()
+        elif service.waiting:
             service.work_on()
+        if turns is not None and not service.waiting:
+            turns.give_back()
 
 
 def die_with_parent() -> None:
@@ -269,6 +333,7 @@ def main() -> int:
     parser.add_argument("--fd", type=int, required=True, help="the socket's file descriptor")
     parser.add_argument("--cache", type=pathlib.Path, required=True)
     parser.add_argument("--cache-bytes", type=int, default=2 << 30)
+    parser.add_argument("--shared-by", default="", help="the run whose processes on this host ask for the same kernels")
     parser.add_argument("--nice", type=int, default=10, help="added to this process's priority (nice(2))")
     arguments = parser.parse_args()
     die_with_parent()
@@ -277,7 +342,8 @@ def main() -> int:
     with socket.socket(fileno=arguments.fd) as connection:
         start = time.monotonic()
         try:
-            serve(connection, arguments.cache, arguments.cache_bytes)
+            turns = Turns(arguments.cache, arguments.shared_by) if arguments.shared_by else None
+            serve(connection, arguments.cache, arguments.cache_bytes, turns)
         except (BrokenPipeError, ConnectionResetError):
             pass
         print(f"compile service ended after {time.monotonic() - start:.1f} s", file=sys.stderr)

@@ -1,0 +1,128 @@
+"""Jobs of several ranks under `horovodrun` with Gloo on loopback, as a user starts them."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from stitchfleet.plugin.native.library import find_tensorflow, library_path
+
+from .. import pace
+from ..broken_kernels import broken_kernels
+from ..plugin.conftest import cache, empty_records, finish
+from . import installation
+
+__all__ = ["cache", "empty_records"]
+
+SCRIPTS = pathlib.Path(__file__).parent / "scripts"
+
+
+@pytest.fixture(scope="session")
+def horovod() -> pathlib.Path:
+    """The folder with Horovod, built if it is not there."""
+    return installation.install(lambda line: print(line, file=sys.__stderr__, flush=True))
+
+
+@pytest.fixture
+def no_kernels(cache: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
+    """A cache with the native library and without kernels."""
+    library = library_path(cache, find_tensorflow())
+    copy = tmp_path / "no-kernels"
+    shutil.copytree(library.parent, copy / library.parent.relative_to(cache))
+    return copy
+
+
+@dataclass
+class Ranks:
+    """A distributed job that has ended: each rank's result, and the one summary."""
+
+    script: str
+    code: int
+    out: str
+    err: str
+    results: list[dict[str, Any]] = field(default_factory=list)
+    summary: dict[str, Any] = field(default_factory=dict)
+    folder: pathlib.Path = pathlib.Path()
+
+    @property
+    def of_ranks(self) -> list[dict[str, Any]]:
+        """The summaries of all ranks."""
+        return [self.summary, *self.summary["other_processes"]]
+
+
+RunRanks = Callable[..., Ranks]
+
+
+@pytest.fixture
+def run_ranks(
+    horovod: pathlib.Path, cache: pathlib.Path, tmp_path: pathlib.Path, empty_records: pathlib.Path
+) -> RunRanks:
+    """run_ranks(script, steps, *arguments, how=...): a script of this folder as so many ranks.
+
+    on_rank_1: what differs in the environment of rank 1 (on_rank.py).
+    how: "plain"; "around", `stitchfleet run -- horovodrun`; "within", `horovodrun stitchfleet run --`.
+    """
+
+    def run(
+        script: str,
+        *arguments: object,
+        how: str = "around",
+        on_rank_1: dict[str, str] | None = None,
+        ranks: int = 2,
+        broken: bool = False,
+        quiet: bool = True,
+        with_cache: pathlib.Path | None = None,
+        environment: dict[str, str] | None = None,
+        timeout: float = 600,
+    ) -> Ranks:
+        folder = tmp_path / f"{script}-{how}"
+        folder.mkdir()
+        summary = folder / "summary.json"
+        database = folder / "records.db"
+        shutil.copyfile(empty_records, database)
+        launcher = [sys.executable, str(horovod / "bin" / "horovodrun"), "--gloo", "-np", str(ranks)]
+        job = [sys.executable, str(SCRIPTS / f"{script}.py"), str(folder), *map(str, arguments)]
+        if on_rank_1:
+            given = [f"{name}={value}" for name, value in on_rank_1.items()]
+            job = [sys.executable, str(SCRIPTS / "on_rank.py"), "1", *given, "--", *job]
+        ours = [sys.executable, "-m", "stitchfleet.plugin.command", "run", *(["--quiet"] if quiet else [])]
+        ours += [
+            "--cache",
+            str(with_cache or cache),
+            "--summary",
+            str(summary),
+            "--database",
+            f"sqlite:///{database}",
+            "--",
+        ]
+        command = {
+            "plain": [*launcher, *job],
+            "around": [*ours, *launcher, *job],
+            "within": [*launcher, *ours, *job],
+        }[how]
+        paths = [str(horovod), str(SCRIPTS), *([broken_kernels.environment()["PYTHONPATH"]] if broken else [])]
+        done = finish(
+            command,
+            summary,
+            {
+                "PYTHONPATH": os.pathsep.join(paths),
+                pace.VARIABLE: str(pace.pace()),
+                "HOROVOD_STALL_CHECK_TIME_SECONDS": "20",
+                "STITCHFLEET_TEST_RANKS_TIME": "0.2",
+                **(environment or {}),
+            },
+            timeout,
+        )
+        files = [folder / f"{rank}.json" for rank in range(ranks)]
+        results = [json.loads(file.read_text()) for file in files if file.exists()]
+        return Ranks(script, done.code, done.out, done.err, results, done.summary, folder)
+
+    return run

@@ -1,0 +1,33 @@
+"""Keras 2 `fit` with Horovod's optimizer and callbacks. fit.py FOLDER STEPS [SECONDS]"""
+
+import horovod.tensorflow.keras as hvd
+import model
+import tensorflow as tf
+
+folder, steps, pause = model.arguments()
+hvd.init()
+tf.keras.utils.set_random_seed(11)
+network = tf.keras.Sequential(
+    [
+        tf.keras.layers.Input((model.WIDTH,)),
+        tf.keras.layers.Dense(64, activation="gelu"),
+        tf.keras.layers.LayerNormalization(epsilon=1e-5),
+        tf.keras.layers.Dense(model.WIDTH),
+    ]
+)
+network.compile(hvd.DistributedOptimizer(tf.keras.optimizers.legacy.SGD(0.05, momentum=0.9)), "mse")
+x = model.data(hvd.rank())
+losses = []
+
+
+class Losses(tf.keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        losses.append(logs["loss"])
+        if len(losses) == 14:
+            model.rest(pause)
+
+
+callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), hvd.callbacks.MetricAverageCallback(), Losses()]
+per_epoch = len(x) // 32
+network.fit(x, x, batch_size=32, epochs=-(-steps // per_epoch), verbose=0, callbacks=callbacks)
+model.finish(folder, hvd.rank(), losses, network.get_weights())

@@ -1,0 +1,37 @@
+"""A loop around one tf.function with DistributedGradientTape and an optimizer in the function. tape.py FOLDER STEPS [SECONDS]"""
+
+import horovod.tensorflow as hvd
+import model
+import tensorflow as tf
+
+folder, steps, pause = model.arguments()
+hvd.init()
+tf.keras.utils.set_random_seed(7)
+weights = tf.Variable(tf.random.normal([model.WIDTH, model.WIDTH], seed=1) * 0.1)
+scale, offset = tf.Variable(tf.ones([model.WIDTH])), tf.Variable(tf.zeros([model.WIDTH]))
+variables = [weights, scale, offset]
+optimizer = tf.keras.optimizers.legacy.SGD(0.05, momentum=0.9)
+
+
+@tf.function
+def train(x):
+    with tf.GradientTape() as tape:
+        hidden = tf.nn.gelu(tf.matmul(x, weights))
+        mean, variance = tf.nn.moments(hidden, [-1], keepdims=True)
+        y = (hidden - mean) * tf.math.rsqrt(variance + 1e-6) * scale + offset
+        loss = tf.reduce_mean(tf.square(y - x))
+    tape = hvd.DistributedGradientTape(tape)
+    optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))
+    return loss
+
+
+x = tf.constant(model.data(hvd.rank()))
+losses = []
+for number in range(steps):
+    if number == 14:
+        model.rest(pause)
+    model.fault(number)
+    losses.append(float(train(x)))
+    if number == 0:
+        hvd.broadcast_variables([*variables, *optimizer.variables()], root_rank=0)
+model.finish(folder, hvd.rank(), losses, [variable.numpy() for variable in variables])
