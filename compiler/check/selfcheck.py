@@ -306,7 +306,7 @@ def _compare_runs(regime: Regime, runs: Runs) -> None:
         if not same_bits(one, other):
             raise CheckFailedError(f"{regime.value} inputs: output {number} depends on the order of tasks")
         if not same_bits(one, placed):
-            raise CheckFailedError(f"{regime.value} inputs: output {number} is another when written over an input")
+            raise CheckFailedError(f"{regime.value} inputs: output {number} differs when written over an input")
 
 
 def same_bits(one: Array, other: Array) -> bool:

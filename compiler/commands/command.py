@@ -236,7 +236,7 @@ class ExplainCommand:
                 print(_job_text(args))
                 return 0
             if args.html is not None:
-                raise MistakeError(f"--html is for a job's summary; {args.path} is none (--svg draws HLO)")
+                raise MistakeError(f"--html is for a job's summary; {args.path} is not one (--svg draws HLO)")
             step = stitch_ops_of(read_hlo_file(args.path), GPUS[args.arch] if args.arch else None)
             if args.svg is not None and not step.is_one_op:
                 raise MistakeError(f"--svg draws one stitch op; {args.path} is split into {len(step.stitch_ops)}")

@@ -65,7 +65,7 @@ def compile_for_cuda(step: Partition, target: GpuTarget, is_searched: bool, outp
         print("\n".join(f"  {line}" for line in text.splitlines()))
     at_most = "" if step.is_one_op else " at most"
     print(
-        f"  {built.registers} registers a thread, {built.spill_bytes} bytes spilled{at_most}; "
+        f"  {built.registers} registers per thread, {built.spill_bytes} bytes spilled{at_most}; "
         f"{len(built.cubin)} bytes of machine code"
     )
     return 1 if failed else 0
@@ -111,7 +111,7 @@ def _launch_text(kernel: CudaKernel, target: GpuTarget) -> str:
     return "\n".join(
         [
             f"kernel {kernel.symbol} for {target.name} ({target.arch}): {kernel.grid} blocks of {kernel.block} threads, {launch}",
-            f"  {kernel.shared_bytes} bytes of shared memory a block, {kernel.scratch_bytes} bytes of scratch, "
+            f"  {kernel.shared_bytes} bytes of shared memory per block, {kernel.scratch_bytes} bytes of scratch, "
             f"{len(kernel.tensors)} tensors",
         ]
     )

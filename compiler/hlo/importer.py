@@ -512,7 +512,7 @@ class _Importer:
         if item.rng_algorithm != "rng_philox" or self.shape_of(operands[0]) != (3,):
             raise _Refusal(f"random numbers by {item.rng_algorithm} from a state {self.shape_of(operands[0])}")
         if len(item.shape.tuple_shapes) != 2 or item.shape.tuple_shapes[1].element_type != "u32":
-            raise _Refusal("random numbers that are no u32")
+            raise _Refusal("random numbers that are not u32")
         shape = item.shape.tuple_shapes[1].dimensions
         scalars = []
         for i in range(3):

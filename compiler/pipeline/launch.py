@@ -71,7 +71,7 @@ class Launch:
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:
-        yield "launch: threads of a block, registers allowed (used), threads at once of the device's room, microseconds by the model"
+        yield "launch: threads per block, registers allowed (used), occupancy, microseconds by the model"
         for one in self.considered:
             mark = "*" if one is self.chosen else " "
             built = one.binary
@@ -142,7 +142,7 @@ def check_co_residency(kernel: CudaKernel, binary: nvrtc.CudaBinary) -> None:
     at_once = kernel.target.blocks_at_once(kernel.shared_bytes, binary.registers)
     if kernel.grid > at_once:
         raise CudaError(
-            f"{kernel.symbol}: {kernel.grid} blocks wait for each other, but with {binary.registers} registers a thread "
+            f"{kernel.symbol}: {kernel.grid} blocks wait for each other, but with {binary.registers} registers per thread "
             f"{kernel.target.name} holds {at_once}"
         )
 

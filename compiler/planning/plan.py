@@ -151,7 +151,8 @@ class Plan:
 
     @cached_property
     def phases(self) -> tuple[PlannedPhase, ...]:
-        """The kernel's phases in order: one per level. Each also combines the partial results of the level before it."""
+        """The kernel's phases in order: one per level, and one more if the last level leaves partial results. Each also combines the
+        partial results of the level before it."""
         found: list[list[PhaseNest]] = [[] for _ in range(len(self.levels) + 1)]
         for level, nests in enumerate(self.levels):
             for nest in nests:
@@ -196,7 +197,7 @@ class Plan:
 def plan_graph(graph: Graph, target: Target = CPU, rules: Rules = ALL) -> Plan:
     """Plans one kernel for the whole of `graph`. If inlining a node would multiply its work, the node is forced into memory and the
     graph is planned again, so that every graph has a plan. rules: the rules that are on, fewer than all for ablations. Raises
-    RuntimeError if more than MAX_REPLANS nodes would have to be forced."""
+    RuntimeError if more than MAX_REPLANS nodes would have to be forced, TraceTooLargeError if forcing a node does not help."""
     simple, splits = split_long_rows(normalise(find_scans(normalise(graph), target)), target)
     return replace(_plan_normal(normalise(simple), target, rules), splits=splits)
 

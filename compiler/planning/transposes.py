@@ -77,7 +77,7 @@ FEWEST = 4
 APART = 4
 """... and so they do if two elements that are written side by side are less than this far apart where they are read."""
 SIDE, SIDE_OF_HALVES = 32, 64
-"""Side of a square: the threads of a warp read 128 bytes side by side; for 2-byte types each reads a vector of two."""
+"""Side of a square in elements: 128 bytes side by side for the threads of a warp; SIDE_OF_HALVES for dtypes of at most 2 bytes."""
 
 
 @dataclass(frozen=True)

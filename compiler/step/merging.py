@@ -105,7 +105,7 @@ class MergeModel:
         text = f"{launches / 1e3:.1f} us of launches saved, barriers {barriers / 1e3:+.1f}, phases {phases / 1e3:+.1f}"
         most = max(cost.resident for cost in each)
         if one.resident < most:
-            text += f"; {together.shared_bytes} bytes of shared memory a block leave {one.resident} of {most} blocks at once"
+            text += f"; {together.shared_bytes} bytes of shared memory per block leave {one.resident} of {most} blocks at once"
         return text
 
     def worth_a_cut(self, work: OpWork) -> bool:

@@ -1,13 +1,14 @@
 """Starts a container's command with a longer PYTHONPATH. The starter becomes the command by exec: the job keeps its process id, its
 signals and its exit code. Three files do the same:
 
-starter.S    an x86-64 program of some hundred bytes, which needs nothing of the image. The payload's image contains it, and the init
-             container puts it into the pod's START_VOLUME.
-starter.sh   a script for /bin/sh, as an annotation, which a downward-API file brings into the pod: it is there without the payload.
-             It starts the init container's own command. If the controller gave that container the user's image, because the payload's
-             cannot be pulled, it copies itself to where starter.S would be.
-starter.txt  starter.S as text, made by pack.py. It replaces the script, and starts the command itself, only if the pod says that its
-             image has no shell: JSON does not escape its 0x7f, YAML refuses it, and `kubectl get -o yaml` fails for a pod with it.
+starter.S    an x86-64 program of some hundred bytes, which needs nothing of the image. The payload's image contains it, and the
+             init container puts it into the pod's START_VOLUME.
+starter.sh   a script for /bin/sh, as an annotation, which a downward-API file brings into the pod: it is there without the
+             payload. It starts the init container's own command. If the controller gave that container the user's image, because
+             the payload's cannot be pulled, it copies itself to where starter.S would be.
+starter.txt  starter.S as text, made by pack.py. It replaces the script, and starts the command itself, only if the pod says that
+             its image has no shell: JSON does not escape its 0x7f, YAML refuses it, and `kubectl get -o yaml` fails for a pod
+             with it.
 """
 
 from __future__ import annotations

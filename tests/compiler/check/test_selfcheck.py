@@ -161,7 +161,7 @@ def test_an_output_that_clobbers_an_input_before_it_is_read_is_found(
         return first_of(text, r"( *)(#pragma omp simd\n *for \(int k)", r"\1b0[r * 48 + 47] = 0;\n\1\2")
 
     outcome = outcome_of(graph, early_write, SMALL, tmp_path, monkeypatch)
-    assert "is another when written over an input" in (outcome.failure or "")
+    assert "differs when written over an input" in (outcome.failure or "")
 
 
 def root_step(size: int) -> Graph:

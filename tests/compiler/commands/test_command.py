@@ -233,7 +233,7 @@ def test_a_cuda_kernels_machine_code_goes_to_a_file(
     assert _run(CompileCommand(), softmax, "--target", "cuda") == 0
     told = capsys.readouterr().out
     assert "for h200 (sm_90)" in told
-    assert "registers a thread, 0 bytes spilled" in told
+    assert "registers per thread, 0 bytes spilled" in told
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def test_a_grid_that_waits_for_itself_is_co_resident_with_the_registers_that_the
 
 def test_a_grid_that_would_not_be_co_resident_is_refused() -> None:
     _, kernel = plan_for_gpu(library.batch_norm(8, 28, 28, 64), V100)
-    with pytest.raises(CudaError, match="with 255 registers a thread v100 holds 80"):
+    with pytest.raises(CudaError, match="with 255 registers per thread v100 holds 80"):
         check_co_residency(replace(kernel, blocks=10_000), answer(registers=255))
     check_co_residency(replace(kernel, cooperative=False, blocks=10_000), answer(registers=255))
 

@@ -52,7 +52,7 @@ def test_blocks_with_large_tiles_are_kept_apart_from_what_moves_many_bytes() -> 
         works = [work_of(rows, target), work_of(large, target)]
         verdict = MergeModel(target).judge(beside_all(works), works)
         assert verdict.pays == pays, str(verdict)
-        assert ("bytes of shared memory a block leave 40 of 160 blocks at once" in verdict.why) == (not pays)
+        assert ("bytes of shared memory per block leave 40 of 160 blocks at once" in verdict.why) == (not pays)
 
 
 def test_the_reuse_of_a_cache_that_both_fill_is_counted() -> None:
@@ -125,7 +125,7 @@ def test_a_step_is_merged_as_its_device_had_better_and_says_why(text: str) -> No
     found, told = ops(text, T4)
     assert len(found) == 2
     assert ("apart: " if text is SIDE_BY_SIDE else "cut: ") in told
-    assert "shared memory a block leave 40 of 160 blocks at once" in told
+    assert "shared memory per block leave 40 of 160 blocks at once" in told
     names = [set(op.instructions) for op in found]
     assert "gone" in names[1] or "gone" in names[0]
     assert not any({"share", "gone"} <= each for each in names)

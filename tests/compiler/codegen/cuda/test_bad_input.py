@@ -74,7 +74,7 @@ def test_what_is_not_known_stays_outside_and_the_rest_becomes_a_kernel(
     assert out.err == ""
     assert [line for line in out.out.splitlines() if reason in line], out.out
     assert out.out.count("kernel stitch_") == 1
-    assert "registers a thread" in out.out
+    assert "registers per thread" in out.out
 
 
 @pytest.mark.parametrize("arch", ["sm_61", "90", "hopper"])
