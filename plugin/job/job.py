@@ -139,7 +139,10 @@ class Job:
     def _find_ranks(self) -> None:
         """Which of a job of several ranks run stitched, they agree on over their launcher's store."""
         world = self.world
-        if not world.is_distributed or world.is_elastic or self.settings.mode != "auto":
+        if not world.is_distributed or self.settings.mode != "auto":
+            return
+        if world.is_elastic:
+            self._tell_of_ranks(f"all ranks run plain: {ELASTIC}")
             return
         if world.store is None:
             self._tell_of_ranks("the launcher gives the ranks no store to agree by: each switches at a step of its own")
@@ -202,7 +205,7 @@ class Job:
             program.refuse("op determinism is on: arms that change with the time would make two runs differ")
         if self.native is None:
             program.refuse(self.native_reason or "the native library is not there")
-        if self.world.is_elastic and self.settings.mode == "auto":
+        if self.world.is_distributed and self.world.is_elastic and self.settings.mode == "auto":
             program.refuse(ELASTIC)
         self.programs.append(program)
         if len(self.programs) == 1:

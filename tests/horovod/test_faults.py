@@ -37,9 +37,15 @@ def reason(summary: dict[str, Any]) -> str:
     return str(training(summary)["reason"])
 
 
+_plain: list[Ranks] = []
+
+
 @pytest.fixture
 def plain(run_ranks: RunRanks) -> Ranks:
-    return run_ranks("tape", STEPS, how="plain")
+    """Of all tests of the module: it runs once in each of the test runner's processes."""
+    if not _plain:
+        _plain.append(run_ranks("tape", STEPS, how="plain"))
+    return _plain[0]
 
 
 def test_a_rank_without_a_compiler(

@@ -8,26 +8,28 @@ from hypothesis import strategies as st
 
 from stitchfleet.plugin.ranks.agreement import MOST_ROUNDS, Agreement
 
-from ...marks import ALL
+from ...marks import ALL, slow
 from .model import Model, ViolationError, explore, wander
 
 
 @pytest.mark.parametrize(
-    "model",
+    ("model", "recovery"),
     [
-        pytest.param(Model(3, steps=3, faults=0, ready_at_start=False), id="three ranks"),
-        pytest.param(Model(2, steps=6, faults=0, wishes=1), id="two ranks, back to plain"),
-        pytest.param(
-            Model(2, steps=4, faults=1, ready_at_start=False, refusals=True), id="two ranks, a fault, refusals"
-        ),
-        pytest.param(Model(3, steps=4, faults=1), id="three ranks, a fault", marks=pytest.mark.slow),
-        pytest.param(Model(3, steps=6, faults=0, wishes=1), id="three ranks, back to plain", marks=pytest.mark.slow),
-        pytest.param(Model(2, steps=6, faults=2, wishes=1), id="two ranks, two faults", marks=pytest.mark.slow),
-        pytest.param(Model(3, steps=3, faults=0, resets=1), id="three ranks, a reset", marks=pytest.mark.slow),
+        pytest.param(Model(2, steps=4, ready_at_start=False, faults=0), 20, id="two ranks"),
+        pytest.param(Model(2, steps=6, faults=0, wishes=1), 100, id="two ranks, back to plain"),
+        pytest.param(Model(2, steps=4, faults=0, waits=1), 50, id="two ranks, a wait without an answer"),
+        pytest.param(Model(2, steps=4, faults=0, is_in_step=False), 0, id="two ranks, steps without collectives"),
+        slow(Model(2, steps=4, faults=1, ready_at_start=False, refusals=True), 20),
+        slow(Model(2, steps=5, faults=0, leaves=1), 20),
+        slow(Model(2, steps=4, faults=0, joins=True), 0),
+        slow(Model(3, steps=3, faults=0, ready_at_start=False), 100),
+        slow(Model(3, steps=4, faults=0), 200),
+        slow(Model(3, steps=3, faults=1), 500),
+        slow(Model(3, steps=3, faults=0, resets=1), 500),
     ],
 )
-def test_in_every_run_ranks_are_of_one_arm_and_wait_for_nobody(model: Model) -> None:
-    found = explore(model)
+def test_in_every_run_ranks_are_of_one_arm_and_wait_for_nobody(model: Model, recovery: int) -> None:
+    found = explore(model, recovery)
     print(f"{model}: {found}")
     assert found.stitched, "that is what it is for"
     if model.wishes:
