@@ -20,8 +20,8 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Protocol
 
 from ..arms.schedule import Schedule, Slot
 from ..base.settings import Settings
@@ -29,12 +29,21 @@ from ..ranks import joins
 from ..ranks.courier import Courier
 from ..ranks.world import World
 
-if TYPE_CHECKING:
-    from .program import Program
-
 JOINED = "hvd.join was called: the ranks take different numbers of steps"
 ELASTIC = "Horovod's ranks may leave and join while it runs (elastic)"
 UNTIED = "its steps hold no collective of all ranks, by which these could count them"
+
+
+class Member(Protocol):
+    """What a lockstep knows of a program of its (program.py)."""
+
+    name: str
+    kind: str
+    graph: object | None
+
+    @property
+    def cluster_names(self) -> Collection[str]:
+        """Of its stitched graph."""
 
 
 class Lockstep:
@@ -42,7 +51,7 @@ class Lockstep:
 
     def __init__(self, key: str, courier: Courier, schedule: Schedule) -> None:
         self.key, self._courier, self._schedule = key, courier, schedule
-        self.programs: list[Program] = []
+        self.programs: list[Member] = []
         self.stitched = False
         self.ended = ""
         self.position = -1
@@ -103,7 +112,7 @@ class Ranks:
         self._facts = f"{facts},schedule={hashlib.sha256(repr(steering).encode()).hexdigest()[:8]}"
         self._sees_joins = False
 
-    def lockstep(self, program: Program) -> Lockstep:
+    def lockstep(self, program: Member) -> Lockstep:
         """The one of a program whose steps hold a collective of all ranks."""
         with self._lock:
             group = program.graph if program.graph is not None else program
@@ -120,7 +129,7 @@ class Ranks:
     def __iter__(self) -> Iterator[Lockstep]:
         return iter(list(self._locksteps.values()))
 
-    def facts(self, program: Program) -> str:
+    def facts(self, program: Member) -> str:
         """What must be equal on all ranks, as Agreement.ready takes it."""
         name = program.name if program.kind == "function" else "of-a-session"
         return f"{self._facts},function={''.join(c if c.isalnum() or c in '_-.' else '_' for c in name)}"
