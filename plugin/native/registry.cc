@@ -90,6 +90,7 @@ Signature* Registry::AddSignature(Cluster* cluster, const std::vector<int64_t>& 
   }
   auto signature = std::make_unique<Signature>();
   signature->id = static_cast<int>(signatures_.size());
+  signature->turn = static_cast<int>((tensorflow::Hash64(cluster->name) ^ hash) & 0x7fffffff);
   signature->cluster = cluster;
   signature->key = key;
   signature->inputs = std::move(inputs);

@@ -63,6 +63,7 @@ struct Cluster;
 
 struct Signature {
   int id = 0;
+  int turn = 0;  // which step of a stride samples it: of its cluster and shapes alone, so that all ranks of a job sample it in one step
   Cluster* cluster = nullptr;
   std::vector<int64_t> key;
   std::vector<InputDescription> inputs;
@@ -156,7 +157,7 @@ class Registry {
     const State state = signature.state.load(std::memory_order_acquire);
     if (state != State::kStitched) return state;
     const int stride = sample_stride.load(std::memory_order_relaxed);
-    if (stride > 0 && signature.id % stride == sample_offset.load(std::memory_order_relaxed)) return State::kVerify;
+    if (stride > 0 && signature.turn % stride == sample_offset.load(std::memory_order_relaxed)) return State::kVerify;
     return state;
   }
 
