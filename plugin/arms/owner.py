@@ -15,6 +15,8 @@ class Owner(Protocol):
     """Of its stitched graph."""
     trains: bool
     """Whether one of its graphs is that of a training function (training.py)."""
+    ties_ranks: bool
+    """Whether one of its graphs holds a collective of all ranks (ranks/collectives.py); only looked for in jobs of several."""
     model: str
     """The fingerprint of its first graph."""
 

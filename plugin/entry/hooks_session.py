@@ -25,6 +25,7 @@ from ..base.containment import contained
 from ..base.wrapping import wrap
 from ..job.job import GENERATIONS, Job
 from ..job.program import Program, Ticket
+from ..ranks.collectives import fetches_tie_all_ranks
 
 
 class _Thread(threading.local):
@@ -92,7 +93,20 @@ def _name_of(names: tuple[str, ...]) -> str:
 
 
 def _program_of(job: Job, graph: Any, names: tuple[str, ...]) -> Program:
-    return job.program_of_fetches((_number_of(graph), names), _name_of(names))
+    number = _number_of(graph)
+    program = job.program_of_fetches((number, names), _name_of(names))
+    if program.graph is None:
+        program.graph = number
+        if job.ranks is not None:
+            program.ties_ranks = _ties_ranks(graph, names)
+    return program
+
+
+def _ties_ranks(graph: Any, names: tuple[str, ...]) -> bool:
+    try:
+        return fetches_tie_all_ranks(graph, names)
+    except (KeyError, ValueError):  # a fetch that TensorFlow will refuse, or take otherwise
+        return False
 
 
 def _only_fills_a_queue(graph: Any, names: tuple[str, ...]) -> bool:

@@ -12,9 +12,10 @@ Called on the job's own thread, on the client's and, for the states, on the trai
 from __future__ import annotations
 
 import collections
+import hashlib
 import math
 import pathlib
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -53,6 +54,8 @@ class Executable:
     good_at_step: int = -1
     verify_target: int = 0
     calls_seen: int = 0
+    is_verified: bool = False
+    """Of a job of several ranks: it has been compared often enough."""
     idle_steps: int = 0
     """Steps of the verify phase since it was last called."""
     unjudged: bool = False
@@ -90,6 +93,10 @@ class Kernels:
         self.reverts: list[str] = []
         self.suspicions: dict[str, str] = {}
         """Cluster -> the last comparison of its that failed and did not revert it."""
+        self.needs_agreement = False
+        """Of a job of several ranks: kernels run alone only of clusters that these have agreed on."""
+        self._agreed: set[str] = set()
+        self.on_revert: Callable[[str, str], None] = lambda cluster, message: None
         self._reverted: set[str] = set()
         """Clusters that are not stitched any more, whatever the shapes."""
         self._told: set[str] = set()
@@ -161,7 +168,7 @@ class Kernels:
         """READY -> VERIFY for the clusters `wanted`; VERIFY -> STITCHED after enough comparisons that agreed."""
         for executable in list(self.executables.values()):
             state = self.state_of(executable)
-            if state == "ready" and executable.cluster in wanted:
+            if state == "ready" and executable.cluster in wanted and not executable.is_verified:
                 executable.verify_target = self.settings.verify_steps
                 self.native.move(executable.signature, State.READY, State.VERIFY)
             elif state == "verify":
@@ -170,7 +177,9 @@ class Kernels:
                 if enough and executable.unjudged:
                     self._revert_unjudged(executable)
                 elif enough:
-                    self.native.move(executable.signature, State.VERIFY, State.STITCHED)
+                    executable.is_verified = self.needs_agreement
+                    may_run = not self.needs_agreement or executable.cluster in self._agreed
+                    self.native.move(executable.signature, State.VERIFY, State.STITCHED if may_run else State.READY)
 
     def are_verified(self, clusters: Collection[str]) -> bool:
         """Called in each step of a verify phase: whether every kernel of these clusters that the job still calls has been compared
@@ -181,7 +190,7 @@ class Kernels:
         """
         waiting = False
         for executable in self.of(clusters):
-            if self.state_of(executable) not in ("ready", "verify"):
+            if executable.is_verified or self.state_of(executable) not in ("ready", "verify"):
                 continue
             seen = self.native.statistics(executable.signature)
             calls = seen.fallback_calls + seen.verify_calls
@@ -189,6 +198,27 @@ class Kernels:
             executable.calls_seen = calls
             waiting |= executable.idle_steps < self.settings.verify_steps
         return not waiting
+
+    def verified(self, clusters: Collection[str]) -> list[str]:
+        """What is equal on two ranks for verified kernels that compute the same to the last bit: CLUSTER:DIGEST."""
+        found = []
+        for executable in self.of(clusters):
+            if (
+                executable.is_verified
+                and executable.kernel is not None
+                and self.state_of(executable) in ("ready", "stitched")
+            ):
+                about = executable.kernel.metadata
+                text = repr((about.symbol, about.parameters, about.launch))
+                found.append(f"{executable.cluster}:{hashlib.sha256(text.encode()).hexdigest()[:12]}")
+        return found
+
+    def agree(self, clusters: Collection[str]) -> None:
+        """All ranks run the kernels of these clusters from this step on."""
+        self._agreed |= set(clusters)
+        for executable in self.of(clusters):
+            if executable.is_verified:
+                self.native.move(executable.signature, State.READY, State.STITCHED)
 
     def slower(self, clusters: Collection[str]) -> set[str]:
         """Those of some clusters whose kernels took longer by a quarter than TensorFlow's operators in most comparisons.
@@ -271,6 +301,7 @@ class Kernels:
         message = f"{executable.cluster} reverted: {reason}"
         say(message)
         self.reverts.append(message)
+        self.on_revert(executable.cluster, message)
         self.records.event("revert", message, cluster=executable.cluster)
 
     def _judged(self, executable: Executable, report: MismatchReport, folder: pathlib.Path, answer: Answer) -> None:
@@ -296,6 +327,11 @@ class Kernels:
             say(message)
         self.records.event("ill-conditioned", message, cluster=executable.cluster)
         executable.unjudged = False
+        if (
+            executable.cluster in self._agreed
+        ):  # it would run alone again at a step of its own: TensorFlow's operators keep it
+            self.native.move(executable.signature, State.SUSPECT, State.READY)
+            return
         executable.verify_target = (
             self.native.statistics(executable.signature).verify_calls + self.settings.verify_steps
         )
@@ -348,4 +384,5 @@ class Kernels:
         say(message + (f"; to look at it: stitchfleet explain {folder}" if folder else ""))
         self.reverts.append(message)
         self.suspicions.pop(executable.cluster, None)
+        self.on_revert(executable.cluster, message)
         self.records.event("reverted", message, cluster=executable.cluster, verdict=line, **facts)

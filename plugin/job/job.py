@@ -27,6 +27,7 @@ from ..native.library import NativeLibrary
 from ..ranks.world import World
 from ..service.client import CompileClient
 from ..stitching.stitcher import NO_KERNEL, SLOWER, UNSETTLED, Stitcher
+from .lockstep import ELASTIC, UNTIED, Ranks
 from .program import Phase, Program, Ticket
 from .records import Records
 from .shape_watch import unsettled
@@ -40,6 +41,8 @@ VERIFY_PATIENCE = 10
 SWIFT_COMPILE_STEPS = 2
 """Where the kernels are there after so many steps of the compile phase (they were in the cache), no baseline delays them: the
 saving is estimated from the pairs of blocks that follow."""
+UNTIED_STEPS = 8
+"""Of a function whose steps the ranks cannot count together: then it is said that it runs plain."""
 JUDGED_PAIRS = 24
 """Latest pairs by which it is decided whether stitching pays."""
 MOST_PAIRS = 0.75
@@ -94,6 +97,9 @@ class Job:
         self.kernels = (
             None if native is None else Kernels(settings, native, self.client, self.stitcher, self.records, self.run_id)
         )
+        self.ranks: Ranks | None = None
+        """The other ranks of the job, if they can agree with this one; None: it is alone, or cannot."""
+        self._find_ranks()
         self.memory = MemoryWatch(settings.memory_limit_bytes)
         self.started = time.time()
         self._functions: weakref.WeakKeyDictionary[Any, Program] = weakref.WeakKeyDictionary()
@@ -129,6 +135,39 @@ class Job:
         """A child has none of our threads: its steps are not looked at."""
         itself = weakref.ref(self)
         os.register_at_fork(after_in_child=lambda: _note_fork(itself()))
+
+    def _find_ranks(self) -> None:
+        """Which of a job of several ranks run stitched, they agree on over their launcher's store."""
+        world = self.world
+        if not world.is_distributed or self.settings.mode != "auto":
+            return
+        if world.is_elastic:
+            self._tell_of_ranks(f"all ranks run plain: {ELASTIC}")
+            return
+        if world.store is None:
+            self._tell_of_ranks("the launcher gives the ranks no store to agree by: each switches at a step of its own")
+            return
+        identity = self.records.identity
+        facts = f"stitchfleet={identity.plugin_version},tensorflow={identity.framework_version}"
+        self.ranks = Ranks(world, self.run_id, self.settings, facts, say)
+        self.stitcher.looks_for_collectives = True
+        HEALTH.on_failure.append(self.ranks.leave_all)
+        if self.kernels is None:
+            self.ranks.refuse_all(self.native_reason or "the native library is not there")
+        else:
+            self.kernels.needs_agreement, self.kernels.on_revert = True, self._note_revert
+
+    def _tell_of_ranks(self, line: str) -> None:
+        """What concerns all ranks: rank 0 says it, all record it."""
+        self.records.event("ranks", line)
+        if self.world.rank == 0:
+            say(line)
+
+    def _note_revert(self, cluster: str, message: str) -> None:
+        """A kernel of this rank is not used any more: if it runs on the others, all go back."""
+        for lockstep in self.ranks or ():
+            if any(cluster in program.cluster_names for program in lockstep.programs) and lockstep.is_bound:
+                lockstep.refuse(message)
 
     # ---- programs ---------------------------------------------------------------------------------------------------------
 
@@ -166,6 +205,8 @@ class Job:
             program.refuse("op determinism is on: arms that change with the time would make two runs differ")
         if self.native is None:
             program.refuse(self.native_reason or "the native library is not there")
+        if self.world.is_distributed and self.world.is_elastic and self.settings.mode == "auto":
+            program.refuse(ELASTIC)
         self.programs.append(program)
         if len(self.programs) == 1:
             self._wake()  # which starts the compile service while TensorFlow traces the first step
@@ -210,13 +251,45 @@ class Job:
         """A step begins. None: nothing to do for it."""
         if self.is_forked_child:
             return None
+        self._begin_with_ranks(program)
         ticket = program.begin(quiet=not self.client.busy)
         if self.native is not None and ticket.arm is Arm.STITCHED:
             stride = self.settings.sample_stride if ticket.phase is Phase.STITCHED else 0
             # Counted in stitched steps: were it the step's number, a plain block could hide a kernel's turn.
             turn = program.steps_by_arm[Arm.STITCHED] % stride if stride else 0
+            if program.lockstep is not None:
+                # Kernels that run alone for another function are compared here: TensorFlow's values flow on until the agreed step.
+                stride = stride or 1
+                turn = program.lockstep.turn(stride)
             self.native.begin_step(ticket.step, stride, turn)
         return ticket
+
+    def _begin_with_ranks(self, program: Program) -> None:
+        """Of a job of several ranks: the arm that all have in this step."""
+        if self.ranks is None or self.kernels is None:
+            return
+        lockstep = program.lockstep
+        if lockstep is None:
+            if not program.ties_ranks or program.settled:
+                return
+            lockstep = program.lockstep = self.ranks.lockstep(program)
+        was_stitched, had_ended = lockstep.stitched, bool(lockstep.ended)
+        lockstep.begin()
+        if lockstep.stitched:
+            if not was_stitched:
+                self.kernels.agree(lockstep.common)
+            if program.phase is not Phase.STITCHED and not program.settled:
+                program.enter(Phase.STITCHED)
+            if not was_stitched:
+                kernels = len(self.kernels.verified(lockstep.common))
+                line = f"{program.name}: all {self.world.size} ranks run {kernels} verified kernels from step {program.steps} on"
+                self.records.event("stitched", line, kernels=kernels)
+                if self.world.rank == 0 and not self.settings.quiet:
+                    say(line)
+        elif lockstep.ended and not had_ended:
+            self._tell_of_ranks(f"{program.name} runs plain on all {self.world.size} ranks: {lockstep.ended}")
+        if lockstep.ended and not program.settled:
+            program.enter(Phase.PLAIN, lockstep.ended)
 
     def end(self, ticket: Ticket) -> None:
         """A step has ended well: book it and move its program on."""
@@ -241,7 +314,13 @@ class Job:
         settings = self.settings
         phase = program.phase
         if phase is Phase.STITCHED or program.settled:
-            if phase is Phase.STITCHED and (unsettled := self._unsettled_of(program)):
+            if program.lockstep is not None:
+                if program.pairs_completed > self._pairs_seen.get(program.name, 0):
+                    self._pairs_seen[program.name] = program.pairs_completed
+                    self.records.blocks(program)
+                    if self.world.rank == 0:  # all ranks step together: one of them judges
+                        self._give_up_if_it_does_not_pay(program)
+            elif phase is Phase.STITCHED and (unsettled := self._unsettled_of(program)):
                 self._leave_out(program, unsettled, UNSETTLED)
             elif program.pairs_completed > self._pairs_seen.get(program.name, 0):
                 self._pairs_seen[program.name] = program.pairs_completed
@@ -250,7 +329,15 @@ class Job:
                     self._give_up_if_it_does_not_pay(program)
             return
         if phase is Phase.WARM_UP:
-            if (
+            if self.ranks is not None and not program.ties_ranks:
+                if (
+                    program.phase_steps < UNTIED_STEPS
+                ):  # what runs a few times only is no training, and nobody wants to hear of it
+                    return
+                program.refuse(UNTIED)
+                if program.trains:
+                    self._tell_of_ranks(f"{program.name} runs plain: {UNTIED}")
+            elif (
                 program.phase_steps >= settings.warm_up_steps
                 and settings.mode != "idle"
                 and (settings.only_switches or self.trace_budget.may_trace(program, (time.time() - self.started) * 1e9))
@@ -363,6 +450,15 @@ class Job:
 
     def _enter_stitched(self, program: Program) -> None:
         assert self.kernels is not None
+        if program.lockstep is not None:
+            kernels_of_this_rank = self.kernels.verified(program.cluster_names)
+            if kernels_of_this_rank:
+                assert self.ranks is not None
+                program.enter(Phase.AGREEMENT)
+                program.lockstep.ready(self.ranks.facts(program), kernels_of_this_rank)
+            else:
+                program.enter(Phase.REVERTED, "no kernel passed verification")
+            return
         executables = self.kernels.of(program.cluster_names)
         states = [self.kernels.state_of(executable) for executable in executables]
         running = states.count("stitched")
@@ -534,4 +630,6 @@ class Job:
         if self.kernels is not None:
             self.kernels.look_at_mismatches()
         self.client.close()
+        if self.ranks is not None:
+            self.ranks.close()
         self.at_end(self)

@@ -1,7 +1,7 @@
 """One training function (or one set of fetches) of a job and the phase that it is in.
 
-    WARM_UP -> TRACE -> COMPILE -> BASELINE -> VERIFY -> STITCHED -> (REVERTED)
-                 |         |                      |          |
+    WARM_UP -> TRACE -> COMPILE -> BASELINE -> VERIFY -> (AGREEMENT) -> STITCHED -> (REVERTED)
+                 |         |                      |           |             |
                  +---------+------ PLAIN (nothing to stitch, nothing compiled, does not pay, switched off)
 
     WARM_UP   plain; nobody counts
@@ -9,6 +9,7 @@
     COMPILE   plain, while the service works; nobody counts, it disturbs the job
     BASELINE  plain alone, timed; left out where the kernels are there within a step or two
     VERIFY    the stitched arm, both computed on the job's own tensors, TensorFlow's values flow on
+    AGREEMENT plain: of a job of several ranks, whose others are waited for (lockstep.py)
     STITCHED  the stitched arm with sampled re-verification, and short plain blocks by the schedule
     REVERTED  plain for good: the guard found too much wrong, or the user said so
 
@@ -28,6 +29,7 @@ from ..arms.schedule import Course, Schedule
 from ..arms.switch import Arm
 from ..base.settings import Settings
 from ..clusters.clusters import ClusterPlan
+from .lockstep import Lockstep
 
 
 class Phase(enum.Enum):
@@ -36,6 +38,7 @@ class Phase(enum.Enum):
     COMPILE = "compile"
     BASELINE = "baseline"
     VERIFY = "verify"
+    AGREEMENT = "agreement"
     STITCHED = "stitched"
     PLAIN = "plain"
     REVERTED = "reverted"
@@ -139,6 +142,12 @@ class Program:
         """What its latest graph leaves out: operators that could not be lowered, clusters whose shapes never settle."""
         self.trains = False
         """Whether one of its graphs is that of a training function (training.py)."""
+        self.ties_ranks = False
+        """Whether one of its graphs holds a collective of all ranks; only looked for in jobs of several."""
+        self.graph: object | None = None
+        """What tells the session's graph from others; None: of a function."""
+        self.lockstep: Lockstep | None = None
+        """The steps that it takes together with the other ranks."""
         self.model = ""
         """The fingerprint of its first graph."""
         self.steps_by_arm = collections.Counter[Arm]()
@@ -193,6 +202,9 @@ class Program:
 
     def enter(self, phase: Phase, reason: str = "") -> None:
         with self.lock:
+            is_plain = phase in (Phase.PLAIN, Phase.REVERTED)
+            if is_plain and self.lockstep is not None and not self.lockstep.lets_go(reason):
+                return  # all ranks will, at one step
             self.phase, self.phase_steps = phase, 0
             if phase is Phase.STITCHED:
                 self._course, self._last_pair = Course(self.schedule), -1
@@ -221,7 +233,7 @@ class Program:
             elif phase is Phase.COMPILE:
                 counted = False
             elif phase is Phase.STITCHED:
-                slot = self._course.next(quiet, self._has_pair)
+                slot = self._course.next(quiet, self._has_pair) if self.lockstep is None else self.lockstep.slot
                 if slot.pair is not None and slot.offset == 0:
                     self._open_blocks.clear()  # of a pair that was disturbed, or that is taken again
                 arm, pair = slot.arm, slot.pair
@@ -295,7 +307,10 @@ class Program:
 
     def typical_plain_ns(self) -> int:
         """The median plain step: of the plain blocks where there are some, else of the baseline or the plain phase; or 0."""
-        for durations in (self.plain_blocks, self.durations[Phase.BASELINE], self.durations[Phase.PLAIN]):
+        for durations in (
+            self.plain_blocks,
+            *(self.durations[phase] for phase in (Phase.BASELINE, Phase.AGREEMENT, Phase.PLAIN)),
+        ):
             if durations.count:
                 return int(durations.median_ns)
         return 0

@@ -6,33 +6,45 @@ tests/plugin/ranks/model.py explores this very class.
 
 What it stands on
     Step n is the n-th call of the function. It holds a collective of all ranks, so no rank ends step n before every rank has begun
-    it: if some rank begins step n + 1, all have begun step n.
+    it: if some rank begins step n + 1, all have begun step n. (collectives.py looks for that; functions without it are never
+    stitched in such a job. Safety does not need it, bounded waiting does.)
     The store (store.py) has cells. Each cell has one writer, who gives it one value for ever and repeats that until it is
     acknowledged: a write that is lost, repeated or late does no harm.
 
 Cells, r a rank, k the number of a round
-    vote-r      ready FINGERPRINT | no REASON           what rank r has: its kernels are verified, or will never be
+    vote-r      ready FACTS KERNELS | no REASON         what rank r has: its kernels are verified, or will never be
     want-r      plain REASON                            rank r has to go back
-    k-at        at STEP stitched | at STEP plain REASON | no REASON     rank 0: the step of this round; or that the job stays plain
+    k-at        at STEP stitched KERNELS                rank 0: the step of this round, and its arm
+                at STEP plain REASON
+                no REASON                               or that the job stays plain
     k-seen-r    seen                                    rank r knows the step
+                late BEGUN | no REASON                  it has begun it already; it cannot run stitched any more
     k-go        go | stay                               rank 0: whether the round counts
+
+    FACTS are name=value pairs that must be equal on all ranks; KERNELS are those of the rank, of which the ones that all ranks have
+    are agreed on (`common`).
 
 A round
     1. Rank 0 has all votes, ready and alike (or a want): it picks a step some way ahead and writes k-at.
-    2. A rank that reads k-at writes k-seen-r, and from then on does not begin that step before it knows k-go.
-    3. If all have written so before rank 0 begins the step before the agreed one, rank 0 writes go; else stay. It does not begin
+    2. A rank that reads k-at before it begins that step writes "seen", which promises that it does not begin it before it knows k-go.
+    3. If all have promised so before rank 0 begins the step before the agreed one, rank 0 writes go; else stay. It does not begin
        that step before its word is acknowledged. So whoever is to begin the agreed step finds the word in the store; and who did not
        know of the step when it began it is one of those for whose sake the word is stay.
     4. go: each rank begins the agreed step in its new arm. stay: round k + 1.
 
 A rank waits (`may_begin` is False) only for an answer to its own requests, never for another rank. If the store does not answer
-within the caller's bound it gives up waiting, once a round: `give_up`. It goes on in the arm that it was in, and takes the word's arm as
-soon as it learns it.
+within the caller's bound it gives up waiting, once a round: `give_up`. It goes on in the arm that it was in, and takes the word's
+arm as
+soon as it learns it. Until then, if the word was go, its arm differs from the others': no protocol can exclude that over a store that
+may fall silent at any moment, if nobody may wait for ever. docs/ranks.md says when it can happen and what it means.
+
+A rank that ends its part by itself (`leave`) is plain from its next step on, whatever the others do.
 """
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 LEADER = 0
@@ -44,6 +56,17 @@ MAX_REASON = 200
 
 def _reason(text: str) -> str:
     return " ".join(text.split())[:MAX_REASON]
+
+
+def _difference(own: str, other: str) -> str:
+    """In which of their facts two ranks differ."""
+    ours, theirs = (dict(fact.partition("=")[::2] for fact in facts.split(",")) for facts in (own, other))
+    names = (
+        [name for name in ours if theirs.get(name) != ours[name]]
+        or list(theirs.keys() - ours.keys())
+        or ["what it says"]
+    )
+    return _reason(f"in {names[0]} ({ours.get(names[0], 'none')}, {theirs.get(names[0], 'none')})")
 
 
 @dataclass
@@ -59,6 +82,10 @@ class Agreement:
     begun: int = 0
     final: str = ""
     """Why the function is plain for good; empty: it is not."""
+    left: bool = False
+    """It is plain for good by its own decision, and the others have yet to go back."""
+    led_to: bool = False
+    """Rank 0: the arm that the latest round has led to."""
     vote: str = ""
     want: str = ""
     says_no: bool = False
@@ -68,6 +95,8 @@ class Agreement:
     target: bool = False
     """The arm from step `at` on."""
     target_reason: str = ""
+    common: frozenset[str] = frozenset()
+    """The kernels that all ranks have and that run in the stitched arm."""
     go: bool | None = None
     """The word on this round, once it is known."""
     acknowledged: frozenset[str] = frozenset()
@@ -75,6 +104,11 @@ class Agreement:
     """Rank 0: what has been read."""
     wants: dict[int, str] = field(default_factory=dict)
     seen: frozenset[int] = frozenset()
+    """Rank 0: who has promised to wait for its word."""
+    ahead: int = 0
+    """Rank 0: how many steps a rank that was late had begun."""
+    answer: str = ""
+    """What this rank has to say to the step of this round."""
     gave_up: bool = False
     """It waited in this round for as long as it may."""
 
@@ -84,10 +118,12 @@ class Agreement:
 
     # ---- what the rank has to say
 
-    def ready(self, fingerprint: str) -> None:
-        """Its kernels are verified. fingerprint: what must be equal on all ranks, without blanks."""
-        if not self.vote:
-            self.vote = f"ready {fingerprint}"
+    def ready(self, facts: str, kernels: Iterable[str] = ()) -> None:
+        """Its kernels are verified. facts: name=value pairs with commas between them, which must be equal on all ranks;
+        kernels: what is
+        equal on two ranks for kernels that compute the same to the last bit. Neither has blanks, nor a kernel a comma."""
+        if not self.vote and not self.final:
+            self.vote = f"ready {facts} {','.join(sorted(set(kernels)))}".rstrip()
             self._lead_on()
 
     def refuse(self, reason: str) -> None:
@@ -98,38 +134,57 @@ class Agreement:
             self.want = f"plain {_reason(reason)}"
         self._lead_on()
 
+    @property
+    def is_bound(self) -> bool:
+        """It has said that it is ready: it goes back to plain with the others, by `refuse`, or alone, by `leave`."""
+        return self.vote.startswith("ready") and not self.final
+
+    def leave(self, reason: str) -> None:
+        """It is plain from its next step on, and waits for nobody's answer. It goes on answering, and leading, until the
+        others are plain."""
+        if self.final:
+            return
+        self.stitched, self.left = False, True
+        self.refuse(reason)
+        if not self.final:
+            self.final = _reason(reason)
+        if self.is_leader and self.at is not None and self.target and self.go is None:
+            self.go = False
+        self._finish_stay()
+        self._finish_left()
+
     # ---- the store
 
     def writes(self) -> list[tuple[str, str]]:
         """The cells of this rank that no write of has been acknowledged, with their values."""
         cells: list[tuple[str, str]] = []
-        if self.final and not self.says_no:
+        if self.final and not self.says_no and not self.left:
             return cells
         if self.vote and not self.is_leader:
             cells.append((f"vote-{self.rank}", self.vote))
         if self.want and not self.is_leader:
             cells.append((f"want-{self.rank}", self.want))
         if self.is_leader and self.at is not None:
-            arm = "stitched" if self.target else f"plain {self.target_reason}"
-            cells.append((f"{self.round}-at", f"at {self.at} {arm}"))
+            arm = f"stitched {','.join(sorted(self.common))}" if self.target else f"plain {self.target_reason}"
+            cells.append((f"{self.round}-at", f"at {self.at} {arm}".rstrip()))
         if self.says_no:
             cells.append((f"{self.round}-at", f"no {self.final}"))
         if self.is_leader and self.go is not None:
             cells.append((f"{self.round}-go", "go" if self.go else "stay"))
-        if not self.is_leader and self.at is not None:
-            cells.append((f"{self.round}-seen-{self.rank}", "seen"))
+        if self.answer:
+            cells.append((f"{self.round}-seen-{self.rank}", self.answer))
         return [(key, value) for key, value in cells if key not in self.acknowledged]
 
     def reads(self) -> list[str]:
         """The cells that it has to know of and does not."""
-        if self.final:
+        if self.final and not self.left:
             return []
         if not self.is_leader:
             return [f"{self.round}-at"] if self.at is None else [f"{self.round}-go"] if self.go is None else []
         others = range(1, self.size)
         if self.at is not None:
             return [f"{self.round}-seen-{rank}" for rank in others if rank not in self.seen] if self.go is None else []
-        if self.stitched:
+        if self.led_to:
             return [f"want-{rank}" for rank in others if rank not in self.wants]
         return [f"vote-{rank}" for rank in others if rank not in self.votes]
 
@@ -137,6 +192,7 @@ class Agreement:
         """A write of the cell has been acknowledged."""
         self.acknowledged |= {key}
         self._finish_stay()
+        self._finish_left()
 
     def receive(self, key: str, text: str) -> None:
         """A cell's value has been read. What is no value of that cell is passed over, as if the cell were empty."""
@@ -147,32 +203,54 @@ class Agreement:
             self.votes[int(key[5:])] = text
         elif key.startswith("want-") and words[0] == "plain":
             self.wants[int(key[5:])] = text
-        elif "-seen-" in key and text == "seen":
-            self.seen |= {int(key.rpartition("-")[2])}
+        elif "-seen-" in key:
+            self._receive_answer(int(key.rpartition("-")[2]), text, words)
         elif key.endswith("-go") and text in ("go", "stay"):
             self.go = text == "go"
             self._finish_stay()
+            self._finish_left()
         elif key.endswith("-at"):
             self._receive_at(text, words)
         self._lead_on()
 
     def _receive_at(self, text: str, words: list[str]) -> None:
         if words[0] == "no" and not self.stitched:
-            self.final = _reason(text[3:])
+            self.final, self.left = self.final or _reason(text[3:]), False
         elif words[0] == "at" and len(words) > 2 and words[1].isascii() and words[1].isdigit() and len(words[1]) < 16:
             self.at, self.target = int(words[1]), words[2] == "stitched"
-            self.target_reason = _reason(words[3]) if len(words) > 3 else ""
+            told = words[3] if len(words) > 3 else ""
+            self.target_reason = "" if self.target else _reason(told)
+            if self.target:
+                self.common = frozenset(told.split(",")) - {""}
+            if self.begun > self.at and not self.left:
+                self.answer = f"late {self.begun}"
+            elif self.want and self.target:
+                self.answer = f"no {self.want[6:]}"
+            else:
+                self.answer = "seen"
+
+    def _receive_answer(self, rank: int, text: str, words: list[str]) -> None:
+        if text == "seen":
+            self.seen |= {rank}
+        elif words[0] == "late" and len(words) > 1 and words[1].isascii() and words[1].isdigit() and len(words[1]) < 16:
+            self.ahead = max(self.ahead, int(words[1]))
+            self.go = False
+            self._finish_stay()
+        elif words[0] == "no" and self.target:
+            self.wants[rank] = f"plain {_reason(text[3:])}"
+            self.go = False
+            self._finish_stay()
 
     # ---- rank 0's decisions
 
     def _lead_on(self) -> None:
-        if not self.is_leader or self.final:
+        if not self.is_leader or (self.final and not self.left):
             return
         if self.at is not None:
             if self.go is None and len(self.seen) == self.size - 1:
                 self.go = self.begun < self.at
             return
-        if self.stitched:
+        if self.led_to:
             wants = {**self.wants, **({LEADER: self.want} if self.want else {})}
             if wants:
                 rank = min(wants)
@@ -181,22 +259,33 @@ class Agreement:
         if not self.vote:
             return
         votes = {LEADER: self.vote, **self.votes}
-        noes = [f"rank {rank}: {vote[3:]}" for rank, vote in sorted(votes.items()) if vote.startswith("no ")]
-        if self.want:
-            noes.append(f"rank 0: {self.want[6:]}")
+        noes = [f"rank {rank}: {_reason(vote[3:])}" for rank, vote in sorted(votes.items()) if vote.startswith("no ")]
+        wants = {**self.wants, **({LEADER: self.want} if self.want else {})}
+        noes += [f"rank {rank}: {want[6:]}" for rank, want in sorted(wants.items())]
         if noes:
             self._say_no(noes[0])
         elif self.round >= MOST_ROUNDS:
             self._say_no("some rank always learned of the agreed step too late")
         elif len(votes) == self.size:
-            others = [rank for rank, vote in sorted(votes.items()) if vote != votes[LEADER]]
-            if others:
-                self._say_no(f"rank {others[0]} has another program than rank 0")
-            else:
-                self._propose(True, "")
+            self._compare(votes)
+
+    def _compare(self, votes: dict[int, str]) -> None:
+        """All are ready: whether for the same."""
+        words = {rank: (*vote.split(" "), "", "")[1:3] for rank, vote in sorted(votes.items())}
+        own = words[LEADER][0]
+        for rank, (facts, _) in words.items():
+            if facts != own:
+                self._say_no(f"rank {rank} differs from rank 0 {_difference(own, facts)}")
+                return
+        kernels = [frozenset(listed.split(",")) - {""} for _, listed in words.values()]
+        self.common = frozenset.intersection(*kernels)
+        if not self.common and any(kernels):
+            self._say_no("no kernel is the same on all ranks: their processors, compilers or programs differ")
+        else:
+            self._propose(True, "")
 
     def _propose(self, target: bool, reason: str) -> None:
-        self.at, self.target, self.target_reason = self.begun + max(2, self.lead), target, reason
+        self.at, self.target, self.target_reason = max(self.begun, self.ahead) + max(2, self.lead), target, reason
         self.seen, self.go = frozenset(), None
         if self.size == 1:
             self.go = True
@@ -207,7 +296,7 @@ class Agreement:
             self._say_no(reason)
 
     def _say_no(self, reason: str) -> None:
-        self.final, self.says_no = _reason(reason), True
+        self.final, self.says_no, self.left = _reason(reason), True, False
 
     def _finish_stay(self) -> None:
         """A round without effect is over; for rank 0 as soon as both its cells are where the others look for them."""
@@ -215,9 +304,19 @@ class Agreement:
         if self.go is False and theirs <= self.acknowledged:
             self._next_round()
 
+    def _finish_left(self) -> None:
+        """The end of a round for a rank that has left: no step of its own ends it."""
+        if not self.left or not self.go or (self.is_leader and f"{self.round}-go" not in self.acknowledged):
+            return
+        self.led_to = self.target
+        if self.target:
+            self._next_round()
+        else:
+            self.left = False  # all are plain, or will be at their step
+
     def _next_round(self) -> None:
         self.round, self.at, self.go, self.gave_up = self.round + 1, None, None, False
-        self.target, self.target_reason, self.seen = False, "", frozenset()
+        self.target, self.target_reason, self.seen, self.answer = False, "", frozenset(), ""
         self.acknowledged = frozenset(key for key in self.acknowledged if key.startswith(("vote-", "want-")))
         self._lead_on()
 
@@ -227,13 +326,18 @@ class Agreement:
         """Whether the next step may begin now. False: the answers to `writes` and `reads` have to be waited for."""
         if self.at is None or self.gave_up:
             return True
+        if self.left:
+            if self.is_leader and self.begun >= self.at - 1 and self.go is None:
+                self.go = False
+                self._finish_stay()
+            return True
         if self.is_leader:
             if self.begun < self.at - 1:
                 return True
             if self.go is None:
                 self.go = False  # too late for this step: nobody may be left to wait for it
             return f"{self.round}-go" in self.acknowledged
-        return self.begun < self.at or self.go is not None
+        return self.begun < self.at or self.go is not None or self.answer != "seen"
 
     def give_up(self) -> None:
         """The caller has waited for as long as it may."""
@@ -242,16 +346,17 @@ class Agreement:
     def begin(self) -> bool:
         """The next step begins: whether it runs stitched."""
         knows = self.go is not None and (not self.is_leader or f"{self.round}-go" in self.acknowledged)
-        if self.at is not None and self.begun >= self.at and knows:
-            if self.go:
-                self.stitched = self.target
-                if not self.target:
-                    self.final = self.target_reason or "the ranks went back to plain"
-            if self.final:
-                self.at = self.go = None
-                self.acknowledged = frozenset()
-            else:
+        if not self.left and self.at is not None and self.begun >= self.at and knows:
+            if not self.go:
+                self._finish_stay()
+            elif self.target:
+                self.stitched = self.led_to = True
                 self._next_round()
+            else:
+                self.stitched = self.led_to = False
+                self.final = self.target_reason or "the ranks went back to plain"
+                self.at = self.go = None
+                self.answer, self.acknowledged = "", frozenset()
         self.begun += 1
         return self.stitched
 
@@ -264,18 +369,6 @@ class Agreement:
 
     def key(self) -> tuple[object, ...]:
         """All of its state, hashable."""
-        return (
-            *(
-                self.stitched,
-                self.begun,
-                self.final,
-                self.says_no,
-                self.vote,
-                self.want,
-                self.round,
-                self.at,
-                self.target,
-            ),
-            *(self.go, self.acknowledged, tuple(sorted(self.votes.items())), tuple(sorted(self.wants.items()))),
-            *(self.seen, self.gave_up),
+        return tuple(
+            tuple(sorted(value.items())) if isinstance(value, dict) else value for value in vars(self).values()
         )

@@ -11,30 +11,33 @@ from __future__ import annotations
 
 import collections
 import math
+import os
 import statistics
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from ..base.containment import HEALTH
-from .agreement import Agreement
+from .agreement import LEADER, Agreement
 from .store import Store, StoreError
 from .world import World
 
+_TIME = float(os.environ.get("STITCHFLEET_TEST_RANKS_TIME", "1"))
+"""Jobs of tests end within seconds: all times are so much of what they are."""
 WAIT_S = 3.0
 """The longest that a step waits, once a round."""
-LEAD_S = 2.0
-"""The agreed step lies so far ahead: forty looks of every rank at the store."""
+LEAD_S = 2.0 * _TIME
+"""The agreed step lies so far ahead: four looks of a rank that waits for nothing else, and forty once it knows of it."""
 MIN_LEAD, MAX_LEAD = 8, 100_000
 """In steps."""
-PERIOD_S, IDLE_PERIOD_S = 0.05, 2.0
+PERIOD_S, IDLE_PERIOD_S = 0.05 * _TIME, 2.0 * _TIME
 """Between two looks at the store while a round is open, and while nothing is to be expected."""
-VOTE_PERIOD_S = 0.5
+VOTE_PERIOD_S = 0.5 * _TIME
 """While ranks are compiling."""
-HELLO_S = 30.0
+HELLO_S = 30.0 * _TIME
 """So long after rank 0 is ready a rank that has never been heard of is one that runs without us."""
-VOTES_S = 900.0
+VOTES_S = 900.0 * _TIME
 """So long rank 0 waits for a rank that is there and whose kernels are not."""
 
 
@@ -71,6 +74,7 @@ class Courier:
         self._functions: dict[str, _Function] = {}
         self._heard: set[int] = {world.rank}
         self._said_hello = False
+        self._hello = b"hello"
         self._wake = threading.Event()
         self._closed = False
         self.longest_wait_s = 0.0
@@ -101,7 +105,8 @@ class Courier:
             left = since + self._wait_s - time.monotonic()
             if left <= 0 or self._closed or not self._thread.is_alive():
                 found.agreement.give_up()
-                self._tell(f"the rendezvous store has not answered for {self._wait_s:g} s; this rank goes on as it was")
+                silent = f"the rendezvous store has not answered for {self._wait_s:g} s"
+                self._tell(f"rank {self.world.rank}: {silent}; it goes on in the arm that it was in")
                 break
             self._lock.wait(left)
         found.waiting = False
@@ -109,11 +114,11 @@ class Courier:
 
     # ---- any thread
 
-    def ready(self, function: str, fingerprint: str) -> None:
-        """The function's kernels are verified on this rank. fingerprint: what must be equal on all ranks, without blanks."""
+    def ready(self, function: str, facts: str, kernels: Iterable[str] = ()) -> None:
+        """The function's kernels are verified on this rank (Agreement.ready)."""
         with self._lock:
             found = self._of(function)
-            found.agreement.ready(fingerprint)
+            found.agreement.ready(facts, kernels)
             found.ready_since = min(found.ready_since, time.monotonic())
         self._wake.set()
 
@@ -122,6 +127,36 @@ class Courier:
         with self._lock:
             self._of(function).agreement.refuse(reason)
         self._wake.set()
+
+    def leave(self, function: str, reason: str) -> None:
+        """This rank is plain from its next step of the function on; the others are told."""
+        with self._lock:
+            self._of(function).agreement.leave(reason)
+            self._lock.notify_all()
+        self._wake.set()
+
+    def leave_all(self, reason: str) -> None:
+        """The same of all functions."""
+        with self._lock:
+            functions = list(self._functions)
+        for function in functions:
+            self.leave(function, reason)
+
+    def refuse_all(self, reason: str) -> None:
+        """This rank will run nothing stitched, whatever comes."""
+        with self._lock:
+            self._hello, self._said_hello = f"no {reason}".encode(), False
+        self._wake.set()
+
+    def is_bound(self, function: str) -> bool:
+        """Whether this rank has said that it is ready, and goes back to plain only with the others."""
+        with self._lock:
+            return self._of(function).agreement.is_bound
+
+    def common(self, function: str) -> frozenset[str]:
+        """The kernels that all ranks have, of a function that is stitched."""
+        with self._lock:
+            return self._of(function).agreement.common
 
     def why_plain(self, function: str) -> str:
         """Why a function is plain on all ranks for good; empty: it is not."""
@@ -158,13 +193,14 @@ class Courier:
         """Asks the store once for all that is to be written and read, what a step waits for first. False: it does not answer."""
         try:
             if not self._said_hello:
-                self._store.put(f"hello-{self.world.rank}", b"hello")
                 self._said_hello = True
+                self._store.put(f"hello-{self.world.rank}", self._hello)
             with self._lock:
                 functions = sorted(self._functions.items(), key=lambda item: not item[1].waiting)
             for name, found in functions:
                 self._carry(name, found)
         except StoreError:
+            self._said_hello = False
             return False
         return True
 
@@ -188,24 +224,43 @@ class Courier:
                     self._lock.notify_all()
         if agreement.is_leader:
             self._look_for_missing(found)
+        elif LEADER not in self._heard:
+            self._look_for_leader(name, found)
 
     def _look_for_missing(self, found: _Function) -> None:
         """Rank 0: who has not voted for too long keeps all plain. Raises StoreError."""
         with self._lock:
             agreement = found.agreement
-            if agreement.final or agreement.stitched or agreement.at is not None:
+            if agreement.final or agreement.led_to or agreement.at is not None:
                 return
             missing = [rank for rank in range(1, self.world.size) if rank not in agreement.votes]
         waited = time.monotonic() - found.ready_since
         if not missing or waited < self._hello_s:
             return
         for rank in [rank for rank in missing if rank not in self._heard]:
-            if self._store.get(f"hello-{rank}") is None:
-                self._give_up_on(found, f"rank {rank} runs without stitchfleet, or cannot reach the rendezvous store")
+            if why := self._why_missing(rank):
+                self._give_up_on(found, why)
                 return
             self._heard.add(rank)
         if waited >= self._votes_s:
             self._give_up_on(found, f"the kernels of rank {missing[0]} were not ready within {self._votes_s:g} s")
+
+    def _look_for_leader(self, name: str, found: _Function) -> None:
+        """Another rank: without rank 0 there is no agreement. Raises StoreError."""
+        if time.monotonic() - found.ready_since < self._hello_s:
+            return
+        if why := self._why_missing(LEADER):
+            self.leave(name, why)
+        else:
+            self._heard.add(LEADER)
+
+    def _why_missing(self, rank: int) -> str:
+        """Why nothing can be expected of a rank; empty: something can. Raises StoreError."""
+        said = self._store.get(f"hello-{rank}")
+        if said is None:
+            return f"rank {rank} runs without stitchfleet, or cannot reach the rendezvous store"
+        words = said.decode("utf-8", "replace")
+        return f"rank {rank}: {words[3:]}" if words.startswith("no ") else ""
 
     def _give_up_on(self, found: _Function, reason: str) -> None:
         with self._lock:

@@ -76,6 +76,7 @@ _ENDED_IN = {
     Phase.COMPILE.value: "the job ended while its kernels were being compiled; those that were done are kept for its next run",
     Phase.BASELINE.value: _BEFORE_VERIFIED,
     Phase.VERIFY.value: _BEFORE_VERIFIED,
+    Phase.AGREEMENT.value: "the job ended before its ranks had agreed on a step to begin with",
 }
 
 

@@ -25,6 +25,7 @@ from ..graph.model_fingerprint import model_fingerprint
 from ..graph.placed_graph import OpDefinitions, PlacedGraph
 from ..graph.tf_ops import RANDOM_UNIFORM
 from ..graph.trains import trains
+from ..ranks.collectives import graph_ties_all_ranks
 from ..while_loops.fold import note_loops, stitch_loops
 from .preparation import prepare
 
@@ -76,6 +77,7 @@ class Stitcher:
         """The mark of the graph that is being offered on this thread (nested_calls.py); "" for one without."""
         self.refusal_of_operator: Callable[[bytes], str] = lambda node: ""
         """Why TensorFlow cannot make the operator of a serialized NodeDef; "" where it can."""
+        self.looks_for_collectives = False
         self._programs: dict[str, Owner] = {}
         """By name: those whose calls have been marked."""
         self._lock = threading.Lock()
@@ -95,6 +97,8 @@ class Stitcher:
         graph: Any = graph_pb2.GraphDef()
         graph.ParseFromString(data)
         program.trains = program.trains or trains(graph)
+        if self.looks_for_collectives and nested is None and not program.ties_ranks:
+            program.ties_ranks = graph_ties_all_ranks(graph)
         if not program.model:
             program.model = model_fingerprint(graph)
         if nested is None:

@@ -8,26 +8,28 @@ from hypothesis import strategies as st
 
 from stitchfleet.plugin.ranks.agreement import MOST_ROUNDS, Agreement
 
-from ...marks import ALL
+from ...marks import ALL, slow
 from .model import Model, ViolationError, explore, wander
 
 
 @pytest.mark.parametrize(
-    "model",
+    ("model", "recovery"),
     [
-        pytest.param(Model(3, steps=3, faults=0, ready_at_start=False), id="three ranks"),
-        pytest.param(Model(2, steps=6, faults=0, wishes=1), id="two ranks, back to plain"),
-        pytest.param(
-            Model(2, steps=4, faults=1, ready_at_start=False, refusals=True), id="two ranks, a fault, refusals"
-        ),
-        pytest.param(Model(3, steps=4, faults=1), id="three ranks, a fault", marks=pytest.mark.slow),
-        pytest.param(Model(3, steps=6, faults=0, wishes=1), id="three ranks, back to plain", marks=pytest.mark.slow),
-        pytest.param(Model(2, steps=6, faults=2, wishes=1), id="two ranks, two faults", marks=pytest.mark.slow),
-        pytest.param(Model(3, steps=3, faults=0, resets=1), id="three ranks, a reset", marks=pytest.mark.slow),
+        pytest.param(Model(2, steps=4, ready_at_start=False, faults=0), 20, id="two ranks"),
+        pytest.param(Model(2, steps=6, faults=0, wishes=1), 100, id="two ranks, back to plain"),
+        pytest.param(Model(2, steps=4, faults=0, waits=1), 50, id="two ranks, a wait without an answer"),
+        pytest.param(Model(2, steps=4, faults=0, is_in_step=False), 0, id="two ranks, steps without collectives"),
+        slow(Model(2, steps=4, faults=1, ready_at_start=False, refusals=True), 20),
+        slow(Model(2, steps=5, faults=0, leaves=1), 20),
+        slow(Model(2, steps=4, faults=0, joins=True), 0),
+        slow(Model(3, steps=3, faults=0, ready_at_start=False), 100),
+        slow(Model(3, steps=4, faults=0), 200),
+        slow(Model(3, steps=3, faults=1), 500),
+        slow(Model(3, steps=3, faults=0, resets=1), 500),
     ],
 )
-def test_in_every_run_ranks_are_of_one_arm_and_wait_for_nobody(model: Model) -> None:
-    found = explore(model)
+def test_in_every_run_ranks_are_of_one_arm_and_wait_for_nobody(model: Model, recovery: int) -> None:
+    found = explore(model, recovery)
     print(f"{model}: {found}")
     assert found.stitched, "that is what it is for"
     if model.wishes:
@@ -166,9 +168,61 @@ def test_one_rank_that_cannot_keeps_all_plain(who: int) -> None:
 def test_ranks_with_different_programs_stay_plain() -> None:
     ranks, store = by_hand(3), dict[str, str]()
     for rank in ranks:
-        rank.ready("b" if rank.rank == 2 else "a")
+        rank.ready(f"stitchfleet=1,function={'b' if rank.rank == 2 else 'a'}")
     assert run(ranks, store, 6) == [[False] * 3] * 6
-    assert {rank.final for rank in ranks} == {"rank 2 has another program than rank 0"}
+    assert {rank.final for rank in ranks} == {"rank 2 differs from rank 0 in function (a, b)"}
+
+
+def test_the_kernels_that_all_have_are_agreed_on() -> None:
+    ranks, store = by_hand(3), dict[str, str]()
+    for rank, kernels in zip(ranks, (["x:1", "y:1", "z:1"], ["y:1", "z:2", "x:1"], ["x:1", "y:1"])):
+        rank.ready("a", kernels)
+    assert run(ranks, store, 4)[-1] == [True] * 3
+    assert {rank.common for rank in ranks} == {frozenset({"x:1", "y:1"})}
+
+
+def test_ranks_without_a_common_kernel_stay_plain() -> None:
+    """Their processors differ, say."""
+    ranks, store = by_hand(), dict[str, str]()
+    for rank in ranks:
+        rank.ready("a", [f"x:{rank.rank}"])
+    assert run(ranks, store, 6) == [[False] * 2] * 6
+    assert all("no kernel is the same on all ranks" in rank.final for rank in ranks)
+
+
+def test_a_revert_between_vote_and_step_keeps_all_plain() -> None:
+    ranks, store = by_hand(), dict[str, str]()
+    for rank in ranks:
+        rank.ready("a", ["x:1"])
+    ranks[1].refuse("x reverted")
+    assert run(ranks, store, 6) == [[False] * 2] * 6
+    assert {rank.final for rank in ranks} == {"rank 1: x reverted"}
+
+
+def test_who_has_begun_the_step_already_says_so() -> None:
+    """Without a collective in each step a rank may be ahead of the others."""
+    leader, other = by_hand()
+    store: dict[str, str] = {}
+    leader.ready("a")
+    other.ready("a")
+    for _ in range(3):
+        other.begin()
+    exchange([leader, other], store)
+    assert store["0-seen-1"] == "late 3"
+    assert store["0-go"] == "stay"
+
+
+@pytest.mark.parametrize("who", [0, 1])
+def test_a_rank_that_leaves_takes_the_others_with_it(who: int) -> None:
+    ranks, store = by_hand(), dict[str, str]()
+    for rank in ranks:
+        rank.ready("a")
+    assert run(ranks, store, 5)[-1] == [True] * 2
+    ranks[who].leave("hvd.join")
+    assert not ranks[who].begin()
+    assert ranks[1 - who].begin()
+    assert run(ranks, store, 5)[-1] == [False] * 2
+    assert all("hvd.join" in rank.final for rank in ranks)
 
 
 def test_a_rank_that_never_says_anything_keeps_all_plain() -> None:

@@ -1,0 +1,146 @@
+"""Steps that all ranks of a job take together, and in one arm.
+
+    Ranks        of a process: the Lockstep of each training function, the courier between the ranks, what this rank says of itself
+    Lockstep     of one tf.function, or of all sets of fetches of one session's graph, whose steps hold a collective of all ranks
+                 (ranks/collectives.py). They are numbered in the order in which they are found, which is the
+                 same on all ranks: each of
+                 their steps is one of all ranks.
+
+Before each step the agreement (ranks/agreement.py) is asked for the arm. Up to the agreed step everything computes TensorFlow's own
+values: kernels that are verified wait (guard/kernels.py). From then on a step's place in the schedule and the kernels that it samples
+follow from its number alone. Why a rank wants to go back (a revert, no saving, memory, a word from outside) goes to the others,
+and it
+goes on until all go back at one step.
+
+The sets of fetches of one graph differ from rank to rank: rank 0 alone logs and saves. They share a number and an arm, and one that
+comes for the first time in a stitched step runs in the stitched arm from its first step on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from ..arms.schedule import Schedule, Slot
+from ..base.settings import Settings
+from ..ranks import joins
+from ..ranks.courier import Courier
+from ..ranks.world import World
+
+if TYPE_CHECKING:
+    from .program import Program
+
+JOINED = "hvd.join was called: the ranks take different numbers of steps"
+ELASTIC = "Horovod's ranks may leave and join while it runs (elastic)"
+UNTIED = "its steps hold no collective of all ranks, by which these could count them"
+
+
+class Lockstep:
+    """stitched: the arm of the latest step. ended: why its programs are plain for good."""
+
+    def __init__(self, key: str, courier: Courier, schedule: Schedule) -> None:
+        self.key, self._courier, self._schedule = key, courier, schedule
+        self.programs: list[Program] = []
+        self.stitched = False
+        self.ended = ""
+        self.position = -1
+        """Of the latest step: steps since the agreed one."""
+        self.common: frozenset[str] = frozenset()
+        """The clusters whose kernels all ranks have."""
+
+    def begin(self) -> None:
+        """A step begins, which may wait for some seconds (Courier.begin); its arm."""
+        if self.ended:
+            return
+        was, self.stitched = self.stitched, self._courier.begin(self.key)
+        if self.stitched:
+            if not was:
+                self.common = frozenset(item.partition(":")[0] for item in self._courier.common(self.key))
+            self.position += 1
+        else:
+            self.ended = self._courier.why_plain(self.key)
+
+    @property
+    def slot(self) -> Slot:
+        """Of the latest step."""
+        return self._schedule.slot(self.position)
+
+    def turn(self, stride: int) -> int:
+        """Which kernels this step samples, of one in so many."""
+        return max(0, self.position) % stride
+
+    @property
+    def is_bound(self) -> bool:
+        """This rank has said that it is ready."""
+        return self._courier.is_bound(self.key)
+
+    def ready(self, facts: str, kernels: Iterable[str]) -> None:
+        """This rank's kernels are verified."""
+        self._courier.ready(self.key, facts, kernels)
+
+    def refuse(self, reason: str) -> None:
+        """This rank cannot run stitched, or not any longer."""
+        self._courier.refuse(self.key, reason)
+
+    def lets_go(self, reason: str) -> bool:
+        """Whether a program of it may become plain now. If not, the others are told, and all will at one step."""
+        if not self.ended:
+            self.refuse(reason)
+        return bool(self.ended) or not self._courier.is_bound(self.key)
+
+
+class Ranks:
+    """Those of a job, seen from this process; of a world that has a store."""
+
+    def __init__(self, world: World, run_id: str, settings: Settings, facts: str, tell: Callable[[str], None]) -> None:
+        self.world, self._run_id, self._settings = world, run_id, settings
+        self._courier = Courier(world, run_id, tell)
+        self._locksteps: dict[object, Lockstep] = {}
+        self._lock = threading.Lock()
+        steering = (run_id, settings.block_steps, settings.pairs, settings.plain_share, settings.sample_stride)
+        self._facts = f"{facts},schedule={hashlib.sha256(repr(steering).encode()).hexdigest()[:8]}"
+        self._sees_joins = False
+
+    def lockstep(self, program: Program) -> Lockstep:
+        """The one of a program whose steps hold a collective of all ranks."""
+        with self._lock:
+            group = program.graph if program.graph is not None else program
+            found = self._locksteps.get(group)
+            if found is None:
+                key = str(len(self._locksteps))
+                settings = self._settings
+                schedule = Schedule(f"{self._run_id}/{key}", settings.block_steps, settings.pairs, settings.plain_share)
+                found = self._locksteps[group] = Lockstep(key, self._courier, schedule)
+            found.programs.append(program)
+            self._sees_joins = self._sees_joins or joins.watch(self._joined)
+            return found
+
+    def __iter__(self) -> Iterator[Lockstep]:
+        return iter(list(self._locksteps.values()))
+
+    def facts(self, program: Program) -> str:
+        """What must be equal on all ranks, as Agreement.ready takes it."""
+        name = program.name if program.kind == "function" else "of-a-session"
+        return f"{self._facts},function={''.join(c if c.isalnum() or c in '_-.' else '_' for c in name)}"
+
+    def refuse_all(self, reason: str) -> None:
+        """This rank will never run anything stitched."""
+        self._courier.refuse_all(reason)
+
+    def leave_all(self, reason: str) -> None:
+        """This rank is plain from its next step on."""
+        self._courier.leave_all(reason)
+
+    def _joined(self) -> None:
+        self.leave_all(JOINED)
+
+    @property
+    def longest_wait_s(self) -> float:
+        """Of any step for the store."""
+        return self._courier.longest_wait_s
+
+    def close(self) -> None:
+        """Within two seconds."""
+        self._courier.close()

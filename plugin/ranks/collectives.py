@@ -1,0 +1,84 @@
+"""Whether a step holds a collective of all ranks, whatever its data: then no rank ends the step before all have begun it.
+
+The agreement of ranks (agreement.py) counts steps by that. A collective of a process set, or one that runs only in some steps (in a
+branch: `backward_passes_per_step` above 1), does not tie all ranks together; nor does one that runs outside the function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+COLLECTIVES = frozenset(
+    f"Horovod{name}"
+    for name in (
+        *("Allreduce", "GroupedAllreduce", "Allgather", "GroupedAllgather"),
+        *("Alltoall", "Reducescatter", "GroupedReducescatter"),
+    )
+)
+_BRANCHES = ("Switch", "RefSwitch", "_SwitchN")
+_JOINS = ("Merge", "RefMerge", "Exit", "RefExit")
+"""What comes after these runs again whatever was decided before."""
+
+
+class Node(NamedTuple):
+    """inputs: the names of the operators that it takes tensors from, or waits for."""
+
+    op: str
+    inputs: Sequence[str]
+    process_set: int = 0
+
+
+def node_of(definition: Any) -> Node:
+    """Of a NodeDef."""
+    inputs = [name.lstrip("^").partition(":")[0] for name in definition.input]
+    return Node(
+        definition.op, inputs, definition.attr["process_set_id"].i if "process_set_id" in definition.attr else 0
+    )
+
+
+def ties_all_ranks(nodes: Iterable[str], node: Callable[[str], Node]) -> bool:
+    """Whether one of the operators `nodes` is a collective of all ranks that no branch guards. node: what is known of an operator."""
+    for name in nodes:
+        found = node(name)
+        if found.op in COLLECTIVES and found.process_set == 0 and not _is_guarded(name, node):
+            return True
+    return False
+
+
+def _is_guarded(name: str, node: Callable[[str], Node]) -> bool:
+    """Whether a branch's predicate decides if the operator runs."""
+    seen, waiting = {name}, [name]
+    while waiting:
+        found = node(waiting.pop())
+        if found.op in _BRANCHES:
+            return True
+        if found.op in _JOINS:
+            continue
+        fresh = set(found.inputs) - seen
+        seen |= fresh
+        waiting += fresh
+    return False
+
+
+def graph_ties_all_ranks(graph: Any) -> bool:
+    """Of a GraphDef, all of whose operators run."""
+    nodes = {definition.name: definition for definition in graph.node}
+    found = [name for name, definition in nodes.items() if definition.op in COLLECTIVES]
+    return bool(found) and ties_all_ranks(found, lambda name: node_of(nodes[name]))
+
+
+def fetches_tie_all_ranks(graph: Any, names: Sequence[str]) -> bool:
+    """Of a run of a session that fetches these tensors and operators of its Graph."""
+    waiting = [name.partition(":")[0] for name in names]
+    nodes: dict[str, Node] = {}
+    while waiting:
+        name = waiting.pop()
+        if name in nodes:
+            continue
+        operation = graph.get_operation_by_name(name)
+        inputs = [tensor.op.name for tensor in operation.inputs] + [before.name for before in operation.control_inputs]
+        is_ours = operation.type in COLLECTIVES
+        nodes[name] = Node(operation.type, inputs, int(operation.get_attr("process_set_id")) if is_ours else 0)
+        waiting += inputs
+    return ties_all_ranks([name for name, found in nodes.items() if found.op in COLLECTIVES], nodes.__getitem__)
