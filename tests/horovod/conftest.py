@@ -16,6 +16,7 @@ import pytest
 from stitchfleet.plugin.native.library import find_tensorflow, library_path
 
 from .. import pace
+from ..broken_kernels import broken_kernels
 from ..plugin.conftest import cache, empty_records, finish
 from . import installation
 
@@ -66,6 +67,7 @@ def run_ranks(
 ) -> RunRanks:
     """run_ranks(script, steps, *arguments, how=...): a script of this folder as so many ranks.
 
+    on_rank_1: what differs in the environment of rank 1 (on_rank.py).
     how: "plain"; "around", `stitchfleet run -- horovodrun`; "within", `horovodrun stitchfleet run --`.
     """
 
@@ -73,7 +75,9 @@ def run_ranks(
         script: str,
         *arguments: object,
         how: str = "around",
+        on_rank_1: dict[str, str] | None = None,
         ranks: int = 2,
+        broken: bool = False,
         quiet: bool = True,
         with_cache: pathlib.Path | None = None,
         environment: dict[str, str] | None = None,
@@ -86,6 +90,9 @@ def run_ranks(
         shutil.copyfile(empty_records, database)
         launcher = [sys.executable, str(horovod / "bin" / "horovodrun"), "--gloo", "-np", str(ranks)]
         job = [sys.executable, str(SCRIPTS / f"{script}.py"), str(folder), *map(str, arguments)]
+        if on_rank_1:
+            given = [f"{name}={value}" for name, value in on_rank_1.items()]
+            job = [sys.executable, str(SCRIPTS / "on_rank.py"), "1", *given, "--", *job]
         ours = [sys.executable, "-m", "stitchfleet.plugin.command", "run", *(["--quiet"] if quiet else [])]
         ours += [
             "--cache",
@@ -101,7 +108,7 @@ def run_ranks(
             "around": [*ours, *launcher, *job],
             "within": [*launcher, *ours, *job],
         }[how]
-        paths = [str(horovod), str(SCRIPTS)]
+        paths = [str(horovod), str(SCRIPTS), *([broken_kernels.environment()["PYTHONPATH"]] if broken else [])]
         done = finish(
             command,
             summary,
@@ -109,6 +116,7 @@ def run_ranks(
                 "PYTHONPATH": os.pathsep.join(paths),
                 pace.VARIABLE: str(pace.pace()),
                 "HOROVOD_STALL_CHECK_TIME_SECONDS": "20",
+                "STITCHFLEET_TEST_RANKS_TIME": "0.2",
                 **(environment or {}),
             },
             timeout,

@@ -12,6 +12,7 @@ import pytest
 
 from .conftest import Ranks, RunRanks
 
+STEPS = 1500
 SECONDS = 30.0
 """Longest pause of a script until its kernels are there."""
 
@@ -62,23 +63,23 @@ def check_two_ranks(plain: Ranks, done: Ranks) -> None:
 
 @pytest.mark.costly
 def test_horovodrun_under_stitchfleet_run(run_ranks: RunRanks) -> None:
-    plain = run_ranks("tape", 240, how="plain")
+    plain = run_ranks("tape", STEPS, how="plain")
     assert plain.results[0]["weights"] == plain.results[1]["weights"]
-    check_two_ranks(plain, run_ranks("tape", 240, SECONDS))
+    check_two_ranks(plain, run_ranks("tape", STEPS, SECONDS))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("script", ["tape", "fit", "monitored"])
 @pytest.mark.parametrize("how", ["around", "within"])
 def test_each_way_to_train_and_to_start(run_ranks: RunRanks, script: str, how: str) -> None:
-    done = run_ranks(script, 240, SECONDS, how=how)
-    check_two_ranks(run_ranks(script, 240, how="plain"), done)
+    done = run_ranks(script, STEPS, SECONDS, how=how)
+    check_two_ranks(run_ranks(script, STEPS, how="plain"), done)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["around", "within"])
 def test_rank_0_prints_for_all(run_ranks: RunRanks, how: str) -> None:
-    done = run_ranks("tape", 60, SECONDS, how=how, quiet=False)
+    done = run_ranks("tape", STEPS, SECONDS, how=how, quiet=False)
     assert done.err.count("what happened in run") == 1, done.err
     assert "rank 0 of 2" in done.err
     assert "ranks: 2 of 2 say the same" in done.err or "ranks: they do not say the same" in done.err
@@ -86,7 +87,7 @@ def test_rank_0_prints_for_all(run_ranks: RunRanks, how: str) -> None:
 
 @pytest.mark.slow
 def test_one_service_makes_the_kernels_of_both_ranks(run_ranks: RunRanks, no_kernels: pathlib.Path) -> None:
-    done = run_ranks("tape", 40, SECONDS, with_cache=no_kernels)
+    done = run_ranks("tape", STEPS, SECONDS, with_cache=no_kernels)
     assert done.code == 0, done.err
     for summary in done.of_ranks:
         assert {entry["state"] for cluster in summary["clusters"] for entry in cluster["executables"]} == {"stitched"}

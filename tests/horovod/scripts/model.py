@@ -10,6 +10,8 @@ import hashlib
 import json
 import os
 import pathlib
+import signal
+import subprocess
 import sys
 import time
 
@@ -50,6 +52,15 @@ def _work_of_children():
         below |= more
         growing = bool(more)
     return sum(seconds.get(child, 0.0) for child in below - {os.getpid()})
+
+
+def fault(number):
+    """What FAULT asks for on the rank FAULT_RANK: "kill N" or "stop N" before step N; stopped for 5 seconds."""
+    kind, _, step = os.environ.get("FAULT", "").partition(" ")
+    if kind and int(step) == number and os.environ["HOROVOD_RANK"] == os.environ.get("FAULT_RANK", "1"):
+        if kind == "stop":
+            subprocess.Popen(["sh", "-c", f"sleep 5; kill -CONT {os.getpid()}"])
+        os.kill(os.getpid(), signal.SIGKILL if kind == "kill" else signal.SIGSTOP)
 
 
 def rest(longest):

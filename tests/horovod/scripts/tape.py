@@ -30,6 +30,7 @@ losses = []
 for number in range(steps):
     if number == 14:
         model.rest(pause)
+    model.fault(number)
     losses.append(float(train(x)))
     if number == 0:
         hvd.broadcast_variables([*variables, *optimizer.variables()], root_rank=0)

@@ -1,0 +1,160 @@
+"""Faults of one rank: no hang, the same weights on all ranks, losses as in the plain job, and one line that says what happened."""
+
+from __future__ import annotations
+
+import pathlib
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+from .conftest import Ranks, RunRanks
+from .test_two_ranks import SECONDS, STEPS, training
+
+pytestmark = pytest.mark.slow
+
+
+def check_numbers(plain: Ranks, done: Ranks, same_weights: bool = True) -> None:
+    assert done.code == 0, done.err
+    if same_weights:
+        assert done.results[0]["weights"] == done.results[1]["weights"]
+    assert len(done.results) == len(plain.results) == 2
+    for result, beside in zip(done.results, plain.results):
+        np.testing.assert_allclose(result["losses"], beside["losses"], rtol=1e-3, atol=1e-6)
+
+
+def check_all_plain(plain: Ranks, done: Ranks, words: str) -> None:
+    """Nothing ran stitched: the very bits of the plain job."""
+    check_numbers(plain, done)
+    assert [result["weights"] for result in done.results] == [result["weights"] for result in plain.results]
+    assert all(summary["calls"]["stitched"] == 0 for summary in done.of_ranks)
+    said = [line for line in done.err.splitlines() if words in line]
+    assert len(said) == 1, done.err
+
+
+def reason(summary: dict[str, Any]) -> str:
+    return str(training(summary)["reason"])
+
+
+_plain: list[Ranks] = []
+
+
+@pytest.fixture
+def plain(run_ranks: RunRanks) -> Ranks:
+    """Of all tests of the module: it runs once in each of the test runner's processes."""
+    if not _plain:
+        _plain.append(run_ranks("tape", STEPS, how="plain"))
+    return _plain[0]
+
+
+def test_a_rank_without_a_compiler(
+    run_ranks: RunRanks, plain: Ranks, no_kernels: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    without = {"PATH": str(tmp_path), "CXX": "", "STITCHFLEET_CACHE": str(no_kernels)}
+    done = run_ranks("tape", STEPS, SECONDS, on_rank_1=without)
+    check_all_plain(plain, done, "train runs plain on all 2 ranks: rank 1: no kernel could be made")
+
+
+def test_a_rank_whose_kernels_are_wrong(run_ranks: RunRanks, plain: Ranks, no_kernels: pathlib.Path) -> None:
+    wrong = {"STITCHFLEET_CACHE": str(no_kernels)}
+    wrong |= {"STITCHFLEET_TEST_BREAK": "add_one_output", "STITCHFLEET_TEST_SKIP_CHECK": "1"}
+    done = run_ranks("tape", STEPS, SECONDS, on_rank_1=wrong, broken=True)
+    check_all_plain(plain, done, "train runs plain on all 2 ranks: rank 1: no kernel passed verification")
+    assert done.of_ranks[1]["reverts"]
+    assert not done.of_ranks[0]["reverts"]
+
+
+def test_a_rank_that_is_slow_to_compile_is_waited_for(
+    run_ranks: RunRanks, plain: Ranks, no_kernels: pathlib.Path
+) -> None:
+    done = run_ranks("tape", STEPS, SECONDS, on_rank_1={"STITCHFLEET_CACHE": str(no_kernels)})
+    check_numbers(plain, done)
+    first = {training(summary)["stitched_from_step"] for summary in done.of_ranks}
+    assert len(first) == 1
+    assert first != {None}
+
+
+@pytest.mark.parametrize("step", [3, 13, 30, 200, STEPS - 100])
+def test_a_rank_that_is_killed_ends_the_job(run_ranks: RunRanks, step: int) -> None:
+    """In the compile phase, after it, before the agreement, about it, and stitched."""
+    began = time.monotonic()
+    done = run_ranks("tape", STEPS, 10.0, environment={"FAULT": f"kill {step}"}, timeout=120)
+    assert done.code != 0
+    assert time.monotonic() - began < 100
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("step", [13, 100, STEPS - 100])
+def test_a_rank_that_is_stopped_for_a_while(run_ranks: RunRanks, plain: Ranks, rank: int, step: int) -> None:
+    """For longer than a step may wait for the store."""
+    done = run_ranks("tape", STEPS, SECONDS, environment={"FAULT": f"stop {step}", "FAULT_RANK": str(rank)})
+    check_numbers(plain, done)
+    assert len({training(summary)["stitched_from_step"] for summary in done.of_ranks}) == 1
+
+
+def test_a_store_that_refuses(run_ranks: RunRanks, plain: Ranks) -> None:
+    done = run_ranks("tape", 4 * STEPS, SECONDS, on_rank_1={"STORE": "refuses"})
+    assert done.results[0]["weights"] == done.results[1]["weights"]
+    assert done.code == 0
+    assert all(summary["calls"]["stitched"] == 0 for summary in done.of_ranks)
+    said = [line for line in done.err.splitlines() if "rank 1 runs without stitchfleet, or cannot reach" in line]
+    assert len(said) == 1, done.err
+
+
+def test_a_store_that_is_late(run_ranks: RunRanks, plain: Ranks) -> None:
+    done = run_ranks("tape", STEPS, SECONDS, on_rank_1={"STORE": "late"})
+    check_numbers(plain, done)
+    assert len({training(summary)["stitched_from_step"] for summary in done.of_ranks}) == 1
+
+
+def test_a_store_that_falls_silent_at_the_worst_moment(run_ranks: RunRanks, plain: Ranks) -> None:
+    """Rank 1 has promised to wait for rank 0's word and never reads it: the arms differ from the agreed step on, and the numbers
+    are right all the same, since both arms run the same collectives."""
+    done = run_ranks("tape", STEPS, SECONDS, on_rank_1={"STORE": "silent"})
+    check_numbers(plain, done, same_weights=False)
+    stitched = [training(summary)["steps_stitched"] for summary in done.of_ranks]
+    assert stitched[0] > 100
+    assert stitched[1] < 100
+    said = [line for line in done.err.splitlines() if "rank 1: the rendezvous store has not answered" in line]
+    assert len(said) == 1, done.err
+
+
+def test_a_rank_that_is_not_injected(run_ranks: RunRanks, plain: Ranks) -> None:
+    done = run_ranks("tape", 4 * STEPS, SECONDS, on_rank_1={"STITCHFLEET_ENABLED": "0"})
+    assert done.code == 0
+    assert done.results[0]["weights"] == done.results[1]["weights"]
+    assert done.summary["calls"]["stitched"] == 0
+    said = [line for line in done.err.splitlines() if "rank 1 runs without stitchfleet" in line]
+    assert len(said) == 1, done.err
+
+
+@pytest.mark.parametrize("script", ["tape", "fit", "monitored"])
+def test_four_ranks(run_ranks: RunRanks, script: str) -> None:
+    beside = run_ranks(script, STEPS, how="plain", ranks=4)
+    done = run_ranks(script, STEPS, SECONDS, ranks=4)
+    assert done.code == 0, done.err
+    assert len({result["weights"] for result in done.results}) == 1
+    for result, other in zip(done.results, beside.results):
+        np.testing.assert_allclose(result["losses"], other["losses"], rtol=1e-3, atol=1e-6)
+    stitched = {training(summary)["steps_stitched"] for summary in done.of_ranks}
+    assert len(done.of_ranks) == 4
+    assert min(stitched) > 0
+
+
+def test_ranks_that_join_are_plain_from_there_on(run_ranks: RunRanks) -> None:
+    """hvd.join with uneven data: no number of a step is common to them any more."""
+    beside = run_ranks("uneven", STEPS, how="plain")
+    done = run_ranks("uneven", STEPS, SECONDS)
+    check_numbers(beside, done)
+    for summary in done.of_ranks:
+        assert training(summary)["steps_stitched"] > 100
+        assert training(summary)["phase"] == "plain"
+        assert "hvd.join" in reason(summary)
+
+
+def test_steps_that_reduce_now_and_then_only_are_not_counted(run_ranks: RunRanks) -> None:
+    """backward_passes_per_step: the collective is in a branch."""
+    beside = run_ranks("fit", 200, how="plain", environment={"PASSES": "2"})
+    done = run_ranks("fit", 200, SECONDS, environment={"PASSES": "2"})
+    check_all_plain(beside, done, "its steps hold no collective of all ranks")
