@@ -2,18 +2,17 @@
 
     Ranks        of a process: the Lockstep of each training function, the courier between the ranks, what this rank says of itself
     Lockstep     of one tf.function, or of all sets of fetches of one session's graph, whose steps hold a collective of all ranks
-                 (ranks/collectives.py). They are numbered in the order in which they are found, which is the
-                 same on all ranks: each of
-                 their steps is one of all ranks.
+                 (ranks/collectives.py): each of its steps is one of all ranks
+
+Locksteps are numbered in the order in which they are found, which is the same on all ranks.
 
 Before each step the agreement (ranks/agreement.py) is asked for the arm. Up to the agreed step everything computes TensorFlow's own
 values: kernels that are verified wait (guard/kernels.py). From then on a step's place in the schedule and the kernels that it samples
-follow from its number alone. Why a rank wants to go back (a revert, no saving, memory, a word from outside) goes to the others,
-and it
-goes on until all go back at one step.
+follow from its number alone. The reason why a rank wants to go back (a revert, no saving, memory, the control file) goes to the other
+ranks. That rank runs stitched until all go back at one step.
 
-The sets of fetches of one graph differ from rank to rank: rank 0 alone logs and saves. They share a number and an arm, and one that
-comes for the first time in a stitched step runs in the stitched arm from its first step on.
+The sets of fetches of one graph differ from rank to rank, because rank 0 alone logs and saves. They share a number and an arm. A set
+that comes for the first time in a stitched step runs in the stitched arm from its first step on.
 """
 
 from __future__ import annotations

@@ -140,3 +140,21 @@ def test_four_ranks(run_ranks: RunRanks, script: str) -> None:
     stitched = {training(summary)["steps_stitched"] for summary in done.of_ranks}
     assert len(done.of_ranks) == 4
     assert min(stitched) > 0
+
+
+def test_ranks_that_join_are_plain_from_there_on(run_ranks: RunRanks) -> None:
+    """hvd.join with uneven data: no number of a step is common to them any more."""
+    beside = run_ranks("uneven", STEPS, how="plain")
+    done = run_ranks("uneven", STEPS, SECONDS)
+    check_numbers(beside, done)
+    for summary in done.of_ranks:
+        assert training(summary)["steps_stitched"] > 100
+        assert training(summary)["phase"] == "plain"
+        assert "hvd.join" in reason(summary)
+
+
+def test_steps_that_reduce_now_and_then_only_are_not_counted(run_ranks: RunRanks) -> None:
+    """backward_passes_per_step: the collective is in a branch."""
+    beside = run_ranks("fit", 200, how="plain", environment={"PASSES": "2"})
+    done = run_ranks("fit", 200, SECONDS, environment={"PASSES": "2"})
+    check_all_plain(beside, done, "its steps hold no collective of all ranks")

@@ -1,4 +1,9 @@
-"""Keras 2 `fit` with Horovod's optimizer and callbacks. fit.py FOLDER STEPS [SECONDS]"""
+"""Keras 2 `fit` with Horovod's optimizer and callbacks. fit.py FOLDER STEPS [SECONDS]
+
+PASSES=2 in the environment: gradients are reduced in every second step only.
+"""
+
+import os
 
 import horovod.tensorflow.keras as hvd
 import model
@@ -15,7 +20,9 @@ network = tf.keras.Sequential(
         tf.keras.layers.Dense(model.WIDTH),
     ]
 )
-network.compile(hvd.DistributedOptimizer(tf.keras.optimizers.legacy.SGD(0.05, momentum=0.9)), "mse")
+passes = int(os.environ.get("PASSES", "1"))
+optimizer = tf.keras.optimizers.legacy.SGD(0.05, momentum=0.9)
+network.compile(hvd.DistributedOptimizer(optimizer, backward_passes_per_step=passes), "mse")
 x = model.data(hvd.rank())
 losses = []
 

@@ -87,7 +87,16 @@ class OneCell(Agreement):
         self.round = 0
 
 
+class UnwrittenStep(Agreement):
+    """Rank 0 ends a round before the others can find its step."""
+
+    def _finish_stay(self) -> None:
+        if self.go is False:
+            self._next_round()
+
+
 BROKEN = {
+    "a step that nobody finds": (Model(2, 4, 0, machine=UnwrittenStep), "waits though all requests are answered"),
     "no agreement": (Model(3, 3, 0, ready_at_start=False, machine=NoAgreement), "different arms"),
     "no time-out": (Model(3, 3, 0, machine=NoTimeOut), "for another rank"),
     "forgotten on reset": (
@@ -105,7 +114,7 @@ BROKEN = {
 def test_each_part_of_the_protocol_is_needed(name: str) -> None:
     model, words = BROKEN[name]
     with pytest.raises(ViolationError, match=words):
-        explore(model)
+        explore(model, recovery=1 if model.machine is UnwrittenStep else 0)
 
 
 @pytest.mark.parametrize("seed", range(40 if ALL else 3))
