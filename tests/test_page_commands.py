@@ -64,6 +64,7 @@ ELSEWHERE = {
     "scripts/test": ".ci/run",
     "scripts/test --help": ".ci/run",
     "scripts/test --all cluster": ".ci/run",
+    "scripts/test --all plugin -k test_agreement -s": "scripts/test",
     "scripts/environment": "scripts/test",
     "scripts/bench [--workloads all]": "tests/test_bench.py::test_a_run_measures_what_is_there_and_writes_it_down",
     "stitchfleet ingest | db | webhook | controller": _POSTGRES,
