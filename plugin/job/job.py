@@ -1,8 +1,9 @@
-"""The job: one process's controller. It tells each step its arm and leads each program through its phases; what becomes of
-its kernels is in kernels.py.
+"""The job: the controller of one process. It chooses the arm of each step and moves each program through its phases. guard/kernels.py
+has the states of its kernels.
 
-Two sides: the trainer's own thread calls `begin` and `end` around each step (microseconds, no waiting); one thread of ours, asleep
-but for requests, does all else: requests to the service, answers to the op, verification's outcome, mismatches, the control file.
+It runs on two threads. The trainer's thread calls `begin` and `end` around each step (microseconds, no waiting, except in jobs of
+several ranks: lockstep.py). Our own thread sleeps until there is a request, and does all else: it sends requests to the compile
+service and answers to the op, and handles verification results, mismatches and the control file.
 """
 
 from __future__ import annotations
@@ -35,18 +36,18 @@ from .trace_budget import TraceBudget
 
 TICK_MS = 200
 GENERATIONS = 4
-"""Most stitched graphs of one program: the first, and those split around operators that could not be lowered."""
+"""Most stitched graphs of one program: the first, and later ones split around operators that could not be lowered."""
 VERIFY_PATIENCE = 10
-"""Most steps of the verify phase, as a multiple of those that a kernel needs."""
+"""Most steps of the verify phase, as a multiple of the comparisons that a kernel needs."""
 SWIFT_COMPILE_STEPS = 2
-"""Where the kernels are there after so many steps of the compile phase (they were in the cache), no baseline delays them: the
+"""If the kernels are ready after at most this many steps of the compile phase (they were in the cache), the baseline is skipped: the
 saving is estimated from the pairs of blocks that follow."""
 UNTIED_STEPS = 8
-"""Of a function whose steps the ranks cannot count together: then it is said that it runs plain."""
+"""Steps of a function without a collective of all ranks after which a line says that it runs plain."""
 JUDGED_PAIRS = 24
-"""Latest pairs by which it is decided whether stitching pays."""
+"""Number of latest pairs from which it is decided whether stitching pays."""
 MOST_PAIRS = 0.75
-"""The share of them that must say what their means say."""
+"""The share of these pairs that must agree with the sign of their mean."""
 
 
 def _op_determinism() -> bool:
@@ -57,7 +58,7 @@ def _op_determinism() -> bool:
 
 
 def _is_compiled_by_xla(function: Any) -> bool:
-    """Of a tf.function object or a trace."""
+    """Whether a tf.function object or a trace is compiled as a whole by XLA."""
     definition = getattr(function, "function_def", None)
     if definition is None:
         return bool(getattr(function, "_jit_compile", None))
@@ -90,7 +91,7 @@ class Job:
             settings.compile_nice,
             self.records.folder / "service.log",
             self._service_says,
-            # a service that waits for another one's kernels needs no processor
+            # a service that only waits for the kernels of another one needs no processor time
             settings.compile_patience if self.world.local_rank == 0 else 0.0,
             self.run_id if self.world.local_size > 1 else "",
         )
@@ -98,17 +99,17 @@ class Job:
             None if native is None else Kernels(settings, native, self.client, self.stitcher, self.records, self.run_id)
         )
         self.ranks: Ranks | None = None
-        """The other ranks of the job, if they can agree with this one; None: it is alone, or cannot."""
+        """The other ranks of the job; None if there are none, or the ranks cannot agree."""
         self._find_ranks()
         self.memory = MemoryWatch(settings.memory_limit_bytes)
         self.started = time.time()
         self._functions: weakref.WeakKeyDictionary[Any, Program] = weakref.WeakKeyDictionary()
         self._gone: collections.deque[Program] = collections.deque()
         self.forgotten_programs = 0
-        """Functions that were gone before anything of theirs was stitched."""
+        """Number of functions that were collected before they ran stitched."""
         self._names: dict[str, int] = {}
-        """What functions are called, and how many have been called so: of a job that goes on making functions of one name that name
-        alone is kept."""
+        """Function name -> number of functions with it. Only the base name is kept, since a job may go on making functions of one
+        name."""
         self._session_programs: dict[object, Program] = {}
         self._pairs_seen: dict[str, int] = {}
         self._lock = threading.Lock()
@@ -119,7 +120,7 @@ class Job:
         self.trace_budget = TraceBudget(settings.free_traces)
         self._traces_ended = 0
         self._traces_served = 0
-        """Of the traced steps that have ended, those whose requests the compile service has been handed."""
+        """Number of ended traced steps whose requests have all been sent to the compile service."""
         self._control_seen: tuple[float, str] = (0.0, "")
         self._worker: threading.Thread | None = None
         HEALTH.on_failure.append(lambda reason: self.records.event("switched-off", reason))
@@ -130,14 +131,14 @@ class Job:
             self.stitcher.refusal_of_operator = native.refusal_of_operator
             self._start_worker()
         self.at_end: Callable[[Job], None] = lambda job: None
-        """Writes down what happened, when all else has ended."""
+        """Called by `close` at the end, to write the summary."""
         self.is_forked_child = False
-        """A child has none of our threads: its steps are not looked at."""
+        """Whether this is a forked child. It has none of our threads, so its steps are ignored."""
         itself = weakref.ref(self)
         os.register_at_fork(after_in_child=lambda: _note_fork(itself()))
 
     def _find_ranks(self) -> None:
-        """Which of a job of several ranks run stitched, they agree on over their launcher's store."""
+        """Sets up the agreement of the ranks over their launcher's store, or records why there is none."""
         world = self.world
         if not world.is_distributed or self.settings.mode != "auto":
             return
@@ -158,13 +159,13 @@ class Job:
             self.kernels.needs_agreement, self.kernels.on_revert = True, self._note_revert
 
     def _tell_of_ranks(self, line: str) -> None:
-        """What concerns all ranks: rank 0 says it, all record it."""
+        """Reports a line that concerns all ranks: all record it, rank 0 prints it."""
         self.records.event("ranks", line)
         if self.world.rank == 0:
             say(line)
 
     def _note_revert(self, cluster: str, message: str) -> None:
-        """A kernel of this rank is not used any more: if it runs on the others, all go back."""
+        """Handles a reverted kernel of this rank: the ranks go back to plain if they have agreed to run a program that has it."""
         for lockstep in self.ranks or ():
             if any(cluster in program.cluster_names for program in lockstep.programs) and lockstep.is_bound:
                 lockstep.refuse(message)
@@ -172,8 +173,8 @@ class Job:
     # ---- programs ---------------------------------------------------------------------------------------------------------
 
     def program_of(self, function: Any, name: str) -> Program:
-        """The Program of a tf.function object, or of one trace where that is called itself. One that XLA compiles whole is left
-        alone."""
+        """The Program of a tf.function object, or of a trace that is called directly. A function that XLA compiles as a whole
+        stays plain."""
         found = self._functions.get(function)
         if found is not None:
             return found
@@ -209,26 +210,26 @@ class Job:
             program.refuse(ELASTIC)
         self.programs.append(program)
         if len(self.programs) == 1:
-            self._wake()  # which starts the compile service while TensorFlow traces the first step
+            self._wake()  # starts the compile service while TensorFlow traces the first step
         return program
 
     def _unique(self, name: str) -> str:
-        """`name`, or with a number behind it where it was given out before; users' functions may have such names themselves."""
+        """`name`, or `name_2`, `name_3`, ... if it is in use already. Users' functions may have such names themselves."""
         count = self._names[name] = self._names.get(name, 0) + 1
         unique = name if count == 1 else f"{name}_{count}"
         base, _, digits = unique.rpartition("_")
         number = int(digits) if digits.isascii() and digits.isdigit() else 0
-        # Given out to a function that is named without the number.
+        # The name may have been given to a function whose own name has no number.
         is_taken = count == 1 and f"{base}_{number}" == unique and 1 < number <= self._names.get(base, 0)
         return self._unique(name) if is_taken or (count > 1 and unique in self._names) else unique
 
     def _note_gone(self, program: Program) -> None:
-        """The function of a program has been collected, on whatever thread: nothing may be waited for here."""
+        """Notes that the function of a program has been garbage-collected. May run on any thread, so it must not block."""
         self._gone.append(program)
 
     def _retire_gone(self) -> None:
-        """Forgets the programs whose functions are gone, but for those that ran stitched or whose steps are the job's: a job that
-        goes on making functions keeps nothing of them."""
+        """Forgets the programs whose functions have been collected, so that a job that goes on making functions uses no more memory.
+        Programs that ran stitched and training functions are kept."""
         gone: set[Program] = set()
         while self._gone:
             program = self._gone.popleft()
@@ -241,31 +242,31 @@ class Job:
 
     @property
     def main_program(self) -> Program | None:
-        """The training function that took the most time; of a job without one, whatever did."""
+        """The training function that took the most time; any function if the job has no training function; None before the first."""
         candidates = list(self.records.functions) or self.programs
         return max(candidates, key=lambda program: program.total_ns, default=None)
 
     # ---- steps (the trainer's thread) -------------------------------------------------------------------------------------
 
     def begin(self, program: Program) -> Ticket | None:
-        """A step begins. None: nothing to do for it."""
+        """Begins a step and returns its ticket, or None if the step is to be ignored."""
         if self.is_forked_child:
             return None
         self._begin_with_ranks(program)
         ticket = program.begin(quiet=not self.client.busy)
         if self.native is not None and ticket.arm is Arm.STITCHED:
             stride = self.settings.sample_stride if ticket.phase is Phase.STITCHED else 0
-            # Counted in stitched steps: were it the step's number, a plain block could hide a kernel's turn.
+            # Counted in stitched steps: with the step's number, a kernel's turn could fall into plain blocks.
             turn = program.steps_by_arm[Arm.STITCHED] % stride if stride else 0
             if program.lockstep is not None:
-                # Kernels that run alone for another function are compared here: TensorFlow's values flow on until the agreed step.
+                # Before the agreed step TensorFlow's values are used, so kernels in use by another function are compared here.
                 stride = stride or 1
                 turn = program.lockstep.turn(stride)
             self.native.begin_step(ticket.step, stride, turn)
         return ticket
 
     def _begin_with_ranks(self, program: Program) -> None:
-        """Of a job of several ranks: the arm that all have in this step."""
+        """In a job of several ranks: asks the agreement for the arm of this step and moves the program's phase accordingly."""
         if self.ranks is None or self.kernels is None:
             return
         lockstep = program.lockstep
@@ -292,7 +293,7 @@ class Job:
             program.enter(Phase.PLAIN, lockstep.ended)
 
     def end(self, ticket: Ticket) -> None:
-        """A step has ended well: book it and move its program on."""
+        """Books a step that ended without an error, and moves its program on."""
         now = time.perf_counter_ns()
         program = ticket.program
         with program.lock:
@@ -300,17 +301,17 @@ class Job:
             self.records.iteration(
                 program, ticket.step, int(ticket.arm) if ticket.counted else recording.UNCOUNTED, duration
             )
-            # A step of another thread that began in an earlier phase, or with an earlier graph, says nothing about this one.
+            # A step of another thread that began in an earlier phase or with an earlier graph does not count for this one.
             if ticket.phase is program.phase and ticket.generation == program.generation:
                 self._advance(program, duration)
 
     def book_steady(self, program: Program, duration_ns: int) -> None:
-        """A plain step of a steady program has ended well. The shortest way: most steps of a job that is left plain."""
+        """Books a plain step of a steady program. The shortest path, taken by most steps of a job that stays plain."""
         step, counted = program.book_steady(duration_ns, quiet=not self.client.busy)
         self.records.iteration(program, step, recording.PLAIN if counted else recording.UNCOUNTED, duration_ns)
 
     def _advance(self, program: Program, duration_ns: int) -> None:
-        """Moves a program on after a step of its present phase that took so long."""
+        """Moves a program on after a step of its present phase. duration_ns: the step's duration."""
         settings = self.settings
         phase = program.phase
         if phase is Phase.STITCHED or program.settled:
@@ -318,7 +319,7 @@ class Job:
                 if program.pairs_completed > self._pairs_seen.get(program.name, 0):
                     self._pairs_seen[program.name] = program.pairs_completed
                     self.records.blocks(program)
-                    if self.world.rank == 0:  # all ranks step together: one of them judges
+                    if self.world.rank == 0:  # all ranks step together: one decides for all
                         self._give_up_if_it_does_not_pay(program)
             elif phase is Phase.STITCHED and (unsettled := self._unsettled_of(program)):
                 self._leave_out(program, unsettled, UNSETTLED)
@@ -332,7 +333,7 @@ class Job:
             if self.ranks is not None and not program.ties_ranks:
                 if (
                     program.phase_steps < UNTIED_STEPS
-                ):  # what runs a few times only is no training, and nobody wants to hear of it
+                ):  # a function that runs only a few times is no training function: print nothing about it
                     return
                 program.refuse(UNTIED)
                 if program.trains:
@@ -365,7 +366,7 @@ class Job:
         elif phase is Phase.BASELINE:
             if program.baseline_is_done():
                 program.enter(Phase.VERIFY)
-                self._move_kernels()  # here and now: left to our own thread, it would cost a step more
+                self._move_kernels()  # at once: our own thread would do it a step later
         elif phase is Phase.VERIFY:
             assert self.kernels is not None
             self._move_kernels()
@@ -393,25 +394,25 @@ class Job:
         self.records.event("plain", program.reason)
 
     def _unsettled_of(self, program: Program) -> set[str]:
-        """Clusters of its stitched graph whose shapes never settle."""
+        """Clusters of the program's stitched graph whose shapes never settle."""
         if not self._unsettled:
             return set()
         return (self._unsettled & program.cluster_names) - program.excluded
 
     def _slower_of(self, program: Program) -> set[str]:
-        """Clusters of its stitched graph that TensorFlow's own operators compute faster."""
+        """Clusters of the program's stitched graph that TensorFlow's own operators compute faster."""
         if self.kernels is None:
             return set()
         return self.kernels.slower(program.cluster_names) - program.excluded
 
     def _leave_out(self, program: Program, names: set[str], reason: str) -> bool:
-        """Whether a next graph of the stitched arm, without the clusters `names`, is to be made."""
+        """Whether the stitched arm needs a new graph without the clusters `names`."""
         if not names:
             return False
         self.stitcher.excluded_clusters.update(dict.fromkeys(names, reason))
         self.records.event("left-out", f"{reason}: {', '.join(sorted(names))}")
         if program.generation + 1 >= GENERATIONS:
-            program.excluded |= names  # they go on as they are
+            program.excluded |= names  # they stay in the present graph
             return False
         self._trace_again(program)
         return True
@@ -423,7 +424,7 @@ class Job:
     def _kernels_arrived(self, program: Program) -> None:
         assert self.kernels is not None
         executables = self.kernels.of(program.cluster_names)
-        # Those that another program asked for, and maybe runs already, serve this one too.
+        # Kernels that another program asked for, and may run already, serve this one too.
         states = {e.signature: self.kernels.state_of(e) for e in executables}
         good = {e.cluster for e in executables if states[e.signature] in ("ready", "verify", "stitched")}
         if good:
@@ -432,7 +433,7 @@ class Job:
         unknown = self.stitcher.excluded_ops | (self.stitcher.excluded_clusters.keys() & program.cluster_names)
         unknown -= program.excluded
         if unknown and program.generation + 1 < GENERATIONS:
-            # The next graph of the stitched arm leaves out what could not be lowered, and splits clusters around it.
+            # The next graph of the stitched arm leaves out operators that could not be lowered, and splits clusters around them.
             self._trace_again(program)
             self.records.event("split", f"the next graph's clusters are without {', '.join(sorted(unknown))}")
             return
@@ -462,7 +463,7 @@ class Job:
         executables = self.kernels.of(program.cluster_names)
         states = [self.kernels.state_of(executable) for executable in executables]
         running = states.count("stitched")
-        # Where shapes change from step to step none may have come often enough yet: they are verified as they come again.
+        # If shapes change from step to step, maybe no kernel was called often enough yet: each is verified when it is called again.
         if not running and not any(state in ("requested", "ready", "verify") for state in states):
             program.enter(Phase.REVERTED, "no kernel passed verification")
             say(f"{program.name} runs plain: {program.reason}")
@@ -475,9 +476,9 @@ class Job:
         self.records.event("stitched", f"stitched from step {program.steps} on", kernels=running)
 
     def _give_up_if_it_does_not_pay(self, program: Program) -> None:
-        """A job that is not faster by more than its interval goes back to plain: at once where it is slower by as much, else when
-        all the pairs are there by which it is judged. Most of the pairs must say so too: a block in which the job was stopped for a
-        while would speak for all of them."""
+        """Sends a program back to plain unless its saving exceeds the confidence interval: at once if it is slower by more than the
+        interval, else after JUDGED_PAIRS pairs. Most of the pairs must agree too, since one block in which the job was stopped for a
+        while would dominate the mean."""
         if self.settings.only_switches or program.phase is not Phase.STITCHED:
             return
         estimate = self.records.saving(program, latest=JUDGED_PAIRS)
@@ -508,7 +509,7 @@ class Job:
         assert self.native is not None
         while not self._closing and HEALTH.good:
             ended = self._traces_ended
-            waited_for = ended != self._traces_served  # a program waits to hear that all its requests have been taken
+            waited_for = ended != self._traces_served  # a program waits until all its requests have been sent
             request = self.native.next_request(0 if waited_for else TICK_MS if self._lively() else 5 * TICK_MS)
             self._tick(request)
             if request is None:
@@ -522,7 +523,7 @@ class Job:
         assert self.kernels is not None
         if request is not None:
             self.kernels.forward(request)
-            # Where shapes change, requests may come without end: what else there is to do does not wait for the last of them.
+            # If shapes change, requests may never end, so the other work does not wait for the last of them.
             if time.monotonic() - self._ticked < TICK_MS / 1e3:
                 return
         self._ticked = time.monotonic()
@@ -536,7 +537,7 @@ class Job:
         self._watch_memory()
 
     def _move_kernels(self) -> None:
-        """Kernels of programs whose baseline is done move on."""
+        """Moves the states of kernels of programs whose baseline is done."""
         assert self.kernels is not None
         wanted: set[str] = set()
         for program in self.programs:
@@ -559,12 +560,12 @@ class Job:
             return
         is_first = not self._control_seen[0]
         self._control_seen = (changed, text)
-        if is_first and text in ("", "on"):  # as it is anyway: in a pod there always is such a file
+        if is_first and text in ("", "on"):  # nothing changes: a pod always has a control file
             return
         self.control(text)
 
     def control(self, text: str) -> None:
-        """Obeys the control file: "off", "on", or lines with names (or beginnings of names) of clusters to switch off."""
+        """Obeys the control file. text: "off", "on", or lines with names (or prefixes of names) of clusters to switch off."""
         if self.native is None:
             return
         words = text.split()
@@ -611,9 +612,9 @@ class Job:
     # ---- the end ----------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """At the process's exit: ends the service, writes the summary, hands over the records. Never longer than seconds.
+        """Called at the process's exit: ends the service, writes the summary, sends the records. Takes at most some seconds.
 
-        Also for a job whose plugin was switched off: its summary says why.
+        It also runs if the plugin was switched off: the summary says why.
         """
         if self._closing or self.is_forked_child:
             return

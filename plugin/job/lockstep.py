@@ -1,15 +1,15 @@
 """Steps that all ranks of a job take together, and in one arm.
 
-    Ranks        of a process: the Lockstep of each training function, the courier between the ranks, what this rank says of itself
-    Lockstep     of one tf.function, or of all sets of fetches of one session's graph, whose steps hold a collective of all ranks
-                 (ranks/collectives.py): each of its steps is one of all ranks
+    Ranks        one per process: the Locksteps of its training functions, the courier between the ranks, and this rank's facts
+    Lockstep     one per tf.function, or per graph of a session (all its sets of fetches), whose steps hold a collective of all ranks
+                 (ranks/collectives.py): all ranks take each of its steps together
 
 Locksteps are numbered in the order in which they are found, which is the same on all ranks.
 
-Before each step the agreement (ranks/agreement.py) is asked for the arm. Up to the agreed step everything computes TensorFlow's own
-values: kernels that are verified wait (guard/kernels.py). From then on a step's place in the schedule and the kernels that it samples
-follow from its number alone. The reason why a rank wants to go back (a revert, no saving, memory, the control file) goes to the other
-ranks. That rank runs stitched until all go back at one step.
+Before each step the agreement (ranks/agreement.py) is asked for the arm. Before the agreed step every rank uses TensorFlow's own
+values: verified kernels wait (guard/kernels.py). From then on a step's slot in the schedule and the kernels that it samples depend on
+its number alone. If a rank wants to go back (a revert, no saving, memory, the control file), it sends the reason to the other ranks
+and runs stitched until all go back at one step.
 
 The sets of fetches of one graph differ from rank to rank, because rank 0 alone logs and saves. They share a number and an arm. A set
 that comes for the first time in a stitched step runs in the stitched arm from its first step on.
@@ -34,7 +34,7 @@ UNTIED = "its steps hold no collective of all ranks, by which these could count 
 
 
 class Member(Protocol):
-    """What a lockstep knows of a program of its (program.py)."""
+    """The part of a Program (program.py) that a lockstep uses."""
 
     name: str
     kind: str
@@ -42,11 +42,14 @@ class Member(Protocol):
 
     @property
     def cluster_names(self) -> Collection[str]:
-        """Of its stitched graph."""
+        """Names of the clusters in its stitched graph."""
 
 
 class Lockstep:
-    """stitched: the arm of the latest step. ended: why its programs are plain for good."""
+    """Programs whose steps all ranks take together.
+
+    stitched: whether the latest step ran stitched. ended: why its programs are plain for good; empty if they are not.
+    """
 
     def __init__(self, key: str, courier: Courier, schedule: Schedule) -> None:
         self.key, self._courier, self._schedule = key, courier, schedule
@@ -54,12 +57,12 @@ class Lockstep:
         self.stitched = False
         self.ended = ""
         self.position = -1
-        """Of the latest step: steps since the agreed one."""
+        """Number of steps from the agreed step to the latest one."""
         self.common: frozenset[str] = frozenset()
         """The clusters whose kernels all ranks have."""
 
     def begin(self) -> None:
-        """A step begins, which may wait for some seconds (Courier.begin); its arm."""
+        """Begins a step and updates the arm. May wait for some seconds (Courier.begin)."""
         if self.ended:
             return
         was, self.stitched = self.stitched, self._courier.begin(self.key)
@@ -72,35 +75,35 @@ class Lockstep:
 
     @property
     def slot(self) -> Slot:
-        """Of the latest step."""
+        """The latest step's slot in the schedule."""
         return self._schedule.slot(self.position)
 
     def turn(self, stride: int) -> int:
-        """Which kernels this step samples, of one in so many."""
+        """The turn of this step, below `stride`: one kernel in `stride` is sampled."""
         return max(0, self.position) % stride
 
     @property
     def is_bound(self) -> bool:
-        """This rank has said that it is ready."""
+        """Whether this rank has said that it is ready (Agreement.is_bound)."""
         return self._courier.is_bound(self.key)
 
     def ready(self, facts: str, kernels: Iterable[str]) -> None:
-        """This rank's kernels are verified."""
+        """Says that this rank's kernels are verified (Agreement.ready)."""
         self._courier.ready(self.key, facts, kernels)
 
     def refuse(self, reason: str) -> None:
-        """This rank cannot run stitched, or not any longer."""
+        """Says that this rank cannot run stitched, or no longer can (Agreement.refuse)."""
         self._courier.refuse(self.key, reason)
 
     def lets_go(self, reason: str) -> bool:
-        """Whether a program of it may become plain now. If not, the others are told, and all will at one step."""
+        """Whether a program of it may become plain now. If not, the other ranks are told, and all become plain at one step."""
         if not self.ended:
             self.refuse(reason)
         return bool(self.ended) or not self._courier.is_bound(self.key)
 
 
 class Ranks:
-    """Those of a job, seen from this process; of a world that has a store."""
+    """The ranks of a job, seen from this process. The world must have a store."""
 
     def __init__(self, world: World, run_id: str, settings: Settings, facts: str, tell: Callable[[str], None]) -> None:
         self.world, self._run_id, self._settings = world, run_id, settings
@@ -112,7 +115,7 @@ class Ranks:
         self._sees_joins = False
 
     def lockstep(self, program: Member) -> Lockstep:
-        """The one of a program whose steps hold a collective of all ranks."""
+        """The Lockstep of a program whose steps hold a collective of all ranks."""
         with self._lock:
             group = program.graph if program.graph is not None else program
             found = self._locksteps.get(group)
@@ -129,16 +132,16 @@ class Ranks:
         return iter(list(self._locksteps.values()))
 
     def facts(self, program: Member) -> str:
-        """What must be equal on all ranks, as Agreement.ready takes it."""
+        """The facts that must be equal on all ranks, as Agreement.ready takes them."""
         name = program.name if program.kind == "function" else "of-a-session"
         return f"{self._facts},function={''.join(c if c.isalnum() or c in '_-.' else '_' for c in name)}"
 
     def refuse_all(self, reason: str) -> None:
-        """This rank will never run anything stitched."""
+        """Says that this rank will never run anything stitched."""
         self._courier.refuse_all(reason)
 
     def leave_all(self, reason: str) -> None:
-        """This rank is plain from its next step on."""
+        """Makes this rank plain from its next step of every function on."""
         self._courier.leave_all(reason)
 
     def _joined(self) -> None:
@@ -146,9 +149,9 @@ class Ranks:
 
     @property
     def longest_wait_s(self) -> float:
-        """Of any step for the store."""
+        """The longest that any step has waited for the store, in seconds."""
         return self._courier.longest_wait_s
 
     def close(self) -> None:
-        """Within two seconds."""
+        """Ends the courier's thread. Returns within about two seconds."""
         self._courier.close()

@@ -4,16 +4,16 @@
                  |         |                      |           |             |
                  +---------+------ PLAIN (nothing to stitch, nothing compiled, does not pay, switched off)
 
-    WARM_UP   plain; nobody counts
-    TRACE     one step in the stitched arm, whose ops run their fallbacks and thereby ask for kernels
-    COMPILE   plain, while the service works; nobody counts, it disturbs the job
-    BASELINE  plain alone, timed; left out where the kernels are there within a step or two
-    VERIFY    the stitched arm, both computed on the job's own tensors, TensorFlow's values flow on
-    AGREEMENT plain: of a job of several ranks, whose others are waited for (lockstep.py)
+    WARM_UP   plain; steps are not counted
+    TRACE     one step in the stitched arm; its ops run their fallbacks, and so request kernels
+    COMPILE   plain while the compile service works; steps are not counted, since the service disturbs the job
+    BASELINE  plain and undisturbed, timed; skipped if the kernels are ready within a step or two
+    VERIFY    the stitched arm; kernels and TensorFlow both compute on the job's own tensors, and TensorFlow's values are used
+    AGREEMENT plain; only in jobs of several ranks, until the other ranks are ready (lockstep.py)
     STITCHED  the stitched arm with sampled re-verification, and short plain blocks by the schedule
-    REVERTED  plain for good: the guard found too much wrong, or the user said so
+    REVERTED  plain for good: the guard found too many errors, or the user switched it off
 
-A Program decides about the next step only from what it is told; it starts nothing and waits for nothing.
+A Program decides on the next step only from the arguments of its methods; it starts nothing and waits for nothing.
 """
 
 from __future__ import annotations
@@ -43,22 +43,22 @@ class Phase(enum.Enum):
     PLAIN = "plain"
     REVERTED = "reverted"
 
-    __hash__ = object.__hash__  # Enum's own is written in Python, and every step looks durations up by phase
+    __hash__ = object.__hash__  # Enum's own is written in Python, and every step looks up durations by phase
 
 
 MIN_BASELINE_STEPS = 1
-"""The shortest baseline. It only tells whether anything is badly off; the saving is estimated from the paired blocks, which begin
-with the stitched phase: a longer baseline would only delay it."""
+"""The shortest baseline, in steps. It only shows if something is badly wrong. The saving is estimated from the paired blocks, which
+begin with the stitched phase; a longer baseline would only delay them."""
 
 
 MAX_KEPT = 2048
-"""Latest durations that a median is taken of: a job may run for weeks."""
+"""Number of latest durations from which a median is taken. Bounded, since a job may run for weeks."""
 MAX_PAIRS = 4096
-"""Latest pairs of blocks that the estimate is made of, for the same reason."""
+"""Number of latest pairs of blocks from which the saving is estimated. Bounded for the same reason."""
 
 
 class Durations:
-    """How many, and the latest of them, in nanoseconds."""
+    """The number of durations, and the latest MAX_KEPT of them, in nanoseconds."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -70,13 +70,13 @@ class Durations:
 
     @property
     def median_ns(self) -> float:
-        """0 where there are none."""
+        """The median in nanoseconds; 0 if there are no durations."""
         return statistics.median(self.latest) if self.latest else 0.0
 
 
 @dataclass(slots=True)
 class Ticket:
-    """One step that has begun. `counted`: its duration may be compared (no warm-up, no compiler beside it, no change of arm)."""
+    """One step that has begun. counted: whether its duration may be compared (no warm-up, no compiler at work, no change of arm)."""
 
     program: Program
     step: int
@@ -105,66 +105,66 @@ class Program:
         self.name, self.kind, self.settings = name, kind, settings
         self.phase = Phase.WARM_UP
         self.reason = ""
-        """Why it is PLAIN or REVERTED, in words."""
+        """Why it is PLAIN or REVERTED, as text for people."""
         self.generation = 0
         self.lock = threading.RLock()
-        """Held while a step is begun or booked: several threads may run one program's steps."""
+        """Held while a step is begun or booked, since several threads may run one program's steps."""
         self.steps = 0
-        """Those that have ended well."""
+        """Number of steps that have ended without an error."""
         self._begun = 0
         self.phase_steps = 0
         self.phase_start_ns = time.perf_counter_ns()
         self.first_step_ns: int | None = None
-        """When it ended, by the clock of `phase_start_ns`."""
+        """When the first step ended, by the clock of `phase_start_ns`."""
         self.first_duration_ns = 0
         self.may_trace = False
-        """Whether it was found to be worth the stitched arm's executor."""
+        """Whether it is worth an executor of the stitched arm (trace_budget.py)."""
         self.stitched_from_step: int | None = None
         """The number of its first step in the stitched phase."""
         self.stitched_after_seconds: float | None = None
-        """From the end of the first step (which is TensorFlow's own tracing) to the first stitched one."""
+        """Seconds from the end of the first step (which is TensorFlow's own tracing) to the first stitched step."""
         self.durations: dict[Phase, Durations] = {phase: Durations() for phase in Phase}
-        """Counted durations by phase; those of STITCHED hold the stitched arm's only."""
+        """Counted durations by phase; STITCHED holds only those of the stitched arm."""
         self.plain_blocks = Durations()
         self.pairs: list[tuple[Block, Block]] = []
-        """(plain, stitched) of each pair that is complete; the latest MAX_PAIRS of them."""
+        """(plain, stitched) blocks of the latest MAX_PAIRS complete pairs."""
         self.pairs_completed = 0
         self._open_blocks: dict[tuple[int, Arm], Block] = {}
         self.total_ns = 0
         self._disturbed_ns = 0
         self._disturbed_steps = 0
         self.plan: ClusterPlan | None = None
-        """Of its own graph; those of the functions that it calls and TensorFlow does not inline are in `nested_plans`."""
+        """The plan of its own graph. `nested_plans` has those of the functions that it calls and TensorFlow does not inline."""
         self.nested_plans: dict[str, tuple[ClusterPlan, int]] = {}
         self._own_clusters = 0
         self._own_names: set[str] = set()
         self.excluded: frozenset[str] = frozenset()
-        """What its latest graph leaves out: operators that could not be lowered, clusters whose shapes never settle."""
+        """What its latest graph leaves out: operators that could not be lowered, and clusters whose shapes never settle."""
         self.trains = False
         """Whether one of its graphs is that of a training function (training.py)."""
         self.ties_ranks = False
-        """Whether one of its graphs holds a collective of all ranks; only looked for in jobs of several."""
+        """Whether one of its graphs holds a collective of all ranks; determined only in jobs of several ranks."""
         self.graph: object | None = None
-        """What tells the session's graph from others; None: of a function."""
+        """Identifies the session's graph; None for a function."""
         self.lockstep: Lockstep | None = None
-        """The steps that it takes together with the other ranks."""
+        """The lockstep in which it takes its steps with the other ranks; None if there is none."""
         self.model = ""
         """The fingerprint of its first graph."""
         self.steps_by_arm = collections.Counter[Arm]()
         self.ns_by_arm = collections.Counter[Arm]()
         self.steady = False
-        """Nothing is decided about its steps: they are booked, and no more (settled for good, or mode idle after the warm-up)."""
-        # All ranks of a run draw the same order of blocks; another run of the same job draws another.
+        """Whether its steps are only booked, with no decision about them (settled for good, or mode idle after the warm-up)."""
+        # All ranks of a run draw the same order of blocks; another run of the same job draws another order.
         self.schedule = Schedule(f"{run_id}/{name}", settings.block_steps, settings.pairs, settings.plain_share)
         self._course = Course(self.schedule)
         self._last_pair = -1
-        """The number of the latest pair that was complete."""
+        """Number of the latest complete pair."""
         self._seen_arms: set[tuple[Arm, int]] = set()
 
     # ---- what the graph said (called while TensorFlow offers it, on the step's thread)
 
     def note_plan(self, plan: ClusterPlan, count: int, excluded: frozenset[str]) -> None:
-        """The clusters of one graph of this program: its latest one, or the largest of several (other shapes)."""
+        """Notes the clusters of a graph of this program: the latest, or the largest if there are several (for other shapes)."""
         newer = excluded != self.excluded
         names = {cluster.name for cluster in plan.clusters}
         self._own_names = names if newer else self._own_names | names
@@ -172,28 +172,28 @@ class Program:
             self.plan, self._own_clusters, self.excluded = plan, count, excluded
 
     def note_nested_plan(self, function: str, plan: ClusterPlan, count: int) -> None:
-        """The clusters in the body of a function that it calls (any thread of TensorFlow's)."""
+        """Notes the clusters in the body of a function that it calls. May run on any of TensorFlow's threads."""
         self.nested_plans[function] = (plan, count)
 
     @property
     def cluster_count(self) -> int:
-        """Clusters in its own graph and in the functions that it calls."""
+        """Number of clusters in its own graph and in the functions that it calls."""
         return self._own_clusters + sum(count for _, count in list(self.nested_plans.values()))
 
     @property
     def cluster_names(self) -> set[str]:
-        """The names of the clusters in all its graphs (one for each set of shapes that it was called with) and in its functions'."""
+        """Names of the clusters in all its graphs (one for each set of shapes it was called with) and in the functions it calls."""
         nested = (cluster.name for plan, _ in list(self.nested_plans.values()) for cluster in plan.clusters)
         return self._own_names.union(nested)
 
     @property
     def plans(self) -> list[ClusterPlan]:
-        """Those of its own graph and of the functions that it calls."""
+        """The plans of its own graph and of the functions that it calls."""
         own = [] if self.plan is None else [self.plan]
         return own + [plan for plan, _ in list(self.nested_plans.values())]
 
     def refuse(self, reason: str) -> None:
-        """The program stays plain."""
+        """Makes the program plain for good. In lockstep with other ranks, it becomes plain when all do."""
         with self.lock:
             if not self.settled:
                 self.enter(Phase.PLAIN, reason)
@@ -204,7 +204,7 @@ class Program:
         with self.lock:
             is_plain = phase in (Phase.PLAIN, Phase.REVERTED)
             if is_plain and self.lockstep is not None and not self.lockstep.lets_go(reason):
-                return  # all ranks will, at one step
+                return  # all ranks become plain at one step
             self.phase, self.phase_steps = phase, 0
             if phase is Phase.STITCHED:
                 self._course, self._last_pair = Course(self.schedule), -1
@@ -219,11 +219,11 @@ class Program:
 
     @property
     def settled(self) -> bool:
-        """Nothing more will happen: steps need not be looked at."""
+        """Whether the program's phase is final, so that its steps need no decisions."""
         return self.phase in (Phase.PLAIN, Phase.REVERTED)
 
     def begin(self, quiet: bool) -> Ticket:
-        """The next step's arm. `quiet`: no process of ours is at work beside the job."""
+        """Begins the next step and returns its ticket, with its arm. quiet: whether no process of ours is at work beside the job."""
         with self.lock:
             phase, arm, counted, pair = self.phase, Arm.PLAIN, quiet, None
             if phase is Phase.WARM_UP:
@@ -235,10 +235,10 @@ class Program:
             elif phase is Phase.STITCHED:
                 slot = self._course.next(quiet, self._has_pair) if self.lockstep is None else self.lockstep.slot
                 if slot.pair is not None and slot.offset == 0:
-                    self._open_blocks.clear()  # of a pair that was disturbed, or that is taken again
+                    self._open_blocks.clear()  # they belong to a pair that was disturbed, or that is repeated
                 arm, pair = slot.arm, slot.pair
                 counted = quiet and not slot.first
-            # an executor's first run builds it
+            # the first run of an executor builds it
             if (arm, self.generation) not in self._seen_arms:
                 self._seen_arms.add((arm, self.generation))
                 counted = False
@@ -270,7 +270,7 @@ class Program:
         return duration
 
     def book_steady(self, duration_ns: int, quiet: bool) -> tuple[int, bool]:
-        """Books one plain step of a steady program that took `duration_ns`: its number, and whether it may be compared."""
+        """Books one plain step of a steady program. Returns the step's number, and whether its duration may be compared."""
         with self.lock:
             step, phase = self._begun, self.phase
             self._begun = step + 1
@@ -301,12 +301,13 @@ class Program:
 
     @property
     def overhead_ns(self) -> int:
-        """What stitching itself cost: the steps that traced, ran beside the compiler or verified, beyond as many plain ones."""
+        """What stitching itself cost, in nanoseconds: the time of steps that traced, ran beside the compiler or verified, minus the
+        time of as many plain steps."""
         plain_ns = self.typical_plain_ns()
         return max(0, self._disturbed_ns - self._disturbed_steps * plain_ns) if plain_ns else 0
 
     def typical_plain_ns(self) -> int:
-        """The median plain step: of the plain blocks where there are some, else of the baseline or the plain phase; or 0."""
+        """The median plain step in nanoseconds: of the plain blocks if any, else of the baseline or the plain phase; or 0."""
         for durations in (
             self.plain_blocks,
             *(self.durations[phase] for phase in (Phase.BASELINE, Phase.AGREEMENT, Phase.PLAIN)),

@@ -1,4 +1,4 @@
-"""The plugin's side of telemetry: what the job measured goes to the spool; the shipper, a process of its own, takes it from there."""
+"""The plugin's side of telemetry: writes the job's measurements to the spool; a process of its own, the shipper, sends them."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from .program import Phase, Program
 from .training import Step, TrainingFunctions
 
 HAND_OVER_SECONDS = 10.0
-"""The longest that a job in a pod waits for its last records to be sent; the shipper looks every 2 s."""
+"""The longest that a job in a pod waits for its last records to be sent. The shipper checks the spool every 2 s."""
 
 
 class Records:
-    """Where a job's measurements go. Nothing here raises after construction; what is lost is counted."""
+    """Records a job's measurements. Nothing here raises after construction; lost records are counted."""
 
     def __init__(self, settings: Settings, run_id: str, cache: pathlib.Path) -> None:
         self.settings = settings
@@ -49,7 +49,8 @@ class Records:
         return self.lost_before_start + (self.recorder.lost if self.recorder is not None else 0)
 
     def iteration(self, program: Program, step: int, arm: int, duration_ns: int) -> None:
-        """Books one step. Those of the training functions are the job's iterations: rank 0's, since all ranks step together."""
+        """Books one step. The steps of training functions are the job's iterations; rank 0 records them for all ranks, which step
+        together."""
         function = self.functions.number(program)
         if function is not None:
             self._record(function, (step, arm, duration_ns))
@@ -59,7 +60,7 @@ class Records:
             self._begin(program, waited)
 
     def _begin(self, program: Program, waited: list[Step]) -> None:
-        """The program was found to be a training function: what it is called, and the steps that waited for that."""
+        """Records that the program is a training function: its name, and its steps that were kept until this was known."""
         function = self.functions.number(program)
         assert function is not None
         if self.recorder is not None:
@@ -85,7 +86,7 @@ class Records:
             self.recorder.event(kind, message, facts)
 
     def blocks(self, program: Program) -> None:
-        """Sends the pairs that have become complete since the last call."""
+        """Records the pairs that have become complete since the last call."""
         function = self.functions.number(program)
         if function is None or self.recorder is None or self.identity.rank:
             return
@@ -97,11 +98,11 @@ class Records:
                 self.recorder.arm_block(number, int(block.arm), block.first_step, block.durations_ns, function)
 
     def saving(self, program: Program, latest: int | None = None) -> savings.Saving | None:
-        """The estimate from the program's complete pairs, or from the latest of them only."""
+        """The saving estimated from the program's complete pairs, or from the `latest` of them; None if they are too few."""
         return savings.estimate(_durations(program, latest))
 
     def saving_of_job(self) -> savings.Saving | None:
-        """Over the iterations of all training functions."""
+        """The saving over the iterations of all training functions."""
         return savings.estimate_job(
             [
                 savings.FunctionData(
@@ -114,11 +115,11 @@ class Records:
         )
 
     def faster_share(self, program: Program, latest: int) -> float:
-        """The share of the latest complete pairs whose stitched block was the faster one."""
+        """The share (0 to 1) of the latest complete pairs whose stitched block was the faster one."""
         return savings.faster_share(_durations(program, latest))
 
     def start_shipper(self, pid: int) -> None:
-        """Starts the process that moves records to the ingest server or the database named in the settings, if one is."""
+        """Starts the process that sends records to the ingest server or database named in the settings, if there is one."""
         where = shipping_words(self.settings)
         if not where or self.recorder is None:
             return
@@ -138,7 +139,7 @@ class Records:
             self.event("shipper", f"the shipper cannot be started: {error}")
 
     def finish(self, main: Program | None, programs: Sequence[Program], clusters: Iterable[Mapping[str, Any]]) -> None:
-        """The last records: the clusters' facts, the job's end. Bounded in time."""
+        """Writes the last records: facts about the clusters, and the job's end. Its time is bounded."""
         if self.recorder is None:
             return
         for program, waited in self.functions.at_the_end():
@@ -166,7 +167,7 @@ class Records:
             self._wait_for_shipper()
 
     def _wait_for_shipper(self) -> None:
-        """A container ends with the job's process, and the shipper with it: the last records are waited for."""
+        """Waits until the last records are sent: a container, and the shipper in it, ends with the job's process."""
         until = time.monotonic() + HAND_OVER_SECONDS
         while (
             _unsent(self.folder)
@@ -178,7 +179,7 @@ class Records:
 
 
 def shipping_words(settings: Settings) -> tuple[str, ...]:
-    """The shipper's arguments that say where to and how long to try; none where the settings name nothing."""
+    """The shipper's arguments for the destination and for how long to keep trying; empty if the settings name no destination."""
     keep = ("--keep-days", f"{settings.spool_days:g}")
     if settings.ingest is not None:
         return ("--ingest", settings.ingest, *keep)
@@ -190,7 +191,7 @@ def _unsent(folder: pathlib.Path) -> bool:
 
 
 def _own_folder(wanted: pathlib.Path) -> pathlib.Path:
-    """The folder for this process alone: children of a job that import TensorFlow too get one beside it."""
+    """Makes a folder for this process alone. Children of a job that import TensorFlow too get one beside the wanted one."""
     for folder in (wanted, wanted.with_name(f"{wanted.name}-{os.getpid()}")):
         try:
             folder.mkdir(parents=True, mode=0o700)

@@ -1,10 +1,10 @@
-"""Shapes that never settle: which clusters are better left out of the stitched graph.
+"""Finds clusters whose shapes never settle; they are better left out of the stitched graph.
 
-Each new shape of a cluster asks the compile service for a kernel; from the third on shapes share a binary
-(codegen/cpu/many_shapes), so that a job whose batches change in length settles after some dozens. A cluster whose calls bring a new
-shape nearly every time never does: the native registry stops asking (native/op/registry.h), and what is left is the cost of a call
-that ends in the fallback. Such a cluster is left out by the next graph of the stitched arm; a program that has no others goes back to
-plain.
+Each new shape of a cluster requests a kernel from the compile service. From the third shape on, shapes share a binary
+(codegen/cpu/many_shapes), so a job whose batches change in length settles after some dozens of shapes. A cluster that gets a new
+shape at nearly every call never settles: the native registry stops requesting kernels (native/op/registry.h), and each call only
+pays for reaching the fallback. The next graph of the stitched arm leaves such a cluster out; a program that has no other clusters
+goes back to plain.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from ..native.library import NativeLibrary
 
 MOST_WITHOUT_KERNEL = 0.5
-"""Share of a cluster's calls without a kernel to ask for, beyond which it is left out."""
+"""A cluster is left out if more than this share of its calls requested no kernel."""
 
 
 def unsettled(native: NativeLibrary, signatures: Mapping[str, Iterable[int]]) -> set[str]:
-    """The clusters to leave out. signatures: by cluster, those that it has asked kernels for."""
+    """The names of the clusters to leave out. signatures: cluster name -> the signatures for which it has requested kernels."""
     found = set()
     for name, known in signatures.items():
         unsigned, gave_up, _ = native.cluster_statistics(name)

@@ -1,14 +1,14 @@
-"""Which functions of a job are worth a second executor: TensorFlow's optimizers once more, ours, and requests for kernels.
+"""Which functions of a job are worth a trace, which builds a second executor: TensorFlow's optimizers run again, and ours.
 
 A job's first functions are traced as soon as their warm-up is over. A job that goes on making functions, most of which are called
-a few times (a search that builds a network for each trial, an eager program that decorates what it calls once), would pay a trace
-for each. So a further one is traced if
+a few times (a search that builds a network for each trial, an eager program that decorates what it calls once), would pay for a
+trace of each. So a further function is traced only if both hold:
 
-    it has run, since its first step, four times as long as its trace will take: what has lasted so long may be expected to last
-    as long again, and a stitched step saves about a quarter
-    the traces of further functions that have not come to their stitched phase take at most a twentieth of the job's time
+    since its first step it has run at least four times as long as its trace will take: a function may be expected to run for
+    as long again as it has run so far, and a stitched step saves about a quarter
+    the traces of further functions that have not reached their stitched phase take at most a twentieth of the job's time
 
-What a trace costs is told by those that were made: as a share of the function's first step, which has TensorFlow's own trace in it.
+The cost of a trace is estimated from earlier traces, as a share of the function's first step, which includes TensorFlow's own trace.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from .program import Program
 PATIENCE = 4.0
 SHARE = 0.05
 FIRST_GUESS = 0.5
-"""Of the first step's time, before any trace was made."""
+"""Assumed cost of a trace, as a share of the first step's time, before any trace was made."""
 
 
 class TraceBudget:
-    """Of one job. Called under the locks of different programs: what it counts may be a little off, and need not be exact."""
+    """The budget of one job. It is called under the locks of different programs, so its counts may be slightly off, which is fine."""
 
     def __init__(self, free: int) -> None:
         self._free = free
         self._granted: dict[Program, float] = {}
-        """The programs that may be traced, and what their traces are taken to cost, in nanoseconds; of the free ones nothing."""
+        """Program that may be traced -> expected cost of its trace in nanoseconds; 0 for the first, free ones."""
         self._first_ns = self._trace_ns = 0
         self._outstanding_ns = 0.0
 
     def may_trace(self, program: Program, elapsed_ns: float) -> bool:
-        """elapsed_ns: the job's time so far."""
+        """Whether the program may be traced; if so, its cost is reserved. elapsed_ns: the job's time so far."""
         if program in self._granted:
             return True
         cost_ns = 0.0
@@ -47,12 +47,12 @@ class TraceBudget:
         return True
 
     def traced(self, program: Program, duration_ns: int) -> None:
-        """A traced step has ended."""
+        """Notes that a traced step has ended, and its duration."""
         self._first_ns += program.first_duration_ns
         self._trace_ns += duration_ns
 
     def paid_back(self, program: Program) -> None:
-        """The program runs stitched."""
+        """Notes that the program runs stitched, and releases its reserved cost."""
         self._outstanding_ns -= self._granted.get(program, 0.0)
         self._granted[program] = 0.0
 

@@ -1,12 +1,12 @@
-"""Which of a job's functions are its training: whose steps are the job's iterations, and whose saving is the job's.
+"""Which of a job's functions are its training functions: their steps are the job's iterations, and their saving is the job's saving.
 
-One rule, for the records, the summary and the report alike:
+The records, the summary and the report use the same rule:
 
-    A function trains (trains.py) whose graph writes a variable and has a gradient, or writes a variable that is no scalar otherwise
-    than by adding to it (a target network's average, a sampler's state). Metrics, which an evaluation writes too, are added to. It
-    must have run twice: a set-up runs once.
-    Where no function of a job trains (inference; a loop whose updates are eager), those count whose steps take a tenth of the time or
-    more; that is decided after SEEN steps, or at the job's end.
+    A function is a training function (graph/trains.py) if its graph writes a variable and has a gradient, or if it writes a
+    non-scalar variable other than by adding to it (a target network's average, a sampler's state). Metrics, which an evaluation
+    writes too, are added to. It must have run at least twice, since a set-up function runs once.
+    If a job has no such function (inference; a loop whose updates are eager), the functions count whose steps take a tenth of the
+    time or more. This is decided after SEEN steps, or at the job's end.
 
 All other functions stay out: an evaluation may run stitched, and its time is not the training's.
 """
@@ -20,17 +20,17 @@ from collections.abc import Iterator
 from .program import Program
 
 SEEN = 256
-"""Steps of a job after which no function that trains is waited for any longer."""
+"""Steps of a job without a training function after which functions count by their share of the time."""
 KEPT = 256
-"""Most steps of one function that are kept until it is known whether it is the job's training."""
+"""Most steps of one function that are kept until it is known whether it is a training function."""
 SHARE = 0.1
-"""Of the time of all steps, where no function trains."""
+"""Share of the time of all steps from which a function counts, if the job has no training function."""
 Step = tuple[int, int, int]
-"""Of a waiting step: its number, its arm as the records have it, its duration in nanoseconds."""
+"""A kept step: its number, its arm as an integer (as in the records), its duration in nanoseconds."""
 
 
 class TrainingFunctions:
-    """The job's training functions, numbered in the order in which they are found to be some; and steps that wait to be told."""
+    """The job's training functions, numbered in the order in which they are found, and the steps of functions not yet decided."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -47,11 +47,11 @@ class TrainingFunctions:
         return len(self._numbers)
 
     def number(self, program: Program) -> int | None:
-        """None: not, or not known to be, one of them."""
+        """The program's number; None if it is not, or not yet known to be, a training function."""
         return self._numbers.get(program)
 
     def wait(self, program: Program, step: Step) -> list[Step] | None:
-        """A step of a program without a number. If it is found to be a training function: all of its steps that have waited."""
+        """Keeps a step of a program without a number. If the program now is a training function, returns all its kept steps."""
         with self._lock:
             if program in self._numbers:  # another thread was faster
                 return [step]
@@ -67,7 +67,7 @@ class TrainingFunctions:
             return self._join(program) if program.total_ns >= SHARE * self._total_ns else None
 
     def at_the_end(self) -> list[tuple[Program, list[Step]]]:
-        """Those that are to be counted though nothing was decided while they ran, with their steps."""
+        """The programs that count although nothing was decided while they ran, with their kept steps. Call it at the job's end."""
         with self._lock:
             waiting = [program for program in self._waiting if program.steps]
             if self._numbers or not waiting:
@@ -78,7 +78,7 @@ class TrainingFunctions:
             return [(program, self._join(program)) for program in chosen]
 
     def forget(self, program: Program) -> bool:
-        """The program's function is gone. False where it is one of these; else no step of its waits any longer."""
+        """Drops the kept steps of a program whose function was collected. Returns False if it is a training function, which stays."""
         with self._lock:
             if program in self._numbers:
                 return False

@@ -1,44 +1,43 @@
 """The agreement of a job's ranks on the step from which they run stitched, and from which they run plain again.
 
-A pure state machine: one Agreement for each rank and training function. It does no input or output and knows no clock; it says what
-is to be written and read, is told what came of that, and is asked before each step. docs/ranks.md has the protocol with its argument,
-tests/plugin/ranks/model.py explores this very class.
+A pure state machine: one Agreement for each rank and training function. It does no input or output and has no clock. It says what
+to write and read, receives the outcome, and is asked before each step. docs/ranks.md has the protocol and the argument for its
+correctness; tests/plugin/ranks/model.py model-checks this class.
 
-What it stands on
+Assumptions
     Step n is the n-th call of the function. It holds a collective of all ranks, so no rank ends step n before every rank has begun
-    it: if some rank begins step n + 1, all have begun step n. (collectives.py looks for that; functions without it are never
-    stitched in such a job. Safety does not need it, bounded waiting does.)
-    The store (store.py) has cells. Each cell has one writer, who gives it one value for ever and repeats that until it is
+    it: if some rank begins step n + 1, all have begun step n. (collectives.py checks this; functions without such a collective are
+    never stitched in a job of several ranks. Bounded waiting needs this assumption, safety does not.)
+    The store (store.py) has cells. Each cell has one writer, which writes one value only and repeats the write until it is
     acknowledged: a write that is lost, repeated or late does no harm.
 
-Cells, r a rank, k the number of a round
-    vote-r      ready FACTS KERNELS | no REASON         what rank r has: its kernels are verified, or will never be
+Cells (r: a rank, k: the number of a round)
+    vote-r      ready FACTS KERNELS | no REASON         the kernels of rank r are verified, or never will be
     want-r      plain REASON                            rank r has to go back
-    k-at        at STEP stitched KERNELS                rank 0: the step of this round, and its arm
+    k-at        at STEP stitched KERNELS                rank 0: the step of this round, and the arm from it on
                 at STEP plain REASON
-                no REASON                               or that the job stays plain
+                no REASON                               rank 0: the job stays plain
     k-seen-r    seen                                    rank r knows the step
-                late BEGUN | no REASON                  it has begun it already; it cannot run stitched any more
+                late BEGUN | no REASON                  rank r has begun it already; rank r can no longer run stitched
     k-go        go | stay                               rank 0: whether the round counts
 
-    FACTS are name=value pairs that must be equal on all ranks; KERNELS are those of the rank, of which the ones that all ranks have
-    are agreed on (`common`).
+    FACTS are name=value pairs that must be equal on all ranks. KERNELS are the kernels of the rank; the ranks agree on those that
+    all of them have (`common`).
 
 A round
-    1. Rank 0 has all votes, ready and alike (or a want): it picks a step some way ahead and writes k-at.
-    2. A rank that reads k-at before it begins that step writes "seen", which promises that it does not begin it before it knows k-go.
-    3. If all have promised so before rank 0 begins the step before the agreed one, rank 0 writes go; else stay. It does not begin
-       that step before its word is acknowledged. So whoever is to begin the agreed step finds the word in the store; and who did not
-       know of the step when it began it is one of those for whose sake the word is stay.
+    1. If all votes are ready and have equal facts (or if there is a want), rank 0 picks a step some way ahead and writes k-at.
+    2. A rank that reads k-at before it begins that step writes "seen": a promise not to begin the step before it knows k-go.
+    3. If all have promised before rank 0 begins the step before the agreed one, rank 0 writes go; else stay. It does not begin
+       that step before this write is acknowledged. So a rank that is about to begin the agreed step finds k-go in the store; and if
+       a rank began the agreed step without knowing of it, it made no promise, so k-go is stay.
     4. go: each rank begins the agreed step in its new arm. stay: round k + 1.
 
 A rank waits (`may_begin` is False) only for an answer to its own requests, never for another rank. If the store does not answer
-within the caller's bound it gives up waiting, once a round: `give_up`. It goes on in the arm that it was in, and takes the word's
-arm as
-soon as it learns it. Until then, if the word was go, its arm differs from the others': no protocol can exclude that over a store that
-may fall silent at any moment, if nobody may wait for ever. docs/ranks.md says when it can happen and what it means.
+within the caller's bound, the rank stops waiting, once a round (`give_up`). It stays in its present arm, and changes to the agreed
+arm as soon as it reads k-go. Until then, if k-go was go, its arm differs from the others'. No protocol can exclude that if the store
+may stop answering at any moment and nobody may wait for ever. docs/ranks.md says when it can happen and what it means.
 
-A rank that ends its part by itself (`leave`) is plain from its next step on, whatever the others do.
+A rank that leaves by its own decision (`leave`) is plain from its next step on, whatever the others do.
 """
 
 from __future__ import annotations
@@ -49,9 +48,9 @@ from dataclasses import dataclass, field
 
 LEADER = 0
 MOST_ROUNDS = 6
-"""Attempts at a stitched step; then the job stays plain, since some rank always learns of the step too late."""
+"""Rounds without effect after which the job stays plain: some rank always learns of the step too late."""
 MAX_REASON = 200
-"""Letters of a reason: it goes through a store that anybody may write to."""
+"""Characters of a reason. It is bounded because anybody may write to the store."""
 
 
 def _reason(text: str) -> str:
@@ -59,7 +58,7 @@ def _reason(text: str) -> str:
 
 
 def _difference(own: str, other: str) -> str:
-    """In which of their facts two ranks differ."""
+    """Names the first fact in which two ranks differ, with both values."""
     ours, theirs = (dict(fact.partition("=")[::2] for fact in facts.split(",")) for facts in (own, other))
     names = (
         [name for name in ours if theirs.get(name) != ours[name]]
@@ -71,46 +70,52 @@ def _difference(own: str, other: str) -> str:
 
 @dataclass
 class Agreement:
-    """One rank's part. Steps count from 0. `begun` steps have begun, so the next one's number is `begun`."""
+    """One rank's part in the agreement on one function.
+
+    Steps count from 0. `begun` steps have begun, so `begun` is the number of the next step.
+    """
 
     rank: int
     size: int
     lead: int = 2
-    """Steps from where rank 0 stands to the one that it picks, at least 2; the caller may change it any time."""
+    """Steps from rank 0's present step to the one that it picks; at least 2 are used. The caller may change it at any time."""
     stitched: bool = False
     """The arm of the latest step."""
     begun: int = 0
     final: str = ""
-    """Why the function is plain for good; empty: it is not."""
+    """Why the function is plain for good; empty if it is not."""
     left: bool = False
-    """It is plain for good by its own decision, and the others have yet to go back."""
+    """Whether this rank is plain for good by its own decision, while the others have yet to go back."""
     led_to: bool = False
-    """Rank 0: the arm that the latest round has led to."""
+    """Rank 0: the arm that the latest effective round led to (True: stitched)."""
     vote: str = ""
     want: str = ""
     says_no: bool = False
-    """Rank 0: it has decided that the job stays plain."""
+    """Rank 0: whether it has decided that the job stays plain."""
     round: int = 0
     at: int | None = None
+    """The agreed step of this round; None if it is not known yet."""
     target: bool = False
-    """The arm from step `at` on."""
+    """The arm from step `at` on (True: stitched)."""
     target_reason: str = ""
     common: frozenset[str] = frozenset()
     """The kernels that all ranks have and that run in the stitched arm."""
     go: bool | None = None
-    """The word on this round, once it is known."""
+    """The value of this round's k-go cell: True for go, False for stay, None if it is not known yet."""
     acknowledged: frozenset[str] = frozenset()
+    """Keys of the cells whose writes have been acknowledged."""
     votes: dict[int, str] = field(default_factory=dict)
-    """Rank 0: what has been read."""
+    """Rank 0: the votes that it has read, by rank."""
     wants: dict[int, str] = field(default_factory=dict)
+    """Rank 0: the wants that it has read, by rank."""
     seen: frozenset[int] = frozenset()
-    """Rank 0: who has promised to wait for its word."""
+    """Rank 0: the ranks that have promised to wait for k-go."""
     ahead: int = 0
-    """Rank 0: how many steps a rank that was late had begun."""
+    """Rank 0: the most steps that a late rank had begun."""
     answer: str = ""
-    """What this rank has to say to the step of this round."""
+    """This rank's k-seen-r cell of this round; empty if it has none."""
     gave_up: bool = False
-    """It waited in this round for as long as it may."""
+    """Whether this rank has waited in this round for as long as it may."""
 
     @property
     def is_leader(self) -> bool:
@@ -119,15 +124,17 @@ class Agreement:
     # ---- what the rank has to say
 
     def ready(self, facts: str, kernels: Iterable[str] = ()) -> None:
-        """Its kernels are verified. facts: name=value pairs with commas between them, which must be equal on all ranks;
-        kernels: what is
-        equal on two ranks for kernels that compute the same to the last bit. Neither has blanks, nor a kernel a comma."""
+        """Says that this rank's kernels are verified.
+
+        facts: comma-separated name=value pairs, which must be equal on all ranks. kernels: identifiers that are equal on two ranks
+        if the kernels compute the same to the last bit. Neither may contain blanks; a kernel may not contain a comma.
+        """
         if not self.vote and not self.final:
             self.vote = f"ready {facts} {','.join(sorted(set(kernels)))}".rstrip()
             self._lead_on()
 
     def refuse(self, reason: str) -> None:
-        """It will never run stitched; or, if it does, it has to go back, and all ranks with it."""
+        """Says that this rank will never run stitched. If it has already said that it is ready, it asks all ranks to go back."""
         if not self.vote:
             self.vote = f"no {_reason(reason)}"
         elif not self.want and not self.final:
@@ -136,12 +143,12 @@ class Agreement:
 
     @property
     def is_bound(self) -> bool:
-        """It has said that it is ready: it goes back to plain with the others, by `refuse`, or alone, by `leave`."""
+        """Whether it has said that it is ready. It then goes back to plain with the others (`refuse`) or alone (`leave`)."""
         return self.vote.startswith("ready") and not self.final
 
     def leave(self, reason: str) -> None:
-        """It is plain from its next step on, and waits for nobody's answer. It goes on answering, and leading, until the
-        others are plain."""
+        """Makes this rank plain from its next step on, without waiting for any answer. It goes on answering, and leading if it
+        is rank 0, until the others are plain."""
         if self.final:
             return
         self.stitched, self.left = False, True
@@ -156,7 +163,7 @@ class Agreement:
     # ---- the store
 
     def writes(self) -> list[tuple[str, str]]:
-        """The cells of this rank that no write of has been acknowledged, with their values."""
+        """(key, value) of the cells that this rank has to write and whose writes are not acknowledged yet."""
         cells: list[tuple[str, str]] = []
         if self.final and not self.says_no and not self.left:
             return cells
@@ -176,7 +183,7 @@ class Agreement:
         return [(key, value) for key, value in cells if key not in self.acknowledged]
 
     def reads(self) -> list[str]:
-        """The cells that it has to know of and does not."""
+        """Keys of the cells that this rank has to read."""
         if self.final and not self.left:
             return []
         if not self.is_leader:
@@ -189,15 +196,15 @@ class Agreement:
         return [f"vote-{rank}" for rank in others if rank not in self.votes]
 
     def acknowledge(self, key: str) -> None:
-        """A write of the cell has been acknowledged."""
+        """Notes that a write of the cell has been acknowledged."""
         self.acknowledged |= {key}
         self._finish_stay()
         self._finish_left()
 
     def receive(self, key: str, text: str) -> None:
-        """A cell's value has been read. What is no value of that cell is passed over, as if the cell were empty."""
+        """Takes the value that was read from a cell. Text that is not a valid value of the cell is ignored, as if it were empty."""
         if key not in self.reads():
-            return  # an answer that comes late, or twice
+            return  # an answer that comes late or twice
         words = text.split(" ", 3)
         if key.startswith("vote-") and words[0] in ("ready", "no") and len(words) > 1:
             self.votes[int(key[5:])] = text
@@ -270,7 +277,7 @@ class Agreement:
             self._compare(votes)
 
     def _compare(self, votes: dict[int, str]) -> None:
-        """All are ready: whether for the same."""
+        """All ranks are ready: compares their facts and intersects their kernels."""
         words = {rank: (*vote.split(" "), "", "")[1:3] for rank, vote in sorted(votes.items())}
         own = words[LEADER][0]
         for rank, (facts, _) in words.items():
@@ -291,7 +298,7 @@ class Agreement:
             self.go = True
 
     def stop_waiting_for_votes(self, reason: str) -> None:
-        """Rank 0: the votes have taken too long; the job stays plain, and `reason` says why."""
+        """Rank 0: the votes have taken too long. The job stays plain for `reason`."""
         if self.is_leader and not self.final and not self.stitched and self.at is None:
             self._say_no(reason)
 
@@ -299,13 +306,13 @@ class Agreement:
         self.final, self.says_no, self.left = _reason(reason), True, False
 
     def _finish_stay(self) -> None:
-        """A round without effect is over; for rank 0 as soon as both its cells are where the others look for them."""
+        """Ends a round without effect; on rank 0 only after the writes of both its cells are acknowledged."""
         theirs = {f"{self.round}-at", f"{self.round}-go"} if self.is_leader else set()
         if self.go is False and theirs <= self.acknowledged:
             self._next_round()
 
     def _finish_left(self) -> None:
-        """The end of a round for a rank that has left: no step of its own ends it."""
+        """Ends a round for a rank that has left, since none of its own steps ends it."""
         if not self.left or not self.go or (self.is_leader and f"{self.round}-go" not in self.acknowledged):
             return
         self.led_to = self.target
@@ -323,7 +330,7 @@ class Agreement:
     # ---- steps
 
     def may_begin(self) -> bool:
-        """Whether the next step may begin now. False: the answers to `writes` and `reads` have to be waited for."""
+        """Whether the next step may begin now. If False, the caller has to wait for the answers to `writes` and `reads`."""
         if self.at is None or self.gave_up:
             return True
         if self.left:
@@ -335,16 +342,16 @@ class Agreement:
             if self.begun < self.at - 1:
                 return True
             if self.go is None:
-                self.go = False  # too late for this step: nobody may be left to wait for it
+                self.go = False  # too late for this step: no rank may be left waiting for k-go
             return f"{self.round}-go" in self.acknowledged
         return self.begun < self.at or self.go is not None or self.answer != "seen"
 
     def give_up(self) -> None:
-        """The caller has waited for as long as it may."""
+        """Says that the caller has waited for as long as it may."""
         self.gave_up = True
 
     def begin(self) -> bool:
-        """The next step begins: whether it runs stitched."""
+        """Begins the next step. Returns whether it runs stitched."""
         knows = self.go is not None and (not self.is_leader or f"{self.round}-go" in self.acknowledged)
         if not self.left and self.at is not None and self.begun >= self.at and knows:
             if not self.go:
@@ -368,7 +375,7 @@ class Agreement:
         return found
 
     def key(self) -> tuple[object, ...]:
-        """All of its state, hashable."""
+        """All of its state as a hashable value."""
         return tuple(
             tuple(sorted(value.items())) if isinstance(value, dict) else value for value in vars(self).values()
         )

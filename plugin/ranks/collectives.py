@@ -1,7 +1,7 @@
-"""Whether a step holds a collective of all ranks, whatever its data: then no rank ends the step before all have begun it.
+"""Whether a step always runs a collective of all ranks: then no rank ends the step before all have begun it.
 
-The agreement of ranks (agreement.py) counts steps by that. A collective of a process set, or one that runs only in some steps (in a
-branch: `backward_passes_per_step` above 1), does not tie all ranks together; nor does one that runs outside the function.
+The agreement of ranks (agreement.py) relies on this to count steps. A collective of a process set does not tie all ranks together,
+nor does one that runs only in some steps (in a branch: `backward_passes_per_step` above 1) or outside the function.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ COLLECTIVES = frozenset(
 )
 _BRANCHES = ("Switch", "RefSwitch", "_SwitchN")
 _JOINS = ("Merge", "RefMerge", "Exit", "RefExit")
-"""What comes after these runs again whatever was decided before."""
+"""Operators after these run whichever way the predicate went."""
 
 
 class Node(NamedTuple):
-    """inputs: the names of the operators that it takes tensors from, or waits for."""
+    """An operator. inputs: names of the operators that it reads or waits for. process_set: 0 is the set of all ranks."""
 
     op: str
     inputs: Sequence[str]
@@ -30,7 +30,7 @@ class Node(NamedTuple):
 
 
 def node_of(definition: Any) -> Node:
-    """Of a NodeDef."""
+    """The Node of a NodeDef."""
     inputs = [name.lstrip("^").partition(":")[0] for name in definition.input]
     return Node(
         definition.op, inputs, definition.attr["process_set_id"].i if "process_set_id" in definition.attr else 0
@@ -38,7 +38,7 @@ def node_of(definition: Any) -> Node:
 
 
 def ties_all_ranks(nodes: Iterable[str], node: Callable[[str], Node]) -> bool:
-    """Whether one of the operators `nodes` is a collective of all ranks that no branch guards. node: what is known of an operator."""
+    """Whether one of the operators named in `nodes` is a collective of all ranks outside branches. node: maps a name to its Node."""
     for name in nodes:
         found = node(name)
         if found.op in COLLECTIVES and found.process_set == 0 and not _is_guarded(name, node):
@@ -47,7 +47,7 @@ def ties_all_ranks(nodes: Iterable[str], node: Callable[[str], Node]) -> bool:
 
 
 def _is_guarded(name: str, node: Callable[[str], Node]) -> bool:
-    """Whether a branch's predicate decides if the operator runs."""
+    """Whether the predicate of a branch decides if the operator runs."""
     seen, waiting = {name}, [name]
     while waiting:
         found = node(waiting.pop())
@@ -62,14 +62,17 @@ def _is_guarded(name: str, node: Callable[[str], Node]) -> bool:
 
 
 def graph_ties_all_ranks(graph: Any) -> bool:
-    """Of a GraphDef, all of whose operators run."""
+    """Whether a GraphDef, all of whose operators run, holds a collective of all ranks that is in no branch."""
     nodes = {definition.name: definition for definition in graph.node}
     found = [name for name, definition in nodes.items() if definition.op in COLLECTIVES]
     return bool(found) and ties_all_ranks(found, lambda name: node_of(nodes[name]))
 
 
 def fetches_tie_all_ranks(graph: Any, names: Sequence[str]) -> bool:
-    """Of a run of a session that fetches these tensors and operators of its Graph."""
+    """Whether a session run that fetches these tensors and operators of a Graph runs a collective of all ranks.
+
+    Raises what Graph.get_operation_by_name raises for a name that is not there (KeyError, ValueError).
+    """
     waiting = [name.partition(":")[0] for name in names]
     nodes: dict[str, Node] = {}
     while waiting:

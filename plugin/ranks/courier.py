@@ -1,10 +1,10 @@
-"""Carries the agreements of a job between its ranks: one thread, which asks the rendezvous store, and a bounded wait before a step.
+"""Carries the agreements of a job between its ranks: one thread that talks to the rendezvous store, and a bounded wait before a step.
 
 The trainer's thread calls `begin` before each step of a function that has an Agreement. Nearly always it takes a lock and returns; in
-the one or two steps of a round in which the agreement has to know more, it waits for this thread's requests, WAIT_S at most and once
-a round, far below the 60 s after which Horovod warns of a stalled rank. TensorFlow's own threads never come here.
+the one or two steps of a round in which the agreement needs an answer, it waits for this thread's requests, WAIT_S at most and once
+a round, far below the 60 s after which Horovod warns of a stalled rank. TensorFlow's own threads never run this code.
 
-The store is asked often while a round is open, and seldom while there is nothing but a rank's wish to go back to look for.
+The thread asks the store often while a round is open, and seldom while it only checks if a rank wants to go back.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from .store import Store, StoreError
 from .world import World
 
 _TIME = float(os.environ.get("STITCHFLEET_TEST_RANKS_TIME", "1"))
-"""Jobs of tests end within seconds: all times are so much of what they are."""
+"""Factor on all times below. Tests lower it, since their jobs end within seconds."""
 WAIT_S = 3.0
 """The longest that a step waits, once a round."""
 LEAD_S = 2.0 * _TIME
-"""The agreed step lies so far ahead: four looks of a rank that waits for nothing else, and forty once it knows of it."""
+"""How far ahead the agreed step lies: four periods of a rank that is compiling (VOTE_PERIOD_S), forty of an open round (PERIOD_S)."""
 MIN_LEAD, MAX_LEAD = 8, 100_000
-"""In steps."""
+"""Bounds of the lead, in steps."""
 PERIOD_S, IDLE_PERIOD_S = 0.05 * _TIME, 2.0 * _TIME
-"""Between two looks at the store while a round is open, and while nothing is to be expected."""
+"""Seconds between two reads of the store while a round is open, and while nothing is expected."""
 VOTE_PERIOD_S = 0.5 * _TIME
-"""While ranks are compiling."""
+"""Seconds between two reads of the store while ranks are compiling."""
 HELLO_S = 30.0 * _TIME
-"""So long after rank 0 is ready a rank that has never been heard of is one that runs without us."""
+"""A rank that has not written its hello this many seconds after this rank was ready is taken to run without stitchfleet."""
 VOTES_S = 900.0 * _TIME
-"""So long rank 0 waits for a rank that is there and whose kernels are not."""
+"""How many seconds rank 0 waits for the vote of a rank that has written its hello."""
 
 
 @dataclass
@@ -48,11 +48,11 @@ class _Function:
     intervals_s: collections.deque[float] = field(default_factory=lambda: collections.deque(maxlen=16))
     last_begin: float | None = None
     waiting: bool = False
-    """A step of it waits for the store."""
+    """Whether a step of it waits for the store."""
 
 
 class Courier:
-    """The agreements of one rank. tell: gets a line for people if something is not as it should be."""
+    """The agreements of one rank. tell: called with a line for people if something is wrong."""
 
     def __init__(
         self,
@@ -78,14 +78,14 @@ class Courier:
         self._wake = threading.Event()
         self._closed = False
         self.longest_wait_s = 0.0
-        """Of any step."""
+        """The longest that any step has waited, in seconds."""
         self._thread = threading.Thread(target=self._work, name="stitchfleet-ranks", daemon=True)
         self._thread.start()
 
     # ---- the trainer's thread
 
     def begin(self, function: str) -> bool:
-        """A step of a function begins: whether it runs stitched. Waits for WAIT_S at most, once a round."""
+        """Begins a step of a function. Returns whether it runs stitched. Waits for WAIT_S at most, once a round."""
         with self._lock:
             found = self._of(function)
             now = time.monotonic()
@@ -115,7 +115,7 @@ class Courier:
     # ---- any thread
 
     def ready(self, function: str, facts: str, kernels: Iterable[str] = ()) -> None:
-        """The function's kernels are verified on this rank (Agreement.ready)."""
+        """Says that the function's kernels are verified on this rank (Agreement.ready)."""
         with self._lock:
             found = self._of(function)
             found.agreement.ready(facts, kernels)
@@ -123,48 +123,48 @@ class Courier:
         self._wake.set()
 
     def refuse(self, function: str, reason: str) -> None:
-        """This rank cannot run the function stitched, or not any longer."""
+        """Says that this rank cannot run the function stitched, or no longer can (Agreement.refuse)."""
         with self._lock:
             self._of(function).agreement.refuse(reason)
         self._wake.set()
 
     def leave(self, function: str, reason: str) -> None:
-        """This rank is plain from its next step of the function on; the others are told."""
+        """Makes this rank plain from its next step of the function on, and tells the others (Agreement.leave)."""
         with self._lock:
             self._of(function).agreement.leave(reason)
             self._lock.notify_all()
         self._wake.set()
 
     def leave_all(self, reason: str) -> None:
-        """The same of all functions."""
+        """`leave` for all functions."""
         with self._lock:
             functions = list(self._functions)
         for function in functions:
             self.leave(function, reason)
 
     def refuse_all(self, reason: str) -> None:
-        """This rank will run nothing stitched, whatever comes."""
+        """Says that this rank will never run any function stitched."""
         with self._lock:
             self._hello, self._said_hello = f"no {reason}".encode(), False
         self._wake.set()
 
     def is_bound(self, function: str) -> bool:
-        """Whether this rank has said that it is ready, and goes back to plain only with the others."""
+        """Whether this rank has said that it is ready, so that it goes back to plain only with the others."""
         with self._lock:
             return self._of(function).agreement.is_bound
 
     def common(self, function: str) -> frozenset[str]:
-        """The kernels that all ranks have, of a function that is stitched."""
+        """The kernels of a stitched function that all ranks have."""
         with self._lock:
             return self._of(function).agreement.common
 
     def why_plain(self, function: str) -> str:
-        """Why a function is plain on all ranks for good; empty: it is not."""
+        """Why a function is plain on all ranks for good; empty if it is not."""
         with self._lock:
             return self._of(function).agreement.final
 
     def close(self) -> None:
-        """Returns within a second or two: a request that is under way is not waited for longer than its time-out."""
+        """Ends the thread. Returns within a second or two: it waits for a pending request no longer than its time-out."""
         self._closed = True
         self._wake.set()
         if threading.current_thread() is not self._thread:
@@ -187,10 +187,10 @@ class Courier:
         except Exception as error:
             HEALTH.give_up_for(error, "Courier._work")
         with self._lock:
-            self._lock.notify_all()  # nobody waits for a thread that has ended
+            self._lock.notify_all()  # no step may wait for a thread that has ended
 
     def _round_trip(self) -> bool:
-        """Asks the store once for all that is to be written and read, what a step waits for first. False: it does not answer."""
+        """Does all pending writes and reads once, first for functions with a waiting step. False if the store does not answer."""
         try:
             if not self._said_hello:
                 self._said_hello = True
@@ -205,7 +205,7 @@ class Courier:
         return True
 
     def _carry(self, name: str, found: _Function) -> None:
-        """Raises StoreError."""
+        """Does the pending writes and reads of one function. Raises StoreError."""
         agreement = found.agreement
         with self._lock:
             writes = agreement.writes()
@@ -228,7 +228,7 @@ class Courier:
             self._look_for_leader(name, found)
 
     def _look_for_missing(self, found: _Function) -> None:
-        """Rank 0: who has not voted for too long keeps all plain. Raises StoreError."""
+        """Rank 0: ends the vote, all ranks plain, if a rank has not voted for too long. Raises StoreError."""
         with self._lock:
             agreement = found.agreement
             if agreement.final or agreement.led_to or agreement.at is not None:
@@ -246,7 +246,7 @@ class Courier:
             self._give_up_on(found, f"the kernels of rank {missing[0]} were not ready within {self._votes_s:g} s")
 
     def _look_for_leader(self, name: str, found: _Function) -> None:
-        """Another rank: without rank 0 there is no agreement. Raises StoreError."""
+        """Other ranks: leaves if rank 0 will not take part, since there is no agreement without it. Raises StoreError."""
         if time.monotonic() - found.ready_since < self._hello_s:
             return
         if why := self._why_missing(LEADER):
@@ -255,7 +255,7 @@ class Courier:
             self._heard.add(LEADER)
 
     def _why_missing(self, rank: int) -> str:
-        """Why nothing can be expected of a rank; empty: something can. Raises StoreError."""
+        """Why a rank will not take part; empty if it may. Raises StoreError."""
         said = self._store.get(f"hello-{rank}")
         if said is None:
             return f"rank {rank} runs without stitchfleet, or cannot reach the rendezvous store"
@@ -280,6 +280,6 @@ class Courier:
 
 
 def _lead(intervals_s: collections.deque[float]) -> int:
-    """How many steps ahead LEAD_S is."""
+    """The number of steps in LEAD_S by the median interval, within [MIN_LEAD, MAX_LEAD]. intervals_s: seconds between steps."""
     typical = statistics.median(intervals_s)
     return min(MAX_LEAD, max(MIN_LEAD, math.ceil(LEAD_S / max(typical, 1e-6))))

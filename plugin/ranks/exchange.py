@@ -1,4 +1,4 @@
-"""Documents that each rank hands to rank 0 when it has ended, over the store: JSON, complete or not there at all."""
+"""Documents that each rank sends to rank 0 over the store when it ends: JSON; an incomplete document counts as absent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ _POLL_SECONDS = 0.05
 
 
 def publish(world: World, run_id: str, what: str, document: Any) -> bool:
-    """Whether the store has taken a rank's document. Three attempts of a second at most each."""
+    """Writes this rank's document to the store. Makes up to three attempts of at most a second each.
+
+    what: the kind of document. Returns False if there is no store, it does not answer, or the document is over MAX_VALUE_BYTES.
+    """
     value = json.dumps(document).encode()
     if world.store is None or len(value) > MAX_VALUE_BYTES:
         return False
@@ -28,7 +31,7 @@ def publish(world: World, run_id: str, what: str, document: Any) -> bool:
 
 
 def collect(world: World, run_id: str, what: str, longest_s: float) -> dict[int, Any]:
-    """The documents of the other ranks, by rank, as far as they come within `longest_s` seconds."""
+    """The documents of the other ranks, by rank: those that arrive within `longest_s` seconds."""
     found: dict[int, Any] = {}
     if world.store is None:
         return found
@@ -41,12 +44,12 @@ def collect(world: World, run_id: str, what: str, longest_s: float) -> dict[int,
             try:
                 value = store.get(f"{what}-{rank}")
             except StoreError:
-                break  # it does not answer: the others need not be asked now
+                break  # the store does not answer: no need to ask for the other ranks now
             try:
                 if value is not None:
                     found[rank] = json.loads(value)
             except ValueError:
-                continue  # not all of it is there
+                continue  # the value is incomplete
         if len(found) == world.size - 1 or time.monotonic() >= end:
             return found
         time.sleep(_POLL_SECONDS)

@@ -1,6 +1,7 @@
-"""Sees a rank call `hvd.join`: from then on the ranks take different numbers of steps, and no number of a step is common to them.
+"""Notices that a rank calls `hvd.join`: from then on the ranks take different numbers of steps, so a step's number is not common.
 
-All ranks have called it before it returns to any. So whoever is plain from its own call on is plain in the same steps as the others.
+`hvd.join` returns on no rank before all ranks have called it. So if each rank is plain from its own call on, all are plain in the
+same steps.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ _MODULE = "horovod.tensorflow.mpi_ops"
 
 
 def watch(note: Callable[[], None]) -> bool:
-    """`note` is called before each join, in eager code, or when a graph gets one. False: Horovod is not imported, or is
-    another one."""
+    """Makes Horovod call `note` before each join: when eager code runs it, or when it is added to a graph.
+
+    Returns False if Horovod is not imported, or is a version without this function.
+    """
     operators: Any = getattr(sys.modules.get(_MODULE), "MPI_LIB", None)
     original = getattr(operators, "horovod_join", None)
     if original is None:

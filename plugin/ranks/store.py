@@ -1,11 +1,11 @@
-"""Horovod's rendezvous store: a map from (scope, key) to bytes, kept by `horovodrun` for as long as the job runs, spoken to by HTTP.
+"""Client of Horovod's rendezvous store: a map from (scope, key) to bytes over HTTP, kept by `horovodrun` while the job runs.
 
-horovod/runner/http/http_server.py, 0.28.1: GET /SCOPE/KEY answers 200 with the value, or 404; PUT /SCOPE/KEY stores the body. A
-scope that Horovod does not know is the client's own. Nothing is authenticated: what is read here may come from anybody on the
-network, and readers take no more of it than numbers, a few words and digests.
+The protocol (horovod/runner/http/http_server.py, 0.28.1): GET /SCOPE/KEY answers 200 with the value, or 404; PUT /SCOPE/KEY stores
+the body. Clients may use scopes that Horovod does not know. Nothing is authenticated: a value may come from anybody on the network,
+so readers accept only numbers, a few words and digests.
 
-A PUT whose connection breaks may be stored later, in part, or not at all. Who writes a key gives it one value for ever, and repeats
-that until it is acknowledged; who reads it takes an incomplete value for an absent one.
+A PUT whose connection breaks may be stored later, in part, or not at all. So a writer gives a key one value only and repeats the
+write until it is acknowledged, and a reader treats an incomplete value as absent.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ import http.client
 import urllib.parse
 
 TIMEOUT_S = 1.0
-"""Of one request: the store is on the same network and answers within milliseconds."""
+"""Time-out of one request. The store is on the same network and answers within milliseconds."""
 MAX_VALUE_BYTES = 16 << 20
 
 
 class StoreError(OSError):
-    """The store did not answer in time, or not as a store does."""
+    """The store did not answer in time, or its answer was invalid."""
 
 
 class Store:
-    """One scope of the store. Each request has a connection of its own: nothing is kept between threads."""
+    """One scope of the store. Each request opens its own connection, so threads share no state."""
 
     def __init__(self, host: str, port: int, scope: str, timeout_s: float = TIMEOUT_S) -> None:
         self._host, self._port, self._timeout_s = host, port, timeout_s
-        self._scope = urllib.parse.quote(scope, safe="")  # a run's id may be anything that its user named it
+        self._scope = urllib.parse.quote(scope, safe="")  # users may choose any text as a run id
 
     def get(self, key: str) -> bytes | None:
-        """The value of a key, None where there is none. Raises StoreError."""
+        """The value of a key, or None if it has none. Raises StoreError."""
         status, body = self._ask("GET", key, None)
         if status == 404:
             return None
@@ -39,7 +39,7 @@ class Store:
         return body
 
     def put(self, key: str, value: bytes) -> None:
-        """Stores the value. Raises StoreError: it may be there all the same."""
+        """Stores the value. Raises StoreError; the value may have been stored even then."""
         status, _ = self._ask("PUT", key, value)
         if status != 200:
             raise StoreError(f"the rendezvous store answered {status}")

@@ -1,12 +1,12 @@
-"""Which rank of which job a process is, as the launcher's variables say.
+"""Which rank of which job a process is, from the launcher's environment variables.
 
     horovodrun (Gloo)   HOROVOD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE; HOROVOD_GLOO_RENDEZVOUS_ADDR and _PORT name its store;
-                        HOROVOD_ELASTIC where ranks may leave and join
+                        HOROVOD_ELASTIC if ranks may leave and join
     Open MPI            OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE; PMIX_NAMESPACE is the same in all ranks of a job
     MPICH, Intel MPI    PMI_RANK, PMI_SIZE
 
-Horovod (horovod/runner/gloo_run.py, 0.28.1) hands these to each rank's command, so `stitchfleet run` can be that command and reads
-them too. A process without them is a world of its own.
+Horovod (horovod/runner/gloo_run.py, 0.28.1) sets these for each rank's command; `stitchfleet run` can be that command, and reads
+them too. A process without them is a world of size 1.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from dataclasses import dataclass
 from .store import Store, StoreError
 
 RUN_ID_SECONDS = 5.0
-"""The longest that a rank waits for rank 0 to name the run. It starts at the same moment, and Horovod waits for it anyway."""
+"""The longest that a rank waits for rank 0 to choose the run id. Rank 0 starts at the same time, and Horovod waits for it anyway."""
 _POLL_SECONDS = 0.02
 _RUN_SCOPE = "stitchfleet"
 
 
 @dataclass(frozen=True)
 class World:
-    """The ranks of a job, seen from one of them. store: (host, port) of Horovod's rendezvous store, None where there is none."""
+    """The ranks of a job, seen from one of them. store: (host, port) of Horovod's rendezvous store, or None if there is none."""
 
     rank: int = 0
     size: int = 1
     local_rank: int = 0
     local_size: int = 1
-    """Ranks on this host; 1 if nobody says."""
+    """Ranks on this host; 1 if the launcher does not say."""
     store: tuple[str, int] | None = None
     is_elastic: bool = False
     job: str = ""
-    """What the launcher calls the job, the same in all its ranks; empty if it does not say."""
+    """The launcher's name for the job, equal in all its ranks; empty if there is none."""
 
     @property
     def is_distributed(self) -> bool:
@@ -45,7 +45,7 @@ class World:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> World:
-        """The first launcher whose rank and size are both there and make sense."""
+        """The world of the first launcher whose rank and size are both set and valid (0 <= rank < size); else a world of size 1."""
         for rank_name, size_name, local_rank_name, local_size_name in _LAUNCHERS:
             rank, size = _number(environment, rank_name), _number(environment, size_name)
             if rank is None or size is None or rank >= size:
@@ -85,10 +85,10 @@ def _store(environment: Mapping[str, str]) -> tuple[str, int] | None:
 
 
 def agree_on_run_id(world: World, longest_s: float = RUN_ID_SECONDS) -> str:
-    """One run id for all ranks that start by themselves (`horovodrun ... stitchfleet run`).
+    """One run id (32 hexadecimal digits) for all ranks of `horovodrun ... stitchfleet run`, where each rank starts on its own.
 
-    Rank 0 puts it into the store, where the others look for it; Open MPI's ranks make it of the job's name. Where neither works each
-    rank has one of its own: its records are then a job of their own. Waits for at most `longest_s` seconds, in all ranks but 0.
+    Rank 0 writes it to the store and the others read it there. Open MPI's ranks derive it from the job's name. If neither works, each
+    rank has its own run id, and its records count as a separate job. Waits for at most `longest_s` seconds.
     """
     own = uuid.uuid4().hex
     if world.store is None:
