@@ -1,8 +1,8 @@
 """A job's two arms: its own graph, and the graph with stitch ops beside it.
 
 switch           which arm a step runs in
-owner            what the switch and the stitcher need of a program
+owner            the part of a program that the switch and the stitcher use
 schedule         pairs of blocks of steps, one of each arm
 nested_calls     functions that TensorFlow does not inline
-random_streams   seeded operators draw from one stream in both arms
+random_streams   makes seeded operators draw from one stream in both arms
 """

@@ -1,9 +1,9 @@
-"""Calls of functions that TensorFlow does not inline (every Keras 2 LSTM and GRU, forward and backward): they get arms of their own.
+"""Gives calls of functions that TensorFlow does not inline (every Keras 2 LSTM and GRU, forward and backward) their own arms.
 
 The kernel of a call node instantiates the function's body with the ConfigProto in the node's attribute `config_proto`, on one of
 TensorFlow's threads. In the stitched arm that ConfigProto also names an optimizer of ours that changes nothing and carries a mark
-(native/graph/arm_mark.cc): so TensorFlow keeps a body of the stitched arm's beside the user's own, and offers it with its mark. The
-plain arm's call nodes stay as they were, and so do the bodies that they call.
+(native/graph/arm_mark.cc). So TensorFlow keeps a second body for the stitched arm beside the user's own, and offers it with its mark.
+The plain arm's call nodes are unchanged, and so are the bodies that they call.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from typing import Any
 
 MARK_OPTIMIZER = "stitchfleet_arm_mark"
-"""As native/graph/arm_mark.cc registers it."""
+"""The optimizer's name, as native/graph/arm_mark.cc registers it."""
 _PARAMETER = "mark"
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 
 
 @dataclass(frozen=True)
 class Mark:
-    """What a marked body says of itself: its program's name, the generation of the stitched graph, the function's name."""
+    """The mark of a body: the program's name, the generation of the stitched graph, and the function's name."""
 
     program: str
     generation: int
@@ -30,15 +30,15 @@ class Mark:
 
     @classmethod
     def decode(cls, text: str) -> Mark:
-        """Raises ValueError for what `encode` did not make."""
+        """The inverse of `encode`. Raises ValueError for any other text."""
         generation, function, program = text.split("\n", 2)
         return cls(program, int(generation), function)
 
 
 def mark_calls(graph: Any, program: str, generation: int) -> int:
-    """Marks each call node of a GraphDef as the stitched arm's, in place; returns how many changed.
+    """Marks each call node of a GraphDef as the stitched arm's, in place. Returns the number of nodes changed.
 
-    A function that XLA compiles whole is left alone, and so is a call that has its mark already (TensorFlow offers a graph twice).
+    Functions that XLA compiles as a whole are left alone, and so are calls that are already marked (TensorFlow offers a graph twice).
     """
     from tensorflow.core.protobuf import config_pb2
 

@@ -1,4 +1,4 @@
-"""What the switch and the stitcher need of a program (program.py), which stands on them."""
+"""The part of a program (job/program.py) that the switch and the stitcher use. A protocol, since the program imports them."""
 
 from __future__ import annotations
 
@@ -6,25 +6,26 @@ from typing import Any, Protocol
 
 
 class Owner(Protocol):
-    """Of a step: one training function, or one set of fetches."""
+    """The program that a step belongs to: one training function, or one set of fetches."""
 
     name: str
     kind: str
     """"function" or "session"."""
     generation: int
-    """Of its stitched graph."""
+    """The generation of its stitched graph."""
     trains: bool
     """Whether one of its graphs is that of a training function (training.py)."""
     ties_ranks: bool
-    """Whether one of its graphs holds a collective of all ranks (ranks/collectives.py); only looked for in jobs of several."""
+    """Whether one of its graphs holds a collective of all ranks (ranks/collectives.py); determined only in jobs of several ranks."""
     model: str
     """The fingerprint of its first graph."""
 
     def refuse(self, reason: str) -> None:
-        """It stays plain."""
+        """Makes the program plain for good, and keeps the reason."""
 
     def note_plan(self, plan: Any, clusters: int, excluded: frozenset[str]) -> None:
-        """plan: the ClusterPlan of its own graph, of which so many clusters became stitch ops."""
+        """Notes the clusters of its own graph. plan: a ClusterPlan. clusters: how many of its clusters became stitch ops.
+        excluded: the operators and clusters that were left out."""
 
     def note_nested_plan(self, function: str, plan: Any, clusters: int) -> None:
-        """The same of a function that it calls."""
+        """The same for a function that it calls."""

@@ -1,6 +1,6 @@
-"""Seeded stateful random operators, given one stream for both arms (see native/graph/random_stream.cc for why and how).
+"""Gives seeded stateful random operators one stream for both arms (native/graph/random_stream.cc says why and how).
 
-Only operators whose numbers a stateless operator of TensorFlow's draws bit for bit are replaced. An operator without a seed draws
+Only operators for which TensorFlow has a stateless operator with bit-identical numbers are replaced. An operator without a seed draws
 from a fresh stream in every run anyway: in the plain arm it is left alone; in the stitched arm the uniform one gets a stream
 of its own, so that its numbers can be made inside a kernel.
 """
@@ -21,7 +21,7 @@ STATELESS = {
     "TruncatedNormal": "StatelessTruncatedNormalV2",
     "RandomUniformInt": "StatelessRandomUniformIntV2",
 }
-# stateful, seedable, and without such a twin: a job that seeds one of these cannot take its arms in turn and stay itself
+# stateful, seedable, and without such a stateless twin: if a job seeds one of these, alternating arms would change its numbers
 WITHOUT_TWIN = frozenset(
     [
         "Multinomial",
@@ -34,7 +34,7 @@ WITHOUT_TWIN = frozenset(
     ]
 )
 FRESH = ""
-"""The stream of an operator without a seed: its own, seeded by chance."""
+"""Stream name of an operator without a seed: a stream of its own with a random seed."""
 PHILOX = 1  # tensorflow/core/framework/rng_alg.h: RNG_ALG_PHILOX
 
 
@@ -53,9 +53,9 @@ def seeded(nodes: Iterable[Any]) -> list[str]:
 
 
 def seeded_in_called_functions(nodes: Iterable[Any], find: Callable[[str], Any | None]) -> list[str]:
-    """Names of functions that the nodes call (function attributes, nested ones too) and that hold a seeded random operator.
+    """Names of functions that the nodes call (by a function attribute, also indirectly) and that hold a seeded random operator.
 
-    Such a body has an executor of its own in each arm, and so a stream of its own. `find(name)`: the FunctionDef, or None.
+    Such a body has a separate executor in each arm, and so separate streams. find(name): the FunctionDef, or None.
     """
     found: list[str] = []
     seen: set[str] = set()
@@ -78,9 +78,9 @@ def seeded_in_called_functions(nodes: Iterable[Any], find: Callable[[str], Any |
 
 
 def share_streams(graph: Any, owner: str) -> int:
-    """Replaces the seeded random operators of a GraphDef in place; returns how many.
+    """Replaces the seeded random operators of a GraphDef in place. Returns the number replaced.
 
-    owner: names the executor that the graph is for, equally in both arms (`switch.executor_name`).
+    owner: a name of the executor that the graph is for, equal in both arms (`switch.executor_name`).
     """
     replaced = [node for node in graph.node if node.op in STATELESS and is_seeded(node)]
     for node in replaced:
@@ -89,14 +89,14 @@ def share_streams(graph: Any, owner: str) -> int:
 
 
 def own_streams(graph: Any) -> int:
-    """Gives uniform random operators of a GraphDef that have no seed a fresh stream each, in place; returns how many."""
+    """Gives each uniform random operator of a GraphDef without a seed a fresh stream, in place. Returns the number changed."""
     fresh = [
         node
         for node in graph.node
         if node.op == "RandomUniform"
         and not is_seeded(node)
         and node.attr["dtype"].type == DT_FLOAT
-        and device_type(node.device) != "GPU"  # whose numbers no kernel makes
+        and device_type(node.device) != "GPU"  # no kernel makes a GPU's random numbers
     ]
     for node in fresh:
         _draw_from(graph, node, FRESH)
@@ -104,12 +104,12 @@ def own_streams(graph: Any) -> int:
 
 
 def _processor_of(device: str) -> str:
-    """The processor beside a GPU: a stream's place is a few integers."""
+    """The CPU device beside a GPU, for the position of a stream, which is a few integers."""
     return re.sub(r"(?i)gpu:\d+$", "CPU:0", device)
 
 
 def _draw_from(graph: Any, node: Any, stream_name: str) -> None:
-    """Replaces `node` in place by its stateless twin, which draws from the stream of that name."""
+    """Replaces `node` in place by its stateless twin, which draws from the stream `stream_name`."""
     shape = node.input[0]
     control = [name for name in node.input if name.startswith("^")]
     rest = [name for name in node.input[1:] if not name.startswith("^")]

@@ -1,11 +1,11 @@
-"""When a job runs which arm: switchback blocks, in pairs, in an order drawn from the job's own random numbers.
+"""The schedule of a job's arms: switchback blocks, in pairs, in an order drawn from a seed of the job.
 
 A pair is one plain block and one stitched block of the same length, next to each other in time, so that drift of the machine falls
 on both (a switchback experiment). The stitched phase opens with some pairs back to back; later pairs come at the rate that
 keeps plain steps at `plain_share` of all. The schedule is a pure function of (seed, step), so every rank of a job draws the same.
 
-A Course goes through the schedule for one program. It begins a pair only while nothing of ours disturbs the job, and takes a pair
-that was disturbed all the same again: a job of a few hundred steps has no later pairs to make up for it.
+A Course follows the schedule for one program. It begins a pair only while no process of ours disturbs the job, and repeats a pair
+that was disturbed nevertheless: a job of a few hundred steps has no later pairs to make up for it.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from .switch import Arm
 
 MOST_TAKES = 8
-"""Of one pair, where something disturbs it every time."""
+"""Most attempts at one pair, if it is disturbed each time."""
 
 
 @dataclass(frozen=True)
 class Slot:
-    """What one step of the stitched phase is: its arm, and the pair it is measured in (None: between pairs).
+    """One step of the stitched phase: its arm, and the pair in which it is measured (None: between pairs).
 
     first: the first step of a block, which carries over from the other arm and is not counted. offset: steps since the pair began.
     """
@@ -35,7 +35,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Schedule:
-    """The stitched phase's plan. `block` counts the steps of a block without its uncounted first."""
+    """The plan of the stitched phase. `block`: counted steps of a block, which has one uncounted step before them."""
 
     seed: str
     block: int
@@ -48,12 +48,12 @@ class Schedule:
 
     @property
     def cycle_steps(self) -> int:
-        """Steps from one later pair to the next: as many as make its plain block the given share."""
+        """Steps from one later pair to the next, chosen so that plain blocks take the given share of the steps."""
         share = max(self.plain_share, 1e-6)
         return max(self.pair_steps, round((self.block + 1) / share))
 
     def slot(self, step: int) -> Slot:
-        """What step 0, 1, ... of the stitched phase is."""
+        """The slot of a step of the stitched phase. step: from 0."""
         opening = self.opening_pairs * self.pair_steps
         if step < opening:
             return self._in_pair(step // self.pair_steps, step % self.pair_steps)
@@ -71,19 +71,19 @@ class Schedule:
 
 
 class Course:
-    """Where a program is in its schedule; step by step, from the beginning of its stitched phase on."""
+    """A program's position in its schedule, from the beginning of its stitched phase on."""
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
         self._position = 0
         self._pair: int | None = None
-        """The pair that is being taken."""
+        """Number of the pair in progress; None between pairs."""
         self._begun_at = 0
         self._takes = 0
 
     def next(self, quiet: bool, is_complete: Callable[[int], bool]) -> Slot:
-        """What the next step is. quiet: nothing of ours is at work beside the job. is_complete: whether a pair has all its
-        steps."""
+        """The slot of the next step. quiet: whether no process of ours is at work beside the job. is_complete(pair): whether a pair
+        has all its steps."""
         slot = self._schedule.slot(self._position)
         if self._pair is not None and slot.pair != self._pair:  # it has ended
             if is_complete(self._pair) or self._takes >= MOST_TAKES:

@@ -1,9 +1,9 @@
 """The switch between a job's two arms: its own graph, and the graph with Stitch ops beside it.
 
-Every executor of TensorFlow's belongs to one arm. For `tf.function` and Keras the calling thread's FunctionCallOptions decide: the
-plain arm has the user's own options, untouched; the stitched arm has a copy with one innocuous difference, so that TensorFlow keeps
-a second executor beside the first. In a session a constant added to the fetches does the same. TensorFlow offers each new
-executor's graph on the thread that called, where `offered` asks which arm that thread is in.
+Each of TensorFlow's executors belongs to one arm. For `tf.function` and Keras the calling thread's FunctionCallOptions select it: the
+plain arm uses the user's own options, unchanged; the stitched arm uses a copy with one harmless difference, so that TensorFlow keeps
+a second executor beside the first. In a session a constant added to the fetches does the same. TensorFlow offers the graph of each
+new executor on the calling thread, where `Stitcher.offered` asks for the arm of that thread.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class _Thread(threading.local):
     program: Owner | None = None
     arm: Arm = Arm.PLAIN
     options: Any = None
-    """The user's own FunctionCallOptions where the step runs under the stitched arm's."""
+    """The user's own FunctionCallOptions, if the step runs with the stitched arm's copy."""
     function: bytes = b""
-    """The name of the traced function that this thread hands to the runtime; every trace has its own."""
+    """The name of the traced function that this thread passes to the runtime; each trace has a name of its own."""
 
 
 _thread = _Thread()
@@ -40,19 +40,19 @@ _thread = _Thread()
 SESSION_MARK = "stitchfleet_stitched_arm"
 """Name of the constants whose fetch puts a session's step into the stitched arm; a number follows for each generation."""
 
-# RewriterConfig.meta_optimizer_timeout_ms is 0 by default: no time-out. An hour and some milliseconds is as good as none, and makes
-# a different key for the function's executor; the milliseconds count the generations of the stitched graph.
+# RewriterConfig.meta_optimizer_timeout_ms is 0 by default: no time-out. An hour and some milliseconds is as good as none, and gives
+# the function's executor a different key; the milliseconds count the generations of the stitched graph.
 _TIMEOUT_MS = 3_600_000
 
 
 def current() -> tuple[Owner | None, Arm]:
-    """The program and arm of the step that this thread is in; (None, PLAIN) outside steps."""
+    """The program and arm of the step that this thread is running; (None, PLAIN) outside steps."""
     return _thread.program, _thread.arm
 
 
 def executor_name() -> str:
-    """What tells the executor that TensorFlow builds on this thread from all others of the process, equally in both arms; "" where no
-    traced function is called.
+    """A name of the executor that TensorFlow builds on this thread: unique in the process, equal in both arms; "" if no traced
+    function is being called.
 
     An executor belongs to one trace of a function, a device scope and the user's options (TensorFlow's key for a function's kernel).
     """
@@ -67,9 +67,9 @@ def executor_name() -> str:
 
 
 class RunningStep:
-    """`with RunningStep(program, arm)`: this thread runs a step. A class, since it costs a third of a generator's context manager.
+    """`with RunningStep(program, arm)`: this thread runs a step. A class: it costs a third of a generator-based context manager.
 
-    options: the user's FunctionCallOptions, where the arm replaces them.
+    options: the user's FunctionCallOptions, if the arm replaces them.
     """
 
     __slots__ = ("arm", "options", "program")
@@ -85,7 +85,7 @@ class RunningStep:
 
 
 def install(context_class: type[Any]) -> None:
-    """Notes, for `executor_name`, which traced function each thread calls; once a process."""
+    """Makes each thread note, for `executor_name`, which traced function it calls. Call it once per process."""
 
     def make(original: Any) -> Any:
         def call_function(self: Any, name: bytes, *args: Any, **kwargs: Any) -> Any:

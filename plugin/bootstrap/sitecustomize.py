@@ -1,6 +1,6 @@
-"""Python imports this by itself at start-up when its folder is on PYTHONPATH: the user's own sitecustomize first, then ours.
+"""Python imports this module at start-up if its folder is on PYTHONPATH. It runs the user's own sitecustomize first, then ours.
 
-It must never fail and hardly take time: without STITCHFLEET_ENABLED nothing of stitchfleet is imported.
+It must never fail, and take hardly any time: without STITCHFLEET_ENABLED it imports nothing of stitchfleet.
 """
 
 import os

@@ -1,1 +1,1 @@
-"""Where TensorFlow meets us: activation puts the hooks in place when TensorFlow is imported (bootstrap/ brings Python here)."""
+"""The entry points: activation installs the hooks when TensorFlow is imported (bootstrap/ makes Python call it)."""

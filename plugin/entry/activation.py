@@ -1,7 +1,7 @@
-"""Switching on: when TensorFlow is imported in a process whose environment asks for it, the hooks are put in place.
+"""Activation: installs the hooks when TensorFlow is imported in a process whose environment asks for it.
 
-`sitecustomize` (bootstrap/) calls `install_import_hook` in every Python that starts with our folder on PYTHONPATH; nothing else
-happens until somebody imports TensorFlow. The job's script is not touched.
+`sitecustomize` (bootstrap/) calls `install_import_hook` in every Python process that starts with our folder on PYTHONPATH; nothing
+else happens until TensorFlow is imported. The job's script is not changed.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from ..job.job import Job
 
 JOB: Job | None = None
-"""This process's job, once TensorFlow is imported."""
+"""This process's job; None until TensorFlow is imported."""
 
 
 class _AfterTensorFlow(importlib.abc.MetaPathFinder):
-    """Finds `tensorflow` as everybody else would, and calls `activate` when its import is complete."""
+    """Finds `tensorflow` by the other finders, and calls `activate` when its import is complete."""
 
     def __init__(self) -> None:
         self._searching = threading.local()
@@ -56,7 +56,7 @@ class _AfterTensorFlow(importlib.abc.MetaPathFinder):
 
 @contained(None)
 def install_import_hook() -> None:
-    """Waits for TensorFlow, or activates at once where it is imported already."""
+    """Activates when TensorFlow is imported, or at once if it is imported already."""
     if "tensorflow" in sys.modules and hasattr(sys.modules["tensorflow"], "function"):
         activate()
     elif not any(isinstance(finder, _AfterTensorFlow) for finder in sys.meta_path):
@@ -65,7 +65,7 @@ def install_import_hook() -> None:
 
 @contained(None)
 def activate() -> None:
-    """Puts the plugin in place in this process, once. Every failure leaves plain TensorFlow."""
+    """Installs the plugin in this process, once. After any failure plain TensorFlow remains."""
     global JOB
     if JOB is not None:
         return
@@ -93,12 +93,14 @@ def activate() -> None:
     if "multiprocessing.process" in sys.modules:
         import multiprocessing.util
 
-        if multiprocessing.parent_process() is not None:  # its children end without the interpreter's exit handlers
+        if (
+            multiprocessing.parent_process() is not None
+        ):  # a multiprocessing child ends without the interpreter's exit handlers
             multiprocessing.util.Finalize(None, job.close, exitpriority=0)
 
 
 def is_launcher(arguments: Sequence[str]) -> bool:
-    """Whether this process only starts the ranks of a job: `horovodrun` imports TensorFlow too, and trains nothing."""
+    """Whether this process only launches the ranks of a job: `horovodrun` imports TensorFlow too, but does not train."""
     program = arguments[0] if arguments else ""
     return os.path.basename(program) == "horovodrun" or program.endswith(
         ("horovod/runner/launch.py", "horovod/runner/__main__.py")
@@ -106,7 +108,7 @@ def is_launcher(arguments: Sequence[str]) -> bool:
 
 
 def load_native(settings: Settings) -> tuple[Any, str]:
-    """(the loaded native library or None, why not). Builds nothing: `stitchfleet run` and the payload bring it."""
+    """(the loaded native library or None, the reason if None). Builds nothing: `stitchfleet run` and the payload provide it."""
     from ..base import tf_version
     from ..native.library import NativeBuildError, NativeLibrary, find_library, find_tensorflow
 

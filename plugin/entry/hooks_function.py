@@ -1,7 +1,7 @@
 """Steps of traced functions (and so of Keras): the outermost call from eager code is one step of its program.
 
-Two ways lead there: the call of a `tf.function`, and the call of one trace of it (get_concrete_function, a SavedModel's
-signature, the backward pass of a function under an eager GradientTape). The first goes through the second, on one thread.
+There are two ways to call one: the call of a `tf.function`, and the call of one of its traces (get_concrete_function, a SavedModel's
+signature, the backward pass of a function under an eager GradientTape). The first calls the second, on the same thread.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _TRACE_NAME = re.compile(r"^__(?P<kind>inference|forward|backward)_(?P<name>.*?)
 
 class _Thread(threading.local):
     busy = False
-    """A step is under way on this thread: calls inside it are part of it."""
+    """Whether a step is running on this thread; calls inside it are part of it."""
 
 
 def install(job: Job, function_class: type[Any], concrete_function_class: type[Any]) -> None:
-    """Wraps the calls of TensorFlow's polymorphic functions and of their traces, once a process."""
+    """Wraps the calls of TensorFlow's polymorphic functions and of their traces. Call it once per process."""
     from tensorflow.python.eager import context
 
     options = FunctionOptions()
@@ -36,7 +36,8 @@ def install(job: Job, function_class: type[Any], concrete_function_class: type[A
 
     @contained(None)
     def begin(program_of: Callable[[Any], Program], function: Any) -> Program | tuple[Ticket, Any] | None:
-        """None: not a step of ours. A Program alone: nothing to decide about its steps. Else the ticket and the arm's options."""
+        """Begins a step. Returns None if the call is not a step, the Program alone if its steps need no decision, else the ticket
+        and the options of its arm."""
         if not context.executing_eagerly():
             return None
         program = program_of(function)
@@ -112,7 +113,7 @@ def _function_name(function: Any) -> str:
 
 
 def _trace_name(trace: Any) -> str:
-    """What the user calls the function that was traced; of its backward pass "gradient of" that."""
+    """The user's name of the function that was traced; for its backward pass "gradient of" and that name."""
     name = trace.name.decode() if isinstance(trace.name, bytes) else str(trace.name)
     is_gradient = False
     while (found := _TRACE_NAME.match(name)) is not None:  # a backward pass is traced under its forward pass's name

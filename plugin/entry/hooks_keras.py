@@ -1,4 +1,4 @@
-"""Keras' `fit`: its steps are calls of a tf.function and are seen there; the callback, added by itself, books the epochs."""
+"""Keras' `fit`: its steps are calls of a tf.function (hooks_function.py); a callback that we add books the epochs."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from ..job.job import Job
 
 
 def install(job: Job) -> None:
-    """Wraps `tf.keras.Model.fit` so that it gets our callback; once a process."""
+    """Wraps `tf.keras.Model.fit` to add our callback. Call it once per process."""
     import tensorflow as tf
 
     class EpochCallback(tf.keras.callbacks.Callback):  # type: ignore[misc]
-        """Books where epochs begin and end."""
+        """Books the beginning and end of each epoch."""
 
         @contained(None)
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
@@ -28,7 +28,7 @@ def install(job: Job) -> None:
         def fit(self: Any, *args: Any, **kwargs: Any) -> Any:
             ours = callback()
             given = kwargs.get("callbacks")
-            # A CallbackList of the user's own, and callbacks given by position, are left alone: steps are seen without ours.
+            # A user's own CallbackList and callbacks given by position are left alone: steps are noticed without our callback.
             if ours is not None and len(args) < 6 and (given is None or isinstance(given, (list, tuple))):
                 kwargs["callbacks"] = [*(given or []), ours]
             return original(self, *args, **kwargs)

@@ -1,15 +1,15 @@
-"""Steps of v1 sessions: one run of the same fetches is one step of its program, whichever way the session is asked for it.
+"""Steps of v1 sessions: one run of a set of fetches is one step of its program, through any of these methods.
 
-    run                               MonitoredSession, Estimator, `eval`, and what users call
+    run                               called by MonitoredSession, Estimator, `eval` and users
     _call_tf_sessionrun               what `make_callable` returns goes straight there; so does `run`, within its step
     _make_callable_from_options       Keras' models after `disable_v2_behavior()`: the runtime is given all fetches beforehand
     partial_run                       deprecated, and left plain: a step is spread over several calls
 
-A step enters the stitched arm when a constant of ours is among its fetches: TensorFlow then uses an executor of its own for it,
-beside the first. A MonitoredSession finalizes its graph before the first step, so a
-SessionRunHook, added by itself, makes the constants in `begin`, spare ones for later generations included; a plain Session gets
-them at its first step that needs them. A session of a server (tf.distribute.Server, as with parameter servers) stays plain: that
-prepares its graphs, and gives their parts to other processes, which know no stitch op.
+A step runs in the stitched arm if a constant of ours is among its fetches: TensorFlow then builds a second executor beside the first.
+A MonitoredSession finalizes its graph before the first step, so a SessionRunHook, which we add, makes the constants in `begin`,
+including spare ones for later generations; a plain Session gets them at the first step that needs them. A session of a server
+(tf.distribute.Server, as with parameter servers) stays plain: the server prepares its graphs itself, and sends parts of them to other
+processes, which do not have the stitch ops.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ..ranks.collectives import fetches_tie_all_ranks
 class _Thread(threading.local):
     busy = False
     pending: Ticket | None = None
-    """The step that the hook has begun and the session's `run` is about to do."""
+    """The step that the hook has begun and that the session's `run` will execute."""
 
 
 PARTIAL = "partial_run"
@@ -40,7 +40,7 @@ _thread = _Thread()
 _numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 _next_number = itertools.count()
 _fills_a_queue: weakref.WeakKeyDictionary[Any, dict[tuple[str, ...], bool]] = weakref.WeakKeyDictionary()
-"""By graph and the names of a run's targets: what `_only_fills_a_queue` has found."""
+"""Graph -> names of a run's targets -> the result of `_only_fills_a_queue`."""
 
 
 def _mark_name(generation: int) -> str:
@@ -64,7 +64,7 @@ def _find_mark(graph: Any, generation: int) -> Any | None:
 
 
 def _fetch_names(fetches: Any) -> tuple[str, ...]:
-    """The names of all that a `run` fetches, whatever structure they come in (hooks are keys of MonitoredSession's dict)."""
+    """Sorted names of all fetches of a `run`, in any nested structure (hooks are keys of MonitoredSession's dict)."""
     names: list[str] = []
     waiting = [fetches]
     while waiting:
@@ -83,7 +83,7 @@ def _fetch_names(fetches: Any) -> tuple[str, ...]:
 
 
 def _number_of(graph: Any) -> int:
-    """Tells graphs apart, also one from another at whose address it is now."""
+    """A number that identifies a graph in this process, even if an earlier graph had the same address."""
     number = _numbers.get(graph)
     return _numbers.setdefault(graph, next(_next_number)) if number is None else number
 
@@ -105,13 +105,13 @@ def _program_of(job: Job, graph: Any, names: tuple[str, ...]) -> Program:
 def _ties_ranks(graph: Any, names: tuple[str, ...]) -> bool:
     try:
         return fetches_tie_all_ranks(graph, names)
-    except (KeyError, ValueError):  # a fetch that TensorFlow will refuse, or take otherwise
+    except (KeyError, ValueError):  # a fetch that TensorFlow will reject, or interpret differently
         return False
 
 
 def _only_fills_a_queue(graph: Any, names: tuple[str, ...]) -> bool:
-    """Whether a run of these operations is a queue runner's: it waits for room in its queue, and its time is nobody's work. Each set
-    of operations is looked at once, since they stay what they are."""
+    """Whether a run of these operations is a queue runner's, which waits for space in its queue, so that its time says nothing.
+    The result for each set of operations is cached, since operations do not change."""
     known = _fills_a_queue.setdefault(graph, {})
     if names not in known:
         known[names] = all(graph.get_operation_by_name(name).type.startswith("QueueEnqueue") for name in names)
@@ -123,7 +123,7 @@ def make_hook(job: Job) -> Any:
     import tensorflow as tf
 
     class StitchfleetHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
-        """Tells each step its arm; contained."""
+        """Begins each step and adds its arm's constant to the fetches. Its methods are contained."""
 
         @contained(None)
         def begin(self) -> None:
@@ -153,8 +153,8 @@ def make_hook(job: Job) -> Any:
 
 
 def hide_marks(graph_class: type[Any]) -> None:
-    """Leaves our constants out of what Python serializes of a graph (graph.pbtxt, meta graphs, SavedModels) and out of the
-    operations that it lists. Sessions do not go through Python for their graph, so they still have them."""
+    """Hides our constants from what Python serializes of a graph (graph.pbtxt, meta graphs, SavedModels) and from the list of its
+    operations. Sessions do not read their graph through Python, so they still have the constants."""
 
     @contained(None)
     def strip(serialized: Any) -> None:
@@ -181,9 +181,9 @@ def hide_marks(graph_class: type[Any]) -> None:
 
 
 class _Running(switch.RunningStep):
-    """`with _Running(job, ticket)`: what this thread runs is a step that has begun; it ends with it, unless that raises.
+    """`with _Running(job, ticket)`: this thread runs a step that has begun. The step is booked at the end, unless its code raises.
 
-    A context manager leaves no frame in a user's traceback, so the ways to run a step share it.
+    A context manager leaves no frame in a user's traceback, so all ways to run a step use it.
     """
 
     __slots__ = ("_job", "_ticket")
@@ -215,7 +215,7 @@ class _SessionSteps:
         self._seen_executors: set[tuple[int, tuple[str, ...]]] = set()
 
     def begin(self, session: Any, names: tuple[str, ...]) -> Ticket | None:
-        """A step that fetches `names`, which the hook may have begun already. None: not a step of ours."""
+        """Begins a step that fetches `names`, unless the hook has begun it already. Returns None if the run is not a step."""
         graph, (pending, _thread.pending) = session.graph, (_thread.pending, None)
         ticket = self._begun(session, names) if pending is None else pending
         if ticket is None:
@@ -223,7 +223,7 @@ class _SessionSteps:
         if pending is None and ticket.arm is Arm.STITCHED and self.mark_of(graph, ticket) is None:
             ticket.program.refuse("the session's graph is finalized")
             ticket.arm = Arm.PLAIN
-        # Hooks of the user's change the fetches from step to step, and each new set builds an executor: not a step to count.
+        # A user's hooks may change the fetches from step to step, and each new set builds an executor: such a step is not counted.
         executor = (_number_of(graph), (*names, str(ticket.arm)))
         if executor not in self._seen_executors:
             self._seen_executors.add(executor)
@@ -237,7 +237,7 @@ class _SessionSteps:
         return self.job.begin(program)
 
     def mark_of(self, graph: Any, ticket: Ticket) -> Any | None:
-        """The constant that puts the step into the stitched arm; None where the graph has none and may not grow."""
+        """The constant whose fetch selects the stitched arm; None if the graph has none and is finalized."""
         mark = _find_mark(graph, ticket.generation)
         if mark is None and not graph.finalized:
             _make_marks(graph)
@@ -246,16 +246,16 @@ class _SessionSteps:
 
 
 class _Callable:
-    """What `_make_callable_from_options` returns, with a second callable of the runtime's for the stitched arm beside the first.
+    """Wraps what `_make_callable_from_options` returns: one of the runtime's callables, and a second one for the stitched arm.
 
-    Everything but calls is the first one's. `make(options)`: a callable of the runtime's.
+    Everything except calls is passed to the first. make(options): makes one of the runtime's callables.
     """
 
     def __init__(self, steps: _SessionSteps, session: Any, options: Any, make: Any) -> None:
         self._stitchfleet = (steps, session, options, make)
         self._stitchfleet_plain = make(options)
         self._stitchfleet_arms: dict[str, Any] = {}
-        """By the mark's name."""
+        """Name of a mark -> the callable that also fetches it."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["_stitchfleet_plain"], name)
@@ -290,14 +290,14 @@ class _Callable:
 
 
 def install(job: Job, session_class: type[Any], monitored_session_class: type[Any]) -> None:
-    """Wraps the ways to run a step of v1 sessions and adds the hook to every MonitoredSession; once a process."""
+    """Wraps the methods that run a step of v1 sessions and adds the hook to every MonitoredSession. Call it once per process."""
     from tensorflow.python.client import pywrap_tf_session
 
     steps = _SessionSteps(job)
 
     @contained(None)
     def begin(session: Any, fetches: Any) -> tuple[Ticket, Any] | None:
-        by_hook = _thread.pending is not None  # which has put the mark among the fetches
+        by_hook = _thread.pending is not None  # the hook has already added the mark to the fetches
         ticket = steps.begin(session, _fetch_names(fetches))
         if ticket is None:
             return None

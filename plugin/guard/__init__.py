@@ -1,1 +1,1 @@
-"""kernels: the state of each kernel of a job, from the request to suspicion, verdict and revert."""
+"""kernels: the state of each kernel of a job, from its request to verification, suspicion, judgment and revert."""

@@ -1,12 +1,12 @@
-"""The job's kernels: each executable (a cluster at given shapes) from the op's request over the compile service back to the op, from
-state to state, and before the guard when it disagrees with TensorFlow.
+"""The job's kernels: sends the op's requests to the compile service and installs the answers, moves each executable (a cluster at
+given shapes) from state to state, and runs the guard if a kernel disagrees with TensorFlow.
 
-    requested -> ready -> verify -> stitched        or, where no kernel could be made, failed
-    verify or stitched -> suspect                   a comparison failed; its bundle goes to the oracle
-    suspect -> verify, or reverted                  rounding alone explains it, or not
-    verify or stitched -> verify                    a comparison failed whose tensors could not be kept: the next is to be judged
+    requested -> ready -> verify -> stitched        or failed, if no kernel could be made
+    verify or stitched -> suspect                   a comparison failed; its bundle is sent to the oracle
+    suspect -> verify, or reverted                  rounding alone explains the difference, or does not
+    verify or stitched -> verify                    a comparison failed, but its tensors could not be kept: the next failure is judged
 
-Called on the job's own thread, on the client's and, for the states, on the trainer's.
+Called on the job's own thread, on the client's and, to move states, on the trainer's.
 """
 
 from __future__ import annotations
@@ -30,20 +30,22 @@ from ..service.messages import Answer, Compiled, CompileRequest, Failed, Judged,
 from ..stitching.stitcher import Stitcher
 
 MAX_BUNDLE_BYTES = 1 << 30
-"""Of a job's bundles, beyond its first: their tensors are as large as the model's. As many bytes may lie before the oracle."""
+"""Limit on a job's kept bundles beyond the first, and on those waiting for the oracle: their tensors are as large as the model's."""
 UNJUDGED_CALLS = 10
-"""Comparisons, as a multiple of those that a kernel needs, that may follow on one that failed and could not be kept. When none
-of them fails, nobody can judge the kernel, and it is not used."""
+"""Further comparisons, as a multiple of those that a kernel needs, after one that failed and could not be kept. If none of them
+fails, the kernel cannot be judged, and it is not used."""
 TIMED_CALLS = 8
-"""Comparisons from which on it is decided whether a kernel pays."""
+"""Timed comparisons of a cluster after which it is decided whether its kernels pay."""
 MOST_CALLS = 0.75
-"""The share of them in which TensorFlow's operators must have been faster to leave a cluster out."""
+"""A cluster is left out if TensorFlow's operators were faster in more than this share of them."""
 
 
 @dataclass
 class Executable:
-    """What is known of one signature (a cluster at given shapes) that asked for a kernel. Its state is the op's (`Kernels.state_of`);
-    is_failed: no kernel could be made or loaded, for the reason `failure`."""
+    """One signature (a cluster at given shapes) for which the op requested a kernel. The op holds its state (`Kernels.state_of`).
+
+    is_failed: no kernel could be made or loaded, for the reason `failure`.
+    """
 
     signature: int
     cluster: str
@@ -55,15 +57,15 @@ class Executable:
     verify_target: int = 0
     calls_seen: int = 0
     is_verified: bool = False
-    """Of a job of several ranks: it has been compared often enough."""
+    """In a job of several ranks: whether it has been compared often enough."""
     idle_steps: int = 0
-    """Steps of the verify phase since it was last called."""
+    """Number of steps of the verify phase since its last call."""
     unjudged: bool = False
-    """A comparison failed whose tensors could not be kept, and none that was kept has been judged since."""
+    """Whether a comparison failed whose tensors could not be kept, and no kept one has been judged since."""
 
 
 def _is_rare(report: MismatchReport) -> bool:
-    """Whether two results differ by more than rounding: in NaN, in an infinity, in an integer."""
+    """Whether two results differ by more than rounding can explain: in a NaN, an infinity or an integer."""
     are_numbers = math.isfinite(report.actual_value) and math.isfinite(report.expected_value)
     return not are_numbers or any(
         tensor.dtype.kind in "iub" for tensor in report.expected[report.output : report.output + 1]
@@ -71,7 +73,7 @@ def _is_rare(report: MismatchReport) -> bool:
 
 
 class Kernels:
-    """Those of one process."""
+    """The kernels of one process."""
 
     def __init__(
         self,
@@ -89,25 +91,25 @@ class Kernels:
         self._kept: list[pathlib.Path] = []
         self._kept_bytes = 0
         self._judged_now: dict[pathlib.Path, int] = {}
-        """Bundles before the oracle, with their bytes."""
+        """Bundle that the oracle is judging -> its size in bytes."""
         self.reverts: list[str] = []
         self.suspicions: dict[str, str] = {}
-        """Cluster -> the last comparison of its that failed and did not revert it."""
+        """Cluster -> text about its latest failed comparison that did not revert it."""
         self.needs_agreement = False
-        """Of a job of several ranks: kernels run alone only of clusters that these have agreed on."""
+        """In a job of several ranks: kernels run without TensorFlow's operators only in clusters that the ranks have agreed on."""
         self._agreed: set[str] = set()
         self.on_revert: Callable[[str, str], None] = lambda cluster, message: None
         self._reverted: set[str] = set()
-        """Clusters that are not stitched any more, whatever the shapes."""
+        """Clusters that are no longer stitched, at any shapes."""
         self._told: set[str] = set()
-        """Clusters of which a line has said that a comparison failed and did not revert them."""
+        """Clusters for which a line about a failed comparison that did not revert them was already printed."""
 
     def of(self, clusters: Collection[str]) -> list[Executable]:
-        """Those of some clusters. Programs with equal clusters share them."""
+        """The executables of some clusters. Programs with equal clusters share them."""
         return [executable for executable in list(self.executables.values()) if executable.cluster in clusters]
 
     def state_of(self, executable: Executable) -> str:
-        """ "failed", "requested" until there is a kernel, then as the op has it: ready, verify, stitched, suspect or reverted."""
+        """ "failed"; "requested" until there is a kernel; then the op's state: ready, verify, stitched, suspect or reverted."""
         if executable.is_failed:
             return "failed"
         state = State.NAMES[self.native.state(executable.signature)]
@@ -115,13 +117,13 @@ class Kernels:
 
     @property
     def bundles(self) -> list[pathlib.Path]:
-        """What can be looked at: of the clusters that were reverted, and of those that nobody has judged yet."""
+        """Folders of the bundles on disk: those kept after a revert, and those not judged yet."""
         return [*self._kept, *self._judged_now]
 
     # ---- from the op to the service and back ---------------------------------------------------------------------------------
 
     def forward(self, request: dict[str, Any]) -> None:
-        """Hands an op's request for a kernel to the compile service."""
+        """Sends an op's request for a kernel to the compile service."""
         signature, name = int(request["signature"]), str(request["cluster"])
         known = self.stitcher.clusters.get(name)
         if known is None:
@@ -147,7 +149,7 @@ class Kernels:
         self.client.compile(asked, lambda answer: self._answered(executable, answer))
 
     def _answered(self, executable: Executable, answer: Answer) -> None:
-        """The service's answer to a compile request (the client's thread)."""
+        """Handles the service's answer to a compile request, on the client's thread."""
         if not isinstance(answer, Compiled):
             executable.is_failed, executable.failure = True, answer.line
             if isinstance(answer, Failed):
@@ -165,7 +167,7 @@ class Kernels:
     # ---- states --------------------------------------------------------------------------------------------------------------
 
     def move_states(self, wanted: Collection[str]) -> None:
-        """READY -> VERIFY for the clusters `wanted`; VERIFY -> STITCHED after enough comparisons that agreed."""
+        """Moves READY -> VERIFY for the clusters `wanted`, and VERIFY -> STITCHED after enough comparisons that agreed."""
         for executable in list(self.executables.values()):
             state = self.state_of(executable)
             if state == "ready" and executable.cluster in wanted and not executable.is_verified:
@@ -185,8 +187,8 @@ class Kernels:
         """Called in each step of a verify phase: whether every kernel of these clusters that the job still calls has been compared
         often enough.
 
-        A shape that came once (a length, the number of distinct words of a batch) may never come again, and a kernel under
-        suspicion starts anew each time: neither holds the others up. They are verified later, in the stitched phase.
+        A shape that occurred once (a length, the number of distinct words of a batch) may never occur again, and a suspect kernel
+        starts again each time. Neither delays the others; they are verified later, in the stitched phase.
         """
         waiting = False
         for executable in self.of(clusters):
@@ -200,7 +202,7 @@ class Kernels:
         return not waiting
 
     def verified(self, clusters: Collection[str]) -> list[str]:
-        """What is equal on two ranks for verified kernels that compute the same to the last bit: CLUSTER:DIGEST."""
+        """CLUSTER:DIGEST of each verified kernel. Two are equal on two ranks if the kernels compute the same to the last bit."""
         found = []
         for executable in self.of(clusters):
             if (
@@ -214,16 +216,16 @@ class Kernels:
         return found
 
     def agree(self, clusters: Collection[str]) -> None:
-        """All ranks run the kernels of these clusters from this step on."""
+        """Starts the verified kernels of these clusters: all ranks run them from this step on."""
         self._agreed |= set(clusters)
         for executable in self.of(clusters):
             if executable.is_verified:
                 self.native.move(executable.signature, State.READY, State.STITCHED)
 
     def slower(self, clusters: Collection[str]) -> set[str]:
-        """Those of some clusters whose kernels took longer by a quarter than TensorFlow's operators in most comparisons.
+        """The clusters whose kernels took a quarter longer than TensorFlow's operators in most comparisons.
 
-        Calls are counted and not their times added up: one in which a thread was stopped would speak for all.
+        It counts calls instead of adding up their times, since one call in which a thread was stopped would dominate the sum.
         """
         timed, slower = collections.Counter[str](), collections.Counter[str]()
         for executable in self.of(clusters):
@@ -235,9 +237,9 @@ class Kernels:
     # ---- the guard -----------------------------------------------------------------------------------------------------------
 
     def look_at_mismatches(self) -> None:
-        """Each comparison that failed since the last time: a bundle of it goes to the oracle. What a device refused is reverted.
+        """Sends a bundle of each comparison that failed since the last call to the oracle. Reverts kernels that a device refused.
 
-        While as many bytes as may be there lie before the oracle, the rest waits in the op.
+        If the bundles that the oracle is judging reach MAX_BUNDLE_BYTES, the remaining mismatches wait in the op.
         """
         while (refused := self.native.next_failure()) is not None:
             self._refused(*refused)
@@ -250,7 +252,7 @@ class Kernels:
             self._mismatch(mismatch)
 
     def _postponed(self, signature: int) -> None:
-        """A comparison failed whose tensors could not be kept beside those that wait: it is compared until one can be."""
+        """Handles a failed comparison whose tensors could not be kept beside those that wait: comparisons go on until one can be."""
         executable = self.executables.get(signature)
         if executable is None or self.state_of(executable) == "reverted":
             return
@@ -293,7 +295,7 @@ class Kernels:
         self.client.judge(folder, lambda answer: self._judged(executable, report, folder, answer))
 
     def _refused(self, signature: int, reason: str) -> None:
-        """A device does not run a kernel: TensorFlow's own operators have the signature, and keep it."""
+        """Handles a kernel that a device refused to run: TensorFlow's own operators compute the signature from now on."""
         executable = self.executables.get(signature)
         if executable is None:
             return
@@ -305,9 +307,9 @@ class Kernels:
         self.records.event("revert", message, cluster=executable.cluster)
 
     def _judged(self, executable: Executable, report: MismatchReport, folder: pathlib.Path, answer: Answer) -> None:
-        """The oracle's word on a mismatch (the client's thread)."""
+        """Handles the oracle's judgment of a mismatch, on the client's thread."""
         self._judged_now.pop(folder, None)
-        if executable.cluster in self._reverted:  # by what was found at other shapes, or in another comparison
+        if executable.cluster in self._reverted:  # because of other shapes, or of another comparison
             bundle.delete_bundle(folder)
             return
         if not isinstance(answer, Judged) or not answer.right:
@@ -317,7 +319,7 @@ class Kernels:
             )
             self._revert(executable, report, line, kept)
             return
-        bundle.delete_bundle(folder)  # nobody is at fault; a job with many such comparisons must not fill the disk
+        bundle.delete_bundle(folder)  # neither side is wrong; a job with many such comparisons must not fill the disk
         for output, bound in answer.bounds.items():
             self.native.allow(executable.signature, output, bound)
         message = f"{self._difference(executable, report)}: either is right ({answer.line})"
@@ -329,7 +331,7 @@ class Kernels:
         executable.unjudged = False
         if (
             executable.cluster in self._agreed
-        ):  # it would run alone again at a step of its own: TensorFlow's operators keep it
+        ):  # it would run alone again at a step that the ranks did not agree on: TensorFlow's operators keep it
             self.native.move(executable.signature, State.SUSPECT, State.READY)
             return
         executable.verify_target = (
@@ -338,7 +340,7 @@ class Kernels:
         self.native.move(executable.signature, State.SUSPECT, State.VERIFY)
 
     def _keep(self, folder: pathlib.Path) -> bool:
-        """Whether a job's bundles are still within what they may take, with this one; else it is deleted."""
+        """Keeps a bundle if the job's bundles stay within MAX_BUNDLE_BYTES, else deletes it. Returns whether it was kept."""
         size = bundle.size_of(folder)
         if self._kept and self._kept_bytes + size > MAX_BUNDLE_BYTES:
             bundle.delete_bundle(folder)
@@ -368,14 +370,14 @@ class Kernels:
         self._switch_off(executable, message, line, folder, step=report.step, last_good_step=executable.good_at_step)
 
     def _revert_unjudged(self, executable: Executable) -> None:
-        """A comparison failed of which nothing was kept, and what came after it agreed: there is nothing to judge the kernel by."""
+        """Reverts a kernel that cannot be judged: a comparison failed, its tensors were not kept, and all later ones agreed."""
         message = f"{executable.cluster} reverted: a comparison of its kernel failed while there was no memory left to keep it"
         self._switch_off(executable, message, "nobody could judge a comparison that failed", None)
 
     def _switch_off(
         self, executable: Executable, message: str, line: str, folder: pathlib.Path | None, **facts: int
     ) -> None:
-        """A cluster's kernels, of all shapes that there are or will be, are not used again."""
+        """Switches off a cluster's kernels for good, at all shapes."""
         self._reverted.add(executable.cluster)
         for other in list(self.executables.values()):
             if other.cluster == executable.cluster:
