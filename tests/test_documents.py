@@ -16,7 +16,7 @@ import yaml
 
 from stitchfleet.plugin.command import GROUP, SUMMARIES
 
-from .pages import PAGES, ROOT
+from .pages import PAGES, ROOT, with_plain_blocks
 
 DOCS = ROOT / "docs"
 RULES = ROOT / "helm" / "stitchfleet" / "files" / "rules.yml"
@@ -92,11 +92,8 @@ CODE = re.compile(r"`([^`\n]+)`|^    (?:\$ )?(\S.*)$", re.MULTILINE)
 
 def codes_of(page: Path) -> list[str]:
     """What stands as code in a page, a command that goes over several lines as one, without comments."""
-    text = page.read_text().replace("\\\n", " ")
-    text = re.sub(
-        r"^```[a-z]*\n(.*?)^```$", lambda block: re.sub("^", "    ", block[1], flags=re.M), text, flags=re.M | re.S
-    )
-    return [re.sub(r"\s#\s.*", "", span or line) for span, line in CODE.findall(text)]
+    found = CODE.findall(with_plain_blocks(page.read_text()))
+    return [re.sub(r"\s#\s.*", "", span or line) for span, line in found]
 
 
 @functools.cache

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ import pytest
 from stitchfleet.telemetry.database import access
 
 from .cluster.page_commands import A_LAPTOP, INSTALLING, ON_A_CLUSTER
-from .pages import PAGES, ROOT, commands_of
+from .pages import PAGES, ROOT, commands_of, type_in
 from .plugin.conftest import cache as cache
 
 KERNEL = {
@@ -121,11 +120,7 @@ def folder(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 
 def run(command: str, expected: str, folder: Path) -> None:
-    words = ["bash", "-o", "pipefail", "-c", STANDS_FOR.get(command, command)]
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=900, check=False)
-    said = done.stdout + done.stderr
-    assert done.returncode == 0, f"{command}: {said[-2000:]}"
-    assert expected in said, command
+    type_in(STANDS_FOR.get(command, command), expected, folder, shown=command)
 
 
 def test_the_commands_about_one_kernel_run(folder: Path) -> None:

@@ -78,8 +78,8 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Loop:
-    """A while loop that became one op (loops.py). frame: the loop's own name. members: the names of all of its nodes. vanished: of
-    those for which no kernel runs any more."""
+    """A while loop that became one op (while_loops/fold.py). frame: the loop's own name. members: the names of all of its nodes.
+    vanished: those of them for which no kernel runs any more."""
 
     name: str
     frame: str
@@ -187,7 +187,7 @@ def _with_copies(
     clusters: list[Cluster],
     is_excluded: Callable[[str], bool],
 ) -> list[Cluster]:
-    """The clusters, those that gain by it with copies of others' members; those others without the results that nobody wants then."""
+    """Clusters that benefit recompute members of their producers. Outputs that are no longer read are removed from the producers."""
     groups = [frozenset(cluster.members) for cluster in clusters]
     copies = recompute.find_copies(graph, groups)
     if not any(copies):

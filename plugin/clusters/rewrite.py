@@ -17,7 +17,7 @@ STITCH_OP = "StitchfleetStitch"
 UPDATE_OP = "StitchfleetUpdate"
 """The same with variables: it reads those whose handles it takes, and may write them."""
 LOOP_OP = "StitchfleetLoop"
-"""A while loop whose operators it runs (loops.py)."""
+"""A while loop whose operators it runs (while_loops/fold.py)."""
 OUR_OPS = frozenset((STITCH_OP, UPDATE_OP, LOOP_OP))
 
 

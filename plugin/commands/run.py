@@ -110,9 +110,7 @@ class RunCommand:
                 print(f"stitchfleet run: --summary: there is no folder {summary.parent}", file=sys.stderr)
                 return 2
             world = World.from_environment(os.environ)
-            if (
-                world.is_distributed
-            ):  # we are one of the commands that a launcher starts for each rank; each needs a file of its own
+            if world.is_distributed:  # a launcher starts this command once per rank: each needs a file of its own
                 summary = pathlib.Path(folder) / "summary.json"
                 if not environment.RUN_ID.read():
                     os.environ[environment.RUN_ID.name] = agree_on_run_id(world)

@@ -93,9 +93,7 @@ def activate() -> None:
     if "multiprocessing.process" in sys.modules:
         import multiprocessing.util
 
-        if (
-            multiprocessing.parent_process() is not None
-        ):  # a multiprocessing child ends without the interpreter's exit handlers
+        if multiprocessing.parent_process() is not None:  # its children end without the interpreter's exit handlers
             multiprocessing.util.Finalize(None, job.close, exitpriority=0)
 
 

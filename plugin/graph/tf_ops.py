@@ -51,7 +51,7 @@ ELEMENT_WISE = frozenset([*_UNARY.split(), *_BINARY.split(), "Identity"]) - {"Bi
 """Operators whose results have their operands' shape (or the one that these broadcast to)."""
 
 RANDOM_UNIFORM = "StatelessRandomUniformV2"
-"""Inputs shape, key, counter, algorithm. XLA would draw other numbers: the compiler gets it spelled out (bodies)."""
+"""Inputs shape, key, counter, algorithm. XLA would draw other numbers: the compiler gets it spelled out (clusters/bodies.py)."""
 
 RULES: dict[str, OpRule] = {
     **_rows(_UNARY, _ELEMENT),

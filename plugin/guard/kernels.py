@@ -329,9 +329,8 @@ class Kernels:
             say(message)
         self.records.event("ill-conditioned", message, cluster=executable.cluster)
         executable.unjudged = False
-        if (
-            executable.cluster in self._agreed
-        ):  # it would run alone again at a step that the ranks did not agree on: TensorFlow's operators keep it
+        if executable.cluster in self._agreed:
+            # It would run alone again at a step that the ranks did not agree on: TensorFlow's operators keep it.
             self.native.move(executable.signature, State.SUSPECT, State.READY)
             return
         executable.verify_target = (

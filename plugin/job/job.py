@@ -331,10 +331,8 @@ class Job:
             return
         if phase is Phase.WARM_UP:
             if self.ranks is not None and not program.ties_ranks:
-                if (
-                    program.phase_steps < UNTIED_STEPS
-                ):  # a function that runs only a few times is no training function: print nothing about it
-                    return
+                if program.phase_steps < UNTIED_STEPS:
+                    return  # a function that runs only a few times is no training function: nothing is printed about it
                 program.refuse(UNTIED)
                 if program.trains:
                     self._tell_of_ranks(f"{program.name} runs plain: {UNTIED}")

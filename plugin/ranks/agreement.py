@@ -57,6 +57,12 @@ def _reason(text: str) -> str:
     return " ".join(text.split())[:MAX_REASON]
 
 
+def _step(words: list[str]) -> int | None:
+    """The number that follows the first word of a cell's value; None if there is no valid one."""
+    text = words[1] if len(words) > 1 else ""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else None
+
+
 def _difference(own: str, other: str) -> str:
     """Names the first fact in which two ranks differ, with both values."""
     ours, theirs = (dict(fact.partition("=")[::2] for fact in facts.split(",")) for facts in (own, other))
@@ -223,13 +229,13 @@ class Agreement:
     def _receive_at(self, text: str, words: list[str]) -> None:
         if words[0] == "no" and not self.stitched:
             self.final, self.left = self.final or _reason(text[3:]), False
-        elif words[0] == "at" and len(words) > 2 and words[1].isascii() and words[1].isdigit() and len(words[1]) < 16:
-            self.at, self.target = int(words[1]), words[2] == "stitched"
+        elif words[0] == "at" and len(words) > 2 and (at := _step(words)) is not None:
+            self.at, self.target = at, words[2] == "stitched"
             told = words[3] if len(words) > 3 else ""
             self.target_reason = "" if self.target else _reason(told)
             if self.target:
                 self.common = frozenset(told.split(",")) - {""}
-            if self.begun > self.at and not self.left:
+            if self.begun > at and not self.left:
                 self.answer = f"late {self.begun}"
             elif self.want and self.target:
                 self.answer = f"no {self.want[6:]}"
@@ -239,8 +245,8 @@ class Agreement:
     def _receive_answer(self, rank: int, text: str, words: list[str]) -> None:
         if text == "seen":
             self.seen |= {rank}
-        elif words[0] == "late" and len(words) > 1 and words[1].isascii() and words[1].isdigit() and len(words[1]) < 16:
-            self.ahead = max(self.ahead, int(words[1]))
+        elif words[0] == "late" and (begun := _step(words)) is not None:
+            self.ahead = max(self.ahead, begun)
             self.go = False
             self._finish_stay()
         elif words[0] == "no" and self.target:
@@ -257,8 +263,8 @@ class Agreement:
             if self.go is None and len(self.seen) == self.size - 1:
                 self.go = self.begun < self.at
             return
+        wants = {**self.wants, **({LEADER: self.want} if self.want else {})}
         if self.led_to:
-            wants = {**self.wants, **({LEADER: self.want} if self.want else {})}
             if wants:
                 rank = min(wants)
                 self._propose(False, _reason(f"rank {rank}: {wants[rank].partition(' ')[2]}"))
@@ -267,7 +273,6 @@ class Agreement:
             return
         votes = {LEADER: self.vote, **self.votes}
         noes = [f"rank {rank}: {_reason(vote[3:])}" for rank, vote in sorted(votes.items()) if vote.startswith("no ")]
-        wants = {**self.wants, **({LEADER: self.want} if self.want else {})}
         noes += [f"rank {rank}: {want[6:]}" for rank, want in sorted(wants.items())]
         if noes:
             self._say_no(noes[0])

@@ -270,7 +270,8 @@ class Courier:
     def _period(self, reached: bool) -> float:
         with self._lock:
             agreements = [found.agreement for found in self._functions.values()]
-            if any(found.waiting or found.agreement.at is not None for found in self._functions.values()):
+            is_waiting = any(found.waiting for found in self._functions.values())
+            if is_waiting or any(agreement.at is not None for agreement in agreements):
                 return PERIOD_S
             if not reached or any(agreement.writes() for agreement in agreements):
                 return VOTE_PERIOD_S

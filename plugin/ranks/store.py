@@ -10,7 +10,6 @@ write until it is acknowledged, and a reader treats an incomplete value as absen
 
 from __future__ import annotations
 
-import http.client
 import urllib.parse
 
 TIMEOUT_S = 1.0
@@ -45,6 +44,8 @@ class Store:
             raise StoreError(f"the rendezvous store answered {status}")
 
     def _ask(self, method: str, key: str, body: bytes | None) -> tuple[int, bytes]:
+        import http.client  # 13 ms, which jobs of one process do not pay
+
         connection = http.client.HTTPConnection(self._host, self._port, timeout=self._timeout_s)
         try:
             connection.request(method, f"/{self._scope}/{urllib.parse.quote(key, safe='')}", body)

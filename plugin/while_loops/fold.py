@@ -11,7 +11,7 @@ their guard among them; what goes is
     TensorListFromTensor before, TensorListStack behind    it, where nobody else reads the list: rows of a tensor, without a copy
 
 A loop qualifies when it can be run one operator after the other by one thread with the same outcome: spelled as TensorFlow's lowering
-does (loop_variables.py), all on one CPU, without operators that wait for others (queues, sends, collectives, functions) or that have
+does (variables.py), all on one CPU, without operators that wait for others (queues, sends, collectives, functions) or that have
 an effect which is not known here. Loops are taken from the innermost outwards; a loop of which one inside stays, stays too.
 """
 

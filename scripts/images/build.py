@@ -241,20 +241,24 @@ def _native_files() -> list[pathlib.Path]:
     return [*single, *_files(plugin / "native")]
 
 
+def _settings() -> configparser.ConfigParser:
+    """setup.cfg."""
+    found = configparser.ConfigParser()
+    found.read(ROOT / "setup.cfg")
+    return found
+
+
 def _version() -> str:
     """Of the project, which is the chart's appVersion: images without another tag have it."""
-    config = configparser.ConfigParser()
-    config.read(ROOT / "setup.cfg")
-    return config["metadata"]["version"]
+    return _settings()["metadata"]["version"]
 
 
 def _requirements() -> list[str]:
     """The packages of EXTRAS, and of the extras that these name."""
-    config = configparser.ConfigParser()
-    config.read(ROOT / "setup.cfg")
+    extras = _settings()["options.extras_require"]
     waiting, found = list(EXTRAS), set()
     while waiting:
-        for line in config["options.extras_require"][waiting.pop()].split("\n"):
+        for line in extras[waiting.pop()].split("\n"):
             if line.startswith("stitchfleet["):
                 waiting += line.removeprefix("stitchfleet[").rstrip("]").split(",")
             elif line:

@@ -147,15 +147,16 @@ def registry(node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     monkeypatch.setenv("CONTAINERS_REGISTRIES_CONF", str(tmp_path / "registries.conf"))
     built = controllers.built(controllers.REGISTRY, tell)
     with node.beside(built.program, "serve", str(node.state / "registry.yml")):
-        end = time.monotonic() + 30
-        while True:
-            try:
-                urllib.request.urlopen(f"http://{address}/v2/", timeout=5).close()
-                break
-            except OSError:
-                assert time.monotonic() < end, "the registry does not answer"
-                time.sleep(0.1)
+        Kubernetes.wait(lambda: _answers(f"http://{address}/v2/"), 30, "the registry does not answer")
         yield address
+
+
+def _answers(url: str) -> bool:
+    try:
+        urllib.request.urlopen(url, timeout=5).close()
+    except OSError:
+        return False
+    return True
 
 
 @dataclass(frozen=True)

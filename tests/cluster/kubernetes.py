@@ -12,6 +12,9 @@ from typing import Any
 
 from .node import STATE, Node
 
+MEASURED_STEPS = 500
+"""Stitched steps for which a measured pod goes on: pairs of blocks come first of all."""
+
 Object = dict[str, Any]
 
 
@@ -68,6 +71,18 @@ class Kubernetes:
 
         pod: Object = self.wait(ended, seconds, lambda: self.why(name, namespace))
         return pod
+
+    def train_for_a_measurement(self, name: str, namespace: str, container: str, seconds: float) -> None:
+        """Lets a labelled training pod run until it has been stitched for long enough to know what that saves, and tells it to end
+        as a preemption does. seconds: for each of the two waits."""
+
+        def log() -> str:
+            return log_of(self, name, namespace, container)
+
+        self.wait(lambda: "stitched from step" in log(), seconds, lambda: self.why(name, namespace))
+        first = last_step(log())
+        self.wait(lambda: last_step(log()) > first + MEASURED_STEPS, seconds, log)
+        self.kubectl("-n", namespace, "exec", name, "-c", container, "--", "python", "-c", "import os; os.kill(1, 15)")
 
     def why(self, name: str, namespace: str) -> str:
         """All that is known of a pod that is not as it should be."""

@@ -7,25 +7,23 @@ from __future__ import annotations
 import copy
 import os
 import re
-import subprocess
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from ..pages import ROOT, type_in
 from .conftest import Images, Release, Releases
-from .kubernetes import Kubernetes, last_step, log_of
+from .kubernetes import Kubernetes
 from .load import dry_run, is_injected
 from .page_commands import INSTALLING, ON_A_CLUSTER
 from .programs import cache_folder
-from .test_trainjob import MEASURED_STEPS
+from .test_pods import pod
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "pods.md"
 BLOCK = re.compile(r"```yaml\n(.*?)```", re.DOTALL)
 
@@ -112,14 +110,7 @@ def typed(kubernetes: Kubernetes, monkeypatch: pytest.MonkeyPatch) -> Callable[[
     monkeypatch.setenv("KUBECONFIG", str(kubernetes.node.kubeconfig))
     monkeypatch.setenv("PATH", f"{ROOT}/.venv/bin:{os.environ['PATH']}:{kubernetes.node.helm.parent}")
 
-    def run(command: str, expected: str) -> None:
-        words = ["bash", "-o", "pipefail", "-c", command]
-        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
-        said = done.stdout + done.stderr
-        assert done.returncode == 0, f"{command}: {said[-3000:]}"
-        assert expected in said, f"{command}: {said[-3000:]}"
-
-    return run
+    return lambda command, expected: type_in(command, expected, ROOT, seconds=600)
 
 
 def week() -> str:
@@ -136,43 +127,14 @@ def test_the_commands_of_the_runbook_run(
         kubernetes.kubectl("-n", external.namespace, "rollout", "status", f"deploy/stitchfleet-{part}", "--timeout=90s")
 
 
-def stitched_and_measured(kubernetes: Kubernetes) -> None:
-    """The pod `train`, when it has been stitched for long enough to know what that saves, and was then told to end."""
-
-    def log() -> str:
-        return log_of(kubernetes, "train", "default")
-
-    def why() -> str:
-        return kubernetes.why("train", "default")
-
-    kubernetes.wait(lambda: "stitched from step" in log(), 240, why)
-    first = last_step(log())
-    kubernetes.wait(lambda: last_step(log()) > first + MEASURED_STEPS, 240, why)
-    kubernetes.kubectl("exec", "train", "-c", "main", "--", "python", "-c", "import os; os.kill(1, 15)")
-    kubernetes.finished("train", "default", 60)
-
-
 def test_a_release_is_installed_used_and_removed_by_the_words_of_the_pages(
     kubernetes: Kubernetes, releases: Releases, images: Images, registry: str, typed: Callable[[str, str], None]
 ) -> None:
     """The images come from a registry, which the node pulls from. Added to the pages' words are what a node without storage needs
     (the page of the laptop says so), and where the tests keep images."""
     releases.uninstall()
-    job = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "train", "namespace": "default", "labels": {"stitchfleet.io/enabled": "true"}},
-        "spec": {
-            "restartPolicy": "Never",
-            "containers": [
-                {
-                    "name": "main",
-                    "image": images.demo.reference,
-                    "command": ["python", "/app/train.py", "--steps", "1000000"],
-                }
-            ],
-        },
-    }
+    job = pod(images.demo.reference, command=["python", "/app/train.py", "--steps", "1000000"])
+    job["metadata"]["namespace"] = "default"
     more = {
         "scripts.images.build": f" --folder {cache_folder()}/images",
         "helm install": """ --set-json 'database.embedded.volume={"emptyDir":{}}'""",
@@ -181,7 +143,8 @@ def test_a_release_is_installed_used_and_removed_by_the_words_of_the_pages(
         for command, expected in INSTALLING.items():
             if command.startswith("kubectl get pod"):
                 kubernetes.create(job)
-                stitched_and_measured(kubernetes)
+                kubernetes.train_for_a_measurement("train", "default", "main", 240)
+                kubernetes.finished("train", "default", 60)
             added = "".join(text for part, text in more.items() if part in command)
             typed(command.replace("REGISTRY", registry).replace(" REVISION", " 1") + added, expected)
     finally:

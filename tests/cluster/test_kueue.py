@@ -13,7 +13,7 @@ import pytest
 
 from .conftest import Images
 from .kubernetes import Kubernetes
-from .test_pods import IMPORTS, LABEL
+from .test_pods import IMPORTS, LABEL, pod
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("release")]
 
@@ -46,29 +46,19 @@ def queue() -> list[dict[str, Any]]:
     ]
 
 
-def container(image: str, *command: str) -> dict[str, Any]:
-    return {"name": "main", "image": image, "command": list(command), "resources": {"requests": ROOM, "limits": ROOM}}
+def lone(name: str, image: str, *command: str) -> dict[str, Any]:
+    found = pod(image, {**QUEUE, **LABEL}, name, command=list(command), resources={"requests": ROOM, "limits": ROOM})
+    found["metadata"]["namespace"] = SPACE
+    return found
 
 
 def job(name: str, image: str, *command: str) -> dict[str, Any]:
-    template = {
-        "metadata": {"labels": LABEL},
-        "spec": {"restartPolicy": "Never", "containers": [container(image, *command)]},
-    }
+    template = {"metadata": {"labels": LABEL}, "spec": lone(name, image, *command)["spec"]}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {"name": name, "namespace": SPACE, "labels": QUEUE},
         "spec": {"backoffLimit": 0, "template": template},
-    }
-
-
-def lone(name: str, image: str, *command: str) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": SPACE, "labels": {**QUEUE, **LABEL}},
-        "spec": {"restartPolicy": "Never", "containers": [container(image, *command)]},
     }
 
 
@@ -135,8 +125,8 @@ def test_a_job_and_a_pod_wait_in_their_queue_and_are_injected(kubernetes: Kubern
     assert GATE in kubernetes.get("pod", "third", SPACE)["spec"]["schedulingGates"]
 
     kubernetes.kubectl("-n", SPACE, "delete", "job", "first")
-    (pod,) = kubernetes.wait(lambda: pods_of(kubernetes, "second"), SECONDS, lambda: why(kubernetes))
-    for name in (pod["metadata"]["name"], "third"):
+    (second_pod,) = kubernetes.wait(lambda: pods_of(kubernetes, "second"), SECONDS, lambda: why(kubernetes))
+    for name in (second_pod["metadata"]["name"], "third"):
         found = kubernetes.finished(name, SPACE, SECONDS)
         assert found["status"]["phase"] == "Succeeded", kubernetes.why(name, SPACE)
         assert found["metadata"]["annotations"]["stitchfleet.io/injected"] == "main"

@@ -102,6 +102,41 @@ def shown(text: str) -> list[dict[str, Any]]:
     return [json.loads(line.partition("SHOWN ")[2]) for line in text.splitlines() if "SHOWN " in line]
 
 
+def check_weights(text: str) -> None:
+    """What the launcher wrote of the ranks' ends: two, on two hosts, with equal weights."""
+    weights = re.findall(r"rank \d of 2 on (\S+) ends with weights ([\d.]+)", text)
+    assert len({host for host, _ in weights}) == 2, text
+    assert len({value for _, value in weights}) == 1, "the ranks' weights went apart"
+
+
+def rows_of_both(kubernetes: Kubernetes, release: Release, run: str) -> list[dict[str, Any]]:
+    """The rows of a run's two ranks, as soon as both are there; the clusters of both must be alike."""
+    rows: list[dict[str, Any]] = kubernetes.wait(
+        lambda: found if len(found := query(kubernetes, release, JOBS.format(run=run))) == 2 else None,
+        60,
+        "rows of both",
+    )
+    clusters = query(kubernetes, release, CLUSTERS.format(run=run))
+    of = [[(row["name"], row["state"]) for row in clusters if row["rank"] == rank] for rank in (0, 1)]
+    assert of[0] == of[1]
+    assert len(of[0]) > 5
+    return rows
+
+
+def told_by_both(kubernetes: Kubernetes, name: str) -> list[dict[str, Any]]:
+    """What the two ranks of a job that runs SHOWN tell: of one run, each of the worker that it is in, with our parts on its path."""
+    ranks = shown(output_of(kubernetes, name))
+    assert sorted(rank["OMPI_COMM_WORLD_RANK"] for rank in ranks) == ["0", "1"], name
+    assert len({rank["STITCHFLEET_RUN_ID"] for rank in ranks}) == 1
+    workers = {each["metadata"]["name"]: each["metadata"]["uid"] for each in pods_of(kubernetes, name, "worker")}
+    assert {rank["host"]: rank["uid"] for rank in ranks} == workers
+    for rank in ranks:
+        path = rank["PYTHONPATH"].split(":")
+        assert path[0].endswith("bootstrap")
+        assert path[-1] == "/opt/stitchfleet/payload/python"
+    return ranks
+
+
 def test_both_ranks_are_stitched_alike_and_are_one_run(
     kubernetes: Kubernetes, horovod: Image, release: Release
 ) -> None:
@@ -114,23 +149,13 @@ def test_both_ranks_are_stitched_alike_and_are_one_run(
     job = kubernetes.create(mpijob("bert", horovod, *words, **LABEL))
     run = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["metadata"]["annotations"]["stitchfleet.io/run-id"]
     text = output_of(kubernetes, "bert")
-    weights = re.findall(r"rank \d of 2 on (\S+) ends with weights ([\d.]+)", text)
-    assert len({host for host, _ in weights}) == 2, text
-    assert len({value for _, value in weights}) == 1, "the ranks' weights went apart"
+    check_weights(text)
     assert len(re.findall(r"kernels verified on the job's own tensors, stitched from step", text)) == 2, text
-    rows = kubernetes.wait(
-        lambda: found if len(found := query(kubernetes, release, JOBS.format(run=run))) == 2 else None,
-        60,
-        "rows of both",
-    )
+    rows = rows_of_both(kubernetes, release, run)
     assert [(row["rank"], row["world_size"], row["phase"]) for row in rows] == [(0, 2, "stitched"), (1, 2, "stitched")]
     uids = {each["metadata"]["uid"] for each in pods_of(kubernetes, "bert", "worker")}
     assert {row["uid"] for row in rows} == uids
     assert {(row["name"], row["user"]) for row in rows} == {("bert", "admin")}
-    clusters = query(kubernetes, release, CLUSTERS.format(run=run))
-    of = [[(row["name"], row["state"]) for row in clusters if row["rank"] == rank] for rank in (0, 1)]
-    assert of[0] == of[1]
-    assert len(of[0]) > 5
 
 
 def test_without_the_users_exports_and_with_an_agent_of_their_own(kubernetes: Kubernetes, horovod: Image) -> None:
@@ -143,15 +168,8 @@ def test_without_the_users_exports_and_with_an_agent_of_their_own(kubernetes: Ku
     agent = [{"name": "OMPI_MCA_orte_launch_agent", "value": "env AGENT=mine orted"}]
     kubernetes.create(mpijob("agent", horovod, PYTHON, "-c", SHOWN, env=agent, **LABEL))
     for name in ("plain", "exports", "agent"):
-        ranks = shown(output_of(kubernetes, name))
-        assert sorted(rank["OMPI_COMM_WORLD_RANK"] for rank in ranks) == ["0", "1"], name
-        assert len({rank["STITCHFLEET_RUN_ID"] for rank in ranks}) == 1
-        workers = {each["metadata"]["name"]: each["metadata"]["uid"] for each in pods_of(kubernetes, name, "worker")}
-        assert {rank["host"]: rank["uid"] for rank in ranks} == workers
-        for rank in ranks:
+        for rank in told_by_both(kubernetes, name):
             path = rank["PYTHONPATH"].split(":")
-            assert path[0].endswith("bootstrap")
-            assert path[-1] == "/opt/stitchfleet/payload/python"
             assert ("/mine" in path) == (rank["MINE"] == "1") == (name == "exports")
             assert rank["AGENT"] == ("mine" if name == "agent" else None)
     (launcher,) = pods_of(kubernetes, "agent", "launcher")
@@ -168,15 +186,7 @@ def test_open_mpi_5_brings_the_same_to_its_ranks(kubernetes: Kubernetes, horovod
         mpijob("five-exports", horovod, *hosts, "-x", "MINE", PYTHON, "-c", SHOWN, mpirun=mpirun, env=mine, **LABEL)
     )
     for name in ("five", "five-exports"):
-        ranks = shown(output_of(kubernetes, name))
-        assert sorted(rank["OMPI_COMM_WORLD_RANK"] for rank in ranks) == ["0", "1"], name
-        assert len({rank["STITCHFLEET_RUN_ID"] for rank in ranks}) == 1
-        workers = {each["metadata"]["name"]: each["metadata"]["uid"] for each in pods_of(kubernetes, name, "worker")}
-        assert {rank["host"]: rank["uid"] for rank in ranks} == workers
-        for rank in ranks:
-            path = rank["PYTHONPATH"].split(":")
-            assert path[0].endswith("bootstrap")
-            assert path[-1] == "/opt/stitchfleet/payload/python"
+        for rank in told_by_both(kubernetes, name):
             assert rank["MINE"] == ("1" if name == "five-exports" else None)
 
 

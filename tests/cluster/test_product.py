@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from .conftest import Images, Release
-from .kubernetes import Kubernetes, last_step, log_of, volume_of
+from .kubernetes import MEASURED_STEPS, Kubernetes, last_step, log_of, volume_of
 
 pytestmark = pytest.mark.costly
 
@@ -25,8 +25,6 @@ TRAINING = "vision"
 """The researcher's namespace."""
 LONG, SHORT = 1_000_000, 200
 """Steps. The labelled pod trains until it is asked to end; its twin only has to show what the same steps compute without a label."""
-MEASURED_STEPS = 500
-"""Stitched steps for which the labelled pod goes on: pairs of blocks come first of all."""
 COMPILERS = "g++ c++ gcc cc clang clang++ zig"
 TRAINING_SECONDS = 400.0
 

@@ -6,7 +6,6 @@ Its controller, JobSet's, and the webhooks of both run in the cluster.
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from scripts.images.build import Image
 
 from . import test_mpijob as mpi
 from .conftest import Images, Release
-from .kubernetes import Kubernetes, last_step, log_of
+from .kubernetes import Kubernetes, log_of
 from .test_pods import LABEL
 from .test_product import CLUSTERS, SAVED, measured, query, savings_report
 
@@ -23,7 +22,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("trainer", "release")]
 
 SPACE = "trainer"
 SECONDS = 400.0
-MEASURED_STEPS = 500
 CLUSTER_RUNTIME = {"name": "torch-distributed"}
 """The Trainer's own, as it is."""
 RUN_ID = "stitchfleet.io/run-id"
@@ -76,13 +74,7 @@ def test_a_trainjob_is_stitched_and_in_the_report(kubernetes: Kubernetes, images
     name = pod["metadata"]["name"]
     assert pod["metadata"]["annotations"]["stitchfleet.io/injected"] == "node"
 
-    def log() -> str:
-        return log_of(kubernetes, name, SPACE, "node")
-
-    kubernetes.wait(lambda: "stitched from step" in log(), SECONDS, lambda: kubernetes.why(name, SPACE))
-    stitched_from = last_step(log())
-    kubernetes.wait(lambda: last_step(log()) > stitched_from + MEASURED_STEPS, SECONDS, log)
-    kubernetes.kubectl("-n", SPACE, "exec", name, "-c", "node", "--", "python", "-c", "import os; os.kill(1, 15)")
+    kubernetes.train_for_a_measurement(name, SPACE, "node", SECONDS)
     completed(kubernetes, "bert")
 
     # Who it is: the TrainJob's name and the run that its admission began, in a pod whose uid the API server vouches for.
@@ -195,25 +187,14 @@ def test_the_ranks_of_an_mpi_runtime_are_one_run_and_stitched_alike(
     pods = completed(kubernetes, "ranks")
     (launcher,) = (name for each in pods if "-launcher-" in (name := each["metadata"]["name"]))
     text = log_of(kubernetes, launcher, SPACE, "node")
-    weights = re.findall(r"rank \d of 2 on (\S+) ends with weights ([\d.]+)", text)
-    assert len({host for host, _ in weights}) == 2, text
-    assert len({value for _, value in weights}) == 1, "the ranks' weights went apart"
-    run = job["spec"]["annotations"][RUN_ID]
-    rows = kubernetes.wait(
-        lambda: found if len(found := query(kubernetes, release, mpi.JOBS.format(run=run))) == 2 else None,
-        60,
-        "rows of both",
-    )
+    mpi.check_weights(text)
+    rows = mpi.rows_of_both(kubernetes, release, job["spec"]["annotations"][RUN_ID])
     assert [(row["rank"], row["phase"], row["name"]) for row in rows] == [
         (0, "stitched", "ranks"),
         (1, "stitched", "ranks"),
     ]
     assert {row["uid"] for row in rows} <= {each["metadata"]["uid"] for each in pods}
     assert len({row["uid"] for row in rows}) == 2
-    clusters = query(kubernetes, release, mpi.CLUSTERS.format(run=run))
-    of = [[(row["name"], row["state"]) for row in clusters if row["rank"] == rank] for rank in (0, 1)]
-    assert of[0] == of[1]
-    assert len(of[0]) > 5
 
 
 def test_without_the_label_nothing_is_changed(kubernetes: Kubernetes, images: Images) -> None:

@@ -199,12 +199,7 @@ class Model:
     def _answered(self, state: State) -> State:
         for r in range(self.size):
             own, store = state.ranks[r].copy(), dict(state.store)
-            for key, value in own.writes():
-                store[key] = value
-                own.acknowledge(key)
-            for key in own.reads():
-                if key in store:
-                    own.receive(key, store[key])
+            answer_all(own, store)
             state = _put(state, r, own)._replace(store=store)
         return state
 
@@ -262,6 +257,16 @@ class Model:
             waits=state.waits,
             leaves=state.leaves,
         )
+
+
+def answer_all(own: Agreement, store: dict[str, str]) -> None:
+    """All that a rank asks of the store is done at once."""
+    for key, value in own.writes():
+        store[key] = value
+        own.acknowledge(key)
+    for key in own.reads():
+        if key in store:
+            own.receive(key, store[key])
 
 
 def _is_out(rank: Agreement) -> bool:

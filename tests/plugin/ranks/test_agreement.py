@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from stitchfleet.plugin.ranks.agreement import MOST_ROUNDS, Agreement
 
 from ...marks import ALL, slow
-from .model import Model, ViolationError, explore, wander
+from .model import Model, ViolationError, answer_all, explore, wander
 
 
 @pytest.mark.parametrize(
@@ -134,12 +134,7 @@ def exchange(ranks: list[Agreement], store: dict[str, str]) -> None:
     before = None
     while before != (before := [rank.key() for rank in ranks]):
         for rank in ranks:
-            for key, value in rank.writes():
-                store[key] = value
-                rank.acknowledge(key)
-            for key in rank.reads():
-                if key in store:
-                    rank.receive(key, store[key])
+            answer_all(rank, store)
 
 
 def run(ranks: list[Agreement], store: dict[str, str], steps: int) -> list[list[bool]]:
