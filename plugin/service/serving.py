@@ -14,7 +14,6 @@ process ends, the turn is free.
 from __future__ import annotations
 
 import argparse
-import ctypes
 import fcntl
 import hashlib
 import json
@@ -24,6 +23,7 @@ import select
 import signal
 import socket
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -321,11 +321,24 @@ def serve(connection: socket.socket, cache: pathlib.Path, cache_bytes: int, turn
 
 
 def die_with_parent() -> None:
-    """Asks Linux to end this process when its parent ends, however that happens (prctl PR_SET_PDEATHSIG)."""
+    """Makes this process end by SIGTERM as soon as its parent has ended, however that happens.
+
+    Linux's PR_SET_PDEATHSIG does not do: it sends the signal as soon as the thread that has started this process ends (prctl(2)), and
+    that may be any thread of the job.
+    """
+    threading.Thread(target=_end_after, args=(os.getppid(),), name="stitchfleet-parent", daemon=True).start()
+
+
+def _end_after(parent: int) -> None:
     try:
-        ctypes.CDLL(None).prctl(1, signal.SIGTERM)
-    except (OSError, AttributeError):
-        pass
+        ended = select.poll()
+        ended.register(os.pidfd_open(parent), select.POLLIN)
+        if os.getppid() == parent:  # else it had ended before, and the id may be another process's
+            ended.poll()
+    except OSError:  # a kernel before Linux 5.3, or a sandbox without pidfd_open
+        while os.getppid() == parent:
+            time.sleep(1.0)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def main() -> int:

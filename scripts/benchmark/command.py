@@ -18,16 +18,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .. import horovod_build
 from . import busy, floors, functions, idle, kernels_cpu, machine, step_kernels, telemetry
 from .contestants import (
     CONTESTANTS,
     DEFAULT_CONTESTANTS,
+    DISTRIBUTED,
     PLAIN,
     ROOT,
     WORKLOADS,
     Contestant,
     UnknownNameError,
     Workload,
+    at_ranks,
     find_contestants,
     find_workload,
 )
@@ -92,6 +95,7 @@ examples:
   scripts/bench                                          the default: BERT's training step
   scripts/bench --workloads bert,dien --rounds 12        two workloads; at the end the geometric mean over both
   scripts/bench --workloads all --json all.json          every workload, in an hour or two
+  scripts/bench --workloads horovod-bert --ranks 1,2,4   a job of several ranks, beside one of one rank
   scripts/bench --workloads dien --coverage              no race: what of the step is stitched, what stays out and why
   scripts/bench --kernels-cpu                            single kernels of many sizes, beside TensorFlow, XLA and a copy
   scripts/bench --floors                                 every kernel of the workloads' steps, and of patterns, beside its byte floor
@@ -122,7 +126,8 @@ def build_parser() -> argparse.ArgumentParser:
         description=(
             "Compares workloads as they are, compiled by XLA, and under a whole `stitchfleet run`, interleaved in one run:\n"
             "each is warmed up alone and stopped; then each in turn is alone on the machine for some seconds, several rounds.\n"
-            f"\ncontestants:\n{listed}\n\nworkloads: {', '.join(WORKLOADS)}, or the path of a script with the same options"
+            f"\ncontestants:\n{listed}\n\nworkloads: {', '.join(WORKLOADS)}, or the path of a script with the same options\n"
+            f"workloads of several ranks, each on one core (Horovod is built once): {', '.join(DISTRIBUTED)}"
         ),
         epilog=_EPILOG,
     )
@@ -132,6 +137,13 @@ def build_parser() -> argparse.ArgumentParser:
         default=",".join(DEFAULT_CONTESTANTS),
         metavar="A,B",
         help=f"how to run it; plain is always there (default: {','.join(DEFAULT_CONTESTANTS)})",
+    )
+    parser.add_argument(
+        "--ranks",
+        type=_counts,
+        default=(2, 4),
+        metavar="N,M",
+        help="numbers of processes of the workloads with several ranks (default 2,4)",
     )
     parser.add_argument("--rounds", type=_whole(2), default=8, metavar="N", help="slices of each (default 8)")
     parser.add_argument("--seconds", type=_above_zero, default=6.0, metavar="S", help="length of a slice (default 6)")
@@ -167,6 +179,10 @@ def _whole(least: int) -> Any:
         return int(text)
 
     return parse
+
+
+def _counts(text: str) -> tuple[int, ...]:
+    return tuple(_whole(1)(word.strip()) for word in text.split(","))
 
 
 def _above_zero(text: str) -> float:
@@ -210,6 +226,7 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         names = ",".join(WORKLOADS) if arguments.workloads == "all" else arguments.workloads
         workloads = [find_workload(name.strip()) for name in names.split(",") if name.strip()]
+        workloads = at_ranks(workloads, arguments.ranks)
         contestants = find_contestants(arguments.contestants)
         extra = tuple(shlex.split(arguments.arguments))
     except (UnknownNameError, ValueError) as error:
@@ -228,6 +245,8 @@ def main(words: Sequence[str] | None = None) -> int:
             folder = folder.absolute()
             folder.mkdir(parents=True, exist_ok=True)
             cache = folder / "cache" if arguments.cold else (arguments.cache or ROOT / ".cache" / "stitchfleet")
+            if any(workload.ranks for workload in workloads):
+                horovod_build.install(horovod_build.kept_in(), say)
             sections: dict[str, Section] = {}
             for position, workload in enumerate(workloads, 1):
                 say(f"{workload.name}: workload {position} of {len(workloads)}")
@@ -237,7 +256,7 @@ def main(words: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("scripts/bench: interrupted", file=sys.stderr)
         return 130
-    except OSError as error:
+    except (OSError, horovod_build.BuildError) as error:
         print(f"scripts/bench: {error}", file=sys.stderr)
         return 2
     lines = coverage_lines(sections) if arguments.coverage else table(sections, arguments.rounds, arguments.seconds)
@@ -256,7 +275,7 @@ def _section(
     extra: tuple[str, ...],
 ) -> Section:
     limits = Limits(arguments.rounds, arguments.seconds, warm_up_s=arguments.warm_up_limit)
-    place = folder / f"{workload.name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    place = folder / f"{workload.name.replace('/', '-')}-{time.strftime('%Y%m%d-%H%M%S')}"
     mark = f"{os.getpid()}-{time.monotonic_ns()}/"
     modules: Launches | None = None
     coverage: Coverage | None = None
@@ -277,13 +296,14 @@ def _section(
                 lambda: bandwidths.append(machine.copy_bandwidth()),
             )
         raced = {o.contestant.name for o in outcomes if not o.failure}
-        if {PLAIN, "xla"} <= raced and not arguments.no_counts:
+        counts = not arguments.no_counts and not workload.ranks
+        if {PLAIN, "xla"} <= raced and counts:
             say(f"{workload.name}: counting the kernels of XLA's module")
             try:
                 modules = xla_launches(workload, CONTESTANTS["xla"], mark, place, extra)
             except (RuntimeError, ValueError, OSError) as error:
                 say(f"  {workload.name}: XLA's kernels are not counted: {error}")
-        if arguments.coverage or ({PLAIN, "stitched"} <= raced and not arguments.no_counts):
+        if arguments.coverage or ({PLAIN, "stitched"} <= raced and counts):
             try:
                 coverage = measure(workload, limits, mark, place, cache, extra, say)
             except (ContestantError, ValueError, OSError) as error:

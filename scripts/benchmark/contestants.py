@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import pathlib
+import shlex
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BOOTSTRAP = ROOT / "plugin" / "bootstrap"
+PINNED = pathlib.Path(__file__).with_name("pinned.py")
 ENDLESS_STEPS = 1_000_000_000
 """More than any race lasts: a contestant ends when it is told to."""
 
@@ -21,11 +25,14 @@ class Workload:
     --xla        compile the step with XLA
     --log FILE   at the end, also after Ctrl-C: JSON with `losses`, `seconds` and `starts` (time.monotonic()) of each step
     and lines "step N ..." on standard output now and then.
+
+    ranks: 0 for a job of one process; else `horovodrun` starts so many, each on one core, and rank 0 alone logs and prints.
     """
 
     name: str
     script: pathlib.Path
     arguments: tuple[str, ...] = ()
+    ranks: int = 0
 
 
 _FOLDER = ROOT / "scripts" / "workloads"
@@ -50,6 +57,14 @@ WORKLOADS = {
         Workload("sampler", _FOLDER / "sampler.py"),
     )
 }
+DISTRIBUTED = {
+    workload.name: workload
+    for workload in (
+        Workload("horovod-bert", _FOLDER / "bert.py", ("--horovod",), ranks=2),
+        Workload("horovod-dien", _FOLDER / "dien.py", ("--horovod",), ranks=2),
+    )
+}
+"""Jobs of several ranks. They are no part of `--workloads all`, since they need Horovod."""
 
 
 class UnknownNameError(ValueError):
@@ -57,13 +72,15 @@ class UnknownNameError(ValueError):
 
 
 def find_workload(name: str) -> Workload:
-    """A workload by its name in WORKLOADS, or by the path of a script that keeps the same conventions."""
-    if name in WORKLOADS:
-        return WORKLOADS[name]
+    """A workload by its name in WORKLOADS or DISTRIBUTED, or by the path of a script that keeps the same conventions."""
+    if name in WORKLOADS or name in DISTRIBUTED:
+        return WORKLOADS.get(name) or DISTRIBUTED[name]
     path = pathlib.Path(name)
     if path.suffix == ".py" and path.is_file():
         return Workload(path.stem, path.resolve())
-    raise UnknownNameError(f"no workload {name!r}; there are: {', '.join(WORKLOADS)} (or the path of a script)")
+    raise UnknownNameError(
+        f"no workload {name!r}; there are: {', '.join([*WORKLOADS, *DISTRIBUTED])} (or the path of a script)"
+    )
 
 
 @dataclass(frozen=True)
@@ -121,6 +138,10 @@ def find_contestants(names: str) -> list[Contestant]:
     return [CONTESTANTS[name] for name in dict.fromkeys([PLAIN, *wanted])]
 
 
+_STANDS_STILL = {"HOROVOD_STALL_CHECK_DISABLE": "1", "HOROVOD_GLOO_TIMEOUT_SECONDS": "36000"}
+"""Horovod's clocks go on while a contestant is stopped, within a collective perhaps."""
+
+
 @dataclass(frozen=True)
 class Files:
     """Where one contestant of one race leaves what it writes."""
@@ -140,12 +161,32 @@ class Files:
         return self.folder / "summary.json"
 
 
+def at_ranks(workloads: Sequence[Workload], counts: Sequence[int]) -> list[Workload]:
+    """The workloads, with each that has several ranks once for each number of ranks, named NAME/COUNT."""
+    found = []
+    for workload in workloads:
+        if workload.ranks:
+            found += [dataclasses.replace(workload, name=f"{workload.name}/{count}", ranks=count) for count in counts]
+        else:
+            found.append(workload)
+    return found
+
+
 def command_line(
-    contestant: Contestant, workload: Workload, extra: tuple[str, ...], files: Files, cache: pathlib.Path
+    contestant: Contestant,
+    workload: Workload,
+    extra: tuple[str, ...],
+    files: Files,
+    cache: pathlib.Path,
+    horovod: pathlib.Path | None = None,
 ) -> list[str]:
-    """What is started."""
+    """What is started. horovod: the folder in which Horovod is installed (scripts/horovod_build.py), for a job of several ranks."""
     script = [sys.executable, str(workload.script), *workload.arguments, *extra, *contestant.arguments]
     script += ["--steps", str(ENDLESS_STEPS), "--log", str(files.log)]
+    if workload.ranks:
+        assert horovod is not None
+        launcher = [sys.executable, str(horovod / "bin" / "horovodrun"), "--gloo", "-np", str(workload.ranks)]
+        script = [*launcher, sys.executable, str(PINNED), shlex.join(script)]
     if contestant.stitchfleet is None:
         return script
     ours = ["--cache", str(cache), "--summary", str(files.summary)]
@@ -153,13 +194,16 @@ def command_line(
     return [sys.executable, "-m", "stitchfleet.plugin.command", "run", *ours, "--", *script]
 
 
-def environment(contestant: Contestant, files: Files) -> dict[str, str]:
+def environment(contestant: Contestant, files: Files, horovod: pathlib.Path | None = None) -> dict[str, str]:
     """The environment it is started in: without stitchfleet's activation, which may be on where the benchmark itself runs."""
     variables = {**os.environ}
     variables.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     for name in ("STITCHFLEET_ENABLED", "STITCHFLEET_RUN_ID"):
         variables.pop(name, None)
     paths = [path for path in variables.get("PYTHONPATH", "").split(os.pathsep) if path and path != str(BOOTSTRAP)]
+    if horovod is not None:
+        paths.insert(0, str(horovod))
+        variables |= _STANDS_STILL
     variables["PYTHONPATH"] = os.pathsep.join(paths)
     if contestant.stitchfleet is not None:
         variables["STITCHFLEET_DATA"] = str(files.folder / "records")

@@ -41,14 +41,20 @@ def _read_process(pid: int) -> Process | None:
     return Process(pid, int(fields[1]), fields[0], sum(map(int, fields[11:15])) * _TICK_S)
 
 
-def _has_mark(pid: int, mark: str) -> bool:
+def variable_of(pid: int, name: str) -> str:
+    """A variable in the environment that a process was started with; empty if there is none, or no such process."""
     try:
         variables = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
-        return False
-    wanted = f"{MARK}={mark}".encode()
+        return ""
+    found = next((one for one in variables if one.startswith(f"{name}=".encode())), b"=")
+    return found.partition(b"=")[2].decode(errors="replace")
+
+
+def _has_mark(pid: int, mark: str) -> bool:
     # a mark ends with the contestant's name; without that ("race/") it means all contestants of the race
-    return any(v == wanted or (mark.endswith("/") and v.startswith(wanted)) for v in variables)
+    found = variable_of(pid, MARK)
+    return found == mark or (mark.endswith("/") and found.startswith(mark))
 
 
 def members(mark: str) -> dict[int, Process]:

@@ -17,6 +17,7 @@ from stitchfleet.compiler.kernel.cache import METADATA
 from stitchfleet.plugin.arms.schedule import Schedule
 from stitchfleet.plugin.base.settings import read_settings
 
+from .. import horovod_build
 from . import processes
 from .contestants import Contestant, Files, Workload, command_line, environment
 
@@ -35,11 +36,13 @@ _MUCH_SLOWER = 3.0
 _LEAST_WATCHED_S = 2.0
 """A warm-up that reported for a shorter time does not tell how long a step takes."""
 
-_STEP = re.compile(r"^step\s+(\d+)\b.*$", re.MULTILINE)
+_RANK = r"^(?:\[0\]<std(?:out|err)>:)?"
+"""What horovodrun puts before each line of rank 0."""
+_STEP = re.compile(_RANK + r"step\s+(\d+)\b.*$", re.MULTILINE)
 _ERROR = re.compile(r"[\w.]*(Error|Exception|Interrupt)\b(: |$)")
 """What Python prints last of an exception that nobody caught."""
-_STITCHED = re.compile(r"^stitchfleet: .*stitched from step (\d+) on", re.MULTILINE)
-_PLAIN = re.compile(r"^stitchfleet: (.*(?:runs? plain|goes back to plain|switched off).*)$", re.MULTILINE)
+_STITCHED = re.compile(_RANK + r"stitchfleet: .*stitched from step (\d+) on", re.MULTILINE)
+_PLAIN = re.compile(_RANK + r"stitchfleet: (.*(?:runs? plain|goes back to plain|switched off).*)$", re.MULTILINE)
 
 UNCOUNTED_ROUND = -1
 """Before the first round: a contestant that stood still for the minutes of the others' warm-up finds its memory reclaimed."""
@@ -110,8 +113,9 @@ class Runner:
 
     def start(self, extra: tuple[str, ...], cache: pathlib.Path) -> None:
         self.files.folder.mkdir(parents=True)
-        command = command_line(self.contestant, self.workload, extra, self.files, cache)
-        variables = environment(self.contestant, self.files)
+        horovod = horovod_build.install(horovod_build.kept_in(), lambda line: None) if self.workload.ranks else None
+        command = command_line(self.contestant, self.workload, extra, self.files, cache, horovod)
+        variables = environment(self.contestant, self.files, horovod)
         self._process = processes.start(command, self.mark, variables, self.files.output)
 
     # ---- what it says of itself
@@ -234,10 +238,12 @@ class Runner:
             self.outcome.summary = self.read_summary()
 
     def trainer(self) -> int:
-        """The process that runs the workload's script: the job itself, or the child of `stitchfleet run`."""
+        """The process that runs the workload's script: the job itself, the child of `stitchfleet run`, or rank 0."""
         assert self._process is not None
         for pid in sorted(processes.members(self.mark)):
-            if processes.arguments_of(pid)[1:2] == [str(self.workload.script)]:
+            if processes.arguments_of(pid)[1:2] != [str(self.workload.script)]:
+                continue
+            if not self.workload.ranks or processes.variable_of(pid, "HOROVOD_RANK") == "0":
                 return pid
         return self._process.pid
 

@@ -11,6 +11,7 @@ import numpy as np
 import steps
 import tensorflow as tf
 import text
+from distributed import Ranks, add_option
 from layers import Block, padding_mask
 
 
@@ -63,8 +64,10 @@ def main() -> None:
     parser.add_argument("--vocabulary", type=int, default=8000)
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--padded", action="store_true", help="functions of their own lengths instead of full windows")
+    add_option(parser)
     arguments = parser.parse_args()
 
+    ranks = Ranks(arguments.horovod)
     tf.keras.utils.set_random_seed(arguments.seed)
     model = Bert(
         arguments.vocabulary,
@@ -81,11 +84,14 @@ def main() -> None:
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, model(tokens, training=training))
         return tf.reduce_sum(losses * weights) / tf.reduce_sum(weights)
 
-    @tf.function(jit_compile=arguments.xla or None)
+    # XLA compiles no collective: with several ranks it gets the forward and the backward pass, not the whole step.
+    training_loss = tf.function(loss_of, jit_compile=True) if arguments.xla and arguments.horovod else loss_of
+
+    @tf.function(jit_compile=(arguments.xla and not arguments.horovod) or None)
     def train(tokens: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
         with tf.GradientTape() as tape:
-            loss = loss_of(tokens, labels, weights, training=True)
-        gradients = tape.gradient(loss, model.trainable_variables)
+            loss = training_loss(tokens, labels, weights, training=True)
+        gradients = ranks.gradients(tape, loss, model.trainable_variables, dense=True)
         optimizer.apply_gradients(zip(gradients, model.trainable_variables))
         return loss
 
@@ -94,8 +100,15 @@ def main() -> None:
         return loss_of(tokens, labels, weights, training=False)
 
     cut = text.padded_functions if arguments.padded else text.token_windows
-    batches = masked_batches(cut(arguments.vocabulary, arguments.length), arguments.batch, arguments.seed)
-    steps.run(train if arguments.mode == "train" else infer, batches, arguments)
+    examples = cut(arguments.vocabulary, arguments.length)
+    batches = masked_batches(examples, arguments.batch, arguments.seed + ranks.rank)
+    steps.run(
+        train if arguments.mode == "train" else infer,
+        batches,
+        arguments,
+        ranks,
+        lambda: ranks.broadcast([*model.variables, *optimizer.variables]),
+    )
 
 
 if __name__ == "__main__":

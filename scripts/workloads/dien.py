@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import steps
 import tensorflow as tf
+from distributed import Ranks, add_option
 
 USERS, ITEMS, CATEGORIES, EXAMPLES = 5_000, 50_000, 500, 8_192
 
@@ -135,8 +136,8 @@ class Catalogue:
         return cls(category_of.astype(np.int32), members, chances)
 
 
-def behaviours(batch: int, history: int, seed: int) -> tf.data.Dataset:
-    """(example, label): int32 tensors by name, and float32 [batch], 1 where the user did click."""
+def behaviours(batch: int, history: int, seed: int, order: int) -> tf.data.Dataset:
+    """(example, label): int32 tensors by name, and float32 [batch], 1 where the user did click. order: the seed of the order."""
     random = np.random.default_rng(seed)
     catalogue = Catalogue.draw(random)
     favourites = random.integers(0, CATEGORIES, [USERS, 4])
@@ -167,7 +168,7 @@ def behaviours(batch: int, history: int, seed: int) -> tf.data.Dataset:
         "length": length,
     }
     examples = tf.data.Dataset.from_tensor_slices((example, label))
-    return steps.feed(examples.shuffle(EXAMPLES, seed=seed).repeat().batch(batch, drop_remainder=True))
+    return steps.feed(examples.shuffle(EXAMPLES, seed=order).repeat().batch(batch, drop_remainder=True))
 
 
 def main() -> None:
@@ -176,8 +177,10 @@ def main() -> None:
     parser.add_argument("--history", type=int, default=50)
     parser.add_argument("--embedding", type=int, default=18)
     parser.add_argument("--units", type=int, default=36)
+    add_option(parser)
     arguments = parser.parse_args()
 
+    ranks = Ranks(arguments.horovod)
     tf.keras.utils.set_random_seed(arguments.seed)
     model = Dien(arguments.embedding, arguments.units)
     optimizer = tf.keras.optimizers.Adam(1e-3)
@@ -185,12 +188,18 @@ def main() -> None:
     def click_loss(logits: tf.Tensor, label: tf.Tensor) -> tf.Tensor:
         return tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(label, logits))
 
-    @tf.function(jit_compile=arguments.xla or None)
+    def loss_of(example: dict[str, tf.Tensor], label: tf.Tensor) -> tf.Tensor:
+        logits, auxiliary = model(example, training=True)
+        return click_loss(logits, label) + auxiliary
+
+    # XLA compiles no collective: with several ranks it gets the forward and the backward pass, not the whole step.
+    training_loss = tf.function(loss_of, jit_compile=True) if arguments.xla and arguments.horovod else loss_of
+
+    @tf.function(jit_compile=(arguments.xla and not arguments.horovod) or None)
     def train(example: dict[str, tf.Tensor], label: tf.Tensor) -> tf.Tensor:
         with tf.GradientTape() as tape:
-            logits, auxiliary = model(example, training=True)
-            loss = click_loss(logits, label) + auxiliary
-        gradients = tape.gradient(loss, model.trainable_variables)
+            loss = training_loss(example, label)
+        gradients = ranks.gradients(tape, loss, model.trainable_variables)
         optimizer.apply_gradients(zip(gradients, model.trainable_variables))
         return loss
 
@@ -199,8 +208,15 @@ def main() -> None:
         logits, _ = model(example)
         return click_loss(logits, label)
 
-    step = train if arguments.mode == "train" else infer
-    steps.run(step, behaviours(arguments.batch, arguments.history, arguments.seed), arguments)
+    # Every rank draws the same users and items, and takes them in an order of its own.
+    batches = behaviours(arguments.batch, arguments.history, arguments.seed, arguments.seed + ranks.rank)
+    steps.run(
+        train if arguments.mode == "train" else infer,
+        batches,
+        arguments,
+        ranks,
+        lambda: ranks.broadcast([*model.variables, *optimizer.variables]),
+    )
 
 
 if __name__ == "__main__":

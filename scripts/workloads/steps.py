@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import tensorflow as tf
+from distributed import Ranks
 
 REPORT_EVERY = 20
 
@@ -34,8 +35,11 @@ def make_parser(
 
 
 @contextlib.contextmanager
-def step_log(path: str | None) -> Iterator[Callable[[Callable[[], float]], None]]:
-    """Gives a function that runs one step and books it. The log is written at the end, also after Ctrl-C, which ends the job well."""
+def step_log(path: str | None, quiet: bool = False) -> Iterator[Callable[[Callable[[], float]], None]]:
+    """Gives a function that runs one step and books it. The log is written at the end, also after Ctrl-C, which ends the job well.
+
+    quiet: print nothing.
+    """
     losses: list[float] = []
     starts: list[float] = []
     seconds: list[float] = []
@@ -50,6 +54,8 @@ def step_log(path: str | None) -> Iterator[Callable[[Callable[[], float]], None]
             report()
 
     def report() -> None:
+        if quiet:
+            return
         print(f"step {len(losses) - 1:5d}  loss {losses[-1]:.6f}  {seconds[-1] * 1e3:8.1f} ms", flush=True)
 
     with contextlib.suppress(KeyboardInterrupt):
@@ -61,11 +67,29 @@ def step_log(path: str | None) -> Iterator[Callable[[Callable[[], float]], None]
             json.dump({"losses": losses, "starts": starts, "seconds": seconds}, log)
 
 
-def run(step: Callable[..., Any], batches: Iterable[tuple[Any, ...]], arguments: argparse.Namespace) -> None:
-    """Runs `arguments.steps` steps; each is over when its number has reached Python."""
-    with step_log(arguments.log) as book:
-        for _, batch in zip(range(arguments.steps), batches):
-            book(lambda batch=batch: float(step(*batch)))  # type: ignore[misc]
+def run(
+    step: Callable[..., Any],
+    batches: Iterable[tuple[Any, ...]],
+    arguments: argparse.Namespace,
+    ranks: Ranks | None = None,
+    after_first: Callable[[], None] = lambda: None,
+) -> None:
+    """Runs `arguments.steps` steps; each is over when its number has reached Python.
+
+    ranks: in a job of several ranks, rank 0 prints and logs, and the others end when it does.
+    after_first: called after the first step.
+    """
+    speaks = ranks is None or ranks.rank == 0
+    with step_log(arguments.log if speaks else None, quiet=not speaks) as book:
+        for number, batch in zip(range(arguments.steps), batches):
+            try:
+                book(lambda batch=batch: float(step(*batch)))  # type: ignore[misc]
+            except tf.errors.OpError as error:
+                if ranks is None or not ranks.has_ended(error):
+                    raise
+                return
+            if number == 0:
+                after_first()
 
 
 def feed(batches: tf.data.Dataset) -> tf.data.Dataset:

@@ -35,6 +35,52 @@ def test_the_service_has_the_lowest_priority_in_the_jobs_own_session(tmp_path: p
         client.close()
 
 
+def test_the_service_outlives_the_thread_that_started_it(tmp_path: pathlib.Path) -> None:
+    """A function may be called first by a thread of the job that ends soon after."""
+    client = CompileClient(tmp_path / "cache", 1 << 20, 19, tmp_path / "log", lambda line: None)
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    def user() -> None:
+        client.prepare()
+        has_begun.set()
+        may_end.wait(120)
+
+    thread = threading.Thread(target=user)
+    thread.start()
+    try:
+        assert has_begun.wait(60)
+        pid = client.pid
+        assert pid is not None
+        deadline = time.monotonic() + 120
+        while os.getpriority(os.PRIO_PROCESS, pid) != 19 and time.monotonic() < deadline:  # it is about to serve
+            time.sleep(0.05)
+        may_end.set()
+        thread.join()
+        time.sleep(0.5)
+        assert client._process is not None
+        assert client._process.poll() is None
+    finally:
+        may_end.set()
+        client.close()
+
+
+def test_the_service_ends_with_its_parent(tmp_path: pathlib.Path) -> None:
+    """Also while it is at work, so that it does not see that its socket is closed."""
+    child = "import os, time; from stitchfleet.plugin.service.serving import die_with_parent"
+    child += "; die_with_parent(); print(os.getpid(), flush=True)"
+    parent = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', sys.argv[1]]); time.sleep(600)"
+    command = [sys.executable, "-c", parent, f"{child}; time.sleep(600)"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as started:
+        assert started.stdout is not None
+        pid = int(started.stdout.readline())
+        assert descendants.processor_seconds(pid)
+        started.kill()
+        deadline = time.monotonic() + 60
+        while descendants.processor_seconds(pid) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not descendants.processor_seconds(pid)
+
+
 SERVICE = """
 import json, os, socket, subprocess, sys, time
 arguments = sys.argv[1:]
