@@ -41,7 +41,7 @@ _RANK = r"^(?:\[0\]<std(?:out|err)>:)?"
 _STEP = re.compile(_RANK + r"step\s+(\d+)\b.*$", re.MULTILINE)
 _ERROR = re.compile(r"[\w.]*(Error|Exception|Interrupt)\b(: |$)")
 """What Python prints last of an exception that nobody caught."""
-_STITCHED = re.compile(_RANK + r"stitchfleet: .*stitched from step (\d+) on", re.MULTILINE)
+_STITCHED = re.compile(_RANK + r"stitchfleet: .*(?:stitched|verified kernels) from step (\d+) on", re.MULTILINE)
 _PLAIN = re.compile(_RANK + r"stitchfleet: (.*(?:runs? plain|goes back to plain|switched off).*)$", re.MULTILINE)
 
 UNCOUNTED_ROUND = -1
