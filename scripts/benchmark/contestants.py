@@ -1,4 +1,4 @@
-"""What the benchmark compares: programs, and ways of running one. Both are data, so that a further one is a row."""
+"""What the benchmark compares: programs, and ways of running them. Both are tables; a new one is a row."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from dataclasses import dataclass, field
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BOOTSTRAP = ROOT / "plugin" / "bootstrap"
 ENDLESS_STEPS = 1_000_000_000
-"""More than any race lasts: a contestant ends when it is told to."""
+"""More steps than any race has: a contestant runs until it is ended."""
 
 
 @dataclass(frozen=True)
 class Workload:
-    """A training or inference program. What the benchmark expects of it:
+    """A training or inference program. It must have these options, and print lines "step N ..." now and then:
 
-    --steps N    how many steps
+    --steps N    number of steps
     --xla        compile the step with XLA
-    --log FILE   at the end, also after Ctrl-C: JSON with `losses`, `seconds` and `starts` (time.monotonic()) of each step
-    and lines "step N ..." on standard output now and then.
+    --log FILE   at the end, also after Ctrl-C, write JSON with `losses`, `seconds` and `starts` (time.monotonic()) of each step
     """
 
     name: str
@@ -53,11 +52,11 @@ WORKLOADS = {
 
 
 class UnknownNameError(ValueError):
-    """A workload or contestant that there is not; the text is the line for the user."""
+    """There is no such workload or contestant. The text is a line for the user."""
 
 
 def find_workload(name: str) -> Workload:
-    """A workload by its name in WORKLOADS, or by the path of a script that keeps the same conventions."""
+    """A workload by its name in WORKLOADS, or by the path of a script with the same options. Raises UnknownNameError."""
     if name in WORKLOADS:
         return WORKLOADS[name]
     path = pathlib.Path(name)
@@ -70,8 +69,8 @@ def find_workload(name: str) -> Workload:
 class Contestant:
     """One way of running a workload.
 
-    stitchfleet: the options of `stitchfleet run` that the script is started under; None: started without it.
-    arguments: what the script is given beside. environment: variables set for it.
+    stitchfleet: options of `stitchfleet run`; None: the script is started without it. arguments: further arguments of the script.
+    environment: variables that are set for it.
     """
 
     name: str
@@ -82,7 +81,7 @@ class Contestant:
 
     @property
     def is_stitched(self) -> bool:
-        """Whether it has a stitched phase, so that its warm-up lasts until then."""
+        """Whether it has a stitched phase, up to which its warm-up lasts."""
         return self.stitchfleet is not None and "--mode" not in self.stitchfleet
 
 
@@ -113,7 +112,7 @@ DEFAULT_CONTESTANTS = ("plain", "xla", "xla-fusible", "stitched")
 
 
 def find_contestants(names: str) -> list[Contestant]:
-    """Contestants from comma-separated names; plain is always the first, since all others are compared with it."""
+    """Contestants by comma-separated names. Plain is always first, since all others are compared with it. Raises UnknownNameError."""
     wanted = [name.strip() for name in names.split(",") if name.strip()]
     for name in wanted:
         if name not in CONTESTANTS:
@@ -123,7 +122,7 @@ def find_contestants(names: str) -> list[Contestant]:
 
 @dataclass(frozen=True)
 class Files:
-    """Where one contestant of one race leaves what it writes."""
+    """The files that one contestant of one race writes."""
 
     folder: pathlib.Path
 
@@ -143,7 +142,7 @@ class Files:
 def command_line(
     contestant: Contestant, workload: Workload, extra: tuple[str, ...], files: Files, cache: pathlib.Path
 ) -> list[str]:
-    """What is started."""
+    """The command line of a contestant on a workload."""
     script = [sys.executable, str(workload.script), *workload.arguments, *extra, *contestant.arguments]
     script += ["--steps", str(ENDLESS_STEPS), "--log", str(files.log)]
     if contestant.stitchfleet is None:
@@ -154,7 +153,7 @@ def command_line(
 
 
 def environment(contestant: Contestant, files: Files) -> dict[str, str]:
-    """The environment it is started in: without stitchfleet's activation, which may be on where the benchmark itself runs."""
+    """The environment of a contestant: this process's, without stitchfleet's activation."""
     variables = {**os.environ}
     variables.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     for name in ("STITCHFLEET_ENABLED", "STITCHFLEET_RUN_ID"):
