@@ -35,7 +35,7 @@ _PARAMETER = re.compile(r"^\s+(?:ROOT )?%[\w.\-]+ = .* parameter\((\d+)\)")
 
 
 class HloFormError(ValueError):
-    """A text that cannot be made short; the text says what was found and what was expected."""
+    """A text cannot be shortened. The message says what was given and what was expected."""
 
 
 def shorten(text: str, constants: Mapping[str, Array]) -> str:
