@@ -62,12 +62,14 @@ class _Floats:
         return f"{node.name}:y:0"
 
     def op(self, name: str, *operands: str) -> str:
+        """The binary operator `name`, or Abs."""
         return self.nodes.node(name, "y" if name == "Abs" else "z", *operands)
 
     def select(self, condition: str, yes: str, no: str) -> str:
         return self.nodes.node("SelectV2", "output", condition, yes, no)
 
     def from_truth(self, condition: str) -> str:
+        """A bool tensor as ones and zeros."""
         return self._cast(condition, DT_BOOL, self.dtype)
 
 

@@ -92,6 +92,7 @@ class Operand:
         return self._binary("Maximum", self, other)
 
     def unary(self, op: str) -> Operand:
+        """The result of a unary operator whose output argument is called "y"."""
         return Operand(self.expressions, self.expressions.node(op, "y", self.name))
 
     def sqrt(self) -> Operand:

@@ -43,6 +43,7 @@ class Argument:
         return cls(int(described["dtype"]), tuple(int(extent) for extent in described["shape"]), value)
 
     def to_json(self) -> dict[str, Any]:
+        """The form that `from_json` reads; the value is in hexadecimal."""
         described: dict[str, Any] = {"dtype": self.dtype, "shape": list(self.shape)}
         return described if self.value is None else {**described, "value": self.value.hex()}
 

@@ -71,6 +71,7 @@ class CompileClient:
 
     @property
     def pid(self) -> int | None:
+        """Process id of the service; None before its first start."""
         return self._process.pid if self._process is not None else None
 
     def prepare(self) -> None:

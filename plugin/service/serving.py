@@ -117,6 +117,7 @@ class Turns:
         return True
 
     def give_back(self) -> None:
+        """Gives the turn back, if this service has it."""
         self._fewest = None
         if self._file is not None:
             self._path.unlink(missing_ok=True)
