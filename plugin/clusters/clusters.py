@@ -43,7 +43,7 @@ class Cluster:
     """A set of nodes that becomes one Stitch op: the ports that enter and leave it, and its functions. Types are DataType numbers."""
 
     name: str
-    """label_hash. The hash is that of the body, so it is the same for every cluster with the same structure."""
+    """label_hash. The hash covers both functions and `value_arguments`, so it is equal for all clusters with the same structure."""
     members: tuple[int, ...]
     arguments: tuple[Port, ...]
     argument_types: tuple[int, ...]

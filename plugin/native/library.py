@@ -245,8 +245,8 @@ class SignatureStatistics:
 class MismatchReport:
     """One failed comparison, with copies of its tensors.
 
-    output: number of the output that differs. step: number of the job's step. index: flat index of the element with the worst error,
-    whose values are expected_value (TensorFlow's) and actual_value. largest_error: over the output's elements, absolute.
+    output: number of the first output that differs. step: number of the job's step. index: flat index of the element with the worst
+    error, whose values are expected_value (TensorFlow's) and actual_value. largest_error: over the output's elements, absolute.
     """
 
     signature: int

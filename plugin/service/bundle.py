@@ -1,6 +1,6 @@
 """A bundle: a folder with all that is needed to examine a failed comparison offline (`stitchfleet explain BUNDLE`).
 
-bundle.json   cluster, arguments, kernel's metadata, the step, and the output and index that differ most, with both values
+bundle.json   cluster, arguments, kernel's metadata, the step, and the worst element of the first output that differs
 body.pb       the cluster's FunctionDefLibrary
 tensors.npz   the inputs, TensorFlow's results ("expected") and the kernel's ("actual")
 kernel.so     the kernel's library, if it still exists
