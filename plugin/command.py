@@ -1,7 +1,7 @@
 """`stitchfleet COMMAND`: finds the subcommands that the packages declare (entry points `stitchfleet.commands`) and runs one.
 
 A subcommand is a class with `help`, `configure(parser)` and `run(arguments) -> exit code`. Only the chosen one is imported, so that
-`stitchfleet run` needs neither a database's packages nor Kubernetes'.
+`stitchfleet run` needs neither the packages for databases nor those for Kubernetes.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ GROUP = "stitchfleet.commands"
 # Shown by `stitchfleet --help` without importing the commands.
 SUMMARIES = {
     "run": "run a command with stitching switched on in it",
-    "doctor": "look whether this machine has what stitching needs",
-    "compile": "compile an HLO file through the compiler's stages",
-    "explain": "say what was merged and why, or what a guard's bundle shows",
-    "jobs": "list the jobs that were recorded",
-    "report": "the device-hours saved in a week, with their interval",
-    "db": "create, upgrade, check and prune the database",
-    "ingest": "serve the fleet: take what jobs recorded over HTTP",
-    "webhook": "serve the cluster: put stitchfleet into the pods that ask for it",
-    "controller": "serve the cluster: make the week's report, look after policies and the database",
+    "doctor": "check whether this machine has what stitching needs",
+    "compile": "compile an HLO file, or print a stage of its compilation",
+    "explain": "explain a kernel's plan, a job's step or a guard's bundle",
+    "jobs": "list the recorded jobs",
+    "report": "print the device-hours saved in a week, with their interval",
+    "db": "create, upgrade, check, freeze and prune the database",
+    "ingest": "serve the fleet: receive jobs' records over HTTP",
+    "webhook": "serve the cluster: inject stitchfleet into labelled pods",
+    "controller": "serve the cluster: make weekly reports, maintain the database",
 }
 
-# The extra (setup.cfg) that brings what a command needs, where it is not `report`.
+# The extra (setup.cfg) with the packages that a command needs, if it is not `report`.
 EXTRAS = {
     "compile": "compiler",
     "explain": "compiler",
@@ -40,7 +40,10 @@ EXTRAS = {
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The entry point of the `stitchfleet` command. A user's mistake gives one line and exit code 2."""
+    """The entry point of the `stitchfleet` command. Returns the exit code.
+
+    argv: the words after `stitchfleet`; None: those of this process. A user's mistake prints one line and returns 2.
+    """
     words = sys.argv[1:] if argv is None else argv
     commands = {entry.name: entry for entry in metadata.entry_points(group=GROUP)}
     if not words or words[0] in ("-h", "--help"):
@@ -83,18 +86,18 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _let_go_of_output() -> None:
-    """What is left of it cannot be written, and Python would say so once more at its end."""
+    """Redirects standard output to /dev/null: it cannot be written any more, and Python would report that again at its exit."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _print_help(names: list[str]) -> None:
     print(
-        "usage: stitchfleet COMMAND [...]\n\nMakes TensorFlow jobs faster, checks the numbers, measures what it saved.\n\ncommands:"
+        "usage: stitchfleet COMMAND [...]\n\nMake TensorFlow jobs faster, check their numbers, and measure the saving.\n\ncommands:"
     )
     for name in sorted(names, key=lambda name: list(SUMMARIES).index(name) if name in SUMMARIES else 99):
         print(f"  {name:<10} {SUMMARIES.get(name, '')}")
-    print("\n`stitchfleet COMMAND --help` says more.")
+    print("\nSee `stitchfleet COMMAND --help` for a command's options.")
 
 
 if __name__ == "__main__":

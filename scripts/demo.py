@@ -1,4 +1,5 @@
-"""What scripts/demo does once the environment is there: two stitched runs and a plain one from one seed, compared, and the report."""
+"""The Python part of scripts/demo, which prepares the environment first: two stitched runs and a plain one from the same seed, a
+comparison of their losses, and the report."""
 
 from __future__ import annotations
 
@@ -32,17 +33,17 @@ def train(steps: int, log: pathlib.Path) -> list[str]:
 
 
 LOSS_TOLERANCE = 1e-3
-"""Largest relative difference of the losses after the plain run's last step: what rounding grows to, not a wrong number."""
+"""Largest relative difference of the losses at the plain run's last step. Rounding can grow to less than that."""
 
 
 def stitched_from(summary: pathlib.Path) -> int | None:
-    """The first step of a job's stitched phase; None where it had none."""
+    """The first step of a job's stitched phase; None if it had none."""
     found = json.loads(summary.read_text())
     return next((p["stitched_from_step"] for p in found["programs"] if p["name"] == found["main"]), None)
 
 
 def compare_losses(plain: pathlib.Path, stitched: pathlib.Path, first_stitched: int | None) -> None:
-    """The two runs began from one seed: their losses side by side. Ends the demo where they part."""
+    """Prints the losses of two runs from the same seed side by side. Exits if the last ones differ by more than LOSS_TOLERANCE."""
     ours, theirs = json.loads(stitched.read_text())["losses"], json.loads(plain.read_text())["losses"]
     difference = 0.0
     print("  step      plain        stitched     relative difference")

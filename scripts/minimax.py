@@ -1,11 +1,11 @@
-"""Computes the polynomial coefficients of compiler/codegen/c/kernel_math.h and prints them with the error that each leaves.
+"""Computes the polynomial coefficients of compiler/codegen/c/kernel_math.h and prints them with the error of each polynomial.
 
-    pip install mpmath; python scripts/minimax.py [NAME ...]     # mpmath is not among the project's own dependencies
+    pip install mpmath; python scripts/minimax.py [NAME ...]     # mpmath is not a dependency of the project
 
-Method: Remez' exchange in 60 digits (Cheney, Introduction to Approximation Theory, chapter 3), then rounding to the working
-precision from the lowest coefficient up, with a new exchange over the rest after each, so that later ones take up what rounding
-the earlier ones cost (Brisebarre and Chevillard, Efficient polynomial L-infinity approximations, 2007, do it by lattices; one by
-one is enough here). Errors are relative to the function that the polynomial is a part of, in powers of two.
+Method: Remez' exchange in 60 digits (Cheney, Introduction to Approximation Theory, chapter 3). The coefficients are then rounded to
+the working precision, lowest first, with a new exchange over the others after each, so that these compensate the rounding (Brisebarre
+and Chevillard, Efficient polynomial L-infinity approximations, 2007, use lattices; one by one is enough here). Errors are relative to
+the function that the polynomial is a part of, in powers of two.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ GRID = 1500
 
 @dataclass(frozen=True)
 class Fit:
-    """`function` on [low, high] by a polynomial of `degree`; `weight`: what its error there is multiplied by. `bits`: 24 or 53."""
+    """An approximation of `function` on [low, high] by a polynomial. weight: factor of its error at a point. bits: of the
+    coefficients' significands, 24 or 53."""
 
     name: str
     function: Function
@@ -44,12 +45,12 @@ def rounded(value: Any, bits: int) -> Any:
 
 
 def points(low: Any, high: Any, count: int) -> list[Any]:
-    """Chebyshev's extrema on the interval."""
+    """The extrema of a Chebyshev polynomial on the interval, in increasing order."""
     return [(low + high) / 2 + (high - low) / 2 * mpmath.cos(mp.pi * i / (count - 1)) for i in range(count)][::-1]
 
 
 def exchange(fit: Fit, fixed: list[Any]) -> tuple[list[Any], Any]:
-    """The coefficients after `fixed` that make the weighted error smallest, and that error."""
+    """(the coefficients after `fixed` that minimize the largest weighted error, that error)."""
     start, free = len(fixed), fit.degree + 1 - len(fixed)
 
     def residue(x: Any) -> Any:
@@ -75,7 +76,7 @@ def exchange(fit: Fit, fixed: list[Any]) -> tuple[list[Any], Any]:
         worst = max(abs(e) for e in errors)
         if worst <= level * mpf("1.0005"):
             break
-        # The largest error of each run of one sign; the smallest ones at either end go until as many are left as there are to be.
+        # The largest error of each run of one sign. Of the two ends the smaller one is removed until free + 1 are left.
         peaks: list[int] = []
         for at, error in enumerate(errors):
             if peaks and (error > 0) == (errors[peaks[-1]] > 0):
@@ -92,8 +93,9 @@ def exchange(fit: Fit, fixed: list[Any]) -> tuple[list[Any], Any]:
 
 
 def solve(fit: Fit) -> tuple[list[Any], Any]:
-    """All coefficients, rounded, and the largest error that they leave. Where 0 lies within the interval, powers from the second on
-    have a common zero there and no alternation is promised: after the first exchange all are rounded."""
+    """(all coefficients, rounded; the largest error of the polynomial). If 0 is inside the interval, all coefficients are rounded
+    after the first exchange: the powers x, x^2, ... have a common zero there, so no alternation is guaranteed for the later
+    exchanges."""
     fixed: list[Any] = []
     within = fit.low < 0 < fit.high
     while len(fixed) < fit.degree + 1:
@@ -112,7 +114,7 @@ def text(value: Any, bits: int) -> str:
 
 
 def series(function: Function, count: int = 40) -> Function:
-    """`function`, by its Taylor series near 0, where the formula loses digits."""
+    """A function's Taylor polynomial at 0, for use near 0, where the formula loses digits."""
     terms = mpmath.taylor(function, 0, count)
     return lambda x: mpmath.polyval(terms[::-1], x)
 
@@ -122,7 +124,7 @@ ROOT = mpmath.sqrt(2)
 
 
 def _near_zero(formula: Function, coefficient: Callable[[int], Any], terms: int = 60) -> Function:
-    """`formula`, and below 1/16 the power series with `coefficient(k)`."""
+    """`formula`, but for |x| <= 1/16 the power series with the coefficients `coefficient(k)`."""
 
     def function(x: Any) -> Any:
         if abs(x) > mpf(1) / 16:
@@ -142,7 +144,8 @@ def log_tail(f: Any) -> Any:
 
 
 def log_odd(skip: int) -> Function:
-    """log((1 + s) / (1 - s)) = 2 s (1 + z / 3 + z^2 / 5 + ...), z = s^2: from the term `skip` on, divided by it s^(2 skip + 1)."""
+    """The series log((1 + s) / (1 - s)) = 2 s (1 + z / 3 + z^2 / 5 + ...), z = s^2, from term `skip` on, divided by s^(2 skip +
+    1)."""
     return lambda z: mpmath.fsum(2 * z**k / (2 * (k + skip) + 1) for k in range(60))
 
 
@@ -151,7 +154,7 @@ def log2_odd(z: Any) -> Any:
 
 
 def sin_tail(z: Any) -> Any:
-    """(sin r - r) / r^3 of z = r^2"""
+    """(sin r - r) / r^3 as a function of z = r^2"""
     return mpmath.fsum(mpf((-1) ** (k + 1)) * z**k / mpmath.factorial(2 * k + 3) for k in range(25))
 
 
@@ -169,7 +172,7 @@ def atan_tail(z: Any) -> Any:
 
 
 def erf_tail(z: Any) -> Any:
-    """erf(x) / x - 1 of z = x^2"""
+    """erf(x) / x - 1 as a function of z = x^2"""
     return (
         mpmath.fsum(
             2 / mpmath.sqrt(mp.pi) * mpf((-1) ** k) * z**k / mpmath.factorial(k) / (2 * k + 1) for k in range(60)
@@ -183,7 +186,7 @@ def log_erfc(x: Any) -> Any:
 
 
 def _odd(function: Function, inner: Function) -> Function:
-    """Relative weight of a tail in z = r^2 that `function(r)` has times r^3."""
+    """The relative weight of a tail in z = r^2: inner(r), the factor of the tail in the function, divided by function(r)."""
     return lambda z: (
         inner(mpmath.sqrt(z)) / function(mpmath.sqrt(z)) if z else inner(mpf("1e-20")) / function(mpf("1e-20"))
     )

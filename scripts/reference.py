@@ -1,9 +1,9 @@
-"""Writes the pages of reference in `docs/` from what they describe: the chart's values, the fields of its resources, the folders.
+"""Generates the reference pages in `docs/` from their sources: the chart's values, the fields of its resources, the folders.
 
     scripts/reference.py            writes docs/values.md, docs/resources.md and docs/rooms.md
-    scripts/reference.py --check    says whether they are as they would be written; exit code 1 if not
+    scripts/reference.py --check    checks whether they are up to date; exit code 1 if not
 
-A value's text is the comment above it, or behind it, in values.yaml; its type is that of values.schema.json.
+A value's description is the comment above or after it in values.yaml; its type comes from values.schema.json.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _KEY = re.compile(r"^(?P<indent> *)(?P<key>[A-Za-z]\w*):(?P<rest>.*)$")
 
 
 def values_page() -> str:
-    """docs/values.md."""
+    """The text of docs/values.md."""
     defaults = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
     schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
     texts = comments((CHART / "values.yaml").read_text(encoding="utf-8"))
@@ -46,7 +46,7 @@ def values_page() -> str:
 
 
 def comments(text: str) -> dict[tuple[str, ...], str]:
-    """By path, what is written above a key or behind it."""
+    """Path of a key in a YAML text -> the comment above it and after it."""
     found: dict[tuple[str, ...], str] = {}
     path: list[tuple[int, str]] = []
     above: list[str] = []
@@ -65,7 +65,7 @@ def comments(text: str) -> dict[tuple[str, ...], str]:
 
 
 def leaves(value: Any, schema: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Every value that one sets as a whole: an object whose fields the schema does not name is one."""
+    """(path, value) of every value that is set as a whole; an object whose fields the schema does not name is one value."""
     named = node_of(schema, path).get("properties") if path else schema["properties"]
     if isinstance(value, dict) and value and named:
         for key, inner in value.items():
@@ -75,7 +75,7 @@ def leaves(value: Any, schema: Mapping[str, Any], path: tuple[str, ...] = ()) ->
 
 
 def node_of(schema: Mapping[str, Any], path: tuple[str, ...]) -> Mapping[str, Any]:
-    """The schema of one value, references followed."""
+    """The schema of one value, with references resolved."""
     node: Mapping[str, Any] = schema
     for key in path:
         node = node.get("properties", {}).get(key, {})
@@ -85,7 +85,7 @@ def node_of(schema: Mapping[str, Any], path: tuple[str, ...]) -> Mapping[str, An
 
 
 def kind(node: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
-    """In words: string, one of, integer from to."""
+    """A value's type in words: its enumeration, or the type's name with its range."""
     if "enum" in node:
         return ", ".join(f"`{each}`" for each in node["enum"])
     name = str(node.get("type", "any"))
@@ -106,7 +106,7 @@ def cell(text: str) -> str:
 
 
 def resources_page() -> str:
-    """docs/resources.md."""
+    """The text of docs/resources.md."""
     lines = [
         "# StitchPolicy and SavingsReport",
         "",
@@ -132,7 +132,8 @@ def resources_page() -> str:
 
 
 def fields(schema: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str, str]]:
-    """(path, type, description) of every field below a schema; conditions have the standard shape and are not spelled out."""
+    """(path, type, description) of every field below a schema. The fields of conditions, which have the standard shape, are left
+    out."""
     for key, node in schema.get("properties", {}).items():
         here = f"{path}.{key}" if path else key
         is_list = node.get("type") == "array"
@@ -150,7 +151,7 @@ PACKAGES = ("compiler", "plugin", "telemetry", "operator")
 
 
 def rooms_page() -> str:
-    """docs/rooms.md."""
+    """The text of docs/rooms.md."""
     lines = [
         "# The rooms",
         "",

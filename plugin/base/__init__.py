@@ -1,8 +1,8 @@
-"""What every part of the plugin stands on.
+"""The base of all other rooms of the plugin.
 
-settings      what a job may set, each with its help
-containment   an exception of ours never reaches the job; what is said to people
-event_log     where the parts of a job say what happened
-tf_version    where TensorFlow's own classes live in which version; wrapping puts ours around their methods
-gpus          which GPUs there are; memory_watch: resident memory; descendants: a process's children
+settings      a job's settings, each with its help text
+containment   keeps our exceptions from the job; prints lines for people
+event_log     the interface by which the parts of a job record events
+tf_version    where each version of TensorFlow has its classes; wrapping: wraps their methods
+gpus          the GPUs of this machine; memory_watch: resident memory; descendants: a process's children
 """

@@ -1,7 +1,8 @@
-"""Everything of ours that TensorFlow or the user's script calls goes through here: our failure is never the job's failure.
+"""Contains failures: every function of ours that TensorFlow or the user's script calls is decorated here, so that a failure of ours
+is never a failure of the job.
 
-The first exception of an entry point is reported in one line (the traceback goes to the job's log file) and the plugin is
-switched off for the job, which runs on as plain TensorFlow. `contained` returns a given default then and on every later call.
+The first exception in an entry point is reported in one line (its traceback is logged at debug level) and switches the plugin off for
+this process, which goes on as plain TensorFlow. That call and all later ones return a given default.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ _log = logging.getLogger("stitchfleet")
 
 
 class Health:
-    """Whether the plugin is still at work in this process, and why not."""
+    """Whether the plugin is switched on in this process. reason: why not, or None. failures: how often `give_up` was called.
+
+    on_failure: listeners, each called once with the reason.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -36,7 +40,7 @@ class Health:
         return self.reason is None
 
     def give_up(self, reason: str) -> None:
-        """Switches the plugin off for this process; the first reason stands. Never raises."""
+        """Switches the plugin off for this process. The first reason is kept. Never raises."""
         with self._lock:
             self.failures += 1
             if self.reason is not None:
@@ -50,7 +54,8 @@ class Health:
                 _log.debug("a listener failed", exc_info=True)
 
     def give_up_for(self, error: Exception, where: str) -> None:
-        """The same for an exception, in one line that says what raised it. where: the entry point that it has ended."""
+        """Switches the plugin off because of an exception; the reason is one line that names its file and line. where: the entry
+        point that it has ended. With STITCHFLEET_DEBUG set, prints the traceback too."""
         if os.environ.get("STITCHFLEET_DEBUG"):
             traceback.print_exception(error)
         _log.debug("contained failure in %s", where, exc_info=error)
@@ -62,7 +67,7 @@ HEALTH = Health()
 
 
 def say(line: str) -> None:
-    """One line for the person at the terminal, on standard error. Never raises."""
+    """Prints a line for the person at the terminal to standard error. Never raises."""
     try:
         print(f"stitchfleet: {line}", file=sys.stderr, flush=True)
     except Exception:
@@ -70,9 +75,10 @@ def say(line: str) -> None:
 
 
 def contained(default: D) -> Callable[[Callable[P, R]], Callable[P, R | D]]:
-    """Decorates an entry point: its exceptions end here, switch the plugin off and become `default`.
+    """Decorates an entry point: an exception in it switches the plugin off, and the call returns `default`.
 
-    KeyboardInterrupt and SystemExit are the user's and pass. After a failure the entry point returns `default` at once.
+    KeyboardInterrupt and SystemExit belong to the user and are not caught. After a failure anywhere, the entry point returns
+    `default` without running.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R | D]:

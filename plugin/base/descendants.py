@@ -1,4 +1,4 @@
-"""The processes below one of ours: what they have had of the processors, and their end. Linux's /proc, the standard library."""
+"""The processes below one of ours: their processor time, and how to end them. Needs Linux's /proc; standard library only."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import signal
 
 
 def processor_seconds(root: int) -> dict[int, float]:
-    """Process -> seconds of a processor that it and its children which have ended have had: of `root` and all below it."""
+    """Process id -> processor seconds, for `root` and all processes below it. The seconds of ended children that the process has
+    waited for are included."""
     parents: dict[int, int] = {}
     seconds: dict[int, float] = {}
     tick = os.sysconf("SC_CLK_TCK")
@@ -29,7 +30,7 @@ def processor_seconds(root: int) -> dict[int, float]:
 
 
 def end(root: int) -> None:
-    """Ends a child of ours and all below it at once."""
+    """Kills a child of ours and all processes below it (SIGKILL)."""
     for process in processor_seconds(root):
         try:
             os.kill(process, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Where the parts of a job say what happened (records.py has the one of a job)."""
+"""The interface by which the parts of a job record events; job/records.py implements it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Protocol
 
 
 class EventLog(Protocol):
-    """A job's events, and its folder."""
+    """A job's event log. folder: the folder of the job's records."""
 
     folder: pathlib.Path
 
     def event(self, kind: str, message: str, **facts: object) -> None:
-        """Never raises."""
+        """Records an event. facts: values that JSON can hold. Never raises."""

@@ -1,6 +1,6 @@
-"""The GPUs of this machine as NVIDIA's driver tells of them, for `stitchfleet doctor`: by ctypes, no CUDA toolkit needed.
+"""Lists the GPUs of this machine for `stitchfleet doctor`: asks NVIDIA's driver by ctypes, without a CUDA toolkit.
 
-A job's own ops ask the driver themselves (native/gpu/device_stitch_op.cc), in the context that TensorFlow has made.
+A job's ops ask the driver themselves (native/gpu/device_stitch_op.cc), in the context that TensorFlow has created.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from stitchfleet.compiler.targets.cuda_attributes import cuda_attributes
 
 @dataclass(frozen=True)
 class Gpu:
-    """One device. capability: (major, minor)."""
+    """One GPU. capability: its compute capability, (major, minor)."""
 
     name: str
     capability: tuple[int, int]
@@ -22,8 +22,8 @@ class Gpu:
 
 
 def find_gpus(driver: pathlib.Path | None = None) -> list[Gpu]:
-    """The devices that this process may use. driver: the library; None: libcuda.so.1. Raises OSError with one line where there is no
-    driver, or it fails."""
+    """The GPUs that this process may use. driver: the driver's library; None: libcuda.so.1. Raises OSError with one line if there is
+    no driver, or if it returns an error."""
     library = ctypes.CDLL(str(driver or "libcuda.so.1"))
 
     def call(name: str, *arguments: object) -> None:

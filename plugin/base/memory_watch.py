@@ -1,6 +1,6 @@
-"""Memory beside plain: stitching is given up before it can get the job killed for memory.
+"""Compares a job's memory with that of its plain phase, so that stitching is given up before the job is killed for memory.
 
-The resident size of the process is read from /proc; the bound is the control group's (a container's limit) or the machine's.
+The resident size is read from /proc. The limit is the smallest of the control groups' (a container's), the machine's and a given one.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from stitchfleet.compiler.support.free_memory import GROUPS, GROUPS_FOLDER, grou
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 DANGER_SHARE = 0.93
-"""Of the memory there is, when a rise since the plain phase counts as dangerous."""
+"""Share of the limit from which a rise since the plain phase is dangerous."""
 MIN_RISE_BYTES = 64 << 20
-"""A rise smaller than this is the job's own."""
+"""A smaller rise is attributed to the job itself."""
 
 
 def resident_bytes() -> int:
-    """This process's resident set, 0 where /proc does not tell."""
+    """Resident set size of this process in bytes; 0 if /proc cannot be read."""
     try:
         return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * _PAGE
     except (OSError, IndexError, ValueError):
@@ -27,12 +27,13 @@ def resident_bytes() -> int:
 
 
 def peak_bytes() -> int:
-    """The largest resident set so far."""
+    """Largest resident set size of this process so far, in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def limit_bytes(given: int = 0) -> int | None:
-    """What this process may use: the smallest of a given limit, its control groups' and the machine's memory."""
+    """Memory that this process may use, in bytes: the smallest of `given` (if above 0), its control groups' limits and the machine's
+    memory; None if none is known."""
     limits = [given] if given > 0 else []
     groups = [group_bytes(GROUPS_FOLDER / limit) for limit, _ in GROUPS]
     limits += [limit for limit in groups if limit is not None]
@@ -44,7 +45,7 @@ def limit_bytes(given: int = 0) -> int | None:
 
 
 class MemoryWatch:
-    """Compares the stitched phase's memory with the plain phase's. `danger` is asked some times a second."""
+    """Compares the memory of the stitched phase with that of the plain phase. limit: in bytes, as `limit_bytes` takes it."""
 
     def __init__(self, limit: int = 0) -> None:
         self.limit = limit_bytes(limit)
@@ -53,7 +54,8 @@ class MemoryWatch:
         self._given_up = False
 
     def danger(self, stitched: bool) -> str | None:
-        """A reason to give up stitching, once; None otherwise."""
+        """Measures the resident memory. stitched: whether the job is stitched now. Returns a reason to give up stitching, at most
+        once, else None. Call it a few times per second."""
         now = resident_bytes()
         if not stitched:
             self.plain_peak = max(self.plain_peak, now)

@@ -1,7 +1,7 @@
-"""The plugin's settings, read once from the environment: one documented table, typed, with defaults that work.
+"""The plugin's settings, read once from the environment: one table with types, help texts and defaults.
 
-Every variable begins with STITCHFLEET_. A value that cannot be read is reported in one line and the default is used: a typing
-mistake in a setting must not cost the job.
+The variable of a setting is STITCHFLEET_ and its name in capitals. A value that cannot be parsed is reported in one line, and the
+default is used: a typing error in a setting must not end the job.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from stitchfleet.telemetry.pod.spool import KEEP_DAYS
 
 PREFIX = "STITCHFLEET_"
 BOOTSTRAP = pathlib.Path(__file__).parents[1] / "bootstrap"
-"""First on a job's PYTHONPATH, and on that of none of our helpers."""
+"""The first folder on a job's PYTHONPATH. It is removed from that of our helper processes."""
 
 
 def _default_cache() -> pathlib.Path:
@@ -27,61 +27,59 @@ def _default_cache() -> pathlib.Path:
 
 @dataclass(frozen=True)
 class Settings:
-    """What steers one job. Counts of steps are per training function."""
+    """The settings of one job. Numbers of steps are per training function."""
 
-    enabled: bool = field(default=False, metadata={"help": "1 switches the plugin on in this process and its children"})
+    enabled: bool = field(default=False, metadata={"help": "1: switch the plugin on in this process and its children"})
     mode: str = field(
         default="auto",
         metadata={
-            "help": "auto: all phases; observe: measure only, never stitch; idle: loaded and nothing switched on; "
-            "alternate: plain and empty stitched arm in turn, nothing stitched (a self-test of the switch); fallback: the same with "
+            "help": "auto: all phases; observe: measure only, never stitch; idle: loaded, with nothing switched on; "
+            "alternate: blocks of both arms without stitch ops (a self-test of the switch); fallback: the same with "
             "stitch ops that run TensorFlow's operators, never a kernel (a self-test of the rewritten graph)"
         },
     )
     cache: pathlib.Path = field(default_factory=_default_cache, metadata={"help": "folder of kernels and native code"})
     payload: pathlib.Path | None = field(
         default=None,
-        metadata={
-            "help": "folder with native code that was built before, as a pod's payload brings it; the cache goes first"
-        },
+        metadata={"help": "folder with prebuilt native code, as in a pod's payload; used if the cache has none"},
     )
-    cache_bytes: int = field(default=2 << 30, metadata={"help": "most bytes the cache may hold"})
+    cache_bytes: int = field(default=2 << 30, metadata={"help": "largest size of the cache in bytes"})
     data: pathlib.Path | None = field(
-        default=None, metadata={"help": "folder of records; default: the cache's records/"}
+        default=None, metadata={"help": "folder of records; default: records/ in the cache"}
     )
     spool_days: float = field(
         default=KEEP_DAYS,
-        metadata={"help": "records that could not be sent for so many days are dropped and counted; ingest takes 35"},
+        metadata={"help": "days after which records that could not be sent are dropped and counted; ingest accepts 35"},
     )
     database: str | None = field(default=None, metadata={"help": "SQLAlchemy URL that the shipper writes to"})
     ingest: str | None = field(
-        default=None, metadata={"help": "URL of the fleet's ingest server; the shipper sends there, not to a database"}
+        default=None, metadata={"help": "URL of the fleet's ingest server; the shipper sends to it, not to a database"}
     )
     summary: pathlib.Path | None = field(default=None, metadata={"help": "file for the job's summary, JSON"})
-    quiet: bool = field(default=False, metadata={"help": "1: print nothing but failures"})
-    warm_up_steps: int = field(default=2, metadata={"help": "first steps that nobody counts"})
+    quiet: bool = field(default=False, metadata={"help": "1: print only failures"})
+    warm_up_steps: int = field(default=2, metadata={"help": "first steps, which are not measured"})
     free_traces: int = field(
         default=8,
-        metadata={"help": "first functions of a job that are stitched as soon as they can be; later ones have to last"},
+        metadata={"help": "first functions of a job that are stitched at once; later ones must have run for a while"},
     )
     baseline_steps: int = field(default=20, metadata={"help": "plain steps timed before the first stitched one"})
     baseline_seconds: float = field(
         default=0.5, metadata={"help": "the baseline may end earlier, after this long and one step"}
     )
-    verify_steps: int = field(default=2, metadata={"help": "steps on which both run before a kernel may run alone"})
-    block_steps: int = field(default=10, metadata={"help": "steps of a plain block and of its stitched partner"})
-    pairs: int = field(default=6, metadata={"help": "pairs of blocks in a row when the stitched phase begins"})
-    plain_share: float = field(
-        default=0.02, metadata={"help": "share of later steps that stay plain, for an honest baseline"}
+    verify_steps: int = field(
+        default=2, metadata={"help": "calls that must agree with TensorFlow's before a kernel runs alone"}
     )
-    sample_stride: int = field(default=50, metadata={"help": "each kernel is re-verified once in so many steps"})
+    block_steps: int = field(default=10, metadata={"help": "steps in a plain or stitched block"})
+    pairs: int = field(default=6, metadata={"help": "pairs of blocks in a row at the beginning of the stitched phase"})
+    plain_share: float = field(default=0.02, metadata={"help": "share of later steps that stay plain, as the baseline"})
+    sample_stride: int = field(default=50, metadata={"help": "steps after which a kernel is compared again"})
     compile_seconds: float = field(
-        default=600.0, metadata={"help": "longest wait for kernels before going on without the rest"}
+        default=600.0, metadata={"help": "longest wait for kernels in seconds; the job then goes on without the others"}
     )
     compile_nice: int = field(
         default=10,
         metadata={
-            "help": "priority of the compiler beside the job, nice(2): at 0 it has a full share of a busy processor, at 10 a tenth, "
+            "help": "niceness of the compiler beside the job, nice(2): at 0 it gets a full share of a busy processor, at 10 a tenth, "
             "at 19 a sixtieth"
         },
     )
@@ -90,46 +88,49 @@ class Settings:
     compile_patience: float = field(
         default=60.0,
         metadata={
-            "help": "seconds for which the compiler may get next to nothing of busy processors; then it has the job's own priority; "
+            "help": "seconds for which busy processors may leave the compiler almost no time; then it gets the job's own priority; "
             "0: never"
         },
     )
     cuda_driver: pathlib.Path | None = field(
-        default=None, metadata={"help": "NVIDIA's driver; default: libcuda.so.1, wherever the loader finds it"}
+        default=None, metadata={"help": "file of NVIDIA's driver; default: the loader's libcuda.so.1"}
     )
     disable_clusters: tuple[str, ...] = field(
-        default=(), metadata={"help": "comma-separated names or beginnings of names of clusters to leave alone"}
+        default=(),
+        metadata={"help": "comma-separated names, or beginnings of names, of clusters that are not stitched"},
     )
     control_file: pathlib.Path | None = field(
         default=None, metadata={"help": "file read while the job runs: 'off', 'on', or names of clusters to switch off"}
     )
     memory_limit_bytes: int = field(
-        default=0, metadata={"help": "what the job may use where neither control group nor machine tells; 0: they tell"}
+        default=0,
+        metadata={"help": "memory limit of the job, if lower than its control group's and the machine's; 0: none"},
     )
-    min_cluster_ops: int = field(default=2, metadata={"help": "smallest number of computing operators worth a kernel"})
+    min_cluster_ops: int = field(default=2, metadata={"help": "smallest number of computing operators in a kernel"})
     remote: bool | None = field(
         default=None,
         metadata={
-            "help": "1 or 0: whether clusters that no path connects become one as well (remote stitching): fewer launches; "
-            "default: those on a GPU"
+            "help": "1 or 0: whether to merge clusters that no path connects (remote stitching), for fewer launches; "
+            "default: only those on a GPU"
         },
     )
-    """On a GPU a launch takes some 3 us, and what is launched runs one after the other anyway: AStitch merges there (section 3.1);
-    no GPU was at hand to measure it. Measured on a CPU, where a launch is 0.8 us, in one run with and without (scripts/bench
-    --contestants stitched,stitched-remote, 23 November 2026): 6 to 22% fewer launches, BERT's step as fast, the Transformer's 4%
-    slower. What waits for others finds its operands no longer in the caches."""
+    """On a GPU a launch takes some 3 us, and kernels run one after the other anyway: AStitch merges there (section 3.1); no GPU was
+    at hand to measure it. Measured on a CPU, where a launch takes 0.8 us, in one run with and without (scripts/bench --contestants
+    stitched,stitched-remote, 23 November 2026): 6 to 22% fewer launches; BERT's step took the same time, the Transformer's 4% more.
+    A cluster that waits for another one finds its operands no longer in the caches."""
 
     @property
     def only_switches(self) -> bool:
-        """The modes that test the switch: the arms in turn, no kernel, and so every number the plain graph's."""
+        """Whether the mode only tests the switch: blocks of both arms, no kernels, all numbers those of the plain graph."""
         return self.mode in ("alternate", "fallback")
 
     @property
     def records(self) -> pathlib.Path:
+        """The folder of the records."""
         return self.data if self.data is not None else self.cache / "records"
 
     def environment(self) -> dict[str, str]:
-        """The variables that give these settings to a child process; defaults are left out."""
+        """The environment variables of these settings, for a child process. Defaults are left out."""
         plain = Settings()
         found = {}
         for spec in dataclasses.fields(self):
@@ -170,7 +171,7 @@ _PARSERS: dict[str, Callable[[str], object]] = {
 
 
 def read_settings(environment: Mapping[str, str], complain: Callable[[str], None]) -> Settings:
-    """The settings an environment asks for; `complain` gets one line for each value that cannot be read."""
+    """The settings in an environment. Calls `complain` with a line for each value that cannot be parsed, and uses the default."""
     values: dict[str, object] = {}
     for spec in dataclasses.fields(Settings):
         text = environment.get(PREFIX + spec.name.upper())
@@ -184,7 +185,8 @@ def read_settings(environment: Mapping[str, str], complain: Callable[[str], None
 
 
 def writable_folder(path: pathlib.Path, complain: Callable[[str], None]) -> pathlib.Path:
-    """The folder, made with owner-only permissions, or a private temporary one where it cannot be written to."""
+    """Creates a folder with owner-only permissions and returns it. If it cannot be written to, calls `complain` with a line and
+    returns a new private temporary folder."""
     try:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
         probe = path / f".probe-{os.getpid()}"
@@ -198,7 +200,7 @@ def writable_folder(path: pathlib.Path, complain: Callable[[str], None]) -> path
 
 
 def clean_environment() -> dict[str, str]:
-    """The environment of a helper process of ours: the activation and the user's GPUs are not inherited."""
+    """The environment of a helper process of ours: this process's, without the plugin's activation and without GPUs."""
     bootstrap = str(BOOTSTRAP)
     environment = {key: value for key, value in os.environ.items() if key != "STITCHFLEET_ENABLED"}
     paths = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path and path != bootstrap]

@@ -1,4 +1,4 @@
-"""All that differs between the supported versions of TensorFlow (2.15 with Keras 2; 2.21 with Keras 3): where things live."""
+"""Where the supported versions of TensorFlow (2.15 with Keras 2; 2.21 with Keras 3) have the classes and files that we use."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def polymorphic_function_class() -> type[Any]:
-    """The class of what `tf.function` returns."""
+    """The class of the objects that `tf.function` returns."""
     from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
     found: type[Any] = polymorphic_function.Function
@@ -14,7 +14,7 @@ def polymorphic_function_class() -> type[Any]:
 
 
 def concrete_function_class() -> type[Any]:
-    """The class of one trace of a function. Its `_call_flat` runs it, whoever calls: a tf.function, a gradient, a signature."""
+    """The class of a function's traces. Every call (by a tf.function, a gradient, a signature) goes through its `_call_flat`."""
     from tensorflow.python.eager.polymorphic_function import concrete_function
 
     found: type[Any] = concrete_function.ConcreteFunction
@@ -22,7 +22,7 @@ def concrete_function_class() -> type[Any]:
 
 
 def context_class() -> type[Any]:
-    """The eager context, whose `call_function` hands every traced function to the runtime by its name."""
+    """The class of the eager context. Its `call_function` passes every traced function to the runtime by name."""
     from tensorflow.python.eager import context
 
     found: type[Any] = context.Context
@@ -30,7 +30,7 @@ def context_class() -> type[Any]:
 
 
 def session_class() -> type[Any]:
-    """The base class whose `run` every v1 session's steps go through."""
+    """The base class of v1 sessions. All steps go through its methods."""
     from tensorflow.python.client import session
 
     found: type[Any] = session.BaseSession
@@ -38,7 +38,7 @@ def session_class() -> type[Any]:
 
 
 def monitored_session_class() -> type[Any]:
-    """The one class where MonitoredSession, MonitoredTrainingSession and Estimator all end."""
+    """The class that MonitoredSession, MonitoredTrainingSession and Estimator all use."""
     from tensorflow.python.training import monitored_session
 
     found: type[Any] = monitored_session._MonitoredSession
@@ -46,7 +46,7 @@ def monitored_session_class() -> type[Any]:
 
 
 def graph_class() -> type[Any]:
-    """The Python graph, whose `_as_graph_def` every serialization goes through."""
+    """The class of Python's graphs. Every serialization goes through its `_as_graph_def`."""
     from tensorflow.python.framework import ops
 
     found: type[Any] = ops.Graph
@@ -54,5 +54,5 @@ def graph_class() -> type[Any]:
 
 
 def tensorflow_cc_library() -> str:
-    """The shared library that holds the grappler C API; the pip wheel's link flags leave it out."""
+    """Name of the shared library with the grappler C API, which the pip wheel's link flags do not include."""
     return "libtensorflow_cc.so.2"

@@ -1,9 +1,8 @@
-"""Wraps methods of TensorFlow's and Keras' classes so that nobody sees it: not a traceback, not a stack that an operator remembers.
+"""Wraps methods of TensorFlow's and Keras' classes, so that the wrapper appears in no traceback and in no operator's stack.
 
-TensorFlow removes the frames of its own files from tracebacks (traceback_utils.filter_traceback) and from the stacks that it
-shows for an operator ("Detected at node ..."). A wrapper would stay there as a frame of ours. So its code says that it stands in
-the file of the method that it wraps, at that method's first line, and TensorFlow's filter goes around it as it went around the
-method.
+TensorFlow removes the frames of its own files from tracebacks (traceback_utils.filter_traceback) and from the stacks that it shows
+for an operator ("Detected at node ..."). A wrapper would remain there as a frame of ours. So its code object names the file and the
+first line of the method that it wraps, and TensorFlow's filter removes it as it removes the method.
 """
 
 from __future__ import annotations
@@ -16,7 +15,8 @@ from typing import Any
 
 
 def wrap(owner: type[Any], name: str, make: Callable[[Any], Any]) -> bool:
-    """Replaces the method `name` of `owner` by `make(method)`, a plain function. False: it is wrapped already."""
+    """Replaces the method `name` of `owner` by `make(method)`, which must be a Python function. Returns False if it is wrapped
+    already."""
     outer = getattr(owner, name)
     if getattr(outer, "_stitchfleet", False):
         return False
@@ -32,7 +32,8 @@ def wrap(owner: type[Any], name: str, make: Callable[[Any], Any]) -> bool:
 
 
 def _traceback_filter(method: Any) -> Callable[[Any], Any] | None:
-    """The decorator filter_traceback where it is the outermost one of `method`: TensorFlow's, or Keras' own of the same name."""
+    """The decorator filter_traceback (TensorFlow's, or Keras' of the same name), if it is the outermost one of `method`; else
+    None."""
     inner = getattr(method, "__wrapped__", None)
     code = getattr(method, "__code__", None)
     if inner is None or code is None or code.co_name != "error_handler":
@@ -42,7 +43,7 @@ def _traceback_filter(method: Any) -> Callable[[Any], Any] | None:
 
 
 def _placed_in(code: CodeType, method: Any) -> CodeType:
-    """The same code as if it stood in the first line of `method`; unchanged for a method without code of Python's."""
+    """A copy of `code` that claims the file, name and first line of `method`; `code` itself if `method` is not a Python function."""
     original: CodeType | None = getattr(method, "__code__", None)
     if original is None:
         return code
@@ -57,10 +58,11 @@ def _placed_in(code: CodeType, method: Any) -> CodeType:
 
 
 def _one_line(code_bytes: int) -> bytes:
-    """The line table of a code object all of whose instructions stand in its first line.
+    """A line table (co_linetable) that places all instructions of a code object in its first line.
 
-    The formats are CPython's: Objects/locations.md from 3.11 on (an entry for up to eight instructions of two bytes: kind 13, no
-    column, and a line delta of 0), Objects/lnotab_notes.txt before (pairs of a byte count and a line delta).
+    code_bytes: length of its bytecode. The formats are CPython's: Objects/locations.md since 3.11 (one entry for up to eight
+    instructions of two bytes: kind 13, no column, a line delta of 0), Objects/lnotab_notes.txt before (pairs of byte count and line
+    delta).
     """
     if sys.version_info >= (3, 11):
         units = code_bytes // 2

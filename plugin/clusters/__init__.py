@@ -1,9 +1,9 @@
 """Which operators of a graph become one kernel, and what that kernel's body is.
 
-clusters      finds them
-bodies        the pure function of each; rare_data: operators spelled out, as their values on rare data differ
-demands       what an operator would refuse, checked before the kernel runs
-updates       variables that a cluster writes; data_extents, recompute: what enters and what is computed twice
-rewrite       puts the clusters' ops into the graph
+clusters      finds the clusters; updates: the members of an optimizer's update
+data_extents  operators with data-dependent extents, which stay out; recompute: members that are computed again in a reader
+bodies        a cluster's function, for the fallback and for the compiler
+demands       operators' demands on their operands' values; rare_data: operators whose results on NaN, zeros, ... differ in XLA
+rewrite       replaces the clusters by Stitch ops
 step_graph    the step as a small graph for people; step_blocks makes it
 """

@@ -1,14 +1,14 @@
-"""A cluster's members as a FunctionDef: the body that a Stitch op carries as its fallback, and the one that is compiled.
+"""A cluster's members as a FunctionDef: the fallback that a Stitch op carries, and the body that is compiled.
 
-For most clusters both are the same. One with variables, random numbers, demands, rare data or operators that TensorFlow has fused
-(fused.py) has two:
+For most clusters the two are the same. They differ if a cluster has variables, random numbers, demands, operators with a rule for
+rare data, or operators that TensorFlow has fused (fused.py):
 
-    fallback   the job's own operators, on the variables' handles, with the control edges among them
+    fallback   the job's own operators, on the variables' handles, with the control edges between them
     pure       the same as a function of values: a read is the variable's current value, an assign makes a new current value, and
-               the last value of each written variable is one more result; random numbers are made from the words of their
-               stream as TensorFlow's CPU kernel makes them; what operators demand of their operands' values (demands.py) is the
-               last result; where XLA has another result on rare data, the operator is spelled out (rare_data.py). XLA and the
-               compiler see only this one
+               the last value of each written variable is an additional result. Random numbers are made from the words of their
+               stream as TensorFlow's CPU kernel makes them. The last result says whether the operators' demands on their operands'
+               values are met (demands.py). Operators whose result on rare data differs in XLA are written in other operators
+               (rare_data.py). XLA and the compiler see only this function
 """
 
 from __future__ import annotations
@@ -27,11 +27,16 @@ from .demands import GATHERS, RESOURCE_GATHER, add_demand, add_zeros, batch_dims
 
 FUNCTION = "stitchfleet_body"
 INTEGERS_ON_DEVICE = "experimental_ints_on_device"
-"""A function's attribute (TensorFlow's function.h): its int32 arguments and results are where all others are, not on the host."""
+"""A function's attribute (TensorFlow's function.h): its int32 arguments and results are on the device as all others, not on the
+host."""
 
 
 class BodyBuilder:
-    """Builds bodies of one cluster. Members are named n0, n1, ... in the order given, arguments a0, a1, ..."""
+    """Builds the bodies of one cluster. Members are named n0, n1, ... in the given order, arguments a0, a1, ..., results r0, r1, ...
+
+    order: the members, producers first. copied: small constants that are copied into the body, with their names there. arguments:
+    each port that enters the cluster and its position. argument_types: DataType numbers; for a variable's handle the variable's.
+    """
 
     def __init__(
         self,
@@ -49,7 +54,8 @@ class BodyBuilder:
         self._is_on_gpu = graph.nodes[order[0]].device_type == "GPU"
 
     def fallback(self, results: list[Port], result_types: tuple[int, ...], handles: frozenset[int]) -> bytes:
-        """The members as they are. handles: positions of the arguments that are variables' handles."""
+        """The members unchanged, as a serialized FunctionDefLibrary of one function. result_types: DataType numbers. handles:
+        positions of the arguments that are variables' handles."""
         types = [DT_RESOURCE if k in handles else dtype for k, dtype in enumerate(self.argument_types)]
         library, function = self._begin(types, result_types)
         if self._is_on_gpu:
@@ -78,7 +84,7 @@ class BodyBuilder:
                 inside = [self.names[source] for source in self.graph.nodes[i].control if source in self.names]
                 node.input.extend(f"^{name}" for name in sorted(set(inside)))
                 if self.definitions.is_stateful(node.op):
-                    # what has an effect must run though nothing reads it
+                    # an operator with an effect must run even if nothing reads its result
                     function.signature.control_output.append(self.names[i])
                     function.control_ret[self.names[i]] = self.names[i]
         for position, port in enumerate(results):
@@ -88,8 +94,11 @@ class BodyBuilder:
     def pure(
         self, results: list[Port], result_types: tuple[int, ...], written: list[Port], demanding: Collection[int] = ()
     ) -> bytes:
-        """The members as a function of values; after `results` come the new values of the variables `written` (their handles) and,
-        where there are members `demanding` something, whether all of them have it."""
+        """The members as a function of values, as a serialized FunctionDefLibrary of one function.
+
+        Its results are `results`, then the new values of the variables in `written` (their handles), then, if `demanding` is not
+        empty, a bool scalar: whether the demands of all members in `demanding` are met.
+        """
         written_types = tuple(self.argument_types[self.arguments[port]] for port in written)
         demand_types = (DT_BOOL,) if demanding else ()
         library, function = self._begin(list(self.argument_types), result_types + written_types + demand_types)
@@ -155,7 +164,7 @@ class BodyBuilder:
         return bytes(library.SerializeToString(deterministic=True))
 
     def _decompose(self, function: Any, i: int, current: dict[Port, str], source: Any) -> None:
-        """A fused Apply operator as the arithmetic that its documentation states."""
+        """Appends a fused Apply operator as the arithmetic that its documentation states, and updates `current`."""
         node = self.graph.nodes[i]
         rule = APPLY[node.op]
         expressions = Expressions(function, self.names[i], int(node.proto.attr["T"].type))
@@ -170,7 +179,7 @@ class BodyBuilder:
             current[handles[name]] = value.name
 
     def _begin(self, argument_types: list[int], result_types: tuple[int, ...]) -> tuple[Any, Any]:
-        """A FunctionDefLibrary, and its function: signature and copied constants, no members yet."""
+        """Makes (a FunctionDefLibrary, its function with the signature and the copied constants, but no members yet)."""
         from tensorflow.core.framework import function_pb2
 
         library: Any = function_pb2.FunctionDefLibrary()
@@ -197,8 +206,8 @@ class BodyBuilder:
 
 
 def _spell_out_uniform(function: Any, name: str, shape_type: int, inputs: list[str]) -> None:
-    """Uniform floats in [0, 1) with `name`: a word's lower 23 bits, in units of 2^-23, as TensorFlow's random_distributions_utils.h
-    has it. XLA takes the upper ones."""
+    """Appends uniform floats in [0, 1) as node `name`: the lower 23 bits of a word times 2^-23, as in TensorFlow's
+    random_distributions_utils.h. XLA uses the upper bits."""
     integers = Expressions(function, f"{name}_integer", DT_UINT32)
     floats = Expressions(function, f"{name}_float", DT_FLOAT)
     words = function.node_def.add(name=f"{name}_words", op="StatelessRandomUniformFullIntV2", input=inputs)
@@ -207,13 +216,13 @@ def _spell_out_uniform(function: Any, name: str, shape_type: int, inputs: list[s
     real = function.node_def.add(name=f"{name}_real", op="Cast", input=[low])
     real.attr["SrcT"].type, real.attr["DstT"].type = DT_UINT32, DT_FLOAT
     scaled = floats.node("Mul", "z", f"{real.name}:y:0", floats.constant(2.0**-23))
-    # The other members know the operator's result as "output"; a product's is "z".
+    # Other members refer to the operator's result as "output"; that of Mul is called "z".
     result = function.node_def.add(name=name, op="Identity", input=[scaled])
     result.attr["T"].type = DT_FLOAT
 
 
 def _gather_of_value(function: Any, name: str, node: Any, inputs: list[str]) -> None:
-    """A ResourceGather from the variable's value: a GatherV2, whose result has the same name."""
+    """Appends a ResourceGather that reads the variable's value, not its handle: a GatherV2, whose result has the same name."""
     integers = Expressions(function, f"{name}_axis", DT_INT32)
     gather = function.node_def.add(name=name, op="GatherV2", input=[*inputs, integers.constant(batch_dims(node))])
     gather.attr["Tparams"].type = node.attr["dtype"].type
@@ -225,5 +234,5 @@ def _copy_node(target: Any, source: Any, name: str) -> None:
     target.name = name
     target.op = source.op
     for key, value in source.attr.items():
-        if not key.startswith("_"):  # _class, _output_shapes and what other passes left
+        if not key.startswith("_"):  # _class, _output_shapes and attributes of other passes
             target.attr[key].CopyFrom(value)

@@ -1,12 +1,15 @@
-"""Clusters of a placed TensorFlow graph: which operators become one Stitch op, and why the others do not.
+"""Finds the clusters of a placed TensorFlow graph: which operators become one Stitch op, and why the others do not.
 
-    placed graph -> updates (updates.py: the optimizer's chains, merged over all variables)
-                 -> candidates (operator table, dtypes, preserved nodes) -> scopes (compiler.scopes: connected, cycle-safe, one
-    frame and one deadness predicate, one device) -> trimmed at the border -> copies of what another cluster would hand over for
-    more than it costs to compute it again (recompute.py) -> Cluster with canonical body
+    placed graph
+    -> updates       the optimizer's chains, merged over all variables (updates.py)
+    -> candidates    by operator table, dtypes, preserved nodes
+    -> scopes        connected sets that cause no cycle, of one frame, one deadness predicate and one device (compiler.step.scopes)
+    -> trimming      renamings and shape arithmetic leave the border
+    -> copies        members of another cluster that are cheaper to compute again than to read (recompute.py)
+    -> Cluster       with a canonical body
 
-A body is canonical: members renamed n0, n1, ... in an order that depends on structure alone, arguments a0, a1, ... So equal
-structures have equal bodies, equal names and one kernel, over layers, runs and ranks.
+A body is canonical: its members are renamed n0, n1, ... in an order that depends on the structure alone, its arguments a0, a1, ... So
+equal structures have equal bodies, equal names and one kernel, across layers, runs and ranks.
 """
 
 from __future__ import annotations
@@ -30,45 +33,46 @@ MAX_ARGUMENTS = 512
 MAX_UPDATE_ARGUMENTS = 4096
 """An update has four tensors for each variable of the model."""
 REMOTE_DISTANCE = 8
-"""Operators by which one of two clusters that no path connects may begin later than the other to become one with it."""
+"""Two clusters that no path connects are merged if their beginnings are at most this many operators apart."""
 AT_THE_BORDER = "renames or reshapes at a cluster's border"
 _APPLY_RULE, _ASSIGN_RULE, _READ_RULE = OpRule(weight=8), OpRule(), OpRule(weight=0)
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """One Stitch op to be: members of the graph, ports that enter and leave, and the function that is its fallback."""
+    """A set of nodes that becomes one Stitch op: the ports that enter and leave it, and its functions. Types are DataType numbers."""
 
     name: str
-    """label_hash: the hash is of the body, so it is the same wherever the structure is."""
+    """label_hash. The hash covers both functions and `value_arguments`, so it is equal for all clusters with the same structure."""
     members: tuple[int, ...]
     arguments: tuple[Port, ...]
     argument_types: tuple[int, ...]
     results: tuple[Port, ...]
     result_types: tuple[int, ...]
     host_arguments: int
-    """So many of the first arguments are in the processor's memory whatever the device: `value_arguments` and `handles`."""
+    """Number of leading arguments that are in host memory on every device: `value_arguments` and `handles`."""
     value_arguments: tuple[int, ...]
+    """Arguments whose values lowering needs (OpRule.values)."""
     control_inputs: tuple[int, ...]
     body: bytes
-    """A serialized FunctionDefLibrary of one function of values: what is compiled, and what a bundle reproduces."""
+    """The function that is compiled, and that a bundle reproduces: a function of values, as a serialized FunctionDefLibrary."""
     scope: str
     """The longest name scope that all members share, for people."""
     op_counts: dict[str, int]
     fallback: bytes
-    """The function that the op runs where no kernel does; `body`, but for clusters with variables (bodies.py)."""
+    """The function that the op runs without a kernel. Equal to `body` for most clusters (bodies.py)."""
     handles: tuple[int, ...] = ()
-    """Arguments that are variables' handles; `argument_types` has their variables' types."""
+    """Arguments that are variables' handles; `argument_types` has the variables' types."""
     written: tuple[int, ...] = ()
-    """Those that the cluster writes: `body` has their new values as results after `results`."""
+    """Handles of the variables that the cluster writes. `body` returns their new values after `results`."""
     order: tuple[int, ...] = ()
-    """The members, and copies of other clusters' members, as the bodies have them: the k-th is named "nk" there."""
+    """The members and the copied members of other clusters, in the order of the bodies: the k-th is named "nk" there."""
     demands: bool = False
-    """Whether `body` has one more result, a scalar: are its operands such that TensorFlow's operators raise no error (demands.py)?"""
+    """Whether `body` has a last result, a bool scalar: whether TensorFlow's operators would raise no error (demands.py)."""
 
     @property
     def all_result_types(self) -> tuple[int, ...]:
-        """Types of the kernel's outputs: the op's results, then the new values of the variables, then whether demands are met."""
+        """Types of the kernel's outputs: the op's results, the new values of the variables, and whether the demands are met."""
         return (
             self.result_types
             + tuple(self.argument_types[k] for k in self.written)
@@ -78,8 +82,10 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Loop:
-    """A while loop that became one op (while_loops/fold.py). frame: the loop's own name. members: the names of all of its nodes.
-    vanished: those of them for which no kernel runs any more."""
+    """A while loop that became one op (while_loops/fold.py).
+
+    name: the op's. frame: the loop's. members: names of all its nodes. vanished: members for which no kernel runs any more.
+    """
 
     name: str
     frame: str
@@ -89,26 +95,30 @@ class Loop:
 
 @dataclass
 class ClusterPlan:
-    """The clusters of one graph and what stayed out: reason -> operator -> count, and the reason of each node by its name."""
+    """The clusters and loops of one graph, and why its other nodes stay in TensorFlow.
+
+    left_out: reason -> operator -> count.
+    """
 
     clusters: list[Cluster] = field(default_factory=list)
     loops: list[Loop] = field(default_factory=list)
     staying_loops: dict[str, str] = field(default_factory=dict)
-    """By a loop's name why its operators stay in TensorFlow's executor."""
+    """Name of a loop -> why its operators stay in TensorFlow's executor."""
     left_out: dict[str, collections.Counter[str]] = field(default_factory=dict)
     left_out_nodes: dict[str, str] = field(default_factory=dict)
-    """Every node that is in no cluster; `left_out` counts those among them that compute something."""
+    """Name of a node that is in no cluster -> reason. `left_out` counts only the operators that compute something."""
     refusals: list[str] = field(default_factory=list)
     step: StepGraph | None = None
-    """The step as `stitchfleet explain` shows it."""
+    """The step as `stitchfleet explain` shows it; None if it could not be made."""
 
     def leave_out(self, reason: str, node: GraphNode) -> None:
+        """Notes that a node stays in TensorFlow."""
         self.left_out_nodes[node.name] = reason
         if node.op not in UNCOUNTED:
             self.left_out.setdefault(reason, collections.Counter())[node.op] += 1
 
     def take_in(self, node: GraphNode) -> None:
-        """Takes `leave_out` back."""
+        """Undoes `leave_out` for a node. Raises KeyError if it was not left out."""
         reason = self.left_out_nodes.pop(node.name)
         if node.op not in UNCOUNTED:
             self.left_out[reason] -= collections.Counter([node.op])
@@ -125,10 +135,11 @@ def find_clusters(
     remote: bool | None = None,
     is_excluded: Callable[[str], bool] = lambda name: False,
 ) -> ClusterPlan:
-    """The clusters of a placed graph.
+    """Finds the clusters of a placed graph. The graph is not changed.
 
-    preserve: names of nodes that must stay. excluded_ops: operators that could not be lowered before. remote: also merge
-    clusters that no path connects; None: those on a GPU. is_excluded: whether a cluster of a name will be left out.
+    preserve: names of nodes that must stay. min_ops: least weight of a cluster (OpRule.weight). excluded_ops: operators that could
+    not be lowered before. remote: also merge clusters that no path connects; None: only those on a GPU. is_excluded: whether the
+    caller will leave out a cluster of a given name.
     """
     plan = ClusterPlan()
     liveness = control_flow.analyse(graph)
@@ -142,7 +153,7 @@ def find_clusters(
         (source, node.index) for node in graph.nodes for source in node.control if not _is_back_edge(graph, source)
     ]
     key = [(node.proto.device, *liveness.key(node.index)) for node in graph.nodes]
-    # First the updates, over all variables at once; then the rest, for which each update is one node.
+    # First the updates, over all variables at once; then the other clusters, with each update contracted to one node.
     free = [reason is None for reason in reasons]
     members = updates.find_members(graph, liveness.order, free, preserve, excluded_ops)
     in_update = [i in members and liveness.frame[i] == "" for i in range(len(graph.nodes))]
@@ -197,7 +208,7 @@ def _with_copies(
         cluster = _build_cluster(
             graph, definitions, group, recompute.results_of(graph, number, groups, copies), copied=copied
         )
-        # Left out of the graph, a reader's own operators would ask for what the others no longer hand over.
+        # The operators of a reader that is left out would read outputs that the producers no longer have.
         if isinstance(cluster, str) or (copied and is_excluded(cluster.name)):
             return clusters
         changed.append(cluster)
@@ -242,8 +253,8 @@ def _reason_to_stay(
 
 
 def _is_part_of_convolution(graph: PlacedGraph, node: GraphNode) -> bool:
-    """Whether a bias' gradient reads what a convolution's gradient by its filter reads: on a processor oneDNN computes both in one
-    operator (tensorflow/core/common_runtime/mkl_layout_pass.cc), which a cluster would take apart."""
+    """Whether a node is the gradient of a bias and reads the same tensor as a convolution's gradient with respect to its filter: on a
+    CPU oneDNN computes both in one operator (tensorflow/core/common_runtime/mkl_layout_pass.cc), which a cluster would prevent."""
     return (
         node.op == "BiasAddGrad"
         and node.device_type == "CPU"
@@ -255,7 +266,7 @@ def _is_part_of_convolution(graph: PlacedGraph, node: GraphNode) -> bool:
 
 
 def _reason_to_stay_on_gpu(graph: PlacedGraph, node: GraphNode, definitions: OpDefinitions) -> str | None:
-    """What TensorFlow's operators do otherwise on a GPU than on the processor, whose numbers the kernels have."""
+    """Why an operator stays in TensorFlow on a GPU: its results there differ from those on the CPU, which the kernels reproduce."""
     if node.op == RANDOM_UNIFORM or node.op.startswith("FusedBatchNorm"):
         return "its numbers on a GPU are a library's own"
     if node.op in ("Cumsum", "Cumprod") and int(node.proto.attr["T"].type) in (1, 2):
@@ -308,7 +319,10 @@ def _build_cluster(
     is_update: bool = False,
     copied: Collection[int] = (),
 ) -> Cluster | str:
-    """The cluster of these members, which computes other clusters' nodes `copied` again; else why no op can be made of them."""
+    """Builds the cluster of the given members. Returns the reason, a string, if no op can be made of them.
+
+    result_ports: its outputs. copied: nodes of other clusters that it computes again.
+    """
     inside = {*members, *copied}
     results = sorted(result_ports, key=lambda port: (graph.nodes[port.node].name, port.index))
     order = _canonical_order(graph, inside, results, is_update)
@@ -378,9 +392,9 @@ def _build_cluster(
 
 
 def _trim(graph: PlacedGraph, inside: set[int]) -> set[int]:
-    """Takes renamings of buffers and shape arithmetic off the cluster's lower border, where they would only add a copy.
+    """Removes renamings of buffers and shape arithmetic from the end of a cluster, where they would only add a copy. In place.
 
-    A member whose consumers, those that only wait for it too, are all outside can leave without making the rest non-convex.
+    A member can leave without making the rest non-convex if all its consumers, control edges included, are outside.
     """
     waiting = list(inside)
     while waiting:
@@ -399,8 +413,8 @@ def _trim(graph: PlacedGraph, inside: set[int]) -> set[int]:
 def _canonical_order(graph: PlacedGraph, inside: set[int], results: list[Port], is_update: bool) -> list[int]:
     """Members in depth-first post-order from the results (and, in an update, the writes): producers first.
 
-    It depends on structure and on the order of results and writes only. In an update control edges count: they order reads and
-    writes of one variable.
+    The order depends only on the structure and on the order of results and writes. In an update control edges count as well: they
+    order the reads and writes of one variable.
     """
     order: list[int] = []
     seen: set[int] = set()
@@ -430,7 +444,7 @@ def _output_type(graph: PlacedGraph, definitions: OpDefinitions, port: Port) -> 
 
 
 def _value_arguments(graph: PlacedGraph, inside: set[int], arguments: dict[Port, int]) -> tuple[int, ...]:
-    """Arguments whose values lowering needs: those that reach a value operand other than through a shape."""
+    """Arguments whose values lowering needs: those that reach a value operand other than through their shape."""
     waiting: list[Port] = []
     for i in inside:
         node = graph.nodes[i]
@@ -450,7 +464,7 @@ def _value_arguments(graph: PlacedGraph, inside: set[int], arguments: dict[Port,
 
 
 def _label(counts: collections.Counter[str]) -> str:
-    """A word or two that tell people what a cluster is; the hash behind it makes it unique."""
+    """A word or two that say what a cluster is, for people. The hash that follows it makes the name unique."""
     have = counts.keys()
     if "Softmax" in have or ("SoftmaxCrossEntropyWithLogits" in have):
         return "softmax"

@@ -1,17 +1,17 @@
-"""Which operators have extents that the data decide: how many different ids a batch has, how many elements a mask takes.
+"""Which operators have data-dependent extents: the number of distinct ids in a batch, the number of elements that a mask selects.
 
-A kernel is made for its operands' extents. Where these are new at each step no kernel is ever there in time, and each request for
-one costs processor time beside the job; the registry gives such a cluster up, but only after 64 of them. So what follows from these
-operators is left to TensorFlow from the beginning:
+A kernel is built for the extents of its operands. If these are new at each step, no kernel is ready in time, and each request for one
+costs processor time beside the job. The registry gives such a cluster up, but only after 64 requests. So operators with such extents
+stay in TensorFlow from the beginning:
 
-    Unique, Where, DynamicPartition, ...   what they return has an extent that the data decide
-    an operator that reads such a value    its results have such extents too, but for those that name their own: reductions,
-                                           segment sums of a known number of segments, products over that extent
-    Shape and Size of such a value         integers that the data decide; what is computed of them, as long as it is integers
-    Reshape, Fill, ... to such integers    has such an extent
+    Unique, Where, DynamicPartition, ...   their results have a data-dependent extent
+    an operator that reads such a value    so have its results, unless its extents come from elsewhere: reductions, segment sums of
+                                           a known number of segments, products over that extent
+    Shape and Size of such a value         data-dependent integers; so are the integers that are computed from them
+    Reshape, Fill, ... to such integers    the result has a data-dependent extent
 
-Where this is not certain (a reduction may leave the extent that the data decide) the operator is taken for an ordinary one: then the
-registry's rule finds out.
+If this cannot be decided (a reduction may keep the data-dependent extent), the operator is treated as an ordinary one, and the
+registry's limit applies.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ _SOURCES: dict[str, tuple[int, ...] | None] = {
     **dict.fromkeys(("UniqueWithCounts", "UniqueWithCountsV2"), (0, 2)),
     **dict.fromkeys(("Where", "DynamicPartition", "ListDiff", "SparseFillEmptyRows", "NonMaxSuppressionV3"), None),
 }
-"""Outputs with an extent that the data decide; None: all."""
+"""Operator -> its outputs with a data-dependent extent; None: all outputs."""
 _OWN_EXTENTS = frozenset("Sum Mean Prod Max Min All Any ArgMax ArgMin L2Loss BiasAddGrad Rank".split())
 _NAMED_BY = {
     **dict.fromkeys((op for op in RULES if op.startswith("UnsortedSegment")), 2),
     **dict.fromkeys(("ScatterNd",), 2),
     **dict.fromkeys(("TensorScatterAdd", "TensorScatterSub", "TensorScatterUpdate"), 0),
 }
-"""Operators whose results' extents are said by one operand: its values, or its own extents."""
+"""Operator -> the operand that determines the extents of its result, by its values or by its own extents."""
 _PRODUCTS = frozenset("MatMul _FusedMatMul BatchMatMul BatchMatMulV2 BatchMatMulV3".split())
 _INTEGERS = (3, 9)
 
 
 def decided_by_data(graph: PlacedGraph, definitions: OpDefinitions, order: Sequence[int]) -> frozenset[int]:
-    """The nodes that read or return a value of such an extent. order: all nodes, producers first."""
+    """The nodes that read or return a value with a data-dependent extent. order: all nodes, producers first."""
     if not any(node.op in _SOURCES for node in graph.nodes):
         return frozenset()
     extents: set[Port] = set()
@@ -65,14 +65,17 @@ def decided_by_data(graph: PlacedGraph, definitions: OpDefinitions, order: Seque
 
 
 def _decided_outputs(graph: PlacedGraph, i: int, extents: set[Port], integers: set[Port]) -> tuple[int, ...] | None:
-    """Which of a node's outputs have an extent that the data decide; None: all of them."""
+    """Which of a node's outputs have a data-dependent extent; None: all of them.
+
+    extents: the ports found so far that have such an extent. integers: those that hold data-dependent integers.
+    """
     node = graph.nodes[i]
     if node.op in _SOURCES:
         return _SOURCES[node.op]
     if node.op in ("Shape", "ShapeN", "Size"):
         return ()
     if node.op in _OWN_EXTENTS:
-        # Such extents are nearly always the first: a sum over other axes than that leaves it.
+        # The data-dependent extent is nearly always the first: a reduction over other axes keeps it.
         axes = small_constant(graph, i, 1) if len(node.inputs) > 1 else None
         return None if axes is not None and axes.size and axes.min() > 0 and node.inputs[0] in extents else ()
     if node.op in _NAMED_BY:

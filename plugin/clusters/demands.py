@@ -1,17 +1,18 @@
-"""What operators demand of their operands' values: where TensorFlow raises an error, a kernel would compute something.
+"""Demands: what operators require of their operands' values. If one is not met, TensorFlow raises an error; a kernel would go on.
 
-    indices of a gather, labels of a cross-entropy     0 <= i < the extent that they count
-    segments                                           i < their number; negative ones are left out
+    indices of a gather, labels of a cross-entropy     0 <= i < extent of the axis that they index
+    segment ids                                        i < number of segments; negative ids are ignored
     divisors of integers                               not 0
     exponents of integers                              not negative
 
-The compiled body (bodies.py) has the conjunction of its members' demands as one more result, a scalar, computed in the kernel itself
-whether its operands come from outside or from another member. Where it is false the Stitch op throws the kernel's results away and
-runs the job's own operators, which raise their error in TensorFlow's words. Nothing of such a cluster is written in place.
+The compiled body (bodies.py) has the conjunction of its members' demands as an additional scalar result. The kernel computes it,
+whether the operands are arguments or come from another member. If it is false, the Stitch op discards the kernel's results and runs
+the job's own operators, which raise TensorFlow's error. A cluster with demands writes nothing in place.
 
-On a GPU TensorFlow's operators raise nothing: a gather's row without its index is zeros, a segment beyond the last is left out as
-negative ones are, a cross-entropy without its label is NaN, their documentation says. XLA's operators do the same but for the gather,
-whose zeros the body adds. Divisors and exponents give what the hardware gives: these operators stay TensorFlow's there.
+On a GPU TensorFlow's operators raise no error. By their documentation, a gather returns zeros for an index out of range, a segment id
+beyond the last is ignored as negative ones are, and a cross-entropy is NaN for a label out of range. XLA's operators do the same,
+except for the gather, for which the body adds the zeros. The result of integer division and power depends on the hardware: these
+operators stay in TensorFlow on a GPU.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _INDEX_TYPE = {
 
 
 def has_demand(graph: PlacedGraph, index: int) -> bool:
-    """Whether it depends on its operands' values that the operator works."""
+    """Whether an operator has a demand. Division and power have none if their second operand is a constant that meets it."""
     node = graph.nodes[index].proto
     if node.op in _INDEX_TYPE:
         return True
@@ -50,7 +51,7 @@ def has_demand(graph: PlacedGraph, index: int) -> bool:
 
 
 def why_not(graph: PlacedGraph, index: int) -> str | None:
-    """Why the demand of an operator cannot be computed, where it cannot; for people."""
+    """Why the demand of an operator cannot be computed, for people; None if it can, or if the operator has none."""
     node = graph.nodes[index].proto
     if node.op in _INDEX_TYPE and node.attr[_INDEX_TYPE[node.op]].type not in (DT_INT32, DT_INT64):
         return "an element type that its kernel does not have"
@@ -60,13 +61,16 @@ def why_not(graph: PlacedGraph, index: int) -> str | None:
 
 
 def is_defined_on_gpu(graph: PlacedGraph, index: int) -> bool:
-    """Whether an operator that demands something has a documented result on a GPU without it, which a body can have too."""
+    """Whether an operator with a demand has, on a GPU, a documented result if it is not met, which a body can compute too."""
     node = graph.nodes[index].proto
     return node.op in _INDEX_TYPE and (node.op not in GATHERS or batch_dims(node) == 0)
 
 
 def add_zeros(function: Any, name: str, graph: PlacedGraph, index: int, operands: list[str], gathered: str) -> None:
-    """Appends to a FunctionDef, as `name`, a gather's result with zeros where there is no such index. operands: the gather's."""
+    """Appends node `name` to a FunctionDef: a gather's result `gathered`, with zeros for each index out of range.
+
+    index: the gather's node in `graph`. operands: names of the gather's operands.
+    """
     dtype = _index_type(graph, index)
     counted, axis = _counted(graph, index)
     check = Expressions(function, f"{name}_inside", dtype)
@@ -75,7 +79,7 @@ def add_zeros(function: Any, name: str, graph: PlacedGraph, index: int, operands
     shape = _shape(check, operands[0], counted, DT_INT32)
 
     def ones(begin: int, end: int) -> str:
-        """As many as the counted operand has axes from `begin` to `end`."""
+        """A vector of ones, one for each axis of the indexed operand from `begin` to before `end`."""
         return integers.node("OnesLike", "y", f"{_slice(check, shape, begin, end, DT_INT32).name}:output:0")
 
     last = (1 << 31) - 1
@@ -94,7 +98,10 @@ def add_zeros(function: Any, name: str, graph: PlacedGraph, index: int, operands
 
 
 def add_demand(function: Any, name: str, graph: PlacedGraph, index: int, operands: list[str]) -> str:
-    """Appends to a FunctionDef what computes a member's demand; returns the scalar's name. operands: the member's, by name."""
+    """Appends the nodes that compute a member's demand to a FunctionDef. Returns the name of the result, a bool scalar.
+
+    name: the member's name in the function. index: its node in `graph`. operands: names of its operands.
+    """
     node = graph.nodes[index].proto
     if node.op in _INDEX_TYPE:
         dtype = _index_type(graph, index)
@@ -114,7 +121,7 @@ def add_demand(function: Any, name: str, graph: PlacedGraph, index: int, operand
 
 
 def _is_inside(check: Expressions, graph: PlacedGraph, index: int, operands: list[str]) -> str:
-    """Which of the indices are of places that there are. check: of their dtype."""
+    """The name of a bool tensor: which of the indices are in range. check: Expressions of the indices' dtype."""
     counted, axis = _counted(graph, index)
     limit = _extent(check, operands[0], counted, axis, _index_type(graph, index))
     low = check.node("GreaterEqual", "z", operands[1], check.constant(0))
@@ -128,7 +135,7 @@ def _index_type(graph: PlacedGraph, index: int) -> int:
 
 
 def _counted(graph: PlacedGraph, index: int) -> tuple[int, int]:
-    """DataType number of the first operand, and its axis whose places the second one's indices are."""
+    """(DataType number of the first operand, the axis of it that the second operand indexes)."""
     node = graph.nodes[index].proto
     if node.op == "GatherV2":
         return int(node.attr["Tparams"].type), int(small_constant(graph, index, 2))  # type: ignore[arg-type]  # why_not
@@ -138,12 +145,12 @@ def _counted(graph: PlacedGraph, index: int) -> tuple[int, int]:
 
 
 def batch_dims(node: NodeDef) -> int:
-    """A gather's; 0 where it has no such attribute (asking a NodeDef for an attribute would make one)."""
+    """The attribute batch_dims of a gather; 0 if it has none (reading a missing attribute of a NodeDef would create it)."""
     return int(node.attr["batch_dims"].i) if "batch_dims" in node.attr else 0
 
 
 def both(expressions: Expressions, one: str, other: str) -> str:
-    """The conjunction of two tensors of bool."""
+    """The conjunction of two bool tensors."""
     return f"{expressions.bare('LogicalAnd', one, other).name}:z:0"
 
 
@@ -177,7 +184,7 @@ def _slice(expressions: Expressions, vector: str, begin: int, end: int, dtype: i
 
 
 def _everywhere(expressions: Expressions, holds: str) -> str:
-    """Whether a tensor of bool is true in every place."""
+    """A bool scalar: whether all elements of a bool tensor are true."""
     integers = expressions.of(DT_INT32)
     flat = expressions.bare("Reshape", holds, integers.constant([-1]))
     flat.attr["T"].type, flat.attr["Tshape"].type = DT_BOOL, DT_INT32

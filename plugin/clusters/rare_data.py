@@ -1,29 +1,32 @@
-"""Rare data: where TensorFlow's operator and XLA's lowering of it differ on NaN, on zeros and beyond an integer's range, the compiled
-body (bodies.py) has the operator spelled out so that it computes what TensorFlow computes.
+"""Rare data: NaN, infinities, zeros and values out of an integer's range, on which XLA's lowering differs from TensorFlow's operator.
 
-One rule decides each case: what TensorFlow's documentation says of that value; where it says nothing, what its CPU kernel computes;
-where that depends on where in a vector or in which order elements lie, the documented formula.
+For such an operator the compiled body (bodies.py) uses other nodes, or other operands, so that it computes what TensorFlow computes.
+That is, in this order: what TensorFlow's documentation says of the value; if it says nothing, what the CPU kernel computes; if that
+depends on an element's position in a vector or on the order of elements, the documented formula.
 
-    ReluGrad, Relu6Grad          gradients * (features > 0): NaN and Inf times 0 are NaN (documented). XLA selects 0
-    EluGrad, SeluGrad            by outputs < 0 (documented): at 0 and NaN the gradient as of positive ones. XLA asks outputs > 0
+    ReluGrad, Relu6Grad          gradients * (features > 0): NaN * 0 and Inf * 0 are NaN (documented). XLA selects 0
+    EluGrad, SeluGrad            test outputs < 0 (documented): the gradient at 0 and NaN is that of positive outputs. XLA tests
+                                 outputs > 0
     SqrtGrad, RsqrtGrad,
-    ReciprocalGrad, InvGrad      0 where the incoming gradient is 0 (CPU kernel), whatever y is. XLA has 0 * Inf, NaN
-    ArgMax, ArgMin               a NaN is never the largest or the smallest; of equal ones the first; 0 where all are NaN (CPU
-                                 kernel). The search begins with the lowest finite number, as which an infinity counts
-    Cast of floats to integers   NaN and what is out of range become the smallest integer (documented as undefined; CPU kernel, int32
-                                 and int64 alike at all places). Not on a GPU, whose instruction does as XLA: NaN 0, else the nearest
+    ReciprocalGrad, InvGrad      0 if the incoming gradient is 0, for any y (CPU kernel). XLA computes 0 * Inf, which is NaN
+    ArgMax, ArgMin               a NaN is never the largest or the smallest; the first of equal elements; 0 if all are NaN (CPU
+                                 kernel). The search starts from the lowest finite number (ArgMin: the largest), and an infinity of
+                                 that sign counts as equal to it
+    Cast of floats to integers   NaN and values out of range become the smallest integer (documented as undefined; CPU kernel, int32
+                                 and int64, at all positions). Not on a GPU, whose instruction does the same as XLA: NaN becomes 0,
+                                 other values the nearest integer
     Sign                         0 at zeros of both signs (documented); stitch_sign in the compiler
-    Maximum, Minimum             x > y ? x : y (documented): of zeros the second; NaN where either is; stitch_max in the compiler
+    Maximum, Minimum             x > y ? x : y (documented): the second of two zeros; NaN if either is; stitch_max in the compiler
     Max, Min, UnsortedSegmentMax,
-    UnsortedSegmentMin           NaN where one is, as XLA and Max have it (the documented maximum of all). The CPU kernel of segments
-                                 begins anew after each NaN, so that it depends on the order of the rows
-    MaxPool                      a NaN is never the largest; the search begins with the lowest finite number, which is the result
-                                 where all are NaN (CPU kernel, oneDNN's too, at all places). XLA has NaN where one is
-    Softmax                      exp(x) / sum(exp(x)) (documented): a row with a NaN is NaN. The CPU kernel has zeros beside the NaN
-                                 in most places of a row and NaN in the others, and only NaN in float64
-    Cumsum, Cumprod              in order (CPU kernel): what overflows stays infinite. XLA sums each window for itself; the compiler's
-                                 scans are in order (planning/scans.py), but not those of CUDA kernels: there, of floats, they stay
-                                 TensorFlow's operators
+    UnsortedSegmentMin           NaN if any element is, as in XLA and Max (the documented maximum of all). The CPU kernel of segments
+                                 starts again after each NaN, so its result depends on the order of the rows
+    MaxPool                      a NaN is never the largest. The search starts from the lowest finite number, which is the result if
+                                 all are NaN (CPU kernel, also oneDNN's, at all positions). XLA returns NaN if any element is NaN
+    Softmax                      exp(x) / sum(exp(x)) (documented): a row with a NaN is NaN. The CPU kernel returns zeros beside the
+                                 NaN at most positions of a row and NaN at the others; in float64 only NaN
+    Cumsum, Cumprod              in order (CPU kernel): a sum that has overflowed stays infinite. XLA sums each window separately. The
+                                 compiler's scans are in order (planning/scans.py), except those of CUDA kernels: there Cumsum and
+                                 Cumprod of floats stay in TensorFlow
 """
 
 from __future__ import annotations
@@ -36,19 +39,19 @@ from ..graph.dtypes import DT_BOOL
 from ..graph.placed_graph import PlacedGraph
 
 _LARGEST: Final = {1: 3.4028234663852886e38, 2: 1.7976931348623157e308, 14: 3.3895313892515355e38, 19: 65504.0}
-"""DataType numbers of the floats, and their largest finite numbers."""
+"""DataType number of a floating-point type -> its largest finite number."""
 _INTEGER_BITS: Final = {3: 31, 9: 63}
 
 
 class _Floats:
-    """Nodes on floats of one dtype."""
+    """Appends nodes on floats of one dtype to a FunctionDef; each method returns the name of its result."""
 
     def __init__(self, function: Any, prefix: str, dtype: int) -> None:
         self.dtype = dtype
         self.nodes = Expressions(function, prefix, dtype)
 
     def number(self, value: float) -> str:
-        """A scalar; halves are made from a float."""
+        """A scalar constant; one of 16 bits is cast from float32."""
         if self.dtype in (1, 2):
             return self.nodes.constant(value)
         return self._cast(self.nodes.of(1).constant(value), 1, self.dtype)
@@ -59,12 +62,14 @@ class _Floats:
         return f"{node.name}:y:0"
 
     def op(self, name: str, *operands: str) -> str:
+        """The binary operator `name`, or Abs."""
         return self.nodes.node(name, "y" if name == "Abs" else "z", *operands)
 
     def select(self, condition: str, yes: str, no: str) -> str:
         return self.nodes.node("SelectV2", "output", condition, yes, no)
 
     def from_truth(self, condition: str) -> str:
+        """A bool tensor as ones and zeros."""
         return self._cast(condition, DT_BOOL, self.dtype)
 
 
@@ -111,18 +116,18 @@ _RESULTS: Final[dict[str, Callable[[_Floats, list[str]], str]]] = {
     "SeluGrad": _selu_grad,
     **{op: _zero_without_gradient(op) for op in ("SqrtGrad", "RsqrtGrad", "ReciprocalGrad", "InvGrad")},
 }
-"""Operators that are other nodes in the body: by their operands, the name of the result."""
+"""Operators that are replaced by other nodes. The function appends these, and maps the operands' names to the result's."""
 _SEARCHES: Final = {
     "ArgMax": "Greater",
     "ArgMin": "Less",
     "MaxPool": "Greater",
 }
-"""Operators that look for an extreme of their first operand: how an element compares with the worst number, as which those count that
-do not."""
+"""Operators that search an extreme of their first operand -> the comparison that an element must pass against the worst finite
+number; elements that do not pass are replaced by it."""
 
 
 def has_rule(graph: PlacedGraph, index: int, on_gpu: bool) -> bool:
-    """Whether an operator is spelled out in the compiled body."""
+    """Whether the compiled body has other nodes or other operands for an operator."""
     node = graph.nodes[index].proto
     if node.op == "Cast":
         source, target = int(node.attr["SrcT"].type), int(node.attr["DstT"].type)
@@ -131,8 +136,10 @@ def has_rule(graph: PlacedGraph, index: int, on_gpu: bool) -> bool:
 
 
 def spell_out(function: Any, name: str, graph: PlacedGraph, index: int, operands: list[str]) -> str | list[str]:
-    """Appends to a FunctionDef what an operator that has a rule needs: the name of its result where other nodes compute it, else the
-    operands that the operator itself is to have."""
+    """Appends the nodes of an operator with a rule to a FunctionDef. name: the operator's there. operands: names of its operands.
+
+    Returns the name of the result if other nodes compute it, else the list of operands that the operator itself must get.
+    """
     node = graph.nodes[index].proto
     prefix = f"{name}_rare"
     if node.op in _RESULTS:

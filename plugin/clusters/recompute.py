@@ -1,19 +1,19 @@
-"""Which members of one cluster another computes again, instead of reading what the first one wrote.
+"""Which members of one cluster another cluster computes again, instead of reading their results.
 
-A forward cluster hands a backward one whatever the gradient's formula names: of GELU's four tensors three are element-wise functions
-of the fourth. Computing them again costs some instructions on values that are in registers; writing and reading them costs the
-memory's bandwidth twice, and in between their place in the caches. XLA's fusion duplicates cheap producers into their consumers for
-the same reason (xla/service/instruction_fusion.cc).
+A forward cluster passes on to a backward one every tensor in the gradient's formula. Of GELU's four tensors, three are element-wise
+functions of the fourth. Computing them again costs a few instructions on values in registers; writing and reading them costs memory
+bandwidth twice, and space in the caches in between. XLA's fusion duplicates cheap producers into their consumers for the same reason
+(xla/service/instruction_fusion.cc).
 
-A result of a cluster is *copyable* when it is an element-wise function of what the cluster takes and of its results that are not
-copyable, and when only other clusters read it. All copyable results of a cluster go together, for each reader whether or not it
-pays: a reader must lose more tensors than it takes instead.
+A result of a cluster is *copyable* if it is an element-wise function of the cluster's arguments and of its results that are not
+copyable, and if only other clusters read it. For each reader, either all copyable results that it reads are copied or none; they are
+copied if the reader then has fewer arguments.
 
-A library function has no one result: a loop's vector form, its tail and another kernel's loop may differ in the last bit. That is
-no more than rounding, unless the reader asks which of two values is larger, or whether they are equal: the gradient of a maximum
-compares each element with the largest, which the forward cluster has found among its own. So where a copy computes a library
-function, the reader may put what comes of it to continuous use only. What is rounded once (IEEE 754; kernels are compiled without
-contraction) has the same bits everywhere and may be copied for any use.
+A library function does not have one result: a loop's vector form, its tail and another kernel's loop may differ in the last bit. That
+is only rounding, unless the reader compares values: the gradient of a maximum compares each element with the largest, which the
+forward cluster has found among its own values. So if a copy computes a library function, its reader may only use the result in
+continuous operators. An operator that rounds once (IEEE 754; kernels are compiled without contraction) has the same bits everywhere
+and may be copied for any use.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..graph.placed_graph import PlacedGraph, Port, is_small_const
 from ..graph.tf_ops import ELEMENT_WISE
 
 MOST_COPIES = 16
-"""Operators copied for one result: GELU's longest chain has five, Keras' swish and softplus fewer."""
+"""Most operators that are copied for one result: GELU's longest chain has five, Keras' swish and softplus fewer."""
 _RENAMES = frozenset(("Reshape", "ExpandDims", "Squeeze"))
 _MOVES = _RENAMES | frozenset(
     "Identity Transpose BroadcastTo Tile Pad Slice StridedSlice ConcatV2 Pack Unpack Split SplitV".split()
@@ -33,7 +33,7 @@ _LIBRARY = frozenset(
     "Exp Expm1 Log Log1p Rsqrt Sin Cos Tan Tanh Sigmoid Erf Erfc Sinh Cosh Asinh Acosh Atanh Atan Asin Acos Elu Selu Softplus "
     "Softsign Pow Atan2 Xdivy Xlogy Xlog1py RsqrtGrad EluGrad SeluGrad SoftplusGrad SoftsignGrad".split()
 )
-"""What is not, or not certainly, rounded once."""
+"""Operators that do not round once, or not certainly."""
 _CONTINUOUS = (
     _MOVES
     | _LIBRARY - {"EluGrad", "SeluGrad", "Atan2"}
@@ -46,10 +46,10 @@ _CONTINUOUS = (
 
 
 def find_copies(graph: PlacedGraph, groups: Sequence[Collection[int]]) -> list[frozenset[int]]:
-    """For each group of members, the nodes of other groups that it computes again. Groups are disjoint, and on one device.
+    """For each group of members, the nodes of other groups that it computes again. Groups must be disjoint, and on one device.
 
-    A reader is alive only where what it reads is, and so are then the operands of what it computes instead, and what these wait
-    for: copies change neither a cluster's frame nor its predicate (control_flow.py), and lead to no cycle.
+    A reader is alive only if the results that it reads are alive. Then the operands of the copied nodes, and the nodes that these
+    wait for, are alive too: copies do not change a cluster's frame or its predicate (control_flow.py), and cause no cycle.
     """
     owner = {i: number for number, group in enumerate(groups) for i in group}
     copies: list[set[int]] = [set() for _ in groups]
@@ -58,7 +58,7 @@ def find_copies(graph: PlacedGraph, groups: Sequence[Collection[int]]) -> list[f
         wanted = {port: of_port for port, of_port in readers.items() if None not in of_port}
         chains = _chains(graph, group, wanted.keys(), readers.keys() - wanted.keys())
         if len(chains) == len(readers):
-            continue  # nothing would be left for the group to do
+            continue  # no result of the group would be left
         for reader in sorted({r for port in chains for r in wanted[port] if r is not None}):
             mine = [port for port in chains if reader in wanted[port]]
             if not _is_put_to_continuous_use(graph, _members(chains, mine), groups[reader]):
@@ -75,7 +75,7 @@ def find_copies(graph: PlacedGraph, groups: Sequence[Collection[int]]) -> list[f
 def _readers(
     graph: PlacedGraph, group: Collection[int], owner: dict[int, int], number: int
 ) -> dict[Port, set[int | None]]:
-    """The groups that read each result of a group; None among them where a node outside all groups does."""
+    """The groups that read each result of group `number`. None stands for a node that is in no group."""
     readers: dict[Port, set[int | None]] = {}
     for i in group:
         for consumer, output in graph.consumers[i]:
@@ -87,15 +87,17 @@ def _readers(
 def _chains(
     graph: PlacedGraph, group: Collection[int], wanted: Collection[Port], there: Collection[Port]
 ) -> dict[Port, frozenset[int]]:
-    """The copyable among the wanted results, each with the members that compute it. there: results that are written anyway."""
+    """The copyable results among `wanted`, each with the members that compute it. there: results that are written in any case."""
     chains = {port: _chain(graph, group, port, frozenset(there)) for port in wanted}
-    # A result that cannot be copied is written too, and others may begin with it.
+    # A result that cannot be copied is written too, and chains may start from it.
     there = {*there, *(port for port, chain in chains.items() if chain is None)}
     chains = {port: _chain(graph, group, port, frozenset(there)) for port in wanted if port not in there}
     return {port: chain for port, chain in chains.items() if chain is not None}
 
 
 def _chain(graph: PlacedGraph, group: Collection[int], port: Port, there: frozenset[Port]) -> frozenset[int] | None:
+    """The members of a group that compute `port` from arguments and from results in `there`; None if not all of them are cheap, or if
+    there are more than MOST_COPIES."""
     found: set[int] = set()
     waiting = [port.node]
     while waiting:
@@ -118,9 +120,8 @@ def _inexact(graph: PlacedGraph, members: Collection[int]) -> set[int]:
 
 
 def _is_put_to_continuous_use(graph: PlacedGraph, members: Collection[int], reader: Collection[int]) -> bool:
-    """Whether all that a reader makes of copied library functions is continuous in them, and none of it is a copy that it hands out
-    as it is."""
-    waiting = [(i, True) for i in _inexact(graph, members)]  # a node, and whether it is a copied value, moved at most
+    """Whether a reader uses copied library functions only in continuous operators, and returns none of their values unchanged."""
+    waiting = [(i, True) for i in _inexact(graph, members)]  # (node, whether it is a copied value, at most moved)
     seen = set(waiting)
     while waiting:
         i, is_copy = waiting.pop()
@@ -147,7 +148,7 @@ def _is_cheap(graph: PlacedGraph, index: int) -> bool:
 
 
 def _is_bias(graph: PlacedGraph, port: Port, members: Collection[int]) -> bool:
-    """Whether the members take a port as a bias only: one row, whatever the batch."""
+    """Whether the members read a port only as a bias: one row, which does not grow with the batch."""
     uses = [(i, k) for i in members for k, source in enumerate(graph.nodes[i].inputs) if source == port]
     return all(graph.nodes[i].op == "BiasAdd" and k == 1 for i, k in uses)
 
@@ -155,7 +156,7 @@ def _is_bias(graph: PlacedGraph, port: Port, members: Collection[int]) -> bool:
 def results_of(
     graph: PlacedGraph, number: int, groups: Sequence[Collection[int]], copies: Sequence[Collection[int]]
 ) -> set[Port]:
-    """What a group must hand out, when each group computes its copies itself."""
+    """The results that group `number` must return if each group computes its copies itself. copies: as `find_copies` returns them."""
     owner = {i: n for n, group in enumerate(groups) for i in group}
     found: set[Port] = set()
     for i in groups[number]:

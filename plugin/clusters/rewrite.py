@@ -15,18 +15,18 @@ from .clusters import Cluster
 
 STITCH_OP = "StitchfleetStitch"
 UPDATE_OP = "StitchfleetUpdate"
-"""The same with variables: it reads those whose handles it takes, and may write them."""
+"""A Stitch op with variables: it takes their handles, reads them and may write them."""
 LOOP_OP = "StitchfleetLoop"
-"""A while loop whose operators it runs (while_loops/fold.py)."""
+"""An op that runs all operators of a while loop (while_loops/fold.py)."""
 OUR_OPS = frozenset((STITCH_OP, UPDATE_OP, LOOP_OP))
 
 
 def drop_reserve_spaces(graph: Any) -> int:
-    """Gives gradients of batch normalization on the CPU, which read no `reserve_space_3`, another operand in its place. Changes
-    `graph`; how many it were.
+    """Replaces the operand `reserve_space_3` of batch normalization gradients on the CPU, which do not read it. Changes `graph` in
+    place; returns the number of nodes changed.
 
-    The forward operator's last output is scratch of cuDNN's. Elsewhere it holds nothing, in a shape of its own in each
-    implementation (scalar, or empty under oneDNN and XLA), so that a kernel's could not be compared with TensorFlow's.
+    The forward operator's last output is scratch of cuDNN. Elsewhere it holds nothing, and its shape depends on the implementation
+    (a scalar, or empty under oneDNN and XLA), so that a kernel's output could not be compared with TensorFlow's.
     """
     forward = {node.name for node in graph.node if node.op == "FusedBatchNormV3"}
     dropped = 0
@@ -41,12 +41,12 @@ def drop_reserve_spaces(graph: Any) -> int:
 
 
 def free_constants(graph: Any) -> int:
-    """Hands the control inputs of constants on to their consumers, so that a constant stands between nobody. Changes `graph`.
+    """Moves the control inputs of constants to their consumers. Changes `graph` in place; returns the number of constants freed.
 
-    A constant made under `tf.control_dependencies` waits for what it cannot depend on, and parts the clusters before and after it.
-    Order and deadness stay as they were, since the consumers wait instead; but for a Merge, which takes the one operand that is
-    alive: a branch's constant that it takes stays dead with its branch. A graph with loop frames is left alone: there control inputs
-    are what puts a constant into its frame. Returns how many constants were freed.
+    A constant made under `tf.control_dependencies` waits for nodes that it does not depend on, and so separates the clusters before
+    and after it. Order and deadness do not change, since the consumers wait instead. Constants that a Merge reads are left alone: it
+    takes the operand that is alive, so a branch's constant must stay dead with its branch. A graph with loop frames is left alone:
+    there control inputs place a constant in its frame.
     """
     if any(node.op in ("Enter", "RefEnter") for node in graph.node):
         return 0
@@ -80,12 +80,12 @@ def free_constants(graph: Any) -> int:
 
 
 def apply_clusters(graph: PlacedGraph, clusters: list[Cluster], preserve: Collection[str] = ()) -> Any:
-    """A new GraphDef with one Stitch op for each cluster. The given graph is not changed. Raises ValueError where the new one would
-    have a cycle, a cluster not being convex.
+    """A new GraphDef with one Stitch op for each cluster. The given graph is not changed. Raises ValueError if the new graph has a
+    cycle, because a cluster is not convex.
 
-    preserve: names that TensorFlow looks for afterwards (a function's control outputs, a session's targets). A member with such a
-    name is there for its effect (an assign, a variable's read, a random operator), and nobody asks for its result: a NoOp behind
-    the Stitch op takes its name, without which TensorFlow's pruner gives up with an error in the job's log.
+    preserve: names that TensorFlow looks up afterwards (a function's control outputs, a session's targets). A member with such a name
+    is there for its effect (an assign, a variable's read, a random operator), and its result is not fetched. A NoOp after the Stitch
+    op takes its name; without it TensorFlow's pruner fails with an error in the job's log.
     """
     owner = {i: cluster for cluster in clusters for i in cluster.members}
     taken = set(graph.by_name)
@@ -135,8 +135,11 @@ def apply_clusters(graph: PlacedGraph, clusters: list[Cluster], preserve: Collec
 def copy_without(
     graph: PlacedGraph, owner: Mapping[int, str], data: Callable[[Port], str], preserve: Collection[str]
 ) -> Any:
-    """A GraphDef without the nodes that an op of ours stands for, that op yet to be added. owner: by node the op's name. data: how an
-    output of such a node is spelled now. What waited for one waits for the op; of one with a name in `preserve` a NoOp is left."""
+    """A copy of a GraphDef without the nodes that an op of ours replaces. The caller adds that op.
+
+    owner: replaced node -> the op's name. data: the input text that now names an output of such a node. Control inputs from a
+    replaced node become control inputs from its op. A replaced node whose name is in `preserve` becomes a NoOp.
+    """
     from tensorflow.core.framework import graph_pb2
 
     copied: Any = graph_pb2.GraphDef()
@@ -160,7 +163,8 @@ def copy_without(
 
 
 def _unique_name(cluster: Cluster, taken: set[str]) -> str:
-    """A name that reads well in TensorFlow's profiler: the members' scope, what the cluster is, and its hash."""
+    """A node name for people who read TensorFlow's profiler: the members' scope, the cluster's label and its hash. Added to
+    `taken`."""
     base = "stitchfleet/" + re.sub(r"[^\w./-]", "_", "/".join(part for part in (cluster.scope, cluster.name) if part))
     name, k = base, 0
     while name in taken:

@@ -1,4 +1,4 @@
-"""Makes a step's graph for people (step_graph.py) of the placed graph and of its clusters."""
+"""Makes the step graph (step_graph.py) from a placed graph and its clusters."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from .clusters import Cluster, ClusterPlan
 from .step_graph import CLUSTER, PRODUCT_BLOCK, STAYED, Block, StepGraph
 
 MAX_NAMES = 40
-"""Names of operators that a block of what stayed keeps; it counts them all."""
+"""Most node names that a block of operators that stayed keeps; its counts include all."""
 
 
 def make_step_graph(graph: PlacedGraph, plan: ClusterPlan, clusters: Sequence[Cluster]) -> StepGraph:
-    """The step graph of a placed graph. clusters: those of the plan that become stitch ops; `plan` has the others' members as left
-    out."""
+    """The step graph of a placed graph. clusters: the clusters of the plan that become Stitch ops; the members of the other clusters
+    must be in `plan.left_out_nodes`. Raises ValueError if the graph has a cycle outside loops."""
     home = list(range(len(graph.nodes)))
     cluster_at: dict[int, Cluster] = {}
     for cluster in clusters:
         cluster_at[cluster.members[0]] = cluster
         for i in cluster.members:
             home[i] = cluster.members[0]
-    stayed = plan.left_out_nodes  # without what a Loop op does itself
+    stayed = plan.left_out_nodes  # without the nodes that a Loop op computes itself
     outside = set(home) - cluster_at.keys()
     reason = {i: stayed[graph.nodes[i].name] for i in outside if graph.nodes[i].name in stayed}
     seen = {i for i in cluster_at.keys() | reason.keys() if i in cluster_at or graph.nodes[i].op not in UNCOUNTED}
@@ -40,7 +40,7 @@ def make_step_graph(graph: PlacedGraph, plan: ClusterPlan, clusters: Sequence[Cl
 
     groups: dict[tuple[int, bool, str, str], list[int]] = {}
     for i in sorted(seen):
-        # An ordinary name scope ends before the last slash.
+        # A node's name scope ends before the last slash.
         scope = graph.nodes[i].name.rpartition("/")[0]
         key = (level[i], True, graph.nodes[i].name, "") if i in major else (level[i], False, scope, reason[i])
         groups.setdefault(key, []).append(i)
@@ -76,7 +76,8 @@ def _topological_order(nodes: set[int], edges: set[tuple[int, int]]) -> list[int
 
 
 def _levels(order: list[int], edges: set[tuple[int, int]], major: set[int]) -> dict[int, int]:
-    """Level of each node: for a major one the most major ones on a path to it, for another the least of those that read it."""
+    """Level of each node: for a major node, the largest number of major nodes on a path to it; for another, the least level of its
+    consumers."""
     consumers: dict[int, list[int]] = collections.defaultdict(list)
     for a, b in edges:
         consumers[a].append(b)
@@ -91,7 +92,7 @@ def _levels(order: list[int], edges: set[tuple[int, int]], major: set[int]) -> d
 
 
 def _through_what_stayed(order: list[int], edges: set[tuple[int, int]], major: set[int]) -> set[tuple[int, int]]:
-    """(producer, consumer) of major nodes that a path of others joins."""
+    """(producer, consumer) pairs of major nodes that are connected by a path without other major nodes."""
     producers: dict[int, list[int]] = collections.defaultdict(list)
     for a, b in edges:
         producers[b].append(a)

@@ -1,12 +1,12 @@
-"""The step as a small graph, for people: clusters, matrix products, and what else stayed in TensorFlow, from top to bottom.
+"""The step as a small graph, for people: clusters, matrix products, and the other operators that stayed in TensorFlow.
 
-A step has thousands of operators. Here a cluster is one block, a matrix product or convolution is one block, and the rest are
-grouped: one block for each name scope and reason between two levels. A *level* counts the clusters and products on the longest path
-from the step's beginning: blocks of one level could run at the same time. What stayed stands as late as it can, before the first
-block that reads it: the variables' reads are thus beside their users and not in one heap at the top.
+A step has thousands of operators. Here a cluster is one block, a matrix product or convolution is one block, and the other operators
+are grouped: one block for each name scope and reason between two levels. A *level* is the number of clusters and products on the
+longest path from the step's beginning: blocks of one level could run at the same time. Operators that stayed are placed as late as
+possible, before the first block that reads them, so that variables' reads are beside their users and not all at the top.
 
-step_blocks.py makes it of a placed graph. It is written beside the job's records at its end; `stitchfleet explain SUMMARY.json` reads
-it again (explain_job.py), and needs no TensorFlow for it.
+step_blocks.py makes it from a placed graph. It is written beside the job's records at the end of the job;
+`stitchfleet explain SUMMARY.json` (explain_job.py) reads it without TensorFlow.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ CLUSTER, PRODUCT_BLOCK, STAYED = "cluster", "product", "stayed"
 class Block:
     """One box of the picture.
 
-    kind: "cluster", "product" or "stayed". name: the cluster's, or the product's node. scope: the name scope that all share.
-    ops: operator -> count. nodes: their names without the scope. reason: why they stayed in TensorFlow; "" for a cluster.
-    level: from 0; what stayed at level n stands before the clusters and products of level n.
+    kind: "cluster", "product" or "stayed". name: the cluster's name, or that of the product's node; "" otherwise. scope: the name
+    scope that all operators share. level: from 0; operators that stayed at level n come before the clusters and products of level n.
+    ops: operator -> count. nodes: names of the operators, without the scope. reason: why they stayed in TensorFlow; "" for a cluster.
     """
 
     kind: str
@@ -42,17 +42,18 @@ class Block:
 
 @dataclass(frozen=True)
 class StepGraph:
-    """blocks: by level, what stayed before the rest.
+    """The blocks of a step and the edges between them.
 
-    edges: (producer, consumer) among them, each pair once; tensors only. A cluster or product that reads another through operators
-    that stayed is joined to it as well: the blocks of those hold several operators, and a way through one may be nobody's.
+    blocks: by level; within a level the operators that stayed come first. edges: (producer, consumer) as positions in `blocks`, for
+    tensors, each pair once. A cluster or product that reads another one through operators that stayed also has a direct edge from it:
+    a block of several such operators may connect blocks that no tensor connects.
     """
 
     blocks: tuple[Block, ...] = ()
     edges: tuple[tuple[int, int], ...] = field(default=())
 
     def write(self, path: pathlib.Path, program: str) -> None:
-        """As JSON. Raises OSError."""
+        """Writes the graph as JSON, with the program's name. Raises OSError."""
         document = {
             "format": FORMAT,
             "program": program,
@@ -65,7 +66,8 @@ class StepGraph:
 
 
 def joined(graphs: Mapping[str, StepGraph]) -> StepGraph:
-    """One after the other, from top to bottom. graphs: by the name of the function, which goes before their scopes ("" for none)."""
+    """Several step graphs as one, one below the other. graphs: function's name, which is put before its scopes ("" for none) ->
+    graph."""
     blocks: list[Block] = []
     edges: list[tuple[int, int]] = []
     for name, graph in graphs.items():
@@ -79,7 +81,7 @@ def joined(graphs: Mapping[str, StepGraph]) -> StepGraph:
 
 
 def read(path: pathlib.Path) -> StepGraph:
-    """What `write` wrote. Raises OSError, and ValueError for another file."""
+    """Reads the file that `write` has written. Raises OSError, and ValueError if it is not one."""
     try:
         document: Any = json.loads(path.read_text())
         if document["format"] != FORMAT:
@@ -94,5 +96,5 @@ def read(path: pathlib.Path) -> StepGraph:
 
 
 def file_name(program: str) -> str:
-    """Of the step graph of a program."""
+    """Name of the file for the step graph of a program."""
     return f"step-{re.sub(r'[^A-Za-z0-9_.-]', '_', program)}.json"

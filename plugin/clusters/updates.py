@@ -1,13 +1,13 @@
-"""The optimizer's update: which operators of a graph make it up, so that few stitch ops do it in place on the variables.
+"""The optimizer's update: which operators it consists of, so that a few Stitch ops do it in place on the variables.
 
 An update is a chain of reads, arithmetic, assigns, reads, ... that connected scopes would cut at every assign. Its members are found
-backwards: the assigns and fused Apply operators; element-wise operators whose every reader is a member; and reads, of variables that
-members write, whose every reader is a member. So no tensor that the rest of the step needs is computed in an update, and reductions
-stay with the gradients that they read. Control edges order reads and assigns; they are edges like others for the cycle check, and
-a cluster that contains the whole order may hold all locks at once and see every value in between.
+backwards: assigns and fused Apply operators; element-wise operators whose consumers are all members; and reads, of variables that
+members write, whose consumers are all members. So an update computes no tensor that the rest of the step needs, and reductions stay
+with the gradients that they read. Control edges order reads and assigns. The cycle check treats them as edges, and a cluster that
+contains the whole order may hold all locks at once and see every intermediate value.
 
-Where a sparse update stands in the order (an embedding's scatter), it stays TensorFlow's, and the dense parts before and after it
-become separate clusters.
+A sparse update in the order (an embedding's scatter) stays in TensorFlow, and the dense parts before and after it become separate
+clusters.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ VARIABLE_OPS = WRITES | {READ, RESOURCE_GATHER}
 
 
 def handles_of(graph: PlacedGraph, index: int) -> list[Port]:
-    """The variables' handles that a variable operator takes, in its order."""
+    """The variables' handles that an operator takes, in its operands' order; none if it is not an operator on variables."""
     node = graph.nodes[index]
     if node.op in APPLY:
         return node.inputs[: len(APPLY[node.op].variables)]
@@ -34,7 +34,7 @@ def handles_of(graph: PlacedGraph, index: int) -> list[Port]:
 
 
 def variable_dtype(graph: PlacedGraph, index: int) -> int:
-    """DataType number of the variable that an operator reads or writes."""
+    """DataType number of the variable that an operator in VARIABLE_OPS reads or writes."""
     attributes = graph.nodes[index].proto.attr
     return int(attributes["T" if graph.nodes[index].op in APPLY else "dtype"].type)
 
@@ -46,9 +46,10 @@ def find_members(
     preserve: Collection[str],
     excluded_ops: Collection[str],
 ) -> set[int]:
-    """The members of updates. order: all nodes, producers first. may_leave[i]: node i could be in an ordinary cluster.
+    """The members of all updates of a graph.
 
-    preserve: names of nodes whose results must stay. excluded_ops: operators that cannot be lowered.
+    order: all nodes, producers first. may_leave[i]: whether node i could be in an ordinary cluster. preserve: names of nodes whose
+    results must stay. excluded_ops: operators that cannot be lowered.
     """
     members: set[int] = set()
     written: set[Port] = set()
@@ -64,7 +65,7 @@ def find_members(
         if node.op == READ:
             stays = node.name in preserve or node.inputs[0] not in written
         else:
-            # Where it raises an error, what was written in place could not be taken back.
+            # If an operator raised an error, the variables written in place could not be restored.
             stays = node.op not in ELEMENT_WISE or not may_leave[i] or has_demand(graph, i)
         if not stays:
             members.add(i)
@@ -76,7 +77,7 @@ def _is_write(graph: PlacedGraph, index: int, excluded_ops: Collection[str]) -> 
     if node.op not in WRITES:
         return False
     if node.op in excluded_ops or node.device_type not in ("CPU", "GPU"):
-        return False  # a name that must stay is no hindrance: such an operator has no result, and a NoOp takes its name
+        return False  # a name in `preserve` does not matter: the operator has no result, and a NoOp takes its name
     dtype = variable_dtype(graph, index)
     return dtype in (APPLY_DTYPES if node.op in APPLY else KERNEL_DTYPES)
 

@@ -1,1 +1,1 @@
-"""`stitchfleet run` and `stitchfleet doctor` (run); process is the job's process under the first, and its signals."""
+"""`stitchfleet run` and `stitchfleet doctor` (both in run); process: starts the job of `run`, and passes on its signals."""

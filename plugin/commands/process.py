@@ -1,11 +1,11 @@
-"""The process of a job under `stitchfleet run`: started with the plugin switched on, its signals its own, its exit code passed on.
+"""The process of a job under `stitchfleet run`: passes on signals to it, and its exit code to the caller.
 
-A signal that somebody sends to `stitchfleet run` is meant for the job, and reaches it once:
+A signal sent to `stitchfleet run` is meant for the job, and the job gets it exactly once:
 
-    At a terminal, in its foreground, the job stays in our process group, so that it may read the terminal. What the terminal sends
-    (Ctrl-C, Ctrl-\\, hang-up) it sends to the whole group; the kernel says so (si_code SI_KERNEL), and we do not send it again.
-    Elsewhere (a container, a batch system, `timeout`) the job has a process group of its own. Whether one process is signalled or its
-    group, it is we who get the signal, and pass it on.
+    In the foreground of a terminal the job stays in our process group, so that it may read the terminal. The terminal's signals
+    (Ctrl-C, Ctrl-\\, hang-up) go to the whole group. They have si_code SI_KERNEL, and we do not pass them on.
+    Otherwise (a container, a batch system, `timeout`) the job has its own process group. A signal to our process, or to our group,
+    reaches only us, and we pass it on.
 """
 
 from __future__ import annotations
@@ -20,13 +20,16 @@ PASSED_ON = frozenset(
     (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT)
 )
 _SI_KERNEL = 0x80
-"""siginfo_t's si_code of a signal that the kernel sends of itself (asm-generic/siginfo.h)."""
+"""si_code (siginfo_t) of a signal that the kernel itself has sent (asm-generic/siginfo.h)."""
 _PR_SET_PDEATHSIG = 1
 """prctl(2): the signal that a process gets when its parent dies."""
 
 
 def run_to_the_end(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Runs a command. Returns its exit code, 128 + n if signal n ended it. Call it on the main thread."""
+    """Runs a command until it ends. Returns its exit code, or 128 + n if signal n ended it. Call it on the main thread.
+
+    Raises OSError if the command cannot be started.
+    """
     own_group = not _is_in_foreground()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON | {signal.SIGCHLD})
     prctl = ctypes.CDLL(None).prctl
@@ -36,11 +39,11 @@ def run_to_the_end(command: Sequence[str], environment: Mapping[str, str]) -> in
             os.setpgid(0, 0)
             prctl(
                 _PR_SET_PDEATHSIG, signal.SIGKILL
-            )  # SIGKILL of our group, which cannot be passed on, is the job's end too
+            )  # a SIGKILL of our group cannot be passed on; it must end the job too
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     try:
-        # without the default a parent's SIG_IGN for ended children, which is inherited, would take the exit code away
+        # with SIG_IGN, which we may have inherited from our parent, the kernel would discard the job's exit code
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         process = subprocess.Popen(list(command), env=dict(environment), preexec_fn=prepare)
         while (code := process.poll()) is None:
@@ -54,7 +57,7 @@ def run_to_the_end(command: Sequence[str], environment: Mapping[str, str]) -> in
 
 
 def _is_in_foreground() -> bool:
-    """Whether our process group is the one that a terminal sends its signals to."""
+    """Whether our process group is the foreground group of a terminal."""
     try:
         terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
     except OSError:

@@ -1,4 +1,4 @@
-"""`stitchfleet run` and `stitchfleet doctor`: a job on this machine with stitching switched on, and what that needs."""
+"""`stitchfleet run`: runs a job on this machine with stitching switched on. `stitchfleet doctor`: checks what that needs."""
 
 from __future__ import annotations
 
@@ -37,24 +37,26 @@ from ..reporting.summary_text import print_summaries
 from .process import run_to_the_end
 
 SHIPPING_SECONDS = 5.0
-"""Longest wait for the job's last records to reach the database. What is not there by then its own shipper goes on with, or the next
-run, report or shipper of the node takes from the spool."""
+"""Longest wait for the job's last records to reach the database. Later ones are sent by the job's own shipper, or from the spool by
+the next run, report or shipper on the node."""
 RANKS_SECONDS = 10.0
-"""Longest wait of rank 0, at its end, for what the other ranks say; they end at the same time, but for their exit handlers."""
+"""Longest wait of rank 0, at its end, for the other ranks' summaries. Ranks end at the same time, apart from their exit handlers."""
 
 
 class RunCommand:
     """`stitchfleet run [options] -- COMMAND [ARG ...]`."""
 
     help = (
-        "Runs a command with stitching switched on in every Python that it starts. The script is not changed; its output, "
-        "exit code and signals are its own.\n\n  stitchfleet run -- python train.py --epochs 3\n\n"
-        "The job begins plain; kernels are compiled beside it, checked against TensorFlow's own results on the job's tensors, "
-        "and only then used."
+        "Run a command with stitching switched on in every Python process that it starts. The script is not changed, and\n"
+        "neither are its output, exit code and signals.\n\n  stitchfleet run -- python train.py --epochs 3\n\n"
+        "The job begins plain. Kernels are compiled beside it, and used after they agreed with TensorFlow's own results on the\n"
+        "job's tensors."
     )
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--summary", type=pathlib.Path, metavar="FILE.json", help="write what happened as JSON")
+        parser.add_argument(
+            "--summary", type=pathlib.Path, metavar="FILE.json", help="write the job's summary to a JSON file"
+        )
         parser.add_argument(
             "--database", metavar="URL", help="SQLAlchemy URL for the records (default: SQLite in the cache folder)"
         )
@@ -64,15 +66,17 @@ class RunCommand:
             choices=["auto", "observe", "idle", "alternate", "fallback"],
             help="see `stitchfleet doctor --settings`",
         )
-        parser.add_argument("--disable", metavar="NAMES", help="comma-separated names of clusters to leave alone")
+        parser.add_argument(
+            "--disable", metavar="NAMES", help="comma-separated names of clusters that are not stitched"
+        )
         parser.add_argument(
             "--control",
             type=pathlib.Path,
             metavar="FILE",
-            help="a file that switches while the job runs: off, on, names",
+            help="file that is read while the job runs: off, on, or names of clusters to switch off",
         )
         parser.add_argument("--quiet", action="store_true", help="print no summary")
-        parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="what to run")
+        parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="command to run")
 
     def run(self, arguments: argparse.Namespace) -> int:
         command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
@@ -129,7 +133,7 @@ class RunCommand:
 
     @staticmethod
     def _prepare(cache: pathlib.Path) -> None:
-        """Builds what the job needs and is not there; without it the job still runs, plain."""
+        """Builds the native library if it is missing. If that fails, the job runs plain."""
         try:
             build_library(cache, find_tensorflow(), say)
         except NativeBuildError as error:
@@ -139,10 +143,10 @@ class RunCommand:
 def summaries_of_ranks(
     world: World, own: list[dict[str, Any]], path: pathlib.Path | None, longest_s: float
 ) -> list[dict[str, Any]]:
-    """The summaries of all ranks where rank 0 is ours, whose document is written to `path`; the others send theirs there,
-    for which rank 0 waits at most `longest_s` seconds.
+    """Gathers the summaries of all ranks at rank 0, which waits for them for at most `longest_s` seconds and writes the document.
 
-    Without a store (mpirun) each rank writes its own: FILE, and FILE.rank-1 and so on.
+    own: this rank's summaries. path: file of the document, or None. Returns the summaries of all ranks on rank 0, on other ranks
+    `own`. Without a store (mpirun) each rank writes its own document: FILE on rank 0, FILE.rank-1 on rank 1, and so on.
     """
     run_id = environment.RUN_ID.read()
     if world.store is None:
@@ -166,7 +170,7 @@ def _can_store() -> bool:
 
 
 def why_python_does_not_start_us(command: Sequence[str]) -> str:
-    """Why a Python that is the command itself does not read `sitecustomize`, by which the plugin is switched on; "" where it does."""
+    """The reason why a command, if it is Python, will not import `sitecustomize`, which switches the plugin on; "" if it will."""
     if not re.fullmatch(r"python[\d.]*", os.path.basename(command[0])):
         return ""
     for word in command[1:]:
@@ -183,12 +187,12 @@ _NO_SITECUSTOMIZE = {
     "E": "ignores PYTHONPATH",
     "S": "does not import sitecustomize",
 }
-"""Python's options (Using Python: command line) that keep our folder, or the module in it, from being found."""
+"""Options of Python with which our sitecustomize is not imported (Python's documentation, "Command line and environment")."""
 
 
 def job_environment(settings: Settings) -> dict[str, str]:
-    """The environment of a job: settings, a run id, and our bootstrap folder first on PYTHONPATH. What says who the job is and how
-    its records are sent (STITCHFLEET_LABELS, _INGEST_TOKEN and so on) stays as it was given."""
+    """The environment of a job: the settings, a run id, and our bootstrap folder first on PYTHONPATH. Variables that identify the job
+    or say how its records are sent (STITCHFLEET_LABELS, _INGEST_TOKEN and so on) are inherited."""
     given_by_settings = {PREFIX + spec.name.upper() for spec in dataclasses.fields(Settings)}
     variables = {key: value for key, value in os.environ.items() if key not in given_by_settings}
     variables.update(settings.environment())
@@ -200,10 +204,10 @@ def job_environment(settings: Settings) -> dict[str, str]:
 
 
 def hand_over_records(processes: Sequence[Mapping[str, Any]], settings: Settings) -> None:
-    """Waits until the last records of the job's processes are in the database or with the ingest server: a report made right after
-    has them all. Where they cannot be, says why. processes: their summaries.
+    """Sends the last records of the job's processes to the database or the ingest server, so that a report made right after the job
+    has them all. Prints a line if that fails or takes longer than SHIPPING_SECONDS. processes: their summaries.
 
-    The job's own shipper may be at it still; shipping twice changes nothing.
+    The job's own shipper may still be sending; sending a record twice changes nothing.
     """
     where = shipping_words(settings)
     end = time.monotonic() + SHIPPING_SECONDS
@@ -236,7 +240,7 @@ def hand_over_records(processes: Sequence[Mapping[str, Any]], settings: Settings
 class DoctorCommand:
     """`stitchfleet doctor`."""
 
-    help = "Looks whether this machine has what stitching needs, and says what is missing and what to do about it."
+    help = "Check whether this machine has what stitching needs, and print what is missing and what to do about it."
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
@@ -288,7 +292,7 @@ class DoctorCommand:
 
 
 def _gpu_lines(driver: pathlib.Path | None) -> Iterator[str]:
-    """What a job on a GPU needs beyond. A machine without one lacks nothing."""
+    """Lines on the GPUs, and on what is missing to stitch on them. A machine without a GPU lacks nothing."""
     try:
         gpus = find_gpus(driver)
     except OSError as error:

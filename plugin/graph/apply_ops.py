@@ -1,7 +1,7 @@
-"""TensorFlow's fused optimizer operators as arithmetic: one row each, the formula of tensorflow/core/kernels/training_ops.cc.
+"""TensorFlow's fused optimizer operators as arithmetic: one row each, with the formula of tensorflow/core/kernels/training_ops.cc.
 
-The formulas are those of the operators' CPU kernels, in their order of operations, so that a stitched update differs from the
-operator's by rounding at most.
+The formulas are those of the CPU kernels, in the same order of operations, so that a stitched update differs from the operator's
+result by rounding at most.
 """
 
 from __future__ import annotations
@@ -15,33 +15,37 @@ _VALUES = {
     **{1: "float_val", 2: "double_val", 9: "int64_val", 22: "uint32_val", 23: "uint64_val"},
     **dict.fromkeys((3, 4, 5, 6, 17), "int_val"),
 }
-"""The field of a TensorProto that holds the elements of a DataType."""
+"""DataType number -> the field of a TensorProto that holds its elements."""
 
 
 class Expressions:
-    """Appends the nodes of an expression to a FunctionDef. All operands have one dtype, unless a method says otherwise."""
+    """Appends the nodes of an expression to a FunctionDef. Tensors are given and returned by name.
+
+    prefix: beginning of the nodes' names; a number follows. dtype: DataType number of all operands, unless a method says otherwise.
+    """
 
     def __init__(self, function: Any, prefix: str, dtype: int) -> None:
         self._function, self._prefix, self._dtype = function, prefix, dtype
         self._numbers = itertools.count()
 
     def of(self, dtype: int) -> Expressions:
-        """The same for operands of another dtype; names go on where they are."""
+        """Expressions for operands of another dtype, with the same prefix and numbering."""
         other = Expressions(self._function, self._prefix, dtype)
         other._numbers = self._numbers
         return other
 
     def bare(self, op: str, *inputs: str) -> Any:
-        """A node whose attributes are the caller's business."""
+        """Appends a node and returns its NodeDef. The caller sets its attributes."""
         return self._function.node_def.add(name=f"{self._prefix}_{next(self._numbers)}", op=op, input=inputs)
 
     def node(self, op: str, output: str, *inputs: str) -> str:
+        """Appends a node with attribute T. output: name of the operator's output argument. Returns the name of the result."""
         node = self.bare(op, *inputs)
         node.attr["T"].type = self._dtype
         return f"{node.name}:{output}:0"
 
     def constant(self, value: float | list[int]) -> str:
-        """A scalar or, from a list, a vector."""
+        """Appends a constant: a scalar, or a vector if `value` is a list. Raises ValueError for a dtype without a field here."""
         if self._dtype not in _VALUES:
             raise ValueError(f"no constant of DataType {self._dtype} here")
         node = self.bare("Const")
@@ -60,7 +64,7 @@ class Expressions:
 
 @dataclass(frozen=True)
 class Operand:
-    """A tensor of the body, with Python's arithmetic."""
+    """A tensor of a FunctionDef; Python's operators on it append nodes."""
 
     expressions: Expressions
     name: str
@@ -88,6 +92,7 @@ class Operand:
         return self._binary("Maximum", self, other)
 
     def unary(self, op: str) -> Operand:
+        """The result of a unary operator whose output argument is called "y"."""
         return Operand(self.expressions, self.expressions.node(op, "y", self.name))
 
     def sqrt(self) -> Operand:
@@ -109,7 +114,11 @@ Flags = dict[str, bool]
 
 @dataclass(frozen=True)
 class ApplyRule:
-    """variables: which inputs are handles. formula: new values of the variables it writes, by their input's name."""
+    """One fused optimizer operator.
+
+    variables: names of its inputs that are variables' handles. formula: maps (input's name -> value, flag -> value) to the new values
+    of the variables that it writes, by the input's name. flags: names of the bool attributes that the formula reads.
+    """
 
     variables: tuple[str, ...]
     formula: Callable[[Operands, Flags], Operands]
@@ -204,4 +213,4 @@ APPLY: dict[str, ApplyRule] = {
     "ResourceApplyCenteredRMSProp": ApplyRule(("var", "mg", "ms", "mom"), _centered_rmsprop),
 }
 APPLY_DTYPES = frozenset((1, 2))
-"""Element types whose formulas are TensorFlow's: in half precision its kernels round in between as ours would not."""
+"""DataType numbers for which the formulas hold: in half precision TensorFlow's kernels round intermediate values, and ours do not."""

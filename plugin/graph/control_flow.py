@@ -1,18 +1,18 @@
 """Which nodes of a lowered graph are alive together: control-flow frames and deadness predicates.
 
-A `tf.cond` lowered to Switch and Merge has no frame: of its two branches one is *dead* in a step, and an operator that has a dead
-input does not run. One Stitch op with members of both branches, or of a branch and of the code around it, would be dead whenever
-one of its inputs is: its other members' values would be missing without an error. So members must share their frame and their
-predicate. The predicate is computed as XLA's deadness analysis does (tensorflow/compiler/jit/deadness_analysis.cc), in brief:
+A `tf.cond` lowered to Switch and Merge has no frame: in each step one of its two branches is *dead*, and an operator with a dead
+input does not run. A Stitch op with members in both branches, or in a branch and outside, would be dead if one of its inputs is: the
+values of its other members would be missing without an error. So members must share their frame and their predicate. The predicate
+follows XLA's deadness analysis (tensorflow/compiler/jit/deadness_analysis.cc). In short:
 
     Switch(value, p)       true output: alive(value) and p; false output: alive(value) and not p
-    Merge(a, b)            alive(a) or alive(b); where the two differ in one Switch only, what they share (what it waits for may be
-                           dead: a Merge waits for it and lives)
-    Merge of a loop        alive once for each iteration of its frame: one symbol a frame
-    any other node         alive when all its inputs and control inputs are
+    Merge(a, b)            alive(a) or alive(b). If the two differ in one Switch only, this is the conjuncts that they share.
+                           Control inputs do not count: a Merge also runs if they are dead
+    Merge of a loop        alive once in each iteration of its frame: one symbol per frame
+    any other node         alive if all its inputs and control inputs are
 
-Predicates are sets of conjuncts; equal sets mean equal predicates. Unequal sets may still be equal in truth: then two clusters are
-kept apart that could have been one, never the other way round.
+A predicate is a set of conjuncts; equal sets mean equal predicates. Unequal sets may also be equivalent: then two clusters stay
+separate that could have been one, never the other way round.
 """
 
 from __future__ import annotations
@@ -28,8 +28,11 @@ ALWAYS: Predicate = frozenset()
 
 @dataclass(frozen=True)
 class Liveness:
-    """frame[i]: the loop frame of node i ("" outside loops); predicate[i]: when it runs; order: all nodes, producers first;
-    entered: when a frame's loop runs at all."""
+    """The frames and predicates of all nodes of a graph.
+
+    frame[i]: the loop frame of node i ("" outside loops). predicate[i]: the predicate under which it runs. order: all nodes,
+    producers first. entered: frame -> the predicate under which its loop runs.
+    """
 
     frame: list[str]
     predicate: list[Predicate]
@@ -37,13 +40,13 @@ class Liveness:
     entered: dict[str, Predicate]
 
     def key(self, node: int) -> tuple[str, Predicate]:
-        """Nodes may share a cluster only when their keys are equal."""
+        """(frame, predicate) of a node. Nodes may share a cluster only if these are equal."""
         return self.frame[node], self.predicate[node]
 
     def when(self, node: int) -> Predicate:
-        """The node's predicate without the loops that end before it: what leaves a loop is there when the loop runs at all.
+        """A node's predicate, with the predicate of a loop's entry in place of that of its exit: an Exit is alive if the loop runs.
 
-        For clusters they are told apart, so that no loop waits for another one.
+        Clusters use `key`, which keeps the two apart, so that no loop waits for another one.
         """
         found: set[Conjunct] = set()
         waiting = list(self.predicate[node])
@@ -61,7 +64,7 @@ class Liveness:
 
 
 def analyse(graph: PlacedGraph) -> Liveness:
-    """Frames and predicates of every node. Raises ValueError for a graph with a cycle outside loops."""
+    """Computes the frames and predicates of all nodes. Raises ValueError if the graph has a cycle outside loops."""
     order = topological_order(graph)
     frame = [""] * len(graph.nodes)
     parents: dict[str, str] = {"": ""}
@@ -150,7 +153,7 @@ def _path(name: str, parents: dict[str, str]) -> list[str]:
 
 
 def topological_order(graph: PlacedGraph) -> list[int]:
-    """All nodes, producers first; back edges of loops (from NextIteration) do not count. Raises ValueError for any other cycle."""
+    """All nodes, producers first. Back edges of loops (from NextIteration) are ignored; raises ValueError for any other cycle."""
     waiting = [0] * len(graph.nodes)
     for node in graph.nodes:
         sources = [port.node for port in node.inputs] + node.control

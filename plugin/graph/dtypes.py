@@ -1,4 +1,4 @@
-"""Numbers of TensorFlow's DataType, as they stand in a GraphDef (tensorflow/core/framework/types.proto)."""
+"""Numbers of TensorFlow's DataType, as in a GraphDef (tensorflow/core/framework/types.proto)."""
 
 from __future__ import annotations
 

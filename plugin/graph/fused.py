@@ -1,13 +1,13 @@
-"""Operators that TensorFlow's own optimizer has made of several: taken apart for the compiler, and put together again wherever
-TensorFlow's operators run.
+"""Operators that TensorFlow's own optimizer has fused: split into their parts for the compiler, and fused again wherever TensorFlow's
+operators run.
 
-    _UnaryOpsComposition   several unary operators under one name
-    _FusedBatchNormEx      a batch normalization with a sum and an activation
+    _UnaryOpsComposition   several unary operators in sequence
+    _FusedBatchNormEx      a batch normalization, with a sum and an activation
 
-Nothing can lower them, and a cluster may begin or end between their parts. But their kernels round otherwise than the parts' (a
-composition's exp is not Exp's in the last bit), and until a kernel of ours runs, a job's numbers are its own graph's. So each
-last part remembers what it comes from: a fallback with all parts has the operator itself, and so has a stitched graph outside of
-its clusters.
+Neither can be lowered to HLO, and a cluster may begin or end between their parts. But their kernels round differently from those of
+the parts (a composition's exp differs from Exp in the last bit), and until a kernel of ours runs, a job must compute the numbers of
+its own graph. So the last part keeps the original operator: a fallback that has all parts uses the original, and so does a stitched
+graph outside of its clusters.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from typing import Any
 from .placed_graph import PlacedGraph, Port, device_type
 
 _ORIGINAL = "_stitchfleet_fused"
-"""Of an operator's last part, which bears its name: the operator's serialized NodeDef."""
+"""Attribute of an operator's last part, which has the operator's name: the operator's serialized NodeDef."""
 _PARTS = "_stitchfleet_parts"
-"""Of the same: the other parts' names, in their order."""
+"""Attribute of the last part: the names of the other parts, in their order."""
 _NORMALIZATION_OUTPUTS = range(1, 6)
-"""Those that the normalization hands over itself: its moments, and what its gradient reads."""
+"""Outputs of _FusedBatchNormEx that are those of the normalization itself: its moments, and the operands of its gradient."""
 
 
 def take_apart(graph: Any) -> int:
-    """Replaces each such operator of a GraphDef, in place, by its parts; returns how many."""
+    """Replaces each fused operator of a GraphDef by its parts, in place. Returns the number of operators split."""
     moved: dict[str, str] = {}
     count = 0
     for node in list(graph.node):
@@ -71,7 +71,7 @@ def _can_take_normalization_apart(node: Any) -> bool:
 
 
 def _take_normalization_apart(graph: Any, node: Any) -> str:
-    """Returns the normalization's name."""
+    """Splits a _FusedBatchNormEx. Returns the name of the normalization."""
     original = node.SerializeToString(deterministic=True)
     norm = graph.node.add(name=f"{node.name}/stitchfleet_norm", op="FusedBatchNormV3", device=node.device)
     norm.input.extend([*node.input[:5], *(name for name in node.input if name.startswith("^"))])
@@ -101,9 +101,10 @@ def _become_last_part(node: Any, op: str, inputs: list[str], original: bytes, pa
 
 @dataclass(frozen=True)
 class Fused:
-    """One such operator whose parts are all in a graph. last: the part that bears its name; parts: the others, the first one first.
+    """A fused operator whose parts are all in a graph.
 
-    inputs: its operands, in its own order. moved: outputs of parts that are outputs of its own -> their number there.
+    original: its NodeDef. last: the part that has its name. parts: the other parts, in order. inputs: the fused operator's operands,
+    in its order. moved: output of a part -> its number among the fused operator's outputs.
     """
 
     original: Any
@@ -114,9 +115,9 @@ class Fused:
 
 
 def find(graph: PlacedGraph, among: Collection[int], leaves: Collection[Port] = ()) -> Iterator[Fused]:
-    """Those whose parts are all `among` the nodes of a graph and hand nothing to others that the operator would not.
+    """Fused operators whose parts are all in `among`, and of which only outputs are read that the fused operator has too.
 
-    leaves: outputs that are read from outside, whether a node of the graph reads them or not.
+    among: nodes of the graph. leaves: outputs that are read from outside, whether or not a node of the graph reads them.
     """
     from tensorflow.core.framework import node_def_pb2
 
@@ -144,7 +145,8 @@ def find(graph: PlacedGraph, among: Collection[int], leaves: Collection[Port] = 
 
 
 def restore(graph: Any) -> int:
-    """Puts the operators of a GraphDef together again whose parts are all there, in place; returns how many."""
+    """Replaces the parts of each fused operator that are all in a GraphDef by the operator, in place. Returns the number of
+    operators."""
     placed = PlacedGraph(graph)
     found = list(find(placed, range(len(placed.nodes))))
     if not found:

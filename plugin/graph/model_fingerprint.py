@@ -1,7 +1,7 @@
-"""Which model a job trains, as a short text that is the same in all its processes and submissions.
+"""A fingerprint of the model that a job trains: a short text that is the same in all its processes and submissions.
 
-It is made of what a model is known by whatever its batch: the types and shapes of its variables, and the kinds of its operators. A
-graph without variables (a frozen model) is known by its large constants instead.
+It is computed from what does not depend on the batch: the types and shapes of the model's variables, and the set of its operators.
+For a graph without variables (a frozen model) the large constants take the place of the variables.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _FLOATS = frozenset({1, 2, 14, 19})
 
 
 def model_fingerprint(graph: Any) -> str:
-    """Of a GraphDef as TensorFlow offers it for placement: recording.GRAPH and 16 hexadecimal digits."""
+    """The fingerprint of a GraphDef, as TensorFlow offers it for optimization: recording.GRAPH and 16 hexadecimal digits."""
     operators = sorted({node.op for node in graph.node if not node.op.startswith("_")})
     weights = sorted(text for node in graph.node for text in _variables(node))
     if not weights:
@@ -25,7 +25,7 @@ def model_fingerprint(graph: Any) -> str:
 
 
 def _variables(node: Any) -> list[str]:
-    """A function has its variables as arguments, a session's graph as operators."""
+    """Types and shapes of the variables of a node. In a function's graph variables are arguments, in a session's operators."""
     if node.op == "_Arg" and "_handle_shapes" in node.attr and "_handle_dtypes" in node.attr:
         types, shapes = node.attr["_handle_dtypes"].list.type, node.attr["_handle_shapes"].list.shape
         return [_words(dtype, shape) for dtype, shape in zip(types, shapes)]

@@ -1,7 +1,7 @@
-"""A placed GraphDef, indexed: nodes by number, data and control edges both ways, output names as functions need them.
+"""A placed GraphDef, indexed: nodes by number, data and control edges in both directions, and the operators' definitions.
 
-GraphDef spells an edge "node", "node:2" or "^node"; a FunctionDef spells it "node:output_argument:2". This is the only place that
-knows both.
+A GraphDef spells an edge "node", "node:2" or "^node"; a FunctionDef spells it "node:output_argument:2". `OpDefinitions.outputs` leads
+from one to the other.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Port:
 
 @dataclass
 class GraphNode:
-    """One node; `inputs` in the op's order, `control` the nodes it waits for."""
+    """One node. inputs: its data inputs, in the op's order. control: the nodes of its control inputs."""
 
     index: int
     proto: NodeDef
@@ -42,25 +42,25 @@ class GraphNode:
 
     @property
     def device_type(self) -> str:
-        """CPU, GPU, or "" for any other and for none."""
+        """The type of its device: "CPU", "GPU", or "" for another device or none."""
         return device_type(str(self.proto.device))
 
 
 def device_type(device: str) -> str:
-    """CPU, GPU, or "" for any other, of a device's name as a graph has it ("/job:localhost/.../device:GPU:0")."""
+    """The type in a device's name ("/job:localhost/.../device:GPU:0"): "CPU", "GPU", or "" for another device or none."""
     kind = device.rpartition("/")[2].upper().removeprefix("DEVICE:").partition(":")[0]
     return kind if kind in ("CPU", "GPU") else ""
 
 
 class PlacedGraph:
-    """The graph as TensorFlow's optimizer offers it. Raises ValueError for an edge to a node that is not there."""
+    """A GraphDef with its edges. `graph` is not copied. Raises ValueError if a node reads one that is not in the graph."""
 
     def __init__(self, graph: GraphDef) -> None:
         self.graph = graph
         self.nodes = [GraphNode(i, proto) for i, proto in enumerate(graph.node)]
         self.by_name = {node.name: node.index for node in self.nodes}
         self.consumers: list[list[tuple[int, int]]] = [[] for _ in self.nodes]
-        """For each node, (consumer, output index) of each data edge that leaves it."""
+        """For each node, (consumer, index of the output read) of each data edge that leaves it."""
         self.control_consumers: list[list[int]] = [[] for _ in self.nodes]
         for node in self.nodes:
             for text in node.proto.input:
@@ -82,13 +82,13 @@ class PlacedGraph:
 
 
 def is_small_const(graph: PlacedGraph, index: int) -> bool:
-    """Whether a node is a constant that clusters have a copy of."""
+    """Whether a node is a constant that clusters copy: at most MAX_CONST_BYTES, without control inputs."""
     node = graph.nodes[index]
     return node.op == "Const" and not node.control and node.proto.attr["value"].tensor.ByteSize() <= MAX_CONST_BYTES
 
 
 def small_constant(graph: PlacedGraph, index: int, operand: int) -> Any | None:
-    """An operand's value as an array, where it is such a constant."""
+    """The value of an operand as a numpy array; None if it is not a small constant."""
     source = graph.nodes[index].inputs[operand].node
     if not is_small_const(graph, source):
         return None
@@ -98,7 +98,10 @@ def small_constant(graph: PlacedGraph, index: int, operand: int) -> Any | None:
 
 
 class OpDefinitions:
-    """Output arguments, output types and statefulness of operators, from TensorFlow's registry."""
+    """Arguments, types and statefulness of operators, from TensorFlow's registry.
+
+    Methods that take a NodeDef raise ValueError if its operator is not registered.
+    """
 
     def __init__(self) -> None:
         from tensorflow.python.framework import op_def_registry
@@ -107,7 +110,7 @@ class OpDefinitions:
         self._known: dict[str, Any] = {}
 
     def find(self, op: str) -> Any | None:
-        """The OpDef, or None for an operator that TensorFlow's Python side does not know."""
+        """The OpDef; None if the operator is not in the registry of TensorFlow's Python API."""
         if op not in self._known:
             self._known[op] = self._registry.get(op)
         return self._known[op]
@@ -119,6 +122,7 @@ class OpDefinitions:
         return definition
 
     def is_stateful(self, op: str) -> bool:
+        """Whether an operator is stateful. One that is not registered counts as stateful."""
         definition = self.find(op)
         return definition is None or bool(definition.is_stateful)
 

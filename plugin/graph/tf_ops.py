@@ -1,8 +1,8 @@
-"""Which TensorFlow operators may lie in a cluster, as data: one row an operator.
+"""Which TensorFlow operators may be in a cluster: a table with one row per operator.
 
 A row says which operands must be known as *values* to lower the operator to HLO (XLA's "compile-time constants": shapes, axes,
-permutations), whether the operator only renames a buffer, and whether it reads only its operand's shape. What is not in the table
-stays in TensorFlow, with the reason that `why_not` gives.
+permutations), whether the operator only renames a buffer, and whether it reads only its operand's shape. An operator without a row
+stays in TensorFlow, for the reason that `why_not` returns.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class OpRule:
-    """How one TensorFlow operator takes part.
+    """A row of the operator table.
 
-    values: operand positions whose values lowering needs; negative positions count from the end.
-    free: the result is the operand's buffer under another shape: no work in TensorFlow, so not worth a kernel of its own.
-    shape_only: depends on its operands' shapes, not on their elements.
-    weight: how many element-wise operators it stands for; 0 for those that compute nothing.
-    dtypes: of the results, where not all that kernels have will do (TensorFlow's DataType numbers).
+    values: positions of the operands whose values lowering needs; negative positions count from the end.
+    free: the result is the operand's buffer with another shape. It costs nothing in TensorFlow, so it is not worth a kernel.
+    shape_only: the result depends on the operands' shapes, not on their elements.
+    weight: the number of element-wise operators that it counts as; 0 if it computes nothing.
+    dtypes: the result dtypes that are supported (DataType numbers); None: all KERNEL_DTYPES.
     """
 
     values: tuple[int, ...] = ()
@@ -48,10 +48,11 @@ _BINARY = (
     "SoftplusGrad SoftsignGrad"
 )
 ELEMENT_WISE = frozenset([*_UNARY.split(), *_BINARY.split(), "Identity"]) - {"Bitcast"}
-"""Operators whose results have their operands' shape (or the one that these broadcast to)."""
+"""Operators whose result has the shape that its operands broadcast to."""
 
 RANDOM_UNIFORM = "StatelessRandomUniformV2"
-"""Inputs shape, key, counter, algorithm. XLA would draw other numbers: the compiler gets it spelled out (clusters/bodies.py)."""
+"""Inputs: shape, key, counter, algorithm. XLA draws other numbers, so the compiled body has other nodes for it
+(clusters/bodies.py)."""
 
 RULES: dict[str, OpRule] = {
     **_rows(_UNARY, _ELEMENT),
@@ -81,12 +82,12 @@ RULES: dict[str, OpRule] = {
     **_rows("Fill", OpRule(values=(0,))),
     **_rows("Range", OpRule(values=(0, 1, 2))),
     **_rows("OneHot", OpRule(values=(1,))),
-    # TensorFlow's kernel rounds each sum of halves to a half, XLA's lowering only the results.
+    # In half precision TensorFlow's kernel rounds each partial sum, XLA's lowering only the results.
     **_rows("Cumsum Cumprod", OpRule(values=(1,), weight=2, dtypes=frozenset((1, 2, 3, 4, 5, 6, 9, 17, 22, 23)))),
     **_rows("InvertPermutation", OpRule(values=(0,), weight=0)),
     **_rows("MaxPool AvgPool", OpRule(weight=4)),
     "AvgPoolGrad": OpRule(values=(0,), weight=4),
-    # What these demand of their indices: demands.py.
+    # clusters/demands.py has their demands on the indices.
     "GatherV2": OpRule(values=(2,)),
     "ResourceGather": _ELEMENT,
     **_rows(
@@ -95,15 +96,15 @@ RULES: dict[str, OpRule] = {
     RANDOM_UNIFORM: OpRule(values=(0, 3), weight=6, dtypes=frozenset((1,))),
     **_rows("MatrixBandPart MatrixSetDiagV3 MatrixDiagPartV3", OpRule(weight=1)),
 }
-# Const is a member only as a copy inside a cluster, and only when small.
+# A Const is copied into the clusters that read it if its TensorProto has at most so many bytes.
 MAX_CONST_BYTES = 1024
 
-# numpy-like element types that kernels have: TensorFlow's DataType numbers of f32 f64 s32 u8 s16 s8 s64 bool bf16 u16 f16 u32 u64.
+# DataType numbers of the element types that kernels have: f32 f64 s32 u8 s16 s8 s64 bool bf16 u16 f16 u32 u64.
 KERNEL_DTYPES = frozenset((1, 2, 3, 4, 5, 6, 9, 10, 14, 17, 19, 22, 23))
 
 PRODUCT = "matrix product or convolution"
 UNCOUNTED = frozenset(("Const", "_Arg", "_Retval", "NoOp"))
-"""Operators that nobody misses in a cluster: no work, nor a place where work could be."""
+"""Operators that are not counted as left out: they compute nothing."""
 _COMPUTE = frozenset(
     (
         "MatMul BatchMatMul BatchMatMulV2 BatchMatMulV3 _FusedMatMul _FusedBatchMatMulV2 "

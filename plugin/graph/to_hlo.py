@@ -1,6 +1,6 @@
-"""A cluster's body to HLO, by TensorFlow's own bridge: runs in the compile service, which has imported TensorFlow for it.
+"""Lowers a cluster's body to HLO, by TensorFlow's own bridge. Runs in the compile service, which imports TensorFlow for it.
 
-Arguments whose values matter (shapes, axes) become constants, so the HLO's parameters are the other arguments in their order.
+Arguments with known values (shapes, axes) become constants; the HLO's parameters are the other arguments in their order.
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ from ..native.library import numpy_dtype
 
 
 class LoweringError(Exception):
-    """TensorFlow cannot lower the cluster; one line. `ops`: the TensorFlow operators at fault, where its message names them.
-    `is_certain`: it would fail again, which a want of memory may not."""
+    """TensorFlow cannot lower the cluster.
+
+    line: the reason, one line. ops: the TensorFlow operators at fault, if TensorFlow's message names them. is_certain: whether it
+    would fail again; False for a lack of memory and the like.
+    """
 
     def __init__(self, line: str, ops: tuple[str, ...] = (), is_certain: bool = True) -> None:
         super().__init__(line)
@@ -27,7 +30,7 @@ class LoweringError(Exception):
 
 @dataclass(frozen=True)
 class Argument:
-    """One input of a Stitch op as it was seen: DataType number, shape, and the raw bytes where the value matters."""
+    """One input of a Stitch op in a call: DataType number, shape, and the raw bytes if lowering needs the value."""
 
     dtype: int
     shape: tuple[int, ...]
@@ -35,27 +38,29 @@ class Argument:
 
     @classmethod
     def from_json(cls, described: Mapping[str, Any]) -> Argument:
-        """Of what the op's request, a message or a bundle says."""
+        """Reads the form that the op's request, messages and bundles share. Raises KeyError, TypeError or ValueError for another."""
         value = bytes.fromhex(described["value"]) if "value" in described else None
         return cls(int(described["dtype"]), tuple(int(extent) for extent in described["shape"]), value)
 
     def to_json(self) -> dict[str, Any]:
+        """The form that `from_json` reads; the value is in hexadecimal."""
         described: dict[str, Any] = {"dtype": self.dtype, "shape": list(self.shape)}
         return described if self.value is None else {**described, "value": self.value.hex()}
 
     def constant(self) -> np.ndarray[Any, Any]:
+        """The value as an array. Raises ValueError if it is not known."""
         if self.value is None:
             raise ValueError("this argument has no known value")
         return np.frombuffer(self.value, numpy_dtype(self.dtype)).reshape(self.shape)
 
 
 def kernel_inputs(arguments: Sequence[Argument]) -> list[int]:
-    """Which arguments are the HLO's parameters, in order."""
+    """Positions of the arguments that are the HLO's parameters, in order."""
     return [i for i, argument in enumerate(arguments) if argument.value is None]
 
 
 def lower(body: bytes, arguments: Sequence[Argument]) -> bytes:
-    """A serialized HloModuleProto. `body`: FunctionDefLibrary. Raises LoweringError."""
+    """Lowers a body, a serialized FunctionDefLibrary of one function. Returns a serialized HloModuleProto. Raises LoweringError."""
     import tensorflow as tf
 
     function = body_function(body)
@@ -81,7 +86,7 @@ def lower(body: bytes, arguments: Sequence[Argument]) -> bytes:
 
 
 def body_function(body: bytes) -> Any:
-    """The body as a callable over tensors, for tracing or for running TensorFlow's own result."""
+    """The function of a serialized FunctionDefLibrary as a callable that maps tensors to a tuple of tensors."""
     import tensorflow as tf
     from tensorflow.core.framework import function_pb2
     from tensorflow.python.framework import function_def_to_graph
@@ -98,7 +103,7 @@ def body_function(body: bytes) -> Any:
         kept = [node for node in nodes.node if node.name not in placeholders]
         del nodes.node[:]
         nodes.node.extend(kept)
-        # an argument that is a result as it is (an assign of what was read) is no node of the body
+        # a result that is an argument (an assign of a value just read) is not a node of the body
         computed = [tensor.name for tensor in graph.outputs if tensor.op.name not in placeholders]
         read = {name.partition(":")[0] for node in kept for name in node.input}
         given = {name: value for name, value in named.items() if name.partition(":")[0] in read}

@@ -1,5 +1,5 @@
-"""Whether a graph is that of a training function: it has a gradient, or writes a variable otherwise than by adding to it. The rule
-and what it is for: training.py."""
+"""Whether a graph is that of a training function: it writes a variable and has a gradient, or it writes a non-scalar variable other
+than by adding to it. job/training.py has the reasons."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _is_of_gradient(node: Any) -> bool:
 
 
 def _is_scalar_variable(node: Any) -> bool:
-    """A function has its variables' handles as arguments, a session's graph as operators."""
+    """Whether a node is the handle of a scalar variable: an argument in a function's graph, an operator in a session's."""
     if node.op == "_Arg" and "_handle_shapes" in node.attr:
         return all(_is_scalar(shape) for shape in node.attr["_handle_shapes"].list.shape)
     return (

@@ -117,7 +117,7 @@ class Kernels:
 
     @property
     def bundles(self) -> list[pathlib.Path]:
-        """Folders of the bundles on disk: those kept after a revert, and those not judged yet."""
+        """Folders of the bundles on disk: kept after a revert, or still with the oracle."""
         return [*self._kept, *self._judged_now]
 
     # ---- from the op to the service and back ---------------------------------------------------------------------------------
@@ -339,7 +339,8 @@ class Kernels:
         self.native.move(executable.signature, State.SUSPECT, State.VERIFY)
 
     def _keep(self, folder: pathlib.Path) -> bool:
-        """Keeps a bundle if the job's bundles stay within MAX_BUNDLE_BYTES, else deletes it. Returns whether it was kept."""
+        """Keeps a bundle on disk, or deletes it if the kept bundles would exceed MAX_BUNDLE_BYTES; the first is always kept. Returns
+        whether it was kept."""
         size = bundle.size_of(folder)
         if self._kept and self._kept_bytes + size > MAX_BUNDLE_BYTES:
             bundle.delete_bundle(folder)

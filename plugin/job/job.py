@@ -45,9 +45,10 @@ saving is estimated from the pairs of blocks that follow."""
 UNTIED_STEPS = 8
 """Steps of a function without a collective of all ranks after which a line says that it runs plain."""
 JUDGED_PAIRS = 24
-"""Number of latest pairs from which it is decided whether stitching pays."""
+"""Number of latest pairs of blocks on which the decision whether stitching pays is based."""
 MOST_PAIRS = 0.75
-"""The share of these pairs that must agree with the sign of their mean."""
+"""Stitching does not pay if the interval of its saving lies below zero and it was slower in at least this share of the pairs, or if
+the interval does not lie above zero and it was faster in less than this share."""
 
 
 def _op_determinism() -> bool:

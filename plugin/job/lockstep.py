@@ -62,7 +62,8 @@ class Lockstep:
         """The clusters whose kernels all ranks have."""
 
     def begin(self) -> None:
-        """Begins a step and updates the arm. May wait for some seconds (Courier.begin)."""
+        """Begins a step and asks the courier for its arm: sets `stitched`; in a stitched step `position`, at the first one also
+        `common`; in a plain step `ended`, if the ranks will not run stitched again. May wait for some seconds (Courier.begin)."""
         if self.ended:
             return
         was, self.stitched = self.stitched, self._courier.begin(self.key)
@@ -79,7 +80,7 @@ class Lockstep:
         return self._schedule.slot(self.position)
 
     def turn(self, stride: int) -> int:
-        """The turn of this step, below `stride`: one kernel in `stride` is sampled."""
+        """The latest step's position modulo `stride`. In each step the kernels whose number has this remainder are sampled."""
         return max(0, self.position) % stride
 
     @property

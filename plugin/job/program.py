@@ -193,7 +193,8 @@ class Program:
         return own + [plan for plan, _ in list(self.nested_plans.values())]
 
     def refuse(self, reason: str) -> None:
-        """Makes the program plain for good. In lockstep with other ranks, it becomes plain when all do."""
+        """Moves the program to the phase PLAIN for good, unless it is settled. A program in lockstep whose ranks may already have
+        agreed on a step stays in its phase until all ranks become plain at one step."""
         with self.lock:
             if not self.settled:
                 self.enter(Phase.PLAIN, reason)

@@ -1,8 +1,8 @@
-"""The native half of the plugin: built once for a TensorFlow version and cached, loaded into TensorFlow, spoken to by ctypes.
+"""The native half of the plugin: built once per TensorFlow version and cached, loaded into TensorFlow, and called by ctypes.
 
-The library holds the Stitch op and the graph-optimizer plugin. Its C++ is bound to one TensorFlow build, so the cache key holds
-TensorFlow's version and compile flags and our sources. Building takes some 30 s; `stitchfleet run` does it before the job starts and
-says how far it is, a pod's payload brings it ready-made.
+The library holds the Stitch op and the graph-optimizer plugin. Its C++ fits one TensorFlow build only, so the cache key covers
+TensorFlow's version, the compile flags and our sources. A build takes some 30 s. `stitchfleet run` builds it before the job starts
+and prints its progress; a pod's payload brings it prebuilt.
 """
 
 from __future__ import annotations
@@ -38,34 +38,36 @@ UNITS = (
     *("graph/graph_optimizer.cc", "graph/random_stream.cc", "graph/arm_mark.cc"),
 )
 GPU_UNIT, GPU_LIBRARY = "graph/gpu_optimizer.cc", "libstitchfleet_tf_gpu.so"
-"""TensorFlow takes one graph optimizer of a library: that for graphs with a GPU has one of its own."""
+"""The graph optimizer for graphs with a GPU has its own library, since TensorFlow takes one graph optimizer per library."""
 BUILD_SECONDS = 600
-"""The longest that the C++ compiler may take for one file."""
+"""A build fails if no compiler command ends for this long."""
 PROGRESS_SECONDS = 20
+"""Interval of the lines about a build's progress."""
 
 Rewrite = Callable[[bytes, list[str]], bytes | None]
+"""Maps (a serialized GraphDef, names of nodes that must stay) to the new GraphDef, serialized, or None to leave it as it is."""
 
 
 class NativeBuildError(Exception):
-    """The native library cannot be had; the message is one line for the user."""
+    """The native library cannot be built or found. The message is one line for the user."""
 
 
 @dataclass(frozen=True)
 class TensorFlowBuild:
-    """What the library has to be built against. `package` is the folder of the installed tensorflow."""
+    """The TensorFlow that the library is built against. package: the folder of the installed tensorflow."""
 
     version: str
     package: pathlib.Path
 
     @property
     def compile_flags(self) -> list[str]:
-        # As tf.sysconfig.get_compile_flags() gives them for the pip wheels since 2.11, without importing TensorFlow (2 s).
+        # The flags that tf.sysconfig.get_compile_flags() returns for pip wheels since 2.11, without importing TensorFlow (2 s).
         return [
             f"-I{self.package / 'include'}",
             "-D_GLIBCXX_USE_CXX11_ABI=1",
             "--std=c++17",
             "-DEIGEN_MAX_ALIGN_BYTES=64",
-            "-DNDEBUG",  # as the wheels are built: without it some of TensorFlow's classes have another layout (gtl::EdgeSet)
+            "-DNDEBUG",  # as for the wheels: without it some of TensorFlow's classes have another layout (gtl::EdgeSet)
         ]
 
     @property
@@ -74,7 +76,7 @@ class TensorFlowBuild:
 
 
 def find_tensorflow() -> TensorFlowBuild:
-    """The installed TensorFlow, found without importing it. Raises NativeBuildError where there is none."""
+    """The installed TensorFlow, found without importing it. Raises NativeBuildError if there is none, or none with a version."""
     spec = importlib.util.find_spec("tensorflow")
     if spec is None or spec.origin is None:
         raise NativeBuildError("TensorFlow is not installed in this Python")
@@ -88,8 +90,8 @@ def find_tensorflow() -> TensorFlowBuild:
 
 
 def compiler_command() -> tuple[str, ...]:
-    """The C++ compiler for the native library and its first words: the first that is there of those that kernels are built with, but
-    zig's, whose standard library is not TensorFlow's. Empty if there is none."""
+    """The C++ compiler for the native library, with its first arguments; empty if there is none. It is the first installed one of
+    those for kernels, without zig, whose standard library differs from TensorFlow's."""
     from stitchfleet.compiler.toolchain.host import ZIG, candidates
 
     for command in candidates(os.environ):
@@ -99,7 +101,7 @@ def compiler_command() -> tuple[str, ...]:
 
 
 def library_path(cache: pathlib.Path, build: TensorFlowBuild) -> pathlib.Path:
-    """Where the library for this TensorFlow and these sources lies, built or not."""
+    """The path of the library for this TensorFlow and these sources in a cache, whether or not it is built."""
     digest = hashlib.sha256()
     own = sorted(path for path in SOURCES.rglob("*") if path.suffix in (".cc", ".h"))
     for source in [*own, *_shared_headers()]:
@@ -109,13 +111,13 @@ def library_path(cache: pathlib.Path, build: TensorFlowBuild) -> pathlib.Path:
 
 
 def find_library(cache: pathlib.Path, payload: pathlib.Path | None, build: TensorFlowBuild) -> pathlib.Path | None:
-    """The library where it is built: in the cache, else in the payload; None if it is in neither."""
+    """The path of the built library: in the cache, else in the payload; None if it is in neither."""
     places = (cache, payload) if payload is not None else (cache,)
     return next((path for place in places if (path := library_path(place, build)).exists()), None)
 
 
 def _shared_headers() -> list[pathlib.Path]:
-    """What the compiler's Python reads too: a kernel's interface, a device's figures."""
+    """Files that the compiler's Python code reads too: a kernel's interface, the attributes of a device."""
     import stitchfleet.compiler
 
     compiler = pathlib.Path(stitchfleet.compiler.__file__).resolve().parent
@@ -123,9 +125,9 @@ def _shared_headers() -> list[pathlib.Path]:
 
 
 def build_library(cache: pathlib.Path, build: TensorFlowBuild, tell: Callable[[str], None]) -> pathlib.Path:
-    """Builds the library unless it is there; returns its path. Safe against two jobs at once.
+    """Builds the library if it is missing, and returns its path. Several processes may call it at once.
 
-    Raises NativeBuildError with one line: no compiler, or what the compiler said last.
+    tell: prints a line for people. Raises NativeBuildError: no compiler, its first error, or a time-out.
     """
     target = library_path(cache, build)
     if target.exists():
@@ -174,7 +176,8 @@ def build_library(cache: pathlib.Path, build: TensorFlowBuild, tell: Callable[[s
 
 
 def _run_all(commands: Sequence[Sequence[str]], made: str, tell: Callable[[str], None]) -> None:
-    """Runs compiler commands, two at a time; the first failure ends them all. Tells every PROGRESS_SECONDS how many are `made`."""
+    """Runs compiler commands, two at a time. The first failure ends all, as NativeBuildError. Reports every PROGRESS_SECONDS how many
+    files are `made`."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("STITCHFLEET_")}
     waiting = list(commands)
     running: list[subprocess.Popen[str]] = []
@@ -216,10 +219,12 @@ def _run_all(commands: Sequence[Sequence[str]], made: str, tell: Callable[[str],
 
 @dataclass(frozen=True)
 class SignatureStatistics:
-    """Counters of one executable. Errors are those of comparisons with TensorFlow's own results.
+    """Counters of one executable.
 
-    fallback_ns, kernel_ns: sums over `timed_calls` verified calls, in which both ran on the same tensors one after the other;
-    slower_calls: those of them in which the kernel took longer by a quarter.
+    fallback_ns, kernel_ns: sums over `timed_calls` verified calls, in which both ran on the same tensors, one after the other.
+    slower_calls: the number of these in which the kernel took a quarter longer. last_good_step: number of the step of the last
+    comparison that agreed; -1 before. worst_ratio: largest error over its tolerance in a comparison with TensorFlow's own results.
+    largest_error: largest absolute error.
     """
 
     state: int
@@ -238,7 +243,11 @@ class SignatureStatistics:
 
 @dataclass(frozen=True)
 class MismatchReport:
-    """One failed comparison with its tensors (copied). `step` counts the job's steps."""
+    """One failed comparison, with copies of its tensors.
+
+    output: number of the first output that differs. step: number of the job's step. index: flat index of the element with the worst
+    error, whose values are expected_value (TensorFlow's) and actual_value. largest_error: over the output's elements, absolute.
+    """
 
     signature: int
     output: int
@@ -253,23 +262,23 @@ class MismatchReport:
 
 
 class State:
-    """The states of an executable: op/registry.h's numbers."""
+    """The states of an executable, numbered as in op/registry.h."""
 
     FALLBACK, READY, VERIFY, STITCHED, SUSPECT, REVERTED = range(6)
     NAMES = ("fallback", "ready", "verify", "stitched", "suspect", "reverted")
 
 
 def _numbers(kind: type[Any], values: Sequence[Any]) -> Any:
-    """A C array, of at least one element."""
+    """A C array of the given numbers, with at least one element."""
     return (kind * max(1, len(values)))(*values)
 
 
 TENSOR_KINDS: Final = {"input": 0, "output": 1, "scratch": 2}
-"""Of what a GPU's kernel takes (`GpuLaunch.tensors`), as the op numbers them."""
+"""Kind of a tensor that a GPU kernel takes (`GpuLaunch.tensors`) -> its number in gpu/device_kernel.h."""
 
 
 class KernelDescription(ctypes.Structure):
-    """op/kernel_description.h's StitchfleetKernel, field by field."""
+    """StitchfleetKernel of op/kernel_description.h, field by field."""
 
     _fields_ = (
         ("symbol", ctypes.c_char_p),
@@ -305,7 +314,7 @@ class KernelDescription(ctypes.Structure):
         kernel_inputs: Sequence[int],
         result_types: Sequence[int],
     ) -> KernelDescription:
-        """As `NativeLibrary.install` is given it. Raises OSError where a GPU's image cannot be read."""
+        """Describes a kernel; the arguments are those of `NativeLibrary.install`. Raises OSError if a GPU's image cannot be read."""
         shapes = [number for output in metadata.outputs for number in (len(output.shape), *output.shape)]
         described = cls(
             symbol=metadata.symbol.encode(),
@@ -348,7 +357,10 @@ _REWRITE = ctypes.CFUNCTYPE(
 
 
 class NativeLibrary:
-    """The loaded library. Methods may be called from any thread; those that wait release the interpreter."""
+    """The loaded library. Raises OSError if it cannot be loaded or does not fit this file.
+
+    Methods may be called from any thread; those that wait release the GIL.
+    """
 
     def __init__(self, path: pathlib.Path) -> None:
         self.path = path
@@ -378,14 +390,14 @@ class NativeLibrary:
         self._callback: object = None
 
     def register(self) -> None:
-        """Makes the op and the graph optimizers known to the imported TensorFlow."""
+        """Registers the ops and the graph optimizers with the imported TensorFlow."""
         from tensorflow.python.framework import load_library
 
         load_library.load_pluggable_device_library(str(self.path))
         load_library.load_pluggable_device_library(str(self.path.with_name(GPU_LIBRARY)))
 
     def set_rewrite(self, rewrite: Rewrite) -> None:
-        """`rewrite(graph_def, nodes_to_preserve)` is called with each placed graph; None leaves it as it is."""
+        """Calls `rewrite` from now on with each placed graph that TensorFlow offers. If it raises an exception, the graph stays."""
 
         def offered(data: int, size: int, preserve: bytes, out: object, out_size: object) -> int:
             try:
@@ -397,24 +409,26 @@ class NativeLibrary:
                 out[0] = memory  # type: ignore[index]
                 out_size[0] = len(changed)  # type: ignore[index]
                 return 0
-            except BaseException:  # nothing may leave a C callback
+            except BaseException:  # an exception must not leave a C callback
                 return 1
 
         self._callback = _REWRITE(offered)
         self._c.stitchfleet_set_rewrite(self._callback)
 
     def arm_mark(self) -> str:
-        """Within `rewrite`: the mark of the nested function whose body is offered (nested_calls.py), "" for any other graph."""
+        """Within `rewrite`: the mark of the nested function whose body is offered (nested_calls.py), "" for other graphs."""
         found: bytes = self._c.stitchfleet_arm_mark()
         return found.decode()
 
     def refusal_of_operator(self, node: bytes) -> str:
-        """Why TensorFlow cannot make the operator of a serialized NodeDef on a CPU; "" where it can."""
+        """The reason why TensorFlow cannot create the operator of a serialized NodeDef on a CPU; "" if it can."""
         error = ctypes.create_string_buffer(512)
         refused = self._c.stitchfleet_try_operator(node, len(node), error, len(error))
         return (error.value.decode(errors="replace") or "no reason given") if refused else ""
 
     def next_request(self, timeout_ms: int) -> dict[str, object] | None:
+        """Waits for a request for a kernel. Returns None after the time-out, after `wake`, or if a mismatch or failure waits
+        instead."""
         pointer = self._c.stitchfleet_next_request(timeout_ms)
         if not pointer:
             return None
@@ -426,6 +440,7 @@ class NativeLibrary:
         return request
 
     def wake(self) -> None:
+        """Ends a `next_request` that waits."""
         self._c.stitchfleet_wake()
 
     def install(
@@ -436,8 +451,12 @@ class NativeLibrary:
         kernel_inputs: Sequence[int],
         result_types: Sequence[int],
     ) -> None:
-        """Gives a signature its kernel (state READY). kernel_inputs: which of the op's inputs are the kernel's. result_types:
-        DataType numbers of the op's results. Raises OSError with the loader's words, or where a GPU's kernel finds no driver."""
+        """Gives a signature its kernel, and makes it READY if it is FALLBACK.
+
+        kernel_inputs: numbers of the op's inputs that the kernel takes, in its order. result_types: DataType numbers of the kernel's
+        outputs (Cluster.all_result_types). Raises OSError if the library cannot be loaded, or if there is no driver for a GPU's
+        kernel.
+        """
         error = ctypes.create_string_buffer(512)
         described = KernelDescription.of(library, metadata, kernel_inputs, result_types)
         if self._c.stitchfleet_install(
@@ -446,14 +465,14 @@ class NativeLibrary:
             raise OSError(error.value.decode(errors="replace"))
 
     def state(self, signature: int) -> int:
-        """One of `State`'s. Raises KeyError for a signature that nobody has."""
+        """The state of a signature, one of the numbers in `State`. Raises KeyError if there is no such signature."""
         state = int(self._c.stitchfleet_state(signature))
         if state < 0:
             raise KeyError(signature)
         return state
 
     def next_failure(self) -> tuple[int, str] | None:
-        """A signature whose kernel the device has refused, and why. It is REVERTED already."""
+        """(a signature whose kernel the device has refused, the reason), or None. Its state is REVERTED already."""
         signature = ctypes.c_int()
         pointer = self._c.stitchfleet_next_failure(ctypes.byref(signature))
         if not pointer:
@@ -464,40 +483,47 @@ class NativeLibrary:
             self._c.stitchfleet_free(pointer)
 
     def next_postponed(self) -> int | None:
-        """A signature whose failed comparison could not be kept. It is in VERIFY: its next failed one may be."""
+        """A signature whose failed comparison could not be kept, or None. Its state is VERIFY: a later failed comparison may be
+        kept."""
         signature = int(self._c.stitchfleet_next_postponed())
         return None if signature < 0 else signature
 
     def move(self, signature: int, source: int, target: int) -> bool:
-        """Changes a state if it is `source` (below 0: whatever it is); whether it was."""
+        """Changes a signature's state from `source` (below 0: any) to `target`. Returns whether it was `source`."""
         return bool(self._c.stitchfleet_move(signature, source, target) == 0)
 
     def allow(self, signature: int, output: int, absolute: float) -> None:
+        """Sets the absolute term in the tolerance of one output of a signature's kernel."""
         self._c.stitchfleet_allow(signature, output, absolute)
 
     def enable(self, enabled: bool) -> None:
+        """Lets kernels run, or makes all ops of the process run TensorFlow's operators."""
         self._c.stitchfleet_enable(int(enabled))
 
     def enable_cluster(self, name: str, enabled: bool) -> None:
+        """`enable` for the ops of one cluster."""
         self._c.stitchfleet_enable_cluster(name.encode(), int(enabled))
 
     def begin_step(self, step: int, stride: int, offset: int) -> None:
+        """Begins step number `step`, in which the signatures with turn % stride == offset are compared again (stride 0: none)."""
         self._c.stitchfleet_begin_step(step, stride, offset)
 
     def statistics(self, signature: int) -> SignatureStatistics:
+        """The counters of a signature. Raises KeyError if there is no such signature."""
         integers, reals = (ctypes.c_int64 * 10)(), (ctypes.c_double * 2)()
         if self._c.stitchfleet_statistics(signature, integers, reals):
             raise KeyError(signature)
         return SignatureStatistics(*integers, *reals)
 
     def cluster_statistics(self, name: str) -> tuple[int, bool, bool]:
-        """(calls without a signature, gave up on new shapes, enabled)."""
+        """(number of calls without a signature, whether it gave up on new shapes, whether it is enabled)."""
         integers = (ctypes.c_int64 * 3)()
         if self._c.stitchfleet_cluster_statistics(name.encode(), integers):
             return 0, False, True
         return int(integers[0]), bool(integers[1]), bool(integers[2])
 
     def next_mismatch(self) -> MismatchReport | None:
+        """The next failed comparison, or None. Its signature is SUSPECT until the caller moves it."""
         pointer = self._c.stitchfleet_next_mismatch()
         if not pointer:
             return None
@@ -533,7 +559,7 @@ class NativeLibrary:
 
 
 def numpy_dtype(tensorflow_enum: int) -> np.dtype[np.generic]:
-    """numpy's dtype for a TensorFlow DataType number. Raises KeyError for one that kernels never see (strings, handles)."""
+    """The numpy dtype of a TensorFlow DataType number. Raises KeyError for types that kernels do not have (strings, handles)."""
     import ml_dtypes
     import numpy as np
 
@@ -556,7 +582,7 @@ def numpy_dtype(tensorflow_enum: int) -> np.dtype[np.generic]:
 
 
 def main() -> int:
-    """`python -m stitchfleet.plugin.native.library CACHE`: builds the library; prints its path."""
+    """`python -m stitchfleet.plugin.native.library CACHE`: builds the library and prints its path."""
     try:
         print(build_library(pathlib.Path(sys.argv[1]), find_tensorflow(), lambda line: print(line, file=sys.stderr)))
     except NativeBuildError as error:

@@ -1,7 +1,7 @@
 """`stitchfleet explain SUMMARY.json`: a job's step in words, and as a page (explain_page.py) or a picture (step_picture.py).
 
-SUMMARY.json is what `stitchfleet run --summary SUMMARY.json` wrote. Times are those of the calls that were computed both ways to
-compare them: TensorFlow's operators, called as a function (that call is in their time, some microseconds), and the kernel.
+`stitchfleet run --summary SUMMARY.json` has written SUMMARY.json. Times are from the calls in which the guard ran both, the kernel
+and TensorFlow's operators. The operators are called as a function; their time includes that call, some microseconds.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from .step_picture import KindTimes, draw
 
 
 def explain_job(path: pathlib.Path, html: pathlib.Path | None = None, svg: pathlib.Path | None = None) -> str:
-    """The job's step in words; also as a page and a picture where files for them are given.
+    """Returns a job's step in words. path: its summary. html, svg: files to which a page and a picture are written, if given.
 
-    Raises OSError, and ValueError with a line for people where the file is no summary, or has no step to draw.
+    Raises OSError, and ValueError with a line for people if the file is not a summary, or if there is no step to draw.
     """
     story = read_story(path)
     if html is not None or svg is not None:

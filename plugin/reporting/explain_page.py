@@ -1,4 +1,4 @@
-"""A job's step as one HTML page that needs nothing from elsewhere: the picture, its legend, the clusters, what stayed and why."""
+"""A job's step as one self-contained HTML page: the picture, its legend, the clusters, and what stayed in TensorFlow and why."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ code { font: 12px ui-monospace, "DejaVu Sans Mono", monospace; overflow-wrap: an
 
 
 def as_html(story: JobStory, picture: str) -> str:
-    """The page. picture: SVG text."""
+    """The page as HTML text. picture: SVG text."""
     labels = sorted({label_of(kind.name) for kind in story.kinds}, key=lambda label: [*COLOURS, label].index(label))
     key = "".join(f"{_chip(colour_of(label + '_'))}{escape(label)} " for label in labels)
     phases = [

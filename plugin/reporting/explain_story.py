@@ -1,4 +1,4 @@
-"""A job's summary, read again: what `stitchfleet explain SUMMARY.json` tells of."""
+"""Reads a job's summary for `stitchfleet explain SUMMARY.json`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ from .summary_text import FORMAT, loop_lines
 
 @dataclass(frozen=True)
 class Kind:
-    """One structure of cluster. fallback_us, kernel_us: means over its executables by their calls; None where not measured."""
+    """All clusters of one structure.
+
+    instances: their number. ops: operator -> count in one of them. kernel: names of its kernels. hlo: files. fallback_us, kernel_us:
+    time of one call in microseconds, by TensorFlow's operators and by the kernel: means over the executables, weighted by their
+    calls; None if not measured.
+    """
 
     name: str
     instances: int
@@ -25,12 +30,12 @@ class Kind:
     fallback_us: float | None
     kernel_us: float | None
     over_tolerance: float | None
-    """Largest error that was seen, as a share of what is allowed."""
+    """Largest error seen, as a fraction of the tolerance; None if nothing was compared."""
     failure: str
 
     @property
     def saved_us(self) -> float | None:
-        """Of the operators' time of one step; negative where the kernel is slower."""
+        """Microseconds saved in one step by all instances; negative if the kernel is slower, None if not measured."""
         if self.fallback_us is None or self.kernel_us is None:
             return None
         return self.instances * (self.fallback_us - self.kernel_us)
@@ -38,7 +43,11 @@ class Kind:
 
 @dataclass(frozen=True)
 class JobStory:
-    """What a summary says. kinds: those that save most first; stayed_out: reason -> operator -> count; loops: a line each."""
+    """The contents of a summary.
+
+    program: facts of the main program. kinds: those that save most first. stayed_out: reason -> operator -> count. loops: one line
+    each. graph_path: the file of the main program's step graph, or None.
+    """
 
     run_id: str
     versions: str
@@ -51,14 +60,15 @@ class JobStory:
 
     @property
     def operators_us(self) -> tuple[float, float]:
-        """Time of one step's clusters by TensorFlow's operators and by the kernels, where both were measured."""
+        """Microseconds that one step's clusters take by (TensorFlow's operators, the kernels); clusters without both times are not
+        counted."""
         both = [kind for kind in self.kinds if kind.saved_us is not None]
         before = sum(kind.instances * (kind.fallback_us or 0.0) for kind in both)
         return before, before - sum(kind.saved_us or 0.0 for kind in both)
 
 
 def read_story(path: pathlib.Path) -> JobStory:
-    """Raises OSError, and ValueError for a file that is no summary or tells of no step."""
+    """Reads a summary. Raises OSError, and ValueError with a line for people if the file is not a summary or has no training step."""
     expected = "expected a summary that `stitchfleet run --summary FILE` wrote"
     try:
         summary: Any = json.loads(path.read_text())
@@ -88,7 +98,7 @@ def read_story(path: pathlib.Path) -> JobStory:
 
 
 def _graph_path(summary: pathlib.Path, named: str | None) -> pathlib.Path | None:
-    """The step graph's file: where the summary says, or beside the summary (both were copied from elsewhere)."""
+    """The step graph's file: the one that the summary names, or one of that name beside the summary (both may have been copied)."""
     if named is None:
         return None
     beside = summary.parent / pathlib.Path(named).name

@@ -1,4 +1,4 @@
-"""A job's story in words, for a terminal; parts of it stand on the page too (explain_page.py)."""
+"""Formats a JobStory as text for a terminal. The page (explain_page.py) uses parts of it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FIGURES = frozenset((1, 2, 4, 5, 6, 7))
 
 
 def cells(kind: Kind) -> tuple[str, ...]:
-    """A line of the table, under HEADINGS. The error is a share of what is allowed."""
+    """A row of the table of clusters, under HEADINGS. The error is a fraction of the tolerance."""
     return (
         kind.name,
         str(kind.instances),
@@ -32,7 +32,7 @@ def cells(kind: Kind) -> tuple[str, ...]:
 
 
 def head_lines(story: JobStory) -> list[str]:
-    """Where the time went before and after."""
+    """Lines on the main program's steps, its saving, the time of the clusters' operators before and after, and its loops."""
     program = story.program
     lines = [steps_line(program)]
     saving = program["saving"]
@@ -52,7 +52,7 @@ def head_lines(story: JobStory) -> list[str]:
 
 
 def reasons(story: JobStory) -> list[tuple[str, int, str]]:
-    """(reason, count, operators) of what stayed in TensorFlow, most first."""
+    """(reason, count, text that lists the operators) of the operators that stayed in TensorFlow, largest count first."""
     lines = []
     for reason, ops in story.stayed_out.items():
         ordered = sorted(ops.items(), key=lambda item: (-item[1], item[0]))
@@ -63,7 +63,7 @@ def reasons(story: JobStory) -> list[tuple[str, int, str]]:
 
 
 def as_text(story: JobStory) -> list[str]:
-    """For a terminal."""
+    """The whole story as lines for a terminal."""
     table = [HEADINGS, *(cells(kind) for kind in story.kinds)]
     widths = [max(len(line[column]) for line in table) for column in range(len(HEADINGS))]
     lines = [f"run {story.run_id[:12]} ({story.versions})", *(f"  {line}" for line in head_lines(story)), ""]

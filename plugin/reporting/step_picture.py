@@ -1,8 +1,9 @@
-"""The step as a picture (SVG): levels from top to bottom, clusters coloured by kind, products grey, what stayed in a thin line.
+"""The step as a picture (SVG): levels from top to bottom, clusters coloured by kind, products grey, the other operators as a line of
+text.
 
-A model's layers repeat, and a picture of each would be long and say the same: rows that come again, with the same clusters and
-products, are drawn once with the number of times beside them. A box without a line into it reads from further above (its tooltip
-says how far it is read): lines over many rows, as between the forward and the backward half, would only hide the rest.
+A model's layers repeat, so rows that repeat, with the same clusters and products, are drawn once with the number of repetitions. An
+edge over more than MAX_SPAN rows, as between the forward and the backward half, is not drawn, since it would hide the rest; the
+tooltip of its source counts such edges.
 """
 
 from __future__ import annotations
@@ -31,15 +32,16 @@ WIDTH, MARGIN, GUTTER, GAP = 960, 14, 178, 8
 BOX, PRODUCT_HEIGHT, STRIP, ROW_GAP = 30, 22, 15, 20
 MIN_BOX, MAX_BOX = 158, 480
 MAX_SPAN = 3
-"""Rows that a line may cross."""
+"""Most rows that an edge may cross."""
 MAX_PERIOD = 400
 TOLD = 8
-"""Scopes, names and operators that a tooltip lists."""
+"""Most scopes, names and operators that a tooltip lists."""
 
 
 @dataclass(frozen=True)
 class KindTimes:
-    """Of one kind of cluster, of a call, in microseconds; None where nothing was measured."""
+    """Times of one call of a cluster in microseconds, by TensorFlow's operators and by the kernel (None: not measured), and its
+    state."""
 
     fallback_us: float | None = None
     kernel_us: float | None = None
@@ -48,7 +50,7 @@ class KindTimes:
 
 @dataclass(frozen=True)
 class Repeat:
-    """Rows first .. first + period - 1 come `times` times, one after the other."""
+    """Rows first .. first + period - 1 occur `times` times, one after the other."""
 
     first: int
     period: int
@@ -57,7 +59,7 @@ class Repeat:
 
 @dataclass
 class _Box:
-    """Equal blocks of one row, drawn once."""
+    """Equal blocks of one row, drawn once. per_copy: their number in one repetition. read_far: edges from it that are not drawn."""
 
     blocks: list[Block]
     per_copy: int
@@ -75,24 +77,26 @@ class _Row:
 
 
 def label_of(cluster: str) -> str:
-    """The words of a cluster's name, without its hash."""
+    """A cluster's name without its hash."""
     return cluster.rpartition("_")[0] or cluster
 
 
 def colour_of(cluster: str) -> str:
+    """The colour of a cluster's boxes, by its label."""
     return COLOURS.get(label_of(cluster), OTHER_COLOUR)
 
 
 def find_repeats(rows: Sequence[Hashable]) -> list[Repeat]:
-    """Runs of rows that come again right after themselves, not overlapping, in order.
+    """Sequences of rows that repeat immediately, without overlap, in order.
 
-    Of all the one that saves the most rows is taken first (the shorter period of equals), then the same above and below it.
+    The repeat that saves the most rows is taken first (of several, the one with the shortest period); then the rows above and below
+    it are searched in the same way.
     """
     found: list[Repeat] = []
     waiting = [(0, len(rows))]
     while waiting:
         low, high = waiting.pop()
-        best, saved = None, 1  # a single row less is not worth a frame
+        best, saved = None, 1  # one row saved is not worth a frame
         for period in range(1, min((high - low) // 2, MAX_PERIOD) + 1):
             run = 0
             for i in range(high - period - 1, low - 1, -1):
@@ -106,7 +110,7 @@ def find_repeats(rows: Sequence[Hashable]) -> list[Repeat]:
 
 
 def draw(step: StepGraph, times: Mapping[str, KindTimes]) -> str:
-    """SVG text. times: by the cluster's name."""
+    """The picture as SVG text. times: cluster's name -> its times."""
     levels = max((block.level for block in step.blocks), default=-1) + 1
     by_level: list[dict[Hashable, list[int]]] = [{} for _ in range(levels)]
     stayed: list[list[Block]] = [[] for _ in range(levels)]
@@ -190,7 +194,7 @@ def _make_rows(
 
 
 def _place(row: _Row, y: float, times: Mapping[str, KindTimes], longest_us: float) -> float:
-    """Gives the boxes their places; the y below the row."""
+    """Sets the position and size of a row's boxes. Returns the y at which the next row begins."""
     if row.stayed:
         y += STRIP
     x, height = float(GUTTER), 0.0
@@ -337,7 +341,7 @@ def _times_text(count: int) -> str:
 
 
 def microseconds(value: float | None) -> str:
-    """With a unit that suits, or "not measured"."""
+    """A time in microseconds as text with a suitable unit; "not measured" for None."""
     if value is None:
         return "not measured"
     return f"{value / 1e3:.1f} ms" if value >= 1000 else f"{value:.0f} us" if value >= 10 else f"{value:.1f} us"

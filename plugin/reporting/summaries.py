@@ -1,11 +1,11 @@
-"""The files of a run's summaries: each training process writes its own, and the run makes one document of them.
+"""The files of a run's summaries: each training process writes its own, and `stitchfleet run` merges them into one document.
 
-FILE          the process whose training functions took the most time, in a job of several ranks that of rank 0; under
-              "other_processes" the summaries of the others
-FILE.PID      while the job runs: that of process PID
+FILE          the summary of the process whose training functions took the most time (of rank 0 in a job of several ranks), with
+              the summaries of the other processes under "other_processes"
+FILE.PID      while the job runs: the summary of process PID
 
-Ranks that `stitchfleet run` started as one command leave their files beside each other, as far as they are on one host. Ranks that
-each have a `stitchfleet run` of their own send theirs to rank 0's over the store (ranks/exchange.py).
+If one `stitchfleet run` has started all ranks of a host, their files are in one folder. Ranks with a `stitchfleet run` each send
+their summaries to rank 0 over the store (ranks/exchange.py).
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ OTHERS = "other_processes"
 
 
 def write(path: pathlib.Path, summary: Mapping[str, Any]) -> None:
-    """A process's summary, complete or not at all. `path` is that of the run's. Raises OSError."""
+    """Writes this process's summary, atomically. path: FILE, the run's document. Raises OSError."""
     own = path.with_name(f"{path.name}.{os.getpid()}")
     _write_whole(own, summary)
-    with contextlib.suppress(FileExistsError):  # a job that nobody runs under `stitchfleet run` has its first process's
+    with contextlib.suppress(FileExistsError):  # without `stitchfleet run` FILE is the first process's
         os.link(own, path)
 
 
@@ -33,14 +33,16 @@ def _of_processes(path: pathlib.Path) -> list[pathlib.Path]:
 
 
 def remove(path: pathlib.Path) -> None:
-    """Whatever an earlier run has left."""
+    """Deletes the files that an earlier run has left. path: FILE. Raises OSError."""
     for old in (path, *_of_processes(path)):
         old.unlink(missing_ok=True)
 
 
 def gather(path: pathlib.Path) -> list[dict[str, Any]]:
-    """Makes the one document. Returns the summaries of all processes that trained or, where none did, of the first that there is; the
-    one with the most time in training first, those of a lower rank before it."""
+    """Merges the files of all processes into FILE, and deletes them. path: FILE. Returns the summaries as `in_order` does.
+
+    If FILE cannot be written, the processes' files stay.
+    """
     found: list[dict[str, Any]] = []
     for file in _of_processes(path):
         try:
@@ -56,7 +58,7 @@ def gather(path: pathlib.Path) -> list[dict[str, Any]]:
 
 
 def in_order(found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The summaries that tell something, as `gather` returns them."""
+    """The summaries of the processes that trained, or the first one if none did: by rank, then most training time first."""
     ordered = sorted(found, key=lambda summary: (rank_of(summary), -_training_ms(summary), summary["started"]))
     ordered = [summary for summary in ordered if _training_ms(summary)] or ordered[:1]
     for summary in ordered:
@@ -65,7 +67,7 @@ def in_order(found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def write_document(path: pathlib.Path, ordered: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether the one document of these could be written."""
+    """Writes the document of several summaries. Returns False if it could not be written."""
     try:
         _write_whole(path, {**ordered[0], OTHERS: list(ordered[1:])})
     except OSError:
@@ -74,11 +76,12 @@ def write_document(path: pathlib.Path, ordered: Sequence[Mapping[str, Any]]) -> 
 
 
 def rank_of(summary: Mapping[str, Any]) -> int:
+    """The rank of the process; 0 in a job of one process."""
     return int(summary.get("rank", 0))
 
 
 def _write_whole(path: pathlib.Path, document: Mapping[str, Any]) -> None:
-    """Raises OSError."""
+    """Writes a file atomically. Raises OSError."""
     fresh = path.with_name(path.name + ".part")
     fresh.write_text(json.dumps(document, indent=2) + "\n")
     fresh.replace(path)

@@ -1,4 +1,4 @@
-"""What happened in a job, at its end, as one JSON document. summary_text.py says the same in words."""
+"""Makes a job's summary at its end: one JSON document of what happened. summary_text.py prints it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .summary_text import FORMAT
 
 
 def finish(job: Job) -> None:
-    """Writes the summary where the settings ask for it and hands the last records over."""
+    """Hands over the last records, and writes the step graphs and, if the settings ask for it, the summary."""
     job.records.finish(job.main_program, job.programs, cluster_facts(job))
     steps = _write_step_graphs(job)
     if job.settings.summary is not None:
@@ -34,7 +34,7 @@ def finish(job: Job) -> None:
 
 
 def _write_step_graphs(job: Job) -> dict[str, str]:
-    """Program -> the file of its step graph, beside the job's records; only those that could be written."""
+    """Writes the step graph of each program beside the job's records. Returns program -> file, without those that failed."""
     written = {}
     for program in job.programs:
         plans = {"": program.plan, **{function: plan for function, (plan, _) in list(program.nested_plans.items())}}
@@ -52,7 +52,7 @@ def _write_step_graphs(job: Job) -> dict[str, str]:
 
 
 def make_summary(job: Job, steps: Mapping[str, str]) -> dict[str, Any]:
-    """The whole document; times in milliseconds, memory in bytes. steps: program -> the file of its step graph."""
+    """The whole document. Names of fields say the units (_ms, _us, _bytes). steps: program -> the file of its step graph."""
     main = job.main_program
     plans = [plan for program in job.programs for plan in program.plans]
     return {
@@ -135,7 +135,7 @@ def _program_facts(job: Job, program: Program, step_graph: str | None) -> dict[s
 
 
 def _saving_facts(saving: Saving | None) -> dict[str, Any] | None:
-    """None: unmeasured."""
+    """The facts of a saving; None if there is none (unmeasured)."""
     if saving is None:
         return None
     return {
@@ -159,7 +159,7 @@ def _statistics(job: Job, executable: Executable) -> SignatureStatistics | None:
 
 
 def cluster_facts(job: Job) -> Iterable[dict[str, Any]]:
-    """One record for each structure, its executables (one for each set of shapes) inside."""
+    """One entry for each cluster by name, with its executables (one for each set of input shapes) inside."""
     for name, known in sorted(job.stitcher.clusters.items()):
         executables = []
         for executable in job.kernels.of({name}) if job.kernels else []:

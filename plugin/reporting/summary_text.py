@@ -1,4 +1,4 @@
-"""A job's summary (summary.py) in words, for the person at the terminal. Needs the document alone."""
+"""Formats a job's summary (summary.py) as text for a terminal. Needs only the document."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from ..base.containment import say
 from ..job.program import Phase
 
 FORMAT = 1
-"""Of the document."""
+"""Version of the summary's format."""
 
 
 def print_summaries(processes: Sequence[Mapping[str, Any]]) -> None:
-    """The summaries of a job's processes in words, on standard error: standard output is the job's. Says so where there is none."""
+    """Prints the summaries of a job's processes, or that there is none, to standard error: standard output belongs to the job."""
     if not processes:
         say("no summary: the job ended without its exit handlers, or never imported TensorFlow")
         return
@@ -30,7 +30,7 @@ def print_summaries(processes: Sequence[Mapping[str, Any]]) -> None:
 
 
 def rank_lines(processes: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What the ranks of a distributed job say, as far as their summaries have come: in one line where all say the same."""
+    """Lines on the ranks of a distributed job: which have no summary, and the verdict of each, in one line if all are equal."""
     of_ranks = {int(summary["rank"]): summary for summary in reversed(processes)}
     size = int(processes[0]["world_size"])
     silent = [str(rank) for rank in range(size) if rank not in of_ranks]
@@ -42,7 +42,7 @@ def rank_lines(processes: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def rank_verdict(summary: Mapping[str, Any]) -> str:
-    """What became of a rank's training, in words that are the same on all ranks if it went the same."""
+    """The outcome of a rank's training in words, without figures that differ from rank to rank."""
     names = summary.get("training_functions") or [summary["main"]]
     functions = [program for program in summary["programs"] if program["name"] in names]
     words = [steps_line(program) for program in functions] or ["no training step was seen"]
@@ -53,13 +53,13 @@ def rank_verdict(summary: Mapping[str, Any]) -> str:
 
 
 def steps_line(program: Mapping[str, Any]) -> str:
-    """How many steps a program ran, and where it ended."""
+    """A line: how many steps a program ran, its last phase, and the reason for it."""
     line = f"{program['name']}: {program['steps']} steps, {program['steps_stitched']} stitched; phase at the end: {program['phase']}"
     return line + (f" ({program['reason']})" if program["reason"] else "")
 
 
 def saving_line(saving: Mapping[str, Any] | None, what: str) -> str:
-    """What was saved, and how sure that is; "" where nothing was measured. what: of which the times are."""
+    """A line: a saving with its 95% interval; "" if nothing was measured. what: the thing timed, as the subject of the sentence."""
     if saving is None:
         return ""
     return (
@@ -81,12 +81,12 @@ _ENDED_IN = {
 
 
 def unmeasured_line(program: Mapping[str, Any]) -> str:
-    """That nothing says what the program saved, and why."""
+    """Words: a program's saving is unmeasured, and why."""
     return f"unmeasured ({_ENDED_IN.get(program['phase'], 'too few pairs of plain and stitched blocks')})"
 
 
 def loop_lines(summary: Mapping[str, Any]) -> list[str]:
-    """What became of the job's while loops; nothing where it has none."""
+    """Lines on the job's while loops; none if it has none."""
     lines = []
     loops = summary.get("loops", [])
     if loops:

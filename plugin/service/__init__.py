@@ -1,5 +1,5 @@
-"""The compile service, a process of its own that makes and checks kernels.
+"""The compile service: a separate process that makes and checks kernels.
 
-client    the job's side; serving: the process; messages: what they say to each other
-bundle    a mismatch kept as files, and the verdict on it
+client    the trainer's side; serving: the service's process; messages: the messages between them
+bundle    a failed comparison as files, and the oracle's verdict on it
 """

@@ -1,7 +1,9 @@
-"""A bundle: all that is needed to look at a failed comparison again, offline (`stitchfleet explain BUNDLE`).
+"""A bundle: a folder with all that is needed to examine a failed comparison offline (`stitchfleet explain BUNDLE`).
 
-A folder with `bundle.json` (cluster, versions, which output, the step, what was seen), `body.pb` (the cluster's FunctionDefLibrary)
-and `tensors.npz` (the inputs, TensorFlow's results and the kernel's). The kernel's own library and metadata are copied beside them.
+bundle.json   cluster, arguments, kernel's metadata, the step, and the worst element of the first output that differs
+body.pb       the cluster's FunctionDefLibrary
+tensors.npz   the inputs, TensorFlow's results ("expected") and the kernel's ("actual")
+kernel.so     the kernel's library, if it still exists
 """
 
 from __future__ import annotations
@@ -32,7 +34,10 @@ def write_bundle(
     kernel_library: pathlib.Path | None,
     facts: dict[str, Any],
 ) -> pathlib.Path:
-    """Writes the bundle; the folder must not exist. Raises OSError where it cannot be written."""
+    """Writes a bundle and returns its folder, which must not exist yet. Raises OSError.
+
+    body: the cluster's FunctionDefLibrary, serialized. arguments: the op's inputs. facts: further entries of bundle.json.
+    """
     folder.mkdir(parents=True, mode=0o700)
     (folder / "body.pb").write_bytes(body)
     tensors: dict[str, Array] = {}
@@ -41,7 +46,7 @@ def write_bundle(
         for i, array in enumerate(arrays):
             name = f"{kind}_{i}"
             dtypes[name] = str(array.dtype)
-            # numpy's files know no bfloat16: its bits are stored, its name is in the JSON
+            # numpy's file format has no bfloat16: its bits are stored, its name is in the JSON
             tensors[name] = array.view(np.uint16) if array.dtype.name == "bfloat16" else array
     np.savez(folder / "tensors.npz", **tensors)
     if kernel_library is not None and kernel_library.exists():
@@ -68,7 +73,7 @@ def write_bundle(
 
 
 def size_of(folder: pathlib.Path) -> int:
-    """Bytes of a bundle's files; 0 where it cannot be read."""
+    """Size of a bundle's files in bytes; 0 if it cannot be read."""
     try:
         return sum(path.stat().st_size for path in folder.iterdir())
     except OSError:
@@ -76,13 +81,13 @@ def size_of(folder: pathlib.Path) -> int:
 
 
 def delete_bundle(folder: pathlib.Path) -> None:
-    """Removes a bundle that nobody will want to look at; what cannot be removed stays."""
+    """Deletes a bundle. Never raises; files that cannot be deleted stay."""
     shutil.rmtree(folder, ignore_errors=True)
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """A bundle that was read back."""
+    """A bundle's contents. expected: TensorFlow's results; actual: the kernel's."""
 
     facts: dict[str, Any]
     body: bytes
@@ -93,7 +98,7 @@ class Bundle:
 
 
 def read_bundle(folder: pathlib.Path) -> Bundle:
-    """Raises OSError or ValueError for a folder that is not a bundle."""
+    """Reads a bundle. Raises OSError, ValueError or KeyError if the folder is not one."""
     import ml_dtypes
 
     facts = json.loads((folder / "bundle.json").read_text())
@@ -114,7 +119,8 @@ def read_bundle(folder: pathlib.Path) -> Bundle:
 
 
 def judge_bundle(folder: pathlib.Path) -> Judged:
-    """The float64 oracle's word on a bundle. Imports TensorFlow to lower the body."""
+    """The float64 oracle's verdict on a bundle. Imports TensorFlow to lower the body. Raises what `read_bundle`, `to_hlo.lower` and
+    the importer raise."""
     from stitchfleet.compiler.check import judge
     from stitchfleet.compiler.check.oracle import evaluate_with_bounds
     from stitchfleet.compiler.hlo.importer import import_hlo_proto

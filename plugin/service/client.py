@@ -1,9 +1,9 @@
-"""The trainer's side of the compile service: starts it, sends requests, takes answers on a thread that mostly sleeps.
+"""The trainer's side of the compile service: starts it, sends requests, and receives answers on a thread that mostly sleeps.
 
-The service works at a low priority. On a machine whose processors are all busy that is next to nothing (at nice 10 beside two busy
-threads a core, a twentieth of a core), for as long as they stay busy, and kernels would never come. Where it has had so little for
-`patience_s` with requests open, it is started anew at the job's own priority: to raise a process's takes privileges, but this one has
-it to give. Kernels that were done are in the cache. The job's steps meanwhile are booked as disturbed, as always.
+The service runs at a low priority. On a machine whose processors are all busy it gets almost no processor time (at nice 10 beside two
+busy threads per core, a twentieth of a core), and kernels would never come. If it has had so little for `patience_s` while requests
+were open, it is started again at the job's own priority: raising a running process's priority needs privileges, starting one at our
+own does not. Finished kernels are in the cache. The job's steps meanwhile are booked as disturbed, as always.
 """
 
 from __future__ import annotations
@@ -23,13 +23,16 @@ from .messages import Answer, CompileRequest, Failed, JudgeRequest, MessageError
 
 MAX_RESTARTS = 2
 LOOK_SECONDS = 5.0
-"""So often it is looked at whether the service gets on."""
+"""Interval at which the client checks whether the service is starved."""
 STARVED_SHARE = 0.25
-"""Of one processor, what it must have had on the average; less would take minutes for the import of TensorFlow alone."""
+"""The service is starved if it had less than this share of one processor: the import of TensorFlow alone would take minutes."""
 
 
 class CompileClient:
-    """Requests in, answers to callbacks (on this client's thread). A dead service fails what waits and is started anew, twice."""
+    """Sends requests and passes the answers to callbacks, on this client's thread.
+
+    If the service ends with requests open, it is started again and gets them again, MAX_RESTARTS times; then they fail.
+    """
 
     def __init__(
         self,
@@ -41,12 +44,14 @@ class CompileClient:
         patience_s: float = 0.0,
         shared_by: str = "",
     ) -> None:
-        """patience_s: so long the service may starve at `nice`; 0: for ever. shared_by: the run of which several processes on
-        this host ask for the same kernels, so that one service at a time makes them; empty: none."""
+        """cache: the kernels' folder, of at most `cache_bytes` bytes. nice: added to the service's priority (nice(2)). log: file for
+        its output. tell: prints a line for people. patience_s: seconds for which the service may starve at `nice`; 0: for ever.
+        shared_by: the run id, if several processes of the run on this host need the same kernels, so that one service at a time makes
+        them; else ""."""
         self._shared_by = shared_by
         self._patience_s = patience_s
         self._window: tuple[float, float] | None = None
-        """When it began that the service is looked at, and what it had had of a processor until then."""
+        """(begin of the interval in which the service is observed, processor seconds that it had used by then)."""
         self._cache, self._cache_bytes, self._nice, self._log, self._tell = cache, cache_bytes, nice, log, tell
         self._lock = threading.Lock()
         self._waiting: dict[int, tuple[Request, Callable[[Answer], None]]] = {}
@@ -61,28 +66,30 @@ class CompileClient:
 
     @property
     def busy(self) -> bool:
-        """Whether a request is unanswered, so that the service may be at work beside the job."""
+        """Whether a request is unanswered, so that the service may be working beside the job."""
         return bool(self._waiting)
 
     @property
     def pid(self) -> int | None:
+        """Process id of the service; None before its first start."""
         return self._process.pid if self._process is not None else None
 
     def prepare(self) -> None:
-        """Starts the service ahead of the first request, so that its start is not waited for. Once: later calls do nothing."""
+        """Starts the service before the first request, which then need not wait for it. Later calls do nothing."""
         with self._lock:
             if self._process is None and not self._closed:
                 try:
                     self._start()
                 except OSError:
-                    pass  # the first request tries again, and says it
+                    pass  # the first request tries again, and reports it
 
     def compile(self, request: CompileRequest, answered: Callable[[Answer], None]) -> None:
-        """Asks for a kernel; `answered` is given Compiled or Failed."""
+        """Requests a kernel. `answered` gets Compiled or Failed, on the client's thread (on the caller's if the service cannot
+        start)."""
         self._submit(request, answered)
 
     def judge(self, folder: pathlib.Path, answered: Callable[[Answer], None]) -> None:
-        """Asks for the oracle's word on a bundle; `answered` is given Judged or Failed."""
+        """Requests the oracle's verdict on a bundle. `answered` gets Judged or Failed, on the same threads."""
         self._submit(JudgeRequest(folder), answered)
 
     def _submit(self, request: Request, answered: Callable[[Answer], None]) -> None:
@@ -126,13 +133,13 @@ class CompileClient:
 
     def _listen(self, connection: socket.socket) -> None:
         unread = b""
-        poll = select.poll()  # select's bound on numbers of files is the user's to exceed
+        poll = select.poll()  # select(2) fails for descriptors above 1023, and a job may have that many
         poll.register(connection, select.POLLIN)
         while True:
             try:
                 if not poll.poll(LOOK_SECONDS * 1e3):
                     if self._starves() and self._start_again(connection):
-                        return  # another thread listens to the new one
+                        return  # another thread listens to the new service
                     continue
                 received = connection.recv(1 << 20)
             except OSError:
@@ -146,7 +153,7 @@ class CompileClient:
         self._lost(connection)
 
     def _starves(self) -> bool:
-        """Whether requests have been open for `patience_s` in which the service has had hardly anything of a processor."""
+        """Whether requests have been open for `patience_s` and the service has had almost no processor time since."""
         pid = self.pid
         if not self._waiting or not self._patience_s or not self._nice or pid is None:
             self._window = None
@@ -161,7 +168,7 @@ class CompileClient:
         return used - before < STARVED_SHARE * (now - since)
 
     def _start_again(self, connection: socket.socket) -> bool:
-        """Starts the service anew, at the job's own priority, with all that is unanswered. False where it is not there any more."""
+        """Starts the service again, at the job's own priority, and sends the open requests. False if the service is gone already."""
         with self._lock:
             if self._closed or self._socket is not connection or self._process is None:
                 return False
@@ -193,7 +200,7 @@ class CompileClient:
     def _answer(self, line: bytes) -> None:
         try:
             number, answer = answer_of(line)
-        except MessageError as error:  # whose it was cannot be told
+        except MessageError as error:  # the request that it answers is unknown
             self._fail_all(f"an answer of the compile service could not be used: {error}")
             return
         with self._lock:

@@ -1,10 +1,10 @@
-"""What trainer and compile service say to each other: lines of JSON over one socket, each a dataclass here on either side.
+"""The messages between trainer and compile service: lines of JSON over one socket, each of them a dataclass here.
 
     CompileRequest   a cluster at given shapes        -> Compiled, or Failed
-    JudgeRequest     a bundle of a failed comparison  -> Judged, or (where the service is lost) Failed
+    JudgeRequest     a bundle of a failed comparison  -> Judged, or (if the service is lost) Failed
 
-A request's number comes back with its answer; answers come in any order. Both sides are of one installation, so a line that is no
-message is a fault of the program: reading it raises MessageError.
+An answer has the number of its request; answers come in any order. Both sides are from one installation, so a line that is not a
+message is a bug: reading it raises MessageError.
 """
 
 from __future__ import annotations
@@ -22,27 +22,30 @@ from ..graph.to_hlo import Argument
 
 
 class MessageError(ValueError):
-    """A line that is no message; the text says what was given."""
+    """A line is not a message. The text says what was given."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Some of the numbers that the job gave an input: the number of the op's input, and raw bytes of its dtype."""
+    """Some elements of one input in the job's call. input: number of the op's input. value: their raw bytes, in the input's dtype."""
 
     input: int
     value: bytes
 
     @classmethod
     def of(cls, described: Mapping[str, Any]) -> Sample:
-        """Of what the op's request for a kernel says."""
+        """From an entry of the op's request for a kernel."""
         return cls(int(described["input"]), bytes.fromhex(described["value"]))
 
 
 @dataclass(frozen=True)
 class CompileRequest:
-    """A cluster to make a kernel of. body: its FunctionDefLibrary. inputs: the op's, in order. changing: the same op has asked for
-    other shapes before. device: a GPU's figures (`targets.target_of_device`), None for the processor. samples: of the call's inputs.
-    fallback: the job's own operators as a function of values, where `body` is not that, else empty."""
+    """A request for a cluster's kernel.
+
+    body: its function, a serialized FunctionDefLibrary. inputs: the op's, in order. changing: whether the same op has requested other
+    shapes before. device: a GPU's figures (`targets.target_of_device`), None for the CPU. samples: elements of the call's inputs.
+    fallback: the job's own operators as a function of values, if that differs from `body`, else empty.
+    """
 
     cluster: str
     body: bytes
@@ -79,7 +82,7 @@ class CompileRequest:
 
 @dataclass(frozen=True)
 class JudgeRequest:
-    """A bundle's folder, for the float64 oracle."""
+    """A request for the float64 oracle's verdict. bundle: its folder."""
 
     bundle: pathlib.Path
 
@@ -93,8 +96,8 @@ class JudgeRequest:
 
 @dataclass(frozen=True)
 class Compiled:
-    """A checked kernel in the cache. kernel_inputs: which of the op's inputs are the kernel's, in order. hlo: the file of what it was
-    compiled from, or ""."""
+    """A checked kernel in the cache. kernel_inputs: numbers of the op's inputs that the kernel takes, in its order. hlo: file of the
+    HLO that it was compiled from, or ""."""
 
     library: pathlib.Path
     metadata: KernelMetadata
@@ -118,7 +121,7 @@ class Compiled:
 
 @dataclass(frozen=True)
 class Failed:
-    """No answer of the kind that was asked for: one line, and the TensorFlow operators that cannot be lowered."""
+    """The request failed. line: the reason. ops: TensorFlow operators that cannot be lowered, if they are the reason."""
 
     line: str
     ops: tuple[str, ...] = ()
@@ -133,8 +136,8 @@ class Failed:
 
 @dataclass(frozen=True)
 class Judged:
-    """The oracle's word on a bundle. right: the kernel is within what any correct implementation may do. bounds: the absolute error
-    bound of each output that was found too tight, by its number."""
+    """The oracle's verdict on a bundle. right: whether the kernel's error is within the bounds of a correct implementation. bounds:
+    number of a float output -> its largest finite error bound (absolute). line: the verdict in words."""
 
     right: bool
     line: str
@@ -162,12 +165,12 @@ _KINDS: dict[str, type[CompileRequest | JudgeRequest | Compiled | Failed | Judge
 
 
 def to_line(number: int, message: Request | Answer) -> bytes:
-    """The line of a message, with the number of its request."""
+    """A message as a line of JSON. number: that of the request."""
     return json.dumps({"id": number, **message.to_json()}).encode() + b"\n"
 
 
 def request_of(line: bytes) -> tuple[int, Request]:
-    """A request and its number. Raises MessageError."""
+    """Parses a line: (number, request). Raises MessageError."""
     number, message = _message_of(line)
     if not isinstance(message, CompileRequest | JudgeRequest):
         raise MessageError(f"given {type(message).__name__}, expected a request")
@@ -175,7 +178,7 @@ def request_of(line: bytes) -> tuple[int, Request]:
 
 
 def answer_of(line: bytes) -> tuple[int, Answer]:
-    """An answer and its request's number. Raises MessageError."""
+    """Parses a line: (number of the request, answer). Raises MessageError."""
     number, message = _message_of(line)
     if isinstance(message, CompileRequest | JudgeRequest):
         raise MessageError(f"given {type(message).__name__}, expected an answer")

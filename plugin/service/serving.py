@@ -1,14 +1,14 @@
-"""The compile service: a process of its own that turns clusters into checked kernels, so that neither TensorFlow's lowering nor a
+"""The compile service: a separate process that turns clusters into checked kernels, so that neither TensorFlow's lowering nor a
 compiler's crash ever happens inside the training process.
 
-`messages` has what comes and goes. A request seen before is answered from the cache on disk without importing
-TensorFlow (3 s); so is one that failed, but where it might succeed another time (a compiler that was killed, a full disk). New ones
-are lowered, compiled several to a translation unit, and run in a child of this process against the float64 oracle before anybody may
-load them. The process works at a low priority and ends with its trainer.
+`messages` defines requests and answers. A request seen before is answered from the cache on disk, without importing TensorFlow (3 s);
+so is one that failed, unless it might succeed another time (a compiler that was killed, a full disk). A new request is lowered,
+compiled with others in one translation unit, and its kernel is checked against the float64 oracle in a child of this process before
+any job may load it. The process runs at a low priority and ends with its trainer.
 
-Ranks of one job on one host ask for the same kernels. Each has a service, and one of these at a time makes kernels (Turns): the
-others look for them in the cache, without importing TensorFlow. Whoever has the turn keeps it until it has nothing to do; if its
-process ends, the turn is free.
+Ranks of one job on one host need the same kernels. Each has a service, and one of these at a time makes kernels (Turns); the others
+look for them in the cache, without importing TensorFlow. A service keeps the turn until it has nothing to do; if its process ends,
+the turn is free.
 """
 
 from __future__ import annotations
@@ -49,16 +49,17 @@ from . import bundle
 from .messages import Answer, Compiled, CompileRequest, Failed, Judged, JudgeRequest, Request, request_of, to_line
 
 LOOK_SECONDS = 0.2
-"""So often a service without the turn looks for the kernels that another one makes."""
+"""Interval at which a service without the turn looks for the kernels that another one makes."""
 TURN_PATIENCE_S = 60.0
-"""So long it waits while none of them comes: the other's process may have been stopped. Then both make kernels: no harm is done."""
+"""Longest time without a new kernel from the other service, whose process may have been stopped. After it both make kernels, which is
+harmless."""
 BATCH = 8
-"""Kernels of one translation unit: the compiler's start-up is shared, and the first kernels are still early."""
+"""Kernels in one translation unit: they share the compiler's start-up, and the first kernels are still early."""
 
 
 @dataclass
 class Work:
-    """A request on its way: `key` is that of its answer in the cache; graph, hlo: what it was lowered to."""
+    """A request in progress. key: the cache key of its answer. graph: the lowered cluster. hlo: the file of its HLO, or ""."""
 
     id: int
     request: CompileRequest
@@ -68,7 +69,7 @@ class Work:
 
     @property
     def samples(self) -> dict[int, npt.NDArray[Any]]:
-        """Some of the numbers that the job gave the kernel, by the kernel's input."""
+        """Number of a kernel's input -> some of its elements in the job's call."""
         inputs = self.request.inputs
         numbers = {argument: parameter for parameter, argument in enumerate(to_hlo.kernel_inputs(inputs))}
         return {
@@ -79,7 +80,7 @@ class Work:
 
 
 class Turns:
-    """Which of the services of a run on this host makes kernels: the one that has the lock of a file in the cache."""
+    """The turn of a run's services on this host to make kernels: the service that holds the lock of a file in the cache has it."""
 
     def __init__(self, cache: pathlib.Path, run: str) -> None:
         digest = hashlib.sha256(run.encode()).hexdigest()[:16]
@@ -93,8 +94,8 @@ class Turns:
         return self._file is not None
 
     def take(self, waiting: int) -> bool:
-        """Whether this service may make kernels now. waiting: its open requests; it may too if these do not become fewer for
-        TURN_PATIENCE_S."""
+        """Tries to take the turn. Returns whether this service may make kernels now: if it has the turn, if the cache cannot be
+        written, or if `waiting`, the number of its open requests, has not decreased for TURN_PATIENCE_S."""
         if self._file is not None:
             return True
         now = time.monotonic()
@@ -103,7 +104,7 @@ class Turns:
         try:
             file = open(self._path, "w")  # noqa: SIM115  kept open: closing it gives the turn back
         except OSError:
-            return True  # the cache cannot be written to: nothing will come from there
+            return True  # the cache cannot be written to: no kernels will appear there
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             is_the_file = os.path.samestat(os.fstat(file.fileno()), os.stat(self._path))
@@ -116,6 +117,7 @@ class Turns:
         return True
 
     def give_back(self) -> None:
+        """Gives the turn back, if this service has it."""
         self._fewest = None
         if self._file is not None:
             self._path.unlink(missing_ok=True)
@@ -124,7 +126,7 @@ class Turns:
 
 
 class Service:
-    """Answers requests; `send` delivers one answer."""
+    """Answers requests. cache: folder, of at most `cache_bytes` bytes of kernels. send(number, answer): delivers an answer."""
 
     def __init__(self, cache: pathlib.Path, cache_bytes: int, send: Callable[[int, Answer], None]) -> None:
         self.index = cache / "requests"
@@ -135,7 +137,7 @@ class Service:
         self.waiting: list[Work] = []
 
     def accept(self, number: int, request: Request) -> None:
-        """Takes one request: answers it at once where the cache can, else puts it among the waiting."""
+        """Takes one request: a bundle is judged at once, a kernel in the cache is sent at once, and any other request waits."""
         if isinstance(request, JudgeRequest):
             self.send(number, judge_bundle(request.bundle))
             return
@@ -150,7 +152,7 @@ class Service:
         batch, self.waiting = self.waiting[:BATCH], self.waiting[BATCH:]
         ready: list[Work] = []
         for work in batch:
-            if self._answer_from_cache(work):  # another job may have made it meanwhile
+            if self._answer_from_cache(work):  # another job may have made the kernel meanwhile
                 continue
             try:
                 hlo = to_hlo.lower(work.request.body, work.request.inputs)
@@ -171,7 +173,7 @@ class Service:
             self._compile(alike)
 
     def look_in_cache(self) -> None:
-        """Answers what another service has made meanwhile."""
+        """Answers the waiting requests whose kernels another service has made meanwhile."""
         self.waiting = [work for work in self.waiting if not self._answer_from_cache(work)]
 
     def _compile(self, ready: list[Work]) -> None:
@@ -199,7 +201,7 @@ class Service:
                 self._fail(work, outcome.failure or "unknown failure", (), keep=outcome.permanent)
             else:
                 known: dict[str, Any] = {"entry": outcome.entry.key, "hlo": work.hlo}
-                if outcome.entry.metadata.parameters:  # one of many shapes that share the entry
+                if outcome.entry.metadata.parameters:  # many shapes share the entry; the metadata are of this one
                     known["metadata"] = outcome.entry.metadata.to_json()
                 self._store(work, known)
                 self._send_kernel(work, outcome.entry)
@@ -230,7 +232,7 @@ class Service:
         self.send(work.id, Compiled(entry.library, entry.metadata, inputs, work.hlo))
 
     def _keep_hlo(self, work: Work, hlo: bytes) -> str:
-        """Keeps the HLO for `stitchfleet explain` and `compile`; its path, or "" where it cannot be kept."""
+        """Keeps the HLO for `stitchfleet explain` and `compile`. Returns its path, or "" if it cannot be written."""
         path = self.index.parent / "hlo" / f"{work.request.cluster}_{work.key[:8]}.pb"
         try:
             path.parent.mkdir(exist_ok=True, mode=0o700)
@@ -255,7 +257,8 @@ class Service:
 
 
 def reference(work: Work) -> Callable[[Sequence[npt.NDArray[np.generic]]], list[npt.NDArray[np.generic]]]:
-    """TensorFlow's own result for the kernel's inputs; it raises RefusedInputsError where TensorFlow's operators do."""
+    """A function that maps the kernel's inputs to TensorFlow's own results. It raises RefusedInputsError if TensorFlow's operators
+    raise an error."""
 
     made: list[Any] = []
 
@@ -282,7 +285,8 @@ def reference(work: Work) -> Callable[[Sequence[npt.NDArray[np.generic]]], list[
 
 
 def judge_bundle(folder: pathlib.Path) -> Judged:
-    """Decides by the float64 oracle whether a kernel or only its tolerance was at fault in a failed comparison."""
+    """Decides by the float64 oracle whether a kernel was wrong in a failed comparison, or only its tolerance too tight. Never
+    raises."""
     try:
         return bundle.judge_bundle(folder)
     except Exception as error:
@@ -291,8 +295,8 @@ def judge_bundle(folder: pathlib.Path) -> Judged:
 
 
 def serve(connection: socket.socket, cache: pathlib.Path, cache_bytes: int, turns: Turns | None = None) -> None:
-    """Reads requests until the other side closes; new requests are taken in between batches. turns: of several services that
-    are asked for the same."""
+    """Answers requests until the other side closes the connection. New requests are read between batches. turns: given if several
+    services get the same requests."""
 
     def send(number: int, answer: Answer) -> None:
         connection.sendall(to_line(number, answer))

@@ -1,1 +1,1 @@
-"""What becomes of a graph that TensorFlow offers: stitcher, after preparation."""
+"""Rewrites the graphs that TensorFlow offers for optimization: preparation, then stitcher."""

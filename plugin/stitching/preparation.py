@@ -1,4 +1,4 @@
-"""What a placed graph goes through before its clusters are looked for. What it computes stays as it is."""
+"""The passes over a placed graph before its clusters are found. They do not change what the graph computes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ from ..while_loops import invariants, products, reads
 
 @dataclass(frozen=True)
 class Prepared:
-    """What was done: loop variables that became constants of their frames; variable reads, and products, that left their loops."""
+    """What the passes changed.
+
+    freed_invariants: loop variables that became constants of their frames. hoisted_reads, hoisted_products: reads of variables and
+    matrix products that were moved out of their loops.
+    """
 
     freed_invariants: int
     hoisted_reads: int
@@ -22,8 +26,10 @@ class Prepared:
 
 
 def prepare(graph: Any, refusal: Callable[[bytes], str]) -> Prepared:
-    """Changes `graph`, a placed GraphDef. refusal: why TensorFlow cannot make the operator of a serialized NodeDef, "" where it
-    can."""
+    """Runs the passes on a placed GraphDef, in place.
+
+    refusal: maps a serialized NodeDef to the reason why TensorFlow cannot create its operator, "" if it can.
+    """
     fused.take_apart(graph)
     rewrite.drop_reserve_spaces(graph)
     random_streams.own_streams(graph)

@@ -1,5 +1,5 @@
-"""What happens when TensorFlow offers a graph: in the stitched arm clusters become Stitch ops; in both arms seeded random operators
-get one stream. Everything else is left as it is.
+"""Rewrites each graph that TensorFlow offers: in the stitched arm clusters become Stitch ops; in both arms seeded random operators
+share one stream. Everything else is left as it is.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SWITCHED_OFF = "its cluster is switched off by name"
 
 
 def _function_definition(name: str) -> Any | None:
-    """The definition of a function that TensorFlow's eager context knows, or None."""
+    """The FunctionDef of a function in TensorFlow's eager context; None if there is no such function."""
     from tensorflow.python.eager import context
 
     here = context.context()
@@ -44,7 +44,7 @@ def _function_definition(name: str) -> Any | None:
 
 
 def _step_graph(placed: PlacedGraph, plan: ClusterPlan, clusters: list[Cluster]) -> StepGraph | None:
-    """For `stitchfleet explain`. A failure costs the picture, not the stitching."""
+    """The step graph for `stitchfleet explain`. If it cannot be made, the graph is stitched all the same and the result is None."""
     try:
         return make_step_graph(placed, plan, clusters)
     except Exception as error:
@@ -54,7 +54,8 @@ def _step_graph(placed: PlacedGraph, plan: ClusterPlan, clusters: list[Cluster])
 
 @dataclass
 class KnownCluster:
-    """One structure, wherever it stands: its body, how often it is in the last graph that has it, and where."""
+    """A cluster by its name. instances, scopes: the number of clusters with that name in the last graph that had one, and the name
+    scope of each."""
 
     cluster: Cluster
     instances: int = 0
@@ -62,30 +63,31 @@ class KnownCluster:
 
 
 class Stitcher:
-    """Rewrites offered graphs; remembers the clusters by name. Called on TensorFlow's threads."""
+    """Rewrites offered graphs, and keeps their clusters by name. TensorFlow's threads call it."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.clusters: dict[str, KnownCluster] = {}
         self.excluded_ops: set[str] = set()
         self.excluded_clusters: dict[str, str] = {}
-        """Those that the next graph is without, and why."""
+        """Name of a cluster that the next graph leaves out -> the reason."""
         self.seconds = 0.0
         self.empty = settings.mode == "alternate"
-        """True: the stitched arm gets no Stitch ops (a self-test of the switch)."""
+        """Whether the stitched arm gets no Stitch ops (a self-test of the switch)."""
         self.mark_of_offered: Callable[[], str] = lambda: ""
-        """The mark of the graph that is being offered on this thread (nested_calls.py); "" for one without."""
+        """The mark of the graph that is being offered on this thread (nested_calls.py); "" if it has none."""
         self.refusal_of_operator: Callable[[bytes], str] = lambda node: ""
-        """Why TensorFlow cannot make the operator of a serialized NodeDef; "" where it can."""
+        """Maps a serialized NodeDef to the reason why TensorFlow cannot create its operator, "" if it can."""
         self.looks_for_collectives = False
         self._programs: dict[str, Owner] = {}
-        """By name: those whose calls have been marked."""
+        """Name -> program, of the programs whose calls have been marked."""
         self._lock = threading.Lock()
         self._definitions: OpDefinitions | None = None
 
     @contained(None)
     def offered(self, data: bytes, preserve: list[str]) -> bytes | None:
-        """The rewritten GraphDef, or None to leave the graph as it is."""
+        """Rewrites a serialized GraphDef. preserve: names of nodes that must stay. Returns the new GraphDef serialized, or None to
+        leave the graph as it is."""
         mark = self.mark_of_offered()
         nested = nested_calls.Mark.decode(mark) if mark else None
         program, arm = switch.current() if nested is None else (self._programs.get(nested.program), Arm.STITCHED)
@@ -103,19 +105,19 @@ class Stitcher:
             program.model = model_fingerprint(graph)
         if nested is None:
             changed = self._own_graph(graph, set(preserve), program, arm)
-        else:  # the body of a function that the stitched arm calls, on one of TensorFlow's threads
+        else:  # the body of a function that the stitched arm calls; it is offered on one of TensorFlow's threads
             changed = self._stitched_arm(graph, set(preserve), program, nested.function)
         self.seconds += time.perf_counter() - start
         return None if changed is None else bytes(changed.SerializeToString())
 
     def _own_graph(self, graph: Any, preserve: set[str], program: Owner, arm: Arm) -> Any | None:
-        """A program's own graph as the arm has it; None where it stays as it is."""
+        """Rewrites a program's own graph for an arm. Returns None if the graph stays as it is."""
         if program.kind == "session":
             arm = Arm.STITCHED if any(switch.SESSION_MARK in name for name in preserve) else Arm.PLAIN
         executor = switch.executor_name() if program.kind == "function" else ""
         shared = bool(executor) and random_streams.share_streams(graph, executor) > 0
         blocked = random_streams.seeded_without_twin(graph.node)
-        if program.kind == "function" and not executor:  # a call that `switch` did not see: nothing names a stream
+        if program.kind == "function" and not executor:  # a call that bypassed `switch`: there is no name for a stream
             blocked += random_streams.seeded(graph.node)
         nested = random_streams.seeded_in_called_functions(graph.node, _function_definition)
         stitched = None
@@ -124,7 +126,7 @@ class Stitcher:
         elif blocked:
             program.refuse(f"seeded random operator {blocked[0]} cannot share its stream between the arms")
         elif arm is Arm.STITCHED:
-            # Whatever goes wrong there, the arm has the streams that the other one draws from.
+            # If the rewrite fails, this arm must still draw from the streams of the other arm.
             own = copy.deepcopy(graph) if shared else None
             try:
                 stitched = self._stitched_arm(graph, preserve, program)
@@ -136,7 +138,7 @@ class Stitcher:
         return stitched if stitched is not None else graph if shared else None
 
     def _stitched_arm(self, graph: Any, preserve: set[str], program: Owner, function: str = "") -> Any | None:
-        """The graph as the stitched arm has it: its calls marked, its clusters stitched; None where there are neither."""
+        """Marks the calls in a graph and stitches its clusters. Returns None if it has neither."""
         marked = nested_calls.mark_calls(graph, program.name, program.generation)
         if marked:
             self._programs[program.name] = program
@@ -146,7 +148,8 @@ class Stitcher:
         return graph if marked and stitched is None else stitched
 
     def _stitch(self, graph: Any, preserve: set[str], program: Owner, function: str) -> Any | None:
-        """`function`: the name of the nested function whose body it is, "" for the program's own graph."""
+        """Stitches the clusters of a graph. function: name of the nested function whose body the graph is, "" for the program's own
+        graph. Returns None if there is no cluster."""
         with self._lock:
             if self._definitions is None:
                 self._definitions = OpDefinitions()
@@ -154,7 +157,7 @@ class Stitcher:
         placed = PlacedGraph(graph)
         fetched = preserve
         if program.kind == "function" or function:
-            # Of a function TensorFlow names every operator with effects; what leaves it goes through _Retval.
+            # Of a function's graph TensorFlow preserves every operator with effects; its results leave through _Retval.
             fetched = preserve - {node.name for node in placed.nodes if node.op in (*VARIABLE_OPS, RANDOM_UNIFORM)}
         plan: ClusterPlan = find_clusters(
             placed,
@@ -190,7 +193,7 @@ class Stitcher:
         return rewritten
 
     def _with_loops(self, graph: Any, preserve: set[str], plan: ClusterPlan, placed: PlacedGraph) -> Any:
-        """The stitched graph with its loops as one operator each. A failure costs the loops, not the stitching."""
+        """Replaces each loop of a stitched graph that allows it by one Loop op. If that fails, the loops stay as they are."""
         assert self._definitions is not None
         try:
             found = stitch_loops(
@@ -207,6 +210,7 @@ class Stitcher:
             return graph
 
     def _reason_to_leave_out(self, name: str) -> str | None:
+        """Why a cluster gets no Stitch op; None if it does."""
         if any(name.startswith(beginning) for beginning in self.settings.disable_clusters):
             return SWITCHED_OFF
         return self.excluded_clusters.get(name)

@@ -1,6 +1,7 @@
-"""Loops of a graph: what does not depend on the iteration leaves them, and a whole loop becomes one op.
+"""While loops of a graph: nodes that do not depend on the iteration are moved out, and a whole loop becomes one op.
 
-fold          finds loops and makes the ops
-program       a loop's body as the op interprets it
-variables     a frame's variables; invariants, reads, products: what leaves the loop
+variables     a frame's variables
+invariants    variables that do not change become constants of the frame; reads, products: variable reads and products are hoisted
+fold          finds the loops that can become one op, and makes the ops
+program       a loop's operators in the form that the op interprets
 """

@@ -1,18 +1,19 @@
 """While loops as one operator each: a frame of TensorFlow's control flow becomes a StitchfleetLoop (native/loop/loop_op.cc).
 
-The executor runs a loop node by node, and of the nodes that a recurrent network's iteration takes most are control flow: of the 63
-of DIEN's evolution layer nine compute something. The Loop op has those nine as a list. What they are stays as it is, Stitch ops with
-their guard among them; what goes is
+TensorFlow's executor runs a loop node by node, and most nodes in an iteration of a recurrent network are control flow: of the 63
+nodes in DIEN's evolution layer nine compute something. The Loop op holds those nine as a list. They do not change, and Stitch ops
+among them keep their guard. The other nodes are replaced:
 
-    Enter, Merge, Switch, Exit, NextIteration, LoopCond    of the loop's own variables: places in a table
-    Identity, NoOp, and the order that control edges ask   other names for a place, and the list's order
-    Const                                                  made once
-    TensorList...                                          elements of lists are handed on by the Loop op itself
-    TensorListFromTensor before, TensorListStack behind    it, where nobody else reads the list: rows of a tensor, without a copy
+    Enter, Merge, Switch, Exit, NextIteration, LoopCond   of the loop's own variables: by slots of a table
+    Identity, NoOp, control edges                         by another name for a slot, and by the order of the list
+    Const                                                 by a value that is made once
+    TensorList...                                         by reads and writes of elements in the Loop op itself
+    TensorListFromTensor before the loop,
+    TensorListStack after it                              if no other node reads the list: by rows of a tensor, without a copy
 
-A loop qualifies when it can be run one operator after the other by one thread with the same outcome: spelled as TensorFlow's lowering
-does (variables.py), all on one CPU, without operators that wait for others (queues, sends, collectives, functions) or that have
-an effect which is not known here. Loops are taken from the innermost outwards; a loop of which one inside stays, stays too.
+A loop qualifies if one thread can run its operators one after the other with the same result: it has the form that TensorFlow's
+lowering gives it (variables.py), all of it is on one CPU, and it has no operator that waits for another thread or device (queues,
+sends, collectives, functions) or has an unknown effect. Inner loops come first; a loop with an inner loop that stays, stays too.
 """
 
 from __future__ import annotations
@@ -35,16 +36,16 @@ _EFFECTS = tuple(
     "ReadVariableOp Assign ResourceGather ResourceScatter ResourceApply ResourceStridedSlice TensorArray "
     "RandomUniform RandomStandardNormal TruncatedNormal StatefulUniform StatefulStandardNormal Assert PrintV2 Stitchfleet".split()
 )
-"""How the names of operators with effects begin that may be run one after the other by one thread: none waits for another."""
+"""Beginnings of the names of operators with effects that one thread may run one after the other: none waits for another thread."""
 _FRAME_OPS = frozenset(("Enter", "Exit", "NextIteration", "LoopCond"))
 _ENDS = frozenset(("_Send", "_Recv", "_HostSend", "_HostRecv", "_Arg", "_Retval", "Placeholder"))
 _REFERENCES = 100
-"""DataType numbers of references to variables (TensorFlow 1) begin behind it."""
+"""DataType numbers above this are references to variables (TensorFlow 1)."""
 
 
 @dataclass(frozen=True)
 class StitchedLoops:
-    """A graph, its loops that became one op each, and by a frame's name why others stay."""
+    """The GraphDef after folding, the loops that became one op each, and why the others stay (name of the frame -> reason)."""
 
     graph: Any
     loops: list[Loop]
@@ -52,7 +53,7 @@ class StitchedLoops:
 
 
 class _UnfitError(Exception):
-    """Why a loop stays as it is."""
+    """A loop does not qualify. The message is the reason, for people."""
 
 
 def stitch_loops(
@@ -62,10 +63,10 @@ def stitch_loops(
     preserve: Collection[str] = (),
     is_excluded: Callable[[str], bool] = lambda name: False,
 ) -> StitchedLoops:
-    """Makes a Loop op of each loop that holds a stitch op and qualifies. The given GraphDef is not changed.
+    """Replaces each loop that holds a Stitch op and qualifies by one Loop op. The given GraphDef is not changed.
 
-    refusal: why TensorFlow cannot make the operator of a serialized NodeDef, "" where it can. preserve: names that TensorFlow looks
-    for afterwards. is_excluded: whether a loop of a name ("loop_" and its hash) shall stay as it is.
+    refusal: maps a serialized NodeDef to the reason why TensorFlow cannot create its operator, "" if it can. preserve: names that
+    TensorFlow looks up afterwards. is_excluded: whether the loop with a given name ("loop_" and its hash) must stay as it is.
     """
     loops: list[Loop] = []
     stay: dict[str, str] = {}
@@ -98,13 +99,13 @@ def stitch_loops(
                 continue
             loops.append(loop)
             placed, live = following
-            stay.clear()  # what stayed may have done so because of this one
+            stay.clear()  # another loop may have stayed because of this one
             break
     return StitchedLoops(placed.graph, loops, stay)
 
 
 def _placed(graph: Any) -> tuple[PlacedGraph, Liveness]:
-    """Raises _UnfitError for a graph that the loop as one node has given a cycle."""
+    """Indexes a graph in which a loop has become one node. Raises _UnfitError if that has caused a cycle."""
     placed = PlacedGraph(graph)
     try:
         return placed, analyse(placed)
@@ -113,7 +114,7 @@ def _placed(graph: Any) -> tuple[PlacedGraph, Liveness]:
 
 
 def note_loops(plan: ClusterPlan, graph: PlacedGraph, found: StitchedLoops) -> None:
-    """Enters into the plan of a placed graph what its loops became: what a Loop op does itself has not stayed in TensorFlow."""
+    """Notes the loops in the plan of a placed graph. Nodes that a Loop op computes itself no longer count as left out."""
     plan.loops, plan.staying_loops = found.loops, found.stay
     for loop in found.loops:
         for name in loop.vanished & plan.left_out_nodes.keys():
@@ -121,7 +122,7 @@ def note_loops(plan: ClusterPlan, graph: PlacedGraph, found: StitchedLoops) -> N
 
 
 def _read(graph: PlacedGraph, live: Liveness, definitions: OpDefinitions, members: list[int]) -> LoopFrame:
-    """Raises _UnfitError."""
+    """The frame with the given members. Raises _UnfitError if it does not qualify."""
     ops = collections.defaultdict(list)
     for i in members:
         ops[graph.nodes[i].op].append(i)
@@ -200,8 +201,8 @@ def _check_variables(
 
 
 def _drop_unread(graph: PlacedGraph, definitions: OpDefinitions, frame: LoopFrame, preserve: Collection[str]) -> None:
-    """Takes out what no value that leaves the loop depends on, nor its condition, nor an effect: a second counter, an element of a
-    list whose product has left the loop."""
+    """Removes nodes from `frame` that affect neither a value that leaves the loop, nor its condition, nor an operator with an effect:
+    a second counter, an element of a list whose product was hoisted."""
     variable_at = {i: v for v in frame.variables for i in (v.merge, v.switch)}
     found: set[int] = set()
     waiting = [frame.condition_port.node]
@@ -227,7 +228,7 @@ def _drop_unread(graph: PlacedGraph, definitions: OpDefinitions, frame: LoopFram
 
 
 def _find_lists(graph: PlacedGraph, frame: LoopFrame, preserve: Collection[str]) -> None:
-    """Finds the operators around the loop that make a list for it alone, and stack one that it has written."""
+    """Finds the operators before the loop that make a list only for it, and those after it that stack a list that it has written."""
 
     def may_join(i: int) -> bool:
         return graph.nodes[i].proto.device in ("", frame.device) and graph.nodes[i].name not in preserve
@@ -263,7 +264,7 @@ def _check_operator(graph: PlacedGraph, definitions: OpDefinitions, i: int, insi
 def _replace(
     graph: PlacedGraph, frame: LoopFrame, members: list[int], name: str, preserve: Collection[str]
 ) -> tuple[Loop, Any]:
-    """The loop and the graph with it, its node the last. Raises _UnfitError."""
+    """(the loop, a GraphDef with its op as the last node). Raises _UnfitError."""
     program = LoopProgram(graph, frame)
     gone = {*members, *frame.unpacked.values(), *frame.stacks}
     exits = [i for v in frame.variables for i in v.exits]

@@ -1,16 +1,16 @@
-"""What a loop hands on unchanged enters it once, as a constant of its frame.
+"""Loop variables that no iteration changes become constants of the loop's frame.
 
-TensorFlow lowers a while loop's variables all alike: each takes a Merge, a Switch, a NextIteration and mostly an Identity at every
-iteration, half a microsecond apiece. Of Keras' GRU seven of twelve variables never change (weights, the inputs' list, the mask): what
-the body captures. Each such variable
+TensorFlow lowers all variables of a while loop in the same way: each runs a Merge, a Switch, a NextIteration and mostly an Identity
+in every iteration, half a microsecond each. Seven of the twelve variables of Keras' GRU never change: the tensors that the body
+captures (weights, the list of inputs, the mask). For each such variable
 
     value -> Enter -> Merge -> Switch:1 -> the body's operators            becomes     value -> Enter (constant) -> the operators
                NextIteration <- Identity                                               value -> Identity, in place of the Exit
 
-A constant of a frame is there in every iteration, also in the last, in which the body is dead. So an operator of the body that has
-nothing else to make it dead then waits for a pivot, an Identity of another variable's Switch, as TensorFlow's own lowering has for
-what takes no input (lower_while_op.cc in TensorFlow's core/common_runtime). What a removed node waited for, the other variable's
-NextIteration waits for; what read the Exit still waits for the loop's end.
+A constant of a frame is alive in every iteration, also in the last, in which the body is dead. So an operator of the body whose other
+inputs are all alive then waits for a pivot, an Identity of another variable's Switch. TensorFlow's own lowering does the same for
+operators without inputs (lower_while_op.cc in its core/common_runtime). The other variable's NextIteration takes over the control
+inputs of the removed nodes; the readers of the Exit still wait for the end of the loop.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from ..graph.placed_graph import PlacedGraph
 from .variables import LoopVariable, variable_of
 
 _SMALL = (3, 9, 10)
-"""DataType numbers of int32, int64 and bool: counters, of which there is one in most loops."""
+"""DataType numbers of int32, int64 and bool, the dtypes of counters; most loops have one."""
 
 
 def free_invariants(graph: Any) -> int:
-    """Changes `graph`, a placed GraphDef; returns how many loop variables became constants of their frames."""
+    """Changes a placed GraphDef in place. Returns the number of loop variables that became constants of their frames."""
     freed = 0
     done: set[str] = set()
     while True:
@@ -42,7 +42,7 @@ def free_invariants(graph: Any) -> int:
         if todo is None:
             return freed
         name, variables = todo
-        done.add(name)  # one frame at a time: the next may read what this one has changed
+        done.add(name)  # one frame at a time: the next may read nodes that this one has changed
         freed += _Frame(graph, placed, variables).free()
 
 
@@ -59,12 +59,12 @@ def _variables_of(graph: PlacedGraph, enter: int) -> list[LoopVariable]:
 
 
 def _may_go(graph: PlacedGraph, variable: LoopVariable) -> bool:
-    """Whether nothing but what is rewritten here looks at the variable's own nodes."""
+    """Whether a variable's own nodes are read only in ways that this module rewrites."""
     merge, switch, back = variable.merge, variable.switch, variable.next
     if graph.control_consumers[back]:
         return False
     if graph.nodes[merge].control or any(output for _, output in graph.consumers[merge]):
-        return False  # which of its operands a Merge took is asked for
+        return False  # a node reads which operand the Merge took
     if graph.nodes[switch].control or graph.consumers[back] != [(merge, 0)]:
         return False
     if any(graph.nodes[i].op != "Exit" or graph.nodes[i].control for i in variable.exits):
@@ -75,7 +75,7 @@ def _may_go(graph: PlacedGraph, variable: LoopVariable) -> bool:
 
 
 class _Frame:
-    """One loop frame whose `unchanged` variables are freed. `other`: a variable that stays, to wait for in their place."""
+    """One loop frame whose `unchanged` variables are freed. other: a variable that stays; nodes that waited for them wait for it."""
 
     def __init__(self, graph: Any, placed: PlacedGraph, variables: list[LoopVariable]) -> None:
         self.graph, self.placed = graph, placed
@@ -89,13 +89,13 @@ class _Frame:
     def _removed(self) -> set[int]:
         removed = {i for v in self.unchanged for i in (v.merge, v.switch, v.next)}
         for variable in self.unchanged:
-            for i in variable.passed:  # from the last on: one that only the next reads goes with it
+            for i in variable.passed:  # last one first: it goes if all its readers go
                 if not self.placed.control_consumers[i] and {c for c, _ in self.placed.consumers[i]} <= removed:
                     removed.add(i)
         return removed
 
     def free(self) -> int:
-        """Changes the graph; returns how many variables were freed."""
+        """Changes the graph. Returns the number of variables freed."""
         for variable in self.unchanged:
             self.placed.nodes[variable.enter].proto.attr["is_constant"].b = True
             waited = [c for i in (*variable.passed, variable.next) for c in self.placed.nodes[i].control]
@@ -110,7 +110,7 @@ class _Frame:
         return len(self.unchanged)
 
     def _replace_exits(self) -> None:
-        """An Exit becomes the value from before the loop, there when the loop has ended."""
+        """Replaces each Exit by the value from before the loop, available when the loop has ended."""
         exits = [(variable, i) for variable in self.unchanged for i in variable.exits]
         end = self._exit() if exits else ""
         for variable, i in exits:
@@ -136,7 +136,7 @@ class _Frame:
                 _wait_for(node.proto, [pivot])
 
     def _dies_with_the_body(self, live: Liveness, index: int) -> bool:
-        """Whether something that stays makes a node of the body dead in the last iteration."""
+        """Whether an input that stays makes a node of the body dead in the last iteration."""
         dead = ("branch", (self.condition.node, self.condition.index, True))
         node = self.placed.nodes[index]
         for port in node.inputs:
@@ -147,7 +147,7 @@ class _Frame:
         return any(source not in self.removed and dead in live.predicate[source] for source in node.control)
 
     def _replace_waits(self) -> None:
-        """Who waits for a removed Merge or Switch waits for the other variable's: they come at the same iteration."""
+        """Moves control edges from a removed Merge or Switch to that of the other variable, which runs in the same iteration."""
         stand_in = {
             f"^{self.placed.nodes[gone].name}": self.placed.nodes[there].name
             for v in self.unchanged

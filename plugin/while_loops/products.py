@@ -1,15 +1,15 @@
-"""A recurrent layer's product with its input leaves the loop: of all points in time at once, before it.
+"""Hoists a recurrent layer's product with its input: one product for all time steps, before the loop.
 
     rows -> TensorListFromTensor -> Enter -> TensorListGetItem[t] -> MatMul(., W)              in the loop, becomes
     rows -> StitchfleetRowsProduct(., W) -> TensorListFromTensor -> Enter -> TensorListGetItem[t]
 
-Such a product does not depend on the iteration before. With a small batch it reads the whole of W for a few rows at each point in
-time and so takes as long as W takes to come from memory: of ASR's step, whose layers read 2 MiB an iteration, that was more than
-half. All at once it reads W once. cuDNN does the same (Appleyard et al. 2016, "Optimizing Performance of Recurrent Neural Networks
-on GPUs", section 3.2.1). The kernel is TensorFlow's, of more rows: its sums may be rounded otherwise than those of a few rows.
+Such a product does not depend on the previous iteration. With a small batch it reads all of W for a few rows at each time step, and
+so takes the time of reading W from memory: that was more than half of ASR's step, whose layers read 2 MiB per iteration. One product
+for all time steps reads W once. cuDNN does the same (Appleyard et al. 2016, "Optimizing Performance of Recurrent Neural Networks on
+GPUs", section 3.2.1). The kernel is TensorFlow's, with more rows: its sums may be rounded differently from those of a few rows.
 
-W, and a bias that TensorFlow has fused onto the product, must enter the loop as constants of its frame, and the list as well, made of
-one tensor before it. A product in a branch stays, as it may not be computed at each point in time.
+W, and a bias that TensorFlow has fused onto the product, must enter the loop as constants of its frame. So must the list, and it must
+be made from one tensor before the loop. A product in a branch stays, as it may not be computed at every time step.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ _INT32, _VARIANT = 3, 21
 
 
 def hoist_products(graph: Any, refusal: Callable[[bytes], str]) -> int:
-    """Changes `graph`, a placed GraphDef; returns how many products left their loops.
+    """Changes a placed GraphDef in place. Returns the number of products hoisted.
 
-    refusal: why TensorFlow cannot make the operator of a serialized NodeDef, "" where it can: then the product stays.
+    refusal: maps a serialized NodeDef to the reason why TensorFlow cannot create its operator, "" if it can. If it cannot, the
+    product stays.
     """
     if not any(node.op == "TensorListGetItem" for node in graph.node):
         return 0
@@ -44,14 +45,14 @@ def hoist_products(graph: Any, refusal: Callable[[bytes], str]) -> int:
 
 
 def _through(placed: PlacedGraph, port: Port) -> Port:
-    """Where a value comes from that Identities hand on."""
+    """The port that a value comes from, without the Identities in between."""
     while placed.nodes[port.node].op == "Identity":
         port = placed.nodes[port.node].inputs[0]
     return port
 
 
 def _entered(placed: PlacedGraph, port: Port) -> int | None:
-    """The constant Enter that a value came through, None where it came another way."""
+    """The constant Enter that a value came through; None if it came another way."""
     node = placed.nodes[_through(placed, port).node]
     return node.index if is_constant_enter(node.proto) else None
 
@@ -92,7 +93,7 @@ def _hoist(graph: Any, placed: PlacedGraph, live: Liveness, index: int, refusal:
     products.attr["shape_type"].type = _INT32
     enter = placed.nodes[listed].proto
     entered_list = add_enter(graph, enter, f"{product.name}/stitchfleet_enter_0", products.name, _VARIANT)
-    # The shape waits for the list: in a branch that is not taken neither may enter.
+    # The shape waits for the list: if the loop is in a branch that is not taken, neither may enter.
     entered_shape = add_enter(
         graph, enter, f"{product.name}/stitchfleet_enter_1", shape.name, _INT32, [f"^{products.name}"]
     )
@@ -107,7 +108,7 @@ def _hoist(graph: Any, placed: PlacedGraph, live: Liveness, index: int, refusal:
 
 
 def _rows_product(product: Any, inputs: list[str]) -> Any:
-    """The NodeDef of a product of all rows. inputs: the rows, and the product's other operands as they are outside the loop."""
+    """The NodeDef of the product of all rows. inputs: the rows, then the product's other operands outside the loop."""
     definition = type(product)()
     definition.CopyFrom(product)
     definition.attr.pop("_class", None)

@@ -1,4 +1,4 @@
-"""A while loop's operators as the Loop op has them: a GraphDef in execution order over numbered places (native/loop/loop_op.cc)."""
+"""The program of a Loop op (native/loop/loop_op.cc): a while loop's operators as a GraphDef in execution order over slots."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _DONE_BY_THE_LOOP = frozenset(
     "Placeholder Const Switch Merge TensorListFromTensor TensorListStack TensorListGetItem TensorListSetItem TensorListPushBack "
     "TensorListPopBack".split()
 )
-"""Of a program's operators those for which the Loop op calls no kernel, but in unusual cases (native/loop/shortcuts.h)."""
+"""Operators of a program for which the Loop op calls no TensorFlow kernel, except in unusual cases (native/loop/shortcuts.h)."""
 
 
 @dataclass
 class LoopFrame:
-    """What qualifies, by the numbers of nodes. condition, body: in an order in which they may run."""
+    """A loop that qualifies. Nodes are given by number; `condition` and `body` are in an order in which they may run."""
 
     variables: list[LoopVariable]
     constants: list[int]
@@ -28,23 +28,25 @@ class LoopFrame:
     condition: list[int] = field(default_factory=list)
     body: list[int] = field(default_factory=list)
     unread: list[int] = field(default_factory=list)
-    """Constants' Enters that nothing reads of which something leaves the loop."""
+    """Enters of constants that no result of the loop depends on."""
     unpacked: dict[int, int] = field(default_factory=dict)
-    """Operators before the loop that make a list for it alone, by the Enter (of `constants` or `unread`) that reads it."""
+    """Enter (in `constants` or `unread`) -> the operator before the loop that makes the list that only this Enter reads."""
     stacks: list[int] = field(default_factory=list)
-    """The operators behind the loop that stack a list of its variables."""
+    """The operators after the loop that stack a list that is one of its variables."""
     device: str = ""
 
     @property
     def enters(self) -> list[int]:
+        """The Enters of the variables, then of the constants."""
         return [*(v.enter for v in self.variables), *self.constants]
 
 
 class LoopProgram:
-    """A frame's operators as a GraphDef in execution order, its operands as Placeholders.
+    """A frame's operators as a GraphDef in execution order, with its operands as Placeholders.
 
-    operands: what the Loop op reads, how it is spelled outside and its DataType number. dtypes: those of the places that may leave
-    the loop. sections: where the operators before the loop, its condition's and its body's end.
+    operands: the Loop op's inputs, as (input text outside the loop, DataType number). dtypes: slot -> DataType number, of the slots
+    that may leave the loop. sections: the number of nodes up to the end of the part before the loop, of its condition and of its
+    body. text: the GraphDef serialized.
     """
 
     def __init__(self, graph: PlacedGraph, frame: LoopFrame) -> None:
@@ -93,7 +95,7 @@ class LoopProgram:
         self.text = bytes(self._program.SerializeToString(deterministic=True))
 
     def _operand(self, text: str, dtype: int) -> str:
-        """Another operand's place. text: how it is spelled outside."""
+        """Adds an operand and returns its slot. text: the input text outside the loop."""
         count = len(self._frame.variables)
         k = len(self.operands)
         name = f"stitchfleet_variable_{k}" if k < count else f"stitchfleet_argument_{k - count}"
@@ -103,14 +105,14 @@ class LoopProgram:
         return name
 
     def spell(self, port: Port) -> str:
-        """The place that holds an output's value."""
+        """The name of the slot that holds an output's value."""
         if port in self._own:
             return self._own[port]
         name = self._graph.nodes[port.node].name
         return f"{name}:{port.index}" if port.index else name
 
     def _inside_of_conds(self, frame: LoopFrame) -> set[int]:
-        """Operators that may be dead in a living iteration: behind a Switch that is no loop variable's."""
+        """Operators that may be dead in an iteration that is alive: those after a Switch that belongs to no loop variable."""
         found: set[int] = set()
         for i in (*frame.condition, *frame.body):
             node = self._graph.nodes[i]
@@ -139,12 +141,12 @@ class LoopProgram:
 
 
 def is_literal(graph: PlacedGraph, port: Port) -> bool:
-    """Whether it is a constant that waits for nothing: the program holds a copy of it."""
+    """Whether a port is that of a constant without control inputs. The program holds a copy of it."""
     return graph.nodes[port.node].op == "Const" and not graph.nodes[port.node].control
 
 
 def operators_left(nodes: Iterable[Any]) -> frozenset[str]:
-    """The names of the operators that run for NodeDefs of a rewritten graph, those in Loop ops' programs instead of these."""
+    """The names of the operators that run for the nodes of a rewritten graph; a Loop op counts as the operators of its program."""
     from tensorflow.core.framework import graph_pb2
 
     found: set[str] = set()

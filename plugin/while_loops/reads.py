@@ -1,16 +1,16 @@
-"""Variables that a loop only reads are read once, before the loop.
+"""Hoists reads of variables that a loop only reads: they are read once, before the loop.
 
 A lookup of a variable's rows (ResourceGather) puts the variable into copy-on-read mode for good: each later ReadVariableOp copies all
 of it (EnsureSparseVariableAccess in TensorFlow's core/kernels/training_op_helpers.h). A decoder that multiplies with its embedding
-copies the whole table at every token. TensorFlow's optimizers leave the read in the loop, since it has state.
+copies the whole table at every token. TensorFlow's optimizers leave the read in the loop, since the operator is stateful.
 
-Of a loop lowered to frames, a read is hoisted where its handle enters the frame as a constant and no operator inside any frame but
-readers takes that handle: then each iteration sees the same value. The node keeps its name, control inputs and place and becomes an
-Identity of the value, so that order and deadness stay as they were:
+In a loop lowered to frames, a read is hoisted if its handle enters the frame as a constant, and if only readers use that handle
+inside any frame: then every iteration sees the same value. The node keeps its name, control inputs and place, and becomes an Identity
+of the value, so that order and deadness do not change:
 
     handle -> Enter -> ReadVariableOp     becomes     handle -> ReadVariableOp -> Enter -> Identity
 
-The read waits for what the handle's Enter waits for, as the loop does; writes outside the loop keep their order with it.
+The read has the control inputs of the handle's Enter, as the loop has; so it keeps its order with writes outside the loop.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _READERS = frozenset((READ, "ResourceGather", "ResourceGatherNd", "VariableShape
 
 
 def hoist_reads(graph: Any) -> int:
-    """Changes `graph`, a placed GraphDef; returns how many reads now take a value from before their loop."""
+    """Changes a placed GraphDef in place. Returns the number of reads hoisted."""
     if not any(is_constant_enter(node) for node in graph.node) or not any(node.op == READ for node in graph.node):
         return 0
     placed = PlacedGraph(graph)
@@ -38,7 +38,7 @@ def hoist_reads(graph: Any) -> int:
         root: _is_only_read_in_loops(placed, root) for root in {_root(placed, path[0]) for path in paths.values()}
     }
     values: dict[int, str] = {}
-    """By the Enter of a handle: the Enter of the variable's value."""
+    """Enter of a handle -> name of the Enter of the variable's value."""
     hoisted = 0
     for index, path in paths.items():
         if not read_only[_root(placed, path[0])]:
@@ -62,7 +62,7 @@ def hoist_reads(graph: Any) -> int:
 
 
 def _enters(placed: PlacedGraph, port: Port) -> list[int] | None:
-    """The constant Enters that a handle came through, the outermost first; None where it came some other way, or through none."""
+    """The constant Enters that a handle came through, outermost first; None if it came another way, or through no Enter."""
     found: list[int] = []
     node = placed.nodes[port.node]
     while node.op == "Identity" or is_constant_enter(node.proto):
@@ -73,7 +73,7 @@ def _enters(placed: PlacedGraph, port: Port) -> list[int] | None:
 
 
 def _root(placed: PlacedGraph, enter: int) -> Port:
-    """Where a handle comes from that enters a loop."""
+    """The port outside all loops that the handle of an Enter comes from."""
     port = placed.nodes[enter].inputs[0]
     while placed.nodes[port.node].op in ("Identity", "Enter", "Switch"):
         port = placed.nodes[port.node].inputs[0]
@@ -94,7 +94,7 @@ def _is_only_read_in_loops(placed: PlacedGraph, root: Port) -> bool:
         elif in_loop and node.op not in _READERS:
             return False
         elif node.op in ("Merge", "NextIteration", "Exit"):
-            return False  # a handle that changes: what comes of it is not known here
+            return False  # the handle may change: its later uses are unknown
     return True
 
 

@@ -1,4 +1,5 @@
-"""What enters a while loop, and its variables as TensorFlow's lowering spells them (lower_while_op.cc in its core/common_runtime):
+"""The variables and constants of a while loop, in the form that TensorFlow's lowering gives them (lower_while_op.cc in its
+core/common_runtime):
 
 value -> Enter -> Merge -> Switch -> (output 1) the body ... -> NextIteration -> Merge
                                   -> (output 0) Exit -> what follows the loop
@@ -15,8 +16,11 @@ from ..graph.placed_graph import PlacedGraph, Port
 
 @dataclass
 class LoopVariable:
-    """One variable of a loop, by the numbers of its nodes. `passed`: the Identities between Switch and NextIteration. `exits`: who
-    reads the Switch's first output."""
+    """The numbers of the nodes of one loop variable.
+
+    passed: the Identities between Switch and NextIteration, the last one first. exits: the readers of the Switch's output 0.
+    unchanged: whether the NextIteration gets the Switch's output 1, through those Identities only.
+    """
 
     enter: int
     merge: int
@@ -28,13 +32,15 @@ class LoopVariable:
 
 
 def is_constant_enter(node: Any) -> bool:
-    """Whether a NodeDef brings a value into a loop once, for all iterations."""
+    """Whether a NodeDef is an Enter whose value is the same in all iterations of its loop."""
     return node.op == "Enter" and bool(node.attr["is_constant"].b)
 
 
 def add_enter(graph: Any, like: Any, name: str, source: str, dtype: int, waits: Iterable[str] = ()) -> Any:
-    """Adds another value's way into the frame that the Enter `like` leads to; it waits for what that one waits for, and for `waits`
-    ("^" and a name). source: the value outside; dtype: its DataType number."""
+    """Adds an Enter of another value into the frame of the Enter `like`, and returns its NodeDef.
+
+    It has the control inputs of `like`, and those in `waits` ("^" and a name). source: the value outside. dtype: its DataType number.
+    """
     control = dict.fromkeys([*(text for text in like.input if text.startswith("^")), *waits])
     node = graph.node.add(name=name, op="Enter", device=like.device, input=[source, *control])
     node.attr["T"].type = dtype
@@ -44,7 +50,7 @@ def add_enter(graph: Any, like: Any, name: str, source: str, dtype: int, waits: 
 
 
 def variable_of(graph: PlacedGraph, enter: int) -> LoopVariable | None:
-    """The loop variable that begins at an Enter; None where it is spelled otherwise."""
+    """The loop variable that begins at an Enter; None if its nodes do not have that form."""
     merges = {consumer for consumer, _ in graph.consumers[enter] if graph.nodes[consumer].op == "Merge"}
     if len(merges) != 1 or len(graph.consumers[enter]) != 1:
         return None

@@ -1,8 +1,8 @@
 """Latency of the admission webhook at its socket, in an open loop (`scripts/bench --admissions`).
 
-The webhook runs in a process of its own on one processor, the client on another. Reviews of a training pod are sent at their times,
-whether earlier ones are answered or not; a latency counts from the time at which a review was due. Then a number of them at once.
-Client and server speak TLS and keep connections, as the API server does.
+The webhook runs in a separate process on one processor, the client on another. Reviews of a training pod are sent at fixed times,
+whether or not earlier ones are answered; latency is measured from the time at which a review was due. Then a number of them is sent
+at once. Client and server use TLS and keep connections, as the API server does.
 """
 
 from __future__ import annotations
@@ -35,12 +35,13 @@ from stitchfleet.operator.webhook.serving import Serving
 
 RATE, SECONDS, AT_ONCE = 100.0, 20.0, 200
 BOUND_MS = 50.0
-"""At RATE, the 99th percentile."""
+"""Limit on the 99th percentile of the latency at RATE."""
 
 
 @dataclass(frozen=True)
 class Figures:
-    """Milliseconds. injected: answers that inject the pod. processor_s, memory_mb: of the webhook's process, up to then."""
+    """The figures of one load. injected: number of answers that inject the pod. processor_s, memory_mb: of the webhook's process so
+    far."""
 
     what: str
     sent: int
@@ -53,7 +54,7 @@ class Figures:
 
 
 def review(number: int) -> bytes:
-    """Of a training pod, as long as the API server's are."""
+    """The review of a training pod, as long as those of the API server."""
     resources = {"limits": {"memory": "8Gi", "nvidia.com/gpu": "1"}, "requests": {"cpu": "4", "memory": "8Gi"}}
     entries = [{"name": f"VARIABLE_{index}", "value": "x" * 40} for index in range(15)]
     words = ["python", "train.py", "--epochs", "7"]
@@ -72,7 +73,8 @@ def review(number: int) -> bytes:
 
 
 def serve(port: int, certificates: dict[str, bytes], processor: int, pipe: Connection) -> None:
-    """A child process's main: says when it serves, and its use of the processor and of memory whenever it is asked."""
+    """The main function of the webhook's process. Over the pipe it reports when it serves, and its use of processor and memory when
+    asked."""
     os.sched_setaffinity(0, {processor})
     policy = Policy("example.org/payload:1", "prod", "https://ingest:8475", certificates[AUTHORITY].decode())
     serving = Serving(Webhook(lambda _: policy), lambda: certificates)
@@ -95,7 +97,7 @@ def serve(port: int, certificates: dict[str, bytes], processor: int, pipe: Conne
 
 
 async def send(session: aiohttp.ClientSession, url: str, due: float, body: bytes) -> tuple[float, bool]:
-    """(seconds from when it was due to the answer, whether that injects)."""
+    """Sends a review when it is due. Returns (seconds from then to the answer, whether the answer injects the pod)."""
     await asyncio.sleep(max(0.0, due - time.perf_counter()))
     async with session.post(url, data=body) as answered:
         answer: dict[str, Any] = json.loads(await answered.read())
@@ -104,7 +106,7 @@ async def send(session: aiohttp.ClientSession, url: str, due: float, body: bytes
 
 
 async def run(session: aiohttp.ClientSession, url: str, what: str, dues: Sequence[float], pipe: Connection) -> Figures:
-    """dues: seconds from now at which a review is sent."""
+    """Sends reviews, and returns the figures. dues: times of the reviews, in seconds from now."""
     bodies = [review(number) for number in range(len(dues))]
     start = time.perf_counter() + 0.2
     found = await asyncio.gather(*(send(session, url, start + due, body) for due, body in zip(dues, bodies)))
@@ -117,7 +119,7 @@ async def run(session: aiohttp.ClientSession, url: str, what: str, dues: Sequenc
 
 
 def measure(rate: float, seconds: float, at_once: int) -> list[Figures]:
-    """The open loop, and all at once."""
+    """The figures of the open loop, and of `at_once` reviews at once."""
     now = datetime.datetime.now(datetime.timezone.utc)
     certificates = renewed({}, [Server("webhook", ("localhost",))], now)
     with socket.socket() as free:
@@ -154,14 +156,18 @@ async def _all(
 
 
 def main(words: Sequence[str] = ()) -> int:
-    """Exit code 0; 1 if the bound is missed or a pod was not injected; 2 for a mistake on the command line."""
+    """The command. Returns exit code 0; 1 if the bound is missed or a pod was not injected; 2 for a mistake on the command line."""
     parser = argparse.ArgumentParser(
         prog="scripts/bench --admissions", description=__doc__.splitlines()[0] if __doc__ else ""
     )
-    parser.add_argument("--rate", type=float, default=RATE, help=f"reviews a second ({RATE:.0f})")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help=f"of the open loop ({SECONDS:.0f})")
-    parser.add_argument("--at-once", type=int, default=AT_ONCE, metavar="N", help=f"then so many ({AT_ONCE})")
-    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write the figures there")
+    parser.add_argument("--rate", type=float, default=RATE, help=f"reviews per second (default {RATE:.0f})")
+    parser.add_argument(
+        "--seconds", type=float, default=SECONDS, help=f"length of the open loop (default {SECONDS:.0f})"
+    )
+    parser.add_argument(
+        "--at-once", type=int, default=AT_ONCE, metavar="N", help=f"reviews at once (default {AT_ONCE})"
+    )
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write the figures to FILE")
     arguments = parser.parse_args(list(words))
     found = measure(arguments.rate, arguments.seconds, arguments.at_once)
     print(

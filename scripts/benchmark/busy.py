@@ -1,8 +1,8 @@
 """How soon a job is stitched on a machine whose processors have other work (`scripts/bench --busy`).
 
-A workload runs under `stitchfleet run` with an empty kernel cache: beside nothing, beside as many busy processes as there are
-processors, and beside eight. The time is from its first step to the one from which on it is stitched. The job is charged the time of
-the steps that stitching disturbed, beyond as many plain ones. Both are as its summary has them.
+A workload runs under `stitchfleet run` with an empty kernel cache: alone, beside as many busy processes as there are processors, and
+beside eight. The time is that from its first step to its first stitched step. The overhead charged to the job is the time by which
+the steps disturbed by stitching were longer than as many plain ones. Both are from its summary.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ STITCHED = "stitched from step"
 
 @dataclass(frozen=True)
 class Arrival:
-    """busy: processes that kept the processors busy. stitched_after_s: None where it was not within the limit; phase: at the end.
+    """The result of one job. busy: number of busy processes. stitched_after_s: None if it was not stitched within the limit. phase:
+    at the end. load: the machine's load before.
 
-    charged_s: what the job's disturbed steps took beyond as many plain ones; compiling_s: for how long its compile service had work.
+    charged_s: time by which the disturbed steps were longer than plain ones. compiling_s: how long the compile service was busy.
     """
 
     busy: int
@@ -47,7 +48,7 @@ class Arrival:
 
 @contextmanager
 def busy_processes(count: int) -> Iterator[None]:
-    """So many processes that only compute, at the job's priority."""
+    """A context with `count` processes that only compute, at the job's priority."""
     started = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
     try:
         yield
@@ -58,13 +59,14 @@ def busy_processes(count: int) -> Iterator[None]:
 
 
 def _in_front() -> None:
-    """As a job that a terminal started: a group of its own that Ctrl-C ends, also where this process is in the background."""
+    """Makes a child like a job started at a terminal: its own process group, with SIGINT not ignored, even if we run in the
+    background."""
     os.setpgrp()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def arrival(workload: str, busy: int, patience_s: float, limit_s: float, native: pathlib.Path) -> Arrival:
-    """Runs the job beside `busy` processes until it is stitched. native: the folder with the op, which is not built anew."""
+    """Runs the job beside `busy` processes until it is stitched. native: the folder of the built op, which is used again."""
     with tempfile.TemporaryDirectory(prefix="stitchfleet-busy-") as name:
         folder = pathlib.Path(name)
         (folder / "cache").mkdir()
@@ -98,11 +100,11 @@ def arrival(workload: str, busy: int, patience_s: float, limit_s: float, native:
 
 
 def main(words: Sequence[str] = ()) -> int:
-    """Exit code 0, or 2 for a mistake on the command line."""
+    """The command. Returns exit code 0, or 2 for a mistake on the command line."""
     parser = argparse.ArgumentParser(
         prog="scripts/bench --busy", description=__doc__.splitlines()[0] if __doc__ else ""
     )
-    parser.add_argument("--workload", default=WORKLOAD, help=f"a script of scripts/workloads (default {WORKLOAD})")
+    parser.add_argument("--workload", default=WORKLOAD, help=f"script in scripts/workloads (default {WORKLOAD})")
     parser.add_argument(
         "--patience", type=float, default=60.0, metavar="S", help="STITCHFLEET_COMPILE_PATIENCE (60); 0: never"
     )
@@ -110,9 +112,9 @@ def main(words: Sequence[str] = ()) -> int:
         "--limit", type=float, default=LIMIT_S, metavar="S", help=f"seconds for each job ({LIMIT_S:.0f})"
     )
     parser.add_argument(
-        "--threads", default="", metavar="N,N", help="how many busy processes (none, each processor's, 8)"
+        "--threads", default="", metavar="N,N", help="numbers of busy processes (default: 0, one per processor, 8)"
     )
-    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write the figures there")
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write the figures to FILE")
     arguments = parser.parse_args(list(words))
     from stitchfleet.plugin.native.library import build_library, find_tensorflow
 

@@ -1,4 +1,4 @@
-"""The command: arguments in, races run, a table and a JSON file out."""
+"""The command `scripts/bench`: parses arguments, runs races, prints a table and writes a JSON file."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ FORMAT = 2
 
 @dataclass(frozen=True)
 class Result:
-    """One contestant of one workload: what happened, and its figures where there are any."""
+    """The result of one contestant on one workload. figures, launches, compile_s: None if they are not known."""
 
     outcome: Outcome
     figures: Figures | None
@@ -64,7 +64,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Best:
-    """The stitched contestant beside the better one of plain and XLA (above 1: stitched is faster)."""
+    """The stitched contestant compared with the better one of plain and XLA, `name`. Ratios above 1: stitched is faster."""
 
     name: str
     by_median: Ratio
@@ -73,7 +73,8 @@ class Best:
 
 @dataclass(frozen=True)
 class Section:
-    """All of one workload. copy_bytes_per_s: the machine's copy bandwidth, measured between the rounds, None without a race."""
+    """All results of one workload. copy_bytes_per_s: the machine's copy bandwidth, the median of measurements between the rounds;
+    None without a race."""
 
     results: list[Result]
     best: Best | None = None
@@ -84,7 +85,7 @@ class Section:
 
     @property
     def floor_ms(self) -> float | None:
-        """The least time of the stitch ops of a step: what they must read and write, at the copy's bandwidth."""
+        """Lower bound in ms on the time of a step's stitch ops: the bytes that they must read and write, at the copy's bandwidth."""
         if self.traffic is None or self.copy_bytes_per_s is None:
             return None
         return self.traffic.moved_bytes / self.copy_bytes_per_s * 1e3
@@ -93,28 +94,29 @@ class Section:
 _EPILOG = """\
 examples:
   scripts/bench                                          the default: BERT's training step
-  scripts/bench --workloads bert,dien --rounds 12        two workloads; at the end the geometric mean over both
+  scripts/bench --workloads bert,dien --rounds 12        two workloads, and the geometric mean over both
   scripts/bench --workloads all --json all.json          every workload, in an hour or two
   scripts/bench --workloads horovod-bert --ranks 1,2,4   a job of several ranks, beside one of one rank
   scripts/bench --workloads dien --coverage              no race: what of the step is stitched, what stays out and why
-  scripts/bench --kernels-cpu                            single kernels of many sizes, beside TensorFlow, XLA and a copy
-  scripts/bench --floors                                 every kernel of the workloads' steps, and of patterns, beside its byte floor
-  scripts/bench --functions                              exp, tanh and the like, an element, beside glibc's vector library
-  scripts/bench --idle                                   what a step costs more with the plugin active and nothing switched on
-  scripts/bench --admissions                             latency of the webhook, 100 pods a second and 200 at once
-  scripts/bench --busy                                   how soon a job is stitched on a machine that has other work
+  scripts/bench --kernels-cpu                            single kernels of many sizes, compared with TensorFlow, XLA and a copy
+  scripts/bench --floors                                 every kernel of the workloads' steps, and of patterns, and its byte floor
+  scripts/bench --functions                              exp, tanh and others, time per element, compared with glibc's vector library
+  scripts/bench --idle                                   overhead of a step with the plugin active and nothing switched on
+  scripts/bench --admissions                             latency of the webhook, 100 pods per second and 200 at once
+  scripts/bench --busy                                   how soon a job is stitched on a busy machine
   scripts/bench --telemetry                              the fleet's side: ingest, storage, a week of 70,000 jobs
-  scripts/bench --telemetry --recording                  what recording and sending cost a training step
-  scripts/bench --kernels                                CUDA kernels of whole steps by our plan, beside XLA's
+  scripts/bench --telemetry --recording                  overhead of recording and sending in a training step
+  scripts/bench --kernels                                CUDA kernels of whole steps by our plan, compared with XLA's
 
-what the columns are:
-  ms/step    median duration of a step, by the script's own clock; wall holds what lies between the steps as well
-  plain/this above 1: faster than plain, with the 95% interval of the rounds' paired ratios
-  launches   operators, stitch ops or kernels for memory-intensive work in a step; matrix products and convolutions are apart
-  written    MiB of results and scratch that these write in a step; of TensorFlow's operators, what they allocate in pieces of 256
-             KiB and more (smaller ones stay in the caches)
-  compile    seconds: the compile service beside the job; for XLA, what its first steps took longer than plain's
-  busy       processor time over wall time and cores, helpers included
+columns:
+  ms/step    median duration of a step, by the script's own clock
+  wall       wall time per step, which includes the time between steps
+  plain/this above 1: faster than plain; with the 95% interval of the rounds' paired ratios
+  launches   operators, stitch ops or kernels for memory-intensive work in a step, without matrix products and convolutions
+  written    MiB of results and scratch that these write in a step; of TensorFlow's operators, allocations of 256 KiB and more
+             (smaller ones stay in the caches)
+  compile    seconds that the compile service was busy beside the job; for XLA, by how much its first steps were slower than plain's
+  busy       processor time divided by wall time and cores, helpers included
 """
 
 
@@ -124,19 +126,19 @@ def build_parser() -> argparse.ArgumentParser:
         prog="scripts/bench",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description=(
-            "Compares workloads as they are, compiled by XLA, and under a whole `stitchfleet run`, interleaved in one run:\n"
-            "each is warmed up alone and stopped; then each in turn is alone on the machine for some seconds, several rounds.\n"
+            "Compare workloads as they are, compiled by XLA, and under a whole `stitchfleet run`, interleaved in one run:\n"
+            "each is warmed up alone and stopped; then each in turn has the machine alone for some seconds, in several rounds.\n"
             f"\ncontestants:\n{listed}\n\nworkloads: {', '.join(WORKLOADS)}, or the path of a script with the same options\n"
             f"workloads of several ranks, each on one core (Horovod is built once): {', '.join(DISTRIBUTED)}"
         ),
         epilog=_EPILOG,
     )
-    parser.add_argument("--workloads", default="bert", metavar="A,B", help="what to run, or all (default: bert)")
+    parser.add_argument("--workloads", default="bert", metavar="A,B", help="workloads, or all (default: bert)")
     parser.add_argument(
         "--contestants",
         default=",".join(DEFAULT_CONTESTANTS),
         metavar="A,B",
-        help=f"how to run it; plain is always there (default: {','.join(DEFAULT_CONTESTANTS)})",
+        help=f"ways to run them; plain is always included (default: {','.join(DEFAULT_CONTESTANTS)})",
     )
     parser.add_argument(
         "--ranks",
@@ -145,20 +147,20 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="N,M",
         help="numbers of processes of the workloads with several ranks (default 2,4)",
     )
-    parser.add_argument("--rounds", type=_whole(2), default=8, metavar="N", help="slices of each (default 8)")
+    parser.add_argument("--rounds", type=_whole(2), default=8, metavar="N", help="slices per contestant (default 8)")
     parser.add_argument("--seconds", type=_above_zero, default=6.0, metavar="S", help="length of a slice (default 6)")
     parser.add_argument("--arguments", default="", metavar="WORDS", help="further arguments for the workloads' scripts")
     parser.add_argument(
-        "--warm-up-limit", type=_above_zero, default=900.0, metavar="S", help="give up after (default 900)"
+        "--warm-up-limit", type=_above_zero, default=900.0, metavar="S", help="longest warm-up (default 900)"
     )
     parser.add_argument(
         "--cache", type=pathlib.Path, metavar="DIR", help="kernel cache (default: .cache/stitchfleet in the project)"
     )
-    parser.add_argument("--cold", action="store_true", help="use an empty kernel cache, so that compile time is seen")
+    parser.add_argument("--cold", action="store_true", help="use an empty kernel cache, to measure compile time")
     parser.add_argument(
         "--coverage",
         action="store_true",
-        help="no race: profile each workload plain and stitched, and list what lies in no stitch op, and why",
+        help="no race: profile each workload plain and stitched, and list what is in no stitch op, and why",
     )
     parser.add_argument(
         "--no-counts",
@@ -167,8 +169,8 @@ def build_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="only race: do not run plain, XLA and stitched once more to count what they launch and write",
     )
-    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write everything there")
-    parser.add_argument("--keep", type=pathlib.Path, metavar="DIR", help="keep the contestants' output and logs there")
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write all results to FILE")
+    parser.add_argument("--keep", type=pathlib.Path, metavar="DIR", help="keep the contestants' output and logs in DIR")
     return parser
 
 
@@ -196,12 +198,12 @@ def _above_zero(text: str) -> float:
 
 
 def say(line: str) -> None:
-    """Progress, on standard error: standard output is for the table."""
+    """Prints a line about the progress to standard error; standard output is for the table."""
     print(f"[{time.strftime('%H:%M:%S')}] {line}", file=sys.stderr, flush=True)
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Exit code 0; 1 when a contestant failed; 2 for a mistake on the command line; 130 after Ctrl-C."""
+    """Runs the command. Returns the exit code: 0; 1 if a contestant failed; 2 for a mistake on the command line; 130 after Ctrl-C."""
     words = list(sys.argv[1:] if words is None else words)
     if words[:1] == ["--kernels-cpu"]:
         return kernels_cpu.main(words[1:])
@@ -251,7 +253,7 @@ def main(words: Sequence[str] | None = None) -> int:
             for position, workload in enumerate(workloads, 1):
                 say(f"{workload.name}: workload {position} of {len(workloads)}")
                 sections[workload.name] = _section(workload, contestants, arguments, folder, cache.absolute(), extra)
-                if arguments.json is not None:  # after each: a long run that is ended leaves what it has
+                if arguments.json is not None:  # after each workload, so that an interrupted run leaves its results
                     arguments.json.write_text(json.dumps(document(sections, arguments), indent=1, default=str) + "\n")
     except KeyboardInterrupt:
         print("scripts/bench: interrupted", file=sys.stderr)
@@ -322,7 +324,7 @@ def _section(
 
 
 def _against_best(outcomes: Sequence[Outcome], stitched: Outcome | None) -> Best | None:
-    """None without a stitched contestant's figures."""
+    """The stitched contestant compared with the better one of plain and XLA; None if one of them has no figures."""
     rivals = [o for o in outcomes if o.contestant.name in (PLAIN, "xla") and not o.failure]
     rival = better_of(rivals)
     if rival is None or stitched is None:
@@ -332,7 +334,7 @@ def _against_best(outcomes: Sequence[Outcome], stitched: Outcome | None) -> Best
 
 
 def evaluate(outcomes: Sequence[Outcome], modules: Launches | None, coverage: Coverage | None = None) -> list[Result]:
-    """Figures of all contestants beside the first one's (plain)."""
+    """The results of all contestants, compared with the first one (plain)."""
     reference = outcomes[0]
     stitched = next((o.summary for o in outcomes if o.contestant.is_stitched and o.summary is not None), None)
     results = []
@@ -354,7 +356,8 @@ def evaluate(outcomes: Sequence[Outcome], modules: Launches | None, coverage: Co
 
 
 def _compile_seconds(outcome: Outcome, figures: Figures | None, reference: Outcome) -> float | None:
-    """Stitched: how long the compile service was busy beside the job. XLA: what its first steps took beyond plain's first ones."""
+    """Seconds of compilation. Stitched: how long the compile service was busy. XLA: by how much its start-up was slower than
+    plain's."""
     if outcome.contestant.is_stitched:
         return outcome.summary["overheads"]["compile_service_busy_ms"] / 1e3 if outcome.summary else None
     plain = figures_of(reference, reference)
@@ -412,7 +415,7 @@ def _notes(section: Section) -> list[str]:
 
 
 def _means(sections: dict[str, Section]) -> list[str]:
-    """The geometric means over the workloads, where there are several."""
+    """Lines on the geometric means over the workloads; none for one workload."""
     found = {name: section.best for name, section in sections.items() if section.best is not None}
     if len(sections) < 2 or not found:
         return []
@@ -430,7 +433,7 @@ def _means(sections: dict[str, Section]) -> list[str]:
 
 
 def coverage_lines(sections: dict[str, Section]) -> list[str]:
-    """What --coverage prints."""
+    """The lines that --coverage prints."""
     lines: list[str] = []
     for name, section in sections.items():
         lines += coverage_table(name, section.coverage) if section.coverage else [f"{name}: {section.coverage_failure}"]
@@ -462,7 +465,7 @@ def _ratio_text(ratio: Ratio | None) -> str:
 
 
 def document(sections: dict[str, Section], arguments: argparse.Namespace) -> dict[str, Any]:
-    """Everything, for machines. Times as their names say, sizes in bytes; raw slices and step times are included."""
+    """All results as JSON. Names of fields say the units; sizes are in bytes. Raw slices and step times are included."""
     return {
         "format": FORMAT,
         "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),

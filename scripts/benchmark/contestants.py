@@ -1,4 +1,4 @@
-"""What the benchmark compares: programs, and ways of running one. Both are data, so that a further one is a row."""
+"""What the benchmark compares: programs, and ways of running them. Both are tables; a new one is a row."""
 
 from __future__ import annotations
 
@@ -14,19 +14,18 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BOOTSTRAP = ROOT / "plugin" / "bootstrap"
 PINNED = pathlib.Path(__file__).with_name("pinned.py")
 ENDLESS_STEPS = 1_000_000_000
-"""More than any race lasts: a contestant ends when it is told to."""
+"""More steps than any race has: a contestant runs until it is ended."""
 
 
 @dataclass(frozen=True)
 class Workload:
-    """A training or inference program. What the benchmark expects of it:
+    """A training or inference program. It must have these options, and print lines "step N ..." now and then:
 
-    --steps N    how many steps
+    --steps N    number of steps
     --xla        compile the step with XLA
-    --log FILE   at the end, also after Ctrl-C: JSON with `losses`, `seconds` and `starts` (time.monotonic()) of each step
-    and lines "step N ..." on standard output now and then.
+    --log FILE   at the end, also after Ctrl-C, write JSON with `losses`, `seconds` and `starts` (time.monotonic()) of each step
 
-    ranks: 0 for a job of one process; else `horovodrun` starts so many, each on one core, and rank 0 alone logs and prints.
+    ranks: number of processes that `horovodrun` starts, each on one core, of which rank 0 alone logs and prints; 0: no horovodrun.
     """
 
     name: str
@@ -68,11 +67,14 @@ DISTRIBUTED = {
 
 
 class UnknownNameError(ValueError):
-    """A workload or contestant that there is not; the text is the line for the user."""
+    """There is no such workload or contestant. The text is a line for the user."""
 
 
 def find_workload(name: str) -> Workload:
-    """A workload by its name in WORKLOADS or DISTRIBUTED, or by the path of a script that keeps the same conventions."""
+    """A workload by its name in WORKLOADS or DISTRIBUTED, or by the path of a script with the same options.
+
+    Raises UnknownNameError.
+    """
     if name in WORKLOADS or name in DISTRIBUTED:
         return WORKLOADS.get(name) or DISTRIBUTED[name]
     path = pathlib.Path(name)
@@ -87,8 +89,8 @@ def find_workload(name: str) -> Workload:
 class Contestant:
     """One way of running a workload.
 
-    stitchfleet: the options of `stitchfleet run` that the script is started under; None: started without it.
-    arguments: what the script is given beside. environment: variables set for it.
+    stitchfleet: options of `stitchfleet run`; None: the script is started without it. arguments: further arguments of the script.
+    environment: variables that are set for it.
     """
 
     name: str
@@ -99,7 +101,7 @@ class Contestant:
 
     @property
     def is_stitched(self) -> bool:
-        """Whether it has a stitched phase, so that its warm-up lasts until then."""
+        """Whether it has a stitched phase, up to which its warm-up lasts."""
         return self.stitchfleet is not None and "--mode" not in self.stitchfleet
 
 
@@ -130,7 +132,7 @@ DEFAULT_CONTESTANTS = ("plain", "xla", "xla-fusible", "stitched")
 
 
 def find_contestants(names: str) -> list[Contestant]:
-    """Contestants from comma-separated names; plain is always the first, since all others are compared with it."""
+    """Contestants by comma-separated names. Plain is always first, since all others are compared with it. Raises UnknownNameError."""
     wanted = [name.strip() for name in names.split(",") if name.strip()]
     for name in wanted:
         if name not in CONTESTANTS:
@@ -144,7 +146,7 @@ _STANDS_STILL = {"HOROVOD_STALL_CHECK_DISABLE": "1", "HOROVOD_GLOO_TIMEOUT_SECON
 
 @dataclass(frozen=True)
 class Files:
-    """Where one contestant of one race leaves what it writes."""
+    """The files that one contestant of one race writes."""
 
     folder: pathlib.Path
 
@@ -180,7 +182,7 @@ def command_line(
     cache: pathlib.Path,
     horovod: pathlib.Path | None = None,
 ) -> list[str]:
-    """What is started. horovod: the folder in which Horovod is installed (scripts/horovod_build.py), for a job of several ranks."""
+    """The command line of a contestant on a workload. horovod: the folder that holds Horovod, for a job of several ranks."""
     script = [sys.executable, str(workload.script), *workload.arguments, *extra, *contestant.arguments]
     script += ["--steps", str(ENDLESS_STEPS), "--log", str(files.log)]
     if workload.ranks:
@@ -195,7 +197,7 @@ def command_line(
 
 
 def environment(contestant: Contestant, files: Files, horovod: pathlib.Path | None = None) -> dict[str, str]:
-    """The environment it is started in: without stitchfleet's activation, which may be on where the benchmark itself runs."""
+    """The environment of a contestant: this process's, without stitchfleet's activation. horovod: as in `command_line`."""
     variables = {**os.environ}
     variables.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     for name in ("STITCHFLEET_ENABLED", "STITCHFLEET_RUN_ID"):

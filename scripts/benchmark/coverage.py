@@ -1,9 +1,10 @@
-"""What a step is made of, by TensorFlow's own profile: how much of its memory-intensive work lies in stitch ops, what stays out and
-why, and what is launched and written in an iteration, before and after.
+"""The composition of a step by TensorFlow's own profile: the share of its memory-intensive time that is in stitch ops, what stays out
+and why, and what one iteration launches and writes, plain and stitched.
 
-Two runs of the workload (`recorder`): a plain one, and one under `stitchfleet run`, each profiled for some steps; the second tells
-which nodes of the placed graph went into stitch ops and whether their kernels came into use. Nodes have the same names in both. The
-denominator is every operator but matrix products and convolutions: control flow, variables, random numbers, optimizers and all.
+The workload is run twice (`recorder`), plain and under `stitchfleet run`, and profiled for some steps. The second run records which
+nodes of the placed graph are in stitch ops and whether their kernels came into use. Nodes have the same names in both. The
+denominator is the time of all operators except matrix products and convolutions, including control flow, variables, random numbers
+and optimizers.
 """
 
 from __future__ import annotations
@@ -28,18 +29,18 @@ _PLUMBING = why_not("Switch", False)
 NOT_SEEN = "in no graph that the plugin was offered"
 NOT_IN_USE = "in a stitch op whose kernel did not come into use"
 _SOON = {"STITCHFLEET_PAIRS": "1", "STITCHFLEET_BASELINE_STEPS": "5"}
-"""A stitched phase soon, for a run that is not timed."""
+"""Settings for an early stitched phase, in a run that is not timed."""
 NO_TIME = WallTime(0.0, 0.0, 0.0, 0.0)
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Iteration:
-    """What one step runs, by its profile. Times in microseconds, summed over threads; `wall` is not.
+    """The profile of one step. Times in microseconds, summed over threads, except `wall`.
 
-    launches: memory-intensive operators that do something (no control flow), stitch ops among them. written_bytes: what operators
-    other than products allocated for results and scratch. What is written over an input or a variable is not in it, nor what is
-    smaller than 256 KiB where oneDNN's allocator serves it, which reports larger ones only: small ones stay in the caches anyway.
+    launches: memory-intensive operators including stitch ops, without control flow. written_bytes: allocations of operators other
+    than products for results and scratch. Writes over an input or a variable are not included, and neither are allocations below 256
+    KiB by oneDNN's allocator, which reports only larger ones; small ones stay in the caches anyway.
     """
 
     product_us: float
@@ -54,7 +55,7 @@ class Iteration:
 
 @dataclass(frozen=True)
 class Outside:
-    """Operators of one kind that stay in TensorFlow for one reason; runs and us (microseconds) are of one step."""
+    """Operators of one kind that stay in TensorFlow for one reason. nodes: their number. runs, us (microseconds): per step."""
 
     reason: str
     op: str
@@ -65,7 +66,7 @@ class Outside:
 
 @dataclass(frozen=True)
 class Coverage:
-    """The share of the plain step's memory-intensive time that lies in stitch ops, and what stays out, the dearest first."""
+    """The share of the plain step's memory-intensive time that is in stitch ops, and the operators outside, longest time first."""
 
     share: float
     stitched_us: float
@@ -79,7 +80,7 @@ class Coverage:
 def iteration_of(
     nodes: Sequence[NodeTime], steps: int, allocated: Mapping[str, int], wall: Sequence[float] = NO_TIME
 ) -> Iteration:
-    """One step out of `steps` profiled ones. allocated: bytes by node; wall: a WallTime; both over all of them."""
+    """The average step of `steps` profiled ones. allocated: node -> bytes; wall: a WallTime; both over all steps."""
     products = [node for node in nodes if is_product(node.op)]
     others = [node for node in nodes if not is_product(node.op)]
     stitch = [node for node in others if node.op in OUR_OPS]
@@ -104,9 +105,9 @@ def join(
     members: Mapping[str, Mapping[str, Any]],
     states: Mapping[str, str],
 ) -> Coverage:
-    """The plain profile (`nodes` over `steps`) beside what the plugin did.
+    """Combines the plain profile (`nodes` over `steps`) with what the plugin did.
 
-    members: by node, {"op", "stitched", "cluster" or "reason"}. states: by cluster, its state at the end (reporting/summary.py).
+    members: node -> {"op", "stitched", "cluster" or "reason"}. states: cluster -> its state at the end (reporting/summary.py).
     """
     memory = [node for node in nodes if not is_product(node.op)]
     outside: dict[tuple[str, str], list[NodeTime]] = collections.defaultdict(list)
@@ -131,7 +132,7 @@ def join(
 
 
 def _reason(member: Mapping[str, Any] | None, states: Mapping[str, str]) -> str | None:
-    """Why a node stays out; None: it does not."""
+    """The reason why a node stays out; None if it does not."""
     if member is None:
         return NOT_SEEN
     if not member["stitched"]:
@@ -152,7 +153,7 @@ def measure(
     extra: tuple[str, ...],
     say: Say,
 ) -> Coverage:
-    """Runs the workload twice. Raises ContestantError with one line when either run fails or nothing is stitched."""
+    """Runs the workload twice. Raises ContestantError with one line if either run fails or nothing is stitched."""
     say(f"{workload.name}: profiling the plain step")
     plain = _Recording(workload, CONTESTANTS[PLAIN], mark, folder)
     plain.runner.start(extra, cache)
@@ -186,7 +187,7 @@ class _Recording:
         )
 
     def go(self, limits: Limits) -> None:
-        """Lets it profile its next steps; returns when it has ended."""
+        """Lets the run profile its next steps, and returns when it has ended."""
         (self._folder / "go").touch()
         self.runner.thaw()
         self.runner.wait(limits.warm_up_s)
@@ -209,7 +210,7 @@ class _Recording:
 
 
 def table(name: str, coverage: Coverage, most: int = 16) -> list[str]:
-    """One workload as lines of text."""
+    """The coverage of one workload as lines of text."""
     plain, stitched = coverage.plain, coverage.stitched
     lines = [
         f"{name}: {coverage.share:.1%} of the memory-intensive time lies in stitch ops "

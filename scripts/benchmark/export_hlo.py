@@ -1,12 +1,12 @@
-"""Exports the steps of the workloads as HLO: what TensorFlow hands to XLA, one text file for each step.
+"""Exports the steps of the workloads as HLO: the modules that TensorFlow passes to XLA, one text file for each step.
 
     python -m scripts.benchmark.export_hlo [--workloads bert,crnn] [--folder FOLDER] [--optimized FOLDER]
 
-A workload hands its step and its batches to `steps.run`, which is all that it knows of who runs it. Here a function stands in that
-place that keeps the two, and the step, compiled with --xla for the shapes of its first batch, is asked for its HLO. No step runs.
+A workload passes its step and its batches to `steps.run`. Here another function takes the place of `steps.run` and keeps the two. The
+step, compiled with --xla for the shapes of its first batch, is then asked for its HLO. No step runs.
 
-The files are short (hlo_short) and free of this machine's paths. --optimized writes beside what XLA's CPU backend made of each, as it
-is, which `xla_kernels` counts.
+The files are shortened (hlo_short) and contain no paths of this machine. --optimized also writes the output of XLA's CPU backend for
+each, unchanged, which `xla_kernels` counts.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from .hlo_short import shorten
 from .xla_kernels import FIXTURES
 
 EXPORTED = ("bert", "bert-infer", "transformer", "transformer-infer", "dien", "dien-infer", "crnn", "asr")
-"""Of the five workloads of the paper's kind, a training and an inference step where they have both."""
+"""The steps of the five workloads like the paper's: training and inference, for those that have both."""
 
 
 @dataclass(frozen=True)
 class Exported:
-    """A step's HLO, short, and how to get what XLA's CPU backend makes of it, as XLA prints that; it takes minutes."""
+    """A step's HLO, shortened. optimize(): the output of XLA's CPU backend for it, as XLA prints it; takes minutes."""
 
     hlo: str
     optimize: Callable[[], str]
 
 
 def export(workload: Workload, extra: Sequence[str] = ()) -> Exported:
-    """The HLO of the workload's step for its first batch; `extra`: further arguments of the workload's.
+    """The HLO of the workload's step for its first batch. extra: further arguments for the workload.
 
-    Raises RuntimeError when the workload runs no step, and what TensorFlow raises for a step that XLA cannot compile.
+    Raises RuntimeError unless the workload calls `steps.run` once, and TensorFlow's error for a step that XLA cannot compile.
     """
     with _gru_in_place():
         step, batches = _step_of(workload, extra)
@@ -53,7 +53,7 @@ def export(workload: Workload, extra: Sequence[str] = ()) -> Exported:
 
 
 def short_form(text: str, proto: bytes) -> str:
-    """A module short; its constants' elements are in the proto alone."""
+    """Shortens a module. text, proto: the module in both forms; only the proto has the constants' elements."""
     constants = {
         item.name.partition("#")[0]: item.literal  # without the id that the reader adds
         for computation in read_hlo_proto(proto).computations.values()
@@ -65,9 +65,11 @@ def short_form(text: str, proto: bytes) -> str:
 
 @contextlib.contextmanager
 def _gru_in_place() -> Iterator[None]:
-    """Keras calls the loop of a GRU through a function of its own. In training one of that function's results is a size that its
-    gradient needs when it is compiled, so that TensorFlow takes all its arguments for compile-time constants: DIEN's step would hold
-    its tables and the first batch, and XLA would look these up while it compiles. The same loop in place of the call needs none."""
+    """A context in which Keras inlines the loop of a GRU.
+
+    Keras calls this loop through a separate function. In training one of its results is a size that its gradient needs at compile
+    time, so TensorFlow treats all its arguments as compile-time constants: DIEN's step would contain its tables and the first batch,
+    and XLA would do the lookups while it compiles. The same loop without the call needs no such constants."""
     import tensorflow as tf
 
     gru: Any = tf.keras.layers.GRU
@@ -86,9 +88,9 @@ def _step_of(workload: Workload, extra: Sequence[str]) -> tuple[Any, Iterable[tu
     import tensorflow as tf
 
     folder = str(workload.script.parent)
-    if folder not in sys.path:  # as for a script that is started itself
+    if folder not in sys.path:  # as Python does for a script
         sys.path.insert(0, folder)
-    tf.keras.backend.clear_session()  # names of layers count from the start
+    tf.keras.backend.clear_session()  # numbers in layers' names start again
     kept: list[tuple[Any, Iterable[tuple[Any, ...]]]] = []
 
     def keep(step: Callable[..., Any], batches: Iterable[tuple[Any, ...]], _: argparse.Namespace) -> None:
@@ -103,7 +105,7 @@ def _step_of(workload: Workload, extra: Sequence[str]) -> tuple[Any, Iterable[tu
 
 
 def head(workload: Workload, text: str) -> str:
-    """The comment above the exported module `text`; HLO's comments are C's."""
+    """The comment at the head of an exported module. HLO has C's comments."""
     import tensorflow as tf
 
     words = " ".join([workload.script.name, *workload.arguments])
@@ -120,7 +122,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workloads", default=",".join(EXPORTED), help=f"default {','.join(EXPORTED)}")
     parser.add_argument("--folder", type=pathlib.Path, default=FIXTURES, help="default tests/fixtures/hlo")
-    parser.add_argument("--optimized", type=pathlib.Path, metavar="FOLDER", help="what XLA made of them, too")
+    parser.add_argument("--optimized", type=pathlib.Path, metavar="FOLDER", help="also write XLA's optimized modules")
     arguments = parser.parse_args(words)
     try:
         workloads = [find_workload(name.strip()) for name in arguments.workloads.split(",") if name.strip()]

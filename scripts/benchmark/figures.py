@@ -1,11 +1,13 @@
 """From slices and step logs to figures: medians, ratios with intervals, how busy the cores were. Pure functions.
 
-A step counts in a slice when it lies wholly in it, and is not the first such: that one finds caches and queues as the others left
-them. Two times are given for a step, both from the step log: the median duration of a step, and the wall time per step (from the
-first step's start to the last one's end, over their number), which holds everything the job does between and beside its steps.
+A step counts in a slice if it is completely inside, except the first such step, which finds the caches and queues as other
+contestants have left them. Two times are given for a step, both from the step log: the median duration of a step, and the wall time
+per step (from the first step's start to the last one's end, divided by their number), which includes everything that the job does
+between its steps.
 
-Ratios are paired: slice k of plain with slice k of the other. Their logarithms' mean has Student's t interval with one degree less
-than pairs (the method of Kalibera and Jones, "Rigorous benchmarking in reasonable time", ISMM 2013, with a slice as the unit).
+Ratios are paired: slice k of plain with slice k of the other. The mean of their logarithms has Student's t interval with one degree
+of freedom less than pairs (the method of Kalibera and Jones, "Rigorous benchmarking in reasonable time", ISMM 2013, with a slice as
+the unit).
 """
 
 from __future__ import annotations
@@ -21,13 +23,13 @@ from .race import Outcome, Slice
 
 CONFIDENCE = 0.95
 MIN_STEPS = 3
-"""A slice with fewer whole steps says nothing."""
+"""A slice with fewer complete steps is ignored."""
 _SETTLING_STEPS = 1
 
 
 @dataclass(frozen=True)
 class SliceFigures:
-    """One slice. Times in seconds; cores: processor seconds used per second of wall time."""
+    """The figures of one slice. steps: their number. Times in seconds. cores: processor seconds used per second of wall time."""
 
     steps: int
     median_s: float
@@ -37,7 +39,7 @@ class SliceFigures:
 
 @dataclass(frozen=True)
 class Ratio:
-    """The reference's time over the contestant's (above 1: the contestant is faster), with its 95% interval."""
+    """The reference's time divided by the contestant's (above 1: the contestant is faster), with its 95% interval."""
 
     value: float
     low: float
@@ -47,9 +49,10 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Figures:
-    """A contestant's race. Times in milliseconds; `None` where it cannot be said.
+    """The figures of a contestant's race.
 
-    median_ms, wall_ms: medians over the slices. first_step_s: the first step's duration, tracing and compiling included.
+    median_ms, wall_ms: medians over the slices. cores: the mean over the slices. ratio_of_medians, ratio_of_wall: None for the
+    reference, or with fewer than two common rounds. start_up_s: `start_up_seconds`.
     """
 
     slices: int
@@ -63,9 +66,9 @@ class Figures:
 
 
 def slice_figures(window: Slice, starts: Sequence[float], seconds: Sequence[float]) -> SliceFigures | None:
-    """What the steps in one slice say; None with fewer than MIN_STEPS whole ones after the first.
+    """The figures of one slice; None if it has fewer than MIN_STEPS complete steps after the first one.
 
-    starts: time.monotonic() at each step's start; seconds: each step's duration.
+    starts: time.monotonic() at each step's start. seconds: each step's duration.
     """
     inside = [
         (start, duration)
@@ -84,7 +87,7 @@ def slice_figures(window: Slice, starts: Sequence[float], seconds: Sequence[floa
 
 
 def paired_ratio(reference: Mapping[int, float], other: Mapping[int, float]) -> Ratio | None:
-    """reference / other from the rounds that both have; times above zero. None with fewer than two such rounds."""
+    """reference / other, from the rounds that both have; None if there are fewer than two. Round -> time, above zero."""
     logs = [math.log(reference[number] / other[number]) for number in sorted(reference.keys() & other.keys())]
     if len(logs) < 2:
         return None
@@ -94,8 +97,8 @@ def paired_ratio(reference: Mapping[int, float], other: Mapping[int, float]) -> 
 
 
 def geometric_mean(ratios: Sequence[Ratio]) -> Ratio | None:
-    """The geometric mean of independent ratios, each weighing the same, with its 95% interval (Welch and Satterthwaite's degrees of
-    freedom, from each ratio's own interval). None where there is none."""
+    """The geometric mean of independent ratios with equal weights, and its 95% interval (degrees of freedom by Welch and
+    Satterthwaite, from each ratio's own interval). None for no ratios."""
     if not ratios:
         return None
     mean = statistics.fmean(math.log(ratio.value) for ratio in ratios)
@@ -112,26 +115,26 @@ def geometric_mean(ratios: Sequence[Ratio]) -> Ratio | None:
 
 
 def better_of(outcomes: Sequence[Outcome]) -> Outcome | None:
-    """The one with the least wall time for a step, by the median over its slices; None where none has figures."""
+    """The outcome with the least wall time per step, by the median over its slices; None if no outcome has figures."""
     walls = [(statistics.median(f.wall_s for f in found.values()), o) for o in outcomes if (found := by_round(o))]
     return min(walls, key=lambda wall: wall[0])[1] if walls else None
 
 
 def beside(outcome: Outcome, reference: Outcome) -> tuple[Ratio | None, Ratio | None]:
-    """(reference / outcome by median steps, by wall time per step), paired by rounds."""
+    """(reference / outcome by the median of steps, the same by wall time per step), paired by rounds."""
     own, other = by_round(outcome), by_round(reference)
     by_median = paired_ratio(_column(other, "median_s"), _column(own, "median_s"))
     return by_median, paired_ratio(_column(other, "wall_s"), _column(own, "wall_s"))
 
 
 def by_round(outcome: Outcome) -> dict[int, SliceFigures]:
-    """The figures of each round's slice, where it has enough steps."""
+    """Round -> the figures of its slice, without slices that have too few steps."""
     found = {window.round: slice_figures(window, outcome.starts, outcome.seconds) for window in outcome.slices}
     return {number: figures for number, figures in found.items() if figures is not None}
 
 
 def figures_of(outcome: Outcome, reference: Outcome) -> Figures | None:
-    """A contestant's figures beside the reference's (plain); None when no slice has enough steps."""
+    """A contestant's figures, compared with the reference's (plain); None if no slice has enough steps."""
     own = by_round(outcome)
     if not own:
         return None
@@ -153,9 +156,9 @@ def _column(table: Mapping[int, SliceFigures], name: str) -> dict[int, float]:
 
 
 def start_up_seconds(seconds: Sequence[float], first: int = 3) -> float:
-    """What the first steps took beyond as many typical ones: tracing, graph optimisation, XLA's compiling.
+    """Seconds by which the first steps took longer than as many typical ones: tracing, graph optimization, XLA's compilation.
 
-    Three steps, since a function that makes variables is traced twice and an executor's first run builds it.
+    Three steps, since a function that creates variables is traced twice, and an executor is built in its first run.
     """
     if len(seconds) <= first:
         return 0.0
@@ -163,7 +166,7 @@ def start_up_seconds(seconds: Sequence[float], first: int = 3) -> float:
 
 
 def largest_difference(losses: Sequence[float], reference: Sequence[float]) -> tuple[int, float]:
-    """(steps both have, the largest relative difference of their losses); NaN when either holds one."""
+    """(number of steps that both have, the largest relative difference of their losses, NaN if either contains NaN)."""
     differences = [abs(ours - theirs) / max(abs(theirs), 1e-12) for ours, theirs in zip(losses, reference)]
     if any(math.isnan(difference) for difference in differences):
         return len(differences), math.nan

@@ -1,19 +1,19 @@
-"""`scripts/bench --floors`: every kernel of the workloads' steps, and generated patterns, beside what memory allows.
+"""`scripts/bench --floors`: every kernel of the workloads' steps, and generated patterns, compared with the limit set by memory.
 
-A memory-intensive kernel can do no better than to read each input once and to write each output once. Its floor is the time
-of a copy that moves as many bytes, by the same threads, measured in turns with the kernel: so a kernel of some KiB is compared
-with the first cache, one of some MiB with the last, a larger one with memory. `of floor` is how many times the floor it takes.
+A memory-intensive kernel must read each input once and write each output once. Its floor is the time of a copy that moves as many
+bytes, by the same threads, measured in turns with the kernel. So a kernel of some KiB is compared with the first-level cache, one of
+some MiB with the last-level cache, a larger one with memory. `of floor` is the kernel's time divided by its floor.
 
 What is measured:
   steps     each distinct stitch op of the workloads' steps (tests/fixtures/hlo), on random data that is valid for it
   patterns  sums, maxima, broadcasts, transposes and running sums of three-dimensional tensors over every choice of dimensions, of
-            odd and even extents, beside TensorFlow's own operator (its time without that of an empty call)
-Kernels with an exponential or the like run a second time on masked data: of their largest float input a random half is -1e9, as
-in an attention with a mask. `masked` is that time over the other.
+            odd and even extents, and TensorFlow's own operator (its time without that of an empty call)
+Kernels with elementary functions are also run on masked data: a random half of their largest float input is -1e9, as in an attention
+with a mask. `masked` is that time divided by the other.
 
-How to read it: up to 1.2 a kernel is as good as memory allows. Around 2 it waits for arithmetic (see `math`: elementary
-functions a byte moved) or reads something twice. Above 3 on tensors of more than 64 KiB something is wrong: `stitchfleet
-compile FILE --stop-after plan` shows which loops it has. Below 64 KiB the start of a kernel counts, and that of the copy.
+How to read it: up to 1.2, a kernel is as good as memory allows. Around 2, it waits for arithmetic (see `math`: elementary functions
+per byte moved) or reads something twice. Above 3, on tensors of more than 64 KiB, something is wrong: `stitchfleet compile FILE
+--stop-after plan` shows its loops. Below 64 KiB the start of the kernel matters, and that of the copy.
 """
 
 from __future__ import annotations
@@ -52,18 +52,19 @@ from .xla_kernels import FIXTURES
 
 MASKED: Final = -1e9
 LIMIT: Final = 2.0
-"""Times its floor from which on a kernel is listed as one to work on."""
+"""A kernel whose time is more than this many times its floor is listed."""
 ROUND_S: Final = 0.012
 MOST_CALLS: Final = 300
 BATCH_NS: Final = 50_000
 FORMAT: Final = 1
 SHAPES: Final = ((64, 128, 128), (8, 16, 8192), (8192, 16, 8), (63, 65, 67), (16, 64, 64))
-"""Of the patterns: 4 MiB in three proportions, 1.1 MiB of odd extents, 256 KiB."""
+"""Shapes of the patterns: 4 MiB in three proportions, 1.1 MiB with odd extents, 256 KiB."""
 
 
 @dataclass(frozen=True)
 class Item:
-    """A kernel to measure. `uses`: of a step, how many stitch ops it is. `tensorflow`: the same by its operators, of the inputs."""
+    """A kernel to measure. uses: the number of stitch ops in the step that have it. tensorflow: a function of the inputs that
+    computes the same by TensorFlow's operators, or None."""
 
     group: str
     name: str
@@ -74,7 +75,8 @@ class Item:
 
 @dataclass(frozen=True)
 class Figure:
-    """One kernel. Times in microseconds a call; `bytes`: what must move. `math`: elementary functions a byte moved."""
+    """The figures of one kernel. Times are microseconds per call. table: number of its ops. bytes: what it must move. math:
+    elementary functions per byte moved. masked_us, tensorflow_us: None if not measured."""
 
     group: str
     kernel: str
@@ -94,7 +96,7 @@ class Figure:
 
 
 def main(words: Sequence[str]) -> int:
-    """Exit code 0; 1 where a kernel could not be built; 2 for a mistake on the command line."""
+    """The command. Returns exit code 0; 1 if a kernel could not be built; 2 for a mistake on the command line."""
     known = sorted(path.stem for path in FIXTURES.glob("*.hlo"))
     parser = argparse.ArgumentParser(
         prog="scripts/bench --floors", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -103,23 +105,23 @@ def main(words: Sequence[str]) -> int:
         "--only",
         default=",".join([*known, "patterns"]),
         metavar="A,B",
-        help=f"of {', '.join(known)}, patterns (default: all)",
+        help=f"groups: {', '.join(known)}, patterns (default: all)",
     )
-    parser.add_argument("--match", default="", metavar="TEXT", help="only kernels whose name has this in it")
+    parser.add_argument("--match", default="", metavar="TEXT", help="only kernels whose name contains TEXT")
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="turns of kernel and copy (default 5)")
     parser.add_argument(
         "--threads",
         type=int,
         default=machine.cores(),
         metavar="N",
-        help="that kernels and copies may use (default: all cores). With 1 the thread's processor time is measured instead of "
-        "wall time: for a machine that has other work",
+        help="threads of kernels and copies (default: all cores). With 1, processor time of the thread is measured instead of "
+        "wall time, for a machine that has other work",
     )
-    parser.add_argument("--all", action="store_true", help="list all kernels; without it those above twice their floor")
+    parser.add_argument("--all", action="store_true", help="list all kernels, not only those above twice their floor")
     parser.add_argument(
-        "--no-tensorflow", action="store_true", help="leave TensorFlow's operators out (a faster start)"
+        "--no-tensorflow", action="store_true", help="leave out TensorFlow's operators (a faster start)"
     )
-    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write everything there")
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write all results to FILE")
     arguments = parser.parse_args(words)
     wanted = [name.strip() for name in arguments.only.split(",") if name.strip()]
     unknown = [name for name in wanted if name not in (*known, "patterns")]
@@ -147,7 +149,7 @@ def main(words: Sequence[str]) -> int:
                     _say(f"{group}: measuring kernel {number} of {len(items)}")
                 kernel = LoadedKernel(outcome.entry.library, outcome.entry.metadata)
                 figures.append(measure(item, kernel, arguments.rounds, arguments.threads, not arguments.no_tensorflow))
-            if arguments.json is not None:  # after each: a run that is ended leaves what it has
+            if arguments.json is not None:  # after each group, so that an interrupted run leaves its results
                 arguments.json.write_text(json.dumps(document(figures, failures, arguments.threads), indent=1) + "\n")
     print(f"{machine.cpu_name()}, {arguments.threads} of {machine.cores()} cores; microseconds a call")
     print("\n".join(table(figures, arguments.all)))
@@ -210,7 +212,8 @@ def _tf_reduce(kind: str, axes: tuple[int, ...]) -> Callable[..., Any]:
 
 
 def _broadcasts(shape: tuple[int, ...]) -> Iterator[Item]:
-    """A tensor without the dimensions `axes` is repeated along them, and added to one that has all, as a bias is."""
+    """Kernels that broadcast a tensor along the dimensions `axes`, which it does not have, and add it to one that has all, like a
+    bias."""
     for axes in _subsets(len(shape)):
         kept = tuple(i for i in range(len(shape)) if i not in axes)
         builder = GraphBuilder("broadcast")
@@ -254,7 +257,7 @@ def _tf_transpose(permutation: tuple[int, ...]) -> Callable[..., Any]:
 
 
 def _scans(shape: tuple[int, ...]) -> Iterator[Item]:
-    """Running sums, as XLA has them: windows."""
+    """Kernels of running sums, in XLA's form: reduce-windows."""
     for axis in range(len(shape)):
         builder = GraphBuilder("scan")
         x = ops.build(builder, "parameter", shape=shape, dtype=DType.F32, number=0)
@@ -275,7 +278,7 @@ def _tf_cumsum(axis: int) -> Callable[..., Any]:
 
 
 def must_move(graph: Graph) -> int:
-    """Bytes that any kernel for `graph` reads and writes at least: of an input that is only looked up, what is taken from it."""
+    """Least bytes that a kernel for `graph` must read and write. An input that is only gathered or sliced counts as what is taken."""
     users: dict[int, list[int]] = {index: [] for index in graph.parameters}
     for index, node in enumerate(graph.nodes):
         for operand in set(node.operands):
@@ -297,14 +300,14 @@ def must_move(graph: Graph) -> int:
 
 
 def elementary(graph: Graph) -> int:
-    """How many elementary functions of floats are computed."""
+    """The number of elementary functions of floats that a graph computes."""
     return sum(
         node.element_count for node in graph.nodes if OPS[node.op].cost is Cost.EXPENSIVE and node.dtype.is_float
     )
 
 
 def masked(inputs: Sequence[Array], rng: np.random.Generator) -> list[Array]:
-    """The largest float input with a random half of it out of sight."""
+    """A copy of the inputs in which a random half of the largest float input's elements is masked."""
     floats = [k for k, array in enumerate(inputs) if array.dtype in (np.float32, np.float64)]
     if not floats:
         return list(inputs)
@@ -319,8 +322,8 @@ def masked(inputs: Sequence[Array], rng: np.random.Generator) -> list[Array]:
 
 
 def measure(item: Item, kernel: LoadedKernel, rounds: int, threads: int, with_tensorflow: bool) -> Figure:
-    """Kernel (on both kinds of data), copy and TensorFlow's operators in turns; of each the fastest turn, since neighbours on the
-    machine only add."""
+    """Times the kernel (on both kinds of data), the copy and TensorFlow's operators in turns. Each figure is the fastest turn, since
+    other work on the machine only adds time."""
     metadata, graph = kernel.metadata, item.graph
     moved, math = must_move(graph), elementary(graph)
     given = random_inputs(graph, np.random.default_rng(3), Regime.UNIT)
@@ -371,7 +374,7 @@ def _tensorflow(function: Callable[..., Any], inputs: Sequence[Array]) -> dict[s
 
 
 def table(figures: Sequence[Figure], every: bool) -> list[str]:
-    """The kernels, the farthest above its floor first; then what each group takes beside its floor."""
+    """The results as lines of text: the kernels, largest `of floor` first, then the total of each group."""
     lines = [
         f"{'kernel':<58}{'uses':>5}{'moves':>7}{'math':>6}{'floor':>9}{'ours':>9}{'of floor':>9}{'masked':>8}{'TensorFlow':>11}",
     ]
@@ -397,7 +400,7 @@ def table(figures: Sequence[Figure], every: bool) -> list[str]:
 
 
 def _size(count: int) -> str:
-    """Rounded to what a column has room for."""
+    """A size in bytes as text, rounded to fit in a column."""
     for unit, shift in (("G", 30), ("M", 20), ("K", 10)):
         if count >= 1 << shift:
             return f"{count / (1 << shift):.3g}{unit}"
@@ -405,7 +408,7 @@ def _size(count: int) -> str:
 
 
 def document(figures: Sequence[Figure], failures: Sequence[str], threads: int) -> dict[str, Any]:
-    """Everything, for machines."""
+    """All results as JSON."""
     return {
         "format": FORMAT,
         "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),

@@ -1,9 +1,9 @@
-"""`scripts/bench --functions`: what the kernels' elementary functions cost an element, beside glibc's vector library.
+"""`scripts/bench --functions`: time per element of the kernels' elementary functions, compared with glibc's vector library.
 
-Each function (codegen/c/kernel_math.h) is compiled as generated kernels are, in a loop over elements in the first cache, and so
-is a call of the C library's function, which gcc takes from libmvec where the machine has it (glibc 2.35; where not, it is left
-out). Both run on ordinary numbers and on data of which half is masked: -1e9, -100, -Inf, NaN. The contestants take turns; a
-figure is the median over the rounds. Subnormals are flushed, as TensorFlow's threads do. Loads and stores are in all figures.
+Each function (codegen/c/kernel_math.h) is compiled as generated kernels are, in a loop over elements in the first-level cache. So is
+a call of the C library's function, which gcc takes from libmvec if the machine has it (glibc 2.35); if not, it is left out. Both run
+on ordinary numbers and on data of which half is masked: -1e9, -100, -Inf, NaN. The contestants take turns; a figure is the median
+over the rounds. Subnormals are flushed to zero, as in TensorFlow's threads. All figures include loads and stores.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ RANGES: Final[Mapping[str, tuple[float, float]]] = {
     "cbrt": (-100.0, 100.0),
     "pow": (1e-3, 8.0),
 }
-"""Of ordinary numbers; -8 to 8 where nothing is said."""
+"""Range of the ordinary numbers; -8 to 8 for the functions not listed."""
 MASKS: Final[Mapping[str, float]] = {"-1e9": -1e9, "-100": -100.0, "-inf": -np.inf, "nan": np.nan}
 TYPES: Final[Mapping[str, type]] = {"float": np.float32, "double": np.float64}
 
@@ -78,7 +78,7 @@ extern "C" STITCH_EXPORT void repeat2(void (*f)(const void*, const void*, void*,
 
 @dataclass(frozen=True)
 class Figure:
-    """Nanoseconds an element of one function on one kind of data; `libmvec_ns` is None where the machine has none."""
+    """Nanoseconds per element of one function on one kind of data. libmvec_ns: None if the machine has no libmvec."""
 
     function: str
     ctype: str
@@ -88,14 +88,14 @@ class Figure:
 
 
 def main(words: Sequence[str]) -> int:
-    """Exit code 0; 2 for a mistake on the command line."""
+    """The command. Returns exit code 0, or 2 for a mistake on the command line."""
     parser = argparse.ArgumentParser(
         prog="scripts/bench --functions", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     names = (*ONE, *TWO)
     parser.add_argument("--only", default=",".join(names), metavar="A,B", help="functions (default: all)")
     parser.add_argument("--rounds", type=int, default=15, metavar="N", help="turns of each contestant (default 15)")
-    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write everything there")
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write all results to FILE")
     arguments = parser.parse_args(words)
     wanted = [name.strip() for name in arguments.only.split(",") if name.strip()]
     unknown = [name for name in wanted if name not in names]
@@ -118,7 +118,7 @@ def main(words: Sequence[str]) -> int:
 
 
 class Bench:
-    """The functions, compiled: ours, and the vector library's where it can be linked."""
+    """The compiled functions: ours, and the vector library's if it can be linked."""
 
     def __init__(self, folder: pathlib.Path, names: Sequence[str], toolchain: Toolchain) -> None:
         self.ours = _built(
@@ -152,7 +152,7 @@ class Bench:
 
 
 def numbers(name: str, ctype: str, data: str) -> list[Numbers]:
-    """Operands for `name`; of masked data a random half of the first one is the mask's value."""
+    """The operands of a function. In masked data, a random half of the first operand has the mask's value."""
     rng = np.random.default_rng(5)
     first = rng.uniform(*RANGES.get(name, (-8.0, 8.0)), ELEMENTS)
     if data in MASKS:
@@ -196,7 +196,7 @@ def _row(figures: Sequence[Figure]) -> str:
 
 
 def document(figures: Sequence[Figure]) -> dict[str, Any]:
-    """Everything, for machines."""
+    """All results as JSON."""
     return {
         "format": FORMAT,
         "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),

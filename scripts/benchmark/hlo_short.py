@@ -1,12 +1,12 @@
-"""HLO's text made short: as XLA prints it with HloPrintOptions::ShortParsable, so that every parser of HLO reads it.
+"""Shortens the text of HLO to the form that XLA prints with HloPrintOptions::ShortParsable, which every parser of HLO reads.
 
-What is left out: the shapes of operands, which their own lines state; the signatures of computations; layouts that are row-major, as
-is a shape without one; where in which file an operator was made; settings of backends. The types and names of the operators that
-instructions come from stay, but not of constants, parameters and tuples, which compute nothing.
+Left out are the shapes of operands, which are in their own lines; the signatures of computations; row-major layouts, which are the
+default; source locations; settings of backends. The types and names of the TensorFlow operators that instructions come from stay,
+except those of constants, parameters and tuples, which compute nothing.
 
-XLA prints a constant of more than some ten elements as `constant({...})`. Such a one is written out where it has at most
-MAX_ELEMENTS; a larger one becomes a parameter of the entry, named `elided_constant...`: shape, dtype and what reads it stay, which is
-what a plan looks at.
+XLA prints a constant of more than some ten elements as `constant({...})`. Its elements are written if it has at most MAX_ELEMENTS. A
+larger one becomes a parameter of the entry, named `elided_constant...`, with the same shape, dtype and readers, so plans do not
+change.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from stitchfleet.compiler.ir.graph import Array
 
 MAX_ELEMENTS = 4096
-"""Of a constant that is written out: at most some 50 KB of text."""
+"""Most elements of a constant that is written: at most some 50 KB of text."""
 
 _NAMELESS = frozenset("constant parameter tuple get-tuple-element".split())
 _INDEX = re.compile(r"/\*index=\d+\*/")
@@ -35,13 +35,13 @@ _PARAMETER = re.compile(r"^\s+(?:ROOT )?%[\w.\-]+ = .* parameter\((\d+)\)")
 
 
 class HloFormError(ValueError):
-    """A text that cannot be made short; the text says what was found and what was expected."""
+    """A text cannot be shortened. The message says what was given and what was expected."""
 
 
 def shorten(text: str, constants: Mapping[str, Array]) -> str:
-    """The module in `text`, short; `constants`: the values of its constants, by name.
+    """Shortens the module in `text`. constants: name -> value of its constants.
 
-    Raises HloFormError for a constant too large to be written out that is outside the entry, or a line that is not HLO's.
+    Raises HloFormError for a line that is not HLO, and for a constant outside the entry that is too large to be written.
     """
     lines = [_written_out(line, constants) for line in text.splitlines()]
     return "\n".join(_line(line) for line in _without_elided(lines)) + "\n"
@@ -79,7 +79,7 @@ def _row_major(match: re.Match[str]) -> str:
 
 
 def _instruction(text: str) -> str:
-    """`shape opcode(operands), attributes`, with operands as names and only the attributes that matter."""
+    """Shortens `shape opcode(operands), attributes`: operands become names, and only some attributes stay."""
     shape = _closing(text, 0) if text.startswith("(") else 0
     opcode = _OPCODE.search(text, shape)
     if opcode is None:
@@ -99,7 +99,7 @@ def _origin(match: re.Match[str]) -> str:
 
 
 def _closing(text: str, opening: int) -> int:
-    """Behind the bracket that closes the one at `opening`."""
+    """The position after the bracket that closes the one at `opening`."""
     depth, quoted = 0, False
     for position in range(opening, len(text)):
         letter = text[position]
@@ -113,7 +113,7 @@ def _closing(text: str, opening: int) -> int:
 
 
 def _without_elided(lines: list[str]) -> list[str]:
-    """Large constants as the last parameters of the entry."""
+    """Makes large constants the last parameters of the entry."""
     large = [number for number, line in enumerate(lines) if _ELIDED.match(line)]
     if not large:
         return lines

@@ -1,9 +1,9 @@
-"""What an iteration costs with the plugin active and nothing switched on (`scripts/bench --idle`).
+"""The overhead of an iteration with the plugin active and nothing switched on (`scripts/bench --idle`).
 
-Two whole processes cannot show one per cent on a shared machine: they drift apart by more. So one process, started under
-`stitchfleet run --mode idle`, calls the same training step by turns through the plugin's wrapper and through TensorFlow's own method
-beneath it, in random order within each pair; the estimate is the mean log ratio of the pairs with Student's t interval. What runs in
-processes of its own beside the job (the shipper) disturbs both calls alike, so it is not in the figure.
+Two processes cannot show a difference of 1% on a shared machine: they drift apart by more. So one process, started under
+`stitchfleet run --mode idle`, calls the same training step in pairs through the plugin's wrapper and through TensorFlow's own method
+beneath it, in random order within each pair. The estimate is the trimmed mean log ratio of the pairs with Student's t interval.
+Separate processes beside the job (the shipper) disturb both calls alike, so they are not in the figure.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ from typing import Any
 from stitchfleet.telemetry.statistics.student import two_sided_quantile
 
 STEP_WIDTHS = {"small": 96, "middle": 320, "large": 640}
-"""Width of the two dense layers of the step: about 1, 5 and 30 ms on two cores; the length seen is what is printed."""
+"""Width of the step's two dense layers, for about 1, 5 and 30 ms on two cores; the measured length is printed."""
 SECONDS_PER_STEP_SIZE = 20.0
 
 
 @dataclass(frozen=True)
 class IdleFigures:
-    """One step size. Milliseconds; cost and its 95% bounds as shares of an iteration; pairs: how many were compared."""
+    """The figures of one step size. cost, low, high: the overhead and its 95% bounds, as shares of an iteration. pairs: their number.
+    wrapper_us: the median difference in microseconds."""
 
     step: str
     pairs: int
@@ -44,15 +45,15 @@ class IdleFigures:
 
 
 def compare(wrapped: list[float], plain: list[float]) -> tuple[float, float, float]:
-    """(cost, low, high): the mean of the paired log ratios as a share, with its 95% interval (Student's t).
+    """(cost, low, high): the trimmed mean of the paired log ratios as a share, with its 95% interval (Student's t).
 
-    The tenth of the pairs that differ most in either direction is left out at both ends: a step that another process of the machine
-    interrupted says nothing about the plugin, and hits both arms alike.
+    The tenth of the pairs with the largest and with the smallest ratios is left out: a step that another process has interrupted says
+    nothing about the plugin, and affects both arms alike.
     """
     ratios = sorted(math.log(a / b) for a, b in zip(wrapped, plain, strict=True))
     cut = len(ratios) // 10
     kept = ratios[cut : len(ratios) - cut]
-    # the variance of a trimmed mean: winsorised, divided by the share kept (Tukey and McLaughlin 1963)
+    # the variance of a trimmed mean: winsorized, over n and the squared share kept (Tukey and McLaughlin 1963)
     winsorised = [kept[0]] * cut + kept + [kept[-1]] * cut
     centre = statistics.fmean(kept)
     error = statistics.stdev(winsorised) / ((1 - 2 * cut / len(ratios)) * math.sqrt(len(ratios)))
@@ -61,7 +62,7 @@ def compare(wrapped: list[float], plain: list[float]) -> tuple[float, float, flo
 
 
 def job() -> None:
-    """The process that is measured: runs under `stitchfleet run --mode idle`, prints JSON."""
+    """The main function of the measured process, which runs under `stitchfleet run --mode idle`. Prints JSON."""
     import tensorflow as tf
 
     call: Any = type(tf.function(lambda: None)).__call__
@@ -106,7 +107,7 @@ def job() -> None:
 
 
 def measure() -> dict[str, Any]:
-    """Runs the job; its figures."""
+    """Runs the job and returns its figures."""
     with tempfile.TemporaryDirectory(prefix="stitchfleet-idle-") as folder:
         command = [sys.executable, "-m", "stitchfleet.plugin.command", "run", "--mode", "idle", "--quiet"]
         command += ["--database", f"sqlite:///{folder}/stitchfleet.db", "--", sys.executable, "-m", __name__]
@@ -118,8 +119,8 @@ def measure() -> dict[str, Any]:
 
 def main(words: Sequence[str] = ()) -> int:
     """`scripts/bench --idle [--json FILE]`. Exit code 0, or 2 for a mistake on the command line."""
-    parser = argparse.ArgumentParser(prog="scripts/bench --idle", description="What an idle plugin costs an iteration.")
-    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write the figures there")
+    parser = argparse.ArgumentParser(prog="scripts/bench --idle", description="Measure the overhead of an idle plugin.")
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write the figures to FILE")
     arguments = parser.parse_args(list(words))
     print(
         f"one process, by turns through the plugin and beneath it, {SECONDS_PER_STEP_SIZE:.0f} s for each size of step"

@@ -1,4 +1,4 @@
-"""The kernels that `scripts/bench --kernels-cpu` measures, as TensorFlow functions. A further one is a row of CASES."""
+"""The kernels that `scripts/bench --kernels-cpu` measures, as TensorFlow functions. To add one, add a row to CASES."""
 
 from __future__ import annotations
 
@@ -45,10 +45,13 @@ BERT_SHAPES = [
 
 @dataclass(frozen=True)
 class Case:
-    """One kernel. `function`: of tensors, to tensors. `inputs(size)`: arrays of which the main one has about `size`
-    bytes. `least_bytes`: below which the case makes no sense. `in_place`: what a job would have in variables: the
-    contestants overwrite them; `function` takes and returns them. `mask`: what a mask, or saturation, puts into half of
-    the main tensor; None where that changes nothing."""
+    """One kernel.
+
+    function: maps tensors to tensors. inputs(size, rng): makes the arrays; the main one, the first, has about `size` bytes.
+    least_bytes: smallest size that makes sense. in_place: whether a job would have the tensors in variables: the contestants
+    overwrite them; `function` takes and returns them. mask: the value of masked elements, or a saturated one; None if it makes no
+    difference.
+    """
 
     name: str
     function: Callable[..., Any]
@@ -58,7 +61,7 @@ class Case:
     mask: float | None = None
 
     def masked(self, inputs: Arrays, rng: np.random.Generator) -> Arrays:
-        """`inputs` with a random half of the main tensor masked."""
+        """A copy of `inputs` in which a random half of the main tensor's elements is masked."""
         hidden = rng.random(inputs[0].shape) < 0.5
         return [np.where(hidden, np.float32(self.mask or 0.0), inputs[0]), *inputs[1:]]
 
@@ -86,8 +89,8 @@ def layer_norm(x: Any, scale: Any, shift: Any) -> Any:
 
 
 def layer_norm_gradient(x: Any, dy: Any, scale: Any, mean: Any, deviation: Any) -> Any:
-    """From the mean and the reciprocal deviation that the forward pass has kept: dx, and the gradients of scale and
-    shift."""
+    """dx and the gradients of scale and shift. mean, deviation: the mean and the reciprocal deviation that the forward pass has
+    kept."""
     import tensorflow as tf
 
     normal = (x - mean) * deviation
@@ -126,7 +129,7 @@ def dropout_bias_residual(x: Any, bias: Any, mask: Any, residual: Any) -> Any:
 
 
 def cross_entropy(logits: Any, labels: Any) -> Any:
-    """The loss of each row and its gradient."""
+    """The loss of each row, and the gradient of the logits."""
     import tensorflow as tf
 
     return tf.raw_ops.SparseSoftmaxCrossEntropyWithLogits(features=logits, labels=labels)
@@ -148,7 +151,8 @@ BETAS = (0.9, 0.999, 1e-7)
 
 
 def adam(rate: Any, *tensors: Any) -> Any:
-    """One step: weight, mean, square and gradient of each tensor in turn to weight, mean and square."""
+    """One step of Adam. tensors: weight, mean, square and gradient of each variable in turn. Returns weight, mean and square of
+    each."""
     import tensorflow as tf
 
     first, second, epsilon = BETAS
@@ -161,7 +165,7 @@ def adam(rate: Any, *tensors: Any) -> Any:
 
 
 def adam_inputs(size: int, rng: np.random.Generator) -> Arrays:
-    """75 tensors in a BERT's proportions, `size` bytes of weights together."""
+    """The inputs of `adam`: 75 variables in the proportions of a BERT's, with `size` bytes of weights in all."""
     whole = sum(math.prod(shape) for shape in BERT_SHAPES)
     found: Arrays = [np.array(1e-3, np.float32)]
     for shape in BERT_SHAPES[:ADAM_TENSORS]:

@@ -1,14 +1,14 @@
-"""`scripts/bench --kernels-cpu`: single kernels beside TensorFlow's operators, XLA and the memory's own speed.
+"""`scripts/bench --kernels-cpu`: single kernels, compared with TensorFlow's operators, XLA and the speed of memory.
 
-For each kernel and size the contestants take turns in one process: ours, called as the Stitch operator calls it, on
-as many threads; TensorFlow's operators in a tf.function; the same function compiled by XLA; and a copy of as many
-bytes as the kernel has to read and write, which is its floor. A round times each for some calls; the figure is the
-median over the rounds. What an empty function of as many arguments takes is timed the same way and subtracted from
-TensorFlow's and XLA's figures: a call from Python is not what is compared. Of small inputs a function works on up to 16
-copies (512 KiB), and a share of that is the figure, or it would be lost beside the call.
+For each kernel and size the contestants take turns in one process: our kernel, called as the Stitch op calls it, with as many
+threads; TensorFlow's operators in a tf.function; the same function compiled by XLA; and a copy of as many bytes as the kernel must
+read and write, which is its floor. A round times some calls of each; the figure is the median over the rounds. The time of an empty
+function with as many arguments is measured in the same way and subtracted from TensorFlow's and XLA's figures, so that they do not
+include the call from Python. With small inputs a function works on up to 16 copies (512 KiB), and the figure is the time per copy;
+else it would be too small beside the call.
 
-Kernels with an exponential or the like are measured on masked data too: half of their main tensor is -1e9 (softmax) or
--100 (gelu, cross-entropy), where glibc's vector functions take a scalar path.
+Kernels with elementary functions are also measured on masked data: half of their main tensor is -1e9 (softmax) or -100 (gelu,
+cross-entropy), for which glibc's vector functions take a scalar path.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from .turns import in_turns, median_us
 DATA = ("ordinary", "masked")
 SIZES = (4 << 10, 64 << 10, 1 << 20, 16 << 20, 256 << 20)
 CHECKED_BELOW = 32 << 20
-"""Kernels of larger inputs are not self-checked (the oracle takes a minute), only compared with TensorFlow's results."""
+"""Kernels with larger inputs are not self-checked (the oracle takes a minute), only compared with TensorFlow's results."""
 COPIES, COPIED_BYTES = 16, 512 << 10
-"""Of small inputs TensorFlow's function works on so many copies, of so many bytes together at most: they stay in the L2 cache."""
+"""Most copies of small inputs for TensorFlow's function, and most bytes of them in all, so that they stay in the L2 cache."""
 ROUND_S = 0.04
 MOST_CALLS = 2000
 FORMAT = 2
@@ -46,8 +46,8 @@ FORMAT = 2
 
 @dataclass(frozen=True)
 class Figure:
-    """One kernel at one size. Times in microseconds a call; bytes are what the kernel must read and write. data: ordinary or
-    masked."""
+    """The figures of one kernel at one size. Times are microseconds per call. bytes_moved: what the kernel must read and write. data:
+    "ordinary" or "masked". largest_difference: from TensorFlow's results, as a share of their largest magnitude."""
 
     kernel: str
     data: str
@@ -65,12 +65,12 @@ class Figure:
 
     @property
     def ahead(self) -> float:
-        """How many times as fast as the better of the others."""
+        """The time of the better one of TensorFlow and XLA, divided by ours."""
         return min(self.tensorflow_us, self.xla_us) / self.stitched_us
 
 
 def main(words: Sequence[str]) -> int:
-    """Exit code 0; 1 where a kernel could not be built; 2 for a mistake on the command line."""
+    """The command. Returns exit code 0; 1 if a kernel could not be built; 2 for a mistake on the command line."""
     parser = argparse.ArgumentParser(prog="scripts/bench --kernels-cpu", description=__doc__)
     names = [case.name for case in CASES]
     parser.add_argument(
@@ -88,10 +88,10 @@ def main(words: Sequence[str]) -> int:
         type=_data,
         default=DATA,
         metavar="A,B",
-        help=f"{' and '.join(DATA)} (default: both where they differ)",
+        help=f"{' and '.join(DATA)} (default: both if they differ)",
     )
     parser.add_argument("--rounds", type=int, default=7, metavar="N", help="turns of each contestant (default 7)")
-    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write everything there")
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write all results to FILE")
     arguments = parser.parse_args(words)
     wanted = [name.strip() for name in arguments.only.split(",") if name.strip()]
     unknown = [name for name in wanted if name not in names]
@@ -122,7 +122,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def _quieten() -> None:
-    """TensorFlow's remarks on its own start are not for the table."""
+    """Suppresses TensorFlow's messages at its start."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
 
@@ -151,7 +151,7 @@ def _sizes(text: str) -> tuple[int, ...]:
 
 
 def measure(case: Case, size: int, rounds: int, data: str = "ordinary") -> Figure:
-    """Builds and times one kernel. Raises RuntimeError where ours cannot be built or is wrong."""
+    """Builds and times one kernel. Raises RuntimeError if ours cannot be built or is wrong."""
     inputs = case.inputs(size, np.random.default_rng(5))
     if data == "masked":
         inputs = case.masked(inputs, np.random.default_rng(6))
@@ -184,7 +184,7 @@ def measure(case: Case, size: int, rounds: int, data: str = "ordinary") -> Figur
 
 
 def _beside(calls: Sequence[float], empty: Sequence[float]) -> float:
-    """The median over the rounds of what a call takes beyond an empty one."""
+    """The median over the rounds of a call's time less that of an empty call, at least 0.01 us."""
     return max(statistics.median(call - nothing for call, nothing in zip(calls, empty, strict=True)), 0.01)
 
 
@@ -199,8 +199,8 @@ def _floor(bytes_moved: int, stack: contextlib.ExitStack) -> Callable[[], None]:
 
 
 def _stitched(case: Case, inputs: Arrays, stack: contextlib.ExitStack) -> tuple[Callable[[], None], int, float]:
-    """Our kernel ready to be called, the bytes that it moves, and its largest difference from TensorFlow's results as a
-    share of their largest magnitude."""
+    """(our kernel, ready to be called; the bytes that it must move; its largest difference from TensorFlow's results as a share of
+    their largest magnitude)."""
     import tensorflow as tf
 
     from stitchfleet.compiler.check.selfcheck import CheckOptions, disjoint_pairs
@@ -242,7 +242,7 @@ def _difference(ours: Any, theirs: Any) -> float:
 def _tensorflow(
     case: Case, inputs: Arrays, copies: int
 ) -> tuple[Callable[[], Any], Callable[[], Any], Callable[[], Any], Callable[[], Any]]:
-    """TensorFlow's operators on so many copies of the inputs, the same compiled by XLA, and an empty function of each kind."""
+    """(TensorFlow's operators on `copies` copies of the inputs, the same compiled by XLA, an empty function of each kind)."""
     import tensorflow as tf
 
     count = len(inputs)
@@ -260,7 +260,7 @@ def _tensorflow(
         plain, compiled = (
             _bound(tf.function(on_all, jit_compile=jit, autograph=False), tensors) for jit in (None, True)
         )
-    # Variables are captured: such a step has no arguments.
+    # A step on variables captures them, and has no arguments.
     arguments = [] if case.in_place else tensors
     empty = _bound(tf.function(nothing, autograph=False), arguments)
     empty_compiled = _bound(tf.function(nothing, jit_compile=True, autograph=False), arguments)
@@ -272,7 +272,7 @@ def _bound(function: Callable[..., Any], tensors: Sequence[Any]) -> Callable[[],
 
 
 def _adam_on_variables(inputs: Arrays, compiled: bool) -> Callable[[], Any]:
-    """TensorFlow's fused operator on variables: what v1 and legacy optimizers use, the fastest that it has."""
+    """TensorFlow's fused operator on variables, as v1 and legacy optimizers use it: its fastest way."""
     import tensorflow as tf
 
     rate, *rest = inputs
@@ -325,7 +325,7 @@ def _size_text(size: int) -> str:
 
 
 def document(figures: Sequence[Figure], failures: Sequence[str]) -> dict[str, Any]:
-    """Everything, for machines."""
+    """All results as JSON."""
     return {
         "format": FORMAT,
         "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),

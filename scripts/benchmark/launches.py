@@ -1,8 +1,9 @@
-"""How many things one iteration launches, and what they write: TensorFlow's operators, stitch ops, XLA's kernels; matrix products
-counted apart.
+"""How many operators, stitch ops or XLA kernels one iteration launches, and how much they write; matrix products are counted
+separately.
 
-TensorFlow's come from its profile of the step (`coverage`), turns of loops included. Without one they are counted in the graph's
-text, where an operator in a loop's body counts once. XLA's come from its optimized module, with the turns of loops that it knows.
+Launches of TensorFlow are counted in its profile of the step (`coverage`), with all iterations of loops. Without a profile they are
+counted in the graph, where an operator in a loop's body counts once. XLA's are counted in its optimized module, with the trip counts
+of loops that are known.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from .coverage import Iteration
 
 _PRODUCTS = "matrix product or convolution"
 _NO_LAUNCH = "control flow or plumbing"
-"""Reasons as plugin/graph/tf_ops.py words them (`why_not`); a test holds them together."""
+"""Reasons of `why_not` in plugin/graph/tf_ops.py; a test checks that they are equal."""
 
 
 @dataclass(frozen=True)
 class Launches:
-    """memory: launches for memory-intensive work; products: matrix products and convolutions.
+    """Launches of one iteration. memory: for memory-intensive work. products: matrix products and convolutions.
 
-    written_bytes: results and scratch of the former, each as often as it is written (TensorFlow's: coverage.Iteration); None where
-    nobody counted.
+    written_bytes: results and scratch of the memory-intensive ones, as often as they are written (TensorFlow's: coverage.Iteration);
+    None if not counted.
     """
 
     memory: int
@@ -40,14 +41,17 @@ class Launches:
 
 @dataclass(frozen=True)
 class Traffic:
-    """What the stitch ops of one step must move. Bytes: each input and each result of a kernel once; its scratch apart."""
+    """Bytes that the stitch ops of one step must move: each input and result of a kernel once; scratch is counted separately."""
 
     moved_bytes: int
     scratch_bytes: int
 
 
 def stitch_traffic(summary: Mapping[str, Any]) -> Traffic | None:
-    """Of the kernels that came into use, by how often each was called in a step of the stitched arm; None when there was none."""
+    """The traffic of the kernels in use, by their number of calls per step of the stitched arm; None if there were no such steps.
+
+    summary: of `stitchfleet run`.
+    """
     main = next((program for program in summary["programs"] if program["name"] == summary["main"]), None)
     if main is None or not main["steps_stitched"]:
         return None
@@ -62,19 +66,19 @@ def stitch_traffic(summary: Mapping[str, Any]) -> Traffic | None:
 
 
 def of_iteration(step: Iteration) -> Launches:
-    """The same of a profiled step."""
+    """The launches of a profiled step."""
     return Launches(round(step.launches), round(step.product_launches), step.written_bytes)
 
 
 def plain_launches(summary: Mapping[str, Any]) -> Launches | None:
-    """The operators of the placed graph, from the summary of a stitched run of it; None when it saw no graph."""
+    """The launches of the plain graph, counted in the summary of a stitched run; None if it has no graph."""
     outside, products = _outside(summary)
     members = sum(cluster["instances"] * cluster["op_count"] for cluster in summary["clusters"])
     return Launches(outside + members, products) if outside + members else None
 
 
 def stitched_launches(summary: Mapping[str, Any]) -> Launches | None:
-    """The same with each cluster one launch; a cluster that runs its fallback launches its members as well."""
+    """The launches of the stitched graph: one per cluster; a cluster that runs its fallback also launches its members."""
     outside, products = _outside(summary)
     stitched = sum(
         cluster["instances"] * (1 if cluster["state"] == "stitched" else 1 + cluster["op_count"])
@@ -84,7 +88,7 @@ def stitched_launches(summary: Mapping[str, Any]) -> Launches | None:
 
 
 def _outside(summary: Mapping[str, Any]) -> tuple[int, int]:
-    """(operators in no cluster, matrix products)."""
+    """(number of operators in no cluster, number of matrix products)."""
     stayed: Mapping[str, Mapping[str, int]] = summary["stayed_out"]
     outside = sum(sum(ops.values()) for reason, ops in stayed.items() if reason not in (_PRODUCTS, _NO_LAUNCH))
     return outside, sum(stayed.get(_PRODUCTS, {}).values())
@@ -128,12 +132,11 @@ class _Count:
 
 
 def count_hlo(text: str) -> Launches:
-    """Kernels of an optimized HLO module's text: each instruction of the entry that is not free is one.
+    """The kernels in the text of an optimized HLO module: one for each instruction of the entry that is not free.
 
-    A fusion is one; a `call` (how XLA's CPU backend marks what it runs in parallel) is what it calls; loops and branches count
-    their bodies, as often as they turn where the module knows; a fusion, call or custom call that holds a matrix product counts as
-    a product.
-    Raises ValueError when the text has no entry computation.
+    A fusion counts as one. A `call`, by which XLA's CPU backend marks parallel work, counts as the instructions that it calls. Loops
+    and branches count as their bodies, times the trip count if it is known. A fusion or custom call with a matrix product counts as a
+    product. Raises ValueError if the text has no entry computation.
     """
     entry, computations = _parse(text)
     found = _count(entry, computations)
@@ -141,7 +144,7 @@ def count_hlo(text: str) -> Launches:
 
 
 def result_bytes(text: str) -> int:
-    """The bytes of a result by its shape in HLO's text: `f32[8,128]{1,0}`, or a tuple of such."""
+    """The size in bytes of a result with a shape in HLO's text: `f32[8,128]{1,0}`, or a tuple of such shapes."""
     total = 0
     for dtype, dimensions in _ARRAY.findall(text):
         bits = 8 if dtype == "pred" else int(re.sub(r"\D", "", dtype))
@@ -209,9 +212,9 @@ def _count(name: str, computations: Mapping[str, list[_Instruction]]) -> _Count:
 def xla_launches(
     workload: Workload, xla: Contestant, mark: str, folder: pathlib.Path, extra: tuple[str, ...], limit_s: float = 600.0
 ) -> Launches:
-    """Runs two steps of the workload under XLA with its modules written to a folder, and counts the largest one's kernels.
+    """Runs two steps of the workload under XLA, lets XLA write its modules to a folder, and counts the kernels of the largest one.
 
-    A run of its own, since writing the modules would be counted as compile time. Raises RuntimeError with one line on failure.
+    This is a separate run, since writing the modules would count as compile time in the race. Raises RuntimeError with one line.
     """
     files = Files(folder / "xla-modules")
     dump = files.folder / "dump"

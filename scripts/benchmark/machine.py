@@ -1,4 +1,4 @@
-"""What the benchmark ran on, for the record."""
+"""Describes the machine and the versions that a benchmark ran on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .contestants import ROOT
 
 
 def cpu_name() -> str:
-    """The processor's name as Linux tells it."""
+    """The processor's name, from /proc/cpuinfo."""
     try:
         for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
             if line.lower().startswith("model name"):
@@ -27,7 +27,7 @@ def cpu_name() -> str:
 
 
 def cores() -> int:
-    """Cores that this process may use."""
+    """Number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
@@ -36,13 +36,13 @@ def memory_bytes() -> int:
 
 
 _COPY_BYTES = 64 << 20
-"""Each core's share of the copy: beyond any cache, and not long in use."""
+"""Bytes that each core copies: larger than any cache, and copied quickly."""
 
 
 def copy_bandwidth(repeats: int = 3) -> float:
-    """Bytes read and written per second when all cores copy at once, the best of `repeats`: what bounds a kernel on large tensors.
+    """Bytes read and written per second if all cores copy at once, the best of `repeats`. It bounds a kernel on large tensors.
 
-    Takes some tenths of a second. numpy's copy is the C library's memcpy, without the interpreter's lock.
+    Takes some tenths of a second. numpy's copy is the C library's memcpy, without the GIL.
     """
     arrays = [(np.ones(_COPY_BYTES, np.uint8), np.ones(_COPY_BYTES, np.uint8)) for _ in range(cores())]
     best = float("inf")
@@ -58,7 +58,7 @@ def copy_bandwidth(repeats: int = 3) -> float:
 
 
 def versions() -> dict[str, str]:
-    """Versions of what was compared, and the commit of this project where it is a checkout ("+" when changed since)."""
+    """Package -> version, and this project's commit if it is a checkout (with "+" if files have changed since)."""
     found = {"python": platform.python_version()}
     for name in ("tensorflow-cpu", "tensorflow", "stitchfleet"):
         try:

@@ -1,4 +1,4 @@
-"""A PostgreSQL of one's own for a test or a benchmark: on a unix socket, in a temporary folder, run by a user that is not root."""
+"""A temporary PostgreSQL server for a test or a benchmark: on a Unix socket, in a temporary folder, run by a user other than root."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def server_programs() -> pathlib.Path:
-    """The folder with the newest PostgreSQL's initdb and postgres."""
+    """The folder with initdb and postgres of the newest PostgreSQL. Raises FileNotFoundError if it is not installed."""
     folders = [path.parent for path in pathlib.Path("/usr/lib/postgresql").glob("*/bin/initdb")]
     found = max(folders, key=lambda path: float(path.parent.name), default=None)
     on_path = shutil.which("initdb")
@@ -34,7 +34,7 @@ def server_programs() -> pathlib.Path:
 
 
 def user() -> str | None:
-    """Who runs the server: initdb refuses root."""
+    """The user that runs the server, since initdb refuses root; None: this process's."""
     if os.getuid() != 0:
         return None
     for name in ("postgres", "nobody"):
@@ -46,13 +46,13 @@ def user() -> str | None:
 
 
 def _end_with_parent() -> None:
-    # a killed test runner leaves no server: SIGQUIT is PostgreSQL's immediate shutdown
+    # the server ends if the test runner is killed: SIGQUIT is PostgreSQL's immediate shutdown
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGQUIT)
 
 
 @dataclass
 class PostgresServer:
-    """A server on a unix socket in a temporary folder; the tests may stop and start it."""
+    """A server on a Unix socket in a temporary folder. Tests may stop and start it."""
 
     folder: pathlib.Path
     settings: tuple[str, ...] = ()
@@ -88,7 +88,8 @@ class PostgresServer:
         return f"postgresql://postgres@/{database}?host={self.folder}"
 
     def new_database(self, template: str = "template1") -> str:
-        """The URL of a copy of the database `template`, which nobody may use just then; without one, of an empty database."""
+        """Creates a copy of the database `template`, to which there must be no connections; by default an empty database. Returns its
+        URL."""
         name = f"test_{next(self.numbers)}"
         with psycopg.connect(host=str(self.folder), user="postgres", dbname="postgres", autocommit=True) as connection:
             connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}".encode())
@@ -97,8 +98,8 @@ class PostgresServer:
 
 @contextlib.contextmanager
 def postgres_server(durable: bool = False) -> Iterator[PostgresServer]:
-    """A fresh server, gone with all it holds at the end. durable: as people run one, on the disk and flushing to it."""
-    # a short path: a unix socket's has at most 107 bytes; in memory where there is room: each database is some 300 files
+    """A context with a new server, which is deleted at its end. durable: on the disk, with flushes, as in production."""
+    # a short path, since a Unix socket's has at most 107 bytes; in memory if there is space: each database is some 300 files
     memory = pathlib.Path("/dev/shm")
     in_memory = not durable and memory.is_dir() and shutil.disk_usage(memory).free > 2 << 30
     folder = pathlib.Path(tempfile.mkdtemp(prefix="pg", dir=memory if in_memory else None))

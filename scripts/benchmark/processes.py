@@ -1,7 +1,7 @@
-"""The processes of a contestant: a job and whatever it started, in sessions of their own or not.
+"""The processes of a contestant: a job and all processes that it has started, in any session.
 
-They are known by a variable in their environment (`/proc/PID/environ`), which every child inherits, and by descent; process groups
-would not do, since the compile service and the shipper begin sessions of their own. Linux only.
+They are identified by a variable in their environment (`/proc/PID/environ`), which every child inherits, and by descent. Process
+groups would not do, since the compile service and the shipper start their own sessions. Linux only.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 MARK = "BENCH_CONTESTANT"
-"""The variable's name; it must not begin with STITCHFLEET_, which `stitchfleet run` does not hand on."""
+"""Name of the variable. It must not begin with STITCHFLEET_: `stitchfleet run` does not pass on all such variables."""
 _TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 _STOPPED_OR_GONE = "TtZX"
 
 
 @dataclass(frozen=True)
 class Process:
-    """One process as /proc shows it. cpu_s: user and system time, that of children it has waited for included."""
+    """One process in /proc. state: a letter. cpu_s: user and system time in seconds, including children that it has waited for."""
 
     pid: int
     parent: int
@@ -37,7 +37,7 @@ def _read_process(pid: int) -> Process | None:
         text = pathlib.Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None
-    fields = text[text.rindex(")") + 2 :].split()  # the name before may hold blanks and brackets
+    fields = text[text.rindex(")") + 2 :].split()  # the name before may contain blanks and brackets
     return Process(pid, int(fields[1]), fields[0], sum(map(int, fields[11:15])) * _TICK_S)
 
 
@@ -52,20 +52,21 @@ def variable_of(pid: int, name: str) -> str:
 
 
 def _has_mark(pid: int, mark: str) -> bool:
-    # a mark ends with the contestant's name; without that ("race/") it means all contestants of the race
+    # a mark ends with the contestant's name; without one ("race/") it stands for all contestants of the race
     found = variable_of(pid, MARK)
     return found == mark or (mark.endswith("/") and found.startswith(mark))
 
 
 def members(mark: str) -> dict[int, Process]:
-    """The living processes of a mark, by process id. A mark that ends with a slash stands for all that begin with it."""
+    """Process id -> process, of the living processes of a mark. A mark that ends with a slash stands for all marks that begin with
+    it."""
     everyone = {}
     for name in os.listdir("/proc"):
         if name.isdigit() and (process := _read_process(int(name))) is not None and process.state not in "ZX":
             everyone[process.pid] = process
     found = {pid for pid in everyone if pid != os.getpid() and _has_mark(pid, mark)}
     grown = True
-    while grown:  # children that were given another environment
+    while grown:  # children that got another environment
         more = {pid for pid, process in everyone.items() if process.parent in found} - found
         grown = bool(more)
         found |= more
@@ -73,15 +74,15 @@ def members(mark: str) -> dict[int, Process]:
 
 
 def send(pid: int, number: int) -> None:
-    """Sends a signal; a process that is gone is no error."""
+    """Sends a signal. Does nothing if the process is gone."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
 
 
 def freeze(mark: str, limit_s: float = 10.0) -> None:
-    """Stops every process of the mark; returns when all stand still, those that are born meanwhile too.
+    """Stops every process of the mark, and returns when all are stopped, including those that are started meanwhile.
 
-    Raises TimeoutError when one has not stopped within `limit_s`.
+    Raises TimeoutError if one has not stopped within `limit_s` seconds.
     """
     deadline = time.monotonic() + limit_s
     while True:
@@ -96,13 +97,13 @@ def freeze(mark: str, limit_s: float = 10.0) -> None:
 
 
 def thaw(mark: str) -> None:
-    """Lets the processes of the mark go on."""
+    """Continues the processes of the mark."""
     for pid in members(mark):
         send(pid, signal.SIGCONT)
 
 
 def kill_all(mark: str, limit_s: float = 10.0) -> None:
-    """Kills every process of the mark, stopped or not, and those that are born meanwhile."""
+    """Kills every process of the mark, stopped or not, including those that are started meanwhile, for at most `limit_s` seconds."""
     deadline = time.monotonic() + limit_s
     while (found := members(mark)) and time.monotonic() < deadline:
         for pid in found:
@@ -111,12 +112,12 @@ def kill_all(mark: str, limit_s: float = 10.0) -> None:
 
 
 def cpu_seconds(mark: str) -> float:
-    """User and system time so far of all processes of the mark, dead children included once they were waited for."""
+    """User and system time in seconds of all processes of the mark so far, including ended children that were waited for."""
     return sum(process.cpu_s for process in members(mark).values())
 
 
 def peak_bytes(pid: int) -> int:
-    """The largest resident set of a process so far (VmHWM), 0 when it is gone."""
+    """Largest resident set size of a process so far, in bytes (VmHWM); 0 if it is gone."""
     try:
         for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith("VmHWM:"):
@@ -127,7 +128,7 @@ def peak_bytes(pid: int) -> int:
 
 
 def arguments_of(pid: int) -> list[str]:
-    """The command line of a process, [] when it is gone."""
+    """The command line of a process; [] if it is gone."""
     try:
         return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
     except OSError:
@@ -135,10 +136,11 @@ def arguments_of(pid: int) -> list[str]:
 
 
 def start(command: list[str], mark: str, variables: dict[str, str], output: pathlib.Path) -> subprocess.Popen[bytes]:
-    """Starts a contestant in a session of its own, so that Ctrl-C at the terminal is for the benchmark alone."""
+    """Starts a contestant in its own session, so that Ctrl-C at the terminal reaches only the benchmark. output: file for its
+    output."""
 
     def child() -> None:
-        # A shell that started the benchmark in the background had it ignore SIGINT, and that would be inherited.
+        # If a shell has started the benchmark in the background, SIGINT is ignored, which the child would inherit.
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     with open(output, "wb") as stream:
@@ -155,10 +157,10 @@ def start(command: list[str], mark: str, variables: dict[str, str], output: path
 
 @contextlib.contextmanager
 def watched(mark: str) -> Iterator[None]:
-    """Inside, processes of the mark may be started; at the end, however it comes about, none is left.
+    """A context in which processes of the mark may be started. They are killed at its end.
 
-    A watchdog process ends them also where the benchmark itself is killed: stopped processes would stay for ever. It waits at a
-    pipe for the benchmark's end.
+    A watchdog process kills them even if the benchmark itself is killed; stopped processes would stay for ever. It waits on a pipe
+    for the end of the benchmark.
     """
     reading, writing = os.pipe()
     try:

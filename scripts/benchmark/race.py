@@ -1,4 +1,4 @@
-"""One workload's race: each contestant warmed up alone, then all in turn, slice by slice; at the end their logs."""
+"""The race of one workload: warms up each contestant alone, runs all in turn, slice by slice, and reads their logs at the end."""
 
 from __future__ import annotations
 
@@ -25,38 +25,40 @@ _POLL_S = 0.2
 _PROGRESS_S = 15.0
 _END_S = 120.0
 _REPEAT_SIGNAL_S = 20.0
-"""A Ctrl-C can be lost in a callback of the interpreter. It is sent again where the script is seen to train on; never where it may
-be writing its log, which on a busy disk was seen to take as long."""
+"""Interval of repeated SIGINTs, since one can be lost in a callback of the interpreter. It is sent again only if the script is seen
+to train on, not if it may be writing its log, which has taken as long on a busy disk."""
 _GRACE_S = 20.0
-"""How long after one function was said to run plain another may still become stitched."""
+"""Time in which another function may still become stitched after one was reported to run plain."""
 
 _STEPS_OF_A_SLICE = 5
-"""figures.MIN_STEPS, the first one that does not count, and the one that the stop falls into."""
+"""figures.MIN_STEPS, the first one, which is not counted, and the one that the stop interrupts."""
 _MUCH_SLOWER = 3.0
 _LEAST_WATCHED_S = 2.0
-"""A warm-up that reported for a shorter time does not tell how long a step takes."""
+"""Shortest time of step reports in a warm-up from which the time of a step is estimated."""
 
 _RANK = r"^(?:\[0\]<std(?:out|err)>:)?"
 """What horovodrun puts before each line of rank 0."""
 _STEP = re.compile(_RANK + r"step\s+(\d+)\b.*$", re.MULTILINE)
 _ERROR = re.compile(r"[\w.]*(Error|Exception|Interrupt)\b(: |$)")
-"""What Python prints last of an exception that nobody caught."""
+"""The last line that Python prints of an uncaught exception."""
 _STITCHED = re.compile(_RANK + r"stitchfleet: .*(?:stitched|verified kernels) from step (\d+) on", re.MULTILINE)
 _PLAIN = re.compile(_RANK + r"stitchfleet: (.*(?:runs? plain|goes back to plain|switched off).*)$", re.MULTILINE)
 
 UNCOUNTED_ROUND = -1
-"""Before the first round: a contestant that stood still for the minutes of the others' warm-up finds its memory reclaimed."""
+"""Number of the round before the first one, which is not counted: the memory of a contestant that was stopped for the minutes of the
+others' warm-up has been reclaimed."""
 
 Say = Callable[[str], None]
 
 
 class ContestantError(Exception):
-    """A contestant that cannot go on; the text is one line that says why."""
+    """A contestant cannot go on. The text is one line that says why."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What steers a race. rounds: slices of each contestant; slice_s: seconds of a slice."""
+    """The limits of a race. rounds: slices of each contestant. slice_s: length of a slice. warm_up_steps: for contestants that are
+    not stitched. warm_up_s: longest warm-up. Times in seconds."""
 
     rounds: int
     slice_s: float
@@ -66,7 +68,8 @@ class Limits:
 
 @dataclass(frozen=True)
 class Slice:
-    """One contestant alone on the machine; times are time.monotonic() seconds. cpu_s: what its processes used meanwhile."""
+    """A slice: one contestant alone on the machine. begin, end: time.monotonic() in seconds. cpu_s: processor time of its
+    processes."""
 
     round: int
     begin: float
@@ -76,7 +79,11 @@ class Slice:
 
 @dataclass
 class Outcome:
-    """What is known of a contestant after the race. Of a failed one, `failure` and whatever was reached before."""
+    """The outcome of a contestant's race; if it failed, `failure` is the reason, and the other fields hold what there was until then.
+
+    losses, starts, seconds: per step, from its log. helpers_peak_bytes: the sum of its other processes' peaks. new_kernels: kernels
+    that it added to the cache. summary: that of `stitchfleet run`.
+    """
 
     contestant: Contestant
     slices: list[Slice] = field(default_factory=list)
@@ -85,7 +92,7 @@ class Outcome:
     seconds: list[float] = field(default_factory=list)
     warm_up_s: float = 0.0
     warm_up_step_s: float | None = None
-    """Wall time of a step in the warm-up, first reports left out; a rough figure, from how often it reported."""
+    """Wall time of a step in the warm-up, without the first report; a rough estimate from the reports of steps."""
     peak_bytes: int = 0
     helpers_peak_bytes: int = 0
     new_kernels: int = 0
@@ -95,14 +102,14 @@ class Outcome:
 
 
 def _last_words(output: str) -> str:
-    """The error that a job ended with, else the last line that it printed besides its steps'."""
+    """The error that a job ended with, or the last line that it printed, except lines of steps."""
     lines = [line.strip() for line in output.splitlines() if line.strip() and not line.startswith("step ")]
     errors = [line for line in lines if _ERROR.match(line)]
     return (errors or lines or ["it printed nothing"])[-1][:300]
 
 
 class Runner:
-    """One contestant's job. Every method that waits raises ContestantError when the job ends or does not obey."""
+    """One contestant's job. Every method that waits raises ContestantError if the job ends or does not react."""
 
     def __init__(self, contestant: Contestant, workload: Workload, mark: str, folder: pathlib.Path) -> None:
         self.outcome = Outcome(contestant)
@@ -126,7 +133,7 @@ class Runner:
 
     @property
     def last_step(self) -> int:
-        """The last step that it reported, -1 before the first."""
+        """The last step that the job has reported; -1 before the first."""
         found = _STEP.findall(self.output)
         return int(found[-1]) if found else -1
 
@@ -139,7 +146,7 @@ class Runner:
     # ---- the stages of a race
 
     def warm_up(self, limits: Limits, say: Say) -> None:
-        """Runs until it is in its steady state, then stops it."""
+        """Lets the job run until it is in its steady state, then stops it."""
         start = time.monotonic()
         told = start
         plain_since: float | None = None
@@ -168,7 +175,7 @@ class Runner:
         self.freeze()
 
     def wait(self, limit_s: float) -> None:
-        """Until the job ends by itself, well."""
+        """Waits until the job ends by itself. Raises ContestantError if its exit code is not 0, or after `limit_s` seconds."""
         assert self._process is not None
         try:
             code = self._process.wait(limit_s)
@@ -181,7 +188,7 @@ class Runner:
         if not self.contestant.is_stitched:
             return self.last_step >= limits.warm_up_steps
         found = _STITCHED.findall(self.output)
-        # The stitched phase opens with pairs of plain and stitched blocks; what a job costs for good comes after them.
+        # The stitched phase opens with pairs of plain and stitched blocks; the steady state comes after them.
         return bool(found) and self.last_step >= int(found[-1]) + opening_steps(self.contestant.environment)
 
     def state(self) -> str:
@@ -193,7 +200,7 @@ class Runner:
         return f"{state}, stitched from step {found[-1]}" if found else f"{state}, not stitched yet"
 
     def slice(self, number: int, seconds: float) -> None:
-        """Alone on the machine for so many seconds."""
+        """Lets the job run for `seconds`, and adds the slice to the outcome unless the round is not counted."""
         processes.thaw(self.mark)
         begin, cpu = time.monotonic(), processes.cpu_seconds(self.mark)
         while (left := begin + seconds - time.monotonic()) > 0:
@@ -214,7 +221,7 @@ class Runner:
             raise ContestantError(str(error)) from None
 
     def end(self) -> None:
-        """Ends the job as Ctrl-C at its terminal would, and reads what it wrote."""
+        """Ends the job as Ctrl-C at its terminal would, and reads its log and summary."""
         assert self._process is not None
         processes.thaw(self.mark)
         trainer = self.trainer()
@@ -238,7 +245,7 @@ class Runner:
             self.outcome.summary = self.read_summary()
 
     def trainer(self) -> int:
-        """The process that runs the workload's script: the job itself, the child of `stitchfleet run`, or rank 0."""
+        """The id of the process that runs the workload's script: the job itself, the child of `stitchfleet run`, or rank 0."""
         assert self._process is not None
         for pid in sorted(processes.members(self.mark)):
             if processes.arguments_of(pid)[1:2] != [str(self.workload.script)]:
@@ -260,7 +267,7 @@ class Runner:
         self.outcome.losses, self.outcome.starts, self.outcome.seconds = losses, starts, seconds
 
     def read_summary(self) -> dict[str, Any] | None:
-        """What `stitchfleet run` wrote at the end; None, and a note, where it left nothing."""
+        """The summary that `stitchfleet run` has written. None, with a note in the outcome, if there is none."""
         try:
             summary: dict[str, Any] = json.loads(self.files.summary.read_text())
         except (OSError, ValueError) as error:
@@ -273,14 +280,15 @@ class Runner:
 
 
 def opening_steps(environment: Mapping[str, str] = MappingProxyType({})) -> int:
-    """Steps of the paired blocks that open a job's stitched phase, under these settings."""
+    """Number of steps in the paired blocks that open a job's stitched phase. environment: its settings."""
     settings = read_settings(environment, lambda line: None)
     schedule = Schedule("", settings.block_steps, settings.pairs, settings.plain_share)
     return schedule.opening_pairs * schedule.pair_steps
 
 
 def order_of(round_number: int, count: int) -> list[int]:
-    """Who runs when in a round: rotated by one from round to round, every second one backwards, so nobody follows the same always."""
+    """The order of `count` contestants in a round: rotated by one every two rounds, and reversed in every second round, so that no
+    contestant always follows the same one."""
     order = [(k + round_number // 2) % count for k in range(count)]
     return order[::-1] if round_number % 2 else order
 
@@ -296,10 +304,11 @@ def run_race(
     say: Say,
     stands_still: Callable[[], None] = lambda: None,
 ) -> list[Outcome]:
-    """The race of one workload. A contestant that fails drops out with its reason; when the first (plain) does, all end.
+    """Runs the race of one workload. A contestant that fails drops out with its reason; if the first one (plain) fails, the race
+    ends.
 
-    mark: begins the marks of the contestants, ends with a slash; the caller ends what is left of it (`processes.watched`).
-    stands_still: called after each round, while none of them runs.
+    mark: prefix of the contestants' marks, with a slash at its end; the caller ends the processes that are left
+    (`processes.watched`). stands_still: called after each round, while no contestant runs.
     """
     runners = [Runner(contestant, workload, mark, folder) for contestant in contestants]
     racing: list[Runner] = []
@@ -354,7 +363,8 @@ def run_race(
 
 
 def too_slow(runner: Runner, plain: Runner, limits: Limits) -> str:
-    """Why a contestant need not race: its slices would hold too few steps, and would only cost the others' time."""
+    """The reason why a contestant does not race, "" if it does: it is much slower than plain, and a slice would have too few
+    steps."""
     step_s, plain_s = runner.outcome.warm_up_step_s, plain.outcome.warm_up_step_s
     if runner is plain or step_s is None or plain_s is None or step_s * _STEPS_OF_A_SLICE <= limits.slice_s:
         return ""
@@ -364,5 +374,5 @@ def too_slow(runner: Runner, plain: Runner, limits: Limits) -> str:
 
 
 def _kernels(cache: pathlib.Path) -> set[str]:
-    """The keys of the kernel cache's entries (compiler/kernel/cache.py: a folder each)."""
+    """The keys of the entries in the kernel cache (compiler/kernel/cache.py: one folder each)."""
     return {path.parent.name for path in (cache / "kernels").rglob(METADATA)}

@@ -1,12 +1,11 @@
-"""Runs a workload's script in this process and writes down what an iteration is made of. Started by `coverage`, never by hand.
+"""Runs a workload's script in this process and profiles its iterations. `coverage` starts it; it is not for use by hand.
 
     recorder.py FOLDER SCRIPT [ARGUMENT ...]
 
-The script is run as if it had been started itself. What it prints passes through, and its lines "step N" tell when to act: they come
-between steps, on the thread that trains. Once there is a file FOLDER/go and no kernel is held up in the judge's hands (a minute at
-most), TensorFlow's profiler is on from one such line to the next;
-FOLDER/profile.json gets the time of each node, and the script is ended. Under `stitchfleet run`, FOLDER/members.json tells beside
-which nodes of the offered graphs went into stitch ops.
+The script runs as if it had been started itself. Its output is passed through, and its lines "step N" trigger the profiler: they come
+between steps, on the thread that trains. Once the file FOLDER/go exists and no kernel waits for the oracle's verdict (for at most a
+minute), TensorFlow's profiler runs from one such line to the next. The time of each node is written to FOLDER/profile.json, and the
+script is ended. Under `stitchfleet run`, FOLDER/members.json lists which nodes of the offered graphs went into stitch ops.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ from collections.abc import Callable
 from typing import Any, TextIO
 
 FIRST_STEP = 20
-"""The profile begins at the first line from here on: tracing, and the first runs of the executors, are over."""
+"""The profile begins at the first line from this step on, after tracing and the first runs of the executors."""
 JUDGE_SECONDS = 60.0
 _STEP = re.compile(r"^step\s+(\d+)\b")
 
 
 class Lines:
-    """Standard output that tells somebody the number of each step that is reported."""
+    """A standard output that calls `seen` with the number of each step that is reported."""
 
     def __init__(self, stream: TextIO, seen: Callable[[int], None]) -> None:
         self._stream, self._seen = stream, seen
@@ -47,7 +46,7 @@ class Lines:
 
 
 class Profiler:
-    """TensorFlow's profiler, on from one report to the next: as many whole steps as lie between."""
+    """Runs TensorFlow's profiler from one report to the next, so over complete steps."""
 
     def __init__(self, folder: pathlib.Path) -> None:
         self._folder = folder
@@ -77,10 +76,10 @@ class Profiler:
         }
         (self._folder / "profile.json").write_text(json.dumps(text))
         shutil.rmtree(self._folder / "trace")
-        raise KeyboardInterrupt  # as Ctrl-C would: the script has given what was wanted
+        raise KeyboardInterrupt  # ends the script, as Ctrl-C would
 
     def _may_begin(self) -> bool:
-        """Whether no kernel waits for the judge's word, after which it is in use again or reverted for good."""
+        """Whether no kernel waits for the oracle's verdict, after which it is in use again or reverted for good."""
         activation = sys.modules.get("stitchfleet.plugin.entry.activation")
         job = activation.JOB if activation is not None else None
         if job is None or job.kernels is None:
@@ -93,14 +92,14 @@ class Profiler:
 
 
 class Members:
-    """Watches the plugin while TensorFlow offers it graphs: what goes in, what comes out, what the clusters are called."""
+    """Observes the plugin while TensorFlow offers it graphs: their nodes before and after, and the clusters' names."""
 
     def __init__(self, out: pathlib.Path) -> None:
         self._out = out
         self._nodes: dict[str, dict[str, Any]] = {}
-        """By node: its operator; in a stitch op or not; the cluster's name; else why not."""
+        """Node -> its operator, whether it is in a stitch op, and the cluster's name, or the reason why not."""
         self._lock = threading.Lock()
-        """Graphs are offered by several threads at once."""
+        """Several threads may offer graphs at once."""
 
     def install(self) -> None:
         from stitchfleet.plugin.clusters.clusters import find_clusters
@@ -133,7 +132,7 @@ class Members:
 
         given: Any = graph_pb2.GraphDef.FromString(before)
         made: Any = graph_pb2.GraphDef.FromString(after)
-        # an assign within an update leaves a NoOp of its name behind
+        # an assign in an update leaves a NoOp with its name
         names = {node.name for node in made.node if node.op == "NoOp"} - {n.name for n in given.node if n.op == "NoOp"}
         kept = operators_left(made.node) - names
         for node in given.node:

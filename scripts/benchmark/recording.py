@@ -1,17 +1,19 @@
-"""What recording costs a job (`scripts/bench --telemetry --recording`): the call, and a whole step with the shipper sending.
+"""The overhead of recording in a job (`scripts/bench --telemetry --recording`): of the call, and of a whole step while the shipper
+sends.
 
-The call is timed by itself, a thousand times a second, while its records are sealed every few seconds and the shipper posts them to a
-`stitchfleet ingest` with PostgreSQL on the same machine.
+First the call is timed alone, a thousand times per second, while its records are sealed every few seconds and the shipper posts them
+to a `stitchfleet ingest` with PostgreSQL on the same machine.
 
-Then in a TensorFlow job that records each of its steps: the call, which finds its caches as the step left them, and the processor
+Then in a TensorFlow job that records each of its steps: the call, which finds the caches as the step has left them, and the processor
 time of the recorder's thread and of the shipper.
 
-What a whole step takes longer two processes could not tell: they drift apart by more than two thousandths. So the job goes on in
-pairs of steps, one with recording on and one with it off, in random order. Off means that nothing is recorded, the recorder's thread
-sleeps and the shipper is stopped (SIGSTOP); a process that only sleeps is stopped and woken in its place, as that costs more than the
-shipper's work and reaches into the next step. On is a little more than in a job: the thread writes in as many of these steps, but as
-timers run on while their process is stopped, the shipper looks and segments are sealed twice as often. The estimate is the trimmed
-mean log ratio of the pairs with Student's interval (idle.compare), and the plain mean beside it (figures.paired_ratio).
+The overhead of a whole step cannot be measured with two processes, which drift apart by more than 0.2%. So the job goes on in pairs
+of steps, one with recording on and one with it off, in random order. Off means that nothing is recorded, the recorder's thread sleeps
+and the shipper is stopped (SIGSTOP). A process that only sleeps is stopped and continued in the shipper's place, since that costs
+more than the shipper's work and extends into the next step. On is slightly more than in a job: the thread writes in as many of these
+steps, but timers go on while their process is stopped, so the shipper looks for segments, and segments are sealed, twice as often.
+The estimate is the trimmed mean log ratio of the pairs with Student's interval (idle.compare), with the plain mean
+(figures.paired_ratio).
 """
 
 from __future__ import annotations
@@ -41,22 +43,22 @@ from .figures import paired_ratio
 
 CALLS = 60_000
 CALL_SECONDS = 0.001
-"""Between two calls: a thread that slept finds its caches as a step leaves them, and a rare stall is one call, not a thousand."""
+"""Pause between two calls: the caches are then as after a step, and a rare stall affects one call, not a thousand."""
 CALL_SEAL_SECONDS = 5.0
 STEP_MS = 50.0
 MINUTES = 15.0
-"""Of pairs of steps; a quarter as long the job records before, undisturbed."""
+"""Duration of the pairs of steps. Before them the job records without pairs, for a quarter of that."""
 START_SECONDS = 5.0
-"""For the shipper's imports, which a job pays once."""
+"""Time for the shipper's imports, which happen once per job."""
 MEAN_LIMIT_US, RARE_LIMIT_US, STEP_LIMIT = 5.0, 50.0, 0.002
-"""What recording may cost: the call's mean and 99.9th percentile, and the share of a step of STEP_MS."""
+"""Limits on the overhead: the call's mean and 99.9th percentile, and the share of a step of STEP_MS."""
 SLEEPER = "import os, time; os.nice(19)\nwhile True: time.sleep(2)"
 _ASLEEP = 1e6
 
 
 @dataclass(frozen=True)
 class Calls:
-    """Durations of `Recorder.iteration`, the clock's own included, in microseconds."""
+    """Statistics of the duration of `Recorder.iteration` in microseconds, including that of the clock."""
 
     count: int
     mean_us: float
@@ -119,14 +121,14 @@ class Recorded:
         return int(pathlib.Path(f"/proc/{self.shipper.pid}/schedstat").read_text().split()[0]) / 1e9
 
     def end(self) -> dict[str, int]:
-        """Closes the recorder; the shipper drains the spool when this process has ended."""
+        """Closes the recorder. The shipper empties the spool after this process has ended."""
         self.shipper.send_signal(signal.SIGCONT)
         self.recorder.close(60)
         return {"recorded": self.steps, "lost": self.recorder.lost}
 
 
 def measure_calls(recorded: Recorded, count: int) -> dict[str, Any]:
-    """The call by itself."""
+    """The statistics of `count` calls without a training step."""
     for _ in range(count):
         recorded.step(1_000_000)
         time.sleep(CALL_SECONDS)
@@ -134,7 +136,7 @@ def measure_calls(recorded: Recorded, count: int) -> dict[str, Any]:
 
 
 def measure_job(recorded: Recorded, minutes: float, train: Callable[[], None]) -> dict[str, Any]:
-    """A job that records: seconds of processor time that its steps' recording took, and the call beside the clock that times it."""
+    """A job that records its steps: the statistics of the call and of the clock, and the processor time of recording in seconds."""
     time.sleep(START_SECONDS)
     thread, shipper = recorded.thread_seconds(), recorded.shipper_seconds()
     clock: list[int] = []
@@ -147,7 +149,7 @@ def measure_job(recorded: Recorded, minutes: float, train: Callable[[], None]) -
             began = time.perf_counter_ns()
             clock.append(time.perf_counter_ns() - began)
         recorded.step(duration_ns)
-    # every second call came right after the clock had been looked at
+    # the other calls came right after the clock was timed
     return {
         "calls": asdict(Calls.of(recorded.calls[::2])), "clock": asdict(Calls.of(clock)), "steps": recorded.steps,
         "thread_s": recorded.thread_seconds() - thread, "shipper_s": recorded.shipper_seconds() - shipper,
@@ -156,7 +158,7 @@ def measure_job(recorded: Recorded, minutes: float, train: Callable[[], None]) -
 
 
 def measure_pairs(recorded: Recorded, minutes: float, train: Callable[[], None]) -> dict[str, Any]:
-    """The job's steps by turns with recording on and off."""
+    """The job's steps, in pairs with recording on and off."""
     order = random.Random(0)
     steps_in_write = round(1e3 * recording.WRITE_SECONDS / STEP_MS)
     recording.WRITE_SECONDS = _ASLEEP
@@ -212,13 +214,13 @@ def training_step() -> Callable[[], None]:
             began = time.perf_counter()
             step()
             times.append(time.perf_counter() - began)
-        # the tenth that others disturbed least
+        # the 10% quantile, which other processes disturb least
         batch = max(1, round(batch * STEP_MS / (1e3 * sorted(times)[len(times) // 10])))
     return compiled(batch)
 
 
 def job(words: Sequence[str]) -> None:
-    """The process that is measured; prints JSON."""
+    """The main function of the measured process. Prints JSON."""
     folder, ingest, calls, minutes = pathlib.Path(words[0]), words[1], int(words[2]), float(words[3])
     recorded = Recorded(folder, ingest, "calls", CALL_SEAL_SECONDS)
     found: dict[str, Any] = {"calls": measure_calls(recorded, calls), "ends": {"calls": recorded.end()}}
@@ -236,7 +238,7 @@ def job(words: Sequence[str]) -> None:
 
 
 def step_figures(pairs: dict[str, Any]) -> dict[str, Any]:
-    """What a step with recording costs beside one without: shares of it, each with the bounds of its interval."""
+    """The overhead of a step with recording, as shares of a step without, each with the bounds of its interval."""
     found: dict[str, Any] = {
         "pairs": len(pairs["on"]["wall_s"]),
         "step_ms": 1e3 * statistics.median(pairs["off"]["wall_s"]),
@@ -251,7 +253,7 @@ def step_figures(pairs: dict[str, Any]) -> dict[str, Any]:
 
 
 def processor_figures(job: dict[str, Any], step_ms: float) -> dict[str, float]:
-    """Microseconds of processor time that recording takes of a step, and as a share of it on one core."""
+    """The processor time of recording per step in microseconds, and as a share of a step on one core."""
     found = {
         "call_us": job["calls"]["mean_us"],
         "thread_us": 1e6 * job["thread_s"] / job["steps"],
@@ -261,7 +263,8 @@ def processor_figures(job: dict[str, Any], step_ms: float) -> dict[str, float]:
 
 
 def run(url: str, ingest: str, token: str, folder: pathlib.Path, minutes: float, calls: int = CALLS) -> dict[str, Any]:
-    """Measures, with a server that is there already and takes the token; `url` is its database. Prints what was seen."""
+    """Runs the benchmark against a running ingest server, and prints the result. ingest: its URL. url: its database. token: one that
+    it accepts."""
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "STITCHFLEET_INGEST_TOKEN": token}
     command = [sys.executable, "-m", __name__, str(folder), ingest, str(calls), str(minutes)]
     root = pathlib.Path(__file__).resolve().parents[2]
@@ -285,7 +288,7 @@ def run(url: str, ingest: str, token: str, folder: pathlib.Path, minutes: float,
 
 
 def lines(found: dict[str, Any]) -> list[str]:
-    """What was seen, in words, beside what it may be."""
+    """The figures in words, with their limits."""
     said = []
     clock = found["clock_in_job"]["mean_us"]
     for name, where in (("call", "by itself"), ("call_in_job", f"in a job (the clock alone {clock:.2f} us)")):
@@ -314,7 +317,7 @@ def lines(found: dict[str, Any]) -> list[str]:
 
 
 def _arrived(url: str, run_id: str, wanted: int) -> int:
-    """Iterations in the database, once the shipper has sent the last of them or a minute is over."""
+    """The number of a run's iterations in the database, when all `wanted` have arrived or a minute is over."""
     engine = access.open_engine(url)
     counts = sa.text(
         "SELECT sum(stitched_count) FROM iteration_blocks b JOIN jobs j ON j.process_id = b.process_id WHERE j.run_id = :run"

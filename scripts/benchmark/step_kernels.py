@@ -1,13 +1,13 @@
-"""How many kernels a step's memory-intensive work takes: by our plan, and by XLA for the same module.
+"""How many kernels the memory-intensive work of a step needs: by our plan, and by XLA for the same module.
 
     scripts/bench --kernels [--arch sm_70] [--ablation] [--json FILE]
 
-The modules are the workloads' own steps, exported from TensorFlow (`export_hlo`), in tests/fixtures/hlo. Each is split and every
-stitch op planned and written as one CUDA kernel, here and now. XLA's numbers were taken from its optimized HLO of the same modules
-(`xla_kernels`, `xla_gpu_hlo`; no GPU needed) and are kept in results/xla_kernels.json.
+The modules are the workloads' steps, exported from TensorFlow (`export_hlo`), in tests/fixtures/hlo. This command splits each, and
+plans and generates every stitch op as one CUDA kernel. XLA's numbers are from its optimized HLO of the same modules (`xla_kernels`,
+`xla_gpu_hlo`; no GPU needed), stored in results/xla_kernels.json.
 
-Both count what is written, not what runs: the body of a loop once. Matrix products and convolutions are nobody's here; XLA's fusions
-that write a product of a matrix and a vector out as a multiplication and a sum are not counted for it, since we leave those to the
+Both are static counts: the body of a loop counts once. Matrix products and convolutions do not count for either. XLA's fusions that
+compute a product of a matrix and a vector as a multiplication and a sum do not count for XLA, since we leave these products to the
 library.
 """
 
@@ -34,13 +34,17 @@ from stitchfleet.compiler.targets.targets import GPUS, GpuTarget
 from .xla_kernels import FIXTURES, RESULTS
 
 PAPER_FEWER = 0.657
-"""Fewer kernels than XLA, on average over its five workloads (AStitch, section 6.2)."""
+"""Share of XLA's kernels that AStitch saves, on average over its five workloads (section 6.2 of the paper)."""
 
 
 @dataclass(frozen=True)
 class StepKernels:
-    """One step. ops: memory-intensive ones that lie in stitch ops; kernels: those of our plan; least: fewer are not possible, each
-    product and loop being where it is; alone: without remote stitching."""
+    """The numbers of one step.
+
+    ops: memory-intensive ops in stitch ops. kernels: kernels of our plan. least: lower bound, with products and loops where they are.
+    alone: kernels without remote stitching. distinct: different kernels. cooperative: kernels with a grid barrier. failures: stitch
+    ops without a kernel. xla_gpu, xla_gpu_a100, xla_cpu: XLA's kernels, or None. seconds: time of our compilation.
+    """
 
     workload: str
     ops: int
@@ -57,19 +61,19 @@ class StepKernels:
 
     @property
     def fewer(self) -> float | None:
-        """The share of XLA's kernels (GPU, V100) that are not needed."""
+        """The share of XLA's kernels (GPU, V100) that our plan saves; None if XLA's number is not known."""
         return None if not self.xla_gpu else 1 - self.kernels / self.xla_gpu
 
 
 def memory_kernels(known: dict[str, Any] | None) -> int | None:
-    """XLA's kernels for memory-intensive work, of one backend's entry in results/xla_kernels.json."""
+    """The number of XLA's kernels for memory-intensive work. known: one backend's entry in results/xla_kernels.json, or None."""
     if known is None:
         return None
     return int(known["fusions"]) + int(known["others"]) - int(known["written_out_products"])
 
 
 def count(path: pathlib.Path, known: dict[str, Any], target: GpuTarget) -> StepKernels:
-    """Splits, plans and writes the kernels of one module."""
+    """Splits one module, and plans and generates its kernels. known: its entry in results/xla_kernels.json."""
     started = time.monotonic()
     module = read_hlo_file(path)
     step = partition(module, target=target)
@@ -93,8 +97,11 @@ def count(path: pathlib.Path, known: dict[str, Any], target: GpuTarget) -> StepK
 
 @dataclass(frozen=True)
 class Ablated:
-    """One step planned with fewer rules. kernels: launches, where what shares no loops is launched by itself unless stitched; moved:
-    bytes that they read and write, each tensor once in each loop nest; intermediate: of these, what only passes between nests."""
+    """One step planned with fewer rules.
+
+    kernels: launches; without hierarchical data management each loop nest is one. moved: bytes that these read and write, each tensor
+    once per loop nest. intermediate: bytes of tensors that are passed between nests.
+    """
 
     workload: str
     rules: str
@@ -104,7 +111,7 @@ class Ablated:
 
 
 def ablate(path: pathlib.Path, target: GpuTarget) -> list[Ablated]:
-    """The step under each set of rules, in the order of AStitch's table 4."""
+    """The step planned with each set of rules, in the order of AStitch's table 4."""
     step = partition(read_hlo_file(path), target=target)
     graphs = {op.graph.digest: op.graph for op in step.stitch_ops}
     times = Counter(op.graph.digest for op in step.stitch_ops)
@@ -122,7 +129,7 @@ def ablate(path: pathlib.Path, target: GpuTarget) -> list[Ablated]:
 
 
 def ablation_table(found: Sequence[Ablated], target: GpuTarget) -> list[str]:
-    """Lines of text: each step's rows under each other, beside the one with all rules."""
+    """The ablation as lines of text: the rows of each step, compared with the one with all rules."""
     full = {row.workload: row for row in found if row.rules == "all"}
     lines = [
         f"what each rule is good for, planned for {target.name}: adaptive mapping alone, with hierarchical data management, and with",
@@ -139,7 +146,7 @@ def ablation_table(found: Sequence[Ablated], target: GpuTarget) -> list[str]:
 
 
 def table(found: Sequence[StepKernels], target: GpuTarget) -> list[str]:
-    """Lines of text."""
+    """The numbers of all steps as lines of text."""
 
     def number(value: int | None) -> str:
         return "-" if value is None else str(value)
@@ -178,19 +185,19 @@ def build_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description=__doc__,
     )
-    parser.add_argument("--workloads", default="", metavar="A,B", help="some of them (default: all that are exported)")
+    parser.add_argument("--workloads", default="", metavar="A,B", help="workloads (default: all exported ones)")
     parser.add_argument(
-        "--arch", choices=sorted(GPUS), default="sm_70", help="what our kernels are for (default sm_70)"
+        "--arch", choices=sorted(GPUS), default="sm_70", help="GPU that our kernels are for (default sm_70)"
     )
     parser.add_argument(
-        "--ablation", action="store_true", help="instead: the same steps planned with fewer of the planner's rules"
+        "--ablation", action="store_true", help="plan the same steps with fewer of the planner's rules instead"
     )
-    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write everything there")
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write all results to FILE")
     return parser
 
 
 def main(words: Sequence[str]) -> int:
-    """Exit code 0; 1 when a stitch op has no kernel; 2 for a mistake on the command line."""
+    """The command. Returns exit code 0; 1 if a stitch op has no kernel; 2 for a mistake on the command line."""
     parser = build_parser()
     arguments = parser.parse_args(list(words))
     paths = sorted(FIXTURES.glob("*.hlo"))

@@ -1,7 +1,7 @@
-"""What the fleet's telemetry takes (`scripts/bench --telemetry`): ingest, storage, a week of 70,000 jobs.
+"""The resources of the fleet's telemetry (`scripts/bench --telemetry`): ingest, storage, a week of 70,000 jobs.
 
-The client, the ingest server and PostgreSQL share this machine's cores; PostgreSQL runs as it is installed, flushing to the disk.
-Segments are made before the clock starts; it stops when the last batch is answered, which is after its commit.
+The client, the ingest server and PostgreSQL share this machine's cores; PostgreSQL has its default configuration, with flushes to the
+disk. Segments are made before the clock starts; it stops when the last batch is answered, which is after its commit.
 """
 
 from __future__ import annotations
@@ -38,27 +38,31 @@ SEAL_SECONDS = 30
 SENDERS = 4
 SEGMENTS_IN_POST = 8
 SEGMENT_BYTES = 1 << 20
-"""A spool's segment is sealed when it is that long."""
+"""Size at which a spool's segment is sealed."""
 REPORTS = 5
 STEP_MS = (10, 50, 300)
-"""For what a stored iteration takes: 3,000, 600 and 100 iterations in the block of 30 s."""
+"""Step lengths for the size of a stored iteration: 3,000, 600 and 100 iterations in the block of 30 s."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--iterations", type=int, default=40_000_000, metavar="N", help="for the rate of ingest")
-    parser.add_argument("--jobs", type=int, default=70_000, metavar="N", help="of the synthetic week; 0: leave it out")
+    parser.add_argument("--iterations", type=int, default=40_000_000, metavar="N", help="iterations to ingest")
+    parser.add_argument("--jobs", type=int, default=70_000, metavar="N", help="jobs in the week; 0: leave it out")
     parser.add_argument(
         "--recording",
         action="store_true",
-        help="only what recording costs a job: the call, and a step with the shipper",
+        help="measure only the overhead of recording in a job: of the call, and of a step with the shipper",
     )
     parser.add_argument(
-        "--minutes", type=float, default=recording.MINUTES, metavar="N", help="for the steps (default %(default)g)"
+        "--minutes",
+        type=float,
+        default=recording.MINUTES,
+        metavar="N",
+        help="duration of the steps (default %(default)g)",
     )
 
 
 def segment(number: int, first_sequence: int, records: Sequence[tuple[int, bytes]], started_ns: int) -> bytes:
-    """A segment of job `number`, as its spool would have it."""
+    """A segment of job `number`, in the format of its spool."""
     identity = JobIdentity(
         "bench", f"{number:032x}", f"uid-{number}", 0, f"team-{number % 40}", f"model-{number % 300}-{number}", "ada",
         "registry.example/train@sha256:0123456789abcdef", "tensorflow", "2.15.1", "0.1.0", f"{number % 300:016x}",
@@ -73,7 +77,7 @@ def segment(number: int, first_sequence: int, records: Sequence[tuple[int, bytes
 
 
 def iterations(source: random.Random, count: int, first_step: int, mean_us: float, ended_ns: int) -> tuple[int, bytes]:
-    """A record of `count` stitched iterations around the mean."""
+    """A record of `count` stitched iterations, whose durations are distributed around `mean_us`."""
     durations = array("f", [source.lognormvariate(0.0, 0.05) * mean_us for _ in range(count)])
     block = Iterations(
         first_step, 1, ended_ns - round(1e3 * sum(durations)), ended_ns, [(0, count, STITCHED)], durations
@@ -83,7 +87,7 @@ def iterations(source: random.Random, count: int, first_step: int, mean_us: floa
 
 @contextlib.contextmanager
 def ingest(url: str, folder: pathlib.Path) -> Iterator[str]:
-    """`stitchfleet ingest` in a process of its own; yields its URL."""
+    """Runs `stitchfleet ingest` in a separate process, and yields its URL."""
     engine = access.open_engine(url)
     access.upgrade(engine)
     engine.dispose()
@@ -99,7 +103,7 @@ def ingest(url: str, folder: pathlib.Path) -> Iterator[str]:
 
 
 def post_all(url: str, posts: Sequence[Sequence[bytes]]) -> float:
-    """Seconds to send all and have them answered, SENDERS at a time."""
+    """Sends all posts, SENDERS at a time. Returns the seconds until all are answered."""
     senders = [Sender(url, {"STITCHFLEET_INGEST_TOKEN": TOKEN}) for _ in range(SENDERS)]
 
     def send(sender: Sender, mine: Sequence[Sequence[bytes]]) -> None:
@@ -116,10 +120,10 @@ def post_all(url: str, posts: Sequence[Sequence[bytes]]) -> float:
 
 
 def rate(url: str, folder: pathlib.Path, total: int) -> dict[str, Any]:
-    """Iterations a second, in full blocks."""
+    """The rate of ingest in iterations per second, in full blocks."""
     source, now = random.Random(1), time.time_ns()
     blocks = SEGMENT_BYTES // (4 * MAX_BLOCK)
-    # what a block holds is made once: to the server each is new by its job, numbers and steps
+    # the durations of a block are made once: for the server each block is new by its job, numbers and steps
     bodies = [iterations(source, MAX_BLOCK, k * MAX_BLOCK, 5e3, now) for k in range(blocks)]
     in_post = blocks * MAX_BLOCK * SEGMENTS_IN_POST
     posts = [
@@ -127,15 +131,15 @@ def rate(url: str, folder: pathlib.Path, total: int) -> dict[str, Any]:
         for k in range(max(1, total // in_post))
     ]
     with ingest(url, folder) as server:
-        post_all(server, [[segment(1 << 30, 1, bodies[:1], now)]])  # the pools are warm
+        post_all(server, [[segment(1 << 30, 1, bodies[:1], now)]])  # warms up the pools
         seconds = post_all(server, posts)
     found = len(posts) * in_post
     return {"iterations": found, "seconds": seconds, "iterations_per_s": found / seconds}
 
 
 def stored_bytes(url: str, folder: pathlib.Path, step_ms: int) -> dict[str, Any]:
-    """Bytes an iteration in the database, its blocks sealed every 30 s; whole relations with their indexes."""
-    # some megabytes of them: what an empty relation takes must not show
+    """Bytes per iteration in the database, with blocks sealed every 30 s: whole relations with their indexes."""
+    # some megabytes, so that the size of an empty relation does not matter
     hours, jobs = max(1, step_ms // 100), max(8, step_ms // 8)
     source, now = random.Random(step_ms), time.time_ns()
     count = SEAL_SECONDS * 1000 // step_ms
@@ -168,7 +172,7 @@ def stored_bytes(url: str, folder: pathlib.Path, step_ms: int) -> dict[str, Any]
 
 
 def fleet_week(url: str, folder: pathlib.Path, jobs: int) -> dict[str, Any]:
-    """Seconds to write a week of so many jobs through ingest, to roll it up, and to make the report from it."""
+    """Seconds to write a week of `jobs` jobs through ingest, to freeze it, and to make its reports."""
     week = Week.at(time.time_ns() - 7 * DAY_NS)
     source = random.Random(7)
     posts = []
@@ -211,7 +215,7 @@ def fleet_week(url: str, folder: pathlib.Path, jobs: int) -> dict[str, Any]:
 
 
 def timed(command: Sequence[str]) -> list[tuple[float, str]]:
-    """Seconds that each of REPORTS runs of a command took, its start included, and what it printed."""
+    """(seconds including the start, output) of each of REPORTS runs of a command."""
     found = []
     for _ in range(REPORTS):
         began = time.perf_counter()
@@ -221,7 +225,7 @@ def timed(command: Sequence[str]) -> list[tuple[float, str]]:
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
-    """All of it, printed as it comes."""
+    """Runs the benchmark, and prints each result when it is there."""
     facts: dict[str, Any] = {"cpu": machine.cpu_name(), "cores": machine.cores()}
     with tempfile.TemporaryDirectory(prefix="stitchfleet-bench-") as name, postgres_server(durable=True) as server:
         folder = pathlib.Path(name)
@@ -250,10 +254,10 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def main(words: Sequence[str]) -> int:
-    """`scripts/bench --telemetry`."""
+    """The command `scripts/bench --telemetry`. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="scripts/bench --telemetry", description=__doc__)
     add_arguments(parser)
-    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write the figures there")
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write the figures to FILE")
     arguments = parser.parse_args(words)
     facts = run(arguments)
     if arguments.json is not None:

@@ -1,9 +1,9 @@
 """From TensorFlow's own profile (an XSpace) to the time of each node of the step.
 
-At host tracer level 3 the executor leaves an event "node:operator" for each operator that it runs, inside an event
-"ExecutorState::Process" that tells the step's id. At level 2 those are missing that its cost estimate calls cheap: of a DIEN's step,
-24 in 28 thousand, control flow and small arithmetic in loops, which are a good part of its time. Input pipelines run operators as
-well; theirs have ids of their own (of "InstantiatedCapturedFunction::Run"), by which they are left out.
+At host tracer level 3 the executor records an event "node:operator" for each operator that it runs, inside an event
+"ExecutorState::Process" with the step's id. At level 2 the operators that its cost estimate calls cheap are missing: 24 of 28
+thousand in a DIEN's step, control flow and small arithmetic in loops, which take a good part of its time. The operators of input
+pipelines have other ids (those of "InstantiatedCapturedFunction::Run"), by which they are left out. Sources:
 tensorflow/core/common_runtime/executor.cc, tsl/profiler.
 """
 
@@ -20,16 +20,17 @@ from typing import Any, NamedTuple
 from stitchfleet.plugin.clusters.rewrite import OUR_OPS
 
 _PRODUCT = re.compile(r"MatMul|Conv[123]D|Einsum")
-"""Also of what TensorFlow fuses onto them, and of oneDNN's names for them: _MklNativeFusedMatMul."""
+"""Also matches fused products and oneDNN's names for products: _MklNativeFusedMatMul."""
 _OPERATOR = re.compile(r"([A-Za-z0-9.][\w.\-/>]*):([A-Za-z_]\w*)")
 _PROCESS, _INPUT, _ALLOCATION = "ExecutorState::Process", "InstantiatedCapturedFunction::Run", "MemoryAllocation"
 _INPUT_THREADS = "tf_data"
 _PROTOCOLS = ("tensorflow.tsl.profiler.protobuf.xplane_pb2", "tsl.profiler.protobuf.xplane_pb2")
-"""Where TensorFlow 2.15 and later versions keep the message."""
+"""Modules with the message in TensorFlow 2.15 and in later versions."""
 
 
 class NodeTime(NamedTuple):
-    """A node of the graph: how often it ran in the profile, and its own time in all, without that of operators inside it."""
+    """A node of the graph. runs: how often it ran in the profile. own_us: its total time in microseconds, without operators inside
+    it."""
 
     node: str
     op: str
@@ -38,7 +39,7 @@ class NodeTime(NamedTuple):
 
 
 class Span(NamedTuple):
-    """One event of one thread. Times in picoseconds; step: the id that it tells, if any."""
+    """One event of one thread. Times in picoseconds. step: the step's id in the event, if any."""
 
     name: str
     start: int
@@ -48,8 +49,8 @@ class Span(NamedTuple):
 
 
 class WallTime(NamedTuple):
-    """Wall time of what was profiled, in microseconds, each moment counted once: a product ran in it on some thread; if none, a
-    stitch op; if none, another operator; or nothing ran (the executor, Python and the switch between the arms)."""
+    """Wall time of the profile in microseconds, each moment counted once: as product if a product ran on any thread, else as stitch
+    if a stitch op ran, else as other if another operator ran, else as nothing (the executor, Python, the switch between the arms)."""
 
     product: float
     stitch: float
@@ -58,7 +59,7 @@ class WallTime(NamedTuple):
 
 
 def node_times(data: bytes) -> tuple[list[NodeTime], dict[str, int], WallTime]:
-    """(the time of each node, the bytes of results and scratch that each node allocated, wall time) of a serialized XSpace."""
+    """Reads a serialized XSpace: (time of each node, node -> bytes allocated for results and scratch, wall time)."""
     space = _message().FromString(data)
     threads: list[tuple[str, list[Span]]] = []
     for plane in space.planes:
@@ -111,7 +112,7 @@ def _integer(stat: Any) -> int:
 
 @functools.cache
 def operator_of(name: str) -> tuple[str, str] | None:
-    """(node, operator) of an event's name; None for one that is no operator's."""
+    """(node, operator) in the name of an event; None if it is not an operator's event."""
     found = _OPERATOR.fullmatch(name)
     return None if found is None else (found[1], found[2])
 
@@ -122,7 +123,8 @@ def is_product(op: str) -> bool:
 
 
 def wall_time(threads: Iterable[tuple[str, list[Span]]]) -> WallTime:
-    """From the first operator's beginning to the last one's end. Of operators that hold others, only those inside count."""
+    """The wall time from the first operator's beginning to the last one's end. An operator that contains others is not counted
+    itself."""
     changes: list[tuple[int, int, int]] = []  # time, 1 for a beginning and -1 for an end, kind
     for name, spans in threads:
         if name.startswith(_INPUT_THREADS):
@@ -132,7 +134,7 @@ def wall_time(threads: Iterable[tuple[str, list[Span]]]) -> WallTime:
         for (span, op), after in itertools.zip_longest(named, named[1:]):
             end = span.start + span.duration
             if after is not None and after[0].start < end:
-                continue  # it holds the next one
+                continue  # it contains the next one
             kind = 0 if is_product(op) else 1 if op in OUR_OPS else 2
             changes += [(span.start, 1, kind), (end, -1, kind)]
     running, spent, last = [0, 0, 0], [0, 0, 0, 0], None
@@ -145,7 +147,7 @@ def wall_time(threads: Iterable[tuple[str, list[Span]]]) -> WallTime:
 
 
 def add_up(threads: Iterable[tuple[str, list[Span]]]) -> list[NodeTime]:
-    """The time of each node over all threads, those of the input pipeline left out; longest first."""
+    """The time of each node over all threads except those of the input pipeline, longest first."""
     threads = list(threads)
     inputs = {span.step for _, spans in threads for span in spans if span.name == _INPUT}
     runs: collections.Counter[tuple[str, str]] = collections.Counter()
@@ -154,7 +156,7 @@ def add_up(threads: Iterable[tuple[str, list[Span]]]) -> list[NodeTime]:
         if name.startswith(_INPUT_THREADS):
             continue
         open_spans: list[tuple[Span, tuple[str, str] | None]] = []
-        # An event that begins with another and lasts longer holds it.
+        # Of two events with the same beginning, the longer one contains the other.
         for span in sorted(spans, key=lambda span: (span.start, -span.duration)):
             while open_spans and open_spans[-1][0].start + open_spans[-1][0].duration <= span.start:
                 open_spans.pop()

@@ -1,4 +1,5 @@
-"""Timing of small functions by turns: each contestant has one in every round, so that what the machine does meanwhile meets all."""
+"""Timing of small functions in turns: each contestant has one turn in every round, so that changes of the machine affect all
+alike."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from typing import Any
 def in_turns(
     contestants: Mapping[str, Callable[[], Any]], rounds: int, warm_up: int, turn: Callable[[str], float]
 ) -> dict[str, list[float]]:
-    """The figures of `rounds` turns of each, after `warm_up` calls. turn: takes a contestant's turn, by its name."""
+    """Contestant's name -> the results of its `rounds` turns, after `warm_up` calls. turn(name): takes a turn, returns its result."""
     for function in contestants.values():
         for _ in range(warm_up):
             function()
@@ -29,8 +30,10 @@ def median_us(
     batch_ns: int = 0,
     clock: Callable[[], int] = time.perf_counter_ns,
 ) -> float:
-    """The median time of a call, of as many as fit into so many seconds, `most` at most. batch_ns: calls are timed together until
-    they take as long, since reading a clock takes some 0.3 us itself."""
+    """The median time of a call, in microseconds, over the measurements that fit into `seconds`, at least 3 and at most `most`.
+
+    batch_ns: calls are timed in batches of about this length in nanoseconds, since reading a clock takes some 0.3 us; 0: one by one.
+    """
     together = 1
     if batch_ns:
         started = clock()

@@ -1,19 +1,19 @@
-"""What XLA's GPU backend makes of a module, on a machine without a GPU: compiled ahead of time for a GPU that is described to it.
+"""Compiles modules with XLA's GPU backend on a machine without a GPU, ahead of time for a described GPU, and keeps the optimized HLO.
 
     python -m scripts.benchmark.xla_gpu_hlo tests/fixtures/hlo/*.hlo --folder FOLDER [--device v100]
 
-needs, in an environment of its own (the project's has none of it; some 500 MB):
+needs these packages in a separate environment (some 500 MB; the project does not depend on them):
 
     pip install jaxlib==0.6.2
     pip install --no-deps jax-cuda12-plugin==0.6.2 jax-cuda12-pjrt==0.6.2 "nvidia-cuda-nvcc-cu12<12.10"
 
-jaxlib turns HLO's text into StableHLO, the plugin is XLA with its GPU backend, and NVIDIA's package has the assembler that the
-backend runs at the end. The plugin compiles for a topology that nobody has when it is given one with a description of the device
-(`target_config`, XLA's GpuTargetConfigProto). What it optimized it writes to XLA's dump folder, and from there it is kept.
+jaxlib converts HLO's text to StableHLO, the plugin is XLA with its GPU backend, and NVIDIA's package has the assembler that the
+backend runs at the end. The plugin compiles for a topology that does not exist if it gets a description of the device
+(`target_config`, XLA's GpuTargetConfigProto). It writes the optimized module to XLA's dump folder, from which it is copied.
 
-Two things differ from a run on such a GPU. Nothing is timed to choose between kernels (--xla_gpu_autotune_level=0). And matrix
-products go to cuBLAS (--xla_gpu_enable_triton_gemm=false), as they do before Ampere; from there on, timing would move some of them to
-Triton, which takes neighbours into the product.
+Two things differ from a run on such a GPU. Kernels are not chosen by timing (--xla_gpu_autotune_level=0). And matrix products go to
+cuBLAS (--xla_gpu_enable_triton_gemm=false), as they do before Ampere; from Ampere on, timing would move some of them to Triton, which
+fuses neighbours into the product.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ _FLAGS = "--xla_gpu_autotune_level=0 --xla_gpu_enable_triton_gemm=false --xla_du
 
 
 class GpuCompiler:
-    """XLA's GPU backend for one of DEVICES. One a process: XLA reads its flags once.
+    """XLA's GPU backend for one of DEVICES. Create one per process, since XLA reads its flags once.
 
-    Raises ImportError where the packages named above are missing.
+    dumps: XLA's dump folder. Raises ImportError if the packages named above are missing.
     """
 
     def __init__(self, device: str, dumps: pathlib.Path) -> None:
@@ -76,7 +76,7 @@ class GpuCompiler:
         self._dumps = dumps
         flags = f"{_FLAGS} --xla_dump_to={dumps} --xla_gpu_cuda_data_dir={next(iter(nvcc.__path__))}"
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flags}".strip()
-        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # it says that there is no GPU
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # no messages about the missing GPU
         self._client: Any = importlib.import_module("jaxlib.xla_client")
         self._numpy: Any = importlib.import_module("numpy")
         library = pathlib.Path(next(iter(plugin.__path__))) / "xla_cuda_plugin.so"
@@ -87,7 +87,7 @@ class GpuCompiler:
         self._devices = topology._make_compile_only_devices()
 
     def optimized(self, text: str) -> str:
-        """The module after XLA's optimizations. Raises RuntimeError when XLA does not get that far."""
+        """The text of a module after XLA's optimizations. Raises RuntimeError if XLA does not get that far."""
         xla = self._client._xla
         proto = xla.hlo_module_from_text(text).as_serialized_hlo_module_proto()
         stable = xla.mlir.xla_computation_to_mlir_module(self._client.XlaComputation(proto))
@@ -97,7 +97,7 @@ class GpuCompiler:
         failure: Exception | None = None
         try:
             self._devices[0].client.compile(stable.encode(), xla.DeviceList(tuple(self._devices)), options)
-        except RuntimeError as error:  # what comes after the optimizations does not matter here
+        except RuntimeError as error:  # a failure after the optimizations does not matter here
             failure = error
         found = [path for path in self._dumps.glob("*gpu_after_optimizations.txt") if path not in before]
         if not found:
@@ -108,7 +108,7 @@ class GpuCompiler:
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", type=pathlib.Path, metavar="FILE", help="HLO as text, not optimized")
-    parser.add_argument("--folder", type=pathlib.Path, required=True, help="for the optimized modules, named alike")
+    parser.add_argument("--folder", type=pathlib.Path, required=True, help="folder of the optimized modules")
     parser.add_argument("--device", choices=DEVICES, default="v100")
     arguments = parser.parse_args(words)
     arguments.folder.mkdir(parents=True, exist_ok=True)

@@ -1,20 +1,23 @@
-"""How many kernels XLA makes of a step's memory-intensive work, from its optimized HLO, to stand beside those of our plan.
+"""How many kernels XLA makes of a step's memory-intensive work, from its optimized HLO, for comparison with our plan.
 
     python -m scripts.benchmark.xla_kernels cpu|gpu|gpu_a100 FILE ... --version VERSION [--device DEVICE]
 
-counts modules that `export_hlo --optimized` or `xla_gpu_hlo` wrote and puts the numbers into results/xla_kernels.json, by the files'
-names and the backend: `gpu` is the AStitch paper's, a V100; from the A100 on, XLA fuses softmax and normalizations by Triton.
+counts the kernels of modules that `export_hlo --optimized` or `xla_gpu_hlo` has written, and adds the numbers to
+results/xla_kernels.json, by the files' names and the backend. `gpu` is the V100 of the AStitch paper; from the A100 on, XLA fuses
+softmax and normalizations by Triton.
 
-The rule, for instructions of the entry and of what runs in its place (the callees of `call` and of asynchronous starts, the
-bodies and conditions of `while`, the branches of `conditional`; each as often as it is written, not as often as it turns):
+Instructions are counted in the entry and in the computations that it runs (the callees of `call` and of asynchronous starts, the
+bodies and conditions of `while`, the branches of `conditional`), each once, without trip counts:
 
-- fusions: a `fusion` is one kernel, whatever it holds; nothing inside it counts;
-- others: an instruction that no fusion took and that computes or moves elements (copy, transpose, reduce, broadcast, gather, scatter,
-  sort, ...) is one kernel; regions (of reduce, scatter, sort, ...) do not count;
-- products: `dot`, `convolution`, custom calls to a library of them, and a fusion that holds one. They are not memory-intensive work.
-  A product of a matrix and a vector XLA's GPU backend writes out as a multiplication and a sum, inside a fusion: such fusions, told
-  by the name of TensorFlow's operator, are counted among the fusions, and apart as `written_out_products`;
-- free: names for data and control flow itself (parameter, constant, tuple, get-tuple-element, bitcast, while, ...).
+- fusions: a `fusion` is one kernel; the instructions inside do not count;
+- others: an instruction outside of fusions that computes or moves elements (copy, transpose, reduce, broadcast, gather, scatter,
+sort,
+  ...) is one kernel; regions (of reduce, scatter, sort, ...) do not count;
+- products: `dot`, `convolution`, custom calls to a library of them, and a fusion with one of these inside. They are not
+memory-intensive
+  work. XLA's GPU backend writes a product of a matrix and a vector as a multiplication and a sum inside a fusion. Such fusions, found
+  by the name of TensorFlow's operator, count as fusions, and also as `written_out_products`;
+- free: names for data, and control flow itself (parameter, constant, tuple, get-tuple-element, bitcast, while, ...).
 """
 
 from __future__ import annotations
@@ -44,13 +47,13 @@ _OF_PRODUCT = re.compile(r"\b(?:Batch)?MatMul(?:V\d)?(?:_\d+)?$")
 
 @dataclass(frozen=True)
 class XlaKernels:
-    """Kernels of one module, each instruction once. Memory-intensive work is fusions and others."""
+    """The kernels of one module, each instruction counted once. Memory-intensive work is fusions and others."""
 
     fusions: int
     others: int
     products: int
     written_out_products: int = 0
-    """So many of the fusions."""
+    """Number of fusions that are products written as a multiplication and a sum."""
 
     @property
     def memory(self) -> int:
@@ -58,7 +61,7 @@ class XlaKernels:
 
 
 def count_kernels(module: HloModule) -> XlaKernels:
-    """The kernels that the module's entry runs, by the rule of this file's head."""
+    """The kernels that the module's entry runs, by the rules in this file's docstring."""
     found = {"fusions": 0, "others": 0, "products": 0, "written_out_products": 0}
 
     def count(name: str) -> None:
@@ -103,12 +106,12 @@ def _writes_product_out(item: HloInstruction, module: HloModule) -> bool:
 
 
 def instruction_count(module: HloModule) -> int:
-    """Instructions of all computations."""
+    """The number of instructions in all computations."""
     return sum(len(computation.instructions) for computation in module.computations.values())
 
 
 def record(results: dict[str, Any], name: str, backend: str, facts: dict[str, Any]) -> None:
-    """Puts one module's numbers into `results`, beside those of other backends."""
+    """Adds one module's numbers for a backend to `results`, in place."""
     row = results.setdefault(name, {"hlo_instructions": None, **dict.fromkeys(BACKENDS)})
     row[backend] = facts
     fixture = FIXTURES / f"{name}.hlo"
@@ -120,8 +123,8 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("backend", choices=BACKENDS)
     parser.add_argument("files", nargs="+", type=pathlib.Path, metavar="FILE", help="optimized HLO, NAME.*")
-    parser.add_argument("--version", required=True, help="of XLA, as the program that holds it calls it")
-    parser.add_argument("--device", help="what was compiled for")
+    parser.add_argument("--version", required=True, help="version of the program that contains XLA")
+    parser.add_argument("--device", help="device that it was compiled for")
     parser.add_argument("--json", type=pathlib.Path, default=RESULTS, help=f"default {RESULTS.relative_to(ROOT)}")
     arguments = parser.parse_args(words)
     results: dict[str, Any] = json.loads(arguments.json.read_text()) if arguments.json.exists() else {}

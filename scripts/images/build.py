@@ -1,8 +1,8 @@
-"""Builds the project's images with buildah, without a container engine and without an image registry, and keeps them by content.
+"""Builds the project's images with buildah, without a container engine or an image registry, and caches them by content.
 
-An image's tag is a digest of all that it is made of: its Dockerfile, the files that it copies, its build arguments, and the base. An
-image whose archive is there already is not built. The base, if none is given, is made by debootstrap. A private certificate authority
-and pip's configuration are handed over as build secrets, so that no layer keeps them.
+An image's tag is a digest of its inputs: its Dockerfile, the files that it copies, and the base. An image whose archive exists is not
+built again. If no base is given, debootstrap makes it. A private certificate authority and pip's configuration are passed as build
+secrets, so that no layer contains them.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parents[1]
 NAMES = ("payload", "operator", "demo", "horovod", "postgres")
 WITH_US = ("payload", "operator")
-"""Those that hold stitchfleet: the others are made as a user makes them."""
+"""Images that contain stitchfleet. The others are made as a user would make them."""
 SUITE = "bookworm"
 BASE_PACKAGES = ("python3", "python3-venv", "ca-certificates")
 EXTRAS = ("operator",)
-"""Of setup.cfg: what the operator's image installs."""
+"""Extras in setup.cfg that the operator's image installs."""
 PACKAGES = ("compiler", "plugin", "telemetry", "operator")
 AUTHORITIES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT")
-"""Variables that may name a file of certificate authorities, the machine's own among them."""
+"""Variables that may name a file of certificate authorities, including the machine's own."""
 BUILD_SECONDS = 1800
 KEPT_SECONDS = 6 * 3600.0
-"""So long an image is kept after its last use when another of its name is built."""
+"""How long an older image of the same name is kept after its last use."""
 
 
 class ImageError(Exception):
-    """An image cannot be built; the text is one line and names the log."""
+    """An image cannot be built. The message is one line; if a program failed, it names the log."""
 
 
 @dataclass(frozen=True)
@@ -52,14 +52,14 @@ class Image:
 
 
 class Builder:
-    """Builds into a folder: archives, logs, and buildah's own storage with the layers that a later build uses again."""
+    """Builds images in a folder, which holds archives, logs, and buildah's storage with the layers that later builds use again."""
 
     def __init__(self, folder: pathlib.Path, tell: Callable[[str], None], base: str | None = None) -> None:
-        """base: an image that buildah can pull; None: one made by debootstrap."""
+        """tell: prints a line for people. base: an image that buildah can pull; None: debootstrap makes one."""
         self.folder, self.tell, self._base = folder, tell, base
 
     def image(self, name: str) -> Image:
-        """The image, built if it is not there. Raises ImageError."""
+        """The image, which is built if it does not exist. Raises ImageError."""
         image = self._image(name)
         if image.archive.exists():
             os.utime(image.archive)
@@ -71,18 +71,18 @@ class Builder:
         return image
 
     def reference(self, name: str) -> str:
-        """Its name and tag, built or not."""
+        """The name and tag of an image, whether or not it is built."""
         return self._image(name).reference
 
     def push(self, name: str, registry: str) -> str:
-        """Puts the image, built if it is not there, into a registry under the name by which the chart asks for it, and returns
-        that. Who may write there and how it is reached is buildah's to know (`buildah login`, registries.conf). Raises ImageError."""
+        """Pushes an image, which is built if it does not exist, to a registry under the name that the chart uses. Returns that name.
+        Credentials and connection are buildah's (`buildah login`, registries.conf). Raises ImageError."""
         image = self.image(name)
         target = f"{registry.rstrip('/')}/stitchfleet/{name}:{_version()}"
         with self._alone():
             try:
                 self._buildah(name, "inspect", "--type", "image", image.reference)
-            except ImageError:  # its layers went, its archive is kept
+            except ImageError:  # its layers were removed, its archive was kept
                 self._buildah(name, "pull", f"docker-archive:{image.archive}")
             self.tell(f"pushing {target}")
             self._buildah(name, "push", image.reference, f"docker://{target}")
@@ -131,8 +131,8 @@ class Builder:
         partial.rename(image.archive)
 
     def _forget_older(self, name: str, image: Image) -> None:
-        """Removes builds that nobody has used for a while, with the layers that no other image has. Two checkouts of the project,
-        each with builds of its own, leave each other's alone."""
+        """Removes builds that were not used for KEPT_SECONDS, with the layers that no other image has. So two checkouts of the
+        project that are in use do not remove each other's builds."""
         oldest = time.time() - KEPT_SECONDS
         archives = list(self.folder.glob(f"{name}-*.tar"))
         kept = {archive.stem.removeprefix(f"{name}-") for archive in archives if archive.stat().st_mtime >= oldest}
@@ -146,7 +146,7 @@ class Builder:
                     self._buildah(name, "rmi", reference)
 
     def _made_base(self) -> str:
-        """A Debian with Python, made by debootstrap from the mirror that this machine uses."""
+        """The reference of a Debian image with Python, made by debootstrap from this machine's mirror."""
         tag = hashlib.sha256(f"{SUITE} {BASE_PACKAGES}".encode()).hexdigest()[:16]
         reference = f"localhost/stitchfleet-base:{tag}"
         with contextlib.suppress(ImageError):
@@ -171,7 +171,7 @@ class Builder:
         return self._run(log, ["buildah", *storage, "--storage-driver", "overlay", *words])
 
     def _run(self, name: str, command: list[str]) -> str:
-        """Its output; what it says otherwise goes to the image's log."""
+        """Runs a command and returns its standard output. Standard output and error also go to the image's log. Raises ImageError."""
         path = self.folder / f"{name}.log"
         with open(path, "ab") as log:
             try:
@@ -195,7 +195,8 @@ class Builder:
 
 
 def _context(name: str) -> dict[str, bytes]:
-    """What the image is made of, by path in the build's context. The wheel is built of `source/`, which no Dockerfile copies."""
+    """Path in the build's context -> content, of all inputs of an image. The wheel is built from `source/`, which no Dockerfile
+    copies."""
     found = {f"{path.relative_to(HERE / name)}": path.read_bytes() for path in _files(HERE / name)}
     if name in WITH_US:
         for package in PACKAGES:
@@ -231,7 +232,7 @@ def _files(folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def _native_files() -> list[pathlib.Path]:
-    """What the TensorFlow op is made of, and what builds it."""
+    """The sources of the TensorFlow op, and the files that build it."""
     plugin, compiler = ROOT / "plugin", ROOT / "compiler"
     toolchain = compiler / "toolchain"
     single = (
@@ -249,12 +250,12 @@ def _settings() -> configparser.ConfigParser:
 
 
 def _version() -> str:
-    """Of the project, which is the chart's appVersion: images without another tag have it."""
+    """The project's version. It is the chart's appVersion, and the default tag of the images."""
     return _settings()["metadata"]["version"]
 
 
 def _requirements() -> list[str]:
-    """The packages of EXTRAS, and of the extras that these name."""
+    """The packages of EXTRAS and of the extras that these include."""
     extras = _settings()["options.extras_require"]
     waiting, found = list(EXTRAS), set()
     while waiting:
@@ -267,7 +268,7 @@ def _requirements() -> list[str]:
 
 
 def _wheel(folder: pathlib.Path) -> None:
-    """Of the project, into `folder`, from the copy of its sources beside that."""
+    """Builds the project's wheel into `folder`, from the copy of its sources beside it, which is removed. Raises ImageError."""
     options = ["-q", "--no-deps", "--no-build-isolation", "--disable-pip-version-check", "-w", str(folder)]
     source = folder.parent / "source"
     done = subprocess.run(
@@ -279,7 +280,7 @@ def _wheel(folder: pathlib.Path) -> None:
 
 
 def _secrets() -> list[str]:
-    """Build secrets for what this machine needs to reach a package index; none if it needs nothing of its own."""
+    """buildah's options for the secrets that this machine needs to reach a package index; empty if it needs none."""
     found = []
     authority = next((os.environ[name] for name in AUTHORITIES if os.environ.get(name)), None)
     if authority and os.path.exists(authority):
@@ -298,14 +299,18 @@ def default_folder() -> pathlib.Path:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(NAMES)}; default: all")
-    parser.add_argument("--base", metavar="IMAGE", help="a Debian with Python 3.11; default: made by debootstrap")
+    parser.add_argument("--base", metavar="IMAGE", help="Debian image with Python 3.11; default: made by debootstrap")
     parser.add_argument(
-        "--folder", type=pathlib.Path, default=default_folder(), help="for archives and layers; default %(default)s"
+        "--folder",
+        type=pathlib.Path,
+        default=default_folder(),
+        help="folder of archives and layers; default %(default)s",
     )
     parser.add_argument(
         "--push",
         metavar="REGISTRY",
-        help="put them there too, as the chart asks for them with imageRegistry=REGISTRY; `buildah login REGISTRY` before",
+        help="also push the images there, under the names that the chart uses with imageRegistry=REGISTRY; run "
+        "`buildah login REGISTRY` first",
     )
     arguments = parser.parse_args()
     builder = Builder(arguments.folder, lambda text: print(text, file=sys.stderr), arguments.base)

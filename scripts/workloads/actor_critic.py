@@ -1,7 +1,7 @@
 """One update of a soft actor-critic: a plain TensorFlow program of small steps.
 
 Two critics, their targets and an actor, each 256-256 with ReLU, batch 256, 17 observations, 6 actions; Keras' Adam for all three, a
-learned temperature, targets that follow by Polyak averaging. Some 70 variables, products of 256x256, and hundreds of small operators
+learned temperature, targets updated by Polyak averaging. Some 70 variables, products of 256x256, and hundreds of small operators
 between them. Haarnoja et al. 2018, "Soft Actor-Critic Algorithms and Applications".
 """
 
@@ -38,7 +38,7 @@ def main() -> None:
         optimizer.build(variables)
 
     def act(observation: tf.Tensor, noise: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Actions in (-1, 1), and the logarithm of their density."""
+        """(actions in (-1, 1), the logarithm of their density)."""
         mean, log_deviation = tf.split(actor(observation), 2, axis=-1)
         log_deviation = tf.clip_by_value(log_deviation, -20.0, 2.0)
         before = mean + tf.exp(log_deviation) * noise

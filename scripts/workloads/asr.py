@@ -1,10 +1,10 @@
-"""Speech recognition with attention: a plain TensorFlow program, inference, one utterance a step.
+"""Speech recognition with attention: a plain TensorFlow program, inference, one utterance per step.
 
 300 frames of 80 (log-mel energies every 10 ms), two convolutions of stride 2 x 2, three bidirectional LSTMs of 256, and a decoder
-that attends to the frames and writes letter by letter: Chan et al. 2016, "Listen, Attend and Spell", with convolutions in front as in
-Zhang et al. 2017, "Very Deep Convolutional Networks for End-to-End Speech Recognition". The utterances are made: each letter of a
-word of the Python standard library has a spectrum of its own, held for a while, with noise. The weights are random: what a step
-costs does not depend on what it hears.
+that attends to the frames and writes letter by letter: Chan et al. 2016, "Listen, Attend and Spell", with convolutions first as in
+Zhang et al. 2017, "Very Deep Convolutional Networks for End-to-End Speech Recognition". The utterances are synthetic: each letter of
+a word of the Python standard library has its own spectrum, held for some frames, with noise. The weights are random: the time of a
+step does not depend on the utterance.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Listener(tf.keras.layers.Layer):
 
 
 class Speller(tf.keras.layers.Layer):
-    """An LSTM that attends to what was heard (Bahdanau et al. 2015, additive attention) and writes letters."""
+    """An LSTM that attends to the listener's output (additive attention, Bahdanau et al. 2015) and writes letters."""
 
     def __init__(self, units: int) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class Speller(tf.keras.layers.Layer):
         self.out = tf.keras.layers.Dense(TOKENS)
 
     def call(self, heard: tf.Tensor, length: int) -> tf.Tensor:
-        """The mean log-probability of the likeliest transcript of at most `length` letters, read greedily; [batch]."""
+        """float32 [batch]: the mean log-probability of the greedily decoded transcript, of at most `length` letters."""
         batch = tf.shape(heard)[0]
         memory = self.memory(heard)
         first = self.cell.get_initial_state(batch_size=batch, dtype=heard.dtype)
@@ -84,11 +84,11 @@ class Speller(tf.keras.layers.Layer):
 
 
 def utterances(batch: int, seed: int, count: int = 128) -> tf.data.Dataset:
-    """float32 [batch, FRAMES, BANDS], again and again."""
+    """An endless dataset of float32 [batch, FRAMES, BANDS], from `count` utterances."""
     random = np.random.default_rng(seed)
     words = sorted({word for word in text.read_words(200_000) if len(word) >= 4 and set(word) <= set(LETTERS)})
     bands = np.arange(BANDS)
-    # Three formants a letter, as bumps over the bands.
+    # Three formants per letter, as bumps over the bands.
     formants = random.uniform(0, BANDS, [len(LETTERS), 3, 1])
     spectra = np.exp(-(((bands - formants) / 5.0) ** 2)).sum(axis=1)
     spoken = np.zeros([count, FRAMES, BANDS], np.float32)

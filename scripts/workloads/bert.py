@@ -40,8 +40,8 @@ class Bert(tf.keras.Model):
 
 
 def masked_batches(examples: np.ndarray, batch: int, seed: int) -> tf.data.Dataset:
-    """(tokens with 15% masked, true tokens, weight of each position), of shape [batch, length] each, of int32 [examples,
-    length]."""
+    """A dataset of (tokens with 15% masked, true tokens, weight of each position), of shape [batch, length] each. examples: int32
+    [examples, length]."""
 
     def mask(index: tf.Tensor, tokens: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         chosen = tf.random.stateless_uniform(tf.shape(tokens), tf.stack([seed, tf.cast(index, tf.int32)])) < 0.15
@@ -63,7 +63,7 @@ def main() -> None:
     parser.add_argument("--inner", type=int, default=1024)
     parser.add_argument("--vocabulary", type=int, default=8000)
     parser.add_argument("--dropout", type=float, default=0.1)
-    parser.add_argument("--padded", action="store_true", help="functions of their own lengths instead of full windows")
+    parser.add_argument("--padded", action="store_true", help="use padded functions instead of full windows")
     add_option(parser)
     arguments = parser.parse_args()
 

@@ -1,8 +1,8 @@
 """A causal language model on full windows of text: a plain TensorFlow program.
 
-A decoder of 4 layers of 256 (4 heads, inner 1024, GELU) that tells the next word of the Python standard library's text, batch 8 x
+A decoder of 4 layers of 256 (4 heads, inner 1024, GELU) that predicts the next word of the Python standard library's text, batch 8 x
 128, vocabulary 8,000, dropout 0.1, Keras' Adam: Radford et al. 2018, "Improving Language Understanding by Generative
-Pre-Training", at a smaller size. Half of each attention's scores are masked.
+Pre-Training", at a smaller size. Half of the scores in each attention are masked.
 """
 
 from __future__ import annotations

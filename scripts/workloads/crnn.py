@@ -1,9 +1,9 @@
-"""CRNN, which reads a line of text in a picture: a plain TensorFlow program, inference, one picture a step.
+"""CRNN, which reads a line of text in a picture: a plain TensorFlow program, inference, one picture per step.
 
 Shi, Bai and Yao 2015, "An End-to-End Trainable Neural Network for Image-based Sequence Recognition": seven convolutions (64, 128,
-256, 256, 512, 512, 512; batch normalization after the fifth and sixth), two bidirectional LSTMs of 256, letters and a blank at
-each of the picture's columns, read greedily. Pictures of 32 x 256 show words of the Python standard library in a 5 x 7 font, with
-noise. The weights are random: what a step costs does not depend on what it reads.
+256, 256, 512, 512, 512; batch normalization after the fifth and sixth), two bidirectional LSTMs of 256, scores of letters and a blank
+for each column of the picture, decoded greedily. Pictures of 32 x 256 show words of the Python standard library in a 5 x 7 font, with
+noise. The weights are random: the time of a step does not depend on the text that it reads.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ GLYPHS = (
     "3F4040403F 1F2040201F 3F4038403F 6314081463 0708700807 6151494543 3E5149453E 00427F4000 4261514946 2141454B31 "
     "1814127F10 2745454539 3C4A494930 0171090503 3649494936 064949291E"
 ).split()
-"""The columns of each of LETTERS, left to right, a byte each, the lowest bit on top."""
+"""The columns of each letter in LETTERS, left to right, one byte each, lowest bit at the top."""
 SCALE = 3
 
 
@@ -54,7 +54,7 @@ class Crnn(tf.keras.Model):
     def convolution(
         filters: int, kernel: int = 3, padding: str = "same", activation: str | None = "relu"
     ) -> tf.keras.layers.Conv2D:
-        # He's start, so that random weights still tell one picture from another after seven layers.
+        # He initialization, so that the outputs for different pictures still differ after seven layers of random weights.
         return tf.keras.layers.Conv2D(
             filters, kernel, padding=padding, activation=activation, kernel_initializer="he_normal"
         )
@@ -67,7 +67,7 @@ class Crnn(tf.keras.Model):
 
 
 def draw(word: str, random: np.random.Generator) -> np.ndarray:
-    """float32 [HEIGHT, WIDTH, 1], about -1 to 1: as much of the word as fits, somewhat out of place, in noise."""
+    """float32 [HEIGHT, WIDTH, 1], about -1 to 1: as much of the word as fits, at a random offset, with noise."""
     columns: list[int] = []
     for letter in word:
         columns += [*bytes.fromhex(GLYPHS[LETTERS.index(letter)]), 0]
@@ -80,7 +80,7 @@ def draw(word: str, random: np.random.Generator) -> np.ndarray:
 
 
 def pictures(batch: int, seed: int, count: int = 256) -> tf.data.Dataset:
-    """float32 [batch, HEIGHT, WIDTH, 1], again and again."""
+    """An endless dataset of float32 [batch, HEIGHT, WIDTH, 1], from `count` pictures."""
     random = np.random.default_rng(seed)
     words = sorted({word for word in text.read_words(200_000) if len(word) >= 6 and set(word) <= set(LETTERS)})
     drawn = np.stack([draw(word, random) for word in random.choice(words, count)])
@@ -97,7 +97,7 @@ def main() -> None:
 
     @tf.function(jit_compile=arguments.xla or None)
     def read(pictures: tf.Tensor) -> tf.Tensor:
-        """How sure it is of what it reads: the mean log-probability of each column's likeliest letter."""
+        """The mean log-probability of the likeliest letter in each column."""
         return tf.reduce_mean(tf.reduce_max(model(pictures), axis=-1))
 
     steps.run(read, pictures(arguments.batch, arguments.seed), arguments)

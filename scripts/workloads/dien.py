@@ -1,10 +1,10 @@
-"""Deep Interest Evolution Network: will a user click an item, from what the user did before? A plain TensorFlow program.
+"""Deep Interest Evolution Network, which predicts a user's click on an item from earlier behaviour: a plain TensorFlow program.
 
 Zhou et al. 2018, "Deep Interest Evolution Network for Click-Through Rate Prediction": embeddings of users, items and categories (18
-each); an interest extractor, a GRU of 36 over the behaviours, held to the next behaviour by an auxiliary loss against random ones;
-attention of the item to the interests; AUGRU, a GRU whose update gate the attention scales; a net of 200 and 80. Batch 64, history
-50 (shorter ones padded), 50,000 items. Behaviour is drawn from a fixed seed: users with a few favourite categories, items of Zipf's
-popularity.
+each); an interest extractor, a GRU of 36 over the behaviours, trained with an auxiliary loss to tell the next behaviour from random
+ones; attention of the item to the interests; AUGRU, a GRU whose update gate is scaled by the attention; a net of 200 and 80. Batch
+64, history 50 (shorter ones padded), 50,000 items. Behaviour is drawn with a fixed seed: users with a few favourite categories, items
+with Zipf's popularity.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ USERS, ITEMS, CATEGORIES, EXAMPLES = 5_000, 50_000, 500, 8_192
 
 
 class AttentionalGruCell(tf.keras.layers.Layer):
-    """AUGRU (section "Interest Evolving Layer"): inputs [batch, units + 1], whose last column is the attention's score."""
+    """AUGRU (section "Interest Evolving Layer"). inputs: [batch, units + 1]; the last column is the attention score."""
 
     def __init__(self, units: int) -> None:
         super().__init__()
@@ -33,13 +33,13 @@ class AttentionalGruCell(tf.keras.layers.Layer):
         x, score = inputs[:, :-1], inputs[:, -1:]
         reset, update = tf.split(self.gates(tf.concat([x, state], axis=-1)), 2, axis=-1)
         candidate = self.candidate(tf.concat([x, reset * state], axis=-1))
-        kept = (1.0 - score) * update  # as the authors' code has it: high attention lets the new interest in
+        kept = (1.0 - score) * update  # as in the authors' code: high attention admits the new interest
         state = kept * state + (1.0 - kept) * candidate
         return state, (state,)
 
 
 class InterestAttention(tf.keras.layers.Layer):
-    """The item's attention to each interest, a net of 80, 40 and 1; float32 [batch, history], sums to 1 over real behaviours."""
+    """The item's attention to each interest, by a net of 80, 40 and 1: float32 [batch, history], with sum 1 over real behaviours."""
 
     def __init__(self, units: int) -> None:
         super().__init__()
@@ -92,7 +92,7 @@ class Dien(tf.keras.Model):
         return tf.concat([self.items(items), self.categories(categories)], axis=-1)
 
     def call(self, example: dict[str, tf.Tensor], training: bool = False) -> tuple[tf.Tensor, tf.Tensor]:
-        """(logits of a click [batch], the auxiliary loss, a scalar that is 0 outside training)."""
+        """(logits of a click, [batch]; the auxiliary loss, a scalar, 0 if not training)."""
         item = self.behaviour(example["item"], example["category"])
         history = self.behaviour(example["items"], example["categories"])
         mask = tf.sequence_mask(example["length"], example["items"].shape[1])
@@ -110,7 +110,7 @@ class Dien(tf.keras.Model):
     def auxiliary_loss(
         self, interests: tf.Tensor, followed: tf.Tensor, others: tf.Tensor, mask: tf.Tensor
     ) -> tf.Tensor:
-        """Each interest must tell the behaviour that followed from a random one; mean over real behaviours."""
+        """The loss of telling the behaviour that followed each interest from a random one; mean over real behaviours."""
         real = self.auxiliary(tf.concat([interests, followed], axis=-1), training=True)[..., 0]
         false = self.auxiliary(tf.concat([interests, others], axis=-1), training=True)[..., 0]
         losses = tf.nn.softplus(-real) + tf.nn.softplus(false)
@@ -120,7 +120,8 @@ class Dien(tf.keras.Model):
 
 @dataclass(frozen=True)
 class Catalogue:
-    """Items of each category, most popular first, and how likely each is within its category."""
+    """The items. category_of: [items]. members: the items of each category, most popular first. chances: their probability within
+    it."""
 
     category_of: np.ndarray
     members: list[np.ndarray]
@@ -137,7 +138,7 @@ class Catalogue:
 
 
 def behaviours(batch: int, history: int, seed: int, order: int) -> tf.data.Dataset:
-    """(example, label): int32 tensors by name, and float32 [batch], 1 where the user did click. order: the seed of the order."""
+    """A dataset of (example, label): int32 tensors by name, and float32 [batch], 1 if the user clicked. order: seed of the order."""
     random = np.random.default_rng(seed)
     catalogue = Catalogue.draw(random)
     favourites = random.integers(0, CATEGORIES, [USERS, 4])
@@ -146,7 +147,7 @@ def behaviours(batch: int, history: int, seed: int, order: int) -> tf.data.Datas
     anything = random.choice(ITEMS, [EXAMPLES, history + 1], p=popularity / popularity.sum()).astype(np.int32)
     liked = np.empty([EXAMPLES, history + 1], np.int32)
     for row, user in enumerate(users):
-        # Interests drift: one favourite after the other, some behaviours at random.
+        # Interests drift: one favourite category after the other; some behaviours are random.
         turns = np.sort(random.integers(0, 4, history + 1))
         for turn, category in enumerate(favourites[user]):
             here = np.flatnonzero(turns == turn)

@@ -1,8 +1,8 @@
-"""A language model whose batches are as long as their longest function: a plain TensorFlow program.
+"""A language model with batches as long as their longest function: a plain TensorFlow program.
 
-A causal Transformer of 2 layers of 128 (4 heads, inner 512) that tells the next word of the functions in the Python standard library.
-Eight functions of 12 to 96 words a batch, padded to the longest of the eight, so that the length changes from step to step, as in
-most language jobs; one tf.function serves all lengths (input_signature with unknown dimensions). Keras' Adam, dropout 0.1.
+A causal Transformer of 2 layers of 128 (4 heads, inner 512) that predicts the next word of functions in the Python standard library.
+A batch has eight functions of 12 to 96 words, padded to the longest of the eight, so the length changes from step to step, as in most
+language jobs; one tf.function serves all lengths (input_signature with unknown dimensions). Keras' Adam, dropout 0.1.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class LanguageModel(tf.keras.Model):
 
 
 def batches(batch: int, shortest: int, longest: int, vocabulary: int, seed: int) -> tf.data.Dataset:
-    """(words, next words), int32 [batch, length] each, with another length for each batch."""
+    """A dataset of (words, next words), int32 [batch, length] each; the length differs from batch to batch."""
     functions = [words for _, code in text.documented_code() if len(words := text.words_of(code)) >= shortest]
     ids = text.number_words((word for words in functions for word in words), vocabulary)
     tokens = [text.tokens_of(words[: longest + 1], ids) for words in functions]
     ends = np.cumsum([len(function) for function in tokens])
-    # As a ragged tensor: one array for all, cut where a function ends.
+    # A ragged tensor holds all functions in one array.
     ragged = tf.RaggedTensor.from_row_limits(np.concatenate(tokens), ends)
     examples = tf.data.Dataset.from_tensor_slices(ragged).shuffle(20_000, seed=seed).repeat()
     padded = examples.batch(batch, drop_remainder=True).map(lambda words: words.to_tensor(text.PADDING))

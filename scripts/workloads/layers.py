@@ -1,4 +1,4 @@
-"""Attention and the blocks built of it, as BERT, the Transformer and the language model use them. Plain Keras layers."""
+"""Attention, and the blocks of BERT, the Transformer and the language model. Plain Keras layers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 OUT_OF_SIGHT = -1e9
-"""Added to the scores of positions that must not be looked at."""
+"""Added to the scores of positions that must not be attended to."""
 
 
 class Attention(tf.keras.layers.Layer):
@@ -27,7 +27,7 @@ class Attention(tf.keras.layers.Layer):
     def attend(
         self, x: tf.Tensor, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, mask: tf.Tensor, training: bool
     ) -> tf.Tensor:
-        """query, key and value are split already; the result has the shape of x."""
+        """Attention with query, key and value already split. The result has the shape of x."""
         scores = tf.matmul(query, key, transpose_b=True) / tf.sqrt(tf.cast(self.size, tf.float32)) + mask
         weights = self.dropout(tf.nn.softmax(scores), training=training)
         merged = tf.transpose(tf.matmul(weights, value), [0, 2, 1, 3])
@@ -39,7 +39,7 @@ class Attention(tf.keras.layers.Layer):
 
 
 class Block(tf.keras.layers.Layer):
-    """Self-attention and a feed-forward net, each added to its input and normalized after (an encoder's layer)."""
+    """A layer of an encoder: self-attention and a feed-forward net, each added to its input and then normalized."""
 
     def __init__(
         self,
@@ -64,11 +64,11 @@ class Block(tf.keras.layers.Layer):
 
 
 def padding_mask(tokens: tf.Tensor, padding: int) -> tf.Tensor:
-    """float32 [batch, 1, 1, length]: no position may look at padding."""
+    """float32 [batch, 1, 1, length]: no position may attend to padding."""
     attended = tf.cast(tf.not_equal(tokens, padding), tf.float32)
     return (1.0 - attended[:, tf.newaxis, tf.newaxis, :]) * OUT_OF_SIGHT
 
 
 def causal_mask(length: tf.Tensor | int) -> tf.Tensor:
-    """float32 [length, length]: no position may look at later ones."""
+    """float32 [length, length]: no position may attend to later ones."""
     return (1.0 - tf.linalg.band_part(tf.ones([length, length]), -1, 0)) * OUT_OF_SIGHT

@@ -1,11 +1,11 @@
-"""What the two recognizers share: stacked bidirectional LSTMs, and the letters that they write."""
+"""Shared by the two recognizers: stacked bidirectional LSTMs, and the letters that they write."""
 
 from __future__ import annotations
 
 import tensorflow as tf
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
-"""What is written in the pictures and spoken in the recordings."""
+"""The letters in the pictures and in the recordings."""
 
 
 class BidirectionalStack(tf.keras.layers.Layer):

@@ -1,7 +1,7 @@
-"""A text classifier as people wrote them for TensorFlow 1: a graph, a MonitoredTrainingSession, tf.compat.v1's Adam.
+"""A text classifier in the style of TensorFlow 1: a graph, a MonitoredTrainingSession, tf.compat.v1's Adam.
 
-Which module of the Python standard library are these 64 words from? Embeddings of 128, their mean and their maximum, two dense layers
-of 512 and 256 with batch normalization (moving averages kept by update ops) and dropout, batch 64, vocabulary 8,000.
+It predicts which module of the Python standard library 64 words are from. Embeddings of 128, their mean and their maximum, two dense
+layers of 512 and 256 with batch normalization (moving averages kept by update ops) and dropout, batch 64, vocabulary 8,000.
 A plain TensorFlow program. --xla sets the session's global_jit_level, since jit_compile is for tf.function.
 """
 
@@ -11,7 +11,7 @@ import argparse
 import os
 import sys
 
-if "--xla" in sys.argv:  # XLA clusters for the CPU only where this says so, and TensorFlow reads it when it is imported
+if "--xla" in sys.argv:  # XLA clusters for the CPU only with this flag, which TensorFlow reads when it is imported
     os.environ["TF_XLA_FLAGS"] = f"{os.environ.get('TF_XLA_FLAGS', '')} --tf_xla_cpu_global_jit".strip()
 
 import numpy as np
@@ -24,7 +24,7 @@ CLASSES = 32
 
 
 def examples(length: int, vocabulary: int) -> tuple[np.ndarray, np.ndarray]:
-    """Windows of the CLASSES longest modules, int32 [windows, length], and which module each is from, int32 [windows]."""
+    """(windows of the CLASSES longest modules, int32 [windows, length]; the module of each, int32 [windows])."""
     longest = sorted((text.words_of(module) for module in text.modules()), key=len, reverse=True)[:CLASSES]
     ids = text.number_words((word for words in longest for word in words), vocabulary)
     windows, labels = [], []
@@ -45,7 +45,7 @@ def dense(x: tf.Tensor, units: int, name: str) -> tf.Tensor:
 
 
 def normalize(x: tf.Tensor, training: bool, name: str, momentum: float = 0.99) -> tf.Tensor:
-    """Batch normalization; in training it adds the updates of its moving averages to UPDATE_OPS."""
+    """Batch normalization. In training it adds the updates of its moving averages to UPDATE_OPS."""
     with v1.variable_scope(name):
         shape = [x.shape[-1]]
         scale = v1.get_variable("gamma", shape, initializer=v1.ones_initializer())
@@ -82,7 +82,7 @@ def main() -> None:
     parser.add_argument("--embedding", type=int, default=128)
     parser.add_argument("--vocabulary", type=int, default=8000)
     parser.add_argument("--dropout", type=float, default=0.2)
-    parser.add_argument("--old-variables", action="store_true", help="reference variables, not resources")
+    parser.add_argument("--old-variables", action="store_true", help="use reference variables, not resources")
     arguments = parser.parse_args()
 
     with tf.Graph().as_default():

@@ -1,7 +1,7 @@
-"""What all workloads share: their options, the loop over batches, the log. It is plain TensorFlow; nothing here knows of stitching.
+"""Shared by all workloads: their options, the loop over batches, the log. Plain TensorFlow, without any reference to stitching.
 
-A workload defines a step (a tf.function of one batch that returns one number: a loss, or the score of an answer) and an iterable of
-batches, and hands both to `run`.
+A workload defines a step (a tf.function that maps one batch to one number: a loss, or the score of an answer) and an iterable of
+batches, and passes both to `run`.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ REPORT_EVERY = 20
 def make_parser(
     description: str | None, modes: tuple[str, ...] = ("train", "infer"), steps: int = 200
 ) -> argparse.ArgumentParser:
-    """The options of every workload; the first of `modes` is the default."""
+    """A parser with the options of every workload. The first of `modes` is the default."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=steps, help=f"how many steps (default {steps})")
+    parser.add_argument("--steps", type=int, default=steps, help=f"number of steps (default {steps})")
     parser.add_argument(
-        "--seed", type=int, default=0, help="of the weights, the data's order and the dropout (default 0)"
+        "--seed", type=int, default=0, help="seed of the weights, the data's order and the dropout (default 0)"
     )
     parser.add_argument("--mode", choices=modes, default=modes[0], help=f"default {modes[0]}")
     parser.add_argument("--xla", action="store_true", help="compile the step with XLA (jit_compile=True)")
@@ -36,10 +36,8 @@ def make_parser(
 
 @contextlib.contextmanager
 def step_log(path: str | None, quiet: bool = False) -> Iterator[Callable[[Callable[[], float]], None]]:
-    """Gives a function that runs one step and books it. The log is written at the end, also after Ctrl-C, which ends the job well.
-
-    quiet: print nothing.
-    """
+    """Yields a function that runs one step and logs it. The log is written at the end, also after Ctrl-C, which ends the job
+    normally. quiet: print nothing."""
     losses: list[float] = []
     starts: list[float] = []
     seconds: list[float] = []
@@ -74,7 +72,7 @@ def run(
     ranks: Ranks | None = None,
     after_first: Callable[[], None] = lambda: None,
 ) -> None:
-    """Runs `arguments.steps` steps; each is over when its number has reached Python.
+    """Runs `arguments.steps` steps. A step ends when its number has reached Python.
 
     ranks: in a job of several ranks, rank 0 prints and logs, and the others end when it does.
     after_first: called after the first step.
@@ -93,7 +91,8 @@ def run(
 
 
 def feed(batches: tf.data.Dataset) -> tf.data.Dataset:
-    """Two batches ahead; without autotuning, whose thread, asleep for up to a minute, is waited for when a job is ended early."""
+    """Prefetches two batches, without autotuning: its thread sleeps for up to a minute, and a job that is ended early waits for
+    it."""
     options = tf.data.Options()
     options.autotune.enabled = False
     return batches.prefetch(2).with_options(options)

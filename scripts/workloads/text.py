@@ -17,13 +17,13 @@ WORD = re.compile(r"\w+|[^\w\s]")
 
 
 def modules() -> Iterator[str]:
-    """The texts of the standard library's modules, in order of the file names."""
+    """The sources of the standard library's modules, in order of the file names."""
     for path in sorted(pathlib.Path(sysconfig.get_paths()["stdlib"]).glob("*.py")):
         yield path.read_text(encoding="utf-8", errors="replace")
 
 
 def words_of(text: str) -> list[str]:
-    """Words and punctuation marks."""
+    """The words and punctuation marks of a text, in lower case."""
     return WORD.findall(text.lower())
 
 
@@ -44,7 +44,7 @@ def number_words(words: Iterable[str], vocabulary_size: int) -> dict[str, int]:
 
 
 def tokens_of(words: Sequence[str], ids: dict[str, int]) -> np.ndarray:
-    """int32 [words]."""
+    """The numbers of words, int32 [words]; UNKNOWN for a word without a number."""
     return np.fromiter((ids.get(word, UNKNOWN) for word in words), np.int32, len(words))
 
 
@@ -57,8 +57,8 @@ def token_windows(vocabulary_size: int, length: int) -> np.ndarray:
 
 
 def padded_functions(vocabulary_size: int, length: int, shortest: int = 8) -> np.ndarray:
-    """Token ids, int32 [functions, length]: the code of each documented function of at least `shortest` words, cut at `length` or
-    padded to it. Half of the functions have fewer than 50 words: at a length of 128 half of all positions are padding."""
+    """Token ids, int32 [functions, length]: the code of each documented function of at least `shortest` words, cut or padded to
+    `length`. Half of the functions have fewer than 50 words: at a length of 128, half of all positions are padding."""
     found = [words for _, code in documented_code() if len(words := words_of(code)) >= shortest]
     ids = number_words((word for words in found for word in words), vocabulary_size)
     rows = np.full([len(found), length], PADDING, np.int32)
@@ -68,10 +68,10 @@ def padded_functions(vocabulary_size: int, length: int, shortest: int = 8) -> np
 
 
 def documented_code() -> Iterator[tuple[str, str]]:
-    """(docstring, source) of each documented function; a docstring is in its source no longer."""
+    """(docstring, source without it) of each documented function."""
     for module in modules():
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of old escapes in the library's own strings
+            warnings.simplefilter("ignore")  # about old escapes in the library's own strings
             tree = ast.parse(module)
         lines = module.splitlines()
         for node in ast.walk(tree):

@@ -1,6 +1,7 @@
-"""Two hundred tiny clusters, each between operators that are not stitched: what a launch of a stitch op costs.
+"""Two hundred tiny clusters, each between operators that are not stitched, to measure the cost of launching a stitch op.
 
-scripts/bench --workloads scripts/workloads/tiny.py --coverage: "stitch ops ... ms in 201 launches", what each computes included.
+scripts/bench --workloads scripts/workloads/tiny.py --coverage prints "stitch ops ... ms in 201 launches", including their
+computation.
 """
 
 from __future__ import annotations

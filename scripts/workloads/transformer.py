@@ -16,7 +16,7 @@ import tensorflow as tf
 import text
 from layers import Attention, Block, causal_mask, padding_mask
 
-BEGIN = text.MASK  # no word is masked here: its number is free
+BEGIN = text.MASK  # this workload masks no words, so the number is free
 
 
 def sinusoids(length: int, hidden: int) -> np.ndarray:
@@ -27,7 +27,8 @@ def sinusoids(length: int, hidden: int) -> np.ndarray:
 
 
 class DecoderBlock(tf.keras.layers.Layer):
-    """Causal self-attention, attention to the source, a feed-forward net; each added to its input and normalized after."""
+    """A layer of the decoder: causal self-attention, attention to the source, a feed-forward net; each added to its input, then
+    normalized."""
 
     def __init__(self, hidden: int, heads: int, inner: int, dropout: float) -> None:
         super().__init__()
@@ -48,8 +49,8 @@ class DecoderBlock(tf.keras.layers.Layer):
     def one_word(
         self, x: tf.Tensor, here: tf.Tensor, kept: tuple[tf.Tensor, ...], source_mask: tf.Tensor, own_mask: tf.Tensor
     ) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
-        """The block on one new word, x [batch, 1, hidden]. here: float32 [length, 1], 1 at the word's position. kept: keys and
-        values of the words so far, and those of the source, [batch, heads, length, size] each."""
+        """Applies the block to one new word, x [batch, 1, hidden]. here: float32 [length, 1], 1 at the word's position. kept: keys
+        and values of the words so far, and those of the source, [batch, heads, length, size] each. Returns (x, the new `kept`)."""
         keys, values, source_keys, source_values = kept
         own, source = self.own, self.source
         keys = keys + own.split(own.key(x)) * here
@@ -88,7 +89,7 @@ class Transformer(tf.keras.Model):
         return tf.matmul(x, self.words.embeddings, transpose_b=True)
 
     def call(self, source: tf.Tensor, given: tf.Tensor, training: bool = False) -> tf.Tensor:
-        """Logits [batch, length, vocabulary] of each target word from those before it, `given`."""
+        """Logits [batch, length, vocabulary] of each target word, from the words before it in `given`."""
         source_mask = padding_mask(source, text.PADDING)
         memory = self.encode(source, source_mask, training)
         x = self.embed(given, self.positions, training)
@@ -98,7 +99,7 @@ class Transformer(tf.keras.Model):
         return self.logits(x)
 
     def decode(self, source: tf.Tensor) -> tf.Tensor:
-        """The mean log-probability of the words that greedy decoding writes, `length` for each source."""
+        """The mean log-probability of the words of greedy decoding, `length` for each source."""
         source_mask = padding_mask(source, text.PADDING)
         memory = self.encode(source, source_mask, training=False)
         batch = tf.shape(source)[0]
@@ -142,7 +143,8 @@ class WarmUp(tf.keras.optimizers.schedules.LearningRateSchedule):
 
 
 def smoothed_loss(logits: tf.Tensor, target: tf.Tensor, smoothing: float) -> tf.Tensor:
-    """Cross-entropy with 1 - smoothing on the true word and the rest spread over the others (section 5.4), mean over real words."""
+    """Cross-entropy with label smoothing (section 5.4), mean over real words: the true word has 1 - smoothing, the others share the
+    rest."""
     vocabulary = logits.shape[-1]
     others = smoothing / (vocabulary - 1)
     wanted = tf.one_hot(target, vocabulary, on_value=1.0 - smoothing, off_value=others)
@@ -152,7 +154,7 @@ def smoothed_loss(logits: tf.Tensor, target: tf.Tensor, smoothing: float) -> tf.
 
 
 def pairs(batch: int, length: int, vocabulary: int, seed: int) -> tf.data.Dataset:
-    """(source, target given to the decoder, target wanted of it), int32 [batch, length] each."""
+    """A dataset of (source, the decoder's input, its target), int32 [batch, length] each."""
     found = [(text.words_of(documentation), text.words_of(code)) for documentation, code in text.documented_code()]
     ids = text.number_words((word for pair in found for words in pair for word in words), vocabulary)
 

@@ -1,7 +1,8 @@
-// NVIDIA's driver, as much of its API as stitch ops use, opened at run time: this library loads where there is no GPU and no driver.
+// The part of the API of NVIDIA's driver that Stitch ops use, opened at run time, so that this library loads without a GPU or a
+// driver.
 //
-// The types and numbers are those of cuda.h (CUDA driver API, 12.x). STITCHFLEET_CUDA_DRIVER (plugin/base/settings.py) names another library
-// than libcuda.so.1.
+// The types and numbers are those of cuda.h (CUDA driver API, 12.x). STITCHFLEET_CUDA_DRIVER (plugin/base/settings.py) names a
+// library to open instead of libcuda.so.1.
 
 #ifndef STITCHFLEET_PLUGIN_NATIVE_GPU_CUDA_DRIVER_H_
 #define STITCHFLEET_PLUGIN_NATIVE_GPU_CUDA_DRIVER_H_
@@ -23,7 +24,7 @@ using CudaStream = struct CudaStreamHandle*;
 using CudaDevice = int;
 using CudaStatus = int;  // CUresult; 0 is success
 
-// CUdevice_attribute, as far as it is asked for; kDeviceFigures: by the names that the compiler knows (compiler/targets/targets.py).
+// The values of CUdevice_attribute that are used; kDeviceFigures: the compiler's names for them (compiler/targets/targets.py).
 #define CUDA_ATTRIBUTE(name, enumerator, number) enumerator = number,
 enum CudaDeviceAttribute : int {
 #include "cuda_attributes.def"
@@ -37,10 +38,11 @@ constexpr std::pair<const char*, CudaDeviceAttribute> kDeviceFigures[] = {
 
 class CudaDriver {
  public:
-  // The driver, opened by the first call; nullptr where there is none or it lacks a function: `*reason` says so then.
+  // The driver, opened by the first call. Returns nullptr and sets `*reason` (unless it is nullptr) if there is none, or if it lacks
+  // a function.
   static const CudaDriver* Get(std::string* reason);
 
-  // kUnavailable with the driver's words, "what: CUDA_ERROR_...", where `status` is no success.
+  // OK if `status` is success, else kUnavailable with the driver's name of the error: "what: CUDA_ERROR_...".
   absl::Status Check(CudaStatus status, const char* what) const;
 
   CudaStatus (*GetCurrentContext)(CudaContext*) = nullptr;

@@ -1,4 +1,4 @@
-// A generated CUDA kernel: its image for one kind of device, and how it is launched (compiler/codegen/cuda/kernel_text.py makes both).
+// A generated CUDA kernel: its image for one kind of device, and its launch (compiler/pipeline/cuda.py makes both).
 
 #ifndef STITCHFLEET_PLUGIN_NATIVE_GPU_DEVICE_KERNEL_H_
 #define STITCHFLEET_PLUGIN_NATIVE_GPU_DEVICE_KERNEL_H_
@@ -13,16 +13,16 @@
 
 namespace stitchfleet {
 
-// What the kernel takes as one of its tensors: an input or an output by its number, or the scratch memory.
+// A tensor that a kernel takes: the input or output with a number, or the scratch memory.
 struct DeviceTensor {
   enum class Kind : int { kInput = 0, kOutput = 1, kScratch = 2 };
   Kind kind;
   int number;
 };
 
-// What one thread of the comparison has seen of its elements. In step with device_compare.cu.
+// One thread's result of a comparison, over its elements. Must match StitchCompared in compiler/pipeline/cuda_compare.h.
 struct ComparedPart {
-  double largest;  // |expected|, over finite elements
+  double largest;  // largest finite |expected|
   double worst_ratio, largest_error, expected, actual;
   long long worst_index;  // -1: none differs
 };
@@ -35,12 +35,12 @@ struct DeviceKernel {
 
   std::string image, symbol;
   unsigned grid = 0, block = 0, shared_bytes = 0;
-  bool cooperative = false;  // it has a grid barrier: it takes a semaphore, and its blocks must be at once on the device
-  bool by_table = false;     // the addresses are in memory rather than among the launch's parameters
+  bool cooperative = false;  // it has a grid barrier: it takes a semaphore, and all its blocks must be resident at once
+  bool by_table = false;     // it takes the tensors' addresses from a table in memory, not as parameters
   std::vector<DeviceTensor> tensors;
 
-  // The functions in the current context, loaded by its first call. kUnavailable where the driver refuses the image, or would not hold
-  // all blocks of a cooperative launch at once.
+  // The functions in the current context, loaded at its first call. kUnavailable if the driver refuses the image, or if not all
+  // blocks of a cooperative launch can be resident at once.
   absl::Status In(const CudaDriver& driver, const Loaded** loaded) const;
 
  private:
@@ -50,7 +50,7 @@ struct DeviceKernel {
   mutable std::map<CudaContext, Loaded> loaded_;
 };
 
-// Threads that compare two tensors: one result each, put together by the processor.
+// The launch of a comparison. Each thread has one result; the host combines them.
 constexpr unsigned kCompareGrid = 64, kCompareBlock = 128;
 
 }  // namespace stitchfleet

@@ -1,12 +1,16 @@
-// The Stitch op on a GPU: kernels launched by the driver (cuda_driver.h) on TensorFlow's own stream, scratch from its allocator.
+// The Stitch op on a GPU: the driver (cuda_driver.h) launches kernels on TensorFlow's own stream; scratch comes from TensorFlow's
+// allocator.
 //
-// A stitched call is one launch and nothing else: no copy, and no wait for the device. Values that kernels are made for and variables'
-// handles are in the processor's memory (`host_args`), all other arguments on the device; int32 too, which TensorFlow keeps on the
-// processor at a function's border unless the function says otherwise: the fallback's does (INTEGERS_ON_DEVICE in plugin/clusters/bodies.py).
+// A stitched call is one launch: it copies nothing (except the table of addresses of a kernel that takes one, if they have changed),
+// and does not wait for the device. Value arguments and variables' handles are in the host's memory (`host_args`), all other
+// arguments on the device. That includes int32, which TensorFlow keeps on the host at a function's border unless the function says
+// otherwise: the fallback's function does (INTEGERS_ON_DEVICE in plugin/clusters/bodies.py).
 //
-// A verifying call waits for the device: the fallback's results and the kernel's are compared there (compiler/pipeline/cuda_compare.h), and 300
-// KiB come back. The kernel's lie between borders, and hold rubbish before: what it leaves out is not right by chance, and what it
-// writes beside them is seen. Where the driver refuses a kernel, the signature is REVERTED and the fallback runs in the same call.
+// A verifying call waits for the device. The fallback's results and the kernel's are compared there
+// (compiler/pipeline/cuda_compare.h); per output and pass, 384 KiB of partial results are copied to the host (two passes for floating
+// point). The kernel's outputs lie between borders and are filled with a pattern before: elements that the kernel does not write are
+// not right by chance, and writes beside the outputs are noticed. If the driver refuses a kernel, the signature is REVERTED and the
+// fallback runs in the same call.
 
 #include <cmath>
 #include <cstring>
@@ -30,8 +34,8 @@ using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 using tensorflow::TensorShape;
 
-// stream_executor::Stream::platform_specific_handle() const, a pointer's worth. Found at run time: this library has to load wherever
-// TensorFlow does.
+// Calls stream_executor::Stream::platform_specific_handle() const, which returns a pointer-sized struct. It is found at run time, so
+// that this library loads wherever TensorFlow does.
 CudaStream StreamOf(OpKernelContext* ctx) {
   using Handle = CudaStream (*)(const void*);
   static const auto handle =
@@ -43,11 +47,12 @@ CudaStream StreamOf(OpKernelContext* ctx) {
 
 const void* DataOf(const Tensor& tensor) { return tensor.tensor_data().data(); }
 
-// Around a verified output, in bytes: as far as a kernel's alignment needs, and its smallest mistakes go.
+// Size in bytes of the border on each side of a verified output: a multiple of the alignment of outputs, and wider than small
+// overruns.
 constexpr int64_t kBorder = 256;
 constexpr unsigned kRubbish = 0xA5A5A5A5;
 
-// How the comparison's kernels read an element.
+// The element's type as the comparison's kernels take it: a number for floating-point types, else minus the size in bytes.
 int ComparedKind(DataType dtype) {
   switch (dtype) {
     case tensorflow::DT_FLOAT: return 0;
@@ -114,7 +119,7 @@ class DeviceStitchOp : public StitchOp {
     for (int i = 0; i < ctx->num_inputs(); ++i) {
       const Tensor& given = ctx->input(i);
       arguments->push_back(given);
-      // Of its arguments the function expects on the processor handles alone: integers are on the device, as the others are.
+      // The function expects only handles on the host: integers must be on the device, as all other arguments.
       if (i >= host_arguments() || given.dtype() == tensorflow::DT_RESOURCE) continue;
       TF_RETURN_IF_ERROR(ToDevice(ctx, given, &arguments->back()));
     }
@@ -232,7 +237,7 @@ class DeviceStitchOp : public StitchOp {
   }
 
  private:
-  // The device of the current context, as the compiler's table of devices has it (compiler/targets/targets.py); "{}" where it cannot be asked.
+  // The device of the current context in JSON, as compiler/targets/targets.py reads it; "{}" if the driver cannot be asked.
   static std::string Describe() {
     const CudaDriver* driver = CudaDriver::Get(nullptr);
     CudaDevice device = 0;
@@ -264,7 +269,7 @@ class DeviceStitchOp : public StitchOp {
     Tensor device;
     TF_RETURN_IF_ERROR(ctx->allocate_temp(given.dtype(), given.shape(), &device));
     if (given.TotalBytes() != 0) {
-      // From memory that is not pinned the driver has read before it returns.
+      // The memory is not pinned, so the driver has read it before it returns.
       TF_RETURN_IF_ERROR(driver->Check(
           driver->ToDevice(ToAddress(DataOf(device)), DataOf(given), given.TotalBytes(), StreamOf(ctx)), "a copy"));
     }
@@ -272,7 +277,8 @@ class DeviceStitchOp : public StitchOp {
     return absl::OkStatus();
   }
 
-  // The grid barrier's: this op's own, since it belongs to one launch at a time, and launches of one op follow each other on its stream.
+  // The semaphore of the grid barrier. It serves one launch at a time; each op has its own, since an op's launches run in order on
+  // its stream.
   absl::Status Semaphore(OpKernelContext* ctx, const CudaDriver& driver, CudaStream stream, CudaAddress* address) {
     tensorflow::mutex_lock lock(mutex_);
     if (semaphore_.NumElements() == 0) {
@@ -285,14 +291,15 @@ class DeviceStitchOp : public StitchOp {
     return absl::OkStatus();
   }
 
-  // The addresses in the device's memory: those of the call before, if they are the same ones, as a training step's mostly are.
+  // The table of addresses in the device's memory. The previous call's is used again if the addresses are equal, as they mostly are
+  // in training.
   absl::Status Table(OpKernelContext* ctx, const CudaDriver& driver, CudaStream stream,
                      const absl::InlinedVector<const void*, 32>& addresses, Tensor* table) {
     tensorflow::mutex_lock lock(mutex_);
     const std::vector<const void*> wanted(addresses.begin(), addresses.end());
     if (wanted != last_addresses_) {
       const int64_t bytes = static_cast<int64_t>(wanted.size() * sizeof(void*));
-      Tensor fresh;  // not the one before, which a kernel may be reading yet
+      Tensor fresh;  // a kernel may still be reading the previous table
       TF_RETURN_IF_ERROR(ctx->allocate_temp(tensorflow::DT_INT8, TensorShape({bytes}), &fresh));
       TF_RETURN_IF_ERROR(driver.Check(driver.ToDevice(ToAddress(DataOf(fresh)), wanted.data(), bytes, stream), "the table of tensors"));
       table_ = fresh;
@@ -304,7 +311,7 @@ class DeviceStitchOp : public StitchOp {
 
   mutable std::once_flag described_;
   mutable std::string device_;
-  tensorflow::mutex mutex_;  // of what follows
+  tensorflow::mutex mutex_;  // guards the members below
   Tensor semaphore_, table_;
   std::vector<const void*> last_addresses_;
 };

@@ -1,10 +1,10 @@
-// Which arm a nested function's graph belongs to.
+// Marks the arm that a nested function's graph belongs to.
 //
 // A function that TensorFlow does not inline (every Keras LSTM and GRU) is instantiated by the kernel of its call node, on one of
-// TensorFlow's own threads, with the ConfigProto in the node's attribute: nothing there knows the step's thread. But a ConfigProto
-// may name optimizers with parameters. In the stitched arm each call node names this one, with the arm's mark; it lives exactly
-// as long as one run of TensorFlow's graph optimizers over that body, on the thread that then offers the body to the plugin. It
-// changes nothing in the graph.
+// TensorFlow's own threads, with the ConfigProto in the node's attribute: the thread of the step is not known there. But a
+// ConfigProto may name optimizers with parameters. In the stitched arm each call node names this optimizer, with the arm's mark. It
+// exists for one run of TensorFlow's graph optimizers over the body, on the thread that then offers the body to the plugin. It does
+// not change the graph.
 
 #include <string>
 #include <utility>
@@ -25,7 +25,7 @@ namespace grappler {
 
 class StitchfleetArmMark : public CustomGraphOptimizer {
  public:
-  // One run may start another on the same thread before it ends: the marks form a stack.
+  // One run may start another on the same thread before it ends, so the marks form a stack.
   ~StitchfleetArmMark() override { t_mark = std::move(outer_); }
 
   std::string name() const override { return "stitchfleet_arm_mark"; }
@@ -53,7 +53,7 @@ REGISTER_GRAPH_OPTIMIZER_AS(StitchfleetArmMark, "stitchfleet_arm_mark");
 
 extern "C" {
 
-// The mark of the graph that is being offered on this thread; "" for one without. Valid until the callback returns.
+// The mark of the graph that is being offered on this thread; "" if it has none. Valid until the callback returns.
 const char* stitchfleet_arm_mark() { return t_mark.c_str(); }
 
 }  // extern "C"

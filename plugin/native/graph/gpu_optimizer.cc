@@ -1,4 +1,4 @@
-// A library of its own, since TensorFlow takes one graph optimizer of a library: hands graphs that have a GPU to the same callback.
+// Passes graphs with a GPU to the same callback. It is a separate library, since TensorFlow takes one graph optimizer per library.
 //
 // It is linked against libstitchfleet_tf.so, whose optimizer it registers a second time.
 

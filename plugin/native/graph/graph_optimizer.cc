@@ -1,7 +1,7 @@
-// The way into TensorFlow's graphs: a graph-optimizer plugin (C API) that hands each placed graph to one callback in Python.
+// A graph-optimizer plugin (TensorFlow's C API) that passes each placed graph to a callback in Python.
 //
-// TensorFlow treats TF_ABORTED as "nothing to do" and goes on with the graph it had: that is also the answer to every failure of
-// ours. No optimizer setting of the user's is touched: every tri-state of the plugin's configuration stays at its default.
+// TensorFlow treats TF_ABORTED as "nothing to do" and keeps the graph: that is also the result of every failure of ours. The user's
+// optimizer settings are not changed: every tri-state of the plugin's configuration has its default.
 
 #include <dlfcn.h>
 
@@ -15,8 +15,8 @@
 #include "tensorflow/c/tf_buffer.h"
 #include "tensorflow/c/tf_status.h"
 
-// graph: serialized GraphDef; preserve: names of nodes that must survive, one a line. Returns 0 and a malloc'ed GraphDef in *out,
-// or anything else to leave the graph as it is.
+// The callback. graph: a serialized GraphDef; preserve: names of nodes that must stay, one per line. Returns 0 and a malloc'ed
+// GraphDef in *out, or any other number to leave the graph as it is.
 typedef int (*StitchfleetRewrite)(const void* graph, size_t bytes, const char* preserve, void** out, size_t* out_bytes);
 
 namespace {
@@ -24,7 +24,7 @@ namespace {
 std::atomic<StitchfleetRewrite> g_rewrite{nullptr};
 char g_state;
 
-// Functions of the grappler C API live in libtensorflow_cc, which the link flags of the pip wheel leave out: found at run time.
+// Finds a function of the grappler C API at run time: they are in libtensorflow_cc, which the pip wheel's link flags do not include.
 template <typename F>
 F Find(const char* name) {
   void* found = dlsym(RTLD_DEFAULT, name);
@@ -35,7 +35,7 @@ F Find(const char* name) {
   return reinterpret_cast<F>(found);
 }
 
-// False when the names could not be had: then nothing may be rewritten.
+// Returns false if the names cannot be read; the graph must not be rewritten then.
 bool NodesToPreserve(const TF_GrapplerItem* item, std::string* names) {
   auto size_of = Find<decltype(&TF_GetNodesToPreserveListSize)>("TF_GetNodesToPreserveListSize");
   auto list = Find<decltype(&TF_GetNodesToPreserveList)>("TF_GetNodesToPreserveList");
@@ -86,8 +86,8 @@ extern "C" {
 
 void stitchfleet_set_rewrite(StitchfleetRewrite rewrite) { g_rewrite.store(rewrite); }
 
-// TensorFlow takes one optimizer of a library, for one kind of device, and runs it on graphs that have such a device: the first call
-// registers the processor's, the call from gpu_optimizer.cc's library the GPU's.
+// TensorFlow takes one optimizer per library, for one kind of device, and runs it on graphs with such a device: the call below
+// registers it for the CPU, the call in the library of gpu_optimizer.cc for the GPU.
 void stitchfleet_init_graph(TP_OptimizerRegistrationParams* params, TF_Status* status, const char* device_type) {
   params->struct_size = TP_OPTIMIZER_REGISTRATION_PARAMS_STRUCT_SIZE;
   params->optimizer_configs->struct_size = TP_OPTIMIZER_CONFIGS_STRUCT_SIZE;

@@ -1,10 +1,10 @@
 // One random stream for both arms of a job.
 //
-// Each executor has kernels of its own, so a *seeded* stateful random op would begin its stream anew in the other arm. Where a
-// job has set a seed, both arms get this op instead, which hands out TensorFlow's own Philox key and counter from a state that
-// belongs to the node, not to the executor; a stateless op of TensorFlow's draws the numbers. The sequence is bit for bit that of
-// the op it stands for: same key (seed), same counter (seed2 in the upper half), and the same reservation per call
-// (GuardedPhiloxRandom::ReserveRandomOutputs: 256 blocks of 128 bits for each element, as random_op.cc asks for).
+// Each executor has its own kernels, so the stream of a *seeded* stateful random op would start again in the other arm. If a job has
+// set a seed, both arms get this op instead. It returns TensorFlow's own Philox key and counter from a state that belongs to the
+// node, not to the executor, and a stateless op of TensorFlow draws the numbers. The sequence is bit-identical to that of the op that
+// it replaces: same key (seed), same counter (seed2 in the upper half), and the same reservation per call
+// (GuardedPhiloxRandom::ReserveRandomOutputs: 256 blocks of 128 bits for each element, as in random_op.cc).
 
 #include <algorithm>
 #include <iterator>
@@ -50,9 +50,10 @@ struct Stream {
   PhiloxRandom generator;
 };
 
-// The stream of that name, which lives as long as a kernel of either arm uses it. TensorFlow keeps a random operator's state in its
-// kernel: what destroys the kernels (tf.random.set_seed, clear_kernel_cache) starts the sequence again. Both arms' kernels are destroyed
-// then, so the stream starts again too; an arm whose executor is rebuilt while the other's is kept goes on where the other is.
+// The stream with a name. It lives as long as a kernel of either arm uses it. TensorFlow keeps a random operator's state in its
+// kernel, so calls that destroy the kernels (tf.random.set_seed, clear_kernel_cache) start the sequence again. They destroy the
+// kernels of both arms, so the stream starts again too. An arm whose executor is rebuilt while the other's is kept continues at the
+// other's position.
 std::shared_ptr<Stream> FindStream(const std::string& name, uint64_t seed, uint64_t seed2) {
   static std::mutex* mutex = new std::mutex;
   static auto* streams = new std::unordered_map<std::string, std::weak_ptr<Stream>>;
@@ -64,7 +65,7 @@ std::shared_ptr<Stream> FindStream(const std::string& name, uint64_t seed, uint6
     stream->generator = PhiloxRandom(seed, seed2);
     known = stream;
     static size_t swept = 64;
-    if (streams->size() > 2 * swept) {  // a job of many short-lived functions leaves no names behind
+    if (streams->size() > 2 * swept) {  // a job with many short-lived functions must not accumulate names
       for (auto it = streams->begin(); it != streams->end();) it = it->second.expired() ? streams->erase(it) : std::next(it);
       swept = std::max<size_t>(64, streams->size());
     }
@@ -81,7 +82,7 @@ class RandomStreamOp : public OpKernel {
     OP_REQUIRES_OK(c, c->GetAttr("seed2", &seed2));
     OP_REQUIRES_OK(c, c->GetAttr("stream", &stream));
     OP_REQUIRES_OK(c, c->GetAttr("blocks_per_element", &blocks_per_element_));
-    if (stream.empty()) {  // of an op without a seed: fresh in every kernel, as TensorFlow's would be
+    if (stream.empty()) {  // an op without a seed: a new stream in every kernel, as in TensorFlow
       stream_ = std::make_shared<Stream>();
       stream_->generator = PhiloxRandom(tensorflow::random::New64(), tensorflow::random::New64());
     } else {

@@ -1,4 +1,4 @@
-// Comparing a kernel's output with TensorFlow's own, element by element, on the job's real tensors.
+// Compares a kernel's output with TensorFlow's own, element by element, on the job's real tensors.
 
 #ifndef STITCHFLEET_PLUGIN_NATIVE_GUARD_COMPARE_H_
 #define STITCHFLEET_PLUGIN_NATIVE_GUARD_COMPARE_H_
@@ -9,7 +9,8 @@
 
 namespace stitchfleet {
 
-// |actual - expected| <= relative * |expected| + of_largest * max|expected| + absolute, elementwise; all zero means bit for bit.
+// |actual - expected| <= relative * |expected| + of_largest * max|expected| + absolute, for each element; the maximum is over the
+// finite elements. If all three are zero, the values must be equal.
 struct Tolerance {
   double relative = 0.0;
   double of_largest = 0.0;
@@ -21,10 +22,11 @@ struct Comparison {
   int64_t worst_index = -1;
   double expected = 0.0, actual = 0.0;
   double largest_error = 0.0;  // largest |actual - expected| over finite elements
-  double worst_ratio = 0.0;    // largest error over what was allowed there; above 1 means a mismatch
+  double worst_ratio = 0.0;    // largest |actual - expected| / tolerance of the element; above 1: mismatch
 };
 
-// NaN agrees with NaN and an infinity with the same infinity only. Integers and booleans must be equal.
+// NaN agrees only with NaN, and an infinity only with the same infinity. Integers and booleans must be equal. Tensors of different
+// dtype or shape do not agree.
 Comparison Compare(const tensorflow::Tensor& expected, const tensorflow::Tensor& actual, const Tolerance& tolerance);
 
 }  // namespace stitchfleet

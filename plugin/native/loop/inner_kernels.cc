@@ -26,7 +26,7 @@ int DataInputs(const NodeDef& node) {
   return static_cast<int>(std::count_if(node.input().begin(), node.input().end(), [](const std::string& name) { return name[0] != '^'; }));
 }
 
-// As the executor would say it, which names the node that failed: TensorFlow's Python side finds the line of the job's code by it.
+// Adds the failed node's name to an error as the executor does: TensorFlow's Python code finds the line of the job's code by it.
 absl::Status UnderItsName(const absl::Status& status, const std::string& name) {
   if (absl::StrContains(status.message(), "{{node ")) return status;
   absl::Status named(status.code(), absl::StrCat(status.message(), "\n\t [[{{node ", name, "}}]]"));
@@ -73,7 +73,7 @@ absl::Status UseOneDnn(GraphDef* graph_def) {
   GraphDef changed = *graph_def;
   for (NodeDef& definition : *changed.mutable_node()) {
     const auto found = rewritten.find(definition.name());
-    // Operators merged into one, or with a layout of their own: the program stays as it is.
+    // The pass has merged operators, or changed their layout: the graph stays as it is.
     if (found == rewritten.end() || found->second->num_inputs() != DataInputs(definition)) return absl::OkStatus();
     if (found->second->type_string() == definition.op()) continue;
     definition.set_op(found->second->type_string());

@@ -1,4 +1,4 @@
-// TensorFlow's kernels inside of an operator of ours: made when it is made, called when it is called.
+// TensorFlow's kernels inside an op of ours: created with it, and called in its calls.
 
 #ifndef STITCHFLEET_PLUGIN_NATIVE_LOOP_INNER_KERNELS_H_
 #define STITCHFLEET_PLUGIN_NATIVE_LOOP_INNER_KERNELS_H_
@@ -12,20 +12,21 @@
 
 namespace stitchfleet {
 
-// The products and convolutions of a graph as TensorFlow would run them: with oneDNN it renames them in a pass over the graph that it
-// is about to execute (mkl_layout_pass.cc in TensorFlow's core/common_runtime), which does not see what an operator of ours holds.
-// Producers stand before their consumers; attributes have their defaults filled in.
+// Changes the products and convolutions of a graph to those that TensorFlow would run. With oneDNN it renames them in a pass over the
+// graph to be executed (mkl_layout_pass.cc in TensorFlow's core/common_runtime), which does not see the operators inside an op of
+// ours. In `graph` producers must come before their consumers, and attributes must have their defaults filled in.
 absl::Status UseOneDnn(tensorflow::GraphDef* graph);
 
-// A kernel on the device of the operator that is being made.
+// Creates a kernel on the device of the op under construction.
 absl::Status MakeInnerKernel(tensorflow::OpKernelConstruction* c, const std::shared_ptr<const tensorflow::NodeProperties>& properties,
                              std::unique_ptr<tensorflow::OpKernel>* made);
 
-// What a call of an inner kernel has from the call of the operator around it: all but the kernel, its inputs and their attributes.
+// Copies the parameters of a call of the outer op for calls of inner kernels: all except the kernel, its inputs and their attributes.
 void Inherit(tensorflow::OpKernelContext* ctx, tensorflow::OpKernelContext::Params* params);
 
-// Calls a kernel with what `params` inherited: `outputs` of them into `results`. An error names the kernel's node as the executor's
-// would: TensorFlow's Python side finds the line of the job's code by it. `attributes`: default ones, as many as operands or outputs.
+// Calls a kernel with `params` from Inherit, and stores its `outputs` outputs in `results`. An error names the kernel's node as in
+// the executor, by which TensorFlow's Python code finds the line of the job's code. `attributes`: default values, at least as many as
+// operands and as outputs.
 absl::Status CallInnerKernel(tensorflow::OpKernel* kernel, absl::Span<const tensorflow::TensorValue> operands,
                              const std::vector<tensorflow::AllocatorAttributes>& attributes,
                              tensorflow::OpKernelContext::Params& params, int outputs, tensorflow::Tensor* results);

@@ -1,19 +1,20 @@
-// The Loop op: a whole while loop as one operator, its body's operators run one after the other on the calling thread.
+// The Loop op: runs a whole while loop as one operator, the operators of its body one after the other on the calling thread.
 //
-// TensorFlow's executor runs a loop as a graph: each variable takes an Enter, a Merge, a Switch, a NextIteration and an Identity, each
-// constant is made at every iteration, and each of these is scheduled for itself, half a microsecond apiece, often on another thread
-// than the one before. In a recurrent network that is most of the time. Here an iteration is a list of instructions over numbered
-// places ("slots"): what a variable is handed on by is a move, a constant is made once, and the operators that are left, Stitch ops
-// among them, are called directly. They are TensorFlow's own kernels, so every number stays as it was.
+// TensorFlow's executor runs a loop as a graph: each variable needs an Enter, a Merge, a Switch, a NextIteration and an Identity,
+// each constant is made in every iteration, and each of these nodes is scheduled separately, half a microsecond each, often on
+// another thread than its predecessor. In a recurrent network that is most of the time. Here an iteration is a list of instructions
+// over numbered slots: passing on a variable is a move, a constant is made once, and the remaining operators, including Stitch ops,
+// are called directly. They are TensorFlow's own kernels, so all numbers stay the same.
 //
-// The attribute `program` is a GraphDef in execution order. Placeholders named stitchfleet_variable_<k> and stitchfleet_argument_<k> are
-// the loop's variables and what enters it unchanged. Its sections end where `sections` says: what runs once before the loop (the rows
-// of a tensor become a list), the condition's operators, the body's, and what runs once behind the loop (a list is stacked). After its
-// operators `condition` says whether the body runs; `next` are the variables' values in the next iteration. Loops inside are Loop ops
-// themselves. A cond inside keeps its Switches and Merges: an instruction that has a dead operand does not run.
+// The attribute `program` is a GraphDef in execution order. The Placeholders stitchfleet_variable_<k> and stitchfleet_argument_<k>
+// are the loop's variables and its constant arguments. `sections` gives the ends of its first three sections; the four are: what runs
+// once before the loop (the rows of a tensor become a list), the condition's operators, the body's operators, and what runs once
+// after the loop (a list is stacked). `condition` names the slot that says whether the body runs, `next` the variables' values in the
+// next iteration. Inner loops are Loop ops too. A cond inside keeps its Switches and Merges: an instruction with a dead operand does
+// not run.
 //
-// What a slot holds is released after its last reader, so that operators may work in place as they do under the executor: an
-// operand may be overwritten when nobody else holds its buffer. While there are further readers, `held` is a second reference to it.
+// A slot's tensor is released after its last reader, so that operators may work in place as under the executor: an operand may be
+// overwritten if there is no other reference to its buffer. While there are further readers, `held` keeps a second reference.
 
 #include <algorithm>
 #include <cstdio>
@@ -78,9 +79,10 @@ struct Instruction {
   std::unique_ptr<OpKernel> kernel;
   Shortcut shortcut;
   std::vector<int> inputs;    // slots
-  std::vector<int> controls;  // instructions with which this one dies
+  std::vector<int> controls;  // instructions; if one is dead, so is this one
   int first_output = 0, outputs = 0;
-  // Of slots whose last reader this is: `unheld` before it runs, so that it may work in place; `released` after it has run.
+  // Slots of which this is the last reader: the second reference is dropped (`unheld`) before it runs, so that it may work in place,
+  // and the slot is emptied (`released`) after it has run.
   std::vector<int> unheld, released;
 };
 
@@ -110,7 +112,7 @@ class LoopOp : public OpKernel {
     arguments_ = c->num_inputs();
     slots_ = arguments_;
     std::unordered_map<std::string, int> first_slot, instruction_of;
-    std::vector<int> positions;  // of an instruction in the program
+    std::vector<int> positions;  // instruction -> its node's number in the program
     for (int position = 0; position < program.node_size(); ++position) {
       const NodeDef& node = program.node(position);
       int number = 0;
@@ -221,8 +223,8 @@ class LoopOp : public OpKernel {
     return absl::OkStatus();
   }
 
-  // Who holds what for how long. An iteration's readers are, in order: the condition's instructions, the boundary (where a variable
-  // may be a result, or be read behind the loop), the body's instructions, and the next iteration.
+  // Computes how long each slot keeps its tensor. The readers in an iteration are, in order: the condition's instructions, the
+  // boundary (where a variable may be a result, or be read after the loop), the body's instructions, and the next iteration.
   void PlanReferences() {
     struct Use {
       int time = 0;
@@ -255,7 +257,7 @@ class LoopOp : public OpKernel {
     for (int i = 0; i < static_cast<int>(instructions_.size()); ++i) {
       if (i >= iteration_ && i < behind_) continue;
       for (int slot = instructions_[i].first_output; slot < instructions_[i].first_output + instructions_[i].outputs; ++slot) {
-        is_permanent[slot] = held_[slot] = 1;  // made once, and no iteration may work in place on it
+        is_permanent[slot] = held_[slot] = 1;  // made once: no iteration may work in place on it
       }
     }
     for (int slot = 0; slot < slots_; ++slot) {
@@ -265,15 +267,15 @@ class LoopOp : public OpKernel {
       if (held_[slot] && slot < variables_) held_variables_.push_back(slot);
       if (last.time == end) {
         if (held_[slot]) held_to_the_end_.push_back(slot);
-        moves_[next_.rend() - std::find(next_.rbegin(), next_.rend(), slot) - 1] = true;  // those before it have copies
+        moves_[next_.rend() - std::find(next_.rbegin(), next_.rend(), slot) - 1] = true;  // the variables before it get copies
         continue;
       }
       Instruction& reader = last.time == body_ ? boundary_ : instructions_[last.time < body_ ? last.time : last.time - 1];
-      // An operator that reads a value twice may not work in place: the second reference stays until it has run.
+      // An operator that reads a tensor twice must not work in place: the second reference stays until it has run.
       if (held_[slot]) (last.twice ? reader.released : reader.unheld).push_back(slot);
       reader.released.push_back(slot);
     }
-    for (Instruction& instruction : instructions_) {  // what nobody reads goes at once
+    for (Instruction& instruction : instructions_) {  // a result without a reader is released at once
       for (int slot = instruction.first_output; slot < instruction.first_output + instruction.outputs; ++slot) {
         if (uses[slot].empty() && !is_permanent[slot]) instruction.released.push_back(slot);
       }
@@ -285,7 +287,7 @@ class LoopOp : public OpKernel {
   }
 
   bool IsDead(const Instruction& instruction, const Frame& frame) const {
-    if (instruction.kind == Instruction::kMerge) {  // the executor's takes no notice of what it waits for being dead
+    if (instruction.kind == Instruction::kMerge) {  // as in the executor, dead control inputs do not count
       return std::all_of(instruction.inputs.begin(), instruction.inputs.end(), [&frame](int slot) { return frame.dead_slots[slot]; });
     }
     for (int control : instruction.controls) {
@@ -304,7 +306,7 @@ class LoopOp : public OpKernel {
       }
       for (int slot : instruction.unheld) frame.held[slot] = Tensor();
       if (frame.dead[i]) {
-        // as its operands are, its results are not there
+        // its results are dead too
       } else if (instruction.kind == Instruction::kKernel) {
         TF_RETURN_IF_ERROR(Call(instruction, frame, params, inputs, attributes));
       } else if (instruction.kind == Instruction::kSwitch) {
@@ -335,17 +337,17 @@ class LoopOp : public OpKernel {
   }
 
   int variables_ = 0, arguments_ = 0, slots_ = 0, condition_ = 0;
-  int iteration_ = 0, body_ = 0, behind_ = 0;  // the first instruction of an iteration, of the body, and behind the loop
+  int iteration_ = 0, body_ = 0, behind_ = 0;  // the first instruction of an iteration, of the body, and after the loop
   bool has_branches_ = false;
   size_t most_inputs_ = 0;
   int most_outputs_ = 0;
   std::vector<int> results_, next_;  // slots
   std::vector<char> moves_;   // whether a variable's next value is moved from its slot
-  std::vector<char> held_;    // slots that have a second reference from when they are made
+  std::vector<char> held_;    // whether a slot gets a second reference when it is written
   std::vector<int> held_variables_, held_to_the_end_;
   std::vector<std::pair<int, Tensor>> literals_;
   std::vector<Instruction> instructions_;
-  Instruction boundary_;  // between condition and body: only what is released there
+  Instruction boundary_;  // between condition and body; only its `unheld` and `released` are used
 };
 
 REGISTER_KERNEL_BUILDER(Name("StitchfleetLoop").Device(tensorflow::DEVICE_CPU), LoopOp);
@@ -355,7 +357,8 @@ REGISTER_KERNEL_BUILDER(Name("StitchfleetLoop").Device(tensorflow::DEVICE_CPU), 
 
 extern "C" {
 
-// Whether an operator can be made for a serialized NodeDef: 0, or 1 and why not. An operator that cannot would be the job's error.
+// Tries to create the operator of a serialized NodeDef on a CPU. Returns 0, or 1 and the reason in `error`. In the job's graph such
+// an operator would end the job with an error.
 int stitchfleet_try_operator(const void* data, size_t bytes, char* error, size_t error_bytes) {
   static tensorflow::Device* device = tensorflow::NewSingleThreadedCpuDevice(tensorflow::Env::Default());
   absl::Status status;

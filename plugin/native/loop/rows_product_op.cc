@@ -1,11 +1,12 @@
-// The RowsProduct op: a product that a loop does with one row block of a list at each iteration, done with all of them at once.
+// The RowsProduct op: the matrix product that a loop computes with one element of a list in each iteration, computed for all at once.
 //
-// In a recurrent network's loop the input's product, x[t] W, does not depend on the iteration before. For a small batch it reads all of
-// W for a few rows at each of the T points in time and so runs at the memory's speed; [T * batch, K] times W reads it once. The product
-// is TensorFlow's own kernel on the rows of all points in time, with the bias and the activation that TensorFlow has fused onto it.
+// In a recurrent network's loop the product of the input, x[t] W, does not depend on the previous iteration. With a small batch it
+// reads all of W for a few rows at each of the T time steps, and so runs at the speed of memory; [T * batch, K] times W reads it
+// once. The product is TensorFlow's own kernel on the rows of all time steps, with the bias and the activation that TensorFlow has
+// fused onto it.
 //
-// Its sums may be rounded otherwise than those of a few rows. The first calls do both and compare; the products one by one, those of the
-// job's own graph, are what flows on from these calls, and from all later ones where the two have differed by more than rounding.
+// Its sums may be rounded differently from those of a few rows. The first calls compute both and compare them. These calls return the
+// products of the single time steps, as in the job's own graph; so do all later ones if the two have differed by more than rounding.
 
 #include <atomic>
 #include <cmath>
@@ -105,7 +106,7 @@ class RowsProductOp : public OpKernel {
     if (stay_apart) return;
     verified_calls_.fetch_add(1, std::memory_order_relaxed);
     if (is_wrong_on_purpose_) together.unaligned_flat<float>()(0) += 1.0f;
-    // Of a sum of K products each addition rounds by half a unit of what is summed up so far.
+    // Each of the K additions of a sum rounds by half a unit in the last place of the partial sum.
     const Comparison comparison = Compare(apart, together, {0.0, std::ldexp(static_cast<double>(given.dim_size(2) + 16), -24), 0.0});
     if (comparison.agree || stay_apart_.exchange(true)) return;
     fprintf(stderr, "stitchfleet: %s of all points in time at once is %.9g, one by one %.9g: it stays one by one\n", name().c_str(),

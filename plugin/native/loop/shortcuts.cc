@@ -33,7 +33,8 @@ TensorList* ListOf(const TensorValue& value) {
   return value->scalar<tensorflow::Variant>()().get<TensorList>();
 }
 
-// The list as a result that may be changed: the operand's own where nobody else holds it, else a copy of it.
+// Moves a list into `result` if there is no other reference to it, else copies it. Returns the list in `result`, which may be
+// changed.
 TensorList* Changeable(const TensorValue& value, Tensor* result) {
   const TensorList* list = ListOf(value);
   if (value->RefCountIsOne() && list->RefCountIsOne()) {
@@ -50,14 +51,15 @@ bool IsScalar(const TensorValue& value, tensorflow::DataType dtype) { return val
 
 bool AreScalars(Operands operands, tensorflow::DataType dtype) { return IsScalar(operands[0], dtype) && IsScalar(operands[1], dtype); }
 
-// Whether an operand is the number of one of a list's elements.
+// Reads an operand as the index of a list's element. Returns false if it is out of range.
 bool ReadIndex(const TensorValue& value, const TensorList& list, int64_t* index) {
   if (!IsScalar(value, tensorflow::DT_INT32)) return false;
   *index = value->scalar<tensorflow::int32>()();
   return *index >= 0 && *index < static_cast<int64_t>(list.tensors().size());
 }
 
-// An element's shape as an operand of TensorFlow's list operators says it: -1, or extents with -1 for those that are unknown.
+// Reads the operand of TensorFlow's list operators that gives the elements' shape: -1, or a vector of extents with -1 for unknown
+// ones.
 bool ReadShape(const TensorValue& value, PartialTensorShape* shape) {
   const auto read = [&value, shape](const auto* extents) {
     if (value->dims() == 0) {
@@ -78,7 +80,7 @@ bool Compute(Operands operands, Tensor* results) {
   return true;
 }
 
-// Signed sums wrap around, as TensorFlow's do.
+// Signed arithmetic wraps around, as TensorFlow's does.
 template <template <typename> class Function>
 bool Arithmetic(const Shortcut&, Operands operands, Allocator*, Tensor* results) {
   struct Wrapping {
@@ -147,7 +149,7 @@ struct Shortcuts {
     row_shape.RemoveDim(0);
     if (!ReadShape(operands[1], &shape) || !shape.IsCompatibleWith(row_shape)) return false;
     const int64_t size = tensorflow::DataTypeSize(rows.dtype()), elements = row_shape.num_elements(), bytes = elements * size;
-    Tensor aligned = rows;  // with its rows on boundaries
+    Tensor aligned = rows;  // with aligned rows
     if (bytes % kAlignment != 0 || !rows.IsAligned()) {
       const int64_t stride = (bytes + kAlignment - 1) / kAlignment * kAlignment;
       aligned = Tensor(allocator, rows.dtype(), {rows.dim_size(0), stride / size});

@@ -1,8 +1,8 @@
-// What the Loop op does itself where the case is the usual one: elements of lists, and the arithmetic of counters.
+// Operators that the Loop op computes itself in the usual cases: elements of lists, and the arithmetic of counters.
 //
-// Calling a kernel takes half a microsecond, more than these take. A list made of one tensor has that tensor's rows as elements, without
-// a copy where they are aligned; the kernel would allocate and copy each. Whatever is unusual (an index out of range, an element that
-// nobody has set, shapes that differ) is left to TensorFlow's kernel, with its error.
+// Calling a kernel takes half a microsecond, longer than these operators take. A list made from one tensor has that tensor's rows as
+// elements, without a copy if they are aligned; the kernel would allocate and copy each. Unusual cases (an index out of range, an
+// element that was never set, shapes that differ) are left to TensorFlow's kernel, which raises its error.
 
 #ifndef STITCHFLEET_PLUGIN_NATIVE_LOOP_SHORTCUTS_H_
 #define STITCHFLEET_PLUGIN_NATIVE_LOOP_SHORTCUTS_H_
@@ -17,12 +17,12 @@ namespace stitchfleet {
 
 class Shortcut {
  public:
-  // One that is never taken, for operators that have none.
+  // A shortcut that is never taken, for operators without one.
   Shortcut() = default;
   explicit Shortcut(const tensorflow::NodeDef& node);
 
-  // Whether it did what the operator's kernel would do. An operand whose buffer nobody else holds may be moved into a result. False:
-  // nothing has changed.
+  // Computes the operator's results if the case is a usual one. Returns false, with nothing changed, if it is not. An operand without
+  // other references to its buffer may be moved into a result.
   bool Take(absl::Span<const tensorflow::TensorValue> operands, tensorflow::Allocator* allocator, tensorflow::Tensor* results) const {
     return function_ != nullptr && function_(*this, operands, allocator, results);
   }

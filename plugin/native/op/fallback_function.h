@@ -1,9 +1,9 @@
-// The function that a Stitch op falls back to: its library is parsed once for all clusters of one body, and never freed.
+// The function that a Stitch op falls back to. Its library is parsed once for all clusters with the same body, and never freed.
 //
-// A runtime knows an instance by the function's name and the *address* of the library that it was given (Canonicalize in TensorFlow's
-// core/common_runtime/function.cc), and keeps it when the op that asked for it is gone. Were a library freed, another one at the same
-// address would be given the first one's instance: another cluster's numbers. So libraries live as long as the process, as the
-// instances that refer to them do; a network's equal layers, and a function that is traced again, have one.
+// A runtime identifies an instance by the function's name and the *address* of its library (Canonicalize in TensorFlow's
+// core/common_runtime/function.cc), and keeps it after the op is gone. If a library were freed, another one at the same address would
+// get the first one's instance: another cluster's numbers. So libraries live as long as the process, as the instances that refer to
+// them do. Equal layers of a network, and a function that is traced again, share one.
 
 #ifndef STITCHFLEET_PLUGIN_NATIVE_OP_FALLBACK_FUNCTION_H_
 #define STITCHFLEET_PLUGIN_NATIVE_OP_FALLBACK_FUNCTION_H_
@@ -24,7 +24,7 @@ class FallbackFunction {
  public:
   using Runtime = tensorflow::FunctionLibraryRuntime;
 
-  // The first function of a serialized FunctionDefLibrary. Thread-safe.
+  // The first function of a serialized FunctionDefLibrary; INVALID_ARGUMENT if it cannot be parsed. Thread-safe.
   static absl::Status Of(const std::string& body, const FallbackFunction** found) {
     static auto* mutex = new tensorflow::mutex;
     static auto* known = new std::map<std::string, std::unique_ptr<FallbackFunction>>;
@@ -48,15 +48,15 @@ class FallbackFunction {
         results_(library.function(0).signature().output_arg_size()),
         library_(tensorflow::OpRegistry::Global(), library) {}
 
-  // The instance in a runtime, on one of its devices: made by the first call, found by later ones. Asked for at each run, since a
-  // runtime may be gone, and another one in its place, while an op lives on.
+  // The instance in a runtime, on one of its devices: made by the first call, found by later ones. Each run asks for it, since an op
+  // may outlive its runtime and get another one.
   absl::Status Instantiate(Runtime* runtime, const std::string& device, Runtime::Handle* handle) const {
     Runtime::InstantiateOptions options;
     options.lib_def = &library_;  // self-contained: a plugin optimizer cannot add functions to the graph's own library
     options.target = device;
-    // As a function that could span devices it goes through the passes that the job's own graph went through, and its operators get
-    // the same kernels: on the processor TensorFlow gives batch normalizations and pools oneDNN's, which round otherwise than Eigen's.
-    // (On a GPU there is no such pass, and int32 arguments would have to lie on the host.)
+    // A multi-device function goes through the same passes as the job's own graph, so its operators get the same kernels: on a CPU
+    // TensorFlow uses oneDNN's batch normalizations and pools, which round differently from Eigen's. (On a GPU there is no such pass,
+    // and int32 arguments would have to be on the host.)
     if (absl::StrContains(device, "CPU:")) {
       options.is_multi_device_function = true;
       options.input_devices.assign(arguments_, device);

@@ -1,8 +1,8 @@
-// The kernels' runtime on TensorFlow's own intra-op thread pool: never a second pool.
+// The kernels' runtime on TensorFlow's own intra-op thread pool; there is no second pool.
 //
-// The calling thread works too and takes what nobody else has begun, so that a pool that is busy with a matrix product costs
-// nothing but the help. A task never waits for another (stitch_abi.h), so a pool thread that comes late finds nothing to do and
-// leaves: only tasks that have begun are waited for.
+// The calling thread takes ranges too, so if the pool is busy with a matrix product, only its help is lost. A task never waits for
+// another (stitch_abi.h), so a pool thread that comes late finds no range left and returns: the caller waits only for ranges that
+// have begun.
 
 #ifndef STITCHFLEET_PLUGIN_NATIVE_OP_PARALLEL_FOR_H_
 #define STITCHFLEET_PLUGIN_NATIVE_OP_PARALLEL_FOR_H_
@@ -19,7 +19,7 @@ namespace stitchfleet {
 
 class PoolRuntime {
  public:
-  // is_shared: whether the pool may help; without, every phase runs on the calling thread.
+  // is_shared: whether the pool may help; if not, every phase runs on the calling thread.
   PoolRuntime(tensorflow::thread::ThreadPool* pool, bool is_shared) : pool_(pool) {
     abi_.parallel_for = &PoolRuntime::ParallelFor;
     abi_.thread_count = pool == nullptr || !is_shared ? 1 : std::max(1, pool->NumThreads());
@@ -30,7 +30,7 @@ class PoolRuntime {
   // A fork and a join cost some 2 to 20 us (measured on the build machine, TensorFlow 2.15); below this a phase runs serially.
   static constexpr long long kSerialBelowNs = 15000;
   static constexpr long long kMinRangeNs = 4000;
-  static constexpr int kRangesPerThread = 4;  // so that a thread that is slowed by a neighbour does not hold up the phase
+  static constexpr int kRangesPerThread = 4;  // so that a slow thread does not delay the phase
 
   struct Shared {
     StitchTask task;

@@ -1,10 +1,10 @@
-// Whether an op's short kernel is shared with the other threads of TensorFlow's pool, decided by what has been seen of both.
+// Decides by measurement whether an op's short kernel shares its work with the other threads of TensorFlow's pool.
 //
-// A fork and a join cost some microseconds where a core is idle. Where all cores are at work on other operators (two matrix products side
-// by side on two cores), a helper that has begun is preempted for as long as the scheduler likes, and one that has ended spins on a core
-// that somebody else wants: of kernels of 30 us, 300 us were seen so, and a step of a soft actor-critic lost more by that than stitching
-// saved. No thread can see which is the case, so it is measured. In a trial both ways are taken by turns; the one with the shorter mean is
-// taken until the next trial, which comes the later the more often trials have agreed, since a job changes.
+// A fork and a join take some microseconds if a core is idle. If all cores work on other operators (two matrix products on two
+// cores), a helper that has begun may be preempted for long, and a thread that has finished spins on a core that others need: kernels
+// of 30 us then took 300 us, and a step of a soft actor-critic lost more by that than stitching saved. A thread cannot know which is
+// the case, so both ways are timed. A trial alternates between them; the way with the shorter mean is used until the next trial. The
+// interval between trials doubles while they agree; trials go on, since a job changes.
 
 #ifndef STITCHFLEET_PLUGIN_NATIVE_OP_PARALLELISM_H_
 #define STITCHFLEET_PLUGIN_NATIVE_OP_PARALLELISM_H_
@@ -15,14 +15,15 @@
 
 namespace stitchfleet {
 
-// Of one op. Any number of threads may call it at once: what they see of each other's trials is a trial's noise.
+// The decision for one op. Any number of threads may call it at once; how they disturb each other's trials is noise in the
+// measurement.
 class Parallelism {
  public:
   enum Way : int { kShared = 0, kAlone = 1 };
 
   struct Choice {
     Way way;
-    bool is_timed;  // a call of a trial: Observe wants to know how long it took
+    bool is_timed;  // whether the call belongs to a trial: pass its duration to Observe
   };
 
   // How the next call runs its kernel.
@@ -36,7 +37,7 @@ class Parallelism {
   }
 
   void Observe(Way way, int64_t ns) {
-    if (way == kAlone && ns > kLongNs) {  // the help is worth any wait
+    if (way == kAlone && ns > kLongNs) {  // help always pays for a kernel of this length
       is_long_.store(true, std::memory_order_relaxed);
       return;
     }
@@ -50,7 +51,7 @@ class Parallelism {
   struct Seen {
     std::atomic<int64_t> calls{0}, ns{0}, longest_ns{0};
 
-    // Without the longest call: in it the whole machine may have stood still.
+    // Mean without the longest call, in which the whole machine may have been stopped.
     double MeanNs() const { return static_cast<double>(ns.load() - longest_ns.load()) / static_cast<double>(calls.load() - 1); }
     void Clear() {
       calls = 0;
@@ -74,7 +75,7 @@ class Parallelism {
 
   static constexpr uint64_t kPairs = 16;
   static constexpr uint64_t kShortestInterval = 512, kLongestInterval = 1 << 14;
-  static constexpr int64_t kLongNs = 250'000;  // a wait of as long as was seen costs such a kernel no more than help saves
+  static constexpr int64_t kLongNs = 250'000;  // the longest wait seen costs such a kernel no more than help saves
 
   std::atomic<uint64_t> calls_{0}, trial_{0}, interval_{kShortestInterval};
   std::atomic<int> best_{kShared};

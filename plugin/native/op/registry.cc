@@ -13,7 +13,7 @@
 namespace stitchfleet {
 namespace {
 
-// Bytes of tensors that mismatches may hold while they wait for the guard, beyond the first one's.
+// Most bytes of tensors in the mismatches that wait for the guard. The first one is kept in any case.
 constexpr int64_t kMaxHeldBytes = int64_t{256} << 20;
 
 int64_t BytesOf(const Mismatch& mismatch) {
@@ -116,7 +116,7 @@ void Registry::ReportMismatch(Signature& signature, std::unique_ptr<Mismatch> mi
   const State next = is_kept ? State::kSuspect : State::kVerify;
   State state = signature.state.load();
   do {
-    // Another call of this signature has been reported first (loops, layers of one structure), or the guard has reverted it.
+    // Another call of this signature was reported first (loops, layers of one structure), or the guard has reverted it.
     if (state != State::kVerify && state != State::kStitched) return;
   } while (!signature.state.compare_exchange_weak(state, next));
   if (is_kept) {
@@ -188,7 +188,8 @@ Signature* Registry::signature(int id) {
 }  // namespace stitchfleet
 
 // ---------------------------------------------------------------------------------------------------------------------------
-// The C interface that plugin/native/library.py speaks through ctypes. Strings returned are malloc'ed: free with stitchfleet_free.
+// The C interface that plugin/native/library.py calls through ctypes. Returned strings are malloc'ed: free them with
+// stitchfleet_free.
 
 namespace {
 using stitchfleet::Registry;
@@ -217,7 +218,7 @@ std::vector<stitchfleet::OutputSpec> ReadOutputs(const StitchfleetKernel& kernel
   return outputs;
 }
 
-// The function of a processor's kernel, nullptr with a line in `error`.
+// Loads the function of a CPU kernel. Returns nullptr and a line in `error` on failure.
 StitchKernel LoadFunction(const StitchfleetKernel& kernel, char* error, size_t error_capacity) {
   void* handle = dlopen(kernel.library, RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
@@ -229,7 +230,7 @@ StitchKernel LoadFunction(const StitchfleetKernel& kernel, char* error, size_t e
   return function;
 }
 
-// A GPU's kernel, which the driver loads when it is first called; nullptr with a line in `error` where there is no driver.
+// Describes a GPU kernel, which the driver loads at its first call. Returns nullptr and a line in `error` if there is no driver.
 std::shared_ptr<stitchfleet::DeviceKernel> DescribeDeviceKernel(const StitchfleetKernel& kernel, char* error, size_t error_capacity) {
   std::string reason;
   if (stitchfleet::CudaDriver::Get(&reason) == nullptr) {
@@ -251,7 +252,7 @@ std::shared_ptr<stitchfleet::DeviceKernel> DescribeDeviceKernel(const Stitchflee
   return described;
 }
 
-// 0, or 1 with a line in `error`.
+// Gives a signature its executable. Returns 0, or 1 and a line in `error`.
 int Install(int signature_id, std::unique_ptr<stitchfleet::Executable> executable, char* error, size_t error_capacity) {
   Signature* signature = Registry::Get().signature(signature_id);
   if (signature == nullptr) {
@@ -279,7 +280,7 @@ void stitchfleet_wake() { Registry::Get().Wake(); }
 
 int64_t stitchfleet_kernel_bytes() { return sizeof(StitchfleetKernel); }
 
-// Gives a signature its kernel and makes it READY. Returns 0, or 1 with a line in `error`.
+// Gives a signature its kernel, and makes it READY if it is FALLBACK. Returns 0, or 1 and a line in `error`.
 int stitchfleet_install(int signature_id, const StitchfleetKernel* kernel, char* error, size_t error_capacity) {
   auto executable = std::make_unique<stitchfleet::Executable>();
   if (kernel->library != nullptr) {
@@ -297,13 +298,13 @@ int stitchfleet_install(int signature_id, const StitchfleetKernel* kernel, char*
   return Install(signature_id, std::move(executable), error, error_capacity);
 }
 
-// A signature's state; -1 for an unknown one.
+// The state of a signature; -1 if there is no such signature.
 int stitchfleet_state(int signature_id) {
   Signature* signature = Registry::Get().signature(signature_id);
   return signature == nullptr ? -1 : static_cast<int>(signature->state.load());
 }
 
-// Moves a signature from one state to another; 1 when it was not in `from` (`from` below 0: any).
+// Moves a signature from one state to another. Returns 1 if it was not in `from` (below 0: any state).
 int stitchfleet_move(int signature_id, int from, int to) {
   Signature* signature = Registry::Get().signature(signature_id);
   if (signature == nullptr) return 1;
@@ -315,7 +316,7 @@ int stitchfleet_move(int signature_id, int from, int to) {
   return signature->state.compare_exchange_strong(expected, static_cast<State>(to)) ? 0 : 1;
 }
 
-// Adds an absolute term to the tolerance of one output: the error bound that the guard's float64 oracle computed for it.
+// Sets the absolute term in the tolerance of one output: the error bound that the guard's float64 oracle computed for it.
 int stitchfleet_allow(int signature_id, int output, double absolute) {
   Signature* signature = Registry::Get().signature(signature_id);
   if (signature == nullptr) return 1;
@@ -323,13 +324,14 @@ int stitchfleet_allow(int signature_id, int output, double absolute) {
   if (old == nullptr || output < 0 || output >= static_cast<int>(old->outputs.size())) return 1;
   auto changed = std::make_unique<stitchfleet::Executable>(*old);
   changed->outputs[output].tolerance.absolute = absolute;
-  signature->worst_ratio.store(0.0);  // it was measured by the tolerance that proved too tight
+  signature->worst_ratio.store(0.0);  // it was measured with the tolerance that proved too tight
   signature->executable.store(changed.release(), std::memory_order_release);
   return 0;
 }
 
-// state, fallback calls, verify calls, stitched calls, mismatches, last good step, timed calls, their nanoseconds in the fallback and
-// in the kernel, those in which the kernel took longer by a quarter | worst ratio, largest error.
+// The counters of a signature. integers: state, fallback calls, verify calls, stitched calls, mismatches, last good step, timed
+// calls, their nanoseconds in the fallback and in the kernel, timed calls in which the kernel took a quarter longer. reals: worst
+// ratio, largest error. Returns 1 if there is no such signature.
 int stitchfleet_statistics(int signature_id, int64_t* integers, double* reals) {
   Signature* signature = Registry::Get().signature(signature_id);
   if (signature == nullptr) return 1;
@@ -348,7 +350,7 @@ int stitchfleet_statistics(int signature_id, int64_t* integers, double* reals) {
   return 0;
 }
 
-// unsigned calls, gave up on new signatures, enabled; 1 for an unknown cluster.
+// The counters of a cluster: calls without a signature, gave up on new signatures, enabled. Returns 1 if there is no such cluster.
 int stitchfleet_cluster_statistics(const char* name, int64_t* integers) {
   stitchfleet::Cluster* cluster = Registry::Get().FindCluster(name);
   if (cluster == nullptr) return 1;
@@ -365,7 +367,7 @@ int stitchfleet_enable_cluster(const char* name, int enabled) {
 
 void stitchfleet_enable(int enabled) { Registry::Get().enabled.store(enabled != 0); }
 
-// At the start of a step: its number, and which signatures it re-verifies (those with id % stride == offset; stride 0: none).
+// Begins a step. Signatures with turn % stride == offset are compared again in it (stride 0: none).
 void stitchfleet_begin_step(int64_t step, int sample_stride, int sample_offset) {
   Registry& registry = Registry::Get();
   registry.current_step.store(step, std::memory_order_relaxed);
@@ -373,20 +375,21 @@ void stitchfleet_begin_step(int64_t step, int sample_stride, int sample_offset) 
   registry.sample_stride.store(sample_stride, std::memory_order_relaxed);
 }
 
-// A mismatch with its tensors, or nullptr; destroy with stitchfleet_mismatch_free.
+// A mismatch with its tensors, or nullptr. Destroy it with stitchfleet_mismatch_free.
 void* stitchfleet_next_mismatch() { return Registry::Get().NextMismatch().release(); }
 
-// A signature whose mismatch could not be kept with its tensors; -1 where there is none.
+// A signature whose mismatch could not be kept; -1 if there is none.
 int stitchfleet_next_postponed() { return Registry::Get().NextPostponed(); }
 
-// Why a device refused the kernel of *signature, malloc'ed; nullptr where none has.
+// Why a device refused the kernel of *signature, malloc'ed; nullptr if there is no failure.
 char* stitchfleet_next_failure(int* signature) {
   const std::string text = Registry::Get().NextFailure(signature);
   return text.empty() ? nullptr : strdup(text.c_str());
 }
 void stitchfleet_mismatch_free(void* mismatch) { delete static_cast<stitchfleet::Mismatch*>(mismatch); }
 
-// signature, output, step, worst index, inputs, outputs | expected, actual, largest error, worst ratio.
+// integers: signature, output, step, worst index, number of inputs, number of outputs. reals: expected and actual value at that
+// index, largest error, worst ratio.
 void stitchfleet_mismatch_facts(void* pointer, int64_t* integers, double* reals) {
   const auto* mismatch = static_cast<const stitchfleet::Mismatch*>(pointer);
   integers[0] = mismatch->signature;
@@ -401,7 +404,8 @@ void stitchfleet_mismatch_facts(void* pointer, int64_t* integers, double* reals)
   reals[3] = mismatch->comparison.worst_ratio;
 }
 
-// which: 0 input, 1 expected, 2 actual. Gives bytes, dtype, rank and up to 16 extents; the data lives as long as the mismatch.
+// A tensor of a mismatch. which: 0 input, 1 expected, 2 actual. Sets its size, dtype, rank (at most 16) and extents. The data live as
+// long as the mismatch.
 const void* stitchfleet_mismatch_tensor(void* pointer, int which, int index, int64_t* bytes, int* dtype, int* rank, int64_t* shape) {
   const auto* mismatch = static_cast<const stitchfleet::Mismatch*>(pointer);
   const auto& tensors = which == 0 ? mismatch->inputs : which == 1 ? mismatch->expected : mismatch->actual;

@@ -1,8 +1,9 @@
-// What the Stitch ops of a process share, and what Python steers: clusters, their signatures, executables, states and counters.
+// The state that all Stitch ops of a process share and that Python controls: clusters, their signatures, executables, states,
+// counters.
 //
-// A cluster is a structure (the op's `cluster` attribute, a hash of it); a signature is one set of input shapes and values seen
-// for it. Both live as long as the process: op kernels come and go with executors, counters and kernels stay.
-// Reading on the step's path takes no lock; adding a signature or installing a kernel takes one mutex.
+// A cluster is a structure (its name, with a hash, is the op's attribute `cluster`); a signature is one set of input shapes and
+// values seen for it. Both live as long as the process: op kernels are created and destroyed with executors, counters and kernels
+// stay. Reading during a step takes no lock; adding a signature or installing a kernel takes one mutex.
 
 #ifndef STITCHFLEET_PLUGIN_NATIVE_OP_REGISTRY_H_
 #define STITCHFLEET_PLUGIN_NATIVE_OP_REGISTRY_H_
@@ -33,10 +34,10 @@ struct InputDescription {
   int dtype = 0;
   std::vector<int64_t> shape;
   bool is_value = false;
-  std::string value;  // raw bytes, when is_value
+  std::string value;  // raw bytes, if is_value
 };
 
-// Elements of an input of the call that asked for a kernel, from its beginning, as raw bytes.
+// The first elements of an input, as raw bytes, in the call that requested a kernel.
 struct InputSample {
   int input = 0;
   std::string bytes;
@@ -51,32 +52,32 @@ struct OutputSpec {
 
 struct Executable {
   StitchKernel kernel = nullptr;
-  std::shared_ptr<const DeviceKernel> device_kernel;  // of a GPU's instead
-  bool has_parallel_phases = false;  // there is something that other threads may help with
+  std::shared_ptr<const DeviceKernel> device_kernel;  // on a GPU, instead of `kernel`
+  bool has_parallel_phases = false;  // whether other threads may help
   int64_t scratch_bytes = 0;
-  std::vector<int> kernel_inputs;  // op inputs, in the order of the kernel's
-  std::vector<int64_t> parameters;  // of a binary for many shapes: what makes it this shape's; it lies behind the last input
-  std::vector<OutputSpec> outputs;  // the op's results, then the new values of the variables that it writes
+  std::vector<int> kernel_inputs;  // op inputs, in the kernel's order
+  std::vector<int64_t> parameters;  // this shape's parameters of a binary for many shapes; passed after the last input
+  std::vector<OutputSpec> outputs;  // the op's results, new values of variables, whether its demands are met
 };
 
 struct Cluster;
 
 struct Signature {
   int id = 0;
-  int turn = 0;  // which step of a stride samples it: of its cluster and shapes alone, so that all ranks of a job sample it in one step
+  int turn = 0;  // its step in a stride of sampled steps: a hash of cluster and shapes, so equal on all ranks of a job
   Cluster* cluster = nullptr;
   std::vector<int64_t> key;
   std::vector<InputDescription> inputs;
-  std::vector<InputSample> samples;  // until the request has been made
-  bool changing = false;  // the op that asked has had other shapes before
-  std::string device;     // what the kernel is made for, in JSON; "" for the processor
+  std::vector<InputSample> samples;  // empty once the request has been sent
+  bool changing = false;  // whether the op that requested the kernel has had other shapes before
+  std::string device;     // the device that the kernel is built for, in JSON; "" for the CPU
   std::atomic<State> state{State::kFallback};
   std::atomic<const Executable*> executable{nullptr};
   std::atomic<uint64_t> fallback_calls{0}, verify_calls{0}, stitched_calls{0}, mismatches{0};
   std::atomic<int64_t> last_good_step{-1};
   std::atomic<double> worst_ratio{0.0}, largest_error{0.0};
-  std::atomic<int64_t> timed_calls{0}, fallback_ns{0}, kernel_ns{0};  // where both ran on the same tensors, one after the other
-  std::atomic<int64_t> slower_calls{0};                               // of these those in which the kernel took longer by a quarter
+  std::atomic<int64_t> timed_calls{0}, fallback_ns{0}, kernel_ns{0};  // of calls in which both ran on the same tensors
+  std::atomic<int64_t> slower_calls{0};                               // timed calls in which the kernel took a quarter longer
 
   void ObserveError(double ratio, double error) {
     RaiseTo(worst_ratio, ratio);
@@ -91,8 +92,9 @@ struct Signature {
   }
 };
 
-// A cluster gives up on new signatures when it has as many as it can hold, or when four of five calls still bring a new one: shapes
-// that never settle (XLA's "megamorphic" rule compares compilations with executions in the same way). Those it has go on.
+// A cluster gives up on new signatures if it has kMaxSignatures, or if after kFewSignatures four of five calls still bring a new one:
+// its shapes never settle (XLA's "megamorphic" rule compares compilations with executions in the same way). Its signatures stay in
+// use.
 constexpr int kMaxSignatures = 512;
 constexpr int kFewSignatures = 64;
 constexpr double kCallsPerSignature = 1.25;
@@ -118,7 +120,7 @@ struct Cluster {
     return nullptr;
   }
 
-  // All calls that found a signature so far.
+  // Number of calls so far that had a signature.
   uint64_t Calls() const {
     uint64_t calls = 0;
     for (int i = 0; i < signature_count.load(std::memory_order_acquire); ++i) {
@@ -142,16 +144,18 @@ class Registry {
   static Registry& Get();
 
   Cluster* FindOrCreateCluster(const std::string& name);
-  // nullptr when the cluster has too many signatures already.
+  // Adds a signature and queues the request for its kernel. Returns nullptr if the cluster gives up on new signatures.
   Signature* AddSignature(Cluster* cluster, const std::vector<int64_t>& key, std::vector<InputDescription> inputs, bool changing,
                           const std::string& device, std::vector<InputSample> samples);
-  // A comparison failed: SUSPECT, and the guard finds the mismatch. Where the tensors of those that wait take too much memory already,
-  // the signature is not SUSPECT, which nobody could end: it is compared in each of its calls (VERIFY) until one can be kept.
+  // Reports a failed comparison: the signature becomes SUSPECT, and the mismatch waits for the guard. If waiting mismatches take too
+  // much memory already, the signature becomes VERIFY instead, since the guard could not judge it: it is compared in each call until
+  // a mismatch can be kept.
   void ReportMismatch(Signature& signature, std::unique_ptr<Mismatch> mismatch);
-  // The device refuses the kernel: REVERTED from now on.
+  // Reports that the device refuses the kernel: the signature becomes REVERTED.
   void ReportFailure(Signature& signature, const absl::Status& status);
 
-  // What a call has to do: the signature's state, changed to VERIFY where this step is sampled, to FALLBACK where all is off.
+  // The state by which a call acts: that of the signature, but VERIFY instead of STITCHED if this step samples it, and FALLBACK if
+  // all kernels are switched off.
   State EffectiveState(const Signature& signature) const {
     if (!enabled.load(std::memory_order_relaxed)) return State::kFallback;
     const State state = signature.state.load(std::memory_order_acquire);
@@ -161,11 +165,11 @@ class Registry {
     return state;
   }
 
-  std::string NextRequest(int timeout_ms);  // JSON of a signature that wants a kernel, "" after the time-out
+  std::string NextRequest(int timeout_ms);  // a request for a kernel as JSON; "" if there is none
   void Wake();                              // ends a NextRequest that waits
-  std::unique_ptr<Mismatch> NextMismatch();
-  int NextPostponed();                      // a signature whose mismatch could not be kept, -1 where there is none
-  std::string NextFailure(int* signature);  // why a device refused a kernel, "" where none did
+  std::unique_ptr<Mismatch> NextMismatch();  // nullptr if there is none
+  int NextPostponed();                      // a signature whose mismatch could not be kept, -1 if there is none
+  std::string NextFailure(int* signature);  // why a device refused the kernel of *signature, "" if there is no failure
   Signature* signature(int id);
   Cluster* FindCluster(const std::string& name);
 
@@ -180,7 +184,7 @@ class Registry {
   std::deque<std::unique_ptr<Signature>> signatures_;
   std::deque<int> requests_;
   std::deque<std::unique_ptr<Mismatch>> mismatches_;
-  int64_t held_bytes_ = 0;  // of their tensors
+  int64_t held_bytes_ = 0;  // size of the tensors in mismatches_
   std::deque<int> postponed_;
   std::deque<std::pair<int, std::string>> failures_;
   bool woken_ = false;

@@ -1,23 +1,25 @@
-// The Stitch op: one cluster of TensorFlow's operators run as one generated kernel, with TensorFlow's own operators as fallback.
+// The Stitch op: runs one cluster of TensorFlow's operators as one generated kernel, with TensorFlow's own operators as fallback.
 //
-// What happens at a call, by the state of the executable that belongs to the inputs' shapes (its "signature"):
-//   FALLBACK  no kernel yet: the original operators run, carried as a serialized function in the attribute `body`
-//   READY     a kernel is installed but nobody has switched it on: as FALLBACK
-//   VERIFY    both run on the same tensors; the fallback's values flow on, the kernel's are compared with them
-//   STITCHED  the kernel alone, except on the steps that the job's guard samples: as VERIFY
-//   SUSPECT   a comparison failed: as FALLBACK until the guard has judged it
+// What a call does depends on the state of the executable for its inputs' shapes (the "signature"):
+//   FALLBACK  there is no kernel yet: the original operators run, from the serialized function in the attribute `body`
+//   READY     a kernel is installed, but not switched on: as FALLBACK
+//   VERIFY    both run on the same tensors; the op returns the fallback's results, and the kernel's are compared with them
+//   STITCHED  the kernel runs alone, except in steps that the guard samples: as VERIFY
+//   SUSPECT   a comparison failed: as FALLBACK, until the guard has judged it
 //   REVERTED  as FALLBACK, for good
-// States change from outside (registry.h, through ctypes), never here except VERIFY or STITCHED -> SUSPECT (or STITCHED -> VERIFY, where
-// what is to be judged cannot be kept: Registry::ReportMismatch).
+// States are changed from outside (registry.h, through ctypes). The op itself changes only VERIFY or STITCHED -> SUSPECT (or STITCHED
+// -> VERIFY, if the tensors of a failed comparison cannot be kept: Registry::ReportMismatch), and any state -> REVERTED if a device
+// refuses the kernel.
 //
-// StitchfleetUpdate is the same for a cluster that reads and writes variables (variables.h): in VERIFY the original operators do the
-// update and the kernel works on the values of before into buffers of its own; in STITCHED it writes in place under the variables' locks.
+// StitchfleetUpdate is the same op for a cluster that reads and writes variables (variables.h). In VERIFY the original operators do
+// the update, and the kernel computes it from the old values into its own buffers. In STITCHED it writes in place under the
+// variables' locks.
 //
-// No thread of TensorFlow's ever waits for a compiler here: a new signature is put in a queue and the fallback runs.
+// No thread of TensorFlow waits for a compiler here: a new signature is put in a queue and the fallback runs.
 //
-// The op is synchronous: what follows an asynchronous one goes through the thread pool's queue, each successor a thread's wake-up,
-// where a synchronous one's successor is run next by the same thread (NodeDone in TensorFlow's core/common_runtime/executor.cc).
-// In a recurrent network's loop that would cost more than stitching saves. So the fallback runs on the calling thread too.
+// The op is synchronous. The successors of an asynchronous op go through the thread pool's queue, and each wakes a thread, while the
+// successor of a synchronous op is run next by the same thread (NodeDone in TensorFlow's core/common_runtime/executor.cc). In a
+// recurrent network's loop that would cost more than stitching saves. So the fallback runs on the calling thread too.
 
 #include "op/stitch_op.h"
 
@@ -94,9 +96,9 @@ REGISTER_OP("StitchfleetUpdate")
     .Doc("As StitchfleetStitch, with variables: `variable_args` are handles of variables, of which it writes `written_args`. The kernel takes "
          "the variables' values and has the new ones as outputs after the results, written in place where nobody else holds the buffer.");
 
-constexpr size_t kMaxValueArgumentBytes = 512;  // shapes, axes and permutations are some tens of bytes
-constexpr int64_t kSampleElements = 1024;        // of one input
-constexpr int64_t kSampleBytes = 64 << 10;       // of one call
+constexpr size_t kMaxValueArgumentBytes = 512;  // shapes, axes and permutations take some tens of bytes
+constexpr int64_t kSampleElements = 1024;        // per input
+constexpr int64_t kSampleBytes = 64 << 10;       // per call
 
 }  // namespace
 
@@ -121,7 +123,7 @@ StitchOp::StitchOp(OpKernelConstruction* c) : OpKernel(c) {
 void StitchOp::Compute(OpKernelContext* ctx) {
   Variables variables;
   if (!variables.Find(ctx, variable_args_, written_args_)) {
-    // not initialized, or one variable under two handles: TensorFlow's own operators know what to do
+    // a variable is not initialized, or has two handles: TensorFlow's own operators handle that
     cluster_->unsigned_calls.fetch_add(1, std::memory_order_relaxed);
     RunFallback(ctx, nullptr, variables);
     return;
@@ -140,16 +142,17 @@ void StitchOp::Compute(OpKernelContext* ctx) {
   RunFallback(ctx, nullptr, variables);
 }
 
-// Whether a device refuses what it was asked for, or its kernel cannot be trusted: then TensorFlow's operators have the signature, and
-// keep it.
+// Whether a status says that the device refuses the kernel, or that it cannot be trusted. If so, the signature is REVERTED:
+// TensorFlow's operators compute it from now on.
 bool StitchOp::IsRefused(Signature& signature, const absl::Status& status) {
   if (!absl::IsUnavailable(status)) return false;
   Registry::Get().ReportFailure(signature, status);
   return true;
 }
 
-// The inputs' shapes (a variable's value counts, not its handle) and the value arguments' bytes as one row of integers. Returns
-// nullptr when the cluster has given up on new signatures (shapes that never settle) or a value argument is too large for a key.
+// Finds or adds the signature of a call. Its key is a vector of integers: the inputs' shapes (of a variable's value, not of its
+// handle) and the bytes of the value arguments. Returns nullptr if the cluster has given up on new signatures (shapes that never
+// settle), or if a value argument is too large for a key.
 Signature* StitchOp::FindSignature(OpKernelContext* ctx, const Variables& variables) {
   thread_local std::vector<int64_t> key;
   key.clear();
@@ -191,14 +194,15 @@ Signature* StitchOp::FindSignature(OpKernelContext* ctx, const Variables& variab
   return Registry::Get().AddSignature(cluster_, key, std::move(inputs), has_signature_.exchange(true), device, std::move(samples));
 }
 
-// Some of the call's own numbers, integers first. Where operators refuse random ones (indices out of range), the kernel is checked on these.
+// Some elements of the call's inputs, integers first. The kernel is checked on them, since operators may refuse random inputs
+// (indices out of range).
 std::vector<InputSample> StitchOp::Samples(OpKernelContext* ctx, const Variables& variables) {
   std::vector<InputSample> samples;
   int64_t left = kSampleBytes;
   for (const bool integers : {true, false}) {
     for (int i = 0; i < ctx->num_inputs(); ++i) {
       if (std::find(value_args_.begin(), value_args_.end(), i) != value_args_.end()) continue;
-      if (std::find(variable_args_.begin(), variable_args_.end(), i) != variable_args_.end()) continue;  // being written, maybe
+      if (std::find(variable_args_.begin(), variable_args_.end(), i) != variable_args_.end()) continue;  // may be being written
       const Tensor& given = ctx->input(i);
       const int64_t count = std::min(given.NumElements(), kSampleElements);
       const int64_t bytes = count * tensorflow::DataTypeSize(given.dtype());
@@ -212,14 +216,14 @@ std::vector<InputSample> StitchOp::Samples(OpKernelContext* ctx, const Variables
   return samples;
 }
 
-// Whether an executable has as many outputs as this op has results, written variables and the answer to its demands.
+// Whether an executable has one output for each result and each written variable of this op, and one for its demands if it has any.
 bool StitchOp::Fits(OpKernelContext* ctx, const Executable* executable) const {
   return executable != nullptr &&
          executable->outputs.size() == static_cast<size_t>(ctx->num_outputs()) + written_args_.size() + (demands_ ? 1 : 0);
 }
 
-// Runs the kernel into the op's outputs and variables. False, with nothing done, when the executable does not fit the call, the device
-// refuses it, or the operands are such that TensorFlow's operators raise an error.
+// Runs the kernel into the op's outputs and variables. Returns false, with nothing changed, if the executable does not fit the call,
+// if the device refuses it, or if its demands are not met (TensorFlow's operators will raise an error).
 bool StitchOp::RunStitched(OpKernelContext* ctx, Signature& signature, Variables& variables) {
   const Executable* executable = signature.executable.load(std::memory_order_acquire);
   if (!Fits(ctx, executable) || !variables.Lock()) return false;
@@ -231,7 +235,7 @@ bool StitchOp::RunStitched(OpKernelContext* ctx, Signature& signature, Variables
     for (int i = 0; i < ctx->num_outputs(); ++i) delete ctx->release_output(i).tensor;
     return false;
   }
-  if (!status.ok()) ctx->SetStatus(status);  // out of memory: the fallback would be too, and says it in TensorFlow's words
+  if (!status.ok()) ctx->SetStatus(status);  // out of memory, which the fallback would be too
   signature.stitched_calls.fetch_add(1, std::memory_order_relaxed);
   return true;
 }
@@ -248,8 +252,9 @@ absl::Status StitchOp::RunLocked(OpKernelContext* ctx, const Executable& executa
     }
     outputs.push_back(const_cast<char*>(output->tensor_data().data()));
   }
-  // A variable's buffer is written in place when the kernel can and nobody else holds it; else a fresh one takes its place.
-  std::vector<std::pair<int, Tensor>> fresh;  // op input, what takes the place of its value
+  // A variable's buffer is written in place if the kernel can do that and there is no other reference to it; else a new buffer
+  // replaces it.
+  std::vector<std::pair<int, Tensor>> fresh;  // (op input, its new value)
   fresh.reserve(written_args_.size());
   for (size_t w = 0; w < written_args_.size(); ++w) {
     const int input = written_args_[w];
@@ -263,7 +268,7 @@ absl::Status StitchOp::RunLocked(OpKernelContext* ctx, const Executable& executa
     }
     outputs.push_back(const_cast<char*>(target->tensor_data().data()));
   }
-  alignas(64) bool answer[64];  // kernels may take any output to begin a cache line
+  alignas(64) bool answer[64];  // kernels may assume that each output begins on a cache line
   if (demands_) outputs.push_back(answer);
   TF_RETURN_IF_ERROR(Launch(ctx, executable, outputs, variables));
   if (demands_) *are_met = answer[0];
@@ -322,15 +327,15 @@ absl::Status StitchOp::ToHost(OpKernelContext*, const Tensor& given, Tensor* cop
   return absl::OkStatus();
 }
 
-// Runs the original operators. With `verify`, the kernel then runs on the same tensors (the variables' values of before) and is
-// compared with what the operators made of them.
+// Runs the original operators. If `verify` is given, runs the kernel on the same tensors (the variables' old values) and compares the
+// results.
 void StitchOp::RunFallback(OpKernelContext* ctx, Signature* verify, Variables& variables) {
   FunctionLibraryRuntime* runtime = ctx->function_library();
   OP_REQUIRES(ctx, runtime != nullptr, tensorflow::errors::FailedPrecondition("stitchfleet: no function runtime here"));
   FunctionLibraryRuntime::Handle handle;
   OP_REQUIRES_OK(ctx, fallback_->Instantiate(runtime, ctx->device()->name(), &handle));
-  // All of it on this thread, which a pool of busy threads could not hold up: were the operators given to the pool while this
-  // thread waits, as many stitch ops as the pool has threads would wait for each other.
+  // All operators run on this thread. If they were given to the pool while this thread waits, as many Stitch ops as the pool has
+  // threads could wait for each other.
   std::function<void(std::function<void()>)> on_this_thread = [](const std::function<void()>& work) { work(); };
   FunctionLibraryRuntime::Options options(ctx->step_id());
   options.step_container = ctx->step_container();
@@ -342,11 +347,11 @@ void StitchOp::RunFallback(OpKernelContext* ctx, Signature* verify, Variables& v
   options.collective_executor = ctx->collective_executor();
   std::vector<Tensor> arguments, results;
   OP_REQUIRES_OK(ctx, FallbackArguments(ctx, &arguments));
-  // Holding the old values makes TensorFlow's operators write their new ones elsewhere.
+  // While the old values are held, TensorFlow's operators write the new ones elsewhere.
   if (verify != nullptr) {
     absl::Status ready = variables.Hold([this, ctx](const Tensor& given, Tensor* copy) { return Copy(ctx, given, copy); });
     ready.Update(Finish(ctx));
-    if (IsRefused(*verify, ready) || !ready.ok()) verify = nullptr;  // the operators alone, then
+    if (IsRefused(*verify, ready) || !ready.ok()) verify = nullptr;  // then only the operators run
   }
   const uint64_t start = verify == nullptr ? 0 : tensorflow::EnvTime::NowNanos();
   absl::Status status;
@@ -364,8 +369,8 @@ void StitchOp::RunFallback(OpKernelContext* ctx, Signature* verify, Variables& v
   for (size_t i = 0; i < results.size(); ++i) ctx->set_output(i, results[i]);
 }
 
-// An error of the body's operator "nk" as that of the operator which it is in the job's graph: TensorFlow's Python side finds the
-// line of the job's code by the name.
+// Replaces the name of the body's operator "nk" in an error by the operator's name in the job's graph, by which TensorFlow's Python
+// code finds the line of the job's code.
 absl::Status StitchOp::UnderOwnName(const absl::Status& status) const {
   constexpr absl::string_view kTag = "{{node n";
   const std::string message(status.message());
@@ -390,7 +395,7 @@ void StitchOp::Verify(OpKernelContext* ctx, Signature& signature, Variables& var
   Addresses outputs;
   for (const OutputSpec& spec : executable->outputs) {
     Tensor output;
-    if (!AllocateVerified(ctx, spec, &output).ok()) return;  // no memory to verify with: not verified
+    if (!AllocateVerified(ctx, spec, &output).ok()) return;  // not verified, for lack of memory
     outputs.push_back(const_cast<char*>(output.tensor_data().data()));
     mismatch->actual.push_back(std::move(output));
   }
@@ -401,7 +406,7 @@ void StitchOp::Verify(OpKernelContext* ctx, Signature& signature, Variables& var
   if (status.ok()) status = CheckBorders(ctx, mismatch->actual);
   if (IsRefused(signature, status) || !status.ok()) return;
   if (demands_) {
-    if (!mismatch->actual.back().scalar<bool>()()) return;  // nobody said what the kernel computes then
+    if (!mismatch->actual.back().scalar<bool>()()) return;  // then the kernel's results are unspecified
     expected.push_back(mismatch->actual.back());
   }
   if (signature.verify_calls.load(std::memory_order_relaxed) > 0) {  // the first call instantiates the fallback
@@ -433,7 +438,7 @@ void StitchOp::Verify(OpKernelContext* ctx, Signature& signature, Variables& var
   for (auto* tensors : {&mismatch->inputs, &mismatch->expected, &mismatch->actual}) {
     for (Tensor& tensor : *tensors) status.Update(ToHost(ctx, tensor, &tensor));
   }
-  if (!status.ok()) {  // nobody could look at them
+  if (!status.ok()) {  // the guard could not read the tensors
     Registry::Get().ReportFailure(signature, status);
     return;
   }

@@ -1,6 +1,6 @@
-// The Stitch op of any device: one cluster of TensorFlow's operators run as one generated kernel, with TensorFlow's own operators as
-// fallback (stitch_op.cc says what happens when). What a device does in its own way are the virtual functions: those here are the
-// processor's, device_stitch_op.cc has a GPU's.
+// The Stitch op: runs one cluster of TensorFlow's operators as one generated kernel, with TensorFlow's own operators as fallback
+// (stitch_op.cc describes the states). The virtual functions depend on the device: this class implements them for the CPU,
+// device_stitch_op.cc for a GPU.
 
 #ifndef STITCHFLEET_PLUGIN_NATIVE_OP_STITCH_OP_H_
 #define STITCHFLEET_PLUGIN_NATIVE_OP_STITCH_OP_H_
@@ -29,34 +29,34 @@ class StitchOp : public tensorflow::OpKernel {
  protected:
   using Addresses = absl::InlinedVector<void*, 8>;
 
-  // What kernels of this op's device are made for, in JSON; "" for the processor. The pointer stays valid.
+  // The device that kernels are built for, in JSON; "" for the CPU. The reference stays valid.
   virtual const std::string& Device(tensorflow::OpKernelContext* ctx) const;
 
-  // Begins the kernel. `outputs`: where each of its outputs belongs.
+  // Starts the kernel. `outputs`: the addresses of its outputs.
   virtual absl::Status Launch(tensorflow::OpKernelContext* ctx, const Executable& executable, const Addresses& outputs,
                               const Variables& variables);
 
-  // The op's inputs as the fallback's function takes them.
+  // The arguments of the fallback's function: the op's inputs, each on the device where the function expects it.
   virtual absl::Status FallbackArguments(tensorflow::OpKernelContext* ctx, std::vector<tensorflow::Tensor>* arguments);
 
-  // Memory for an output of a kernel that is verified.
+  // Allocates an output of a kernel that is being verified.
   virtual absl::Status AllocateVerified(tensorflow::OpKernelContext* ctx, const OutputSpec& spec, tensorflow::Tensor* output) const;
 
-  // Whether such a kernel kept to its outputs: UNAVAILABLE where it did not, or cannot be asked.
+  // Whether that kernel has written only to its outputs: UNAVAILABLE if it has not, or if that cannot be checked.
   virtual absl::Status CheckBorders(tensorflow::OpKernelContext* ctx, const std::vector<tensorflow::Tensor>& outputs) const {
     return absl::OkStatus();
   }
 
-  // Waits until the device has done what it was given so far.
+  // Waits until the device has finished all work given to it so far.
   virtual absl::Status Finish(tensorflow::OpKernelContext* ctx) { return absl::OkStatus(); }
 
   virtual absl::Status CompareOutput(tensorflow::OpKernelContext* ctx, const Executable& executable, int output,
                                      const tensorflow::Tensor& expected, const tensorflow::Tensor& actual, Comparison* comparison);
 
-  // A copy on the same device.
+  // Copies a tensor on its device.
   virtual absl::Status Copy(tensorflow::OpKernelContext* ctx, const tensorflow::Tensor& given, tensorflow::Tensor* copy) const;
 
-  // The same tensor in the processor's memory.
+  // The same tensor in the host's memory; a tensor that is there already is not copied.
   virtual absl::Status ToHost(tensorflow::OpKernelContext* ctx, const tensorflow::Tensor& given, tensorflow::Tensor* copy) const;
 
   int host_arguments() const { return host_arguments_; }

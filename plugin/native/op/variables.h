@@ -1,4 +1,4 @@
-// The variables of one call of a StitchfleetUpdate op: found by their handles, locked together, read and written in place.
+// The variables of one call of a StitchfleetUpdate op: looked up by their handles, locked together, read and written in place.
 
 #ifndef STITCHFLEET_PLUGIN_NATIVE_OP_VARIABLES_H_
 #define STITCHFLEET_PLUGIN_NATIVE_OP_VARIABLES_H_
@@ -20,9 +20,8 @@ class Variables {
   Variables& operator=(const Variables&) = delete;
   ~Variables() { Unlock(); }
 
-  // Looks up the variables behind the inputs `handles`; `written` are those of them that will be written. False when one is not
-  // initialized or two handles are one variable that is written: then the order of the original operators matters, and only they
-  // know it.
+  // Looks up the variables of the inputs `handles`; `written`: those that will be written. Returns false if one is not initialized,
+  // or if two handles are of one variable that is written: then the result depends on the order of the original operators.
   bool Find(tensorflow::OpKernelContext* ctx, const std::vector<int>& handles, const std::vector<int>& written) {
     if (handles.empty()) return true;
     of_input_.assign(ctx->num_inputs(), -1);
@@ -52,7 +51,7 @@ class Variables {
     return true;
   }
 
-  // Shape and type of an input; of its value where it is a variable.
+  // Shape and type of an input; for a variable's handle those of the variable's value.
   const tensorflow::TensorShape& Shape(tensorflow::OpKernelContext* ctx, int input) const {
     const Entry* entry = Of(input);
     return entry == nullptr ? ctx->input(input).shape() : entry->shape;
@@ -62,12 +61,12 @@ class Variables {
     return entry == nullptr ? ctx->input(input).dtype() : entry->dtype;
   }
 
-  // Locks all of them, those to be written exclusively, in the order of their addresses (as TensorFlow's training operators do).
-  // False, with nothing locked, when one has changed its shape since Find.
+  // Locks all variables, those to be written exclusively, in the order of their mutexes' addresses (as TensorFlow's training
+  // operators do). Returns false, with nothing locked, if one has changed its shape since Find.
   bool Lock() {
     for (int k : lock_order_) {
       if (found_[k].is_repeated) {
-        // its first handle's lock is enough, and a second one could wait behind a writer that waits for the first
+        // the first handle has locked it, and a second lock could wait behind a writer that waits for the first
       } else if (found_[k].is_written) {
         found_[k].variable->mu()->lock();
       } else {
@@ -97,8 +96,8 @@ class Variables {
     }
   }
 
-  // Keeps the values of now: TensorFlow's operators then write new ones into other buffers, but for variables with sparse updates
-  // (copy_on_read_mode), which they write in place whoever looks on: those are copied, if it is this op that writes them.
+  // Holds the present values: TensorFlow's operators then write new ones into other buffers. Variables with sparse updates
+  // (copy_on_read_mode) are an exception, since they are always written in place; they are copied if this op writes them.
   template <typename Copy>
   absl::Status Hold(const Copy& copy) {
     for (Entry& entry : found_) {
@@ -114,17 +113,17 @@ class Variables {
     return absl::OkStatus();
   }
 
-  // An input's value; that of a variable is the held one, else the present one (then only between Lock and Unlock).
+  // The value of an input; for a variable's handle the held value, or without one the present value (only between Lock and Unlock).
   const tensorflow::Tensor& Value(tensorflow::OpKernelContext* ctx, int input) const {
     const Entry* entry = Of(input);
     if (entry == nullptr) return ctx->input(input);
     return entry->is_held ? entry->held : *entry->variable->tensor();
   }
 
-  // The variable's own tensor, between Lock and Unlock.
+  // The variable's own tensor. Use it only between Lock and Unlock.
   tensorflow::Tensor* Target(int input) { return found_[of_input_[input]].variable->tensor(); }
 
-  // Appends the present values of the variables behind `inputs`.
+  // Appends the present values of the variables of the inputs `inputs`.
   void AppendPresent(const std::vector<int>& inputs, std::vector<tensorflow::Tensor>* values) {
     for (int i : inputs) {
       tensorflow::Var& variable = *found_[of_input_[i]].variable;
@@ -139,8 +138,8 @@ class Variables {
     tensorflow::TensorShape shape;
     tensorflow::DataType dtype = tensorflow::DT_INVALID;
     bool is_written = false;
-    bool is_repeated = false;  // an earlier one in the order of locks is the same variable
-    bool is_held = false;  // not held.IsInitialized(): a tensor made from nothing is initialized, and empty
+    bool is_repeated = false;  // whether an earlier entry in the order of locks is the same variable
+    bool is_held = false;  // held.IsInitialized() would not do: a default-constructed tensor is initialized, and empty
     tensorflow::Tensor held;
   };
 
