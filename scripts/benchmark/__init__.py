@@ -7,7 +7,9 @@
     figures      from slices and step logs to medians and ratios with intervals (pure functions)
     launches     what one iteration launches and writes
     coverage     the share of a step's memory-intensive time that is in stitch ops, and what stays out
-    recorder     runs in the process of a workload for `coverage`
+    collectives  when the collectives of a job of several ranks start, and the time of a step in them
+    pinned       puts a rank of such a job on one core
+    recorder     runs in the process of a workload for `coverage` and `collectives`
     trace        reads TensorFlow's profile
     machine      describes the machine and the versions
     floors       every kernel of the workloads' steps, and of patterns, compared with its byte floor

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from .. import horovod_build
-from . import busy, floors, functions, idle, kernels_cpu, machine, step_kernels, telemetry
+from . import busy, collectives, floors, functions, idle, kernels_cpu, machine, step_kernels, telemetry
+from .collectives import Collectives
 from .contestants import (
     CONTESTANTS,
     DEFAULT_CONTESTANTS,
@@ -82,6 +83,7 @@ class Section:
     coverage_failure: str = ""
     copy_bytes_per_s: float | None = None
     traffic: Traffic | None = None
+    collectives: Collectives | None = None
 
     @property
     def floor_ms(self) -> float | None:
@@ -233,6 +235,8 @@ def main(words: Sequence[str] | None = None) -> int:
         extra = tuple(shlex.split(arguments.arguments))
     except (UnknownNameError, ValueError) as error:
         parser.error(str(error))
+    if arguments.coverage and any(workload.ranks for workload in workloads):
+        parser.error("--coverage: give a workload of one process")
     if not workloads:
         parser.error("--workloads: none given")
     if arguments.json is not None and not arguments.json.absolute().parent.is_dir():
@@ -311,6 +315,12 @@ def _section(
             except (ContestantError, ValueError, OSError) as error:
                 failure = str(error)
                 say(f"  {workload.name}: no profile: {error}")
+        timed: Collectives | None = None
+        if workload.ranks > 1 and not arguments.no_counts and {PLAIN, "stitched"} <= raced:
+            try:
+                timed = collectives.measure(workload, limits, mark, place, cache, extra, say)
+            except (ContestantError, ValueError, OSError) as error:
+                say(f"  {workload.name}: its collectives are not timed: {error}")
     results = evaluate(outcomes, modules, coverage) if outcomes else []
     stitched = next((o for o in outcomes if o.contestant.name == "stitched" and not o.failure), None)
     return Section(
@@ -320,6 +330,7 @@ def _section(
         failure,
         statistics.median(bandwidths) if bandwidths else None,
         stitch_traffic(stitched.summary) if stitched is not None and stitched.summary is not None else None,
+        timed,
     )
 
 
@@ -405,6 +416,8 @@ def _notes(section: Section) -> list[str]:
         )
     if section.coverage is not None:
         lines.append(f"  coverage: {section.coverage.share:.1%} of plain's memory-intensive time lies in stitch ops")
+    if section.collectives is not None:
+        lines += collectives.table(section.collectives)
     if section.best is not None:
         best = section.best
         lines.append(
@@ -483,6 +496,9 @@ def document(sections: dict[str, Section], arguments: argparse.Namespace) -> dic
         },
         "coverage": {
             name: dataclasses.asdict(section.coverage) for name, section in sections.items() if section.coverage
+        },
+        "collectives": {
+            name: dataclasses.asdict(section.collectives) for name, section in sections.items() if section.collectives
         },
         "floors": {
             name: {

@@ -140,8 +140,12 @@ def find_contestants(names: str) -> list[Contestant]:
     return [CONTESTANTS[name] for name in dict.fromkeys([PLAIN, *wanted])]
 
 
-_STANDS_STILL = {"HOROVOD_STALL_CHECK_DISABLE": "1", "HOROVOD_GLOO_TIMEOUT_SECONDS": "36000"}
-"""Horovod's clocks go on while a contestant is stopped, within a collective perhaps."""
+_OF_HOROVOD = {
+    "HOROVOD_STALL_CHECK_DISABLE": "1",
+    "HOROVOD_GLOO_TIMEOUT_SECONDS": "36000",
+    "HOROVOD_TIMELINE": "DYNAMIC",
+}
+"""Horovod's clocks go on while a contestant is stopped, perhaps within a collective. A timeline can be started (recorder.py)."""
 
 
 @dataclass(frozen=True)
@@ -205,7 +209,7 @@ def environment(contestant: Contestant, files: Files, horovod: pathlib.Path | No
     paths = [path for path in variables.get("PYTHONPATH", "").split(os.pathsep) if path and path != str(BOOTSTRAP)]
     if horovod is not None:
         paths.insert(0, str(horovod))
-        variables |= _STANDS_STILL
+        variables |= _OF_HOROVOD
     variables["PYTHONPATH"] = os.pathsep.join(paths)
     if contestant.stitchfleet is not None:
         variables["STITCHFLEET_DATA"] = str(files.folder / "records")

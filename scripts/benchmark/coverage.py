@@ -155,11 +155,11 @@ def measure(
 ) -> Coverage:
     """Runs the workload twice. Raises ContestantError with one line if either run fails or nothing is stitched."""
     say(f"{workload.name}: profiling the plain step")
-    plain = _Recording(workload, CONTESTANTS[PLAIN], mark, folder)
+    plain = Recording(workload, CONTESTANTS[PLAIN], mark, folder)
     plain.runner.start(extra, cache)
     plain.go(limits)
     say(f"{workload.name}: profiling the stitched step")
-    stitched = _Recording(workload, CONTESTANTS["stitched"], mark, folder)
+    stitched = Recording(workload, CONTESTANTS["stitched"], mark, folder)
     stitched.runner.start(extra, cache)
     stitched.runner.warm_up(limits, say)
     stitched.go(limits)
@@ -174,7 +174,7 @@ def measure(
     return join(before, after, nodes, steps, members, states)
 
 
-class _Recording:
+class Recording:
     """One run of a workload under the recorder."""
 
     def __init__(self, workload: Workload, base: Contestant, mark: str, folder: pathlib.Path) -> None:
@@ -192,11 +192,16 @@ class _Recording:
         self.runner.thaw()
         self.runner.wait(limits.warm_up_s)
 
-    def read(self, name: str) -> Any | None:
+    def read(self, name: str, folder: pathlib.Path | None = None) -> Any | None:
+        """The JSON document in a file of the recorder's, or of another folder; None if there is no such file."""
         try:
-            return json.loads((self._folder / name).read_text())
+            return json.loads(((folder or self._folder) / name).read_text())
         except OSError:
             return None
+
+    def text(self, name: str) -> str:
+        """The text of a file of the recorder's. Raises OSError."""
+        return (self._folder / name).read_text()
 
     def profile(self) -> tuple[Iteration, int, list[NodeTime]]:
         found = self.read("profile.json")

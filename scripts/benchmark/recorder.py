@@ -5,11 +5,13 @@
 The script runs as if it had been started itself. Its output is passed through, and its lines "step N" trigger the profiler: they come
 between steps, on the thread that trains. Once the file FOLDER/go exists and no kernel waits for the oracle's verdict (for at most a
 minute), TensorFlow's profiler runs from one such line to the next. The time of each node is written to FOLDER/profile.json, and the
-script is ended. Under `stitchfleet run`, FOLDER/members.json lists which nodes of the offered graphs went into stitch ops.
+script is ended. Under `stitchfleet run`, FOLDER/members.json lists which nodes of the offered graphs went into stitch ops. In a job
+of several ranks, rank 0 times its collectives instead (Collectives).
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import pathlib
@@ -25,6 +27,8 @@ from typing import Any, TextIO
 FIRST_STEP = 20
 """The profile begins at the first line from this step on, after tracing and the first runs of the executors."""
 JUDGE_SECONDS = 60.0
+CLOCK = "stitchfleet-clock"
+"""Name of the event in a profile whose time is known."""
 _STEP = re.compile(r"^step\s+(\d+)\b")
 
 
@@ -91,6 +95,72 @@ class Profiler:
         return not suspect or time.monotonic() > self._deadline
 
 
+class Collectives:
+    """Writes Horovod's timeline from one report to the next, and once more with TensorFlow's profiler (rank 0 of a job).
+
+    FOLDER/collectives.json gets for both: timeline, the file's name; steps, the numbers [first, last) of its steps; clock, seconds
+    since the epoch minus time.monotonic(); backward, the starts of the backward passes, empty without the profiler.
+    """
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self._folder = folder
+        self._parts: list[dict[str, Any]] = []
+        self._first: int | None = None
+        self._clock = 0.0
+
+    def seen(self, step: int) -> None:
+        if self._first is None:
+            if step >= FIRST_STEP and (self._folder / "go").exists():
+                self._begin(step)
+            return
+        _horovod().stop_timeline()
+        backward = self._stop_profiler(step - self._first) if self._parts else []
+        self._parts.append(
+            {
+                "timeline": self._timeline.name,
+                "steps": [self._first + 1, step + 1],
+                "clock": time.time() - time.monotonic(),
+                "backward": backward,
+            }
+        )
+        if len(self._parts) == 1:
+            self._begin(step)
+            return
+        (self._folder / "collectives.json").write_text(json.dumps(self._parts))
+        raise KeyboardInterrupt
+
+    @property
+    def _timeline(self) -> pathlib.Path:
+        return self._folder / f"timeline-{len(self._parts)}.json"
+
+    def _begin(self, step: int) -> None:
+        import tensorflow as tf
+
+        self._first = step
+        _horovod().start_timeline(str(self._timeline))
+        if self._parts:
+            profiler = tf.profiler.experimental
+            levels = profiler.ProfilerOptions(host_tracer_level=2, python_tracer_level=0, device_tracer_level=0)
+            profiler.start(str(self._folder / "trace"), options=levels)
+            with profiler.Trace(CLOCK):
+                self._clock = time.time()
+
+    def _stop_profiler(self, steps: int) -> list[float]:
+        import tensorflow as tf
+
+        from scripts.benchmark.trace import backward_starts
+
+        tf.profiler.experimental.stop()
+        (file,) = (self._folder / "trace").rglob("*.xplane.pb")
+        found = [self._clock + seconds for seconds in backward_starts(file.read_bytes(), CLOCK, steps)]
+        shutil.rmtree(self._folder / "trace")
+        return found
+
+
+def _horovod() -> Any:
+    return importlib.import_module("horovod.tensorflow")
+
+
 class Members:
     """Observes the plugin while TensorFlow offers it graphs: their nodes before and after, and the clusters' names."""
 
@@ -155,7 +225,11 @@ def main(words: list[str]) -> None:
     sys.argv = words[1:]
     if os.environ.get("STITCHFLEET_ENABLED") == "1":
         Members(folder / "members.json").install()
-    sys.stdout = Lines(sys.stdout, Profiler(folder).seen)
+    rank = os.environ.get("HOROVOD_RANK")
+    if rank is None:
+        sys.stdout = Lines(sys.stdout, Profiler(folder).seen)
+    elif rank == "0":
+        sys.stdout = Lines(sys.stdout, Collectives(folder).seen)
     runpy.run_path(str(script), run_name="__main__")
 
 

@@ -22,6 +22,8 @@ from stitchfleet.plugin.clusters.rewrite import OUR_OPS
 _PRODUCT = re.compile(r"MatMul|Conv[123]D|Einsum")
 """Also matches fused products and oneDNN's names for products: _MklNativeFusedMatMul."""
 _OPERATOR = re.compile(r"([A-Za-z0-9.][\w.\-/>]*):([A-Za-z_]\w*)")
+_GRADIENT = re.compile(r"(.*/)?gradient(s|_tape)/")
+"""What the nodes of a gradient are called, by tf.gradients and by tf.GradientTape."""
 _PROCESS, _INPUT, _ALLOCATION = "ExecutorState::Process", "InstantiatedCapturedFunction::Run", "MemoryAllocation"
 _INPUT_THREADS = "tf_data"
 _PROTOCOLS = ("tensorflow.tsl.profiler.protobuf.xplane_pb2", "tsl.profiler.protobuf.xplane_pb2")
@@ -78,6 +80,32 @@ def node_times(data: bytes) -> tuple[list[NodeTime], dict[str, int], WallTime]:
             if span.name.startswith(_ALLOCATION + " "):
                 allocated[span.name.split(" ", 1)[1]] += span.bytes
     return add_up(threads), dict(allocated), wall_time(threads)
+
+
+def backward_starts(data: bytes, clock: str, steps: int) -> list[float]:
+    """When each step's backward pass starts: seconds after the event named `clock` of a serialized XSpace.
+
+    The start is that of the matrix product of a gradient, run once a step, that starts first. Empty if there is none.
+    """
+    space = _message().FromString(data)
+    origin: int | None = None
+    starts: dict[str, list[int]] = collections.defaultdict(list)
+    for plane in space.planes:
+        if not plane.name.startswith("/host:CPU"):
+            continue
+        names = {number: entry.name for number, entry in plane.event_metadata.items()}
+        for line in plane.lines:
+            for event in line.events:
+                name = names[event.metadata_id]
+                when = int(line.timestamp_ns) * 1000 + int(event.offset_ps)
+                if name == clock:
+                    origin = when
+                elif (found := operator_of(name)) is not None and is_product(found[1]) and _GRADIENT.match(found[0]):
+                    starts[found[0]].append(when)
+    regular = [sorted(whens) for whens in starts.values() if len(whens) == steps]
+    if origin is None or not regular:
+        return []
+    return [(when - origin) / 1e12 for when in min(regular)]
 
 
 def _message() -> Any:
