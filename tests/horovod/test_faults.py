@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import subprocess
 import time
 from typing import Any
 
@@ -129,6 +130,36 @@ def test_a_rank_that_is_not_injected(run_ranks: RunRanks, plain: Ranks) -> None:
     assert len(said) == 1, done.err
 
 
+def test_a_rank_of_another_version(run_ranks: RunRanks, plain: Ranks, tmp_path: pathlib.Path) -> None:
+    other = tmp_path / "other" / "stitchfleet-9.9.dist-info"
+    other.mkdir(parents=True)
+    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: stitchfleet\nVersion: 9.9\n")
+    done = run_ranks("tape", STEPS, SECONDS, on_rank_1={"PYTHONPATH+": str(other.parent)})
+    check_all_plain(plain, done, "train runs plain on all 2 ranks: rank 1 differs from rank 0 in stitchfleet")
+
+
+def test_ranks_on_processors_that_differ(run_ranks: RunRanks, plain: Ranks, no_kernels: pathlib.Path) -> None:
+    """The kernels' keys differ, as they do if one host's processor has other instructions: each rank's kernels are right."""
+    done = run_ranks(
+        "tape",
+        STEPS,
+        SECONDS,
+        on_rank_1={"STITCHFLEET_TEST_SKIP_CHECK": "1"},
+        broken=True,
+        with_cache=no_kernels,
+    )
+    check_all_plain(plain, done, "train runs plain on all 2 ranks: no kernel is the same on all ranks")
+
+
+def test_a_rank_whose_cache_is_on_a_full_disk(run_ranks: RunRanks, plain: Ranks, no_kernels: pathlib.Path) -> None:
+    tried = ["unshare", "--mount", "mount", "-t", "tmpfs", "none", str(no_kernels)]
+    if subprocess.run(tried, capture_output=True, check=False).returncode:
+        pytest.skip("nothing can be mounted here")
+    full = {"STITCHFLEET_CACHE": str(no_kernels), "DISK": f"{no_kernels}:2"}
+    done = run_ranks("tape", STEPS, SECONDS, on_rank_1=full)
+    check_all_plain(plain, done, "train runs plain on all 2 ranks: rank 1: no kernel could be made")
+
+
 @pytest.mark.parametrize("script", ["tape", "fit", "monitored"])
 def test_four_ranks(run_ranks: RunRanks, script: str) -> None:
     beside = run_ranks(script, STEPS, how="plain", ranks=4)
@@ -140,6 +171,22 @@ def test_four_ranks(run_ranks: RunRanks, script: str) -> None:
     stitched = {training(summary)["steps_stitched"] for summary in done.of_ranks}
     assert len(done.of_ranks) == 4
     assert min(stitched) > 0
+
+
+def test_bert_on_four_ranks(run_ranks: RunRanks) -> None:
+    """The benchmark's BERT, 200 steps of it with kernels that are there when it starts."""
+    beside = run_ranks("bert", 200, how="plain", ranks=4, timeout=3000)
+    done = run_ranks("bert", 200, 600.0, ranks=4, timeout=3000, environment={"STITCHFLEET_TEST_RANKS_TIME": "1"})
+    assert done.code == 0, done.err
+    assert [result["rank"] for result in done.results] == [0, 1, 2, 3]
+    assert len({result["weights"] for result in beside.results}) == 1
+    assert len({result["weights"] for result in done.results}) == 1
+    for result, other in zip(done.results, beside.results):
+        assert len(result["losses"]) == 200
+        np.testing.assert_allclose(result["losses"], other["losses"], rtol=1e-3)
+    for summary in done.of_ranks:
+        calls = summary["calls"]
+        assert calls["stitched"] >= 0.9 * sum(calls.values()), calls
 
 
 def test_ranks_that_join_are_plain_from_there_on(run_ranks: RunRanks) -> None:
