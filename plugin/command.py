@@ -27,6 +27,7 @@ SUMMARIES = {
     "ingest": "serve the fleet: receive jobs' records over HTTP",
     "webhook": "serve the cluster: inject stitchfleet into labelled pods",
     "controller": "serve the cluster: make weekly reports, maintain the database",
+    "check-injection": "check whether the cluster injects a labelled pod",
 }
 
 # The extra (setup.cfg) with the packages that a command needs, if it is not `report`.
@@ -96,7 +97,7 @@ def _print_help(names: list[str]) -> None:
         "usage: stitchfleet COMMAND [...]\n\nMake TensorFlow jobs faster, check their numbers, and measure the saving.\n\ncommands:"
     )
     for name in sorted(names, key=lambda name: list(SUMMARIES).index(name) if name in SUMMARIES else 99):
-        print(f"  {name:<10} {SUMMARIES.get(name, '')}")
+        print(f"  {name:<15} {SUMMARIES.get(name, '')}")
     print("\nSee `stitchfleet COMMAND --help` for a command's options.")
 
 

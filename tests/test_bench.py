@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shlex
 import signal
 import statistics
 import subprocess
@@ -20,7 +21,17 @@ from hypothesis import strategies as st
 
 from scripts.benchmark import machine, processes
 from scripts.benchmark.command import Section, evaluate, main, table
-from scripts.benchmark.contestants import BOOTSTRAP, CONTESTANTS, PLAIN, WORKLOADS, Files, command_line, environment
+from scripts.benchmark.contestants import (
+    CONTESTANTS,
+    DISTRIBUTED,
+    PINNED,
+    PLAIN,
+    WORKLOADS,
+    Files,
+    at_ranks,
+    command_line,
+    environment,
+)
 from scripts.benchmark.figures import (
     Ratio,
     better_of,
@@ -40,6 +51,7 @@ from scripts.benchmark.launches import (
     stitched_launches,
 )
 from scripts.benchmark.race import Limits, Outcome, Runner, Slice, opening_steps, order_of, too_slow
+from stitchfleet.plugin.base.settings import BOOTSTRAP
 from stitchfleet.plugin.graph import tf_ops
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -309,6 +321,33 @@ def test_only_the_stitched_contestant_is_started_under_stitchfleet(monkeypatch: 
         assert words[words.index(str(bert.script)) + 1 :][:2] == ["--layers", "1"]
         assert ("stitchfleet.plugin.command" in words) == (contestant.stitchfleet is not None)
         assert ("--xla" in words) == (contestant.name == "xla")
+
+
+def test_ranks_are_started_by_horovodrun_each_on_a_core(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/mine")
+    plain, bert = CONTESTANTS[PLAIN], DISTRIBUTED["horovod-bert"]
+    two, four = at_ranks([WORKLOADS["bert"], bert], [2, 4])[1:]
+    assert (two.name, two.ranks, four.name, four.ranks) == ("horovod-bert/2", 2, "horovod-bert/4", 4)
+    files, horovod = Files(tmp_path), tmp_path / "horovod"
+    words = command_line(plain, four, ("--batch", "2"), files, tmp_path, horovod)
+    assert words[1:5] == [str(horovod / "bin" / "horovodrun"), "--gloo", "-np", "4"]
+    assert words[6] == str(PINNED)
+    assert shlex.split(words[7])[:5] == [sys.executable, str(bert.script), "--horovod", "--batch", "2"]
+    assert "--log" not in words  # horovodrun would take it for an option of its own
+    stitched = command_line(CONTESTANTS["stitched"], four, (), files, tmp_path, horovod)
+    assert stitched[stitched.index("--") + 2] == str(horovod / "bin" / "horovodrun")
+    assert environment(plain, files, horovod)["PYTHONPATH"] == f"{horovod}:/mine"
+
+
+def test_lines_of_rank_0_are_read_behind_what_horovodrun_puts_before_them(tmp_path: Path) -> None:
+    runner = Runner(CONTESTANTS["stitched"], DISTRIBUTED["horovod-bert"], "mark/", tmp_path)
+    runner.files.folder.mkdir(parents=True)
+    runner.files.output.write_text(
+        "[1]<stdout>:step 90 loss\n[0]<stdout>:step    40  loss 7.1    10.0 ms\n"
+        "[0]<stderr>:stitchfleet: train: all 2 ranks run 21 verified kernels from step 14 on\n"
+    )
+    assert runner.last_step == 40
+    assert runner.state() == "step 40, stitched from step 14"
 
 
 def test_the_stitched_warm_up_outlasts_the_opening_pairs() -> None:

@@ -107,7 +107,6 @@ class ClusterPlan:
     left_out: dict[str, collections.Counter[str]] = field(default_factory=dict)
     left_out_nodes: dict[str, str] = field(default_factory=dict)
     """Name of a node that is in no cluster -> reason. `left_out` counts only the operators that compute something."""
-    refusals: list[str] = field(default_factory=list)
     step: StepGraph | None = None
     """The step as `stitchfleet explain` shows it; None if it could not be made."""
 

@@ -1,8 +1,8 @@
 """Carries the agreements of a job between its ranks: one thread that talks to the rendezvous store, and a bounded wait before a step.
 
 The trainer's thread calls `begin` before each step of a function that has an Agreement. Nearly always it takes a lock and returns; in
-the one or two steps of a round in which the agreement needs an answer, it waits for this thread's requests, WAIT_S at most and once
-a round, far below the 60 s after which Horovod warns of a stalled rank. TensorFlow's own threads never run this code.
+the one or two steps of a round in which the agreement needs an answer, it waits for this thread's requests, Times.wait_s at most and
+once a round, far below the 60 s after which Horovod warns of a stalled rank. TensorFlow's own threads never run this code.
 
 The thread asks the store often while a round is open, and seldom while it only checks if a rank wants to go back.
 """
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import collections
 import math
-import os
 import statistics
 import threading
 import time
@@ -23,22 +22,31 @@ from .agreement import LEADER, Agreement
 from .store import Store, StoreError
 from .world import World
 
-_TIME = float(os.environ.get("STITCHFLEET_TEST_RANKS_TIME", "1"))
-"""Factor on all times below. Tests lower it, since their jobs end within seconds."""
-WAIT_S = 3.0
-"""The longest that a step waits, once a round."""
-LEAD_S = 2.0 * _TIME
-"""How far ahead the agreed step lies: four periods of a rank that is compiling (VOTE_PERIOD_S), forty of an open round (PERIOD_S)."""
 MIN_LEAD, MAX_LEAD = 8, 100_000
 """Bounds of the lead, in steps."""
-PERIOD_S, IDLE_PERIOD_S = 0.05 * _TIME, 2.0 * _TIME
-"""Seconds between two reads of the store while a round is open, and while nothing is expected."""
-VOTE_PERIOD_S = 0.5 * _TIME
-"""Seconds between two reads of the store while ranks are compiling."""
-HELLO_S = 30.0 * _TIME
-"""A rank that has not written its hello this many seconds after this rank was ready is taken to run without stitchfleet."""
-VOTES_S = 900.0 * _TIME
-"""How many seconds rank 0 waits for the vote of a rank that has written its hello."""
+
+
+@dataclass(frozen=True)
+class Times:
+    """How long the courier waits, in seconds.
+
+    wait_s: the longest that a step waits, once a round. lead_s: how far ahead the agreed step lies. period_s, vote_period_s,
+    idle_period_s: between two reads of the store while a round is open, while ranks are compiling, and while nothing is expected.
+    hello_s: a rank that has not written its hello so long after this rank was ready is taken to run without stitchfleet. votes_s:
+    how long rank 0 waits for the vote of a rank that has written its hello.
+    """
+
+    wait_s: float = 3.0
+    lead_s: float = 2.0
+    period_s: float = 0.05
+    vote_period_s: float = 0.5
+    idle_period_s: float = 2.0
+    hello_s: float = 30.0
+    votes_s: float = 900.0
+
+
+TIMES = Times()
+"""The times of couriers that are given none. The lead is four periods of a rank that is compiling, forty of an open round."""
 
 
 @dataclass
@@ -54,22 +62,13 @@ class _Function:
 class Courier:
     """The agreements of one rank. tell: called with a line for people if something is wrong."""
 
-    def __init__(
-        self,
-        world: World,
-        run_id: str,
-        tell: Callable[[str], None],
-        epoch: int = 0,
-        wait_s: float = WAIT_S,
-        hello_s: float = HELLO_S,
-        votes_s: float = VOTES_S,
-    ) -> None:
-        """epoch: counts Horovod's resets; cells of another epoch are never seen. Raises ValueError for a world without a store."""
+    def __init__(self, world: World, run_id: str, tell: Callable[[str], None], times: Times | None = None) -> None:
+        """Raises ValueError for a world without a store."""
         if world.store is None:
             raise ValueError("the ranks' launcher has no rendezvous store")
         self.world, self._tell = world, tell
-        self._store = Store(*world.store, f"stitchfleet-{run_id}-{epoch}")
-        self._wait_s, self._hello_s, self._votes_s = wait_s, hello_s, votes_s
+        self._times = times or TIMES
+        self._store = Store(*world.store, f"stitchfleet-{run_id}")
         self._lock = threading.Condition()
         self._functions: dict[str, _Function] = {}
         self._heard: set[int] = {world.rank}
@@ -85,13 +84,13 @@ class Courier:
     # ---- the trainer's thread
 
     def begin(self, function: str) -> bool:
-        """Begins a step of a function. Returns whether it runs stitched. Waits for WAIT_S at most, once a round."""
+        """Begins a step of a function. Returns whether it runs stitched. Waits for Times.wait_s at most, once a round."""
         with self._lock:
             found = self._of(function)
             now = time.monotonic()
             if found.last_begin is not None:
                 found.intervals_s.append(now - found.last_begin)
-                found.agreement.lead = _lead(found.intervals_s)
+                found.agreement.lead = lead_steps(found.intervals_s, self._times.lead_s)
             found.last_begin = now
             if not found.agreement.may_begin():
                 self._wait(found, now)
@@ -102,10 +101,10 @@ class Courier:
         found.waiting = True
         self._wake.set()
         while not found.agreement.may_begin():
-            left = since + self._wait_s - time.monotonic()
+            left = since + self._times.wait_s - time.monotonic()
             if left <= 0 or self._closed or not self._thread.is_alive():
                 found.agreement.give_up()
-                silent = f"the rendezvous store has not answered for {self._wait_s:g} s"
+                silent = f"the rendezvous store has not answered for {self._times.wait_s:g} s"
                 self._tell(f"rank {self.world.rank}: {silent}; it goes on in the arm that it was in")
                 break
             self._lock.wait(left)
@@ -235,19 +234,19 @@ class Courier:
                 return
             missing = [rank for rank in range(1, self.world.size) if rank not in agreement.votes]
         waited = time.monotonic() - found.ready_since
-        if not missing or waited < self._hello_s:
+        if not missing or waited < self._times.hello_s:
             return
         for rank in [rank for rank in missing if rank not in self._heard]:
             if why := self._why_missing(rank):
                 self._give_up_on(found, why)
                 return
             self._heard.add(rank)
-        if waited >= self._votes_s:
-            self._give_up_on(found, f"the kernels of rank {missing[0]} were not ready within {self._votes_s:g} s")
+        if waited >= self._times.votes_s:
+            self._give_up_on(found, f"the kernels of rank {missing[0]} were not ready within {self._times.votes_s:g} s")
 
     def _look_for_leader(self, name: str, found: _Function) -> None:
         """Other ranks: leaves if rank 0 will not take part, since there is no agreement without it. Raises StoreError."""
-        if time.monotonic() - found.ready_since < self._hello_s:
+        if time.monotonic() - found.ready_since < self._times.hello_s:
             return
         if why := self._why_missing(LEADER):
             self.leave(name, why)
@@ -272,15 +271,19 @@ class Courier:
             agreements = [found.agreement for found in self._functions.values()]
             is_waiting = any(found.waiting for found in self._functions.values())
             if is_waiting or any(agreement.at is not None for agreement in agreements):
-                return PERIOD_S
+                return self._times.period_s
             if not reached or any(agreement.writes() for agreement in agreements):
-                return VOTE_PERIOD_S
+                return self._times.vote_period_s
             if any(not agreement.stitched and agreement.reads() for agreement in agreements):
-                return VOTE_PERIOD_S if any(agreement.vote for agreement in agreements) else IDLE_PERIOD_S
-            return IDLE_PERIOD_S
+                return (
+                    self._times.vote_period_s
+                    if any(agreement.vote for agreement in agreements)
+                    else self._times.idle_period_s
+                )
+            return self._times.idle_period_s
 
 
-def _lead(intervals_s: collections.deque[float]) -> int:
-    """The number of steps in LEAD_S by the median interval, within [MIN_LEAD, MAX_LEAD]. intervals_s: seconds between steps."""
+def lead_steps(intervals_s: collections.deque[float], lead_s: float) -> int:
+    """The number of steps in lead_s by the median interval, within [MIN_LEAD, MAX_LEAD]. intervals_s: seconds between steps."""
     typical = statistics.median(intervals_s)
-    return min(MAX_LEAD, max(MIN_LEAD, math.ceil(LEAD_S / max(typical, 1e-6))))
+    return min(MAX_LEAD, max(MIN_LEAD, math.ceil(lead_s / max(typical, 1e-6))))

@@ -60,7 +60,6 @@ class CompileClient:
         self._process: subprocess.Popen[bytes] | None = None
         self._restarts = 0
         self._closed = False
-        self.cpu_seconds = 0.0
         self.busy_since: float | None = None
         self.busy_seconds = 0.0
 

@@ -1,13 +1,13 @@
 """When the collectives of a Horovod job start, plain and stitched, and how long a step spends in them.
 
 Two runs of the workload under `recorder`, a plain one and one under `stitchfleet run`. On rank 0, Horovod's timeline is written for
-some steps, and once more with TensorFlow's profiler, which tells when the backward pass starts. Horovod notes a tensor in its
-timeline when its background thread finds it, within a cycle (HOROVOD_CYCLE_TIME, 1 ms) of the operator's start.
+some steps: in it a collective runs on this rank. The starts are those of the operators in TensorFlow's profile of the next steps; a
+timeline does not tell them, since it notes a tensor when the first rank has it ready. The profile makes steps longer, those of many
+small operators more than others.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import pathlib
 import statistics
@@ -18,6 +18,7 @@ from typing import Any
 from .contestants import CONTESTANTS, PLAIN, Workload
 from .coverage import Recording
 from .race import ContestantError, Limits
+from .trace import StepStarts
 
 NEGOTIATE = "NEGOTIATE_"
 LATER_SHARE = 0.05
@@ -25,34 +26,26 @@ LATER_SHARE = 0.05
 
 
 @dataclass(frozen=True)
-class Timeline:
-    """starts: by tensor, the times at which rank 0 had it ready, ascending. busy: disjoint intervals in which some collective ran,
-    ascending. Times in seconds since the epoch."""
-
-    starts: dict[str, list[float]]
-    busy: list[tuple[float, float]]
-
-
-@dataclass(frozen=True)
 class Step:
-    """One step of rank 0. Times in seconds since the epoch. backward: start of its backward pass, if that is known."""
+    """One step of rank 0: its bounds, in seconds since the epoch."""
 
     begin: float
     end: float
-    backward: float | None = None
 
 
 @dataclass(frozen=True)
 class Arm:
     """One arm of a job. Times in milliseconds, medians over the steps.
 
-    starts_ms: by tensor, from the step's start. after_backward_ms: by tensor, from the start of the backward pass, of steps that were
-    profiled. busy_ms: time of a step in which some collective ran on rank 0, waiting for the other ranks included.
+    busy_ms: time of a step in which some collective ran on rank 0, waiting for the other ranks included.
+    profiled_step_ms: length of a step with TensorFlow's profiler, which the next two are from.
+    starts_ms, after_backward_ms: by collective, its start from the step's and from that of the backward pass.
     """
 
     steps: int
     step_ms: float
     busy_ms: float
+    profiled_step_ms: float
     starts_ms: dict[str, float]
     after_backward_ms: dict[str, float]
 
@@ -71,38 +64,35 @@ class Collectives:
     @property
     def late(self) -> list[str]:
         """The tensors whose collective starts later by more than LATER_SHARE of plain's step, the latest first."""
-        found = [name for name in self.plain.starts_ms if self.later_ms(name) > LATER_SHARE * self.plain.step_ms]
+        found = [
+            name for name in self.plain.starts_ms if self.later_ms(name) > LATER_SHARE * self.plain.profiled_step_ms
+        ]
         return sorted(found, key=self.later_ms, reverse=True)
 
 
-def read_timeline(events: Iterable[Mapping[str, Any]]) -> Timeline:
-    """A Timeline from the events of Horovod's timeline file (Chrome's trace format). Raises ValueError if it has no starting time."""
+def busy_spans(events: Iterable[Mapping[str, Any]]) -> list[tuple[float, float]]:
+    """Disjoint intervals in which some collective ran, ascending, in seconds since the epoch.
+
+    events: those of Horovod's timeline file (Chrome's trace format). Raises ValueError if it does not say when it began.
+    """
     epoch_us: float | None = None
-    names: dict[int, str] = {}
     open_spans: dict[int, list[tuple[str, float]]] = {}
-    starts: dict[str, list[float]] = {}
     spans: list[tuple[float, float]] = []
     for event in events:
         pid, kind = int(event.get("pid", 0)), event["ph"]
         if kind == "M":
-            told = event.get("args", {})
-            if "start_time_since_epoch_in_micros" in told:
-                epoch_us = float(told["start_time_since_epoch_in_micros"])
-            if "name" in told:
-                names[pid] = str(told["name"])
+            epoch_us = float(event.get("args", {}).get("start_time_since_epoch_in_micros", epoch_us or 0.0)) or None
             continue
         if epoch_us is None:
             raise ValueError("the timeline does not say when it began")
         when = (epoch_us + float(event.get("ts", 0.0))) / 1e6
         if kind == "B":
             open_spans.setdefault(pid, []).append((str(event["name"]), when))
-            if str(event["name"]).startswith(NEGOTIATE):
-                starts.setdefault(names[pid], []).append(when)
         elif kind == "E" and open_spans.get(pid):
             name, since = open_spans[pid].pop()
             if not open_spans[pid] and not name.startswith(NEGOTIATE):
                 spans.append((since, when))
-    return Timeline(starts, union(spans))
+    return union(spans)
 
 
 def union(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -116,37 +106,31 @@ def union(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
     return found
 
 
-def _offsets_ms(timeline: Timeline, steps: Sequence[Step], origin: Callable[[Step], float]) -> dict[str, float]:
-    """By tensor, the median over the steps of its start's distance from `origin`; of tensors that start in every step."""
-    found: dict[str, float] = {}
-    for tensor, starts in timeline.starts.items():
-        inside = [[when for when in starts if step.begin <= when < step.end] for step in steps]
-        if all(inside):
-            found[tensor] = statistics.median((whens[0] - origin(step)) * 1e3 for whens, step in zip(inside, steps))
-    return found
+def arm_of(
+    busy: Sequence[tuple[float, float]], clean: Sequence[Step], starts: StepStarts, profiled: Sequence[Step]
+) -> Arm:
+    """One arm. busy, clean: intervals of collectives, and the steps that they are from. starts, profiled: the profile and its steps.
 
-
-def arm_of(clean: tuple[Timeline, Sequence[Step]], profiled: tuple[Timeline, Sequence[Step]]) -> Arm:
-    """One arm from steps that were not profiled and steps that were, each of the latter with the start of its backward pass.
-
-    Raises ValueError if there is no step, or no collective in every step.
+    Raises ValueError if there is no step, no collective or no backward pass.
     """
-    timeline, steps = clean
-    backward = [step for step in profiled[1] if step.backward is not None]
-    starts = _offsets_ms(timeline, steps, lambda step: step.begin)
-    after = _offsets_ms(profiled[0], backward, lambda step: step.backward or 0.0)
-    common = starts.keys() & after.keys()
-    if not steps or not backward or not common:
-        raise ValueError("no collective was seen in every step")
-    busy = [
-        sum(max(0.0, min(end, step.end) - max(begin, step.begin)) for begin, end in timeline.busy) for step in steps
-    ]
+    if not clean or not profiled or not starts.collectives or not starts.backward:
+        raise ValueError("no step, no collective or no backward pass was seen")
+
+    def medians_ms(origins: Sequence[float]) -> dict[str, float]:
+        return {
+            name: statistics.median((when - origin) * 1e3 for when, origin in zip(whens, origins))
+            for name, whens in sorted(starts.collectives.items())
+        }
+
     return Arm(
-        len(steps),
-        statistics.median(step.end - step.begin for step in steps) * 1e3,
-        statistics.median(busy) * 1e3,
-        {name: starts[name] for name in sorted(common)},
-        {name: after[name] for name in sorted(common)},
+        len(clean),
+        statistics.median(step.end - step.begin for step in clean) * 1e3,
+        statistics.median(
+            sum(max(0.0, min(end, step.end) - max(begin, step.begin)) for begin, end in busy) * 1e3 for step in clean
+        ),
+        statistics.median(step.end - step.begin for step in profiled) * 1e3,
+        medians_ms(starts.begin),
+        medians_ms(starts.backward),
     )
 
 
@@ -183,22 +167,17 @@ def _arm(run: Recording, name: str) -> Arm:
     found, log = run.read("collectives.json"), run.read(run.runner.files.log.name, run.runner.files.folder)
     if found is None or log is None:
         raise ContestantError(f"the {name} run ended before its collectives were timed")
-    parts = []
-    for part in found:
-        first, last = part["steps"]
-        shift = part["clock"]
-        steps = [
+    shift = found["clock"]
+    clean, profiled = (
+        [
             Step(start + shift, start + shift + seconds)
             for start, seconds in zip(log["starts"][first:last], log["seconds"][first:last])
         ]
-        backward = part["backward"]
-        steps = [
-            dataclasses.replace(step, backward=next((b for b in backward if step.begin <= b < step.end), None))
-            for step in steps
-        ]
-        parts.append((read_timeline(json.loads(run.text(part["timeline"]))), steps))
+        for first, last in (found["clean"], found["profiled"])
+    )
     try:
-        return arm_of(parts[0], parts[1])
+        busy = busy_spans(json.loads(run.text(found["timeline"])))
+        return arm_of(busy, clean, StepStarts(**found["starts"]), profiled)
     except ValueError as error:
         raise ContestantError(f"{name}: {error}") from None
 
@@ -210,12 +189,12 @@ def table(found: Collectives, most: int = 5) -> list[str]:
     """Lines of text for the section of a workload."""
     lines = [f"  collectives of rank 0, {len(found.plain.starts_ms)} a step, medians:"]
     for title, arm in (("plain", found.plain), ("stitched", found.stitched)):
-        first, last = min(arm.starts_ms.values()), max(arm.starts_ms.values())
-        lines.append(
-            f"    {title:<9} step {arm.step_ms:>8.1f} ms, in collectives {arm.busy_ms:>7.1f} ms; the first starts "
-            f"{first:>7.1f} ms after the step's start, {min(arm.after_backward_ms.values()):>6.1f} ms after the backward pass's; "
-            f"the last {last:>7.1f} ms after the step's start"
-        )
+        first, after = min(arm.starts_ms.values()), min(arm.after_backward_ms.values())
+        lines += [
+            f"    {title:<9} step {arm.step_ms:.1f} ms, of which {arm.busy_ms:.1f} ms in collectives",
+            f"    {'':<9} with the profiler {arm.profiled_step_ms:.1f} ms; the first starts at {first:.1f} ms, {after:.1f} ms after "
+            f"the backward pass; the last at {max(arm.starts_ms.values()):.1f} ms",
+        ]
     later = sorted(found.later_ms(name) for name in found.plain.starts_ms)
     share = 100 * LATER_SHARE
     lines.append(

@@ -10,8 +10,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from stitchfleet.plugin.base.settings import BOOTSTRAP
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-BOOTSTRAP = ROOT / "plugin" / "bootstrap"
 PINNED = pathlib.Path(__file__).with_name("pinned.py")
 ENDLESS_STEPS = 1_000_000_000
 """More steps than any race has: a contestant runs until it is ended."""

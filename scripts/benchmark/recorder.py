@@ -27,8 +27,6 @@ from typing import Any, TextIO
 FIRST_STEP = 20
 """The profile begins at the first line from this step on, after tracing and the first runs of the executors."""
 JUDGE_SECONDS = 60.0
-CLOCK = "stitchfleet-clock"
-"""Name of the event in a profile whose time is known."""
 _STEP = re.compile(r"^step\s+(\d+)\b")
 
 
@@ -96,65 +94,47 @@ class Profiler:
 
 
 class Collectives:
-    """Writes Horovod's timeline from one report to the next, and once more with TensorFlow's profiler (rank 0 of a job).
+    """On rank 0 of a job, writes Horovod's timeline from one report to the next, then TensorFlow's profile up to the one after.
 
-    FOLDER/collectives.json gets for both: timeline, the file's name; steps, the numbers [first, last) of its steps; clock, seconds
-    since the epoch minus time.monotonic(); backward, the starts of the backward passes, empty without the profiler.
+    FOLDER/collectives.json gets: timeline, a file's name; clean and profiled, the numbers [first, last) of the steps of both; clock,
+    seconds since the epoch minus time.monotonic(); starts, a trace.StepStarts.
     """
 
     def __init__(self, folder: pathlib.Path) -> None:
         self._folder = folder
-        self._parts: list[dict[str, Any]] = []
-        self._first: int | None = None
-        self._clock = 0.0
+        self._reports: list[int] = []
 
     def seen(self, step: int) -> None:
-        if self._first is None:
-            if step >= FIRST_STEP and (self._folder / "go").exists():
-                self._begin(step)
-            return
-        _horovod().stop_timeline()
-        backward = self._stop_profiler(step - self._first) if self._parts else []
-        self._parts.append(
-            {
-                "timeline": self._timeline.name,
-                "steps": [self._first + 1, step + 1],
-                "clock": time.time() - time.monotonic(),
-                "backward": backward,
-            }
-        )
-        if len(self._parts) == 1:
-            self._begin(step)
-            return
-        (self._folder / "collectives.json").write_text(json.dumps(self._parts))
-        raise KeyboardInterrupt
-
-    @property
-    def _timeline(self) -> pathlib.Path:
-        return self._folder / f"timeline-{len(self._parts)}.json"
-
-    def _begin(self, step: int) -> None:
         import tensorflow as tf
 
-        self._first = step
-        _horovod().start_timeline(str(self._timeline))
-        if self._parts:
-            profiler = tf.profiler.experimental
-            levels = profiler.ProfilerOptions(host_tracer_level=2, python_tracer_level=0, device_tracer_level=0)
+        timeline = self._folder / "timeline.json"
+        if not self._reports and (step < FIRST_STEP or not (self._folder / "go").exists()):
+            return
+        self._reports.append(step)
+        if len(self._reports) == 1:
+            _horovod().start_timeline(str(timeline))
+            return
+        profiler = tf.profiler.experimental
+        if len(self._reports) == 2:
+            _horovod().stop_timeline()
+            levels = profiler.ProfilerOptions(host_tracer_level=3, python_tracer_level=0, device_tracer_level=0)
             profiler.start(str(self._folder / "trace"), options=levels)
-            with profiler.Trace(CLOCK):
-                self._clock = time.time()
+            return
+        profiler.stop()
+        from scripts.benchmark.trace import step_starts
 
-    def _stop_profiler(self, steps: int) -> list[float]:
-        import tensorflow as tf
-
-        from scripts.benchmark.trace import backward_starts
-
-        tf.profiler.experimental.stop()
         (file,) = (self._folder / "trace").rglob("*.xplane.pb")
-        found = [self._clock + seconds for seconds in backward_starts(file.read_bytes(), CLOCK, steps)]
+        first, second, third = self._reports
+        found = {
+            "timeline": timeline.name,
+            "clean": [first + 1, second + 1],
+            "profiled": [second + 1, third + 1],
+            "clock": time.time() - time.monotonic(),
+            "starts": step_starts(file.read_bytes(), third - second)._asdict(),
+        }
+        (self._folder / "collectives.json").write_text(json.dumps(found))
         shutil.rmtree(self._folder / "trace")
-        return found
+        raise KeyboardInterrupt
 
 
 def _horovod() -> Any:

@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from stitchfleet.plugin.clusters.rewrite import OUR_OPS
+from stitchfleet.plugin.ranks.collectives import COLLECTIVES
 
 _PRODUCT = re.compile(r"MatMul|Conv[123]D|Einsum")
 """Also matches fused products and oneDNN's names for products: _MklNativeFusedMatMul."""
@@ -82,30 +83,48 @@ def node_times(data: bytes) -> tuple[list[NodeTime], dict[str, int], WallTime]:
     return add_up(threads), dict(allocated), wall_time(threads)
 
 
-def backward_starts(data: bytes, clock: str, steps: int) -> list[float]:
-    """When each step's backward pass starts: seconds after the event named `clock` of a serialized XSpace.
+class StepStarts(NamedTuple):
+    """Of each profiled step, in seconds after an event: its first operator, its backward pass (empty if there is none), and by node
+    each of its collectives."""
 
-    The start is that of the matrix product of a gradient, run once a step, that starts first. Empty if there is none.
+    begin: list[float]
+    backward: list[float]
+    collectives: dict[str, list[float]]
+
+
+def step_starts(data: bytes, steps: int) -> StepStarts:
+    """The StepStarts of a serialized XSpace of so many steps, from host tracer level 3, in seconds after its first event.
+
+    Nodes that do not run once a step are left out. The backward pass starts with the matrix product of a gradient that starts first.
     """
     space = _message().FromString(data)
-    origin: int | None = None
-    starts: dict[str, list[int]] = collections.defaultdict(list)
+    starts: dict[tuple[str, str], list[int]] = collections.defaultdict(list)
     for plane in space.planes:
         if not plane.name.startswith("/host:CPU"):
             continue
-        names = {number: entry.name for number, entry in plane.event_metadata.items()}
+        names = {number: operator_of(entry.name) for number, entry in plane.event_metadata.items()}
         for line in plane.lines:
+            if line.name.startswith(_INPUT_THREADS):
+                continue
             for event in line.events:
-                name = names[event.metadata_id]
-                when = int(line.timestamp_ns) * 1000 + int(event.offset_ps)
-                if name == clock:
-                    origin = when
-                elif (found := operator_of(name)) is not None and is_product(found[1]) and _GRADIENT.match(found[0]):
-                    starts[found[0]].append(when)
-    regular = [sorted(whens) for whens in starts.values() if len(whens) == steps]
-    if origin is None or not regular:
-        return []
-    return [(when - origin) / 1e12 for when in min(regular)]
+                if (found := names[event.metadata_id]) is not None:
+                    starts[found].append(int(line.timestamp_ns) * 1000 + int(event.offset_ps))
+    regular = {key: sorted(whens) for key, whens in starts.items() if len(whens) == steps}
+    return starts_of(regular)
+
+
+def starts_of(regular: dict[tuple[str, str], list[int]]) -> StepStarts:
+    """From the starts of nodes that run once a step, in picoseconds: (node, operator) -> one start a step, ascending."""
+    if not regular:
+        return StepStarts([], [], {})
+    origin = min(whens[0] for whens in regular.values())
+    seconds = {key: [(when - origin) / 1e12 for when in whens] for key, whens in regular.items()}
+    backward = [whens for (node, op), whens in seconds.items() if is_product(op) and _GRADIENT.match(node)]
+    return StepStarts(
+        [min(whens) for whens in zip(*seconds.values())],
+        min(backward, default=[]),
+        {node: whens for (node, op), whens in seconds.items() if op in COLLECTIVES},
+    )
 
 
 def _message() -> Any:

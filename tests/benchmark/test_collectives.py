@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scripts.benchmark.collectives import Arm, Collectives, Step, Timeline, arm_of, read_timeline, table, union
+from scripts.benchmark.collectives import Arm, Collectives, Step, arm_of, busy_spans, table, union
 from scripts.benchmark.pinned import core_of
+from scripts.benchmark.trace import StepStarts, starts_of
 
 EPOCH = 1_700_000_000_000_000
 
@@ -26,8 +27,8 @@ def events(*rows: tuple[str, int, str, int]) -> list[dict[str, Any]]:
     return head + [{"ph": phase, "pid": n, "name": name, "ts": ts} for phase, n, name, ts in rows]
 
 
-def test_a_tensor_starts_when_it_is_ready_and_counts_as_busy_when_it_is_reduced() -> None:
-    found = read_timeline(
+def test_a_rank_is_busy_while_a_collective_runs_and_not_while_it_is_negotiated() -> None:
+    found = busy_spans(
         events(
             ("B", 1, "NEGOTIATE_ALLREDUCE", 100),
             ("B", 2, "NEGOTIATE_ALLREDUCE", 150),
@@ -42,15 +43,13 @@ def test_a_tensor_starts_when_it_is_ready_and_counts_as_busy_when_it_is_reduced(
             ("B", 1, "NEGOTIATE_ALLREDUCE", 1100),
         )
     )
-    base = EPOCH / 1e6
-    assert found.starts["tensor1"] == pytest.approx([base + 100e-6, base + 1100e-6], abs=1e-9)
-    assert found.starts["tensor2"] == pytest.approx([base + 150e-6], abs=1e-9)
-    assert [end - begin for begin, end in found.busy] == pytest.approx([180e-6], abs=1e-6)
+    assert [end - begin for begin, end in found] == pytest.approx([180e-6], abs=1e-6)
+    assert found[0][0] == pytest.approx(EPOCH / 1e6 + 220e-6, abs=1e-6)
 
 
 def test_a_timeline_without_its_beginning_is_refused() -> None:
     with pytest.raises(ValueError, match="when it began"):
-        read_timeline([{"ph": "B", "pid": 1, "name": "NEGOTIATE_ALLREDUCE", "ts": 1}])
+        busy_spans([{"ph": "B", "pid": 1, "name": "NEGOTIATE_ALLREDUCE", "ts": 1}])
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 20))))
@@ -63,15 +62,15 @@ def test_a_union_is_disjoint_and_covers_the_same(pairs: list[tuple[int, int]]) -
         assert inside == any(begin <= moment + 0.5 < end for begin, end in found)
 
 
-def arm(starts: dict[str, list[float]], step: float = 1.0, backward: float = 0.4) -> Arm:
-    """Three steps, one a second; starts: by tensor, its offset in each."""
-    steps = [Step(n, n + step, n + backward) for n in range(3)]
-    timeline = Timeline({name: [n + offset for n, offset in enumerate(found)] for name, found in starts.items()}, [])
-    return arm_of((timeline, steps), (timeline, steps))
+def arm(starts: dict[str, float], step: float = 1.0, backward: float = 0.4) -> Arm:
+    """Three steps, one a second; starts: by collective, its offset in each."""
+    steps = [Step(n, n + step) for n in range(3)]
+    found = {name: [n + offset for n in range(3)] for name, offset in starts.items()}
+    return arm_of([], steps, StepStarts([0.0, 1.0, 2.0], [n + backward for n in range(3)], found), steps)
 
 
-def test_offsets_are_medians_over_the_steps_of_tensors_that_are_in_each() -> None:
-    found = arm({"a": [0.5, 0.6, 0.9], "b": [0.7, 0.7, 0.7], "cut off": [0.5, 0.6]})
+def test_starts_are_medians_over_the_steps() -> None:
+    found = arm({"a": 0.6, "b": 0.7})
     assert found.starts_ms == pytest.approx({"a": 600, "b": 700})
     assert found.after_backward_ms == pytest.approx({"a": 200, "b": 300})
     assert found.step_ms == pytest.approx(1000)
@@ -80,14 +79,31 @@ def test_offsets_are_medians_over_the_steps_of_tensors_that_are_in_each() -> Non
 
 
 def test_time_in_collectives_is_cut_at_the_steps() -> None:
-    steps = [Step(0.0, 1.0, 0.1), Step(2.0, 3.0, 2.1)]
-    timeline = Timeline({"a": [0.5, 2.5]}, [(0.5, 1.5), (2.5, 3.0)])
-    assert arm_of((timeline, steps), (timeline, steps)).busy_ms == pytest.approx(500)
+    steps = [Step(0.0, 1.0), Step(2.0, 3.0)]
+    starts = StepStarts([0.0, 2.0], [0.1, 2.1], {"a": [0.5, 2.5]})
+    assert arm_of([(0.5, 1.5), (2.5, 3.0)], steps, starts, steps).busy_ms == pytest.approx(500)
+
+
+def test_a_step_begins_with_its_first_operator_and_its_backward_pass_with_a_gradient_s_product() -> None:
+    second = 10**12
+    found = starts_of(
+        {
+            ("read", "ReadVariableOp"): [5 * second, 7 * second],
+            ("model/MatMul", "_MklMatMul"): [5 * second + 1, 7 * second],
+            ("gradient_tape/model/MatMul/MatMul", "_MklMatMul"): [6 * second, 8 * second],
+            ("gradient_tape/model/Sum", "Sum"): [5 * second + 5, 7 * second + 5],
+            ("reduce", "HorovodAllreduce"): [6 * second + second // 2, 9 * second],
+        }
+    )
+    assert found.begin == [0.0, 2.0]
+    assert found.backward == [1.0, 3.0]
+    assert found.collectives == {"reduce": [1.5, 4.0]}
+    assert starts_of({}) == StepStarts([], [], {})
 
 
 def test_the_table_names_the_collectives_that_start_later() -> None:
-    plain = arm({"a": [0.5] * 3, "b": [0.6] * 3})
-    stitched = arm({"a": [0.4] * 3, "b": [0.7] * 3}, step=0.8)
+    plain = arm({"a": 0.5, "b": 0.6})
+    stitched = arm({"a": 0.4, "b": 0.7}, step=0.8)
     found = Collectives(plain, stitched)
     assert found.late == ["b"]
     assert math.isclose(found.later_ms("a"), -100, abs_tol=1e-6)

@@ -1,5 +1,7 @@
-"""Breaks the kernels of a job and of its compile service as the environment says (broken_kernels.py)."""
+"""Breaks the kernels of a job and of its compile service as the environment says (broken_kernels.py), and shortens how long the
+ranks of a job wait for each other: STITCHFLEET_TEST_RANKS_TIME is the factor, for jobs that end within seconds."""
 
+import dataclasses
 import importlib.abc
 import importlib.util
 import os
@@ -7,24 +9,42 @@ import sys
 
 import broken_kernels
 
-COMPILER = "stitchfleet.compiler.pipeline.cpu"
+RANKS_TIME = "STITCHFLEET_TEST_RANKS_TIME"
 
 
-class _Breaker(importlib.abc.MetaPathFinder):
+def _break(cpu):  # type: ignore[no-untyped-def]
+    kind, unchecked = os.environ.get(broken_kernels.BREAK, ""), broken_kernels.UNCHECKED in os.environ
+    if kind or unchecked:
+        broken_kernels.break_kernels(cpu, kind, unchecked)
+
+
+def _shorten(courier):  # type: ignore[no-untyped-def]
+    factor = float(os.environ.get(RANKS_TIME, "1"))
+    given = dataclasses.asdict(courier.TIMES)
+    courier.TIMES = courier.Times(**{name: seconds * (name == "wait_s" or factor) for name, seconds in given.items()})
+
+
+CHANGES = {"stitchfleet.compiler.pipeline.cpu": _break, "stitchfleet.plugin.ranks.courier": _shorten}
+
+
+class _Changer(importlib.abc.MetaPathFinder):
+    def __init__(self, name, change):  # type: ignore[no-untyped-def]
+        self._name, self._change = name, change
+
     def find_spec(self, name, path=None, target=None):  # type: ignore[no-untyped-def]
-        if name != COMPILER:
+        if name != self._name:
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
         run = spec.loader.exec_module
 
-        def run_and_break(module):  # type: ignore[no-untyped-def]
+        def run_and_change(module):  # type: ignore[no-untyped-def]
             run(module)
-            kind, unchecked = os.environ.get(broken_kernels.BREAK, ""), broken_kernels.UNCHECKED in os.environ
-            broken_kernels.break_kernels(module, kind, unchecked)
+            self._change(module)
 
-        spec.loader.exec_module = run_and_break
+        spec.loader.exec_module = run_and_change
         return spec
 
 
-sys.meta_path.insert(0, _Breaker())
+for _name, _change in CHANGES.items():
+    sys.meta_path.insert(0, _Changer(_name, _change))

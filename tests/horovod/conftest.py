@@ -77,7 +77,6 @@ def run_ranks(
         how: str = "around",
         on_rank_1: dict[str, str] | None = None,
         ranks: int = 2,
-        broken: bool = False,
         quiet: bool = True,
         with_cache: pathlib.Path | None = None,
         environment: dict[str, str] | None = None,
@@ -108,7 +107,7 @@ def run_ranks(
             "around": [*ours, *launcher, *job],
             "within": [*launcher, *ours, *job],
         }[how]
-        paths = [str(horovod), str(SCRIPTS), *([broken_kernels.environment()["PYTHONPATH"]] if broken else [])]
+        paths = [str(horovod), str(SCRIPTS), broken_kernels.environment()["PYTHONPATH"]]
         done = finish(
             command,
             summary,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 
 from stitchfleet.plugin.ranks import courier as module
-from stitchfleet.plugin.ranks.courier import Courier
+from stitchfleet.plugin.ranks.courier import Courier, Times
 from stitchfleet.plugin.ranks.world import World
 
 from .rendezvous import Rendezvous
@@ -23,20 +24,17 @@ def rendezvous() -> Iterator[Rendezvous]:
         yield server
 
 
-@pytest.fixture
-def swift(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Steps of these jobs take milliseconds, and so do the periods."""
-    for name, seconds in (("PERIOD_S", 0.002), ("VOTE_PERIOD_S", 0.005), ("IDLE_PERIOD_S", 0.005), ("LEAD_S", 0.05)):
-        monkeypatch.setattr(module, name, seconds)
+SWIFT = Times(lead_s=0.05, period_s=0.002, vote_period_s=0.005, idle_period_s=0.005)
+"""Steps of these jobs take milliseconds, and so do the periods."""
 
 
 class Job:
     """So many ranks, each with a thread that trains: no rank ends a step before all have begun it, as a collective has it."""
 
-    def __init__(self, rendezvous: Rendezvous, size: int, **options: float) -> None:
+    def __init__(self, rendezvous: Rendezvous, size: int, times: Times = SWIFT) -> None:
         self.lines: list[str] = []
         worlds = [World(rank, size, store=rendezvous.address) for rank in range(size)]
-        self.couriers = [Courier(world, "run", self.lines.append, **options) for world in worlds]  # type: ignore[arg-type]
+        self.couriers = [Courier(world, "run", self.lines.append, times) for world in worlds]
         self.arms: list[list[bool]] = [[] for _ in worlds]
         self._collective = threading.Barrier(size)
 
@@ -66,7 +64,6 @@ class Job:
             courier.close()
 
 
-@pytest.mark.usefixtures("swift")
 @pytest.mark.parametrize("size", [2, 5])
 def test_ranks_switch_together_and_go_back_together(rendezvous: Rendezvous, size: int) -> None:
     job = Job(rendezvous, size)
@@ -85,7 +82,6 @@ def test_ranks_switch_together_and_go_back_together(rendezvous: Rendezvous, size
     assert job.lines == []
 
 
-@pytest.mark.usefixtures("swift")
 def test_a_rank_that_is_late_with_its_kernels_is_waited_for(rendezvous: Rendezvous) -> None:
     job = Job(rendezvous, 3)
 
@@ -100,10 +96,9 @@ def test_a_rank_that_is_late_with_its_kernels_is_waited_for(rendezvous: Rendezvo
     assert job.steps[-1] == {True}
 
 
-@pytest.mark.usefixtures("swift")
 @pytest.mark.parametrize("heard", [False, True])
 def test_a_rank_that_never_votes_keeps_all_plain(rendezvous: Rendezvous, heard: bool) -> None:
-    job = Job(rendezvous, 2, hello_s=0.05, votes_s=0.1)
+    job = Job(rendezvous, 2, replace(SWIFT, hello_s=0.05, votes_s=0.1))
     if not heard:
         job.couriers[1].close()
         rendezvous.values = {path: value for path, value in rendezvous.values.items() if "hello-1" not in path}
@@ -115,7 +110,6 @@ def test_a_rank_that_never_votes_keeps_all_plain(rendezvous: Rendezvous, heard: 
     assert words in job.couriers[0].why_plain("train")
 
 
-@pytest.mark.usefixtures("swift")
 def test_a_store_that_refuses_leaves_all_plain_and_delays_nothing(rendezvous: Rendezvous) -> None:
     rendezvous.status = 503
     job = Job(rendezvous, 2)
@@ -127,7 +121,6 @@ def test_a_store_that_refuses_leaves_all_plain_and_delays_nothing(rendezvous: Re
     assert max(courier.longest_wait_s for courier in job.couriers) == 0.0
 
 
-@pytest.mark.usefixtures("swift")
 def test_a_store_that_is_late_is_waited_for_and_the_arms_stay_equal(rendezvous: Rendezvous) -> None:
     rendezvous.delay_s = 0.03
     job = Job(rendezvous, 2)
@@ -138,10 +131,9 @@ def test_a_store_that_is_late_is_waited_for_and_the_arms_stay_equal(rendezvous: 
     assert all(len(arms) == 1 for arms in job.steps)
 
 
-@pytest.mark.usefixtures("swift")
 def test_a_step_waits_once_and_no_longer_than_it_may(rendezvous: Rendezvous) -> None:
     """The store is silent from the moment at which rank 0 has picked a step."""
-    job = Job(rendezvous, 2, wait_s=0.2)
+    job = Job(rendezvous, 2, replace(SWIFT, wait_s=0.2))
     for courier in job.couriers:
         courier.ready("train", "f")
 
@@ -163,6 +155,6 @@ def test_a_step_waits_once_and_no_longer_than_it_may(rendezvous: Rendezvous) -> 
 def test_the_agreed_step_lies_some_time_ahead() -> None:
     from collections import deque
 
-    assert module._lead(deque([0.1] * 5)) == 20
-    assert module._lead(deque([5.0])) == module.MIN_LEAD
-    assert module._lead(deque([0.0])) == module.MAX_LEAD
+    assert module.lead_steps(deque([0.1] * 5), 2.0) == 20
+    assert module.lead_steps(deque([5.0]), 2.0) == module.MIN_LEAD
+    assert module.lead_steps(deque([0.0]), 2.0) == module.MAX_LEAD
