@@ -339,7 +339,7 @@ def _end_after(parent: int) -> None:
         ended.register(os.pidfd_open(parent), select.POLLIN)
         if os.getppid() == parent:  # else it had ended before, and the id may be another process's
             ended.poll()
-    except OSError:  # a kernel before Linux 5.3, or a sandbox without pidfd_open
+    except (OSError, AttributeError):  # Linux before 5.3, a sandbox without pidfd_open, or a Python without it
         while os.getppid() == parent:
             time.sleep(1.0)
     os.kill(os.getpid(), signal.SIGTERM)

@@ -64,9 +64,10 @@ def test_the_service_outlives_the_thread_that_started_it(tmp_path: pathlib.Path)
         client.close()
 
 
-def test_the_service_ends_with_its_parent(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("python", ["", "del os.pidfd_open; "], ids=["pidfd", "without pidfd"])
+def test_the_service_ends_with_its_parent(tmp_path: pathlib.Path, python: str) -> None:
     """Also while it is at work, so that it does not see that its socket is closed."""
-    child = "import os, time; from stitchfleet.plugin.service.serving import die_with_parent"
+    child = f"import os, time; {python}from stitchfleet.plugin.service.serving import die_with_parent"
     child += "; die_with_parent(); print(os.getpid(), flush=True)"
     parent = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', sys.argv[1]]); time.sleep(600)"
     command = [sys.executable, "-c", parent, f"{child}; time.sleep(600)"]
