@@ -151,10 +151,7 @@ def measure(
     for name in (PLAIN, "stitched"):
         say(f"{workload.name}: timing the collectives of the {name} step")
         run = Recording(workload, CONTESTANTS[name], mark, folder)
-        run.runner.start(extra, cache)
-        if name != PLAIN:
-            run.runner.warm_up(limits, say)
-        run.go(limits)
+        run.record(limits, cache, extra, say)
         arms.append(_arm(run, name))
     plain, stitched = arms
     if plain.starts_ms.keys() != stitched.starts_ms.keys():

@@ -156,13 +156,10 @@ def measure(
     """Runs the workload twice. Raises ContestantError with one line if either run fails or nothing is stitched."""
     say(f"{workload.name}: profiling the plain step")
     plain = Recording(workload, CONTESTANTS[PLAIN], mark, folder)
-    plain.runner.start(extra, cache)
-    plain.go(limits)
+    plain.record(limits, cache, extra, say)
     say(f"{workload.name}: profiling the stitched step")
     stitched = Recording(workload, CONTESTANTS["stitched"], mark, folder)
-    stitched.runner.start(extra, cache)
-    stitched.runner.warm_up(limits, say)
-    stitched.go(limits)
+    stitched.record(limits, cache, extra, say)
     summary = stitched.runner.read_summary()
     members = stitched.read("members.json")
     if summary is None or members is None:
@@ -186,8 +183,12 @@ class Recording:
             contestant, dataclasses.replace(workload, script=RECORDER, arguments=arguments), mark, folder
         )
 
-    def go(self, limits: Limits) -> None:
-        """Lets the run profile its next steps, and returns when it has ended."""
+    def record(self, limits: Limits, cache: pathlib.Path, extra: tuple[str, ...], say: Say) -> None:
+        """Starts the run, lets it profile its next steps once it is warm (stitched, if it has a stitched phase), and returns when it
+        has ended. Raises ContestantError."""
+        self.runner.start(extra, cache)
+        if self.runner.contestant.is_stitched:
+            self.runner.warm_up(limits, say)
         (self._folder / "go").touch()
         self.runner.thaw()
         self.runner.wait(limits.warm_up_s)
