@@ -38,23 +38,28 @@ CLUSTERS = """
 
 
 def mpijob(
-    name: str, image: Image, *words: str, env: Any = None, mpirun: str = "mpirun", **labels: str
+    name: str,
+    image: Image,
+    *words: str,
+    env: Any = None,
+    launcher: tuple[str, ...] = ("mpirun", "--bind-to", "none", "-np", "2"),
+    workers: int = 2,
+    **labels: str,
 ) -> dict[str, Any]:
-    """A launcher and two workers. words: of mpirun."""
+    """A launcher and its workers. words: what follows on the launcher's command line."""
     about = {
         "image": image.reference,
         "resources": {"limits": {"memory": "2Gi"}, "requests": {"memory": "512Mi", "cpu": "100m"}},
     }
-    command = [mpirun, "--bind-to", "none", "-np", "2", *words]
-    launcher = {"name": "launcher", **about, "command": command, **({"env": env} if env else {})}
+    starter = {"name": "launcher", **about, "command": [*launcher, *words], **({"env": env} if env else {})}
     worker = {"name": "worker", **about}
     spec = {
         "slotsPerWorker": 1,
         "launcherCreationPolicy": "WaitForWorkersReady",
         "runPolicy": {"cleanPodPolicy": "None", "backoffLimit": 4},
         "mpiReplicaSpecs": {
-            "Launcher": {"replicas": 1, "template": {"spec": {"containers": [launcher]}}},
-            "Worker": {"replicas": 2, "template": {"spec": {"containers": [worker]}}},
+            "Launcher": {"replicas": 1, "template": {"spec": {"containers": [starter]}}},
+            "Worker": {"replicas": workers, "template": {"spec": {"containers": [worker]}}},
         },
     }
     metadata = {"name": name, "namespace": SPACE, "labels": labels}
@@ -91,7 +96,7 @@ def output_of(kubernetes: Kubernetes, name: str) -> str:
 SHOWN = """
 import json, os
 import stitchfleet.plugin.entry.activation
-names = ("PYTHONPATH", "MINE", "STITCHFLEET_RUN_ID", "STITCHFLEET_ENABLED", "OMPI_COMM_WORLD_RANK", "AGENT")
+names = ("PYTHONPATH", "MINE", "STITCHFLEET_RUN_ID", "STITCHFLEET_ENABLED", "OMPI_COMM_WORLD_RANK", "HOROVOD_RANK", "AGENT")
 uid = open(os.environ["STITCHFLEET_POD_UID_FILE"]).read()
 given = {name: os.environ.get(name) for name in names}
 print("SHOWN " + json.dumps({"uid": uid, "host": os.uname().nodename, **given}))
@@ -126,7 +131,7 @@ def rows_of_both(kubernetes: Kubernetes, release: Release, run: str) -> list[dic
 def told_by_both(kubernetes: Kubernetes, name: str) -> list[dict[str, Any]]:
     """What the two ranks of a job that runs SHOWN tell: of one run, each of the worker that it is in, with our parts on its path."""
     ranks = shown(output_of(kubernetes, name))
-    assert sorted(rank["OMPI_COMM_WORLD_RANK"] for rank in ranks) == ["0", "1"], name
+    assert sorted(rank["OMPI_COMM_WORLD_RANK"] or rank["HOROVOD_RANK"] for rank in ranks) == ["0", "1"], name
     assert len({rank["STITCHFLEET_RUN_ID"] for rank in ranks}) == 1
     workers = {each["metadata"]["name"]: each["metadata"]["uid"] for each in pods_of(kubernetes, name, "worker")}
     assert {rank["host"]: rank["uid"] for rank in ranks} == workers
@@ -179,15 +184,26 @@ def test_without_the_users_exports_and_with_an_agent_of_their_own(kubernetes: Ku
 def test_open_mpi_5_brings_the_same_to_its_ranks(kubernetes: Kubernetes, horovod: Image) -> None:
     """Its launch agent is `prted`. Its users name the host file: the variable that the operator sets is one of Open MPI 4."""
     kubernetes.namespace(SPACE)
-    mpirun, hosts = "/opt/openmpi5/bin/mpirun", ("--hostfile", "/etc/mpi/hostfile")
+    mpirun = ("/opt/openmpi5/bin/mpirun", "--bind-to", "none", "-np", "2", "--hostfile", "/etc/mpi/hostfile")
     mine = [{"name": "MINE", "value": "1"}]
-    kubernetes.create(mpijob("five", horovod, *hosts, PYTHON, "-c", SHOWN, mpirun=mpirun, **LABEL))
+    kubernetes.create(mpijob("five", horovod, PYTHON, "-c", SHOWN, launcher=mpirun, **LABEL))
     kubernetes.create(
-        mpijob("five-exports", horovod, *hosts, "-x", "MINE", PYTHON, "-c", SHOWN, mpirun=mpirun, env=mine, **LABEL)
+        mpijob("five-exports", horovod, "-x", "MINE", PYTHON, "-c", SHOWN, launcher=mpirun, env=mine, **LABEL)
     )
     for name in ("five", "five-exports"):
         for rank in told_by_both(kubernetes, name):
             assert rank["MINE"] == ("1" if name == "five-exports" else None)
+
+
+HOROVODRUN = ("/opt/venv/bin/horovodrun", "--gloo")
+
+
+def test_horovodrun_without_mpi_brings_the_same_to_its_ranks(kubernetes: Kubernetes, horovod: Image) -> None:
+    """It hands the launcher's own environment on in the commands that it runs by ssh."""
+    kubernetes.namespace(SPACE)
+    launcher = (*HOROVODRUN, "-np", "2", "--hostfile", "/etc/mpi/hostfile")
+    kubernetes.create(mpijob("gloo", horovod, PYTHON, "-c", SHOWN, launcher=launcher, **LABEL))
+    told_by_both(kubernetes, "gloo")
 
 
 def test_an_agent_on_the_command_line_is_left_and_told_and_the_job_runs(kubernetes: Kubernetes, horovod: Image) -> None:
@@ -201,21 +217,32 @@ def test_an_agent_on_the_command_line_is_left_and_told_and_the_job_runs(kubernet
         assert "initContainers" not in each["spec"]
 
 
-def test_a_worker_that_comes_later_belongs_to_the_same_run(kubernetes: Kubernetes, horovod: Image) -> None:
-    """As in an elastic job, whose workers come and go: the operator makes a new pod of the template."""
+def test_an_elastic_job_whose_workers_come_is_one_run(kubernetes: Kubernetes, horovod: Image, release: Release) -> None:
+    """It begins on one worker; a second one comes while it trains."""
     kubernetes.namespace(SPACE)
-    kubernetes.create(mpijob("elastic", horovod, PYTHON, "-c", "import time; time.sleep(600)", **LABEL))
+    found = ("--host-discovery-script", "/etc/mpi/discover_hosts.sh", "--slots-per-host", "1")
+    launcher = (*HOROVODRUN, "-np", "1", "--min-np", "1", "--max-np", "2", *found)
+    words = (PYTHON, "-u", "/app/elastic.py", "--seen-size", "2")
+    job = kubernetes.create(mpijob("elastic", horovod, *words, launcher=launcher, workers=1, **LABEL))
+    run = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["metadata"]["annotations"]["stitchfleet.io/run-id"]
 
-    def runs() -> dict[str, str]:
-        """By uid, of the workers that run."""
-        return {
-            each["metadata"]["uid"]: each["metadata"]["annotations"]["stitchfleet.io/run-id"]
-            for each in pods_of(kubernetes, "elastic", "worker")
-            if each["status"]["phase"] == "Running" and not each["metadata"].get("deletionTimestamp")
-        }
+    chosen = "training.kubeflow.org/job-name=elastic,training.kubeflow.org/job-role=launcher"
 
-    before = kubernetes.wait(lambda: found if len(found := runs()) == 2 else None, 120, "two workers")
-    kubernetes.kubectl("-n", SPACE, "delete", "pod", "elastic-worker-1", "--grace-period=1")
-    after = kubernetes.wait(lambda: found if len({*before, *(found := runs())}) == 3 else None, 120, "the new worker")
-    assert set(before.values()) == set(after.values())
-    assert len(set(after.values())) == 1
+    def trains_alone() -> bool:
+        logs = kubernetes.kubectl("-n", SPACE, "logs", "-l", chosen, "--tail=-1")
+        return "rank 0 step 100 " in logs
+
+    kubernetes.wait(trains_alone, 180, "one rank trains")
+    wider = json.dumps({"spec": {"mpiReplicaSpecs": {"Worker": {"replicas": 2}}}})
+    kubernetes.kubectl("-n", SPACE, "patch", "mpijob", "elastic", "--type=merge", "-p", wider)
+    text = output_of(kubernetes, "elastic")
+    check_weights(text)
+    workers = pods_of(kubernetes, "elastic", "worker")
+    assert {each["metadata"]["annotations"]["stitchfleet.io/run-id"] for each in workers} == {run}
+    rows = kubernetes.wait(
+        lambda: found if len(found := query(kubernetes, release, JOBS.format(run=run))) >= 2 else None,
+        60,
+        "rows of both",
+    )
+    assert {row["uid"] for row in rows} == {each["metadata"]["uid"] for each in workers}
+    assert {row["name"] for row in rows} == {"elastic"}
