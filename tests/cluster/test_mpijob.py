@@ -26,6 +26,7 @@ SPACE = "horovod"
 SECONDS = 500.0
 PYTHON = "/opt/venv/bin/python"
 STEPS = 1200
+LABEL = {"stitchfleet.io/enabled": "true"}
 
 JOBS = """
     SELECT j.rank, j.world_size, j.run_id, j.uid, j.name, j.user, e.phase FROM jobs AS j
@@ -44,9 +45,8 @@ def mpijob(
     env: Any = None,
     launcher: tuple[str, ...] = ("mpirun", "--bind-to", "none", "-np", "2"),
     workers: int = 2,
-    **labels: str,
 ) -> dict[str, Any]:
-    """A launcher and its workers. words: what follows on the launcher's command line."""
+    """A labelled job: a launcher and its workers. words: what follows on the launcher's command line."""
     about = {
         "image": image.reference,
         "resources": {"limits": {"memory": "2Gi"}, "requests": {"memory": "512Mi", "cpu": "100m"}},
@@ -62,11 +62,8 @@ def mpijob(
             "Worker": {"replicas": workers, "template": {"spec": {"containers": [worker]}}},
         },
     }
-    metadata = {"name": name, "namespace": SPACE, "labels": labels}
+    metadata = {"name": name, "namespace": SPACE, "labels": LABEL}
     return {"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "metadata": metadata, "spec": spec}
-
-
-LABEL = {"stitchfleet.io/enabled": "true"}
 
 
 def pods_of(kubernetes: Kubernetes, name: str, role: str) -> list[dict[str, Any]]:
@@ -151,7 +148,7 @@ def test_both_ranks_are_stitched_alike_and_are_one_run(
     twin["metadata"]["namespace"] = SPACE
     kubernetes.wait(lambda: "STITCHFLEET_COMPILE_NICE" in json.dumps(admitted(kubernetes, twin)), 30, "the policy")
     words = ("-x", "PATH", "-x", "PYTHONUNBUFFERED=1", PYTHON, "/app/train.py", "--steps", str(STEPS))
-    job = kubernetes.create(mpijob("bert", horovod, *words, **LABEL))
+    job = kubernetes.create(mpijob("bert", horovod, *words))
     run = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["metadata"]["annotations"]["stitchfleet.io/run-id"]
     text = output_of(kubernetes, "bert")
     check_weights(text)
@@ -165,13 +162,11 @@ def test_both_ranks_are_stitched_alike_and_are_one_run(
 
 def test_without_the_users_exports_and_with_an_agent_of_their_own(kubernetes: Kubernetes, horovod: Image) -> None:
     kubernetes.namespace(SPACE)
-    kubernetes.create(mpijob("plain", horovod, PYTHON, "-c", SHOWN, **LABEL))
+    kubernetes.create(mpijob("plain", horovod, PYTHON, "-c", SHOWN))
     mine = [{"name": "MINE", "value": "1"}, {"name": "PYTHONPATH", "value": "/mine"}]
-    kubernetes.create(
-        mpijob("exports", horovod, "-x", "MINE", "-x", "PYTHONPATH", PYTHON, "-c", SHOWN, env=mine, **LABEL)
-    )
+    kubernetes.create(mpijob("exports", horovod, "-x", "MINE", "-x", "PYTHONPATH", PYTHON, "-c", SHOWN, env=mine))
     agent = [{"name": "OMPI_MCA_orte_launch_agent", "value": "env AGENT=mine orted"}]
-    kubernetes.create(mpijob("agent", horovod, PYTHON, "-c", SHOWN, env=agent, **LABEL))
+    kubernetes.create(mpijob("agent", horovod, PYTHON, "-c", SHOWN, env=agent))
     for name in ("plain", "exports", "agent"):
         for rank in told_by_both(kubernetes, name):
             path = rank["PYTHONPATH"].split(":")
@@ -186,10 +181,8 @@ def test_open_mpi_5_brings_the_same_to_its_ranks(kubernetes: Kubernetes, horovod
     kubernetes.namespace(SPACE)
     mpirun = ("/opt/openmpi5/bin/mpirun", "--bind-to", "none", "-np", "2", "--hostfile", "/etc/mpi/hostfile")
     mine = [{"name": "MINE", "value": "1"}]
-    kubernetes.create(mpijob("five", horovod, PYTHON, "-c", SHOWN, launcher=mpirun, **LABEL))
-    kubernetes.create(
-        mpijob("five-exports", horovod, "-x", "MINE", PYTHON, "-c", SHOWN, launcher=mpirun, env=mine, **LABEL)
-    )
+    kubernetes.create(mpijob("five", horovod, PYTHON, "-c", SHOWN, launcher=mpirun))
+    kubernetes.create(mpijob("five-exports", horovod, "-x", "MINE", PYTHON, "-c", SHOWN, launcher=mpirun, env=mine))
     for name in ("five", "five-exports"):
         for rank in told_by_both(kubernetes, name):
             assert rank["MINE"] == ("1" if name == "five-exports" else None)
@@ -202,13 +195,13 @@ def test_horovodrun_without_mpi_brings_the_same_to_its_ranks(kubernetes: Kuberne
     """It hands the launcher's own environment on in the commands that it runs by ssh."""
     kubernetes.namespace(SPACE)
     launcher = (*HOROVODRUN, "-np", "2", "--hostfile", "/etc/mpi/hostfile")
-    kubernetes.create(mpijob("gloo", horovod, PYTHON, "-c", SHOWN, launcher=launcher, **LABEL))
+    kubernetes.create(mpijob("gloo", horovod, PYTHON, "-c", SHOWN, launcher=launcher))
     told_by_both(kubernetes, "gloo")
 
 
 def test_an_agent_on_the_command_line_is_left_and_told_and_the_job_runs(kubernetes: Kubernetes, horovod: Image) -> None:
     kubernetes.namespace(SPACE)
-    job = mpijob("named", horovod, "--launch-agent", "orted", PYTHON, "-c", "print('ran')", **LABEL)
+    job = mpijob("named", horovod, "--launch-agent", "orted", PYTHON, "-c", "print('ran')")
     created = kubernetes.create(job)
     assert "launch agent" in created["metadata"]["annotations"]["stitchfleet.io/not-injected"]
     assert output_of(kubernetes, "named").split().count("ran") == 2
@@ -223,7 +216,7 @@ def test_an_elastic_job_whose_workers_come_is_one_run(kubernetes: Kubernetes, ho
     found = ("--host-discovery-script", "/etc/mpi/discover_hosts.sh", "--slots-per-host", "1")
     launcher = (*HOROVODRUN, "-np", "1", "--min-np", "1", "--max-np", "2", *found)
     words = (PYTHON, "-u", "/app/elastic.py", "--seen-size", "2")
-    job = kubernetes.create(mpijob("elastic", horovod, *words, launcher=launcher, workers=1, **LABEL))
+    job = kubernetes.create(mpijob("elastic", horovod, *words, launcher=launcher, workers=1))
     run = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["metadata"]["annotations"]["stitchfleet.io/run-id"]
 
     chosen = "training.kubeflow.org/job-name=elastic,training.kubeflow.org/job-role=launcher"
