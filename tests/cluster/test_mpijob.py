@@ -15,7 +15,7 @@ import pytest
 from scripts.images.build import Image
 
 from .conftest import Release
-from .kubernetes import Kubernetes
+from .kubernetes import Kubernetes, log_of
 from .test_controller import admitted, policy
 from .test_pods import pod
 from .test_product import query
@@ -219,11 +219,10 @@ def test_an_elastic_job_whose_workers_come_is_one_run(kubernetes: Kubernetes, ho
     job = kubernetes.create(mpijob("elastic", horovod, *words, launcher=launcher, workers=1))
     run = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["metadata"]["annotations"]["stitchfleet.io/run-id"]
 
-    chosen = "training.kubeflow.org/job-name=elastic,training.kubeflow.org/job-role=launcher"
-
     def trains_alone() -> bool:
-        logs = kubernetes.kubectl("-n", SPACE, "logs", "-l", chosen, "--tail=-1")
-        return "rank 0 step 100 " in logs
+        launchers = pods_of(kubernetes, "elastic", "launcher")
+        logs = (log_of(kubernetes, each["metadata"]["name"], SPACE, "launcher") for each in launchers)
+        return any("rank 0 step 100 " in log for log in logs)
 
     kubernetes.wait(trains_alone, 180, "one rank trains")
     wider = json.dumps({"spec": {"mpiReplicaSpecs": {"Worker": {"replicas": 2}}}})
