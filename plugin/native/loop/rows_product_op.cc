@@ -11,7 +11,6 @@
 #include <atomic>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 
 #include <memory>
@@ -105,7 +104,6 @@ class RowsProductOp : public OpKernel {
     ctx->set_output(0, apart);
     if (stay_apart) return;
     verified_calls_.fetch_add(1, std::memory_order_relaxed);
-    if (is_wrong_on_purpose_) together.unaligned_flat<float>()(0) += 1.0f;
     // Each of the K additions of a sum rounds by half a unit in the last place of the partial sum.
     const Comparison comparison = Compare(apart, together, {0.0, std::ldexp(static_cast<double>(given.dim_size(2) + 16), -24), 0.0});
     if (comparison.agree || stay_apart_.exchange(true)) return;
@@ -145,7 +143,6 @@ class RowsProductOp : public OpKernel {
   std::unique_ptr<OpKernel> kernel_;
   std::atomic<int> verified_calls_{0};
   std::atomic<bool> stay_apart_{false};
-  const bool is_wrong_on_purpose_ = std::getenv("STITCHFLEET_TEST_WRONG_ROWS_PRODUCT") != nullptr;  // for fault tests
 };
 
 REGISTER_KERNEL_BUILDER(Name("StitchfleetRowsProduct").Device(tensorflow::DEVICE_CPU), RowsProductOp);

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stitchfleet.plugin.while_loops.products import ROWS_PRODUCT_OP
+
 from ...marks import slow
 from ..conftest import Plugin
 from .test_loop_invariants import assert_alike, values
@@ -90,20 +92,40 @@ def test_so_many_points_in_time(plugin: Plugin, times: int) -> None:
 
 
 def test_a_product_that_differs_by_more_than_rounding_stays_one_by_one(
-    plugin: Plugin, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    plugin: Plugin, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    """The op is given a product that is wrong as soon as it has the rows of several points in time."""
     import tensorflow as tf
+    from tensorflow.core.framework import attr_value_pb2, node_def_pb2
+    from tensorflow.python.ops import script_ops
 
-    x, w = values(7, 4, 6), values(6, 5)
+    sizes: list[int] = []
 
-    def step() -> Any:
-        return loop_over(x, w, lambda s, p, t: tf.tanh(s * 0.5 + p))
+    def product(rows: Any, w: Any) -> Any:
+        sizes.append(len(rows))
+        return rows @ w + np.float32(len(rows) > 4)
 
-    monkeypatch.setenv("STITCHFLEET_TEST_WRONG_ROWS_PRODUCT", "1")
-    expected, actual = plugin.both(step, times=4)
-    assert plugin.hoisted_products == 1
-    assert_alike(expected, actual)
-    assert capfd.readouterr().err.count("it stays one by one") == 1
+    floats = attr_value_pb2.AttrValue.ListValue(type=[tf.float32.as_datatype_enum])
+    node = node_def_pb2.NodeDef(name="product", op="PyFunc", device="/job:localhost/replica:0/task:0/device:CPU:0")
+    node.attr["token"].s = script_ops._py_funcs.insert(product).encode()
+    node.attr["Tin"].list.type.extend([tf.float32.as_datatype_enum] * 2)
+    node.attr["Tout"].list.CopyFrom(floats)
+    attributes = {
+        "T": attr_value_pb2.AttrValue(type=tf.float32.as_datatype_enum),
+        "count": attr_value_pb2.AttrValue(i=1),
+        "product": attr_value_pb2.AttrValue(s=node.SerializeToString()),
+    }
+    x, w = values(7, 4, 6).numpy(), values(6, 5).numpy()
+    with tf.Graph().as_default() as graph:
+        operands = [tf.compat.v1.placeholder(tf.float32, array.shape) for array in (x, w)]
+        op = graph.create_op(ROWS_PRODUCT_OP, operands, [tf.float32], name="hoisted", attrs=attributes)
+        with tf.compat.v1.Session() as session:
+            results = [session.run(op.outputs[0], dict(zip(operands, (x, w), strict=True))) for _ in range(3)]
+    for result in results:
+        np.testing.assert_allclose(result, x @ w, rtol=1e-6)
+    once = [4] * 7
+    assert sizes == [28, *once, *once, *once]
+    assert capfd.readouterr().err.count("hoisted of all points in time at once is") == 1
 
 
 def test_a_loop_that_ends_early_and_reads_backwards(plugin: Plugin) -> None:
