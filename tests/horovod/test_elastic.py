@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from . import installation
 from .conftest import SCRIPTS, Ranks, RunRanks
 from .test_two_ranks import SECONDS, rows, training
 
@@ -40,7 +41,8 @@ def check_alike(one: Steps, other: Steps) -> None:
 def check_numbers(done: Ranks, result: dict[str, Any]) -> None:
     """The losses of a rank that has taken all steps are those of one plain process."""
     file = done.folder / f"{result['pid']}.json"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*sys.path, str(SCRIPTS)])}
+    horovod = installation.install(lambda line: None)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(horovod), str(SCRIPTS), *filter(None, sys.path)])}
     command = [sys.executable, str(SCRIPTS / "elastic_replay.py"), str(file)]
     printed = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
     losses = [facts[0] for _, facts in sorted(steps_of(result).items())]
