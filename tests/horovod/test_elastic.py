@@ -82,3 +82,20 @@ def test_a_rank_that_joins(run_ranks: RunRanks, how: str) -> None:
     )
     assert sorted(of_iterations) == [(0, 1), (0, 2)]
     assert sorted(rows(done, "SELECT rank, world_size, device_count FROM jobs")) == [(0, 1, 1), (0, 2, 2), (1, 2, 2)]
+
+
+def test_a_rank_that_is_killed(run_ranks: RunRanks) -> None:
+    """Horovod takes no rank on a failed host again, so the two ranks are on two names of this machine."""
+    hosts = ["localhost:1", "127.0.0.1:1"]
+    done = run_ranks("elastic", STEPS, SECONDS, how="around", ranks=2, hosts=hosts)
+    assert done.code == 0, done.err
+    (left,) = done.results
+    check_numbers(done, left)
+    for size in (2, 1):
+        of_world = arms(steps_of(left), size)
+        assert not of_world[0]
+        assert of_world[-1], f"the world of {size} ended plain: {done.err}"
+        assert sum(of_world) > 100
+    assert done.summary["worlds"] == [2, 1]
+    assert done.summary["health"] == "good"
+    assert training(done.summary)["phase"] == "stitched"

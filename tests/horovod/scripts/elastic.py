@@ -43,10 +43,12 @@ def elastic_model():
 
 
 def stitched_steps():
-    """How many steps of `train` have run stitched in this process; 0 without the plugin."""
+    """(number of steps of `train` in the stitched arm in this process, whether its phase is the stitched one). In the arm's other
+    phases a process traces or verifies, and TensorFlow's own values are used. (0, False) without the plugin."""
     job = getattr(sys.modules.get("stitchfleet.plugin.entry.activation"), "JOB", None)
-    counts = [program.steps_by_arm for program in job.programs if program.given_name == "train"] if job else []
-    return sum(count for by_arm in counts for arm, count in by_arm.items() if arm == 1)
+    programs = [program for program in job.programs if program.given_name == "train"] if job else []
+    count = sum(program.steps_by_arm[1] for program in programs)
+    return count, any(program.phase.value == "stitched" for program in programs)
 
 
 def digest(variables):
@@ -94,9 +96,10 @@ def main():
                     hosts.write_text(next_hosts)
                 else:
                     os.kill(os.getpid(), signal.SIGKILL)
-            stitched = stitched_steps()
+            before_it, _ = stitched_steps()
             loss = float(train(x, True))
-            log[state.step] = [loss, hvd.size(), stitched_steps() - stitched, digest(variables)]
+            count, is_stitched = stitched_steps()
+            log[state.step] = [loss, hvd.size(), int(is_stitched and count > before_it), digest(variables)]
             state.step += 1
             state.together += not is_first
             if state.step % COMMIT_STEPS == 0:
