@@ -126,6 +126,7 @@ class RunCommand:
             found = summaries.gather(summary)
             hand_over_records(found, settings)
             if world.is_distributed:
+                world = world_at_the_end(world, found)
                 found = summaries_of_ranks(world, found, arguments.summary, RANKS_SECONDS if code == 0 else 1.0)
             if not arguments.quiet and not settings.quiet and world.rank == 0:
                 print_summaries(found)
@@ -138,6 +139,13 @@ class RunCommand:
             build_library(cache, find_tensorflow(), say)
         except NativeBuildError as error:
             say(f"the job will run plain: {error}")
+
+
+def world_at_the_end(world: World, own: Sequence[Mapping[str, Any]]) -> World:
+    """The world in which this rank has ended: ranks of an elastic job change. own: this rank's summaries."""
+    if not world.is_elastic or not own:
+        return world
+    return dataclasses.replace(world, rank=int(own[0]["rank"]), size=int(own[0]["world_size"]))
 
 
 def summaries_of_ranks(

@@ -222,6 +222,13 @@ class Kernels:
             if executable.is_verified:
                 self.native.move(executable.signature, State.READY, State.STITCHED)
 
+    def disagree(self) -> None:
+        """The ranks have to agree anew: all verified kernels wait again, and TensorFlow's operators compute."""
+        self._agreed.clear()
+        for executable in list(self.executables.values()):
+            if executable.is_verified:
+                self.native.move(executable.signature, State.STITCHED, State.READY)
+
     def slower(self, clusters: Collection[str]) -> set[str]:
         """The clusters whose kernels took a quarter longer than TensorFlow's operators in most comparisons.
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from stitchfleet.telemetry.pod import environment, recording
 
+from ..arms.owner import Owner
 from ..arms.switch import Arm
 from ..base.containment import HEALTH, contained, say
 from ..base.memory_watch import MemoryWatch
@@ -28,7 +29,7 @@ from ..native.library import NativeLibrary
 from ..ranks.world import World
 from ..service.client import CompileClient
 from ..stitching.stitcher import NO_KERNEL, SLOWER, UNSETTLED, Stitcher
-from .lockstep import ELASTIC, UNTIED, Ranks
+from .lockstep import UNSEEN, UNTIED, Lockstep, Ranks
 from .program import Phase, Program, Ticket
 from .records import Records
 from .shape_watch import unsettled
@@ -94,7 +95,7 @@ class Job:
             self._service_says,
             # a service that only waits for the kernels of another one needs no processor time
             settings.compile_patience if self.world.local_rank == 0 else 0.0,
-            self.run_id if self.world.local_size > 1 else "",
+            self.run_id if self.world.local_size > 1 or self.world.is_elastic else "",
         )
         self.kernels = (
             None if native is None else Kernels(settings, native, self.client, self.stitcher, self.records, self.run_id)
@@ -143,21 +144,25 @@ class Job:
         world = self.world
         if not world.is_distributed or self.settings.mode != "auto":
             return
-        if world.is_elastic:
-            self._tell_of_ranks(f"all ranks run plain: {ELASTIC}")
-            return
         if world.store is None:
             self._tell_of_ranks("the launcher gives the ranks no store to agree by: each switches at a step of its own")
             return
         identity = self.records.identity
         facts = f"stitchfleet={identity.plugin_version},tensorflow={identity.framework_version}"
         self.ranks = Ranks(world, self.run_id, self.settings, facts, say)
+        self.ranks.on_world = self._note_world
         self.stitcher.looks_for_collectives = True
-        HEALTH.on_failure.append(self.ranks.leave_all)
+        self.stitcher.on_collective = self._found_collective
+        HEALTH.on_failure.append(self.ranks.switch_off)
         if self.kernels is None:
             self.ranks.refuse_all(self.native_reason or "the native library is not there")
         else:
             self.kernels.needs_agreement, self.kernels.on_revert = True, self._note_revert
+
+    def _note_world(self, world: World) -> None:
+        """An elastic job has another world: the process may have another rank in it."""
+        self.world = world
+        self.records.note_world(world.rank, world.size, self.main_program, self.programs)
 
     def _tell_of_ranks(self, line: str) -> None:
         """Reports a line that concerns all ranks: all record it, rank 0 prints it."""
@@ -201,14 +206,13 @@ class Job:
 
     def _add_program(self, name: str, kind: str) -> Program:
         program = Program(self._unique(name), kind, self.settings, self.run_id)
+        program.given_name, program.asks_ranks = name, self.ranks is not None
         if self.settings.mode == "observe":
             program.refuse("mode observe: measure only")
         elif self.settings.mode == "auto" and _op_determinism():
             program.refuse("op determinism is on: arms that change with the time would make two runs differ")
         if self.native is None:
             program.refuse(self.native_reason or "the native library is not there")
-        if self.world.is_distributed and self.world.is_elastic and self.settings.mode == "auto":
-            program.refuse(ELASTIC)
         self.programs.append(program)
         if len(self.programs) == 1:
             self._wake()  # starts the compile service while TensorFlow traces the first step
@@ -270,11 +274,20 @@ class Job:
         """In a job of several ranks: asks the agreement for the arm of this step and moves the program's phase accordingly."""
         if self.ranks is None or self.kernels is None:
             return
+        sees_resets = self.ranks.look_for_resets()
+        if self.ranks.take_end():
+            self.kernels.disagree()
+        if program.lockstep is not None and program.lockstep.is_over:
+            self._leave_world(program, program.lockstep)
         lockstep = program.lockstep
         if lockstep is None:
-            if not program.ties_ranks or program.settled:
+            if not program.ties_ranks:
                 return
-            lockstep = program.lockstep = self.ranks.lockstep(program)
+            if not sees_resets:
+                program.refuse(UNSEEN)
+            lockstep = self._join_lockstep(program)
+            if lockstep is None:
+                return
         was_stitched, had_ended = lockstep.stitched, bool(lockstep.ended)
         lockstep.begin()
         if lockstep.stitched:
@@ -291,7 +304,40 @@ class Job:
         elif lockstep.ended and not had_ended:
             self._tell_of_ranks(f"{program.name} runs plain on all {self.world.size} ranks: {lockstep.ended}")
         if lockstep.ended and not program.settled:
+            program.ended_in = program.phase
             program.enter(Phase.PLAIN, lockstep.ended)
+
+    def _found_collective(self, program: Owner) -> None:
+        """TensorFlow traces a function's first call with a collective of all ranks: the call is the first that is counted. (Sets of
+        fetches are looked at before their first step.)"""
+        if isinstance(program, Program) and program.kind == "function" and program.lockstep is None:
+            self._begin_with_ranks(program)
+
+    def _join_lockstep(self, program: Program) -> Lockstep | None:
+        """Puts a program in its lockstep, and says what the other ranks may wait for. Returns None while there is no world."""
+        assert self.ranks is not None
+        lockstep = program.lockstep = self.ranks.lockstep(program)
+        if lockstep is None:
+            return None
+        program.asks_ranks = self.world.is_elastic  # in a later world it has to say the same again
+        if program.settled:
+            lockstep.refuse(program.reason)
+        elif program.phase is Phase.AGREEMENT:
+            self._say_ready(program)
+        return lockstep
+
+    def _leave_world(self, program: Program, lockstep: Lockstep) -> None:
+        """The world of a program's lockstep has ended: it is plain until it has joined another one and the ranks agree there."""
+        with program.lock:
+            program.lockstep = None
+            if lockstep.own_reason:
+                program.refuse(lockstep.own_reason)
+            elif program.phase is Phase.STITCHED:
+                program.enter(Phase.AGREEMENT)
+            elif program.settled and program.ended_in is not None:  # because of a rank that may have left
+                was_ready = program.ended_in in (Phase.AGREEMENT, Phase.STITCHED)
+                program.reason, program.ended_in = "", None
+                program.enter(Phase.AGREEMENT if was_ready else Phase.WARM_UP)
 
     def end(self, ticket: Ticket) -> None:
         """Books a step that ended without an error, and moves its program on."""
@@ -450,14 +496,10 @@ class Job:
 
     def _enter_stitched(self, program: Program) -> None:
         assert self.kernels is not None
-        if program.lockstep is not None:
-            kernels_of_this_rank = self.kernels.verified(program.cluster_names)
-            if kernels_of_this_rank:
-                assert self.ranks is not None
-                program.enter(Phase.AGREEMENT)
-                program.lockstep.ready(self.ranks.facts(program), kernels_of_this_rank)
-            else:
-                program.enter(Phase.REVERTED, "no kernel passed verification")
+        if self.ranks is not None:
+            program.enter(Phase.AGREEMENT)
+            if program.lockstep is not None:
+                self._say_ready(program)
             return
         executables = self.kernels.of(program.cluster_names)
         states = [self.kernels.state_of(executable) for executable in executables]
@@ -473,6 +515,17 @@ class Job:
             kernels = f"{running} kernels verified" if running else "kernels are verified as their shapes come again"
             say(f"{program.name}: {kernels} on the job's own tensors, stitched from step {program.steps} on")
         self.records.event("stitched", f"stitched from step {program.steps} on", kernels=running)
+
+    def _say_ready(self, program: Program) -> None:
+        """Tells the other ranks that the kernels of a program in lockstep are verified, or that none are."""
+        assert self.kernels is not None
+        assert self.ranks is not None
+        assert program.lockstep is not None
+        kernels_of_this_rank = self.kernels.verified(program.cluster_names)
+        if kernels_of_this_rank:
+            program.lockstep.ready(self.ranks.facts(program), kernels_of_this_rank)
+        else:
+            program.enter(Phase.REVERTED, "no kernel passed verification")
 
     def _give_up_if_it_does_not_pay(self, program: Program) -> None:
         """Sends a program back to plain unless its saving exceeds the confidence interval: at once if it is slower by more than the

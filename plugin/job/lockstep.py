@@ -4,7 +4,11 @@
     Lockstep     one per tf.function, or per graph of a session (all its sets of fetches), whose steps hold a collective of all ranks
                  (ranks/collectives.py): all ranks take each of its steps together
 
-Locksteps are numbered in the order in which they are found, which is the same on all ranks.
+Locksteps are numbered in the order of the first call that holds such a collective, which is the same on all ranks. That call is
+the first that is counted, also if the collective is found only while TensorFlow traces it.
+
+Ranks may leave an elastic job and join it. Horovod is then shut down and initialized anew on all of them: another *world* begins,
+with a courier, locksteps and numbers of its own. Between worlds, and until the agreement in the new one, all ranks run plain.
 
 Before each step the agreement (ranks/agreement.py) is asked for the arm. Before the agreed step every rank uses TensorFlow's own
 values: verified kernels wait (guard/kernels.py). From then on a step's slot in the schedule and the kernels that it samples depend on
@@ -17,26 +21,38 @@ that comes for the first time in a stitched step runs in the stitched arm from i
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Protocol
 
 from ..arms.schedule import Schedule, Slot
+from ..base.containment import HEALTH
 from ..base.settings import Settings
-from ..ranks import joins
+from ..ranks import joins, resets
 from ..ranks.courier import Courier
-from ..ranks.world import World
+from ..ranks.resets import Place
+from ..ranks.world import RunIdKeeper, World
 
 JOINED = "hvd.join was called: the ranks take different numbers of steps"
-ELASTIC = "Horovod's ranks may leave and join while it runs (elastic)"
+UNSEEN = "this version of Horovod does not show when ranks leave or join"
 UNTIED = "its steps hold no collective of all ranks, by which these could count them"
+
+
+@contextlib.contextmanager
+def _contained(where: str) -> Iterator[None]:
+    """A failure of ours must not reach Horovod."""
+    try:
+        yield
+    except Exception as error:
+        HEALTH.give_up_for(error, where)
 
 
 class Member(Protocol):
     """The part of a Program (program.py) that a lockstep uses."""
 
-    name: str
+    given_name: str
     kind: str
     graph: object | None
 
@@ -48,7 +64,8 @@ class Member(Protocol):
 class Lockstep:
     """Programs whose steps all ranks take together.
 
-    stitched: whether the latest step ran stitched. ended: why its programs are plain for good; empty if they are not.
+    stitched: whether the latest step ran stitched. ended: why its programs are plain for good; empty if they are not. own_reason: why
+    this rank cannot run stitched, or no longer can; empty if it can.
     """
 
     def __init__(self, key: str, courier: Courier, schedule: Schedule) -> None:
@@ -56,6 +73,7 @@ class Lockstep:
         self.programs: list[Member] = []
         self.stitched = False
         self.ended = ""
+        self.own_reason = ""
         self.position = -1
         """Number of steps from the agreed step to the latest one."""
         self.common: frozenset[str] = frozenset()
@@ -94,7 +112,13 @@ class Lockstep:
 
     def refuse(self, reason: str) -> None:
         """Says that this rank cannot run stitched, or no longer can (Agreement.refuse)."""
+        self.own_reason = self.own_reason or reason
         self._courier.refuse(self.key, reason)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its world has ended."""
+        return self._courier.is_closed
 
     def lets_go(self, reason: str) -> bool:
         """Whether a program of it may become plain now. If not, the other ranks are told, and all become plain at one step."""
@@ -104,20 +128,84 @@ class Lockstep:
 
 
 class Ranks:
-    """The ranks of a job, seen from this process. The world must have a store."""
+    """The ranks of a job, seen from this process. The world must have a store.
+
+    world: the present one, or the latest. sizes: of all worlds so far. on_world: called when another world than the first begins.
+    """
 
     def __init__(self, world: World, run_id: str, settings: Settings, facts: str, tell: Callable[[str], None]) -> None:
-        self.world, self._run_id, self._settings = world, run_id, settings
-        self._courier = Courier(world, run_id, tell)
+        self.world, self._run_id, self._settings, self._tell = world, run_id, settings, tell
+        self._courier: Courier | None = None
+        """Of the present world; None in an elastic job while there is none."""
+        self.sizes: list[int] = []
+        self.on_world: Callable[[World], None] = lambda world: None
         self._locksteps: dict[object, Lockstep] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         steering = (run_id, settings.block_steps, settings.pairs, settings.plain_share, settings.sample_stride)
         self._facts = f"{facts},schedule={hashlib.sha256(repr(steering).encode()).hexdigest()[:8]}"
-        self._sees_joins = False
+        self._sees_joins = self._sees_resets = False
+        self._refused = ""
+        self._has_ended = False
+        """Whether a world has ended since `take_end` was called."""
+        self._keeper: RunIdKeeper | None = None
+        if not world.is_elastic:
+            self._begin(world)
 
-    def lockstep(self, program: Member) -> Lockstep:
-        """The Lockstep of a program whose steps hold a collective of all ranks."""
+    def _begin(self, world: World) -> None:
         with self._lock:
+            self.world = world
+            self.sizes.append(world.size)
+            self._locksteps = {}
+            self._courier = Courier(world, self._run_id, self._tell)
+            if self._refused:
+                self._courier.refuse_all(self._refused)
+
+    # ---- worlds of an elastic job (resets.Listener). They run after a failure too: the other ranks have to learn of it.
+
+    def look_for_resets(self) -> bool:
+        """Whether changes of the world are noticed, or there can be none. Call it before each step until it is True: Horovod has to
+        be imported."""
+        if self.world.is_elastic and not self._sees_resets:
+            self._sees_resets = resets.watch(self)
+        return self._sees_resets or not self.world.is_elastic
+
+    def world_ends(self) -> None:
+        with _contained("Ranks.world_ends"):
+            self._end()
+
+    def world_is_sought(self) -> None:
+        with _contained("Ranks.world_is_sought"):
+            self._end()
+            self._keeper = RunIdKeeper(self.world, self._run_id)
+
+    def world_begins(self, place: Place | None) -> None:
+        with _contained("Ranks.world_begins"):
+            if self._keeper is not None:
+                self._keeper.close()
+            self._end()
+            if place is not None:
+                self._begin(self.world.at(place))
+                self.on_world(self.world)
+
+    def _end(self) -> None:
+        with self._lock:
+            courier, self._courier = self._courier, None
+        if courier is not None:
+            self._has_ended = True
+            courier.close()
+
+    def take_end(self) -> bool:
+        """Whether a world has ended since the last call."""
+        had_ended, self._has_ended = self._has_ended, False
+        return had_ended
+
+    # ---- functions
+
+    def lockstep(self, program: Member) -> Lockstep | None:
+        """The Lockstep of a program whose steps hold a collective of all ranks. None while there is no world."""
+        with self._lock:
+            if self._courier is None:
+                return None
             group = program.graph if program.graph is not None else program
             found = self._locksteps.get(group)
             if found is None:
@@ -134,25 +222,33 @@ class Ranks:
 
     def facts(self, program: Member) -> str:
         """The facts that must be equal on all ranks, as Agreement.ready takes them."""
-        name = program.name if program.kind == "function" else "of-a-session"
+        name = program.given_name if program.kind == "function" else "of-a-session"
         return f"{self._facts},function={''.join(c if c.isalnum() or c in '_-.' else '_' for c in name)}"
 
     def refuse_all(self, reason: str) -> None:
-        """Says that this rank will never run anything stitched."""
-        self._courier.refuse_all(reason)
+        """Says that this rank will never run anything stitched, in this world and all later ones."""
+        with self._lock:
+            self._refused = reason
+            if self._courier is not None:
+                self._courier.refuse_all(reason)
+
+    def switch_off(self, reason: str) -> None:
+        """The plugin is switched off in this process: its functions are plain, and the other ranks are told, in later worlds too."""
+        self.refuse_all(reason)
+        self.leave_all(reason)
 
     def leave_all(self, reason: str) -> None:
         """Makes this rank plain from its next step of every function on."""
-        self._courier.leave_all(reason)
+        with self._lock:
+            courier, locksteps = self._courier, list(self._locksteps.values())
+        for lockstep in locksteps:
+            lockstep.own_reason = lockstep.own_reason or reason
+        if courier is not None:
+            courier.leave_all(reason)
 
     def _joined(self) -> None:
         self.leave_all(JOINED)
 
-    @property
-    def longest_wait_s(self) -> float:
-        """The longest that any step has waited for the store, in seconds."""
-        return self._courier.longest_wait_s
-
     def close(self) -> None:
         """Ends the courier's thread. Returns within about two seconds."""
-        self._courier.close()
+        self._end()

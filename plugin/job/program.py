@@ -103,6 +103,8 @@ class Program:
 
     def __init__(self, name: str, kind: str, settings: Settings, run_id: str = "") -> None:
         self.name, self.kind, self.settings = name, kind, settings
+        self.given_name = name
+        """The name without a number that tells it from others of this process."""
         self.phase = Phase.WARM_UP
         self.reason = ""
         """Why it is PLAIN or REVERTED, as text for people."""
@@ -148,6 +150,10 @@ class Program:
         """Identifies the session's graph; None for a function."""
         self.lockstep: Lockstep | None = None
         """The lockstep in which it takes its steps with the other ranks; None if there is none."""
+        self.asks_ranks = False
+        """Whether its steps may have to be counted with those of other ranks even if it stays plain."""
+        self.ended_in: Phase | None = None
+        """The phase in which all ranks' decision made it plain; None if it is plain for a reason of its own, or not plain."""
         self.model = ""
         """The fingerprint of its first graph."""
         self.steps_by_arm = collections.Counter[Arm]()
@@ -210,7 +216,7 @@ class Program:
             if phase is Phase.STITCHED:
                 self._course, self._last_pair = Course(self.schedule), -1
                 self._open_blocks.clear()
-            self.steady = self.settled and (Arm.PLAIN, self.generation) in self._seen_arms
+            self.steady = self.settled and not self.asks_ranks and (Arm.PLAIN, self.generation) in self._seen_arms
             self.phase_start_ns = time.perf_counter_ns()
             if reason:
                 self.reason = reason
@@ -259,7 +265,8 @@ class Program:
         self.ns_by_arm[ticket.arm] += duration
         if ticket.phase is self.phase:
             self.phase_steps += 1
-        self.steady = self.settled or (self.settings.mode == "idle" and self.phase_steps >= self.settings.warm_up_steps)
+        is_idle = self.settings.mode == "idle" and self.phase_steps >= self.settings.warm_up_steps
+        self.steady = (self.settled or is_idle) and not self.asks_ranks
         if counted:
             plain_block = ticket.phase is Phase.STITCHED and ticket.arm is Arm.PLAIN
             (self.plain_blocks if plain_block else self.durations[ticket.phase]).add(duration)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import itertools
 import os
 import pathlib
@@ -39,6 +40,8 @@ class Records:
         self._pair_numbers = itertools.count()
         self._shipper: subprocess.Popen[bytes] | None = None
         self.identity = recording.JobIdentity.from_environment(run_id, **_known_facts())
+        self._totals = collections.Counter[str]()
+        """What the ended parts of the records have counted (`note_world`)."""
         try:
             self.recorder = recording.Recorder(self.folder, self.identity, keep_days=settings.spool_days)
         except OSError as error:
@@ -118,6 +121,30 @@ class Records:
         """The share (0 to 1) of the latest complete pairs whose stitched block was the faster one."""
         return savings.faster_share(_durations(program, latest))
 
+    def note_world(self, rank: int, size: int, main: Program | None, programs: Sequence[Program]) -> None:
+        """Notes the process's rank in an elastic job, and the number of ranks. Records belong to a rank and to so many devices: if
+        these change, the next ones are recorded in the same spool as those of another process."""
+        before = self.identity
+        if (rank, size) == (before.rank, before.world_size):
+            return
+        devices = min(recording.MAX_DEVICES, max(1, before.device_count // before.world_size) * size)
+        self.identity = dataclasses.replace(before, rank=rank, world_size=size, device_count=devices)
+        if self.recorder is None:
+            return
+        self.recorder.job_end(self._end_facts(main, programs))
+        self.recorder.close(timeout_s=1.0)
+        self.lost_before_start += self.recorder.lost
+        self.recorder = None
+        try:
+            self.recorder = recording.Recorder(self.folder, self.identity, keep_days=self.settings.spool_days)
+        except OSError as error:
+            say(f"nothing more of this job will be recorded: {error}")
+            return
+        for number, program in enumerate(self.functions):
+            self.recorder.function(number, program.name)
+            if number == 0 and program.model and not self.identity.model_fingerprint:
+                self.recorder.model(program.model)
+
     def start_shipper(self, pid: int) -> None:
         """Starts the process that sends records to the ingest server or database named in the settings, if there is one."""
         where = shipping_words(self.settings)
@@ -148,23 +175,30 @@ class Records:
             self.blocks(program)
         for facts in clusters:
             self.recorder.cluster(str(facts["name"]), facts)
-        functions = list(self.functions)
-        self.recorder.job_end(
-            {
-                "ended": time.time(),
-                "overhead_ns": sum(program.overhead_ns for program in programs),
-                "iterations_plain": sum(program.steps_by_arm[Arm.PLAIN] for program in functions),
-                "iterations_stitched": sum(program.steps_by_arm[Arm.STITCHED] for program in functions),
-                "functions": [program.name for program in functions],
-                "phase": main.phase.value if main else Phase.WARM_UP.value,
-                "reason": main.reason if main else "no step was seen",
-                "peak_bytes": peak_bytes(),
-                "lost": self.lost,
-            }
-        )
+        self.recorder.job_end(self._end_facts(main, programs))
         self.recorder.close(timeout_s=2.0)
         if self.settings.payload is not None and self._shipper is not None:
             self._wait_for_shipper()
+
+    def _end_facts(self, main: Program | None, programs: Sequence[Program]) -> dict[str, object]:
+        """The facts of a job_end record. Its counts leave out what earlier parts have counted."""
+        functions = list(self.functions)
+        totals = collections.Counter(
+            overhead_ns=sum(program.overhead_ns for program in programs),
+            iterations_plain=sum(program.steps_by_arm[Arm.PLAIN] for program in functions),
+            iterations_stitched=sum(program.steps_by_arm[Arm.STITCHED] for program in functions),
+            lost=self.lost,
+        )
+        counts = {name: max(0, total - self._totals[name]) for name, total in totals.items()}
+        self._totals = totals
+        return {
+            "ended": time.time(),
+            **counts,
+            "functions": [program.name for program in functions],
+            "phase": main.phase.value if main else Phase.WARM_UP.value,
+            "reason": main.reason if main else "no step was seen",
+            "peak_bytes": peak_bytes(),
+        }
 
     def _wait_for_shipper(self) -> None:
         """Waits until the last records are sent: a container, and the shipper in it, ends with the job's process."""

@@ -1,7 +1,9 @@
 """Whether a step always runs a collective of all ranks: then no rank ends the step before all have begun it.
 
 The agreement of ranks (agreement.py) relies on this to count steps. A collective of a process set does not tie all ranks together,
-nor does one that runs only in some steps (in a branch: `backward_passes_per_step` above 1) or outside the function.
+nor does one that runs only in some steps (in a branch: `backward_passes_per_step` above 1) or outside the function. A branch whose
+predicate depends on the world alone is the same in all steps and on all ranks: in elastic jobs Horovod reduces gradients only if the
+world has more than one rank (horovod/tensorflow/__init__.py, `_allreduce_cond`), and a world of one rank is tied to itself.
 """
 
 from __future__ import annotations
@@ -17,6 +19,14 @@ COLLECTIVES = frozenset(
     )
 )
 _BRANCHES = ("Switch", "RefSwitch", "_SwitchN")
+_OF_THE_WORLD = frozenset(("HorovodSize", "HorovodLocalSize", "HorovodProcessSetIncluded", "Const"))
+"""Operators whose results are the same in all steps of a world and, for the set of all ranks, on all ranks."""
+_PURE = frozenset(
+    (
+        *("Equal", "NotEqual", "Greater", "GreaterEqual", "Less", "LessEqual"),
+        *("LogicalAnd", "LogicalOr", "LogicalNot", "Cast", "Identity"),
+    )
+)
 _JOINS = ("Merge", "RefMerge", "Exit", "RefExit")
 """Operators after these run whichever way the predicate went."""
 
@@ -47,11 +57,11 @@ def ties_all_ranks(nodes: Iterable[str], node: Callable[[str], Node]) -> bool:
 
 
 def _is_guarded(name: str, node: Callable[[str], Node]) -> bool:
-    """Whether the predicate of a branch decides if the operator runs."""
+    """Whether the predicate of a branch decides if the operator runs, and may differ from step to step."""
     seen, waiting = {name}, [name]
     while waiting:
         found = node(waiting.pop())
-        if found.op in _BRANCHES:
+        if found.op in _BRANCHES and not (len(found.inputs) > 1 and _depends_on_the_world_alone(found.inputs[1], node)):
             return True
         if found.op in _JOINS:
             continue
@@ -59,6 +69,13 @@ def _is_guarded(name: str, node: Callable[[str], Node]) -> bool:
         seen |= fresh
         waiting += fresh
     return False
+
+
+def _depends_on_the_world_alone(name: str, node: Callable[[str], Node]) -> bool:
+    found = node(name)
+    if found.op in _OF_THE_WORLD:
+        return found.process_set == 0
+    return found.op in _PURE and all(_depends_on_the_world_alone(each, node) for each in found.inputs)
 
 
 def graph_ties_all_ranks(graph: Any) -> bool:
@@ -81,7 +98,7 @@ def fetches_tie_all_ranks(graph: Any, names: Sequence[str]) -> bool:
             continue
         operation = graph.get_operation_by_name(name)
         inputs = [tensor.op.name for tensor in operation.inputs] + [before.name for before in operation.control_inputs]
-        is_ours = operation.type in COLLECTIVES
-        nodes[name] = Node(operation.type, inputs, int(operation.get_attr("process_set_id")) if is_ours else 0)
+        is_of_a_set = operation.type.startswith("Horovod") and "process_set_id" in operation.node_def.attr
+        nodes[name] = Node(operation.type, inputs, int(operation.get_attr("process_set_id")) if is_of_a_set else 0)
         waiting += inputs
     return ties_all_ranks([name for name, found in nodes.items() if found.op in COLLECTIVES], nodes.__getitem__)

@@ -5,6 +5,10 @@ the one or two steps of a round in which the agreement needs an answer, it waits
 once a round, far below the 60 s after which Horovod warns of a stalled rank. TensorFlow's own threads never run this code.
 
 The thread asks the store often while a round is open, and seldom while it only checks if a rank wants to go back.
+
+In an elastic job each world has a courier of its own. Its cells are in a scope of their own, which rank 0 names at random (the
+world's epoch) and the other ranks learn from the store: cells of an earlier world that are written late are in a scope that nobody
+reads.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ import math
 import statistics
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -24,6 +29,8 @@ from .world import World
 
 MIN_LEAD, MAX_LEAD = 8, 100_000
 """Bounds of the lead, in steps."""
+EPOCH_LETTERS = 32
+SILENT = "runs without stitchfleet, or cannot reach the rendezvous store"
 
 
 @dataclass(frozen=True)
@@ -68,7 +75,11 @@ class Courier:
             raise ValueError("the ranks' launcher has no rendezvous store")
         self.world, self._tell = world, tell
         self._times = times or TIMES
-        self._store = Store(*world.store, f"stitchfleet-{run_id}")
+        self._scope = f"stitchfleet-{run_id}"
+        self._address = world.store
+        self._epoch = uuid.uuid4().hex if world.is_elastic and world.rank == LEADER else ""
+        self._store: Store | None = None if world.is_elastic else Store(*world.store, self._scope)
+        """The cells of this world; None until its epoch is known."""
         self._lock = threading.Condition()
         self._functions: dict[str, _Function] = {}
         self._heard: set[int] = {world.rank}
@@ -162,6 +173,10 @@ class Courier:
         with self._lock:
             return self._of(function).agreement.final
 
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
+
     def close(self) -> None:
         """Ends the thread. Returns within a second or two: it waits for a pending request no longer than its time-out."""
         self._closed = True
@@ -191,42 +206,65 @@ class Courier:
     def _round_trip(self) -> bool:
         """Does all pending writes and reads once, first for functions with a waiting step. False if the store does not answer."""
         try:
+            store = self._store or self._find_epoch()
+            if store is None:
+                self._look_for_epoch()
+                return False
             if not self._said_hello:
                 self._said_hello = True
-                self._store.put(f"hello-{self.world.rank}", self._hello)
+                store.put(f"hello-{self.world.rank}", self._hello)
             with self._lock:
                 functions = sorted(self._functions.items(), key=lambda item: not item[1].waiting)
             for name, found in functions:
-                self._carry(name, found)
+                self._carry(store, name, found)
         except StoreError:
             self._said_hello = False
             return False
         return True
 
-    def _carry(self, name: str, found: _Function) -> None:
+    def _find_epoch(self) -> Store | None:
+        """Rank 0 of an elastic world names its epoch, the others read it. None if it is not there yet. Raises StoreError."""
+        common = Store(*self._address, self._scope)
+        if self.world.rank == LEADER:
+            common.put("epoch", self._epoch.encode())
+        else:
+            self._epoch = (common.get("epoch") or b"").decode("ascii", "replace")
+        if len(self._epoch) == EPOCH_LETTERS and self._epoch.isalnum():
+            self._store = Store(*self._address, f"{self._scope}-{self._epoch}")
+        return self._store
+
+    def _look_for_epoch(self) -> None:
+        """Leaves all functions that have waited for too long for rank 0 to name the epoch."""
+        with self._lock:
+            functions = list(self._functions.items())
+        for name, found in functions:
+            if time.monotonic() - found.ready_since >= self._times.hello_s:
+                self.leave(name, f"rank {LEADER} {SILENT}")
+
+    def _carry(self, store: Store, name: str, found: _Function) -> None:
         """Does the pending writes and reads of one function. Raises StoreError."""
         agreement = found.agreement
         with self._lock:
             writes = agreement.writes()
         for key, value in writes:
-            self._store.put(f"{name}-{key}", value.encode())
+            store.put(f"{name}-{key}", value.encode())
             with self._lock:
                 agreement.acknowledge(key)
                 self._lock.notify_all()
         with self._lock:
             reads = agreement.reads()
         for key in reads:
-            value_read = self._store.get(f"{name}-{key}")
+            value_read = store.get(f"{name}-{key}")
             if value_read is not None:
                 with self._lock:
                     agreement.receive(key, value_read.decode("utf-8", "replace"))
                     self._lock.notify_all()
         if agreement.is_leader:
-            self._look_for_missing(found)
+            self._look_for_missing(store, found)
         elif LEADER not in self._heard:
-            self._look_for_leader(name, found)
+            self._look_for_leader(store, name, found)
 
-    def _look_for_missing(self, found: _Function) -> None:
+    def _look_for_missing(self, store: Store, found: _Function) -> None:
         """Rank 0: ends the vote, all ranks plain, if a rank has not voted for too long. Raises StoreError."""
         with self._lock:
             agreement = found.agreement
@@ -237,27 +275,27 @@ class Courier:
         if not missing or waited < self._times.hello_s:
             return
         for rank in [rank for rank in missing if rank not in self._heard]:
-            if why := self._why_missing(rank):
+            if why := self._why_missing(store, rank):
                 self._give_up_on(found, why)
                 return
             self._heard.add(rank)
         if waited >= self._times.votes_s:
             self._give_up_on(found, f"the kernels of rank {missing[0]} were not ready within {self._times.votes_s:g} s")
 
-    def _look_for_leader(self, name: str, found: _Function) -> None:
+    def _look_for_leader(self, store: Store, name: str, found: _Function) -> None:
         """Other ranks: leaves if rank 0 will not take part, since there is no agreement without it. Raises StoreError."""
         if time.monotonic() - found.ready_since < self._times.hello_s:
             return
-        if why := self._why_missing(LEADER):
+        if why := self._why_missing(store, LEADER):
             self.leave(name, why)
         else:
             self._heard.add(LEADER)
 
-    def _why_missing(self, rank: int) -> str:
+    def _why_missing(self, store: Store, rank: int) -> str:
         """Why a rank will not take part; empty if it may. Raises StoreError."""
-        said = self._store.get(f"hello-{rank}")
+        said = store.get(f"hello-{rank}")
         if said is None:
-            return f"rank {rank} runs without stitchfleet, or cannot reach the rendezvous store"
+            return f"rank {rank} {SILENT}"
         words = said.decode("utf-8", "replace")
         return f"rank {rank}: {words[3:]}" if words.startswith("no ") else ""
 

@@ -11,23 +11,31 @@ them too. A process without them is a world of size 1.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
+import threading
 import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from .resets import Place
 from .store import Store, StoreError
 
 RUN_ID_SECONDS = 5.0
 """The longest that a rank waits for rank 0 to choose the run id. Rank 0 starts at the same time, and Horovod waits for it anyway."""
 _POLL_SECONDS = 0.02
-_RUN_SCOPE = "stitchfleet"
+_KEEP_SECONDS = 0.2
+"""Far below RUN_ID_SECONDS, so that a rank that joins finds the run id in time."""
+_RUN_SCOPE, _RUN_KEY = "stitchfleet", "run"
 
 
 @dataclass(frozen=True)
 class World:
-    """The ranks of a job, seen from one of them. store: (host, port) of Horovod's rendezvous store, or None if there is none."""
+    """The ranks of a job, seen from one of them. store: (host, port) of Horovod's rendezvous store, or None if there is none.
+
+    In an elastic job rank and size change while it runs; the environment has those with which the process was started.
+    """
 
     rank: int = 0
     size: int = 1
@@ -41,7 +49,12 @@ class World:
 
     @property
     def is_distributed(self) -> bool:
-        return self.size > 1
+        """Whether other ranks take part, or may come later."""
+        return self.size > 1 or self.is_elastic
+
+    def at(self, place: Place) -> World:
+        """This world after a reset that gave the process another place."""
+        return dataclasses.replace(self, **place._asdict())
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> World:
@@ -87,8 +100,9 @@ def _store(environment: Mapping[str, str]) -> tuple[str, int] | None:
 def agree_on_run_id(world: World, longest_s: float = RUN_ID_SECONDS) -> str:
     """One run id (32 hexadecimal digits) for all ranks of `horovodrun ... stitchfleet run`, where each rank starts on its own.
 
-    Rank 0 writes it to the store and the others read it there. Open MPI's ranks derive it from the job's name. If neither works, each
-    rank has its own run id, and its records count as a separate job. Waits for at most `longest_s` seconds.
+    Rank 0 writes it to the store and the others read it there; to ranks that join an elastic job later, those that are there already
+    tell it (`RunIdKeeper`). Open MPI's ranks derive it from the job's name. If none of this works, each rank has its own run id, and
+    its records count as a separate job. Waits for at most `longest_s` seconds.
     """
     own = uuid.uuid4().hex
     if world.store is None:
@@ -97,14 +111,47 @@ def agree_on_run_id(world: World, longest_s: float = RUN_ID_SECONDS) -> str:
     end = time.monotonic() + longest_s
     while True:
         try:
-            if world.rank == 0:
-                store.put("run", own.encode())
+            if world.rank == 0 and not world.is_elastic:
+                store.put(_RUN_KEY, own.encode())
                 return own
-            found = (store.get("run") or b"").decode("ascii", "replace")
+            found = (store.get(_RUN_KEY) or b"").decode("ascii", "replace")
             if len(found) == len(own) and found.isalnum():
                 return found
+            if world.rank == 0:
+                store.put(_RUN_KEY, own.encode())
+                return own
         except StoreError:
             pass
         if time.monotonic() >= end:
             return own
         time.sleep(_POLL_SECONDS)
+
+
+class RunIdKeeper:
+    """Keeps the run id in the store while ranks of an elastic job wait for others to join: Horovod empties the store before it starts
+    those, and `stitchfleet run` of a new rank asks for the id (`agree_on_run_id`).
+
+    What the ranks' environments have in common (the store's address) does not name the job: another one may get the same port later.
+    """
+
+    def __init__(self, world: World, run_id: str) -> None:
+        self._world, self._value = world, run_id.encode()
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="stitchfleet-run-id", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ends the thread, without waiting for it: a request of it that is under way writes the same value as all others."""
+        self._done.set()
+
+    def _work(self) -> None:
+        assert self._world.store is not None
+        store = Store(*self._world.store, _RUN_SCOPE)
+        while True:
+            try:
+                if store.get(_RUN_KEY) is None:
+                    store.put(_RUN_KEY, self._value)
+            except StoreError:
+                pass  # asked again soon
+            if self._done.wait(_KEEP_SECONDS):
+                return

@@ -61,6 +61,7 @@ def make_summary(job: Job, steps: Mapping[str, str]) -> dict[str, Any]:
         "pid": os.getpid(),
         "rank": job.world.rank,
         "world_size": job.world.size,
+        "worlds": list(job.ranks.sizes) if job.ranks is not None else [job.world.size],
         "started": job.started,
         "ended": time.time(),
         "versions": {

@@ -19,7 +19,7 @@ def print_summaries(processes: Sequence[Mapping[str, Any]]) -> None:
         say("no summary: the job ended without its exit handlers, or never imported TensorFlow")
         return
     first = processes[0]
-    if first.get("world_size", 1) > 1:
+    if first.get("world_size", 1) > 1 or len(first.get("worlds", [])) > 1:
         lowest = first["rank"]
         lines = [line for summary in processes if summary["rank"] == lowest for line in describe(summary)]
         lines += rank_lines(processes)
@@ -104,9 +104,12 @@ def loop_lines(summary: Mapping[str, Any]) -> list[str]:
 def describe(summary: Mapping[str, Any]) -> list[str]:
     """A summary as lines of text."""
     of_process = f", process {summary['pid']}" if summary.get("is_one_of_several") else ""
-    if summary.get("world_size", 1) > 1:
+    worlds = summary.get("worlds", [])
+    if summary.get("world_size", 1) > 1 or len(worlds) > 1:
         of_process = f", rank {summary['rank']} of {summary['world_size']}"
     lines = ["", f"stitchfleet: what happened in run {summary['run_id'][:12]}{of_process}"]
+    if len(worlds) > 1:
+        lines.append(f"  {len(worlds)} worlds, as ranks left and joined: of {', '.join(map(str, worlds))} ranks")
     if summary["health"] != "good":
         lines.append(f"  switched off during the job: {summary['health']}")
     main = next((program for program in summary["programs"] if program["name"] == summary["main"]), None)

@@ -79,6 +79,8 @@ class Stitcher:
         self.refusal_of_operator: Callable[[bytes], str] = lambda node: ""
         """Maps a serialized NodeDef to the reason why TensorFlow cannot create its operator, "" if it can."""
         self.looks_for_collectives = False
+        self.on_collective: Callable[[Owner], None] = lambda program: None
+        """Called, before the graph runs, when the first graph of a program is found that holds a collective of all ranks."""
         self._programs: dict[str, Owner] = {}
         """Name -> program, of the programs whose calls have been marked."""
         self._lock = threading.Lock()
@@ -101,6 +103,8 @@ class Stitcher:
         program.trains = program.trains or trains(graph)
         if self.looks_for_collectives and nested is None and not program.ties_ranks:
             program.ties_ranks = graph_ties_all_ranks(graph)
+            if program.ties_ranks:
+                self.on_collective(program)
         if not program.model:
             program.model = model_fingerprint(graph)
         if nested is None:

@@ -7,7 +7,7 @@ import os
 import pathlib
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,6 +61,15 @@ class Ranks:
 RunRanks = Callable[..., Ranks]
 
 
+def discovery(folder: pathlib.Path, hosts: Sequence[str]) -> pathlib.Path:
+    """A host discovery script, which prints the file `hosts` of the folder: HOST:SLOTS a line."""
+    (folder / "hosts").write_text("\n".join(hosts) + "\n")
+    script = folder / "discover"
+    script.write_text(f"#!/bin/sh\ncat {folder / 'hosts'}\n")
+    script.chmod(0o755)
+    return script
+
+
 @pytest.fixture
 def run_ranks(
     horovod: pathlib.Path, cache: pathlib.Path, tmp_path: pathlib.Path, empty_records: pathlib.Path
@@ -69,6 +78,7 @@ def run_ranks(
 
     on_rank_1: what differs in the environment of rank 1 (on_rank.py).
     how: "plain"; "around", `stitchfleet run -- horovodrun`; "within", `horovodrun stitchfleet run --`.
+    hosts: of an elastic job, what its host discovery script prints first.
     """
 
     def run(
@@ -81,6 +91,7 @@ def run_ranks(
         with_cache: pathlib.Path | None = None,
         environment: dict[str, str] | None = None,
         timeout: float = 600,
+        hosts: Sequence[str] = (),
     ) -> Ranks:
         folder = tmp_path / f"{script}-{how}"
         folder.mkdir()
@@ -88,6 +99,9 @@ def run_ranks(
         database = folder / "records.db"
         shutil.copyfile(empty_records, database)
         launcher = [sys.executable, str(horovod / "bin" / "horovodrun"), "--gloo", "-np", str(ranks)]
+        if hosts:
+            launcher += ["--network-interface", "lo", "--min-np", "1", "--max-np", "2"]
+            launcher += ["--host-discovery-script", str(discovery(folder, hosts))]
         job = [sys.executable, str(SCRIPTS / f"{script}.py"), str(folder), *map(str, arguments)]
         if on_rank_1:
             given = [f"{name}={value}" for name, value in on_rank_1.items()]
@@ -116,11 +130,14 @@ def run_ranks(
                 pace.VARIABLE: str(pace.pace()),
                 "HOROVOD_STALL_CHECK_TIME_SECONDS": "20",
                 "STITCHFLEET_TEST_RANKS_TIME": "0.2",
+                **({"HOSTS": str(folder / "hosts")} if hosts else {}),
                 **(environment or {}),
             },
             timeout,
         )
         files = [folder / f"{rank}.json" for rank in range(ranks)]
+        if hosts:  # ranks change
+            files = [file for file in folder.glob("*.json") if file.stem.isdigit()]
         results = [json.loads(file.read_text()) for file in files if file.exists()]
         return Ranks(script, done.code, done.out, done.err, results, done.summary, folder)
 

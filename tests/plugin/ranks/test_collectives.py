@@ -29,6 +29,31 @@ ALLREDUCE = "HorovodAllreduce"
             id="branch",
         ),
         pytest.param(
+            {"n": Node("HorovodSize", []), "one": Node("Const", []), "p": Node("Greater", ["n", "one"])}
+            | {"x": Node("MatMul", []), "s": Node("Switch", ["x", "p"]), "r": Node(ALLREDUCE, ["s"])},
+            True,
+            id="if there are several ranks",
+        ),
+        pytest.param(
+            {"n": Node("HorovodSize", [], 1), "one": Node("Const", []), "p": Node("Greater", ["n", "one"])}
+            | {"x": Node("MatMul", []), "s": Node("Switch", ["x", "p"]), "r": Node(ALLREDUCE, ["s"])},
+            False,
+            id="by the size of a process set",
+        ),
+        pytest.param(
+            {"n": Node("HorovodSize", []), "t": Node("ReadVariableOp", []), "p": Node("Greater", ["n", "t"])}
+            | {"x": Node("MatMul", []), "s": Node("Switch", ["x", "p"]), "r": Node(ALLREDUCE, ["s"])},
+            False,
+            id="by a variable",
+        ),
+        pytest.param(
+            {"n": Node("HorovodSize", []), "one": Node("Const", []), "p": Node("Greater", ["n", "one"])}
+            | {"v": Node("ReadVariableOp", []), "outer": Node("Switch", ["x", "v"]), "x": Node("MatMul", [])}
+            | {"s": Node("Switch", ["outer", "p"]), "r": Node(ALLREDUCE, ["s"])},
+            False,
+            id="within a branch by a variable",
+        ),
+        pytest.param(
             {"s": Node("Switch", []), "m": Node("Merge", ["s"]), "r": Node(ALLREDUCE, ["m"])}, True, id="after a branch"
         ),
         pytest.param(

@@ -31,9 +31,9 @@ SWIFT = Times(lead_s=0.05, period_s=0.002, vote_period_s=0.005, idle_period_s=0.
 class Job:
     """So many ranks, each with a thread that trains: no rank ends a step before all have begun it, as a collective has it."""
 
-    def __init__(self, rendezvous: Rendezvous, size: int, times: Times = SWIFT) -> None:
+    def __init__(self, rendezvous: Rendezvous, size: int, times: Times = SWIFT, is_elastic: bool = False) -> None:
         self.lines: list[str] = []
-        worlds = [World(rank, size, store=rendezvous.address) for rank in range(size)]
+        worlds = [World(rank, size, store=rendezvous.address, is_elastic=is_elastic) for rank in range(size)]
         self.couriers = [Courier(world, "run", self.lines.append, times) for world in worlds]
         self.arms: list[list[bool]] = [[] for _ in worlds]
         self._collective = threading.Barrier(size)
@@ -150,6 +150,33 @@ def test_a_step_waits_once_and_no_longer_than_it_may(rendezvous: Rendezvous) -> 
     assert all(len(arms) == 1 for arms in job.steps)
     assert all("has not answered" in line for line in job.lines)
     job.close()
+
+
+def test_each_world_of_an_elastic_job_agrees_by_cells_of_its_own(rendezvous: Rendezvous) -> None:
+    """Though the store still has the cells of an earlier world: of its votes, of its round, and of what it has decided."""
+    for size in (1, 3, 2):
+        job = Job(rendezvous, size, is_elastic=True)
+        for courier in job.couriers:
+            courier.ready("train", f"size={size}")
+        job.train(120)
+        job.close()
+        assert all(len(arms) == 1 for arms in job.steps)
+        assert job.steps[0] == {False}
+        assert job.steps[-1] == {True}
+    scopes = {path.split("/")[1] for path in rendezvous.values if path.endswith("0-at")}
+    assert len(scopes) == 3
+
+
+def test_ranks_whose_rank_0_names_no_world_are_plain_for_good(rendezvous: Rendezvous) -> None:
+    world = World(1, 2, store=rendezvous.address, is_elastic=True)
+    courier = Courier(world, "run", print, replace(SWIFT, hello_s=0.05))
+    courier.ready("train", "f")
+    end = time.monotonic() + 10
+    while not courier.why_plain("train") and time.monotonic() < end:
+        assert courier.begin("train") is False
+        time.sleep(0.005)
+    courier.close()
+    assert "rank 0 runs without stitchfleet" in courier.why_plain("train")
 
 
 def test_the_agreed_step_lies_some_time_ahead() -> None:

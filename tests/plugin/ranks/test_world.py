@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -11,8 +13,9 @@ from hypothesis import strategies as st
 
 from stitchfleet.plugin.entry.activation import is_launcher
 from stitchfleet.plugin.ranks import exchange
+from stitchfleet.plugin.ranks.resets import Place
 from stitchfleet.plugin.ranks.store import Store, StoreError
-from stitchfleet.plugin.ranks.world import World, agree_on_run_id
+from stitchfleet.plugin.ranks.world import RunIdKeeper, World, agree_on_run_id
 
 from .rendezvous import Rendezvous
 
@@ -97,6 +100,21 @@ def test_a_rank_waits_for_a_run_id_no_longer_than_it_may() -> None:
     alone = World(1, 2, store=("127.0.0.1", 1))
     assert len(agree_on_run_id(alone, 0.05)) == 32
     assert agree_on_run_id(alone, 0.05) != agree_on_run_id(alone, 0.05)
+
+
+def test_a_rank_that_joins_an_elastic_job_learns_its_run_id(rendezvous: Rendezvous) -> None:
+    """Horovod has emptied the store, and starts the rank while the others wait for it."""
+    first = World.from_environment({**GLOO, "HOROVOD_ELASTIC": "1", "HOROVOD_RANK": "0", "HOROVOD_SIZE": "1"})
+    first = replace(first, store=rendezvous.address)
+    assert first.is_distributed
+    run_id = agree_on_run_id(first)
+    for rank in (1, 0):  # rank 0 too, in whatever order hosts are lost and found
+        rendezvous.values.clear()
+        keeper = RunIdKeeper(first.at(Place(1 - rank, 2, 0, 1)), run_id)
+        while rank == 0 and not rendezvous.values:
+            time.sleep(0.001)
+        assert agree_on_run_id(replace(first, rank=rank, size=2)) == run_id
+        keeper.close()
 
 
 def test_ranks_of_open_mpi_make_the_run_id_of_their_job() -> None:
