@@ -74,17 +74,17 @@ def say(line: str) -> None:
         _log.debug("cannot write to standard error", exc_info=True)
 
 
-def contained(default: D) -> Callable[[Callable[P, R]], Callable[P, R | D]]:
+def contained(default: D, after_failure: bool = False) -> Callable[[Callable[P, R]], Callable[P, R | D]]:
     """Decorates an entry point: an exception in it switches the plugin off, and the call returns `default`.
 
     KeyboardInterrupt and SystemExit belong to the user and are not caught. After a failure anywhere, the entry point returns
-    `default` without running.
+    `default` without running, unless `after_failure` says that it has to run even then.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R | D]:
         @functools.wraps(function)
         def guarded(*args: P.args, **kwargs: P.kwargs) -> R | D:
-            if HEALTH.reason is not None:
+            if HEALTH.reason is not None and not after_failure:
                 return default
             try:
                 return function(*args, **kwargs)

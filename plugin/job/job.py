@@ -380,6 +380,7 @@ class Job:
             if self.ranks is not None and not program.ties_ranks:
                 if program.phase_steps < UNTIED_STEPS:
                     return  # a function that runs only a few times is no training function: nothing is printed about it
+                program.asks_ranks = self.world.is_elastic
                 program.refuse(UNTIED)
                 if program.trains:
                     self._tell_of_ranks(f"{program.name} runs plain: {UNTIED}")

@@ -21,14 +21,13 @@ that comes for the first time in a stitched step runs in the stitched arm from i
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Protocol
 
 from ..arms.schedule import Schedule, Slot
-from ..base.containment import HEALTH
+from ..base.containment import contained
 from ..base.settings import Settings
 from ..ranks import joins, resets
 from ..ranks.courier import Courier
@@ -38,15 +37,6 @@ from ..ranks.world import RunIdKeeper, World
 JOINED = "hvd.join was called: the ranks take different numbers of steps"
 UNSEEN = "this version of Horovod does not show when ranks leave or join"
 UNTIED = "its steps hold no collective of all ranks, by which these could count them"
-
-
-@contextlib.contextmanager
-def _contained(where: str) -> Iterator[None]:
-    """A failure of ours must not reach Horovod."""
-    try:
-        yield
-    except Exception as error:
-        HEALTH.give_up_for(error, where)
 
 
 class Member(Protocol):
@@ -169,23 +159,23 @@ class Ranks:
             self._sees_resets = resets.watch(self)
         return self._sees_resets or not self.world.is_elastic
 
+    @contained(None, after_failure=True)
     def world_ends(self) -> None:
-        with _contained("Ranks.world_ends"):
-            self._end()
+        self._end()
 
+    @contained(None, after_failure=True)
     def world_is_sought(self) -> None:
-        with _contained("Ranks.world_is_sought"):
-            self._end()
-            self._keeper = RunIdKeeper(self.world, self._run_id)
+        self._end()
+        self._keeper = RunIdKeeper(self.world, self._run_id)
 
+    @contained(None, after_failure=True)
     def world_begins(self, place: Place | None) -> None:
-        with _contained("Ranks.world_begins"):
-            if self._keeper is not None:
-                self._keeper.close()
-            self._end()
-            if place is not None:
-                self._begin(self.world.at(place))
-                self.on_world(self.world)
+        if self._keeper is not None:
+            self._keeper.close()
+        self._end()
+        if place is not None:
+            self._begin(self.world.at(place))
+            self.on_world(self.world)
 
     def _end(self) -> None:
         with self._lock:

@@ -66,13 +66,18 @@ class Records:
         """Records that the program is a training function: its name, and its steps that were kept until this was known."""
         function = self.functions.number(program)
         assert function is not None
-        if self.recorder is not None:
-            self.recorder.function(function, program.name)
-            if function == 0 and program.model and not self.identity.model_fingerprint:
-                self.recorder.model(program.model)
+        self._name(function, program)
         for step in waited:
             self._record(function, step)
         self.blocks(program)
+
+    def _name(self, function: int, program: Program) -> None:
+        """Records what the training function with this number is."""
+        if self.recorder is None:
+            return
+        self.recorder.function(function, program.name)
+        if function == 0 and program.model and not self.identity.model_fingerprint:
+            self.recorder.model(program.model)
 
     def _record(self, function: int, step: Step) -> None:
         if self.identity.rank:
@@ -91,10 +96,12 @@ class Records:
     def blocks(self, program: Program) -> None:
         """Records the pairs that have become complete since the last call."""
         function = self.functions.number(program)
-        if function is None or self.recorder is None or self.identity.rank:
+        if function is None or self.recorder is None:
             return
         fresh = program.pairs_completed - self._pairs_sent[program]
         self._pairs_sent[program] = program.pairs_completed
+        if self.identity.rank:  # rank 0 has recorded them, and this rank may be another one later
+            return
         for pair in program.pairs[max(0, len(program.pairs) - fresh) :]:
             number = next(self._pair_numbers)
             for block in pair:
@@ -141,9 +148,7 @@ class Records:
             say(f"nothing more of this job will be recorded: {error}")
             return
         for number, program in enumerate(self.functions):
-            self.recorder.function(number, program.name)
-            if number == 0 and program.model and not self.identity.model_fingerprint:
-                self.recorder.model(program.model)
+            self._name(number, program)
 
     def start_shipper(self, pid: int) -> None:
         """Starts the process that sends records to the ingest server or database named in the settings, if there is one."""

@@ -6,5 +6,6 @@ exchange    documents that the ranks send to rank 0
 agreement   the step from which all ranks run stitched, and from which all run plain again: a pure state machine (docs/ranks.md)
 collectives whether a step holds a collective of all ranks, so that they can count it; joins: when they no longer can
 resets      when the ranks of an elastic job change
+epoch       the part of the store in which they agree then
 courier     carries the agreement over the store, and lets a step wait for it for a bounded time
 """

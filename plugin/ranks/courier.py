@@ -6,9 +6,7 @@ once a round, far below the 60 s after which Horovod warns of a stalled rank. Te
 
 The thread asks the store often while a round is open, and seldom while it only checks if a rank wants to go back.
 
-In an elastic job each world has a courier of its own. Its cells are in a scope of their own, which rank 0 names at random (the
-world's epoch) and the other ranks learn from the store: cells of an earlier world that are written late are in a scope that nobody
-reads.
+In an elastic job each world has a courier of its own, and its cells are in a scope of their own (epoch.py).
 """
 
 from __future__ import annotations
@@ -18,18 +16,17 @@ import math
 import statistics
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from ..base.containment import HEALTH
 from .agreement import LEADER, Agreement
+from .epoch import Epoch
 from .store import Store, StoreError
 from .world import World
 
 MIN_LEAD, MAX_LEAD = 8, 100_000
 """Bounds of the lead, in steps."""
-EPOCH_LETTERS = 32
 SILENT = "runs without stitchfleet, or cannot reach the rendezvous store"
 
 
@@ -75,11 +72,11 @@ class Courier:
             raise ValueError("the ranks' launcher has no rendezvous store")
         self.world, self._tell = world, tell
         self._times = times or TIMES
-        self._scope = f"stitchfleet-{run_id}"
-        self._address = world.store
-        self._epoch = uuid.uuid4().hex if world.is_elastic and world.rank == LEADER else ""
-        self._store: Store | None = None if world.is_elastic else Store(*world.store, self._scope)
-        """The cells of this world; None until its epoch is known."""
+        scope = f"stitchfleet-{run_id}"
+        self._store = Store(*world.store, scope)
+        """The cells of a job that is not elastic."""
+        self._epoch = Epoch(world, scope, self._times.votes_s) if world.is_elastic else None
+        """Knows the cells of this world of an elastic job."""
         self._lock = threading.Condition()
         self._functions: dict[str, _Function] = {}
         self._heard: set[int] = {world.rank}
@@ -206,7 +203,7 @@ class Courier:
     def _round_trip(self) -> bool:
         """Does all pending writes and reads once, first for functions with a waiting step. False if the store does not answer."""
         try:
-            store = self._store or self._find_epoch()
+            store = self._store if self._epoch is None else self._epoch.store()
             if store is None:
                 self._look_for_epoch()
                 return False
@@ -221,17 +218,6 @@ class Courier:
             self._said_hello = False
             return False
         return True
-
-    def _find_epoch(self) -> Store | None:
-        """Rank 0 of an elastic world names its epoch, the others read it. None if it is not there yet. Raises StoreError."""
-        common = Store(*self._address, self._scope)
-        if self.world.rank == LEADER:
-            common.put("epoch", self._epoch.encode())
-        else:
-            self._epoch = (common.get("epoch") or b"").decode("ascii", "replace")
-        if len(self._epoch) == EPOCH_LETTERS and self._epoch.isalnum():
-            self._store = Store(*self._address, f"{self._scope}-{self._epoch}")
-        return self._store
 
     def _look_for_epoch(self) -> None:
         """Leaves all functions that have waited for too long for rank 0 to name the epoch."""

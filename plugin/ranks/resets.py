@@ -51,6 +51,8 @@ def watch(listener: Listener) -> bool:
         return shut_down(*args)
 
     def horovod_init(*args: Any) -> Any:
+        if library.horovod_is_initialized():  # Horovod ignores the call
+            return initialize(*args)
         listener.world_is_sought()
         done = False
         try:

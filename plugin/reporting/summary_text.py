@@ -19,7 +19,7 @@ def print_summaries(processes: Sequence[Mapping[str, Any]]) -> None:
         say("no summary: the job ended without its exit handlers, or never imported TensorFlow")
         return
     first = processes[0]
-    if first.get("world_size", 1) > 1 or len(first.get("worlds", [])) > 1:
+    if _is_one_of_ranks(first):
         lowest = first["rank"]
         lines = [line for summary in processes if summary["rank"] == lowest for line in describe(summary)]
         lines += rank_lines(processes)
@@ -101,11 +101,16 @@ def loop_lines(summary: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+def _is_one_of_ranks(summary: Mapping[str, Any]) -> bool:
+    """Whether the process was ever one of several ranks."""
+    return summary.get("world_size", 1) > 1 or len(summary.get("worlds", [])) > 1
+
+
 def describe(summary: Mapping[str, Any]) -> list[str]:
     """A summary as lines of text."""
     of_process = f", process {summary['pid']}" if summary.get("is_one_of_several") else ""
     worlds = summary.get("worlds", [])
-    if summary.get("world_size", 1) > 1 or len(worlds) > 1:
+    if _is_one_of_ranks(summary):
         of_process = f", rank {summary['rank']} of {summary['world_size']}"
     lines = ["", f"stitchfleet: what happened in run {summary['run_id'][:12]}{of_process}"]
     if len(worlds) > 1:

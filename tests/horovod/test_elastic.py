@@ -49,28 +49,27 @@ def check_numbers(done: Ranks, result: dict[str, Any]) -> None:
     np.testing.assert_allclose(losses, json.loads(printed.splitlines()[-1]), rtol=1e-3, atol=1e-6)
 
 
-def joined(run_ranks: RunRanks, how: str, **more: Any) -> Ranks:
-    """A job that begins on one rank, which a second one joins."""
-    environment = {"NEXT_HOSTS": "localhost:2\n", **more.pop("environment", {})}
-    return run_ranks(
-        "elastic", STEPS, SECONDS, how=how, ranks=1, hosts=["localhost:1"], environment=environment, **more
-    )
+def check_arms(done: Ranks, result: dict[str, Any], *sizes: int) -> None:
+    """Each of the worlds of so many ranks began plain and ended stitched."""
+    for size in sizes:
+        of_world = arms(steps_of(result), size)
+        assert not of_world[0]
+        assert of_world[-1], f"the world of {size} ended plain: {done.err}"
+        assert sum(of_world) > 100
 
 
 @pytest.mark.parametrize("how", ["around", "within"])
 def test_a_rank_that_joins(run_ranks: RunRanks, how: str) -> None:
-    done = joined(run_ranks, how)
+    """The job begins on one rank."""
+    environment = {"NEXT_HOSTS": "localhost:2\n"}
+    done = run_ranks("elastic", STEPS, SECONDS, how=how, ranks=1, hosts=["localhost:1"], environment=environment)
     assert done.code == 0, done.err
     first, second = sorted(done.results, key=lambda result: -len(result["steps"]))
     assert {first["rank"], second["rank"]} == {0, 1}
     assert first["weights"] == second["weights"]
     check_alike(steps_of(first), steps_of(second))
     check_numbers(done, first)
-    for size in (1, 2):
-        of_world = arms(steps_of(first), size)
-        assert not of_world[0]
-        assert of_world[-1], f"the world of {size} ended plain: {done.err}"
-        assert sum(of_world) > 100
+    check_arms(done, first, 1, 2)
     assert [summary["rank"] for summary in done.of_ranks] == [0, 1]
     assert len({summary["run_id"] for summary in done.of_ranks}) == 1
     assert sorted(summary["worlds"] for summary in done.of_ranks) == [[1, 2], [2]]
@@ -91,11 +90,7 @@ def test_a_rank_that_is_killed(run_ranks: RunRanks) -> None:
     assert done.code == 0, done.err
     (left,) = done.results
     check_numbers(done, left)
-    for size in (2, 1):
-        of_world = arms(steps_of(left), size)
-        assert not of_world[0]
-        assert of_world[-1], f"the world of {size} ended plain: {done.err}"
-        assert sum(of_world) > 100
+    check_arms(done, left, 2, 1)
     assert done.summary["worlds"] == [2, 1]
     assert done.summary["health"] == "good"
     assert training(done.summary)["phase"] == "stitched"

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from stitchfleet.plugin.base import containment
 from stitchfleet.plugin.ranks import resets
 from stitchfleet.plugin.ranks.resets import Place
 
@@ -82,6 +83,14 @@ def test_a_world_that_is_there_already_begins_at_once_and_only_once(library: Lib
     assert library.calls == ["begins (0, 1, 0, 1)"]
 
 
+def test_a_second_initialization_changes_nothing(library: Library) -> None:
+    assert resets.watch(Listener(library.calls))
+    library.horovod_init()
+    before = len(library.calls)
+    library.horovod_init()
+    assert library.calls[before:] == ["init ()"]
+
+
 def test_horovod_that_could_not_be_initialized_makes_no_world(library: Library) -> None:
     assert resets.watch(Listener(library.calls))
     library.works = False
@@ -98,6 +107,27 @@ def test_an_error_of_horovod_is_the_jobs(library: Library, monkeypatch: pytest.M
     with pytest.raises(ValueError, match="no rank here"):
         library.horovod_init()
     assert library.calls == ["sought", "begins None"]
+
+
+def test_a_listener_that_has_to_run_after_a_failure_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other ranks have to learn that this one is plain, in each world."""
+    monkeypatch.setattr(containment, "HEALTH", containment.Health())
+    ran: list[str] = []
+
+    @containment.contained(None)
+    def entry() -> None:
+        ran.append("entry")
+
+    @containment.contained(None, after_failure=True)
+    def world_ends() -> None:
+        ran.append("ends")
+        raise ValueError("broken")
+
+    world_ends()
+    entry()
+    world_ends()
+    assert ran == ["ends", "ends"]
+    assert not containment.HEALTH.good
 
 
 def test_without_horovod_there_is_nothing_to_watch(monkeypatch: pytest.MonkeyPatch) -> None:

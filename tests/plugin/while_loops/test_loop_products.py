@@ -115,11 +115,10 @@ def test_a_product_that_differs_by_more_than_rounding_stays_one_by_one(
         sizes.append(len(rows))
         return rows @ w + np.float32(len(rows) > 4)
 
-    floats = attr_value_pb2.AttrValue.ListValue(type=[tf.float32.as_datatype_enum])
     node = node_def_pb2.NodeDef(name="product", op="PyFunc", device="/job:localhost/replica:0/task:0/device:CPU:0")
     node.attr["token"].s = script_ops._py_funcs.insert(product).encode()
     node.attr["Tin"].list.type.extend([tf.float32.as_datatype_enum] * 2)
-    node.attr["Tout"].list.CopyFrom(floats)
+    node.attr["Tout"].list.type.append(tf.float32.as_datatype_enum)
     attributes = {
         "T": attr_value_pb2.AttrValue(type=tf.float32.as_datatype_enum),
         "count": attr_value_pb2.AttrValue(i=1),
