@@ -64,24 +64,25 @@ def ingest_server(
         access.upgrade(engine)
     ingest = Ingest(engine, StaticTokens(tokens), reviewer, limits or Limits(), **more)
     ingest.pages = pages
-    started, ports = threading.Event(), list[int]()
-    loop = asyncio.new_event_loop()
+    started, ports, loops = threading.Event(), list[int](), list[asyncio.AbstractEventLoop]()
     ended = asyncio.Event()
 
     def ready(port: int) -> None:
+        loops.append(asyncio.get_running_loop())
         ports.append(port)
         started.set()
 
-    thread = threading.Thread(target=lambda: loop.run_until_complete(serve(ingest, "127.0.0.1", 0, tls, ended, ready)))
+    # as the program does: asyncio.run cancels what is pending at the end
+    thread = threading.Thread(target=lambda: asyncio.run(serve(ingest, "127.0.0.1", 0, tls, ended, ready)))
     thread.start()
     assert started.wait(60)
     try:
         yield Served(f"http://127.0.0.1:{ports[0]}", ingest)
     finally:
-        loop.call_soon_threadsafe(ended.set)
+        loops[0].call_soon_threadsafe(ended.set)
         thread.join(60)
         assert not thread.is_alive()
-        loop.close()
+        engine.dispose()
 
 
 def request(
