@@ -259,10 +259,13 @@ class Loop:
 
 @dataclass(frozen=True)
 class Blocks:
-    """Runs over the task's rows in blocks of `size`: `body`, with `block_first` and `block_last` set."""
+    """Runs over the rows between two names that are known at run time, by default the task's, in blocks of `size`: `body`, with
+    `{name}_first` and `{name}_last` set."""
 
     size: int
     body: tuple[Statement, ...]
+    name: str = "block"
+    bounds: tuple[str, str] = ("first_row", "last_row")
 
 
 @dataclass(frozen=True)
@@ -416,7 +419,7 @@ def _statements(body: tuple[Statement, ...], indent: int) -> Iterator[str]:
             yield f"{pad}{_if(statement.guard).strip()}:"
             yield from _statements(statement.body, indent + 2)
         elif isinstance(statement, Blocks):
-            yield f"{pad}for blocks of {statement.size} rows:"
+            yield f"{pad}for {statement.name}s of {statement.size} rows in [{', '.join(statement.bounds)}):"
             yield from _statements(statement.body, indent + 2)
         else:
             bounds = f"[{', '.join(statement.bounds)})" if statement.bounds else f"[0, {statement.extent})"

@@ -81,7 +81,7 @@ def _body(context: Context, execution: Execution) -> tuple[Statement, ...]:
             return LaneLowering(context).body()
         case Mode.SQUARES:
             assert execution.order is not None
-            return RowLowering(context).squares(execution.order)
+            return RowLowering(context).squares(execution.order, execution.panel_rows)
         case Mode.ROWS:
             return RowLowering(context).body()
     raise AssertionError(f"{execution.mode} is no way to execute a nest")

@@ -91,8 +91,9 @@ class RowLowering:
             flush_partials(self.context, emitter, member, local, count)
         return emitter.pop()
 
-    def squares(self, order: Index) -> tuple[loops.Statement, ...]:
-        """The body of a nest that transposes: squares of BLOCK_ROWS rows, taken in `order`, by as many lanes."""
+    def squares(self, order: Index, panel_rows: int) -> tuple[loops.Statement, ...]:
+        """The body of a nest that transposes: squares of BLOCK_ROWS rows, taken in `order`, by as many lanes. The squares of
+        `panel_rows` rows are taken lanes by lanes."""
         self.row_index, self._ahead = order, None
         (members,) = assign_passes(self.context)
         emitter, size = self.emitter, members[0].mapping.inner
@@ -112,11 +113,17 @@ class RowLowering:
         emitter.put(Loop(lane, lane.extent, LoopKind.SIMD, body))
         body = emitter.pop()
         row = self.context.row
-        emitter.put(Loop(row, row.extent, LoopKind.SERIAL, body, bounds=("block_first", "block_last")))
+        over_rows = Loop(row, row.extent, LoopKind.SERIAL, body, bounds=("block_first", "block_last"))
+        panels = len(split.variables) > 1 and panel_rows > BLOCK_ROWS
+        emitter.put(
+            loops.Blocks(BLOCK_ROWS, (over_rows,), bounds=("panel_first", "panel_last")) if panels else over_rows
+        )
         for variable, _ in reversed(split.variables[:-1]):
             body = emitter.pop()
             emitter.put(Loop(variable, variable.extent, LoopKind.SERIAL, body))
-        return (loops.Blocks(BLOCK_ROWS, emitter.pop()),)
+        return (
+            loops.Blocks(panel_rows, emitter.pop(), "panel") if panels else loops.Blocks(BLOCK_ROWS, emitter.pop()),
+        )
 
     def _roots(self, member: Member, inner: Index) -> tuple[Request, ...]:
         return roots_of(self.graph, member.segment, member.mapping.point(self.row_index, inner))

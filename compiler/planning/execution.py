@@ -27,7 +27,7 @@ from .families import Family
 from .mapping import LANE_ALIGNMENT, SegmentKind, spans_rows
 from .placement import Nest
 from .scatters import scatter_work
-from .transposes import BLOCK_ROWS, Placed, TiledTranspose, order_across_memory, tiled_transpose_of
+from .transposes import BLOCK_ROWS, Placed, TiledTranspose, order_across_memory, panel_rows_of, tiled_transpose_of
 
 MIN_PARTIAL_NS = 4_000
 """Least work of a task that stores partial results."""
@@ -64,7 +64,8 @@ class Execution:
 
     rows: of the code. They differ from the nest's in SQUARES and SCATTER; for a family they are the rows of all components, end to
     end. cost_ns: on one core of a CPU, or on the whole GPU. keeps_tasks: tasks must stay separate, because each stores partial
-    results of its own or is the task of one block. order, transpose, columns: for SQUARES, TILED_TRANSPOSE and COLUMNS only."""
+    results of its own or is the task of one block. order, panel_rows (see `transposes`); transpose; columns: for SQUARES;
+    TILED_TRANSPOSE; COLUMNS only."""
 
     mode: Mode
     rows: int
@@ -72,6 +73,7 @@ class Execution:
     cost_ns: float
     keeps_tasks: bool = False
     order: Index | None = None
+    panel_rows: int = 0
     transpose: TiledTranspose | None = None
     columns: int = 0
 
@@ -117,7 +119,8 @@ def execution_of(
         return Execution(Mode.ROWS, nest.rows, per_task, cost.one_core_ns, partial)
     if per_task < nest.rows:
         per_task = -(-per_task // BLOCK_ROWS) * BLOCK_ROWS  # whole squares
-    return Execution(Mode.SQUARES, nest.rows, per_task, cost.one_core_ns, partial, order=order)
+    panel = panel_rows_of(graph, nest, placed, order, target)
+    return Execution(Mode.SQUARES, nest.rows, per_task, cost.one_core_ns, partial, order=order, panel_rows=panel)
 
 
 def is_lane_wise(nest: Nest, target: Target) -> bool:

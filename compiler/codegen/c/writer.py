@@ -65,9 +65,10 @@ class Writer:
         elif isinstance(statement, loops.Update):
             yield pad + self._update(statement)
         elif isinstance(statement, loops.Blocks):
-            size = statement.size
-            yield f"{pad}for (long long block_first = first_row; block_first < last_row; block_first += {size}) {{"
-            yield f"{pad}  const long long block_last = block_first + {size} < last_row ? block_first + {size} : last_row;"
+            size, (first, last) = statement.size, statement.bounds
+            here, end = f"{statement.name}_first", f"{statement.name}_last"
+            yield f"{pad}for (long long {here} = {first}; {here} < {last}; {here} += {size}) {{"
+            yield f"{pad}  const long long {end} = {here} + {size} < {last} ? {here} + {size} : {last};"
             yield from self.body(statement.body, indent + 1)
             yield pad + "}"
         elif isinstance(statement, loops.If):

@@ -21,7 +21,7 @@ from stitchfleet.compiler.toolchain.host import cpu_features
 from ..library import Maker
 from ..native import STRESS, build_all, complaint, toolchain
 
-SHAPES = ((16, 32, 48), (5, 33, 64), (20, 16, 80), (3, 48, 17), (16, 64, 64), (16, 72, 40))
+SHAPES = ((16, 32, 48), (5, 33, 64), (20, 16, 80), (3, 48, 17), (16, 64, 64), (16, 72, 40), (32, 23, 29))
 TURN = """
 extern "C" STITCH_EXPORT void turn(const unsigned* from, long long stride, unsigned* to) { stitch_turn_square(from, stride, to); }
 """
@@ -55,6 +55,21 @@ def test_rows_go_in_the_order_of_what_is_read() -> None:
     text = render(lower(plan_graph(transposed((64, 128, 128), (2, 1, 0), DType.F32, False))), "k")
     assert "stitch_turn_square" in text
     assert "b1[(r % 128) * 8192 + (r / 128) * 64" in text
+
+
+def test_squares_of_many_short_rows_are_taken_lanes_by_lanes() -> None:
+    """Not where rows are long, or in another order than they lie in memory."""
+
+    def text(shape: tuple[int, ...], *permutation: int) -> str:
+        return render(lower(plan_graph(transposed(shape, permutation, DType.F32, False))), "k")
+
+    found = text((64, 128, 128), 1, 2, 0)
+    assert "panel_first += 256" in found
+    assert found.index("panel_first += 256") < found.index("k64_16 < 4") < found.index("block_first = panel_first")
+    assert "panel" in text((1024, 2, 128), 1, 2, 0)
+    assert "panel" not in text((2048, 2, 128), 1, 2, 0)  # rows of 8 KiB
+    assert "panel" not in text((64, 128, 128), 2, 1, 0)  # neighbours are 128 rows apart
+    assert "panel" not in text((16, 64, 64), 1, 2, 0)  # all lanes of a row at once
 
 
 def test_both_kinds_of_squares_are_turned() -> None:
