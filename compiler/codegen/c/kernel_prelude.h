@@ -187,8 +187,6 @@ template <int lanes, bool largest> STITCH_INLINE float stitch_fold_extreme(float
   return stitch_fold<lanes>(lane, [](auto a, auto b) { return largest ? stitch_max(a, b) : stitch_min(a, b); });
 }
 
-/* ---- squares that are transposed --------------------------------------------------------------------------------------------- */
-
 /* ---- scans -----------------------------------------------------------------------------------------------------------------
  * Lanes are scanned by adding each lane to the lane 1, 2, 4, ... further on; then the total of the previous lanes is added to all. */
 
@@ -272,6 +270,8 @@ template <class Op, class T, class Total, bool is_float> struct StitchScan {
 };
 #endif
 
+/* ---- squares that are transposed --------------------------------------------------------------------------------------------- */
+
 /* to[16 j + i] = from[i stride + j] for i, j < 16, elements of four bytes. Rows are read in memory's order, and halves are exchanged
  * between rows 8, 4, 2 and 1 apart: one shuffle each, whereas a strided loop has one load per element. */
 #ifdef STITCH_SHUFFLES
@@ -337,6 +337,7 @@ template <class T> STITCH_INLINE void stitch_turn_square(const T* from, long lon
 #endif
 }
 
+/* ---- rounding, order and conversion ----------------------------------------------------------------------------------------- */
 
 /* Rounds half away from zero: adds the largest number below a half, away from zero, then truncates (as gcc expands round()). */
 STITCH_INLINE float stitch_round_away(float value) {
