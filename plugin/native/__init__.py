@@ -1,6 +1,7 @@
 """The TensorFlow ops in C++; library.py builds, loads and calls them.
 
-op/      stitch_op: the Stitch and Update ops; registry of executables, a kernel's description, threads, variables
+op/      stitch_op: the Stitch and Update ops; hand_on_op: what it makes ready runs first; registry of executables, a kernel's
+         description, threads, variables
 guard/   compare: compares two tensors within the guard's tolerance
 gpu/     device_stitch_op: the same ops on a GPU; CUDA's driver, a device kernel's image and launch
 loop/    loop_op: a while loop as one op, by TensorFlow's kernels and shortcuts; rows_product_op

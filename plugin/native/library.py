@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # `stitchfleet run` must be able to start a job where there i
 
 SOURCES = pathlib.Path(__file__).parent
 UNITS = (
-    *("guard/compare.cc", "op/registry.cc", "op/stitch_op.cc"),
+    *("guard/compare.cc", "op/registry.cc", "op/stitch_op.cc", "op/hand_on_op.cc"),
     *("gpu/cuda_driver.cc", "gpu/device_kernel.cc", "gpu/device_stitch_op.cc"),
     *("loop/loop_op.cc", "loop/rows_product_op.cc", "loop/inner_kernels.cc", "loop/shortcuts.cc"),
     *("graph/graph_optimizer.cc", "graph/random_stream.cc", "graph/arm_mark.cc"),

@@ -18,6 +18,7 @@ from ..base.containment import HEALTH, contained, say
 from ..base.settings import Settings
 from ..clusters import rewrite
 from ..clusters.clusters import Cluster, ClusterPlan, find_clusters
+from ..clusters.collectives_first import hand_on_first
 from ..clusters.step_blocks import make_step_graph
 from ..clusters.step_graph import StepGraph
 from ..clusters.updates import VARIABLE_OPS
@@ -189,6 +190,7 @@ class Stitcher:
         rewritten = None
         if clusters:
             rewritten = self._with_loops(rewrite.apply_clusters(placed, clusters, preserve), preserve, plan, placed)
+            hand_on_first(rewritten)
         plan.step = _step_graph(placed, plan, clusters)
         if function:
             program.note_nested_plan(function, plan, len(clusters))

@@ -1,0 +1,104 @@
+"""What leads to a collective is handed on: in the graph, and in the order in which TensorFlow's executor runs it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stitchfleet.plugin.clusters.collectives_first import HAND_ON_OP, MOST_BETWEEN, hand_on_first
+from stitchfleet.plugin.clusters.rewrite import STITCH_OP
+
+from ..conftest import Plugin
+
+CPU, GPU = "/device:CPU:0", "/device:GPU:0"
+
+
+def graph_of(*nodes: tuple[str, str, list[str]], device: str = CPU) -> Any:
+    from tensorflow.core.framework import graph_pb2
+
+    graph: Any = graph_pb2.GraphDef()
+    for name, op, inputs in nodes:
+        node = graph.node.add(name=name, op=op, input=inputs, device=device)
+        if op == STITCH_OP:
+            node.attr["Tout"].list.type.extend([1, 19, 9])
+    return graph
+
+
+def inputs_of(graph: Any) -> dict[str, list[str]]:
+    return {node.name: list(node.input) for node in graph.node}
+
+
+def test_collectives_and_what_leads_only_to_them_read_what_is_handed_on() -> None:
+    graph = graph_of(
+        ("x", "Placeholder", []),
+        ("s", STITCH_OP, ["x"]),
+        ("bias", "HorovodAllreduce", ["s:2"]),
+        ("weight", "MatMul", ["x", "s:1"]),
+        ("cast", "Cast", ["weight"]),
+        ("gathered", "HorovodAllgather", ["cast"]),
+        ("input", "MatMul", ["s:1", "s"]),
+        ("t", STITCH_OP, ["input"]),
+        ("reduced", "HorovodAllreduce", ["t"]),
+    )
+    assert hand_on_first(graph) == 1  # nothing but a collective reads t
+    found = inputs_of(graph)
+    assert found["s/hand_on"] == ["s:2", "s:1"]
+    assert found["bias"] == ["s/hand_on"]
+    assert found["weight"] == ["x", "s/hand_on:1"]
+    assert found["input"] == ["s:1", "s"]
+    assert found["reduced"] == ["t"]
+    node = graph.node[-1]
+    assert (node.op, node.device, list(node.attr["T"].list.type)) == (HAND_ON_OP, CPU, [9, 19])
+
+
+def test_an_operator_that_leads_to_anything_else_reads_the_stitch_op() -> None:
+    begin = [("x", "Placeholder", []), ("s", STITCH_OP, ["x"]), ("m", "MatMul", ["s", "s:1"]), ("o", "Neg", ["s"])]
+    collective = ("c", "HorovodAllreduce", ["m"])
+    assert hand_on_first(graph_of(*begin, collective)) == 1
+    assert hand_on_first(graph_of(*begin, collective, ("norm", "L2Loss", ["m"]))) == 0
+    assert hand_on_first(graph_of(*begin, collective, ("after", "NoOp", ["^m"]))) == 0
+    assert hand_on_first(graph_of(*begin, ("t", STITCH_OP, ["m"]), ("c", "HorovodAllreduce", ["t"]))) == 0
+    assert hand_on_first(graph_of(*begin)) == 0
+    assert hand_on_first(graph_of(*begin, collective, device=GPU)) == 0
+    for between, added in ((MOST_BETWEEN - 1, 1), (MOST_BETWEEN, 0)):
+        chain = [(f"n{k}", "Neg", [f"n{k - 1}" if k else "m"]) for k in range(between)]
+        assert hand_on_first(graph_of(*begin, *chain, ("c", "HorovodAllreduce", [chain[-1][0]]))) == added
+
+
+def test_a_long_chain_and_a_loop_are_looked_at_once() -> None:
+    chain = [(f"n{k}", "Neg", [f"n{k - 1}"]) for k in range(1, 5000)]
+    loop = [("merge", "Merge", ["n0", "next"]), ("next", "NextIteration", ["merge"])]
+    begin = [("n0", STITCH_OP, []), *loop, *chain, ("other", "Neg", ["n0"])]
+    assert hand_on_first(graph_of(*begin, ("c", "HorovodAllreduce", ["n4999"]))) == 0
+
+
+@pytest.mark.parametrize("first", ["one", "two"])
+def test_the_executor_runs_what_is_handed_on_first(plugin: Plugin, first: str) -> None:
+    import numpy as np
+    import tensorflow as tf
+    from tensorflow.core.framework import attr_value_pb2
+
+    seen: list[str] = []
+
+    def noted(name: str) -> Any:
+        def function(x: Any) -> Any:
+            seen.append(name)
+            return x
+
+        return function
+
+    with tf.Graph().as_default() as graph:
+        source = tf.numpy_function(noted("source"), [np.float32(3)], tf.float32)
+        types = attr_value_pb2.AttrValue(list=attr_value_pb2.AttrValue.ListValue(type=[tf.float32.as_datatype_enum]))
+        (handed_on,) = graph.create_op(HAND_ON_OP, [source], [tf.float32], attrs={"T": types}).outputs
+        results = [
+            tf.numpy_function(noted(name), [handed_on if name == first else source], tf.float32)
+            for name in ("one", "two")
+        ]
+        config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=1, use_per_session_threads=True)
+        with tf.compat.v1.Session(config=config) as session:
+            for _ in range(5):
+                assert session.run(results) == [3, 3]
+    other = "two" if first == "one" else "one"
+    assert seen == ["source", first, other] * 5
