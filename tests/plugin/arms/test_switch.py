@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pathlib
+
 import pytest
 
 from ..conftest import ROOT, RunJob
+from ..job.test_faults import COLD, QUICK, relative_difference
 
 IN_TURN = {"STITCHFLEET_BLOCK_STEPS": "10", "STITCHFLEET_PAIRS": "50"}
 
@@ -132,6 +135,36 @@ def test_threads_that_call_a_function_at_once_share_one_program_and_reach_its_st
     ]
     assert job.summary["programs"][0]["steps_stitched"] > 100
     assert job.result == run_plain("threads.py").result
+
+
+@pytest.mark.parametrize("kernels", ["new", "kept"])
+def test_threads_run_kernels_that_are_new_and_kernels_that_were_kept(
+    run_job: RunJob, run_plain: RunJob, cache: pathlib.Path, tmp_path: pathlib.Path, kernels: str
+) -> None:
+    own = None
+    if kernels == "new":  # the library is there, kernels are not
+        own = tmp_path / "no-kernels"
+        own.mkdir(mode=0o700)
+        (own / "native").symlink_to(cache / "native")
+    job = run_job("threads.py", COLD, environment=QUICK, with_cache=own)
+    assert job.code == 0, job.err
+    assert [(program["name"], program["steps"], program["phase"]) for program in job.summary["programs"]] == [
+        ("step", 600, "stitched")
+    ], job.err
+    assert job.summary["programs"][0]["steps_stitched"] > 100
+    assert job.summary["calls"]["stitched"] > 100
+    for ours, plain in zip(job.result, run_plain("threads.py").result, strict=True):
+        assert relative_difference(ours, plain) < 1e-4
+
+
+def test_folds_with_a_new_model_and_the_same_seed_are_the_plain_runs_own(run_job: RunJob, run_plain: RunJob) -> None:
+    """After clear_session, with Keras' dropout and with one whose rate is annealed as a Python float."""
+    job = run_job("folds.py", mode="fallback", environment={"STITCHFLEET_BLOCK_STEPS": "2", "STITCHFLEET_PAIRS": "50"})
+    assert job.code == 0, job.err
+    often = [program for program in job.summary["programs"] if program["steps"] > 12]
+    assert len(often) >= 6, "a fit and a step of each fold"
+    assert all(program["steps_stitched"] > 4 for program in often), often
+    assert job.result == run_plain("folds.py").result
 
 
 def test_no_traceback_shows_a_frame_of_ours(run_job: RunJob, run_plain: RunJob) -> None:
