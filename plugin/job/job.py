@@ -37,7 +37,7 @@ from .trace_budget import TraceBudget
 
 TICK_MS = 200
 KEPT_GONE = 32
-"""Most programs kept that ran stitched and do not train, of functions that were collected: a summary of more says no more."""
+"""Most programs kept that do not train, of functions and graphs that were collected: a summary of more says no more."""
 GENERATIONS = 4
 """Most stitched graphs of one program: the first, and later ones split around operators that could not be lowered."""
 VERIFY_PATIENCE = 10
@@ -111,8 +111,8 @@ class Job:
         self._gone: collections.deque[Program] = collections.deque()
         self.forgotten_programs = 0
         """Number of functions that were collected and are in no summary."""
-        self._gone_stitched: collections.deque[Program] = collections.deque()
-        """Those that ran stitched, of functions that were collected and do not train: the latest KEPT_GONE."""
+        self._kept_gone: collections.deque[Program] = collections.deque()
+        """Of what was collected and does not train, functions that ran stitched and fetches of graphs: the latest KEPT_GONE."""
         self._names: dict[str, int] = {}
         """Function name -> number of functions with it, as long as one of them is there. Only the base name is kept, since a job may
         go on making functions of one name."""
@@ -238,17 +238,17 @@ class Job:
 
     def _retire_gone(self) -> None:
         """Forgets the programs whose functions have been collected, so that a job that goes on making functions uses no more memory.
-        Training functions are kept, and of the others that ran stitched the latest KEPT_GONE, for the summary. What forgotten
-        programs cost stays in the job's overhead."""
+        Training functions are kept, and for the summary the latest KEPT_GONE of the others that ran stitched or are a graph's. What
+        forgotten programs cost stays in the job's overhead."""
         gone: set[Program] = set()
         while self._gone:
             program = self._gone.popleft()
-            if program.steps_by_arm[Arm.STITCHED]:
-                self._gone_stitched.append(program)
+            if program.steps_by_arm[Arm.STITCHED] or program.kind == "session":
+                self._kept_gone.append(program)
             elif self.records.functions.forget(program):
                 gone.add(program)
-        while len(self._gone_stitched) > KEPT_GONE:
-            program = self._gone_stitched.popleft()
+        while len(self._kept_gone) > KEPT_GONE:
+            program = self._kept_gone.popleft()
             if self.records.functions.forget(program):
                 gone.add(program)
         if gone:

@@ -113,7 +113,7 @@ def test_of_functions_and_graphs_that_are_gone_a_job_keeps_no_more_the_more_ther
     kept = Made()
     job.program_of(kept, "kept")
     live = []
-    for number in range(1200):
+    for number in range(400):
         function, graph = Made(), Made()
         programs = [
             job.program_of(function, f"step{number}"),
@@ -126,7 +126,7 @@ def test_of_functions_and_graphs_that_are_gone_a_job_keeps_no_more_the_more_ther
             program.steps_by_arm[Arm.STITCHED] += number % 2
             job.records.functions.wait(program, (0, 0, 10))
         del function, graph, program, programs
-        if number % 300 == 299:
+        if number % 100 == 99:
             job._retire_gone()
             gc.collect()
             objects = gc.get_objects()
@@ -134,8 +134,8 @@ def test_of_functions_and_graphs_that_are_gone_a_job_keeps_no_more_the_more_ther
             del objects
     assert live == [live[0]] * 4
     assert live[0][0] == len(job.programs) == 1 + KEPT_GONE
-    assert job.forgotten_programs == 2400 - KEPT_GONE
-    assert job.records.forgotten_overhead_ns == 1000 * (2400 - KEPT_GONE), "what they cost is still charged"
+    assert job.forgotten_programs == 800 - KEPT_GONE
+    assert job.records.forgotten_overhead_ns == 1000 * (800 - KEPT_GONE), "what they cost is still charged"
     assert job.program_of(Made(), "kept").name == "kept_2"
     assert job.program_of(Made(), "step0").name == "step0"
     assert job.records.recorder is not None
