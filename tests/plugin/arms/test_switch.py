@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pathlib
+import re
 
 import pytest
 
-from ..conftest import ROOT, RunJob
+from ..conftest import ROOT, SCRIPTS, RunJob
 from ..job.test_faults import COLD, QUICK, relative_difference
 
 IN_TURN = {"STITCHFLEET_BLOCK_STEPS": "10", "STITCHFLEET_PAIRS": "50"}
@@ -203,6 +204,53 @@ def test_ways_to_run_a_graph_that_stay_plain_say_why(run_job: RunJob, run_plain:
     )
     assert not any("enqueue" in name for name in found), "a queue runner's thread is no step"
     assert job.result == run_plain("other_ways.py").result
+
+
+MORE_WAYS = {
+    # one worker comes first: its strategy has to be made before anything runs
+    "one_worker": [("<lambda>", "stitched", "")],
+    "interactive_session": [("train", "stitched", ""), ("loss", "stitched", "")],
+    "train_on_batch": [("train_function", "stitched", "")],
+    "run_eagerly": [],
+    "one_device": [("<lambda>_2", "stitched", "")],
+    "saved_model_in_a_session": [("loss_2", "stitched", "")],
+    "supervisor": [("loss_3", "plain", "the session's graph is finalized")],
+    "map_fn": [],
+    "dataset_map": [],
+}
+"""A way of more_ways.py -> (name, phase, reason) of the programs that run 40 steps. None: TensorFlow runs no graph a step."""
+
+
+def test_each_further_way_to_run_a_graph_is_stitched_or_stays_plain_as_the_page_says(
+    run_job: RunJob, run_plain: RunJob
+) -> None:
+    environment = {"STITCHFLEET_BLOCK_STEPS": "3", "STITCHFLEET_PAIRS": "50"}
+    job = run_job("more_ways.py", *MORE_WAYS, mode="fallback", environment=environment)
+    assert job.code == 0, job.err
+    found = [(p["name"], p["phase"], p["reason"]) for p in job.summary["programs"] if p["steps"] >= 40]
+    assert found == [program for programs in MORE_WAYS.values() for program in programs]
+    assert all(p["steps_stitched"] >= 15 for p in job.summary["programs"] if p["phase"] == "stitched")
+    assert job.result == run_plain("more_ways.py", *MORE_WAYS).result
+
+
+def test_the_pages_table_of_ways_names_tests_that_are_there_and_says_what_they_find() -> None:
+    section = (ROOT / "docs" / "stitching.md").read_text().split("## Ways to run a graph")[1].split("\n## ")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:2] == "| "]
+    assert len(rows) > 25
+    tests = "".join(path.read_text() for path in (ROOT / "tests" / "plugin").rglob("test_*.py"))
+    said = {}
+    for _, outcome, test in rows[1:]:
+        name, _, case = test.strip("`").partition("` `")
+        assert f"def {name}(" in tests, name
+        assert outcome.partition(":")[0] in ("stitched", "plain"), outcome
+        if case in MORE_WAYS:
+            said[case] = outcome
+        elif case:
+            assert any(re.search(rf"\b{case}\b", path.read_text()) for path in SCRIPTS.glob("*.py")), case
+    assert said.keys() == MORE_WAYS.keys()
+    for case, programs in MORE_WAYS.items():
+        assert said[case].startswith("stitched" if programs and programs[0][1] == "stitched" else "plain")
+        assert all(reason in said[case] for _, _, reason in programs)
 
 
 @pytest.mark.parametrize("variables", [(), ("--ref",)], ids=["resources", "references"])
