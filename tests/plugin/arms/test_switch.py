@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from ...marks import slow
 from ..conftest import ROOT, SCRIPTS, RunJob
 from ..job.test_faults import COLD, QUICK, relative_difference
 
@@ -138,7 +139,8 @@ def test_threads_that_call_a_function_at_once_share_one_program_and_reach_its_st
     assert job.result == run_plain("threads.py").result
 
 
-@pytest.mark.parametrize("kernels", ["new", "kept"])
+@pytest.mark.costly
+@pytest.mark.parametrize("kernels", [slow("new"), "kept"])
 def test_threads_run_kernels_that_are_new_and_kernels_that_were_kept(
     run_job: RunJob, run_plain: RunJob, cache: pathlib.Path, tmp_path: pathlib.Path, kernels: str
 ) -> None:
@@ -158,6 +160,7 @@ def test_threads_run_kernels_that_are_new_and_kernels_that_were_kept(
         assert relative_difference(ours, plain) < 1e-4
 
 
+@pytest.mark.costly
 def test_folds_with_a_new_model_and_the_same_seed_are_the_plain_runs_own(run_job: RunJob, run_plain: RunJob) -> None:
     """After clear_session, with Keras' dropout and with one whose rate is annealed as a Python float."""
     job = run_job("folds.py", mode="fallback", environment={"STITCHFLEET_BLOCK_STEPS": "2", "STITCHFLEET_PAIRS": "50"})
@@ -221,6 +224,7 @@ MORE_WAYS = {
 """A way of more_ways.py -> (name, phase, reason) of the programs that run 40 steps. None: TensorFlow runs no graph a step."""
 
 
+@pytest.mark.costly
 def test_each_further_way_to_run_a_graph_is_stitched_or_stays_plain_as_the_page_says(
     run_job: RunJob, run_plain: RunJob
 ) -> None:
