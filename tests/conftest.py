@@ -1,4 +1,5 @@
-"""What all tests share; what a run says at its end of the time that it took, and of the tests that it left out."""
+"""What all tests share; what a run says at its start of a slow machine, and at its end of the time that it took and of the tests that
+it left out."""
 
 from __future__ import annotations
 
@@ -36,6 +37,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 _COUNTS = pytest.StashKey[collections.Counter[str]]()
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """At the start too, since a run may be cut off before its end. Not pytest's header, which `-q` leaves out."""
+    reporter: Any = session.config.pluginmanager.getplugin("terminalreporter")
+    if reporter is not None and pace.is_slow():
+        reporter.write_line(
+            f"this machine is slow (pace {pace.pace():.1f}): costly tests are left out "
+            f"(tests/pace.py; {pace.VARIABLE}=1 runs them)"
+        )
 
 
 class _FromWorkers:
@@ -81,20 +92,22 @@ _took: collections.Counter[str] = collections.Counter()
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    if len(_took) < 2 * LONGEST:
-        return
-    total = sum(_took.values())
-    terminalreporter.section(f"of {total:.0f} s in {len(_took)} tests, these took longest")
-    for name, seconds in _took.most_common(LONGEST):
-        terminalreporter.write_line(f"{seconds:7.1f} s  {name}")
     counts = config.stash[_COUNTS]
-    skipped = len(terminalreporter.stats.get("skipped", []))
-    said = [f"{counts[name]} {words}" for name, words in REASONS.items() if counts[name]]
-    said += [f"{skipped} skipped ({_why(terminalreporter.stats['skipped'])})"] if skipped else []
-    terminalreporter.write_line(
-        f"pace of this machine: {pace.pace():.1f} (1: as fast as the one of the README's tables)"
-    )
-    terminalreporter.write_line(f"not run: {'; '.join(said) or 'nothing'}")
+    skipped = terminalreporter.stats.get("skipped", [])
+    is_long = len(_took) >= 2 * LONGEST
+    if is_long:
+        total = sum(_took.values())
+        terminalreporter.section(f"of {total:.0f} s in {len(_took)} tests, these took longest")
+        for name, seconds in _took.most_common(LONGEST):
+            terminalreporter.write_line(f"{seconds:7.1f} s  {name}")
+        terminalreporter.write_line(
+            f"pace of this machine: {pace.pace():.1f} (1: as fast as the one of the README's tables)"
+        )
+    if is_long or skipped or counts["slow"] or counts["costly"]:
+        said = [f"{counts[name]} {words}" for name, words in REASONS.items() if counts[name]]
+        said += [f"{len(skipped)} skipped ({_why(skipped)})"] if skipped else []
+        terminalreporter.ensure_newline()
+        terminalreporter.write_line(f"not run: {'; '.join(said) or 'nothing'}")
 
 
 def _why(skipped: list[Any]) -> str:

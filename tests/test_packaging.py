@@ -324,6 +324,11 @@ def test_every_path_that_the_contributors_are_sent_to_is_there() -> None:
     assert len(named) > 20
     missing = sorted(path for path in named if not (ROOT / path).exists())
     assert not missing
+    tracked = [Path(path).name for path in _run("git", "ls-files").stdout.split()]
+    alone = set(re.findall(r"`(\w+\.py)`", text))
+    assert {name: tracked.count(name) for name in alone} == dict.fromkeys(alone, 1), (
+        "a file without its folder is the only one"
+    )
 
 
 def test_no_file_holds_two_sides_of_a_merge() -> None:

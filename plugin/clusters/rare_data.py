@@ -8,7 +8,9 @@ depends on an element's position in a vector or on the order of elements, the do
     EluGrad, SeluGrad            test outputs < 0 (documented): the gradient at 0 and NaN is that of positive outputs. XLA tests
                                  outputs > 0
     SqrtGrad, RsqrtGrad,
-    ReciprocalGrad, InvGrad      0 if the incoming gradient is 0, for any y (CPU kernel). XLA computes 0 * Inf, which is NaN
+    ReciprocalGrad, InvGrad      0 if the incoming gradient is 0, for any y (CPU kernel). XLA computes 0 * Inf, which is NaN. The sign
+                                 of RsqrtGrad's zero at y = 0 is that of dy * -0.5 * y^3 (documented); the CPU kernel's depends on the
+                                 position
     ArgMax, ArgMin               a NaN is never the largest or the smallest; the first of equal elements; 0 if all are NaN (CPU
                                  kernel). The search starts from the lowest finite number (ArgMin: the largest), and an infinity of
                                  that sign counts as equal to it
@@ -21,7 +23,9 @@ depends on an element's position in a vector or on the order of elements, the do
     UnsortedSegmentMin           NaN if any element is, as in XLA and Max (the documented maximum of all). The CPU kernel of segments
                                  starts again after each NaN, so its result depends on the order of the rows
     MaxPool                      a NaN is never the largest. The search starts from the lowest finite number, which is the result if
-                                 all are NaN (CPU kernel, also oneDNN's, at all positions). XLA returns NaN if any element is NaN
+                                 all are NaN (CPU kernel, also oneDNN's, at all positions). XLA returns NaN if any element is NaN.
+                                 Of equal zeros of both signs either is the result: which one the CPU kernel returns depends on the
+                                 tensor's size
     Softmax                      exp(x) / sum(exp(x)) (documented): a row with a NaN is NaN. The CPU kernel returns zeros beside the
                                  NaN at most positions of a row and NaN at the others; in float64 only NaN
     Cumsum, Cumprod              in order (CPU kernel): a sum that has overflowed stays infinite. XLA sums each window separately. The

@@ -222,7 +222,10 @@ def hand_over_records(processes: Sequence[Mapping[str, Any]], settings: Settings
     for summary in processes if where else ():
         folder = summary["records"]["folder"]
         command = [sys.executable, "-m", "stitchfleet.telemetry.shipping.shipper", folder, *where]
+        left = end - time.monotonic()
         try:
+            if left <= 0:  # another process of the run took all of it
+                raise subprocess.TimeoutExpired(command, left)
             done = subprocess.run(
                 command,
                 env=clean_environment(),
@@ -230,7 +233,7 @@ def hand_over_records(processes: Sequence[Mapping[str, Any]], settings: Settings
                 stderr=subprocess.PIPE,
                 text=True,
                 errors="replace",
-                timeout=max(0.1, end - time.monotonic()),
+                timeout=left,
                 check=False,
             )
         except subprocess.TimeoutExpired:

@@ -94,7 +94,7 @@ def _name_of(names: tuple[str, ...]) -> str:
 
 def _program_of(job: Job, graph: Any, names: tuple[str, ...]) -> Program:
     number = _number_of(graph)
-    program = job.program_of_fetches((number, names), _name_of(names))
+    program = job.program_of_fetches((number, names), _name_of(names), graph)
     if program.graph is None:
         program.graph = number
         if job.ranks is not None:
@@ -317,7 +317,8 @@ def install(job: Job, session_class: type[Any], monitored_session_class: type[An
     @contained(None)
     def begin_partial(session: Any, fetches: Any) -> Ticket | None:
         names = _fetch_names(fetches)
-        program = job.program_of_fetches((_number_of(session.graph), PARTIAL, names), f"{PARTIAL} of {_name_of(names)}")
+        key = (_number_of(session.graph), PARTIAL, names)
+        program = job.program_of_fetches(key, f"{PARTIAL} of {_name_of(names)}", session.graph)
         program.refuse("a step of partial_run is spread over several calls")
         return job.begin(program)
 

@@ -36,6 +36,8 @@ from .shape_watch import unsettled
 from .trace_budget import TraceBudget
 
 TICK_MS = 200
+KEPT_GONE = 32
+"""Most programs kept that do not train, of functions and graphs that were collected: a summary of more says no more."""
 GENERATIONS = 4
 """Most stitched graphs of one program: the first, and later ones split around operators that could not be lowered."""
 VERIFY_PATIENCE = 10
@@ -108,12 +110,13 @@ class Job:
         self._functions: weakref.WeakKeyDictionary[Any, Program] = weakref.WeakKeyDictionary()
         self._gone: collections.deque[Program] = collections.deque()
         self.forgotten_programs = 0
-        """Number of functions that were collected before they ran stitched."""
+        """Number of functions that were collected and are in no summary."""
+        self._kept_gone: collections.deque[Program] = collections.deque()
+        """Of what was collected and does not train, functions that ran stitched and fetches of graphs: the latest KEPT_GONE."""
         self._names: dict[str, int] = {}
-        """Function name -> number of functions with it. Only the base name is kept, since a job may go on making functions of one
-        name."""
+        """Function name -> number of functions with it, as long as one of them is there. Only the base name is kept, since a job may
+        go on making functions of one name."""
         self._session_programs: dict[object, Program] = {}
-        self._pairs_seen: dict[str, int] = {}
         self._lock = threading.Lock()
         self._unsettled: set[str] = set()
         """Clusters whose shapes never settle."""
@@ -194,14 +197,15 @@ class Job:
                 weakref.finalize(function, self._note_gone, found).atexit = False
             return found
 
-    def program_of_fetches(self, key: object, name: str) -> Program:
-        """The Program of a set of fetches of one session's graph."""
+    def program_of_fetches(self, key: object, name: str, graph: Any) -> Program:
+        """The Program of a set of fetches of one session's graph. key: of the graph and the fetches."""
         found = self._session_programs.get(key)
         if found is None:
             with self._lock:
                 found = self._session_programs.get(key)
                 if found is None:
                     found = self._session_programs[key] = self._add_program(name, "session")
+                    weakref.finalize(graph, self._note_gone, found).atexit = False
         return found
 
     def _add_program(self, name: str, kind: str) -> Program:
@@ -229,21 +233,36 @@ class Job:
         return self._unique(name) if is_taken or (count > 1 and unique in self._names) else unique
 
     def _note_gone(self, program: Program) -> None:
-        """Notes that the function of a program has been garbage-collected. May run on any thread, so it must not block."""
+        """Notes that the function or graph of a program has been garbage-collected. May run on any thread, so it must not block."""
         self._gone.append(program)
 
     def _retire_gone(self) -> None:
         """Forgets the programs whose functions have been collected, so that a job that goes on making functions uses no more memory.
-        Programs that ran stitched and training functions are kept."""
+        Training functions are kept, and for the summary the latest KEPT_GONE of the others that ran stitched or are a graph's. What
+        forgotten programs cost stays in the job's overhead."""
         gone: set[Program] = set()
         while self._gone:
             program = self._gone.popleft()
-            if not program.steps_by_arm[Arm.STITCHED] and self.records.functions.forget(program):
+            if program.steps_by_arm[Arm.STITCHED] or program.kind == "session":
+                self._kept_gone.append(program)
+            elif self.records.functions.forget(program):
+                gone.add(program)
+        while len(self._kept_gone) > KEPT_GONE:
+            program = self._kept_gone.popleft()
+            if self.records.functions.forget(program):
                 gone.add(program)
         if gone:
             with self._lock:
                 self.programs = [program for program in self.programs if program not in gone]
+                if any(program.kind == "session" for program in gone):
+                    self._session_programs = {
+                        key: program for key, program in self._session_programs.items() if program not in gone
+                    }
+                named = {program.given_name for program in self.programs}
+                for name in {program.given_name for program in gone} - named:
+                    self._names.pop(name, None)
             self.forgotten_programs += len(gone)
+            self.records.forgotten_overhead_ns += sum(program.overhead_ns for program in gone)
 
     @property
     def main_program(self) -> Program | None:
@@ -363,15 +382,15 @@ class Job:
         phase = program.phase
         if phase is Phase.STITCHED or program.settled:
             if program.lockstep is not None:
-                if program.pairs_completed > self._pairs_seen.get(program.name, 0):
-                    self._pairs_seen[program.name] = program.pairs_completed
+                if program.pairs_completed > program.pairs_judged:
+                    program.pairs_judged = program.pairs_completed
                     self.records.blocks(program)
                     if self.world.rank == 0:  # all ranks step together: one decides for all
                         self._give_up_if_it_does_not_pay(program)
             elif phase is Phase.STITCHED and (unsettled := self._unsettled_of(program)):
                 self._leave_out(program, unsettled, UNSETTLED)
-            elif program.pairs_completed > self._pairs_seen.get(program.name, 0):
-                self._pairs_seen[program.name] = program.pairs_completed
+            elif program.pairs_completed > program.pairs_judged:
+                program.pairs_judged = program.pairs_completed
                 self.records.blocks(program)
                 if not self._leave_out(program, self._slower_of(program), SLOWER):
                     self._give_up_if_it_does_not_pay(program)

@@ -131,6 +131,8 @@ class Program:
         self.pairs: list[tuple[Block, Block]] = []
         """(plain, stitched) blocks of the latest MAX_PAIRS complete pairs."""
         self.pairs_completed = 0
+        self.pairs_judged = 0
+        """Number of complete pairs when it was last decided whether stitching pays."""
         self._open_blocks: dict[tuple[int, Arm], Block] = {}
         self.total_ns = 0
         self._disturbed_ns = 0

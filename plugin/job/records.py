@@ -37,6 +37,8 @@ class Records:
         self.lost_before_start = 0
         self.functions = TrainingFunctions()
         self._pairs_sent: collections.Counter[Program] = collections.Counter()
+        self.forgotten_overhead_ns = 0
+        """What stitching cost programs that the job has forgotten."""
         self._pair_numbers = itertools.count()
         self._shipper: subprocess.Popen[bytes] | None = None
         self.identity = recording.JobIdentity.from_environment(run_id, **_known_facts())
@@ -189,7 +191,7 @@ class Records:
         """The facts of a job_end record. Its counts leave out what earlier parts have counted."""
         functions = list(self.functions)
         totals = collections.Counter(
-            overhead_ns=sum(program.overhead_ns for program in programs),
+            overhead_ns=self.forgotten_overhead_ns + sum(program.overhead_ns for program in programs),
             iterations_plain=sum(program.steps_by_arm[Arm.PLAIN] for program in functions),
             iterations_stitched=sum(program.steps_by_arm[Arm.STITCHED] for program in functions),
             lost=self.lost,

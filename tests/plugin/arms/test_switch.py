@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import pathlib
+import re
+
 import pytest
 
-from ..conftest import ROOT, RunJob
+from ...marks import slow
+from ..conftest import ROOT, SCRIPTS, RunJob
+from ..job.test_faults import COLD, QUICK, relative_difference
 
 IN_TURN = {"STITCHFLEET_BLOCK_STEPS": "10", "STITCHFLEET_PAIRS": "50"}
 
@@ -134,6 +139,38 @@ def test_threads_that_call_a_function_at_once_share_one_program_and_reach_its_st
     assert job.result == run_plain("threads.py").result
 
 
+@pytest.mark.costly
+@pytest.mark.parametrize("kernels", [slow("new"), "kept"])
+def test_threads_run_kernels_that_are_new_and_kernels_that_were_kept(
+    run_job: RunJob, run_plain: RunJob, cache: pathlib.Path, tmp_path: pathlib.Path, kernels: str
+) -> None:
+    own = None
+    if kernels == "new":  # the library is there, kernels are not
+        own = tmp_path / "no-kernels"
+        own.mkdir(mode=0o700)
+        (own / "native").symlink_to(cache / "native")
+    job = run_job("threads.py", COLD, environment=QUICK, with_cache=own)
+    assert job.code == 0, job.err
+    assert [(program["name"], program["steps"], program["phase"]) for program in job.summary["programs"]] == [
+        ("step", 600, "stitched")
+    ], job.err
+    assert job.summary["programs"][0]["steps_stitched"] > 100
+    assert job.summary["calls"]["stitched"] > 100
+    for ours, plain in zip(job.result, run_plain("threads.py").result, strict=True):
+        assert relative_difference(ours, plain) < 1e-4
+
+
+@pytest.mark.costly
+def test_folds_with_a_new_model_and_the_same_seed_are_the_plain_runs_own(run_job: RunJob, run_plain: RunJob) -> None:
+    """After clear_session, with Keras' dropout and with one whose rate is annealed as a Python float."""
+    job = run_job("folds.py", mode="fallback", environment={"STITCHFLEET_BLOCK_STEPS": "2", "STITCHFLEET_PAIRS": "50"})
+    assert job.code == 0, job.err
+    often = [program for program in job.summary["programs"] if program["steps"] > 12]
+    assert len(often) >= 6, "a fit and a step of each fold"
+    assert all(program["steps_stitched"] > 4 for program in often), often
+    assert job.result == run_plain("folds.py").result
+
+
 def test_no_traceback_shows_a_frame_of_ours(run_job: RunJob, run_plain: RunJob) -> None:
     ours = run_job("tracebacks.py", mode="fallback")
     assert "stitchfleet/plugin" not in ours.out.replace(str(ROOT), "")
@@ -170,6 +207,54 @@ def test_ways_to_run_a_graph_that_stay_plain_say_why(run_job: RunJob, run_plain:
     )
     assert not any("enqueue" in name for name in found), "a queue runner's thread is no step"
     assert job.result == run_plain("other_ways.py").result
+
+
+MORE_WAYS = {
+    # one worker comes first: its strategy has to be made before anything runs
+    "one_worker": [("<lambda>", "stitched", "")],
+    "interactive_session": [("train", "stitched", ""), ("loss", "stitched", "")],
+    "train_on_batch": [("train_function", "stitched", "")],
+    "run_eagerly": [],
+    "one_device": [("<lambda>_2", "stitched", "")],
+    "saved_model_in_a_session": [("loss_2", "stitched", "")],
+    "supervisor": [("loss_3", "plain", "the session's graph is finalized")],
+    "map_fn": [],
+    "dataset_map": [],
+}
+"""A way of more_ways.py -> (name, phase, reason) of the programs that run 40 steps. None: TensorFlow runs no graph a step."""
+
+
+@pytest.mark.costly
+def test_each_further_way_to_run_a_graph_is_stitched_or_stays_plain_as_the_page_says(
+    run_job: RunJob, run_plain: RunJob
+) -> None:
+    environment = {"STITCHFLEET_BLOCK_STEPS": "3", "STITCHFLEET_PAIRS": "50"}
+    job = run_job("more_ways.py", *MORE_WAYS, mode="fallback", environment=environment)
+    assert job.code == 0, job.err
+    found = [(p["name"], p["phase"], p["reason"]) for p in job.summary["programs"] if p["steps"] >= 40]
+    assert found == [program for programs in MORE_WAYS.values() for program in programs]
+    assert all(p["steps_stitched"] >= 15 for p in job.summary["programs"] if p["phase"] == "stitched")
+    assert job.result == run_plain("more_ways.py", *MORE_WAYS).result
+
+
+def test_the_pages_table_of_ways_names_tests_that_are_there_and_says_what_they_find() -> None:
+    section = (ROOT / "docs" / "stitching.md").read_text().split("## Ways to run a graph")[1].split("\n## ")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:2] == "| "]
+    assert len(rows) > 25
+    tests = "".join(path.read_text() for path in (ROOT / "tests" / "plugin").rglob("test_*.py"))
+    said = {}
+    for _, outcome, test in rows[1:]:
+        name, _, case = test.strip("`").partition("` `")
+        assert f"def {name}(" in tests, name
+        assert outcome.partition(":")[0] in ("stitched", "plain"), outcome
+        if case in MORE_WAYS:
+            said[case] = outcome
+        elif case:
+            assert any(re.search(rf"\b{case}\b", path.read_text()) for path in SCRIPTS.glob("*.py")), case
+    assert said.keys() == MORE_WAYS.keys()
+    for case, programs in MORE_WAYS.items():
+        assert said[case].startswith("stitched" if programs and programs[0][1] == "stitched" else "plain")
+        assert all(reason in said[case] for _, _, reason in programs)
 
 
 @pytest.mark.parametrize("variables", [(), ("--ref",)], ids=["resources", "references"])

@@ -8,16 +8,22 @@ import pathlib
 import pty
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
 from stitchfleet import plugin
+from stitchfleet.plugin.base.settings import Settings
+from stitchfleet.plugin.commands import run
 from stitchfleet.plugin.commands.run import why_python_does_not_start_us
+from stitchfleet.telemetry.pod.recording import PLAIN, Recorder
 
+from ...telemetry.helpers import identity, iterations
 from ..conftest import SCRIPTS
 
 COUNTS = """
@@ -119,6 +125,44 @@ def test_standard_output_is_the_jobs_alone(cache: pathlib.Path, tmp_path: pathli
     )
     assert done.stdout == "mine\n"
     assert "stitchfleet: what happened in run" in done.stderr
+
+
+def test_a_server_that_never_answers_delays_the_end_by_the_bound_at_most_and_the_records_stay(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    processes = []
+    for name in ("first", "second"):
+        recorder = Recorder(tmp_path / name, identity(uid=name), seal_seconds=0.0)
+        recorder.iteration(0, PLAIN, 1_000_000)
+        recorder.close(1 << 20)
+        processes.append({"records": {"folder": str(tmp_path / name)}})
+    waits: list[float] = []
+    said: list[str] = []
+    really_run = subprocess.run
+
+    def watched(*words: Any, timeout: float, **more: Any) -> Any:
+        waits.append(timeout)
+        return really_run(*words, timeout=timeout, **more)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:  # connections queue up, nobody reads them
+        settings = Settings(ingest=f"http://127.0.0.1:{server.getsockname()[1]}")
+        monkeypatch.setattr(run, "SHIPPING_SECONDS", 1.0)
+        monkeypatch.setattr(run, "say", said.append)
+        monkeypatch.setattr(subprocess, "run", watched)
+        run.hand_over_records(processes, settings)
+    assert len(waits) == 1, "the second process's records have no time left"
+    assert 0 < waits[0] <= 1.0
+    assert [line.split("spool ")[1] for line in said] == [
+        f"{tmp_path / name} for now: handing it over took more than 1 s" for name in ("first", "second")
+    ]
+    assert [step for name in ("first", "second") for step, _, _ in iterations(tmp_path / name)] == [0, 0]
+    monkeypatch.setattr(run, "SHIPPING_SECONDS", 600.0)
+    said.clear()
+    run.hand_over_records(
+        processes, Settings(database=f"sqlite:///{tmp_path}/records.db")
+    )  # the next run does the same
+    assert said == []
+    assert not any(iterations(tmp_path / name) for name in ("first", "second"))
 
 
 @pytest.mark.slow  # three imports of TensorFlow: 8 s of a processor

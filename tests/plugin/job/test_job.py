@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import pathlib
 import time
 import types
 from typing import Any
@@ -11,9 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stitchfleet.plugin.arms.switch import Arm
+from stitchfleet.plugin.base.containment import HEALTH
+from stitchfleet.plugin.base.settings import Settings
 from stitchfleet.plugin.job import job as module
-from stitchfleet.plugin.job.job import Job
-from stitchfleet.plugin.job.program import Phase
+from stitchfleet.plugin.job.job import KEPT_GONE, Job
+from stitchfleet.plugin.job.program import Phase, Program
 from stitchfleet.plugin.job.records import Records
 
 
@@ -94,3 +99,44 @@ def test_no_name_is_given_out_twice(names: list[str]) -> None:
     assert len(set(given_out)) == len(names)
     assert set(job._names) == set(names)
     assert all(unique.startswith(name) for unique, name in zip(given_out, names, strict=True))
+
+
+class Made:
+    """What a program is of: a function or a graph."""
+
+
+def test_of_functions_and_graphs_that_are_gone_a_job_keeps_no_more_the_more_there_were(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(HEALTH, "on_failure", [])
+    job = Job(Settings(cache=tmp_path, data=tmp_path / "records"), None, "no library here")
+    kept = Made()
+    job.program_of(kept, "kept")
+    live = []
+    for number in range(400):
+        function, graph = Made(), Made()
+        programs = [
+            job.program_of(function, f"step{number}"),
+            job.program_of_fetches((number, ("loss",)), f"loss{number}", graph),
+        ]
+        for program in programs:
+            program.steps += 4
+            program.durations[Phase.PLAIN].add(1000)
+            program._disturbed_ns, program._disturbed_steps = 2000, 1
+            program.steps_by_arm[Arm.STITCHED] += number % 2
+            job.records.functions.wait(program, (0, 0, 10))
+        del function, graph, program, programs
+        if number % 100 == 99:
+            job._retire_gone()
+            gc.collect()
+            objects = gc.get_objects()
+            live.append((sum(type(one) is Program for one in objects), len(job._names), len(job._session_programs)))
+            del objects
+    assert live == [live[0]] * 4
+    assert live[0][0] == len(job.programs) == 1 + KEPT_GONE
+    assert job.forgotten_programs == 800 - KEPT_GONE
+    assert job.records.forgotten_overhead_ns == 1000 * (800 - KEPT_GONE), "what they cost is still charged"
+    assert job.program_of(Made(), "kept").name == "kept_2"
+    assert job.program_of(Made(), "step0").name == "step0"
+    assert job.records.recorder is not None
+    job.records.recorder.close(2.0)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import pathlib
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +17,7 @@ from stitchfleet.plugin.graph.trains import trains
 from stitchfleet.plugin.job.program import Program
 from stitchfleet.plugin.job.trace_budget import FIRST_GUESS, PATIENCE, SHARE, TraceBudget
 from stitchfleet.plugin.job.training import SEEN, TrainingFunctions
+from stitchfleet.plugin.reporting.summary_text import describe
 
 from ..conftest import Plugin, RunJob
 from .test_faults import COLD
@@ -110,6 +115,17 @@ def test_where_nothing_trains_those_with_a_tenth_of_the_time_count() -> None:
     assert [(each.name, len(steps)) for each, steps in short.at_the_end()] == [("predict", 5)]
 
 
+def steps_in_blocks(folder: pathlib.Path) -> dict[str, int]:
+    """Function -> the number of its steps in the job's database."""
+    with sqlite3.connect(folder / "records.db") as database:
+        return dict(
+            database.execute(
+                "SELECT f.name, sum(b.plain_count + b.stitched_count + b.uncounted_count) FROM iteration_blocks AS b "
+                "JOIN functions AS f ON f.process_id = b.process_id AND f.function = b.function GROUP BY f.name"
+            ).fetchall()
+        )
+
+
 def test_a_gans_saving_is_that_of_both_of_its_functions_in_a_job_of_300_rounds(run_job: RunJob, tmp_path: Any) -> None:
     """The opening pairs of one function fall into the other one's verification, and are taken again."""
     job = run_job("gan.py", "300", COLD)
@@ -126,12 +142,30 @@ def test_a_gans_saving_is_that_of_both_of_its_functions_in_a_job_of_300_rounds(r
     )
     steps = sum(of[name]["steps_stitched"] for name in job.summary["training_functions"])
     assert whole["plain_ms"] - whole["stitched_ms"] == pytest.approx(saved / steps)
-    with sqlite3.connect(tmp_path / "records.db") as database:
-        counted = database.execute(
-            "SELECT f.name, sum(b.plain_count + b.stitched_count + b.uncounted_count) FROM iteration_blocks AS b "
-            "JOIN functions AS f ON f.process_id = b.process_id AND f.function = b.function GROUP BY f.name ORDER BY f.name"
-        ).fetchall()
-    assert counted == [("train_critic", 300), ("train_generator", 300)]
+    assert steps_in_blocks(tmp_path) == {"train_critic": 300, "train_generator": 300}
+    (other,) = [line for line in describe(job.summary) if "not counted, since it does not train" in line]
+    assert "evaluate" in other
+    command = [sys.executable, "-m", "stitchfleet.plugin.command", "jobs", "--json", "--database", "records.db"]
+    (listed,) = json.loads(subprocess.run(command, cwd=tmp_path, capture_output=True, check=True).stdout)
+    assert [listed[name] for name in ("pairs", "plain_ms", "stitched_ms", "saving", "saving_low", "saving_high")] == [
+        pytest.approx(whole[name]) for name in ("pairs", "plain_ms", "stitched_ms", "relative", "low", "high")
+    ]
+    assert listed["iterations"] == 600
+
+
+@pytest.mark.costly
+def test_two_fetch_sets_of_a_session_are_measured_each(run_job: RunJob, tmp_path: Any) -> None:
+    job = run_job("two_fetches.py", "300", COLD)
+    assert job.code == 0, job.err
+    names = job.summary["training_functions"]
+    of = {program["name"]: program for program in job.summary["programs"]}
+    assert len(names) == 2, job.summary["programs"]
+    assert [(of[name]["kind"], of[name]["phase"], of[name]["steps"]) for name in names] == [
+        ("session", "stitched", 300)
+    ] * 2, job.err
+    assert all(of[name]["saving"]["pairs"] >= 6 for name in names)
+    assert job.summary["saving"]["pairs"] == sum(of[name]["saving"]["pairs"] for name in names)
+    assert steps_in_blocks(tmp_path) == dict.fromkeys(names, 300)
 
 
 def test_functions_that_are_called_a_few_times_cost_no_second_graph_and_leave_nothing_behind(run_job: RunJob) -> None:
