@@ -71,13 +71,19 @@ def pods_of(kubernetes: Kubernetes, name: str, role: str) -> list[dict[str, Any]
     return list(json.loads(kubernetes.kubectl("-n", SPACE, "get", "pods", "-l", chosen, "-o", "json"))["items"])
 
 
+def told_by(kubernetes: Kubernetes, name: str) -> str:
+    """The pods of a job and the ends of their logs."""
+    chosen = f"training.kubeflow.org/job-name={name}"
+    pods = kubernetes.kubectl("-n", SPACE, "get", "pods", "-l", chosen, "-o", "wide")
+    names = kubernetes.kubectl("-n", SPACE, "get", "pods", "-l", chosen, "-o", "name").split()
+    return "\n".join([pods, *(kubernetes.why(each.partition("/")[2], SPACE) for each in names)])
+
+
 def output_of(kubernetes: Kubernetes, name: str) -> str:
     """What the launcher of the job wrote, when the job has ended well."""
 
     def why() -> str:
-        return kubernetes.kubectl(
-            "-n", SPACE, "logs", "-l", f"training.kubeflow.org/job-name={name}", "--tail=60", "--prefix"
-        )
+        return told_by(kubernetes, name)
 
     def has_ended() -> bool:
         conditions = (kubernetes.get("mpijob", name, SPACE).get("status") or {}).get("conditions") or ()
@@ -224,7 +230,7 @@ def test_an_elastic_job_whose_workers_come_is_one_run(kubernetes: Kubernetes, ho
         logs = (log_of(kubernetes, each["metadata"]["name"], SPACE, "launcher") for each in launchers)
         return any("rank 0 step 100 " in log for log in logs)
 
-    kubernetes.wait(trains_alone, 180, "one rank trains")
+    kubernetes.wait(trains_alone, 180, lambda: told_by(kubernetes, "elastic"))
     wider = json.dumps({"spec": {"mpiReplicaSpecs": {"Worker": {"replicas": 2}}}})
     kubernetes.kubectl("-n", SPACE, "patch", "mpijob", "elastic", "--type=merge", "-p", wider)
     text = output_of(kubernetes, "elastic")
