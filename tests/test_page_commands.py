@@ -98,6 +98,11 @@ def test_each_command_of_the_pages_is_run_somewhere() -> None:
     assert sorted(run - shown) == []
 
 
+def test_the_commands_of_an_upgrade_are_run_in_the_order_of_the_page() -> None:
+    shown = commands_of(ROOT / "docs" / "upgrade.md")
+    assert [command for command in INSTALLING if command in shown] == [each for each in shown if each in INSTALLING]
+
+
 @pytest.mark.parametrize("place", sorted(set(ELSEWHERE.values())))
 def test_what_runs_it_is_there(place: str) -> None:
     file, _, name = place.partition("::")
