@@ -217,10 +217,12 @@ def test_an_agent_on_the_command_line_is_left_and_told_and_the_job_runs(kubernet
 
 
 def test_an_elastic_job_whose_workers_come_is_one_run(kubernetes: Kubernetes, horovod: Image, release: Release) -> None:
-    """It begins on one worker; a second one comes while it trains."""
+    """It begins on one worker; a second one comes while it trains. Unless an interface is named, horovodrun waits for two hosts to
+    find one that they share."""
     kubernetes.namespace(SPACE)
     found = ("--host-discovery-script", "/etc/mpi/discover_hosts.sh", "--slots-per-host", "1")
-    launcher = (*HOROVODRUN, "-np", "1", "--min-np", "1", "--max-np", "2", *found)
+    ranks = ("-np", "1", "--min-np", "1", "--max-np", "2", "--network-interfaces", "eth0")
+    launcher = (*HOROVODRUN, *ranks, *found)
     words = (PYTHON, "-u", "/app/elastic.py", "--seen-size", "2")
     job = kubernetes.create(mpijob("elastic", horovod, *words, launcher=launcher, workers=1))
     run = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["metadata"]["annotations"]["stitchfleet.io/run-id"]
