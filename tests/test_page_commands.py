@@ -76,7 +76,7 @@ ELSEWHERE = {
     "kubectl -n stitchfleet create secret generic fleet-database --from-literal=url=postgresql://USER:PASSWORD@HOST/NAME": _POSTGRES,
     f"{_HELM.format('upgrade --install')} --set database.external.secretName=fleet-database ...": _POSTGRES,
     "kubectl -n stitchfleet delete pvc stitchfleet-data": (
-        "tests/cluster/test_external.py::test_an_uninstall_leaves_running_jobs_alone_and_only_the_data"
+        "tests/cluster/test_embedded.py::test_the_data_outlives_the_server_s_pod_and_the_release"
     ),
     "export STITCHFLEET_DATABASE=postgresql://stitchfleet@db/stitchfleet": _DATABASE,
     "stitchfleet db upgrade": _DATABASE,
