@@ -76,7 +76,7 @@ ELSEWHERE = {
     "kubectl -n stitchfleet create secret generic fleet-database --from-literal=url=postgresql://USER:PASSWORD@HOST/NAME": _POSTGRES,
     f"{_HELM.format('upgrade --install')} --set database.external.secretName=fleet-database ...": _POSTGRES,
     "kubectl -n stitchfleet delete pvc stitchfleet-data": (
-        "tests/cluster/test_external.py::test_an_uninstall_leaves_running_jobs_alone_and_only_the_data"
+        "tests/cluster/test_embedded.py::test_the_data_outlives_the_server_s_pod_and_the_release"
     ),
     "export STITCHFLEET_DATABASE=postgresql://stitchfleet@db/stitchfleet": _DATABASE,
     "stitchfleet db upgrade": _DATABASE,
@@ -96,6 +96,11 @@ def test_each_command_of_the_pages_is_run_somewhere() -> None:
     run = {*KERNEL, *JOBS, *ELSEWHERE, *NOT_HERE, *ON_A_CLUSTER, *INSTALLING, *A_LAPTOP}
     assert sorted(shown - run) == []
     assert sorted(run - shown) == []
+
+
+def test_the_commands_of_an_upgrade_are_run_in_the_order_of_the_page() -> None:
+    shown = commands_of(ROOT / "docs" / "upgrade.md")
+    assert [command for command in INSTALLING if command in shown] == [each for each in shown if each in INSTALLING]
 
 
 @pytest.mark.parametrize("place", sorted(set(ELSEWHERE.values())))

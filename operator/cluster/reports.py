@@ -34,12 +34,17 @@ class ReportStore:
             if status_of(error) != 409:
                 raise
 
-    def set_status(self, name: str, status: Object) -> None:
-        """Writes the status. Does nothing if the object was deleted meanwhile."""
+    def set_status(self, report: Object, status: Object) -> bool:
+        """Writes the status of a report as it was read. Returns False if the object was changed or deleted since: then nothing is
+        written, as another controller may have written something newer."""
+        metadata = report["metadata"]
+        change = {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "status": status}
         try:
             self._objects.patch_cluster_custom_object_status(
-                *_OF_RESOURCE, name, {"status": status}, _request_timeout=REQUEST_SECONDS
+                *_OF_RESOURCE, metadata["name"], change, _request_timeout=REQUEST_SECONDS
             )
         except ApiException as error:
-            if status_of(error) != 404:
+            if status_of(error) not in (404, 409):
                 raise
+            return False
+        return True

@@ -105,7 +105,7 @@ class Parts:
             ReportStore(api),
             policies,
             arguments.keep_days,
-            lambda: roster.seen,
+            pods.asked,
             reports_url=arguments.reports_url.rstrip("/"),
             metrics=self.metrics,
         )

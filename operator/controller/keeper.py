@@ -40,8 +40,8 @@ STALL_SECONDS = 300.0
 
 
 class Keeper:
-    """pods: returns the pods with the label that the last pass found. reports_url: where the ingest server shows reports to people;
-    empty: nowhere. `made_progress` is called after each week's reports."""
+    """pods: returns the pods with the label as they are now, so that two controllers write the same. reports_url: where the ingest
+    server shows reports to people; empty: nowhere. `made_progress` is called after each week's reports."""
 
     def __init__(
         self,
@@ -115,7 +115,8 @@ class Keeper:
                 access.check(connection)
                 found = week_report(connection, week)
                 is_this_week = week == Week.at(self._now_ns())
-                pods = [pods_of(connection, each["spec"], self._pods()) if is_this_week else {} for each in reports]
+                asked = self._pods() if is_this_week else ()
+                pods = [pods_of(connection, each["spec"], asked) if is_this_week else {} for each in reports]
         except (DatabaseError, sa.exc.SQLAlchemyError) as error:
             self._cannot_read(reports, error)
             return
@@ -129,8 +130,8 @@ class Keeper:
                 status["link"] = f"{self._reports_url}/reports/{week}"
             if its_pods and is_of_all:
                 self._count(its_pods["pods"])
-            self._write(report, status)
-            if found.revision and not found.has_late_data:
+            is_written = self._write(report, status)
+            if is_written and found.revision and not found.has_late_data:
                 self._settled[_key(report)] = found.revision
 
         for_each(zip(reports, pods), renew)
@@ -148,10 +149,10 @@ class Keeper:
     def _write_all(self, entries: Sequence[tuple[Object, Object]]) -> None:
         for_each(entries, lambda entry: self._write(*entry))
 
-    def _write(self, report: Object, status: Object) -> None:
+    def _write(self, report: Object, status: Object) -> bool:
+        """Returns whether the report has this status now."""
         before = report.get("status") or {}
-        if {**before, **status} != before:
-            self._reports.set_status(report["metadata"]["name"], status)
+        return {**before, **status} == before or self._reports.set_status(report, status)
 
     def _judge_policies(self) -> None:
         """Writes into each StitchPolicy's status whether it is in effect."""

@@ -89,7 +89,7 @@ class Loop:
 Item = TypeVar("Item")
 
 
-def for_each(items: Iterable[Item], act: Callable[[Item], None]) -> None:
+def for_each(items: Iterable[Item], act: Callable[[Item], object]) -> None:
     """Calls `act` for each item. A failure does not stop the others; the first failure is raised after the last item."""
     failure: Exception | None = None
     for item in items:

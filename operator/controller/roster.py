@@ -39,17 +39,15 @@ class Roster:
         self._told: set[tuple[str, str]] = set()
         self._one_writer = threading.Lock()
         self._known_pauses: dict[str, str] = {}
-        self.seen: list[Object] = []
-        """The pods that the last pass found."""
 
     def look(self) -> None:
         """One pass. Raises ApiException."""
         stopped = {name for name, policy in in_effect(self._policies.all()).items() if is_stopped(policy)}
         self._known_pauses = self._pauses.read()
         self._metrics.paused.set(len(paused(self._known_pauses, datetime.datetime.now(datetime.timezone.utc))))
-        self.seen = self._pods.asked()
-        for_each(self.seen, lambda pod: self._look_at(pod, pod["metadata"]["namespace"] in stopped))
-        there = {pod["metadata"]["uid"] for pod in self.seen}
+        pods = self._pods.asked()
+        for_each(pods, lambda pod: self._look_at(pod, pod["metadata"]["namespace"] in stopped))
+        there = {pod["metadata"]["uid"] for pod in pods}
         self._told = {each for each in self._told if each[0] in there}
 
     def _look_at(self, pod: Object, is_stopped: bool) -> None:

@@ -4,6 +4,7 @@ faster."""
 from __future__ import annotations
 
 import re
+import urllib.parse
 
 from .names import (
     CACHE_CLAIM,
@@ -64,6 +65,7 @@ def check_pod(pod: Object, policy: Policy) -> None:
     if system != "linux":
         raise LeftAloneError(f"the pod is for {system}; there is a payload for Linux only")
     _check_processor(spec, policy)
+    _check_names(spec, policy)
     taken = {volume.get("name") for volume in spec.get("volumes") or ()} & {
         VOLUME,
         START_VOLUME,
@@ -109,6 +111,28 @@ def _check_processor(spec: Object, policy: Policy) -> None:
         raise LeftAloneError(
             f"the cluster has nodes of other processors too, and the pod does not say that it is for {PROCESSOR} (nodeSelector "
             f"{_LABEL})"
+        )
+
+
+_OF_THE_CLUSTER = re.compile(r"[^.]+\.[^.]+\.svc(\..*)?")
+"""A Service's name, which the cluster's own DNS server knows and no other."""
+
+
+def _check_names(spec: Object, policy: Policy) -> None:
+    """Raises LeftAloneError if the pod would resolve names as its node does, which finds no Service: its job could send no record.
+
+    Kubernetes treats `ClusterFirst`, the default, as `Default` for a pod with hostNetwork.
+    """
+    server = urllib.parse.urlsplit(policy.ingest_url).hostname or ""
+    if not _OF_THE_CLUSTER.fullmatch(server):
+        return
+    is_of_host = bool(spec.get("hostNetwork"))
+    given = spec.get("dnsPolicy") or "ClusterFirst"
+    if given == "Default" or (is_of_host and given == "ClusterFirst"):
+        needed = "ClusterFirstWithHostNet" if is_of_host else "ClusterFirst"
+        why = "hostNetwork" if is_of_host else f"dnsPolicy: {given}"
+        raise LeftAloneError(
+            f"with {why} the pod resolves names as its node does and cannot find the ingest server {server}; set dnsPolicy: {needed}"
         )
 
 

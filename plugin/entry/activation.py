@@ -108,7 +108,7 @@ def is_launcher(arguments: Sequence[str]) -> bool:
 def load_native(settings: Settings) -> tuple[Any, str]:
     """(the loaded native library or None, the reason if None). Builds nothing: `stitchfleet run` and the payload provide it."""
     from ..base import tf_version
-    from ..native.library import NativeBuildError, NativeLibrary, find_library, find_tensorflow
+    from ..native.library import NativeBuildError, NativeLibrary, find_library, find_tensorflow, prebuilt_versions
 
     try:
         build = find_tensorflow()
@@ -116,11 +116,14 @@ def load_native(settings: Settings) -> tuple[Any, str]:
         return None, str(error)
     path = find_library(settings.cache, settings.payload, build)
     if path is None:
-        places = " or ".join(str(place) for place in (settings.cache, settings.payload) if place is not None)
-        reason = (
-            f"the op for TensorFlow {build.version} is not built in {places} "
-            "(start the job with `stitchfleet run`, or build it with `stitchfleet doctor --build`)"
-        )
+        if settings.payload is None:
+            reason = (
+                f"the op for TensorFlow {build.version} is not built in {settings.cache} "
+                "(start the job with `stitchfleet run`, or build it with `stitchfleet doctor --build`)"
+            )
+        else:  # a pod, in which nobody can build it
+            versions = ", ".join(prebuilt_versions(settings.payload)) or "none"
+            reason = f"the image has TensorFlow {build.version}; the payload supports only images with: {versions}"
         say(f"this job runs plain: {reason}")
         return None, reason
     foreign = other_graph_optimizers(build.package.parent)

@@ -116,6 +116,12 @@ def find_library(cache: pathlib.Path, payload: pathlib.Path | None, build: Tenso
     return next((path for place in places if (path := library_path(place, build)).exists()), None)
 
 
+def prebuilt_versions(payload: pathlib.Path) -> list[str]:
+    """The TensorFlow versions for which a payload has a library, oldest first."""
+    found = {path.parent.name.removeprefix("tf-").rpartition("-")[0] for path in payload.glob("native/tf-*/*_tf.so")}
+    return sorted(found, key=lambda version: [int(part) if part.isdigit() else 0 for part in version.split(".")])
+
+
 def _shared_headers() -> list[pathlib.Path]:
     """Files that the compiler's Python code reads too: a kernel's interface, the attributes of a device."""
     import stitchfleet.compiler

@@ -18,7 +18,6 @@ ON_A_CLUSTER = {
     "kubectl -n stitchfleet get secret stitchfleet-certificates -o jsonpath='{.data.webhook\\.crt}' | base64 -d"
     " | openssl x509 -noout -dates": "notAfter=",
     "kubectl explain stitchpolicy.spec": "sampleStride",
-    "kubectl apply --server-side -f helm/stitchfleet/crds": "stitchpolicies.stitchfleet.io serverside-applied",
     "helm test stitchfleet -n stitchfleet": "Phase:          Succeeded",
     "kubectl get savingsreports": "SUMMARY",
     "kubectl get savingsreport 2026-w48 -o yaml": "conditions:",
@@ -32,7 +31,8 @@ INSTALLING = {
     "helm test stitchfleet --namespace stitchfleet": "Phase:          Succeeded",
     "kubectl get pod train -o jsonpath='{.metadata.annotations}'": '"stitchfleet.io/injected":"main"',
     "kubectl logs train | grep stitchfleet": "stitched from step",
-    "helm upgrade stitchfleet helm/stitchfleet --namespace stitchfleet --reuse-values": "REVISION: 2",
+    "kubectl apply --server-side -f helm/stitchfleet/crds": "stitchpolicies.stitchfleet.io serverside-applied",
+    "helm upgrade stitchfleet helm/stitchfleet --namespace stitchfleet --reset-then-reuse-values": "REVISION: 2",
     "helm rollback stitchfleet REVISION --namespace stitchfleet --wait": "Rollback was a success",
     "helm uninstall stitchfleet --namespace stitchfleet --wait": "uninstalled",
     "kubectl delete crd savingsreports.stitchfleet.io stitchpolicies.stitchfleet.io": "deleted",

@@ -67,6 +67,23 @@ def test_an_event_says_why_a_pod_was_left_alone_and_the_report_counts_it(
     assert {"namespace": SPACE, "name": "train", "reason": "I debug it"} in found["examples"]
 
 
+def test_the_report_names_a_pod_that_was_injected_and_sent_nothing(kubernetes: Kubernetes, images: Images) -> None:
+    """Its Python reads no PYTHONPATH, so that nothing of ours runs in it."""
+    kubernetes.namespace(SPACE)
+    created = kubernetes.create(pod(images.demo.reference, name="mute", command=["python", "-E", "-c", "pass"]))
+    assert created["metadata"]["annotations"]["stitchfleet.io/injected"] == "main"
+    assert kubernetes.finished("mute", SPACE, 90)["status"]["phase"] == "Succeeded"
+    week = time.strftime("%G-w%V", time.gmtime())
+
+    def named() -> list[str]:
+        pods = (kubernetes.get("savingsreport", week).get("status") or {}).get("pods") or {}
+        found = [each["reason"] for each in pods.get("examples") or () if each["name"] == "mute"]
+        return found if pods.get("silent", 0) >= 1 else []
+
+    why = kubernetes.wait(named, 60, lambda: kubernetes.kubectl("get", "savingsreport", week, "-o", "yaml"))
+    assert why == ["it was injected, and sent no record"]
+
+
 def test_injection_pauses_where_a_payload_could_not_be_pulled(kubernetes: Kubernetes, images: Images) -> None:
     kubernetes.namespace(SPACE)
     kubernetes.namespace("elsewhere")

@@ -165,23 +165,68 @@ def test_two_controllers_at_once_write_the_same(kubernetes: Kubernetes, external
             objects = kubernetes.get("savingsreport", week), kubernetes.get("stitchpolicy", "team", SPACE)
             return objects[0]["metadata"]["resourceVersion"], objects[1]["metadata"]["resourceVersion"]
 
-        time.sleep(LOOK_SECONDS + 5)  # until the other one has seen the pod too, each report is of who wrote last
         settled = versions()
-        time.sleep(LOOK_SECONDS + 5)  # ten looks at the reports by each, and one at the pods
-        assert versions() == settled
+        until = time.monotonic() + LOOK_SECONDS + 5  # ten looks at the reports by each, and one at the pods
+        while time.monotonic() < until:
+            assert versions() == settled, kubernetes.kubectl("get", "savingsreport", week, "-o", "yaml")
+            time.sleep(0.5)
         assert [each["message"] for each in events_of(kubernetes, "left")] == ["I debug it"]
         names = kubernetes.kubectl(
             *("-n", external.namespace, "get", "pods", "-l", "app.kubernetes.io/component=controller", "-o", "name")
         ).split()
         assert len(names) == 2
         for name in names:
-            assert "stitchfleet controller:" not in kubernetes.kubectl(
-                "-n", external.namespace, "logs", name, f"--since-time={since}"
-            )
+            log = kubernetes.kubectl("-n", external.namespace, "logs", name, f"--since-time={since}").splitlines()
+            assert not [line for line in log if "stitchfleet controller:" in line and "looks after" not in line]
     finally:
         kubernetes.kubectl(*scale, "--replicas=1")
         kubernetes.kubectl(*rollout)
         kubernetes.kubectl("delete", "namespace", SPACE, "--wait=false")
+
+
+def test_without_a_controller_all_can_be_deleted_and_pods_are_injected(
+    kubernetes: Kubernetes, external: Release, images: Images
+) -> None:
+    """Objects that the controller has looked after are free of it: none waits for it to take a finalizer away."""
+    kubernetes.namespace(SPACE)
+    week = time.strftime("%G-w%V", time.gmtime())
+    about = {"apiVersion": "stitchfleet.io/v1alpha1"}
+    sleeper = pod(images.demo.reference, "sleeper")
+    sleeper["spec"]["containers"][0]["command"] = ["sleep", "600"]
+    sleeper["spec"]["terminationGracePeriodSeconds"] = 1
+    template = {"metadata": {"labels": sleeper["metadata"]["labels"]}, "spec": sleeper["spec"]}
+    job = {"metadata": {"name": "job", "namespace": SPACE}, "spec": {"template": template}}
+    kubernetes.create(sleeper)
+    kubernetes.create({"apiVersion": "batch/v1", "kind": "Job", **job})
+    kubernetes.create({**about, "kind": "StitchPolicy", "metadata": {"name": "team", "namespace": SPACE}, "spec": {}})
+    kubernetes.kubectl("delete", "savingsreport", "asked", "--ignore-not-found")
+    kubernetes.create({**about, "kind": "SavingsReport", "metadata": {"name": "asked"}, "spec": {"week": week.upper()}})
+    ours = [("pod", "sleeper"), ("job", "job"), ("stitchpolicy", "team"), ("savingsreport", "asked")]
+    kubernetes.wait(
+        lambda: kubernetes.get("stitchpolicy", "team", SPACE).get("status"), 60, "it has not seen the policy"
+    )
+    kubernetes.wait(lambda: kubernetes.get("savingsreport", "asked").get("status"), 60, "it has not seen the report")
+    phases = ("-n", SPACE, "get", "pods", "-o", "jsonpath={.items[*].status.phase}")
+    kubernetes.wait(lambda: kubernetes.kubectl(*phases) == "Running Running", SECONDS, "the pods do not run")
+    scale = ("-n", external.namespace, "scale", "deploy/stitchfleet-controller")
+    component = ("-l", "app.kubernetes.io/component=controller")
+    kubernetes.kubectl(*scale, "--replicas=0")
+    kubernetes.kubectl("-n", external.namespace, "wait", "--for=delete", "pod", *component, "--timeout=60s")
+    try:
+        for kind, name in (*ours, ("savingsreport", week)):
+            assert "finalizers" not in kubernetes.get(kind, name, SPACE)["metadata"], f"{kind}/{name}"
+            kubernetes.kubectl("-n", SPACE, "delete", kind, name, "--timeout=30s")
+        kubernetes.wait(lambda: not kubernetes.kubectl(*phases), 30, "the job's pod stays")
+        created = kubernetes.create(sleeper)
+        assert created["metadata"]["annotations"]["stitchfleet.io/injected"] == "main"
+        kubernetes.kubectl("-n", SPACE, "delete", "pod", "sleeper", "--timeout=30s")
+    finally:
+        kubernetes.kubectl(*scale, "--replicas=1")
+        rollout = ("rollout", "status", "deploy/stitchfleet-controller", "--timeout=90s")
+        kubernetes.kubectl("-n", external.namespace, *rollout)
+    there = ("get", "savingsreport", week, "--ignore-not-found")
+    kubernetes.wait(lambda: kubernetes.kubectl(*there), 60, "this week's report is not made anew")
+    kubernetes.kubectl("delete", "namespace", SPACE, "--wait=false")
 
 
 def events_of(kubernetes: Kubernetes, name: str) -> list[dict[str, Any]]:

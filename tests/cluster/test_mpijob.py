@@ -71,13 +71,19 @@ def pods_of(kubernetes: Kubernetes, name: str, role: str) -> list[dict[str, Any]
     return list(json.loads(kubernetes.kubectl("-n", SPACE, "get", "pods", "-l", chosen, "-o", "json"))["items"])
 
 
+def told_by(kubernetes: Kubernetes, name: str) -> str:
+    """The pods of a job and the ends of their logs."""
+    chosen = f"training.kubeflow.org/job-name={name}"
+    pods = kubernetes.kubectl("-n", SPACE, "get", "pods", "-l", chosen, "-o", "wide")
+    names = kubernetes.kubectl("-n", SPACE, "get", "pods", "-l", chosen, "-o", "name").split()
+    return "\n".join([pods, *(kubernetes.why(each.partition("/")[2], SPACE) for each in names)])
+
+
 def output_of(kubernetes: Kubernetes, name: str) -> str:
     """What the launcher of the job wrote, when the job has ended well."""
 
     def why() -> str:
-        return kubernetes.kubectl(
-            "-n", SPACE, "logs", "-l", f"training.kubeflow.org/job-name={name}", "--tail=60", "--prefix"
-        )
+        return told_by(kubernetes, name)
 
     def has_ended() -> bool:
         conditions = (kubernetes.get("mpijob", name, SPACE).get("status") or {}).get("conditions") or ()
@@ -211,10 +217,12 @@ def test_an_agent_on_the_command_line_is_left_and_told_and_the_job_runs(kubernet
 
 
 def test_an_elastic_job_whose_workers_come_is_one_run(kubernetes: Kubernetes, horovod: Image, release: Release) -> None:
-    """It begins on one worker; a second one comes while it trains."""
+    """It begins on one worker; a second one comes while it trains. Unless an interface is named, horovodrun waits for two hosts to
+    find one that they share."""
     kubernetes.namespace(SPACE)
     found = ("--host-discovery-script", "/etc/mpi/discover_hosts.sh", "--slots-per-host", "1")
-    launcher = (*HOROVODRUN, "-np", "1", "--min-np", "1", "--max-np", "2", *found)
+    ranks = ("-np", "1", "--min-np", "1", "--max-np", "2", "--network-interfaces", "eth0")
+    launcher = (*HOROVODRUN, *ranks, *found)
     words = (PYTHON, "-u", "/app/elastic.py", "--seen-size", "2")
     job = kubernetes.create(mpijob("elastic", horovod, *words, launcher=launcher, workers=1))
     run = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["metadata"]["annotations"]["stitchfleet.io/run-id"]
@@ -224,7 +232,7 @@ def test_an_elastic_job_whose_workers_come_is_one_run(kubernetes: Kubernetes, ho
         logs = (log_of(kubernetes, each["metadata"]["name"], SPACE, "launcher") for each in launchers)
         return any("rank 0 step 100 " in log for log in logs)
 
-    kubernetes.wait(trains_alone, 180, "one rank trains")
+    kubernetes.wait(trains_alone, 180, lambda: told_by(kubernetes, "elastic"))
     wider = json.dumps({"spec": {"mpiReplicaSpecs": {"Worker": {"replicas": 2}}}})
     kubernetes.kubectl("-n", SPACE, "patch", "mpijob", "elastic", "--type=merge", "-p", wider)
     text = output_of(kubernetes, "elastic")

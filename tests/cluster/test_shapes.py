@@ -79,6 +79,8 @@ INJECTED = {
 LEFT_ALONE = {
     "windows": (shape(os={"name": "windows"}), "for windows"),
     "arm": (shape(nodeSelector={"kubernetes.io/arch": "arm64"}), "for arm64"),
+    "host network": (shape(hostNetwork=True), "dnsPolicy: ClusterFirstWithHostNet"),
+    "names of the node": (shape(dnsPolicy="Default"), "dnsPolicy: ClusterFirst"),
     "no command": (shape(container={"command": None}), "has no command"),
     "init container": (
         shape(annotations={"stitchfleet.io/containers": "proxy"}, initContainers=[SIDECAR]),

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import Callable
 
+import aiohttp
+import kopf
 import pytest
+from kopf._core.engines.probing import health_reporter
 from kubernetes.client.exceptions import ApiException
 
 from stitchfleet.operator.controller import loops
+from stitchfleet.operator.controller.command import handlers
 from stitchfleet.operator.controller.loops import LONGEST_REST_SECONDS, Loop, for_each
 from stitchfleet.operator.controller.metrics import Metrics
 
@@ -121,3 +126,30 @@ def test_for_each_goes_on_and_raises_the_first_failure() -> None:
     with pytest.raises(ValueError, match=r"^1$"):
         for_each(range(5), act)
     assert done == [0, 1, 2, 3, 4]
+
+
+def test_the_liveness_probe_fails_as_soon_as_one_loop_hangs() -> None:
+    """Asked as the kubelet asks, of the server that kopf starts for the probe."""
+    working, hanging = (Loop(name, lambda: None, 60.0, 300.0, Metrics()) for name in ("reports", "roster"))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}/healthz"
+
+    async def answers() -> list[int]:
+        ready = asyncio.Event()
+        registry = handlers((working, hanging))
+        about = {"memo": kopf.Memo(), "indices": {}, "settings": kopf.OperatorSettings()}
+        server = asyncio.create_task(health_reporter(url, registry=registry, ready_flag=ready, **about))  # type: ignore[arg-type]
+        await ready.wait()
+        hanging.progress -= 1000
+        found = []
+        async with aiohttp.ClientSession() as session:
+            for _ in range(2):
+                async with session.get(url) as answer:
+                    found.append(answer.status)
+                hanging.made_progress()
+        server.cancel()
+        await asyncio.wait({server})
+        return found
+
+    assert asyncio.run(asyncio.wait_for(answers(), 30)) == [500, 200]

@@ -295,10 +295,30 @@ def test_of_two_chosen_the_one_that_can_be_is_injected() -> None:
         (pod(annotations={"a": "x" * 257_000}), "annotations are too long"),
         (pod(container(resources={"limits": {"ephemeral-storage": "100Mi"}})), "limit of ephemeral storage is 100 MiB"),
         (pod(annotations={"kubernetes.io/config.mirror": "x"}), "static pod"),
+        (pod(hostNetwork=True), "set dnsPolicy: ClusterFirstWithHostNet"),
+        (pod(hostNetwork=True, dnsPolicy="ClusterFirst"), "cannot find the ingest server ingest.stitchfleet.svc"),
+        (pod(hostNetwork=True, dnsPolicy="Default"), "set dnsPolicy: ClusterFirstWithHostNet"),
+        (pod(dnsPolicy="Default"), "set dnsPolicy: ClusterFirst"),
     ],
 )
 def test_why_a_pod_is_left_alone(given: Object, why: str) -> None:
     assert why in reason(mutate(given, POLICY))
+
+
+@pytest.mark.parametrize(
+    ("given", "url"),
+    [
+        (pod(hostNetwork=True, dnsPolicy="ClusterFirstWithHostNet"), POLICY.ingest_url),
+        (pod(dnsPolicy="None", dnsConfig={"nameservers": ["192.0.2.1"]}), POLICY.ingest_url),
+        (pod(dnsPolicy="ClusterFirst"), POLICY.ingest_url),
+        (pod(hostNetwork=True), "https://stitchfleet.example.com"),
+        (pod(hostNetwork=True), "https://192.0.2.7:8475"),
+        (pod(hostNetwork=True), ""),
+    ],
+)
+def test_a_pod_that_can_find_the_ingest_server_is_injected(given: Object, url: str) -> None:
+    changed = mutate(given, dataclasses.replace(POLICY, ingest_url=url))
+    assert names.INJECTED in changed["metadata"]["annotations"]
 
 
 MIXED = dataclasses.replace(POLICY, has_other_processors=True)

@@ -138,11 +138,18 @@ class Reports:
         return list(self.objects.values())
 
     def create(self, name: str, spec: Object) -> None:
-        self.objects.setdefault(name, {"metadata": {"name": name, "generation": 1}, "spec": spec})
+        about = {"name": name, "generation": 1, "resourceVersion": "1"}
+        self.objects.setdefault(name, {"metadata": about, "spec": spec})
 
-    def set_status(self, name: str, status: Object) -> None:
+    def set_status(self, report: Object, status: Object) -> bool:
+        name, version = report["metadata"]["name"], report["metadata"]["resourceVersion"]
+        now = self.objects[name]
+        if version != now["metadata"]["resourceVersion"]:
+            return False
         self.writes += 1
-        self.objects[name].setdefault("status", {}).update(status)
+        about = {**now["metadata"], "resourceVersion": f"{int(version) + 1}"}
+        self.objects[name] = {**now, "metadata": about, "status": {**now.get("status", {}), **status}}
+        return True
 
 
 class NoPolicies:
@@ -267,10 +274,11 @@ def test_reports_of_one_week_are_made_of_one_reading(engine: sa.Engine, monkeypa
 def test_a_report_that_cannot_be_written_keeps_no_other_from_it_and_the_house_is_kept(engine: sa.Engine) -> None:
     reports = Reports("2026-W40", "2026-W39")
 
-    def refuse_first(name: str, status: Object) -> None:
-        if name == "2026-w40":
+    def refuse_first(report: Object, status: Object) -> bool:
+        if report["metadata"]["name"] == "2026-w40":
             raise ApiException(422, "Invalid")
-        reports.objects[name]["status"] = status
+        report["status"] = status
+        return True
 
     reports.set_status = refuse_first  # type: ignore[method-assign]
     keeper = kept(engine, reports)
@@ -284,15 +292,40 @@ def test_of_one_week_too_a_report_that_cannot_be_written_keeps_no_other_from_it(
     reports = Reports("2026-W40", "2026-W77")
     reports.create("mine", {"week": "2026-W40"})
 
-    def refuse_some(name: str, status: Object) -> None:
-        if name in ("2026-w40", "2026-w77"):
+    def refuse_some(report: Object, status: Object) -> bool:
+        if report["metadata"]["name"] in ("2026-w40", "2026-w77"):
             raise ApiException(422, "Invalid")
-        reports.objects[name]["status"] = status
+        report["status"] = status
+        return True
 
     reports.set_status = refuse_some  # type: ignore[method-assign]
     with pytest.raises(ApiException, match="422"):
         kept(engine, reports).look()
     assert conditions(reports.objects["mine"]["status"])["Ready"] == ("True", "Measured")
+
+
+def test_what_another_controller_wrote_meanwhile_is_not_overwritten(engine: sa.Engine) -> None:
+    """It read later, so that it knows more; the next look writes what is still to be written."""
+    reports = Reports("2026-W40")
+    newer = (listed("a", "unknown"), listed("b", "other"))
+
+    def seen_before() -> tuple[Object, ...]:
+        kept(engine, reports, pods=newer).look()
+        return newer[:1]
+
+    slow = Keeper(engine, reports, NoPolicies(), 28, seen_before, lambda: WEEK.start_ns + 10**14)  # type: ignore[arg-type]
+    slow.look()
+    assert reports.objects["2026-w40"]["status"]["pods"]["asked"] == 2
+
+
+def test_a_week_that_could_not_be_written_is_not_taken_for_settled(engine: sa.Engine) -> None:
+    reports = Reports("2026-W39")
+    keeper = kept(engine, reports)
+    write, reports.set_status = reports.set_status, lambda report, status: False  # type: ignore[method-assign]
+    keeper.look()
+    reports.set_status = write  # type: ignore[method-assign]
+    keeper.look()
+    assert conditions(reports.objects["2026-w39"]["status"])["Closed"] == ("True", "Frozen")
 
 
 def test_a_database_that_is_away_is_asked_once_a_look(

@@ -11,6 +11,8 @@ import time
 
 import pytest
 
+from stitchfleet.plugin.base.settings import Settings
+from stitchfleet.plugin.entry.activation import load_native
 from stitchfleet.plugin.native import library
 from stitchfleet.plugin.native.library import NativeBuildError, TensorFlowBuild, build_library
 
@@ -90,3 +92,29 @@ def test_the_compiler_is_one_of_those_that_kernels_are_built_with(
     monkeypatch.delenv("CXX")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert library.compiler_command() == (), "zig's standard library is not TensorFlow's"
+
+
+def test_in_a_pod_with_another_tensorflow_the_log_names_those_that_the_payload_supports(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(library, "find_tensorflow", lambda: BUILD)
+    settings = Settings(cache=tmp_path / "cache", payload=tmp_path)
+    why = "the image has TensorFlow 2.15.1; the payload supports only images with: "
+    assert load_native(settings) == (None, f"{why}none")
+    for version in ("2.16.2", "2.9.3"):
+        folder = tmp_path / "native" / f"tf-{version}-0123456789abcdef"
+        folder.mkdir(parents=True)
+        (folder / "libstitchfleet_tf.so").touch()
+        (folder / library.GPU_LIBRARY).touch()
+    assert load_native(settings) == (None, f"{why}2.9.3, 2.16.2")
+    assert capsys.readouterr().err.splitlines()[-1] == f"stitchfleet: this job runs plain: {why}2.9.3, 2.16.2"
+
+
+def test_without_a_payload_the_log_says_how_the_op_is_built(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(library, "find_tensorflow", lambda: BUILD)
+    native, reason = load_native(Settings(cache=tmp_path))
+    assert native is None
+    assert "stitchfleet run" in reason
+    assert "stitchfleet doctor --build" in reason
