@@ -14,12 +14,12 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from ..graph.placed_graph import device_type
-from ..ranks.collectives import COLLECTIVES
+from ..ranks.collectives import BRANCHES, COLLECTIVES
 from .rewrite import OUR_OPS
 
 HAND_ON_OP = "StitchfleetHandOn"
 MOST_BETWEEN = 4
-"""The most operators between a Stitch op and a collective: a product, a cast, a reshape, a scale."""
+"""The most operators between a Stitch op and a collective: a product, a reshape, a scale, a branch."""
 
 
 def hand_on_first(graph: Any) -> int:
@@ -57,7 +57,11 @@ def _leading_to_collectives(
     nodes: Mapping[str, Any], readers: Mapping[str, set[str]], waits: Collection[str]
 ) -> set[str]:
     """The collectives, and the operators that lead to them and to nothing else. readers: by the name of what they read. waits: names
-    of operators for which others wait."""
+    of operators for which others wait.
+
+    A branch leads there if one of its ways does: Horovod reduces a gradient if the world has more than one rank, and hands it on
+    otherwise (horovod/tensorflow/__init__.py, `_allreduce_cond`).
+    """
     latest = {name for name, node in nodes.items() if node.op in COLLECTIVES}
     found = set(latest)
     for _ in range(MOST_BETWEEN):
@@ -65,7 +69,10 @@ def _leading_to_collectives(
         latest = {
             name
             for name in before - found
-            if name in nodes and nodes[name].op not in OUR_OPS and name not in waits and readers[name] <= found
+            if name in nodes
+            and nodes[name].op not in OUR_OPS
+            and name not in waits
+            and (readers[name] <= found or nodes[name].op in BRANCHES)
         }
         found |= latest
     return found

@@ -18,7 +18,7 @@ COLLECTIVES = frozenset(
         *("Alltoall", "Reducescatter", "GroupedReducescatter"),
     )
 )
-_BRANCHES = ("Switch", "RefSwitch", "_SwitchN")
+BRANCHES = ("Switch", "RefSwitch", "_SwitchN")
 _OF_THE_WORLD = frozenset(("HorovodSize", "HorovodLocalSize", "HorovodProcessSetIncluded", "Const"))
 """Operators whose results are the same in all steps of a world and, for the set of all ranks, on all ranks."""
 _PURE = frozenset(
@@ -61,7 +61,7 @@ def _is_guarded(name: str, node: Callable[[str], Node]) -> bool:
     seen, waiting = {name}, [name]
     while waiting:
         found = node(waiting.pop())
-        if found.op in _BRANCHES and not (len(found.inputs) > 1 and _depends_on_the_world_alone(found.inputs[1], node)):
+        if found.op in BRANCHES and not (len(found.inputs) > 1 and _depends_on_the_world_alone(found.inputs[1], node)):
             return True
         if found.op in _JOINS:
             continue

@@ -66,6 +66,23 @@ def test_an_operator_that_leads_to_anything_else_reads_the_stitch_op() -> None:
         assert hand_on_first(graph_of(*begin, *chain, ("c", "HorovodAllreduce", [chain[-1][0]]))) == added
 
 
+def test_the_branch_in_which_horovod_reduces_leads_to_a_collective() -> None:
+    """`_allreduce_cond`: a world of one rank hands the gradient on."""
+    graph = graph_of(
+        ("x", "Placeholder", []),
+        ("s", STITCH_OP, ["x"]),
+        ("o", "Neg", ["s"]),
+        ("m", "MatMul", ["s", "s:1"]),
+        ("branch", "Switch", ["m", "x"]),
+        ("c", "HorovodAllreduce", ["branch:1"]),
+        ("alone", "Identity", ["branch"]),
+        ("reduced", "Merge", ["c", "alone"]),
+    )
+    assert hand_on_first(graph) == 1
+    assert inputs_of(graph)["m"] == ["s/hand_on", "s/hand_on:1"]
+    assert inputs_of(graph)["o"] == ["s"]
+
+
 def test_a_long_chain_and_a_loop_are_looked_at_once() -> None:
     chain = [(f"n{k}", "Neg", [f"n{k - 1}"]) for k in range(1, 5000)]
     loop = [("merge", "Merge", ["n0", "next"]), ("next", "NextIteration", ["merge"])]
