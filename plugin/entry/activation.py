@@ -110,31 +110,40 @@ def load_native(settings: Settings) -> tuple[Any, str]:
     from ..base import tf_version
     from ..native.library import NativeBuildError, NativeLibrary, find_library, find_tensorflow, prebuilt_versions
 
+    def plain(reason: str) -> tuple[None, str]:
+        say(f"this job runs plain: {reason}")
+        return None, reason
+
     try:
         build = find_tensorflow()
     except NativeBuildError as error:
         return None, str(error)
+    if settings.payload is not None and not has_glibc():
+        return plain("the image's C library is not glibc (Alpine's is musl); the payload is built for glibc")
     path = find_library(settings.cache, settings.payload, build)
     if path is None:
         if settings.payload is None:
-            reason = (
+            return plain(
                 f"the op for TensorFlow {build.version} is not built in {settings.cache} "
                 "(start the job with `stitchfleet run`, or build it with `stitchfleet doctor --build`)"
             )
-        else:  # a pod, in which nobody can build it
-            versions = ", ".join(prebuilt_versions(settings.payload)) or "none"
-            reason = f"the image has TensorFlow {build.version}; the payload supports only images with: {versions}"
-        say(f"this job runs plain: {reason}")
-        return None, reason
+        versions = ", ".join(prebuilt_versions(settings.payload)) or "none"  # a pod, in which nobody can build it
+        return plain(f"the image has TensorFlow {build.version}; the payload supports only images with: {versions}")
     foreign = other_graph_optimizers(build.package.parent)
     if foreign:
-        reason = f"another graph optimizer is installed for the CPU ({foreign[0]}); TensorFlow takes only one"
-        say(f"this job runs plain: {reason}")
-        return None, reason
+        return plain(f"another graph optimizer is installed for the CPU ({foreign[0]}); TensorFlow takes only one")
     ctypes.CDLL(str(build.package / tf_version.tensorflow_cc_library()), mode=ctypes.RTLD_GLOBAL)
     native = NativeLibrary(path)
     native.register()
     return native, ""
+
+
+def has_glibc() -> bool:
+    """Whether this process runs on the GNU C library."""
+    try:
+        return bool(os.confstr("CS_GNU_LIBC_VERSION"))
+    except (ValueError, OSError):  # no such name: musl
+        return False
 
 
 def other_graph_optimizers(site_packages: Any) -> list[str]:

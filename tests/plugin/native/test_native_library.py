@@ -5,6 +5,7 @@ The compiler is a script here; that a real one builds what TensorFlow loads, eve
 
 from __future__ import annotations
 
+import os
 import pathlib
 import re
 import time
@@ -12,7 +13,7 @@ import time
 import pytest
 
 from stitchfleet.plugin.base.settings import Settings
-from stitchfleet.plugin.entry.activation import load_native
+from stitchfleet.plugin.entry.activation import has_glibc, load_native
 from stitchfleet.plugin.native import library
 from stitchfleet.plugin.native.library import NativeBuildError, TensorFlowBuild, build_library
 
@@ -108,6 +109,24 @@ def test_in_a_pod_with_another_tensorflow_the_log_names_those_that_the_payload_s
         (folder / library.GPU_LIBRARY).touch()
     assert load_native(settings) == (None, f"{why}2.9.3, 2.16.2")
     assert capsys.readouterr().err.splitlines()[-1] == f"stitchfleet: this job runs plain: {why}2.9.3, 2.16.2"
+
+
+def test_in_a_pod_without_glibc_the_log_says_so(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(library, "find_tensorflow", lambda: BUILD)
+    assert has_glibc()
+
+    def of_musl(name: str) -> str | None:
+        raise ValueError("unrecognized configuration name")
+
+    monkeypatch.setattr(os, "confstr", of_musl)
+    assert not has_glibc()
+    native, reason = load_native(Settings(cache=tmp_path / "cache", payload=tmp_path))
+    assert native is None
+    assert reason.startswith("the image's C library is not glibc")
+    assert capsys.readouterr().err == f"stitchfleet: this job runs plain: {reason}\n"
+    assert "not built" in load_native(Settings(cache=tmp_path))[1], "a job outside pods builds its own op"
 
 
 def test_without_a_payload_the_log_says_how_the_op_is_built(
