@@ -9,11 +9,9 @@ and to nothing else.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Mapping
 from typing import Any
 
-from ..graph.placed_graph import device_type
+from ..graph.placed_graph import PlacedGraph
 from ..ranks.collectives import BRANCHES, COLLECTIVES
 from .rewrite import OUR_OPS
 
@@ -24,55 +22,50 @@ MOST_BETWEEN = 4
 
 def hand_on_first(graph: Any) -> int:
     """Adds HandOn ops to a GraphDef of Stitch ops, in place. Returns the number of ops added: 0 if there is no collective."""
-    readers: dict[str, set[str]] = defaultdict(set)
-    waits: set[str] = set()
-    for node in graph.node:
-        for text in node.input:
-            if text.startswith("^"):
-                waits.add(text[1:])
-            else:
-                readers[text.partition(":")[0]].add(node.name)
-    nodes = {node.name: node for node in graph.node}
-    leading = _leading_to_collectives(nodes, readers, waits)
+    if not any(node.op in COLLECTIVES for node in graph.node):
+        return 0
+    placed = PlacedGraph(graph)
+    leading = _leading_to_collectives(placed)
     added = 0
-    for stitch in [node for node in graph.node if node.op in OUR_OPS and device_type(node.device) == "CPU"]:
-        first = readers[stitch.name] & leading
-        if not first or (first == readers[stitch.name] and stitch.name not in waits):
+    for stitch in placed.nodes:
+        readers = {reader for reader, _ in placed.consumers[stitch.index]}
+        first = readers & leading
+        if stitch.op not in OUR_OPS or stitch.device_type != "CPU" or not first:
             continue
-        hand_on = graph.node.add(name=f"{stitch.name}/hand_on", op=HAND_ON_OP, device=stitch.device)
-        outputs: dict[str, int] = {}
+        if first == readers and not placed.control_consumers[stitch.index]:
+            continue
+        hand_on = graph.node.add(name=f"{stitch.name}/hand_on", op=HAND_ON_OP, device=stitch.proto.device)
+        outputs: dict[int, int] = {}
         for reader in sorted(first):
-            for k, text in enumerate(nodes[reader].input):
-                if not text.startswith("^") and text.partition(":")[0] == stitch.name:
-                    output = outputs.setdefault(text, len(outputs))
-                    nodes[reader].input[k] = f"{hand_on.name}:{output}" if output else hand_on.name
-        hand_on.input.extend(outputs)
-        types = stitch.attr["Tout"].list.type
-        hand_on.attr["T"].list.type.extend(types[int(text.partition(":")[2] or 0)] for text in outputs)
+            node = placed.nodes[reader]
+            for k, port in enumerate(node.inputs):  # the first of a node's inputs: control inputs come after them
+                if port.node == stitch.index:
+                    output = outputs.setdefault(port.index, len(outputs))
+                    node.proto.input[k] = f"{hand_on.name}:{output}" if output else hand_on.name
+        hand_on.input.extend(f"{stitch.name}:{index}" if index else stitch.name for index in outputs)
+        types = stitch.proto.attr["Tout"].list.type
+        hand_on.attr["T"].list.type.extend(types[index] for index in outputs)
         added += 1
     return added
 
 
-def _leading_to_collectives(
-    nodes: Mapping[str, Any], readers: Mapping[str, set[str]], waits: Collection[str]
-) -> set[str]:
-    """The collectives, and the operators that lead to them and to nothing else. readers: by the name of what they read. waits: names
-    of operators for which others wait.
+def _leading_to_collectives(graph: PlacedGraph) -> set[int]:
+    """The collectives, and the operators that lead to them and to nothing else.
 
     A branch leads there if one of its ways does: Horovod reduces a gradient if the world has more than one rank, and hands it on
     otherwise (horovod/tensorflow/__init__.py, `_allreduce_cond`).
     """
-    latest = {name for name, node in nodes.items() if node.op in COLLECTIVES}
+
+    def leads(index: int) -> bool:
+        node = graph.nodes[index]
+        if node.op in OUR_OPS or graph.control_consumers[index]:
+            return False
+        return node.op in BRANCHES or all(reader in found for reader, _ in graph.consumers[index])
+
+    latest = {node.index for node in graph.nodes if node.op in COLLECTIVES}
     found = set(latest)
     for _ in range(MOST_BETWEEN):
-        before = {text.partition(":")[0] for name in latest for text in nodes[name].input if not text.startswith("^")}
-        latest = {
-            name
-            for name in before - found
-            if name in nodes
-            and nodes[name].op not in OUR_OPS
-            and name not in waits
-            and (readers[name] <= found or nodes[name].op in BRANCHES)
-        }
+        before = {port.node for index in latest for port in graph.nodes[index].inputs}
+        latest = {index for index in before - found if leads(index)}
         found |= latest
     return found
