@@ -13,7 +13,7 @@
              | Scan local[index] (kind)= value; name  one step of a scan: name is the accumulator after it, rounded
              | Fold locals with others: body          folds together the accumulators of the workers of a FOLD loop
              | Loop var in [0, extent): body          kind SERIAL | SIMD | LANES | FOLD | SCAN
-             | Blocks of rows: body                   block_first, block_last within first_row, last_row
+             | Blocks of rows: body                   block_first, block_last within first_row, last_row, or within outer Blocks
              | If guard: body
 
 SIMD: iterations are independent. LANES: iterations are strip-mined into `width` lanes; Combine with index None adds to the

@@ -187,11 +187,15 @@ class Records:
         if self.settings.payload is not None and self._shipper is not None:
             self._wait_for_shipper()
 
+    def overhead_ns(self, programs: Iterable[Program]) -> int:
+        """What stitching has cost the steps of the job's programs, forgotten ones included."""
+        return self.forgotten_overhead_ns + sum(program.overhead_ns for program in programs)
+
     def _end_facts(self, main: Program | None, programs: Sequence[Program]) -> dict[str, object]:
         """The facts of a job_end record. Its counts leave out what earlier parts have counted."""
         functions = list(self.functions)
         totals = collections.Counter(
-            overhead_ns=self.forgotten_overhead_ns + sum(program.overhead_ns for program in programs),
+            overhead_ns=self.overhead_ns(programs),
             iterations_plain=sum(program.steps_by_arm[Arm.PLAIN] for program in functions),
             iterations_stitched=sum(program.steps_by_arm[Arm.STITCHED] for program in functions),
             lost=self.lost,

@@ -96,10 +96,7 @@ def make_summary(job: Job, steps: Mapping[str, str]) -> dict[str, Any]:
         "bundles": [str(folder) for folder in job.kernels.bundles] if job.kernels else [],
         "overheads": {
             "graph_rewriting_ms": job.stitcher.seconds * 1e3,
-            "steps_disturbed_ms": (
-                job.records.forgotten_overhead_ns + sum(program.overhead_ns for program in job.programs)
-            )
-            / 1e6,
+            "steps_disturbed_ms": job.records.overhead_ns(job.programs) / 1e6,
             "compile_service_busy_ms": job.client.busy_seconds * 1e3,
         },
         "memory": {
