@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import metadata
 
 VERSION = "0.28.1"
@@ -30,7 +30,6 @@ FLAGS = {
     "HOROVOD_WITHOUT_PYTORCH": "1",
     "HOROVOD_WITHOUT_MXNET": "1",
     "HOROVOD_WITH_GLOO": "1",
-    "HOROVOD_WITHOUT_MPI": "1",
 }
 
 
@@ -38,18 +37,25 @@ class BuildError(RuntimeError):
     """Horovod could not be built; the text holds the end of the build's output."""
 
 
-def _compiler() -> str:
+def _first_line(*command: str) -> str:
     try:
-        return subprocess.run(["g++", "-dumpfullversion"], capture_output=True, text=True, check=True).stdout.strip()
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.partition("\n")[0]
     except (OSError, subprocess.CalledProcessError):
         return ""
 
 
-def made_of() -> str:
+def _flags(with_mpi: bool) -> dict[str, str]:
+    return {**FLAGS, "HOROVOD_WITH_MPI" if with_mpi else "HOROVOD_WITHOUT_MPI": "1"}
+
+
+def made_of(with_mpi: bool = False) -> str:
     """Returns all that decides what the build makes, one item a line."""
     tensorflow = next(name for name in ("tensorflow-cpu", "tensorflow") if _is_installed(name))
     parts = [f"horovod {VERSION}", f"{tensorflow} {metadata.version(tensorflow)}", f"python {sys.version}"]
-    parts += [f"g++ {_compiler()}", *TOOLS, *BROUGHT, *(f"{name}={value}" for name, value in sorted(FLAGS.items()))]
+    parts += [f"g++ {_first_line('g++', '-dumpfullversion')}", *TOOLS, *BROUGHT]
+    parts += [f"{name}={value}" for name, value in sorted(_flags(with_mpi).items())]
+    if with_mpi:
+        parts.append(_first_line("mpirun", "--version"))
     return "\n".join(parts)
 
 
@@ -69,12 +75,13 @@ def kept_in() -> pathlib.Path:
     )
 
 
-def install(base: pathlib.Path, say: Callable[[str], None]) -> pathlib.Path:
+def install(base: pathlib.Path, say: Callable[[str], None], with_mpi: bool = False) -> pathlib.Path:
     """Returns the folder with Horovod, a subfolder of `base` named by all that the build is made of. Builds it if it is not there.
 
-    say: called with a line before and after a build. Raises BuildError with the end of the build's output.
+    say: called with a line before and after a build. with_mpi: for jobs under mpirun too; needs the files for building with MPI.
+    Raises BuildError with the end of the build's output.
     """
-    target = base / hashlib.sha256(made_of().encode()).hexdigest()[:20]
+    target = base / hashlib.sha256(made_of(with_mpi).encode()).hexdigest()[:20]
     if (target / "complete").exists():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -83,22 +90,23 @@ def install(base: pathlib.Path, say: Callable[[str], None]) -> pathlib.Path:
         if (target / "complete").exists():  # another process was faster
             return target
         began = time.monotonic()
-        say(f"building Horovod {VERSION} against the installed TensorFlow: two to five minutes, once")
+        kind = " with Open MPI" if with_mpi else ""
+        say(f"building Horovod {VERSION}{kind} against the installed TensorFlow: two to five minutes, once")
         with tempfile.TemporaryDirectory(prefix="stitchfleet-horovod-") as scratch:
-            fresh = _build(pathlib.Path(scratch))
+            fresh = _build(pathlib.Path(scratch), _flags(with_mpi))
             shutil.rmtree(target, ignore_errors=True)
             shutil.copytree(fresh, target)
-        (target / "complete").write_text(made_of() + "\n")
+        (target / "complete").write_text(made_of(with_mpi) + "\n")
         say(f"Horovod is built ({time.monotonic() - began:.0f} s): {target}")
     return target
 
 
-def _build(scratch: pathlib.Path) -> pathlib.Path:
+def _build(scratch: pathlib.Path, flags: Mapping[str, str]) -> pathlib.Path:
     """Builds in `scratch` and returns a folder for PYTHONPATH."""
     tools, wheels, found = scratch / "tools", scratch / "wheels", scratch / "installed"
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
     _run([*pip, "install", "--target", str(tools), *TOOLS, *BROUGHT], dict(os.environ))
-    building = dict(os.environ, **FLAGS, MAKEFLAGS=f"-j{os.cpu_count()}", PYTHONPATH=str(tools))
+    building = dict(os.environ, **flags, MAKEFLAGS=f"-j{os.cpu_count()}", PYTHONPATH=str(tools))
     building["PATH"] = os.pathsep.join([str(tools / "bin"), os.path.dirname(sys.executable), os.environ["PATH"]])
     words = ["--no-build-isolation", "--no-deps", "--no-cache-dir", "--no-binary", "horovod"]
     _run([*pip, "wheel", *words, "-w", str(wheels), f"horovod=={VERSION}"], building)

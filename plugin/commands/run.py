@@ -31,6 +31,8 @@ from ..native.library import (
     library_path,
 )
 from ..ranks import exchange
+from ..ranks.meeting import STORE_VARIABLE, KeptStore
+from ..ranks.store import Store, StoreError
 from ..ranks.world import World, agree_on_run_id
 from ..reporting import summaries
 from ..reporting.summary_text import print_summaries
@@ -114,10 +116,12 @@ class RunCommand:
                 print(f"stitchfleet run: --summary: there is no folder {summary.parent}", file=sys.stderr)
                 return 2
             world = World.from_environment(os.environ)
+            kept: KeptStore | None = None
             if world.is_distributed:  # a launcher starts this command once per rank: each needs a file of its own
                 summary = pathlib.Path(folder) / "summary.json"
                 if not environment.RUN_ID.read():
                     os.environ[environment.RUN_ID.name] = agree_on_run_id(world)
+                kept = keep_store(world)
             summaries.remove(summary)
             settings = dataclasses.replace(settings, summary=summary)
             if why := why_python_does_not_start_us(command):
@@ -128,6 +132,8 @@ class RunCommand:
             if world.is_distributed:
                 world = world_at_the_end(world, found)
                 found = summaries_of_ranks(world, found, arguments.summary, RANKS_SECONDS if code == 0 else 1.0)
+                if kept is not None:
+                    kept.close()
             if not arguments.quiet and not settings.quiet and world.rank == 0:
                 print_summaries(found)
         return code
@@ -154,21 +160,43 @@ def summaries_of_ranks(
     """Gathers the summaries of all ranks at rank 0, which waits for them for at most `longest_s` seconds and writes the document.
 
     own: this rank's summaries. path: file of the document, or None. Returns the summaries of all ranks on rank 0, on other ranks
-    `own`. Without a store (mpirun) each rank writes its own document: FILE on rank 0, FILE.rank-1 on rank 1, and so on.
+    `own`. Where they have no store (mpirun without Horovod) each writes its own document: FILE on rank 0, FILE.rank-1 on rank 1, ...
     """
-    run_id = environment.RUN_ID.read()
-    if world.store is None:
+    store = _store_of_ranks(world, own)
+    if store is None:
         found = own
         path = path if path is None or world.rank == 0 else path.with_name(f"{path.name}.rank-{world.rank}")
     elif world.rank:
-        exchange.publish(world, run_id, "summaries", own)
+        exchange.publish(store, world.rank, "summaries", own)
         return own
     else:
-        others = exchange.collect(world, run_id, "summaries", longest_s)
+        others = exchange.collect(store, world.rank, world.size, "summaries", longest_s)
         found = summaries.in_order(own + [summary for _, theirs in sorted(others.items()) for summary in theirs])
     if path is not None and found and not summaries.write_document(path, found):
         say(f"the summary could not be written to {path}")
     return found
+
+
+def keep_store(world: World) -> KeptStore | None:
+    """Rank 0, if the launcher gives the ranks no store: starts one, which the job's process makes known to the others if it uses
+    Horovod (meeting.py). It is kept until the other ranks' summaries are there. Returns None if there is no need, or it fails."""
+    os.environ.pop(STORE_VARIABLE, None)
+    if world.store is not None or world.rank or world.size == 1:
+        return None
+    try:
+        kept = KeptStore(environment.RUN_ID.read())
+    except StoreError:
+        return None  # the job's process will try it again, and say so
+    os.environ[STORE_VARIABLE] = f"{kept.place.port} {kept.place.scope}"
+    return kept
+
+
+def _store_of_ranks(world: World, own: Sequence[Mapping[str, Any]]) -> Store | None:
+    """The store over which the ranks have agreed: the launcher's, or the one that this rank's summaries, `own`, name."""
+    if world.store is not None:
+        return Store(*world.store, f"stitchfleet-{environment.RUN_ID.read()}")
+    place = next((summary["store_of_ranks"] for summary in own if summary.get("store_of_ranks")), None)
+    return Store(*place) if place is not None else None
 
 
 def _can_store() -> bool:

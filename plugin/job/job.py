@@ -26,6 +26,8 @@ from ..base.memory_watch import MemoryWatch
 from ..base.settings import Settings, writable_folder
 from ..guard.kernels import Kernels
 from ..native.library import NativeLibrary
+from ..ranks import resets
+from ..ranks.open_mpi import Mail, OpenMpi
 from ..ranks.world import World
 from ..service.client import CompileClient
 from ..stitching.stitcher import NO_KERNEL, SLOWER, UNSETTLED, Stitcher
@@ -104,6 +106,8 @@ class Job:
         )
         self.ranks: Ranks | None = None
         """The other ranks of the job; None if there are none, or the ranks cannot agree."""
+        self._may_be_of_mpi = False
+        """Whether the launcher gives the ranks no store, and Horovod has not been initialized yet."""
         self._find_ranks()
         self.memory = MemoryWatch(settings.memory_limit_bytes)
         self.started = time.time()
@@ -143,16 +147,38 @@ class Job:
         os.register_at_fork(after_in_child=lambda: _note_fork(itself()))
 
     def _find_ranks(self) -> None:
-        """Sets up the agreement of the ranks over their launcher's store, or records why there is none."""
+        """Sets up the agreement of the ranks over their launcher's store. Without one, it may be done once Horovod is initialized."""
+        if not self.world.is_distributed or self.settings.mode != "auto":
+            return
+        if self.world.store is None:
+            self._may_be_of_mpi = True
+        else:
+            self._set_up_ranks()
+
+    def _look_for_horovod(self) -> None:
+        """If Horovod has been initialized: sets up the agreement of the ranks over a store whose address goes by MPI, or records why
+        there is none. Without Horovod, what a launcher has started together may be independent jobs."""
+        place = resets.present_place()
+        if place is None:
+            return
+        self._may_be_of_mpi = False
+        mail = OpenMpi.loaded()
+        why = "Open MPI is not loaded" if mail is None else mail.why_unusable(self.world.at(place))
+        if why:
+            self._tell_of_ranks(
+                f"the launcher gives the ranks no store to agree by, and {why}: each switches at a step of its own"
+            )
+            return
+        self._set_up_ranks(mail)
+        for program in self.programs:
+            program.asks_ranks = program.phase is Phase.WARM_UP
+
+    def _set_up_ranks(self, mail: Mail | None = None) -> None:
+        """mail: how the ranks find a store if their launcher has none."""
         world = self.world
-        if not world.is_distributed or self.settings.mode != "auto":
-            return
-        if world.store is None:
-            self._tell_of_ranks("the launcher gives the ranks no store to agree by: each switches at a step of its own")
-            return
         identity = self.records.identity
         facts = f"stitchfleet={identity.plugin_version},tensorflow={identity.framework_version}"
-        self.ranks = Ranks(world, self.run_id, self.settings, facts, say)
+        self.ranks = Ranks(world, self.run_id, self.settings, facts, say, mail)
         self.ranks.on_world = self._note_world
         self.stitcher.looks_for_collectives = True
         self.stitcher.on_collective = self._found_collective
@@ -209,6 +235,8 @@ class Job:
         return found
 
     def _add_program(self, name: str, kind: str) -> Program:
+        if self._may_be_of_mpi:
+            self._look_for_horovod()
         program = Program(self._unique(name), kind, self.settings, self.run_id)
         program.given_name, program.asks_ranks = name, self.ranks is not None
         if self.settings.mode == "observe":
@@ -291,6 +319,8 @@ class Job:
 
     def _begin_with_ranks(self, program: Program) -> None:
         """In a job of several ranks: asks the agreement for the arm of this step and moves the program's phase accordingly."""
+        if self._may_be_of_mpi:
+            self._look_for_horovod()
         if self.ranks is None or self.kernels is None:
             return
         sees_resets = self.ranks.look_for_resets()

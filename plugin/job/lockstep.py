@@ -29,8 +29,10 @@ from typing import Protocol
 from ..arms.schedule import Schedule, Slot
 from ..base.containment import contained
 from ..base.settings import Settings
-from ..ranks import joins, resets
+from ..ranks import joins, meeting, resets
 from ..ranks.courier import Courier
+from ..ranks.meeting import Meeting
+from ..ranks.open_mpi import Mail
 from ..ranks.resets import Place
 from ..ranks.world import RunIdKeeper, World
 
@@ -118,15 +120,25 @@ class Lockstep:
 
 
 class Ranks:
-    """The ranks of a job, seen from this process. The world must have a store.
+    """The ranks of a job, seen from this process. The world must have a store, or `mail` lead to one.
 
     world: the present one, or the latest. sizes: of all worlds so far. on_world: called when another world than the first begins.
     """
 
-    def __init__(self, world: World, run_id: str, settings: Settings, facts: str, tell: Callable[[str], None]) -> None:
-        self.world, self._run_id, self._settings, self._tell = world, run_id, settings, tell
+    def __init__(
+        self,
+        world: World,
+        run_id: str,
+        settings: Settings,
+        facts: str,
+        tell: Callable[[str], None],
+        mail: Mail | None = None,
+    ) -> None:
+        self.world, self._run_id, self._settings, self._tell, self._mail = world, run_id, settings, tell, mail
         self._courier: Courier | None = None
         """Of the present world; None in an elastic job while there is none."""
+        self._meeting: Meeting | None = None
+        """Where this rank finds the store, if the launcher has none."""
         self.sizes: list[int] = []
         self.on_world: Callable[[World], None] = lambda world: None
         self._locksteps: dict[object, Lockstep] = {}
@@ -138,7 +150,9 @@ class Ranks:
         self._has_ended = False
         """Whether a world has ended since `take_end` was called."""
         self._keeper: RunIdKeeper | None = None
-        if not world.is_elastic:
+        self._waits_for_horovod = world.is_elastic or mail is not None
+        """Whether a world begins when Horovod is initialized, and ends when it is shut down."""
+        if not self._waits_for_horovod:
             self._begin(world)
 
     def _begin(self, world: World) -> None:
@@ -146,18 +160,19 @@ class Ranks:
             self.world = world
             self.sizes.append(world.size)
             self._locksteps = {}
-            self._courier = Courier(world, self._run_id, self._tell)
+            self._meeting = None if self._mail is None else Meeting(world, self._run_id, self._mail)
+            self._courier = Courier(world, self._run_id, self._tell, finder=self._meeting)
             if self._refused:
                 self._courier.refuse_all(self._refused)
 
-    # ---- worlds of an elastic job (resets.Listener). They run after a failure too: the other ranks have to learn of it.
+    # ---- worlds that begin and end with Horovod (resets.Listener). They run after a failure too: other ranks have to learn of it.
 
     def look_for_resets(self) -> bool:
         """Whether changes of the world are noticed, or there can be none. Call it before each step until it is True: Horovod has to
         be imported."""
-        if self.world.is_elastic and not self._sees_resets:
+        if self._waits_for_horovod and not self._sees_resets:
             self._sees_resets = resets.watch(self)
-        return self._sees_resets or not self.world.is_elastic
+        return self._sees_resets or not self._waits_for_horovod
 
     @contained(None, after_failure=True)
     def world_ends(self) -> None:
@@ -166,14 +181,15 @@ class Ranks:
     @contained(None, after_failure=True)
     def world_is_sought(self) -> None:
         self._end()
-        self._keeper = RunIdKeeper(self.world, self._run_id)
+        if self.world.is_elastic:
+            self._keeper = RunIdKeeper(self.world, self._run_id)
 
     @contained(None, after_failure=True)
     def world_begins(self, place: Place | None) -> None:
         if self._keeper is not None:
             self._keeper.close()
         self._end()
-        if place is not None:
+        if place is not None and not (self._mail is not None and self._mail.why_unusable(self.world.at(place))):
             self._begin(self.world.at(place))
             self.on_world(self.world)
 
@@ -183,6 +199,11 @@ class Ranks:
         if courier is not None:
             self._has_ended = True
             courier.close()
+
+    @property
+    def place_of_store(self) -> meeting.Place | None:
+        """Where the store is that rank 0 keeps; None if the launcher keeps it, or it has not been found."""
+        return self._meeting.place if self._meeting is not None else None
 
     def take_end(self) -> bool:
         """Whether a world has ended since the last call."""

@@ -6,7 +6,8 @@ once a round, far below the 60 s after which Horovod warns of a stalled rank. Te
 
 The thread asks the store often while a round is open, and seldom while it only checks if a rank wants to go back.
 
-In an elastic job each world has a courier of its own, and its cells are in a scope of their own (epoch.py).
+In an elastic job each world has a courier of its own, and its cells are in a scope of their own (epoch.py). Where the launcher has no
+store, rank 0 keeps one (meeting.py).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from dataclasses import dataclass, field
 from ..base.containment import HEALTH
 from .agreement import LEADER, Agreement
 from .epoch import Epoch
-from .store import Store, StoreError
+from .store import Finder, Known, Store, StoreError
 from .world import World
 
 MIN_LEAD, MAX_LEAD = 8, 100_000
@@ -64,19 +65,21 @@ class _Function:
 
 
 class Courier:
-    """The agreements of one rank. tell: called with a line for people if something is wrong."""
+    """The agreements of one rank. tell: called with a line for people if something is wrong. finder: how the store is found, if it is
+    not the launcher's."""
 
-    def __init__(self, world: World, run_id: str, tell: Callable[[str], None], times: Times | None = None) -> None:
-        """Raises ValueError for a world without a store."""
-        if world.store is None:
-            raise ValueError("the ranks' launcher has no rendezvous store")
+    def __init__(
+        self,
+        world: World,
+        run_id: str,
+        tell: Callable[[str], None],
+        times: Times | None = None,
+        finder: Finder | None = None,
+    ) -> None:
+        """Raises ValueError for a world without a store and no other way to find one."""
         self.world, self._tell = world, tell
         self._times = times or TIMES
-        scope = f"stitchfleet-{run_id}"
-        self._store = Store(*world.store, scope)
-        """The cells of a job that is not elastic."""
-        self._epoch = Epoch(world, scope, self._times.votes_s) if world.is_elastic else None
-        """Knows the cells of this world of an elastic job."""
+        self._finder = finder or _of_launcher(world, f"stitchfleet-{run_id}", self._times.votes_s)
         self._lock = threading.Condition()
         self._functions: dict[str, _Function] = {}
         self._heard: set[int] = {world.rank}
@@ -177,6 +180,7 @@ class Courier:
     def close(self) -> None:
         """Ends the thread. Returns within a second or two: it waits for a pending request no longer than its time-out."""
         self._closed = True
+        self._finder.close()
         self._wake.set()
         if threading.current_thread() is not self._thread:
             self._thread.join(timeout=2.0)
@@ -203,9 +207,9 @@ class Courier:
     def _round_trip(self) -> bool:
         """Does all pending writes and reads once, first for functions with a waiting step. False if the store does not answer."""
         try:
-            store = self._store if self._epoch is None else self._epoch.store()
+            store = self._finder.store()
             if store is None:
-                self._look_for_epoch()
+                self._leave_without_store()
                 return False
             if not self._said_hello:
                 self._said_hello = True
@@ -219,8 +223,8 @@ class Courier:
             return False
         return True
 
-    def _look_for_epoch(self) -> None:
-        """Leaves all functions that have waited for too long for rank 0 to name the epoch."""
+    def _leave_without_store(self) -> None:
+        """Leaves all functions that have waited for too long for rank 0 to name the store, or the epoch."""
         with self._lock:
             functions = list(self._functions.items())
         for name, found in functions:
@@ -305,6 +309,13 @@ class Courier:
                     else self._times.idle_period_s
                 )
             return self._times.idle_period_s
+
+
+def _of_launcher(world: World, scope: str, longest_s: float) -> Finder:
+    """Finds the cells in the launcher's store: in an elastic job those of this world. Raises ValueError if there is no store."""
+    if world.store is None:
+        raise ValueError("the ranks' launcher has no rendezvous store")
+    return Epoch(world, scope, longest_s) if world.is_elastic else Known(Store(*world.store, scope))
 
 
 def lead_steps(intervals_s: collections.deque[float], lead_s: float) -> int:

@@ -47,6 +47,9 @@ class Epoch:
             self._look()
         return self._store
 
+    def close(self) -> None:
+        """Nothing ends with the world: the launcher keeps the store."""
+
     def _look(self) -> None:
         if not self._is_here:
             self._common.put(f"here-{self._world.rank}", self._own.encode())

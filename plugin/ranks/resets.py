@@ -34,17 +34,30 @@ class Listener(Protocol):
         """Horovod has been initialized, or, if `place` is None, could not be."""
 
 
+def present_place() -> Place | None:
+    """The place of this process; None if Horovod is not initialized, or is a version in which changes cannot be seen."""
+    library = _library()
+    return _place(library) if library is not None and library.horovod_is_initialized() else None
+
+
+def _library() -> Any:
+    """Horovod's library if it is imported and has the functions that are watched, else None."""
+    library: Any = getattr(getattr(sys.modules.get(_MODULE), "_basics", None), "MPI_LIB_CTYPES", None)
+    has_them = all(hasattr(library, name) for name in ("horovod_shutdown", "horovod_init"))
+    return library if has_them else None
+
+
 def watch(listener: Listener) -> bool:
     """Makes Horovod tell the listener of each change. If Horovod is initialized already, the listener is told at once.
 
     Returns False if Horovod is not imported, or is a version without these functions.
     """
-    library: Any = getattr(getattr(sys.modules.get(_MODULE), "_basics", None), "MPI_LIB_CTYPES", None)
-    shut_down, initialize = (getattr(library, name, None) for name in ("horovod_shutdown", "horovod_init"))
-    if shut_down is None or initialize is None:
+    library = _library()
+    if library is None:
         return False
     if hasattr(library, "stitchfleet_watches"):
         return True
+    shut_down, initialize = library.horovod_shutdown, library.horovod_init
 
     def horovod_shutdown(*args: Any) -> Any:
         listener.world_ends()

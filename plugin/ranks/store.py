@@ -11,6 +11,7 @@ write until it is acknowledged, and a reader treats an incomplete value as absen
 from __future__ import annotations
 
 import urllib.parse
+from typing import Protocol
 
 TIMEOUT_S = 1.0
 """Time-out of one request. The store is on the same network and answers within milliseconds."""
@@ -19,6 +20,30 @@ MAX_VALUE_BYTES = 16 << 20
 
 class StoreError(OSError):
     """The store did not answer in time, or its answer was invalid."""
+
+
+class Finder(Protocol):
+    """How a rank finds the store in which its world agrees."""
+
+    def store(self) -> Store | None:
+        """The store; None as long as this rank does not know it. Call it again and again, also if it is known: rank 0 may have to
+        tell the others. Raises StoreError."""
+
+    def close(self) -> None:
+        """The world ends. Called on another thread than `store`."""
+
+
+class Known:
+    """A store that is known from the start."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def store(self) -> Store:
+        return self._store
+
+    def close(self) -> None:
+        """Nothing ends with the world: the launcher keeps the store."""
 
 
 class Store:

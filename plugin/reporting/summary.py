@@ -62,6 +62,7 @@ def make_summary(job: Job, steps: Mapping[str, str]) -> dict[str, Any]:
         "rank": job.world.rank,
         "world_size": job.world.size,
         "worlds": list(job.ranks.sizes) if job.ranks is not None else [job.world.size],
+        "store_of_ranks": job.ranks.place_of_store if job.ranks is not None else None,
         "started": job.started,
         "ended": time.time(),
         "versions": {

@@ -1,5 +1,6 @@
 """Breaks the kernels of a job and of its compile service as the environment says (broken_kernels.py), and shortens how long the
-ranks of a job wait for each other: STITCHFLEET_TEST_RANKS_TIME is the factor, for jobs that end within seconds."""
+ranks of a job wait for each other: STITCHFLEET_TEST_RANKS_TIME is the factor, for jobs that end within seconds.
+STITCHFLEET_TEST_FAIL_IN_WORLD=N lets the plugin fail when the N-th world of an elastic job begins in a process."""
 
 import dataclasses
 import importlib.abc
@@ -10,6 +11,7 @@ import sys
 import broken_kernels
 
 RANKS_TIME = "STITCHFLEET_TEST_RANKS_TIME"
+FAIL_IN_WORLD = "STITCHFLEET_TEST_FAIL_IN_WORLD"
 
 
 def _break(cpu):  # type: ignore[no-untyped-def]
@@ -24,7 +26,24 @@ def _shorten(courier):  # type: ignore[no-untyped-def]
     courier.TIMES = courier.Times(**{name: seconds * (name == "wait_s" or factor) for name, seconds in given.items()})
 
 
-CHANGES = {"stitchfleet.compiler.pipeline.cpu": _break, "stitchfleet.plugin.ranks.courier": _shorten}
+def _fail(lockstep):  # type: ignore[no-untyped-def]
+    if FAIL_IN_WORLD not in os.environ:
+        return
+    begin, last = lockstep.Ranks._begin, int(os.environ[FAIL_IN_WORLD])
+
+    def fails(ranks, world):  # type: ignore[no-untyped-def]
+        if len(ranks.sizes) + 1 == last:
+            raise RuntimeError("a failure on purpose")
+        begin(ranks, world)
+
+    lockstep.Ranks._begin = fails
+
+
+CHANGES = {
+    "stitchfleet.compiler.pipeline.cpu": _break,
+    "stitchfleet.plugin.ranks.courier": _shorten,
+    "stitchfleet.plugin.job.lockstep": _fail,
+}
 
 
 class _Changer(importlib.abc.MetaPathFinder):

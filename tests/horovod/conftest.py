@@ -31,6 +31,13 @@ def horovod() -> pathlib.Path:
     return installation.install(lambda line: print(line, file=sys.__stderr__, flush=True))
 
 
+def horovod_of_mpi() -> pathlib.Path:
+    """The folder with Horovod that is built with Open MPI too, built if it is not there. Skips the test if there is no Open MPI."""
+    if shutil.which("mpirun") is None:
+        pytest.skip("there is no mpirun (apt-get install libopenmpi-dev openmpi-bin)")
+    return installation.install(lambda line: print(line, file=sys.__stderr__, flush=True), with_mpi=True)
+
+
 @pytest.fixture
 def no_kernels(cache: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
     """A cache with the native library and without kernels."""
@@ -78,6 +85,7 @@ def run_ranks(
 
     on_rank_1: what differs in the environment of rank 1 (on_rank.py).
     how: "plain"; "around", `stitchfleet run -- horovodrun`; "within", `horovodrun stitchfleet run --`.
+    mpi: `mpirun` instead of `horovodrun`.
     hosts: of an elastic job, what its host discovery script prints first.
     """
 
@@ -92,13 +100,17 @@ def run_ranks(
         environment: dict[str, str] | None = None,
         timeout: float = 600,
         hosts: Sequence[str] = (),
+        mpi: bool = False,
     ) -> Ranks:
+        home = horovod_of_mpi() if mpi else horovod
         folder = tmp_path / f"{script}-{how}"
         folder.mkdir()
         summary = folder / "summary.json"
         database = folder / "records.db"
         shutil.copyfile(empty_records, database)
-        launcher = [sys.executable, str(horovod / "bin" / "horovodrun"), "--gloo", "-np", str(ranks)]
+        launcher = [sys.executable, str(home / "bin" / "horovodrun"), "--gloo", "-np", str(ranks)]
+        if mpi:
+            launcher = ["mpirun", "--allow-run-as-root", "--bind-to", "none", "--oversubscribe", "-np", str(ranks)]
         if hosts:
             launcher += ["--network-interface", "lo", "--min-np", "1", "--max-np", "2"]
             launcher += ["--host-discovery-script", str(discovery(folder, hosts))]
@@ -121,7 +133,7 @@ def run_ranks(
             "around": [*ours, *launcher, *job],
             "within": [*launcher, *ours, *job],
         }[how]
-        paths = [str(horovod), str(SCRIPTS), broken_kernels.environment()["PYTHONPATH"]]
+        paths = [str(home), str(SCRIPTS), broken_kernels.environment()["PYTHONPATH"]]
         done = finish(
             command,
             summary,

@@ -83,6 +83,22 @@ def test_a_rank_that_joins(run_ranks: RunRanks, how: str) -> None:
     assert sorted(rows(done, "SELECT rank, world_size, device_count FROM jobs")) == [(0, 1, 1), (0, 2, 2), (1, 2, 2)]
 
 
+def test_a_failure_of_ours_at_a_reset(run_ranks: RunRanks) -> None:
+    """The rank that stays is plain from there on, and the one that joins finds nobody to agree with."""
+    environment = {"NEXT_HOSTS": "localhost:2\n", "STITCHFLEET_TEST_FAIL_IN_WORLD": "2"}
+    done = run_ranks("elastic", STEPS, SECONDS, ranks=1, hosts=["localhost:1"], environment=environment)
+    assert done.code == 0, done.err
+    first, second = sorted(done.results, key=lambda result: -len(result["steps"]))
+    assert first["weights"] == second["weights"]
+    check_alike(steps_of(first), steps_of(second))
+    check_numbers(done, first)
+    check_arms(done, first, 1)
+    assert not any(arms(steps_of(first), 2))
+    said = [line for line in done.err.splitlines() if "switched off, the job runs on without it" in line]
+    assert len(said) == 1, done.err
+    assert "a failure on purpose" in said[0]
+
+
 def test_a_rank_that_is_killed(run_ranks: RunRanks) -> None:
     """Horovod takes no rank on a failed host again, so the two ranks are on two names of this machine."""
     hosts = ["localhost:1", "127.0.0.1:1"]

@@ -54,10 +54,14 @@ def _work_of_children():
     return sum(seconds.get(child, 0.0) for child in below - {os.getpid()})
 
 
+def _rank():
+    return os.environ.get("HOROVOD_RANK") or os.environ["OMPI_COMM_WORLD_RANK"]
+
+
 def fault(number):
     """What FAULT asks for on the rank FAULT_RANK: "kill N" or "stop N" before step N; stopped for 5 seconds."""
     kind, _, step = os.environ.get("FAULT", "").partition(" ")
-    if kind and int(step) == number and os.environ["HOROVOD_RANK"] == os.environ.get("FAULT_RANK", "1"):
+    if kind and int(step) == number and _rank() == os.environ.get("FAULT_RANK", "1"):
         if kind == "stop":
             subprocess.Popen(["sh", "-c", f"sleep 5; kill -CONT {os.getpid()}"])
         os.kill(os.getpid(), signal.SIGKILL if kind == "kill" else signal.SIGSTOP)

@@ -24,7 +24,7 @@ exec "$@"
 words = sys.argv[1:]
 end = words.index("--")
 rank, given, command = words[0], words[1:end], words[end + 1 :]
-if os.environ["HOROVOD_RANK"] == rank:
+if os.environ.get("HOROVOD_RANK", os.environ.get("OMPI_COMM_WORLD_RANK")) == rank:
     for word in given:
         name, _, value = word.partition("=")
         if name.endswith("+"):

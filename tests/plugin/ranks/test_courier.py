@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import pytest
 
 from stitchfleet.plugin.ranks import courier as module
 from stitchfleet.plugin.ranks.courier import Courier, Times
+from stitchfleet.plugin.ranks.store import Finder
 from stitchfleet.plugin.ranks.world import World
 
 from .rendezvous import Rendezvous
@@ -29,12 +30,27 @@ SWIFT = Times(lead_s=0.1, period_s=0.002, vote_period_s=0.005, idle_period_s=0.0
 
 
 class Job:
-    """So many ranks, each with a thread that trains: no rank ends a step before all have begun it, as a collective has it."""
+    """So many ranks, each with a thread that trains: no rank ends a step before all have begun it, as a collective has it.
 
-    def __init__(self, rendezvous: Rendezvous, size: int, times: Times = SWIFT, is_elastic: bool = False) -> None:
+    rendezvous: the launcher's store; or None, and `finders` say how each rank finds another. of: the world's size, if only the first
+    `size` of its ranks have a courier."""
+
+    def __init__(
+        self,
+        rendezvous: Rendezvous | None,
+        size: int,
+        times: Times = SWIFT,
+        is_elastic: bool = False,
+        finders: Sequence[Finder | None] = (),
+        of: int = 0,
+    ) -> None:
         self.lines: list[str] = []
-        worlds = [World(rank, size, store=rendezvous.address, is_elastic=is_elastic) for rank in range(size)]
-        self.couriers = [Courier(world, "run", self.lines.append, times) for world in worlds]
+        address = rendezvous.address if rendezvous is not None else None
+        worlds = [World(rank, of or size, store=address, is_elastic=is_elastic) for rank in range(size)]
+        finders = finders or [None] * size
+        self.couriers = [
+            Courier(world, "run", self.lines.append, times, finder) for world, finder in zip(worlds, finders)
+        ]
         self.arms: list[list[bool]] = [[] for _ in worlds]
         self._collective = threading.Barrier(size)
 

@@ -123,8 +123,8 @@ def test_ranks_of_open_mpi_make_the_run_id_of_their_job() -> None:
 
 
 def test_rank_0_gets_what_the_others_publish_and_does_without_what_is_torn(rendezvous: Rendezvous) -> None:
-    worlds = [World(rank, 4, store=rendezvous.address) for rank in range(4)]
-    assert exchange.publish(worlds[1], "run", "summaries", [{"steps": 3}])
-    assert exchange.publish(worlds[3], "another run", "summaries", [])
-    Store(*rendezvous.address, "stitchfleet-run").put("summaries-2", b'[{"steps"')
-    assert exchange.collect(worlds[0], "run", "summaries", 0.1) == {1: [{"steps": 3}]}
+    store, other = (Store(*rendezvous.address, scope) for scope in ("stitchfleet-run", "stitchfleet-another"))
+    assert exchange.publish(store, 1, "summaries", [{"steps": 3}])
+    assert exchange.publish(other, 3, "summaries", [])
+    store.put("summaries-2", b'[{"steps"')
+    assert exchange.collect(store, 0, 4, "summaries", 0.1) == {1: [{"steps": 3}]}

@@ -1,0 +1,206 @@
+"""Where ranks meet whose launcher has no store (`mpirun`): at one that rank 0 keeps, whose address it sends to the others.
+
+    rank r   sends rank 0 a request                          once
+    rank 0   starts the store (store_server.py) and answers each request with its addresses, its port and the scope's secret
+    rank r   takes the first of the addresses at which a store answers
+
+From there on they agree as other ranks do (courier.py). Under `mpirun ... stitchfleet run` that command of rank 0 has started the
+store already, and keeps it until it has the other ranks' summaries.
+
+Nobody waits: a rank that runs without stitchfleet asks for nothing, and does not hear a request.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import selectors
+import socket
+import subprocess
+import sys
+import threading
+import uuid
+from typing import NamedTuple
+
+from .open_mpi import ANSWER_TAG, REQUEST_TAG, Mail
+from .store import Store, StoreError
+from .world import World
+
+STORE_VARIABLE = "STITCHFLEET_RANKS_STORE"
+"""PORT SCOPE of the store that rank 0's `stitchfleet run` keeps."""
+MAX_ADDRESSES = 8
+START_SECONDS = 10.0
+"""The longest that rank 0 waits for its store's port."""
+
+
+class Place(NamedTuple):
+    """Where a store is."""
+
+    host: str
+    port: int
+    scope: str
+
+    def store(self) -> Store:
+        return Store(*self)
+
+
+class KeptStore:
+    """The program that keeps a store on this host. It ends with this process."""
+
+    def __init__(self, run_id: str) -> None:
+        """Starts it. Raises StoreError if that fails."""
+        scope = f"stitchfleet-{run_id}-{uuid.uuid4().hex}"
+        program = pathlib.Path(__file__).with_name("store_server.py")
+        command = [sys.executable, "-I", "-S", str(program), scope]
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "OMPI_", "PMIX_"))}
+        try:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env=clean
+            )
+        except OSError as error:
+            raise StoreError(f"the ranks' store could not be started: {error}") from error
+        port = self._port()
+        if not port.isdigit():
+            self.close()
+            raise StoreError("the ranks' store could not be started")
+        self.place = Place("127.0.0.1", int(port), scope)
+
+    def _port(self) -> str:
+        """What the program prints; empty if it prints nothing in time."""
+        assert self._process.stdout is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._process.stdout, selectors.EVENT_READ)
+            return self._process.stdout.readline().strip() if selector.select(START_SECONDS) else ""
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+
+def given_place() -> Place | None:
+    """The place of the store that rank 0's `stitchfleet run` keeps, or None."""
+    port, _, scope = os.environ.get(STORE_VARIABLE, "").partition(" ")
+    return Place("127.0.0.1", int(port), scope) if port.isascii() and port.isdigit() and scope else None
+
+
+class Meeting:
+    """One rank's part in finding the store. It is the courier's thread that calls `store`."""
+
+    def __init__(self, world: World, run_id: str, mail: Mail) -> None:
+        self._world, self._run_id, self._mail = world, run_id, mail
+        self._lock = threading.Lock()
+        self._closed = False
+        self._has_asked = False
+        self._places: list[Place] = []
+        """Where rank 0's store may be."""
+        self.place: Place | None = None
+        """Where the store is; None as long as this rank does not know it."""
+        self._kept: KeptStore | None = None
+        self._answer = b""
+        self._missing = set(range(1, world.size))
+
+    def store(self) -> Store | None:
+        """The store; None as long as this rank does not know it. Call it again and again, also if it is known: rank 0 has to tell the
+        others. Raises StoreError."""
+        if self._world.rank == 0:
+            if self.place is None:
+                self._start()
+            self._tell()
+        elif self.place is None:
+            self._look()
+        return self.place.store() if self.place is not None else None
+
+    def close(self) -> None:
+        """No message is sent or taken any more once this has returned. Ends the store that this rank keeps."""
+        with self._lock:
+            self._closed = True
+        if self._kept is not None:
+            self._kept.close()
+
+    def _start(self) -> None:
+        self.place = given_place()
+        if self.place is None:
+            with self._lock:
+                if self._closed:
+                    raise StoreError("the ranks' store has ended")
+                self._kept = KeptStore(self._run_id)
+            self.place = self._kept.place
+        _, port, scope = self.place
+        said = {"host": socket.gethostname(), "addresses": own_addresses(), "port": port, "scope": scope}
+        self._answer = json.dumps(said).encode()
+
+    def _tell(self) -> None:
+        while self._missing:
+            asked = self._take(REQUEST_TAG)
+            if asked is None:
+                return
+            self._send(asked[0], ANSWER_TAG, self._answer)
+            self._missing.discard(asked[0])
+
+    def _look(self) -> None:
+        if not self._has_asked:
+            self._send(0, REQUEST_TAG, b"where")
+            self._has_asked = True
+        if not self._places:
+            answer = self._take(ANSWER_TAG)
+            if answer is None:
+                return
+            self._places = places_of(answer[1])
+        for place in list(self._places):
+            try:
+                place.store().get("hello-0")
+            except StoreError:
+                continue
+            self.place = place
+            return
+        raise StoreError("rank 0's store cannot be reached")
+
+    def _take(self, tag: int) -> tuple[int, bytes] | None:
+        with self._lock:
+            return None if self._closed else self._mail.take(tag)
+
+    def _send(self, rank: int, tag: int, text: bytes) -> None:
+        with self._lock:
+            if not self._closed:
+                self._mail.send(rank, tag, text)
+
+
+def own_addresses() -> list[str]:
+    """Addresses of this host that other hosts may reach, those of its name first; at most MAX_ADDRESSES, and none of the loopback."""
+    found: list[str] = []
+
+    def add(address: str) -> None:
+        if address not in found and not address.startswith(("127.", "::1", "fe80:")):
+            found.append(address)
+
+    try:
+        for *_, place in socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM):
+            add(str(place[0]))
+    except OSError:
+        pass  # the host's name has no address
+    for family, far in (
+        (socket.AF_INET, "192.0.2.1"),
+        (socket.AF_INET6, "2001:db8::1"),
+    ):  # RFC 5737, 3849: nothing is sent
+        try:
+            with socket.socket(family, socket.SOCK_DGRAM) as probe:
+                probe.connect((far, 9))
+                add(str(probe.getsockname()[0]))
+        except OSError:
+            continue
+    return found[:MAX_ADDRESSES]
+
+
+def places_of(answer: bytes) -> list[Place]:
+    """Where rank 0's answer says that its store is, nearest first. Raises StoreError if it is no answer of a rank 0."""
+    try:
+        said = json.loads(answer)
+        port, scope, addresses = int(said["port"]), str(said["scope"]), list(map(str, said["addresses"]))
+        if said["host"] == socket.gethostname():
+            addresses.insert(0, "127.0.0.1")
+    except (ValueError, TypeError, KeyError) as error:
+        raise StoreError("rank 0's answer is not understood") from error
+    return [Place(address, port, scope) for address in addresses[: MAX_ADDRESSES + 1]]

@@ -1,0 +1,30 @@
+"""Horovod's ways to reduce gradients: stitched alike on all ranks if each step holds a collective of all, else plain."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from .conftest import RunRanks
+from .test_faults import check_all_plain
+from .test_two_ranks import SECONDS, STEPS, check_two_ranks
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize(("way", "mpi"), [("compression", False), ("sparse", False), ("adasum", True)])
+def test_gradients_of_every_step(run_ranks: RunRanks, way: str, mpi: bool) -> None:
+    """Gloo has no Adasum."""
+    environment = {"WAY": way}
+    plain = run_ranks("ways", STEPS, how="plain", environment=environment, mpi=mpi)
+    assert plain.code == 0, plain.err
+    check_two_ranks(plain, run_ranks("ways", STEPS, SECONDS, environment=environment, mpi=mpi))
+
+
+@pytest.mark.parametrize("way", ["set", "eager"])
+def test_steps_without_a_collective_of_all_ranks_are_plain(run_ranks: RunRanks, way: str) -> None:
+    environment = {"WAY": way, "HOROVOD_DYNAMIC_PROCESS_SETS": "1"}
+    plain = run_ranks("ways", 200, how="plain", environment=environment)
+    done = run_ranks("ways", 200, SECONDS, environment=environment)
+    assert np.isfinite(plain.results[0]["losses"]).all()
+    check_all_plain(plain, done, "train runs plain: its steps hold no collective of all ranks")
