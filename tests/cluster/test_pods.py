@@ -295,6 +295,18 @@ def test_a_payload_that_cannot_be_pulled_holds_no_pod(kubernetes: Kubernetes, im
     assert "stitchfleet.io/injected" not in found["metadata"]["annotations"]
 
 
+@pytest.mark.parametrize("memory", ["64Mi", "20Mi"])
+def test_a_pod_with_the_least_of_limits_starts(kubernetes: Kubernetes, image: str, memory: str) -> None:
+    """The init container, which has the same limits, copies the payload in them."""
+    kubernetes.namespace(SPACE)
+    limits = {"memory": memory, "cpu": "50m"}
+    kubernetes.create(pod(image, command=["true"], resources={"limits": limits, "requests": limits}))
+    found = kubernetes.finished("train", SPACE, 120.0)
+    assert found["status"]["phase"] == "Succeeded", kubernetes.why("train", SPACE)
+    (copied,) = found["status"]["initContainerStatuses"]
+    assert copied["state"]["terminated"]["exitCode"] == 0
+
+
 def test_without_a_webhook_pods_start_and_with_it_they_are_injected_again(
     kubernetes: Kubernetes, image: str, release: Release
 ) -> None:

@@ -1,8 +1,9 @@
-// Hands its inputs on. It stands between a Stitch op and the operators that only lead to collectives (clusters/collectives_first.py).
+// Hands its inputs on. It stands between a Stitch op and its readers, and once more before the operators that only lead to collectives
+// (clusters/collectives_first.py).
 //
-// TensorFlow's executor runs what is inexpensive at once, on the thread that made it ready, and hands other operators to the thread
-// pool first, whose own thread takes its latest task next (ExecutorState::ScheduleReady in common_runtime/executor.cc). So what
-// this op makes ready runs before what the Stitch op itself has made ready.
+// When a synchronous kernel ends, TensorFlow's executor runs what is inexpensive and ready at once, on the same thread, and hands other
+// operators to the thread pool, whose own thread takes its latest task next. When an asynchronous kernel ends, as the Stitch op's, it
+// hands over everything, in the order of the edges (ExecutorState::ScheduleReady in common_runtime/executor.cc).
 
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"

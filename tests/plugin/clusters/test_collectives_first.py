@@ -43,13 +43,14 @@ def test_collectives_and_what_leads_only_to_them_read_what_is_handed_on() -> Non
     )
     assert hand_on_first(graph) == 1  # nothing but a collective reads t
     found = inputs_of(graph)
-    assert found["s/hand_on"] == ["s:2", "s:1"]
-    assert found["bias"] == ["s/hand_on"]
-    assert found["weight"] == ["x", "s/hand_on:1"]
-    assert found["input"] == ["s:1", "s"]
+    assert found["s/all"] == ["s", "s:1", "s:2"]
+    assert found["s/first"] == ["s/all:1", "s/all:2"]
+    assert found["bias"] == ["s/first:1"]
+    assert found["weight"] == ["x", "s/first"]
+    assert found["input"] == ["s/all:1", "s/all"]
     assert found["reduced"] == ["t"]
-    node = graph.node[-1]
-    assert (node.op, node.device, list(node.attr["T"].list.type)) == (HAND_ON_OP, CPU, [9, 19])
+    for node, types in zip(list(graph.node)[-2:], ([1, 19, 9], [19, 9])):
+        assert (node.op, node.device, list(node.attr["T"].list.type)) == (HAND_ON_OP, CPU, types)
 
 
 def test_an_operator_that_leads_to_anything_else_reads_the_stitch_op() -> None:
@@ -79,8 +80,8 @@ def test_the_branch_in_which_horovod_reduces_leads_to_a_collective() -> None:
         ("reduced", "Merge", ["c", "alone"]),
     )
     assert hand_on_first(graph) == 1
-    assert inputs_of(graph)["m"] == ["s/hand_on", "s/hand_on:1"]
-    assert inputs_of(graph)["o"] == ["s"]
+    assert inputs_of(graph)["m"] == ["s/first", "s/first:1"]
+    assert inputs_of(graph)["o"] == ["s/all"]
 
 
 def test_a_long_chain_and_a_loop_are_looked_at_once() -> None:
@@ -90,8 +91,10 @@ def test_a_long_chain_and_a_loop_are_looked_at_once() -> None:
     assert hand_on_first(graph_of(*begin, ("c", "HorovodAllreduce", ["n4999"]))) == 0
 
 
-@pytest.mark.parametrize("first", ["one", "two"])
-def test_the_executor_runs_what_is_handed_on_first(plugin: Plugin, first: str) -> None:
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("first", ["one", "two", "three"])
+def test_the_executor_runs_what_is_handed_on_first(plugin: Plugin, first: str, is_async: bool) -> None:
+    """Whichever it is, and also if the source is asynchronous, as the Stitch op is."""
     import numpy as np
     import tensorflow as tf
     from tensorflow.core.framework import attr_value_pb2
@@ -106,16 +109,23 @@ def test_the_executor_runs_what_is_handed_on_first(plugin: Plugin, first: str) -
         return function
 
     with tf.Graph().as_default() as graph:
-        source = tf.numpy_function(noted("source"), [np.float32(3)], tf.float32)
+        queue = tf.queue.FIFOQueue(5, [tf.float32], [()])
+        source = queue.dequeue() if is_async else tf.numpy_function(noted("source"), [np.float32(3)], tf.float32)
         types = attr_value_pb2.AttrValue(list=attr_value_pb2.AttrValue.ListValue(type=[tf.float32.as_datatype_enum]))
-        (handed_on,) = graph.create_op(HAND_ON_OP, [source], [tf.float32], attrs={"T": types}).outputs
+
+        def handed_on(value: Any) -> Any:
+            return graph.create_op(HAND_ON_OP, [value], [tf.float32], attrs={"T": types}).outputs[0]
+
+        to_all = handed_on(source)
         results = [
-            tf.numpy_function(noted(name), [handed_on if name == first else source], tf.float32)
-            for name in ("one", "two")
+            tf.numpy_function(noted(name), [handed_on(to_all) if name == first else to_all], tf.float32)
+            for name in ("one", "two", "three")
         ]
         config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=1, use_per_session_threads=True)
         with tf.compat.v1.Session(config=config) as session:
             for _ in range(5):
-                assert session.run(results) == [3, 3]
-    other = "two" if first == "one" else "one"
-    assert seen == ["source", first, other] * 5
+                session.run(queue.enqueue(np.float32(3)))
+                assert session.run(results) == [3, 3, 3]
+    seen = [name for name in seen if name != "source"]
+    assert seen[::3] == [first] * 5
+    assert sorted(seen) == sorted(["one", "two", "three"] * 5)
