@@ -1,58 +1,77 @@
-"""Lets what leads to a collective run before what else a Stitch op has made ready.
+"""Lets what leads to a collective run before what else an operator has made ready.
 
 In plain TensorFlow gradients become ready one by one. A Stitch op makes several results ready at once: the gradient that the next
 layer's backward pass reads, gradients of biases, which are reduced over the ranks as they are, and what a product makes a weight's
 gradient of. The executor gives all of them to its thread pool, where the collectives may come last (native/op/hand_on_op.cc). Since
-other ranks wait for them, they come first. Two HandOn ops, which run at once, stand behind such a Stitch op:
+other ranks wait for them, they come first. HandOn ops, which run at once, stand behind the operator:
 
     Stitch -> all -> first -> operators that lead to collectives and to nothing else
               all -> all other operators
 
 What is ready when a Stitch op ends goes to the thread pool in the order of the graph's edges, since its kernel is asynchronous. With
 `all` that is one operator. What that makes ready goes to the pool too, but for `first`, which runs at once, and what `first` makes
-ready runs next.
+ready runs next. Behind an operator of TensorFlow's, which is synchronous, `first` is enough: ways part there too, as behind the
+Reshape of a gradient that two products read.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from ..graph.placed_graph import PlacedGraph
+from ..graph.placed_graph import GraphNode, OpDefinitions, PlacedGraph
 from ..ranks.collectives import BRANCHES, COLLECTIVES
-from .rewrite import OUR_OPS
+from .rewrite import OUR_OPS, UPDATE_OP
 
 HAND_ON_OP = "StitchfleetHandOn"
 MOST_BETWEEN = 4
-"""The most operators between a Stitch op and a collective: a product, a reshape, a scale, a branch."""
+"""The most operators between the parting of ways and a collective: a product, a reshape, a scale, a branch."""
+_CONTROL_FLOW = frozenset((*BRANCHES, "Merge", "Enter", "Exit", "NextIteration", "LoopCond"))
+_REFERENCES = 100
+"""DataType numbers above it are references to variables (types.proto)."""
 
 
 def hand_on_first(graph: Any) -> int:
-    """Adds HandOn ops to a GraphDef of Stitch ops, in place. Returns the number of Stitch ops that got them: 0 if there is no
+    """Adds HandOn ops to a GraphDef of Stitch ops, in place. Returns the number of operators that got them: 0 if there is no
     collective."""
     if not any(node.op in COLLECTIVES for node in graph.node):
         return 0
     placed = PlacedGraph(graph)
+    definitions = OpDefinitions()
     leading = _leading_to_collectives(placed)
     added = 0
-    for stitch in placed.nodes:
-        readers = {reader for reader, _ in placed.consumers[stitch.index]}
+    for source in placed.nodes:
+        readers = {reader for reader, _ in placed.consumers[source.index]}
         first = readers & leading
-        if stitch.op not in OUR_OPS or stitch.device_type != "CPU" or not first:
+        is_stitched = source.op in OUR_OPS
+        waits = bool(placed.control_consumers[source.index]) and is_stitched
+        if not first or source.device_type != "CPU" or (first == readers and not waits):
             continue
-        if first == readers and not placed.control_consumers[stitch.index]:
+        types = _types_of_outputs(source, definitions)
+        if types is None:
             continue
-        types = list(stitch.proto.attr["Tout"].list.type)
-        read = _outputs_read(placed, stitch.index, readers)
-        of_first = _outputs_read(placed, stitch.index, first)
-        of_all = _hand_on(graph, stitch, "all", {index: (stitch.name, index) for index in read}, types)
-        of_those = _hand_on(graph, stitch, "first", {index: of_all[index] for index in of_first}, types)
+        places = {index: (source.name, index) for index in _outputs_read(placed, source.index, readers)}
+        if is_stitched:
+            places = _hand_on(graph, source, "all", places, types)
+        of_first = {index: places[index] for index in _outputs_read(placed, source.index, first)}
+        of_first = _hand_on(graph, source, "first", of_first, types)
         for reader in sorted(readers):
             node = placed.nodes[reader]
             for k, port in enumerate(node.inputs):  # the first of a node's inputs: control inputs come after them
-                if port.node == stitch.index:
-                    node.proto.input[k] = _written(*(of_those if reader in first else of_all)[port.index])
+                if port.node == source.index:
+                    node.proto.input[k] = _written(*(of_first if reader in first else places)[port.index])
         added += 1
     return added
+
+
+def _types_of_outputs(node: GraphNode, definitions: OpDefinitions) -> list[int] | None:
+    """The DataType numbers of a node's outputs; None if nothing is handed on behind it: it is there before the step's work (a
+    variable's value), or decides what runs."""
+    if node.op in OUR_OPS:
+        return list(node.proto.attr["Tout"].list.type)
+    if node.op in _CONTROL_FLOW or not node.inputs or definitions.is_stateful(node.op):
+        return None
+    types = [dtype for _, _, dtype in definitions.outputs(node.proto)]
+    return None if any(dtype > _REFERENCES for dtype in types) else types
 
 
 def _outputs_read(graph: PlacedGraph, index: int, readers: set[int]) -> list[int]:
@@ -61,14 +80,14 @@ def _outputs_read(graph: PlacedGraph, index: int, readers: set[int]) -> list[int
 
 
 def _hand_on(
-    graph: Any, stitch: Any, name: str, sources: dict[int, tuple[str, int]], types: list[int]
+    graph: Any, source: GraphNode, name: str, places: dict[int, tuple[str, int]], types: list[int]
 ) -> dict[int, tuple[str, int]]:
-    """Adds a HandOn op. sources: output of the Stitch op -> (node, output) from which it comes. types: of the Stitch op's outputs.
+    """Adds a HandOn op. places: output of the operator `source` -> (node, output) from which it comes. types: of those outputs.
     Returns the same for the readers of the HandOn op."""
-    node = graph.node.add(name=f"{stitch.name}/{name}", op=HAND_ON_OP, device=stitch.proto.device)
-    node.input.extend(_written(*source) for source in sources.values())
-    node.attr["T"].list.type.extend(types[index] for index in sources)
-    return {index: (node.name, output) for output, index in enumerate(sources)}
+    node = graph.node.add(name=f"{source.name}/stitchfleet_{name}", op=HAND_ON_OP, device=source.proto.device)
+    node.input.extend(_written(*place) for place in places.values())
+    node.attr["T"].list.type.extend(types[index] for index in places)
+    return {index: (node.name, output) for output, index in enumerate(places)}
 
 
 def _written(node: str, output: int) -> str:
@@ -85,7 +104,7 @@ def _leading_to_collectives(graph: PlacedGraph) -> set[int]:
 
     def leads(index: int) -> bool:
         node = graph.nodes[index]
-        if node.op in OUR_OPS or graph.control_consumers[index]:
+        if node.op == UPDATE_OP or graph.control_consumers[index]:
             return False
         return node.op in BRANCHES or all(reader in found for reader, _ in graph.consumers[index])
 

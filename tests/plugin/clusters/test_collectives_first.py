@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from stitchfleet.plugin.clusters.collectives_first import HAND_ON_OP, MOST_BETWEEN, hand_on_first
-from stitchfleet.plugin.clusters.rewrite import STITCH_OP
+from stitchfleet.plugin.clusters.rewrite import STITCH_OP, UPDATE_OP
 
 from ..conftest import Plugin
 
@@ -38,18 +38,22 @@ def test_collectives_and_what_leads_only_to_them_read_what_is_handed_on() -> Non
         ("cast", "Cast", ["weight"]),
         ("gathered", "HorovodAllgather", ["cast"]),
         ("input", "MatMul", ["s:1", "s"]),
-        ("t", STITCH_OP, ["input"]),
-        ("reduced", "HorovodAllreduce", ["t"]),
+        ("kept", "Neg", ["input"]),
+        ("after", "NoOp", ["^input"]),
+        ("t", STITCH_OP, ["s"]),
+        ("reduced", "HorovodAllreduce", ["t:1"]),
+        ("also", "HorovodAllreduce", ["t"]),
     )
-    assert hand_on_first(graph) == 1  # nothing but a collective reads t
+    assert hand_on_first(graph) == 1  # nothing but collectives read t
     found = inputs_of(graph)
-    assert found["s/all"] == ["s", "s:1", "s:2"]
-    assert found["s/first"] == ["s/all:1", "s/all:2"]
-    assert found["bias"] == ["s/first:1"]
-    assert found["weight"] == ["x", "s/first"]
-    assert found["input"] == ["s/all:1", "s/all"]
-    assert found["reduced"] == ["t"]
-    for node, types in zip(list(graph.node)[-2:], ([1, 19, 9], [19, 9])):
+    assert found["s/stitchfleet_all"] == ["s", "s:1", "s:2"]
+    assert found["s/stitchfleet_first"] == ["s/stitchfleet_all", "s/stitchfleet_all:1", "s/stitchfleet_all:2"]
+    assert found["bias"] == ["s/stitchfleet_first:2"]
+    assert found["weight"] == ["x", "s/stitchfleet_first:1"]
+    assert found["input"] == ["s/stitchfleet_all:1", "s/stitchfleet_all"]
+    assert found["t"] == ["s/stitchfleet_first"]
+    assert found["reduced"] == ["t:1"]
+    for node, types in zip(list(graph.node)[-2:], ([1, 19, 9], [1, 19, 9])):
         assert (node.op, node.device, list(node.attr["T"].list.type)) == (HAND_ON_OP, CPU, types)
 
 
@@ -57,14 +61,55 @@ def test_an_operator_that_leads_to_anything_else_reads_the_stitch_op() -> None:
     begin = [("x", "Placeholder", []), ("s", STITCH_OP, ["x"]), ("m", "MatMul", ["s", "s:1"]), ("o", "Neg", ["s"])]
     collective = ("c", "HorovodAllreduce", ["m"])
     assert hand_on_first(graph_of(*begin, collective)) == 1
-    assert hand_on_first(graph_of(*begin, collective, ("norm", "L2Loss", ["m"]))) == 0
+    graph = graph_of(*begin, collective, ("norm", "L2Loss", ["m"]))
+    assert hand_on_first(graph) == 1
+    assert inputs_of(graph)["m"] == ["s", "s:1"]
+    assert inputs_of(graph)["c"] == ["m/stitchfleet_first"]
     assert hand_on_first(graph_of(*begin, collective, ("after", "NoOp", ["^m"]))) == 0
-    assert hand_on_first(graph_of(*begin, ("t", STITCH_OP, ["m"]), ("c", "HorovodAllreduce", ["t"]))) == 0
+    assert hand_on_first(graph_of(*begin, ("t", STITCH_OP, ["m"]), ("c", "HorovodAllreduce", ["t"]))) == 1
+    assert hand_on_first(graph_of(*begin, ("t", UPDATE_OP, ["m"]), ("c", "HorovodAllreduce", ["t"]))) == 0
     assert hand_on_first(graph_of(*begin)) == 0
     assert hand_on_first(graph_of(*begin, collective, device=GPU)) == 0
     for between, added in ((MOST_BETWEEN - 1, 1), (MOST_BETWEEN, 0)):
         chain = [(f"n{k}", "Neg", [f"n{k - 1}" if k else "m"]) for k in range(between)]
         assert hand_on_first(graph_of(*begin, *chain, ("c", "HorovodAllreduce", [chain[-1][0]]))) == added
+
+
+def test_ways_part_behind_an_operator_of_tensorflow_too() -> None:
+    """A gradient's Reshape that two products read, and a product that a Stitch op reads whose sums are reduced."""
+    graph = graph_of(
+        ("x", "Placeholder", []),
+        ("s", STITCH_OP, ["x"]),
+        ("gradient", "Reshape", ["s", "x"]),
+        ("weight", "MatMul", ["x", "gradient"]),
+        ("c", "HorovodAllreduce", ["weight"]),
+        ("input", "MatMul", ["gradient", "x"]),
+        ("sums", STITCH_OP, ["input"]),
+        ("d", "HorovodAllreduce", ["sums"]),
+        ("t", STITCH_OP, ["input"]),
+        ("o", "Neg", ["t"]),
+    )
+    for node in graph.node:
+        node.attr["T"].type = 1
+    assert hand_on_first(graph) == 2
+    found = inputs_of(graph)
+    assert found["weight"] == ["x", "gradient/stitchfleet_first"]
+    assert found["input"] == ["gradient", "x"]
+    assert found["sums"] == ["input/stitchfleet_first"]
+    assert found["t"] == ["input"]
+    assert all(list(node.attr["T"].list.type) == [1] for node in list(graph.node)[-2:])
+
+
+def test_nothing_is_handed_on_behind_what_is_there_before_the_step() -> None:
+    graph = graph_of(
+        ("v", "VarHandleOp", []),
+        ("read", "ReadVariableOp", ["v"]),
+        ("k", "Const", []),
+        ("c", "HorovodAllreduce", ["read"]),
+        ("d", "HorovodAllreduce", ["k"]),
+        ("o", "AddV2", ["read", "k"]),
+    )
+    assert hand_on_first(graph) == 0
 
 
 def test_the_branch_in_which_horovod_reduces_leads_to_a_collective() -> None:
@@ -80,8 +125,8 @@ def test_the_branch_in_which_horovod_reduces_leads_to_a_collective() -> None:
         ("reduced", "Merge", ["c", "alone"]),
     )
     assert hand_on_first(graph) == 1
-    assert inputs_of(graph)["m"] == ["s/first", "s/first:1"]
-    assert inputs_of(graph)["o"] == ["s/all"]
+    assert inputs_of(graph)["m"] == ["s/stitchfleet_first", "s/stitchfleet_first:1"]
+    assert inputs_of(graph)["o"] == ["s/stitchfleet_all"]
 
 
 def test_a_long_chain_and_a_loop_are_looked_at_once() -> None:
