@@ -55,7 +55,7 @@ def test_jobs_that_mpirun_starts_together_without_horovod_are_jobs_of_their_own(
     plain = run_ranks("alone", STEPS, how="plain", mpi=True)
     done = run_ranks("alone", STEPS, SECONDS, mpi=True)
     check_numbers(plain, done, same_weights=False)
-    assert all(training(summary)["phase"] == "stitched" for summary in done.of_ranks)
+    assert all(training(summary)["steps_stitched"] > 100 for summary in done.of_ranks)
 
 
 def test_a_job_that_shuts_horovod_down_trains_on(run_ranks: RunRanks) -> None:
