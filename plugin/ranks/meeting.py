@@ -30,7 +30,7 @@ from .world import World
 STORE_VARIABLE = "STITCHFLEET_RANKS_STORE"
 """PORT SCOPE of the store that rank 0's `stitchfleet run` keeps."""
 MAX_ADDRESSES = 8
-START_SECONDS = 10.0
+START_SECONDS = 5.0
 """The longest that rank 0 waits for its store's port."""
 
 
@@ -60,6 +60,7 @@ class KeptStore:
             )
         except OSError as error:
             raise StoreError(f"the ranks' store could not be started: {error}") from error
+        self._owner = os.getpid()
         port = self._port()
         if not port.isdigit():
             self.close()
@@ -74,6 +75,9 @@ class KeptStore:
             return self._process.stdout.readline().strip() if selector.select(START_SECONDS) else ""
 
     def close(self) -> None:
+        """Ends the program. In a forked child nothing happens: the store is its parent's."""
+        if os.getpid() != self._owner:
+            return
         self._process.kill()
         self._process.wait()
         if self._process.stdout is not None:
@@ -93,7 +97,7 @@ class Meeting:
         self._world, self._run_id, self._mail = world, run_id, mail
         self._lock = threading.Lock()
         self._closed = False
-        self._has_asked = False
+        self._has_asked = self._has_failed = False
         self._places: list[Place] = []
         """Where rank 0's store may be."""
         self.place: Place | None = None
@@ -106,9 +110,10 @@ class Meeting:
         """The store; None as long as this rank does not know it. Call it again and again, also if it is known: rank 0 has to tell the
         others. Raises StoreError."""
         if self._world.rank == 0:
-            if self.place is None:
+            if self.place is None and not self._has_failed:
                 self._start()
-            self._tell()
+            if self.place is not None:
+                self._tell()
         elif self.place is None:
             self._look()
         return self.place.store() if self.place is not None else None
@@ -126,6 +131,7 @@ class Meeting:
             with self._lock:
                 if self._closed:
                     raise StoreError("the ranks' store has ended")
+                self._has_failed = True  # it is not tried again and again
                 self._kept = KeptStore(self._run_id)
             self.place = self._kept.place
         _, port, scope = self.place

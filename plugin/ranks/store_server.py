@@ -4,7 +4,8 @@
 
 GET /SCOPE/KEY answers 200 with the value, or 404; PUT /SCOPE/KEY stores the body (store.py). SCOPE holds a random secret: requests
 with another one are answered 404 and store nothing. Values and their number are bounded, so that whoever knows the secret cannot fill
-the memory. It runs at a low priority, in a process of its own, so that requests of many ranks take no time of the training's.
+the memory. It is a process of its own, so that requests of many ranks do not hold up the training's interpreter; at the job's own
+priority, since steps may wait for its answer.
 Standard library only, and nothing of stitchfleet: a child would otherwise load the plugin.
 """
 
@@ -109,7 +110,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 def main() -> None:
     """Serves as long as the process that has started this one lives."""
     parent = os.getppid()
-    os.nice(10)
     with Server(sys.argv[1]) as server:
         print(server.server_port, flush=True)
         while os.getppid() == parent:

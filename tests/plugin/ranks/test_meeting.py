@@ -168,6 +168,34 @@ def test_the_store_ends_with_the_meeting() -> None:
         kept.get("hello-0")
 
 
+def test_a_store_that_cannot_be_started_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ranks are plain then, as without rank 0."""
+    tries = []
+
+    def fails(run_id: str) -> None:
+        tries.append(run_id)
+        raise StoreError("no")
+
+    monkeypatch.setattr(meeting, "KeptStore", fails)
+    leader = Meeting(World(0, 2), "run", Post().mail(0))
+    with pytest.raises(StoreError):
+        leader.store()
+    assert leader.store() is None
+    leader.close()
+    assert tries == ["run"]
+
+
+def test_a_forked_child_leaves_its_parents_store_alone() -> None:
+    kept = meeting.KeptStore("run")
+    child = os.fork()
+    if not child:
+        kept.close()
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert kept.place.store().get("key") is None
+    kept.close()
+
+
 @given(st.one_of(st.binary(max_size=200), st.from_type(dict[str, str]).map(lambda it: json.dumps(it).encode())))
 def test_an_answer_of_anybody_is_an_error_of_the_store_or_some_places(answer: bytes) -> None:
     try:
