@@ -77,6 +77,15 @@ def test_each_way_to_train_and_to_start(run_ranks: RunRanks, script: str, how: s
 
 
 @pytest.mark.slow
+def test_batches_of_other_sizes_on_one_rank(run_ranks: RunRanks) -> None:
+    """The clusters and kernels of both ranks are the same all the same, and what one rank alone has is TensorFlow's."""
+    short = {"SHORT": "25"}
+    check_two_ranks(
+        run_ranks("tape", STEPS, how="plain", environment=short), run_ranks("tape", STEPS, SECONDS, environment=short)
+    )
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["around", "within"])
 def test_rank_0_prints_for_all(run_ranks: RunRanks, how: str) -> None:
     done = run_ranks("tape", STEPS, SECONDS, how=how, quiet=False)

@@ -1,4 +1,9 @@
-"""A loop around one tf.function with DistributedGradientTape and an optimizer in the function. tape.py FOLDER STEPS [SECONDS]"""
+"""A loop around one tf.function with DistributedGradientTape and an optimizer in the function. tape.py FOLDER STEPS [SECONDS]
+
+SHORT=N in the environment: each N-th batch of rank 1 has fewer rows, as the last one of an epoch.
+"""
+
+import os
 
 import horovod.tensorflow as hvd
 import model
@@ -13,7 +18,7 @@ variables = [weights, scale, offset]
 optimizer = tf.keras.optimizers.legacy.SGD(0.05, momentum=0.9)
 
 
-@tf.function
+@tf.function(input_signature=[tf.TensorSpec([None, model.WIDTH], tf.float32)] if "SHORT" in os.environ else None)
 def train(x):
     with tf.GradientTape() as tape:
         hidden = tf.nn.gelu(tf.matmul(x, weights))
@@ -26,12 +31,13 @@ def train(x):
 
 
 x = tf.constant(model.data(hvd.rank()))
+short = int(os.environ.get("SHORT", "0")) if hvd.rank() == 1 else 0
 losses = []
 for number in range(steps):
     if number == 14:
         model.rest(pause)
     model.fault(number)
-    losses.append(float(train(x)))
+    losses.append(float(train(x[:480] if short and number % short == 0 else x)))
     if number == 0:
         hvd.broadcast_variables([*variables, *optimizer.variables()], root_rank=0)
 model.finish(folder, hvd.rank(), losses, [variable.numpy() for variable in variables])
