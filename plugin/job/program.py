@@ -159,7 +159,8 @@ class Program:
         self.model = ""
         """The fingerprint of its first graph."""
         self.steps_by_arm = collections.Counter[Arm]()
-        self.ns_by_arm = collections.Counter[Arm]()
+        self.counted_stitched, self.counted_stitched_ns = 0, 0
+        """Of the stitched steps, those whose duration may be compared, as the records count them."""
         self.steady = False
         """Whether its steps are only booked, with no decision about them (settled for good, or mode idle after the warm-up)."""
         # All ranks of a run draw the same order of blocks; another run of the same job draws another order.
@@ -264,7 +265,9 @@ class Program:
         self.steps += 1
         self.total_ns += duration
         self.steps_by_arm[ticket.arm] += 1
-        self.ns_by_arm[ticket.arm] += duration
+        if counted and ticket.arm is Arm.STITCHED:
+            self.counted_stitched += 1
+            self.counted_stitched_ns += duration
         if ticket.phase is self.phase:
             self.phase_steps += 1
         is_idle = self.settings.mode == "idle" and self.phase_steps >= self.settings.warm_up_steps
@@ -288,7 +291,6 @@ class Program:
             self.phase_steps += 1
             self.total_ns += duration_ns
             self.steps_by_arm[Arm.PLAIN] += 1
-            self.ns_by_arm[Arm.PLAIN] += duration_ns
             counted = quiet and phase is not Phase.WARM_UP
             if counted:
                 self.durations[phase].add(duration_ns)

@@ -114,13 +114,14 @@ class Records:
         return savings.estimate(_durations(program, latest))
 
     def saving_of_job(self) -> savings.Saving | None:
-        """The saving over the iterations of all training functions."""
+        """The saving over the iterations of all training functions, each weighted as the database does: by its counted stitched
+        iterations."""
         return savings.estimate_job(
             [
                 savings.FunctionData(
                     savings.block_means(_durations(program, None)),
-                    program.steps_by_arm[Arm.STITCHED],
-                    program.ns_by_arm[Arm.STITCHED],
+                    program.counted_stitched,
+                    program.counted_stitched_ns,
                 )
                 for program in self.functions
             ]

@@ -9,8 +9,9 @@ import pytest
 
 from stitchfleet.plugin.arms.switch import Arm
 from stitchfleet.plugin.base.settings import Settings
-from stitchfleet.plugin.job.program import Block, Program
+from stitchfleet.plugin.job.program import Block, Phase, Program, Ticket
 from stitchfleet.plugin.job.records import Records
+from stitchfleet.telemetry.pod import recording
 
 
 def test_a_rank_that_becomes_the_first_records_no_pair_of_before(
@@ -41,3 +42,26 @@ def test_a_rank_that_becomes_the_first_records_no_pair_of_before(
     assert recorded == [1, 2]
     records.finish(program, [program], [])
     assert recorded == [1, 2]
+
+
+def test_the_jobs_saving_weighs_functions_by_the_iterations_that_the_database_counts(tmp_path: Path) -> None:
+    """Steps beside work of ours are in neither figure: one function may have more of them than the other."""
+    records = Records(Settings(data=tmp_path), "run", tmp_path)
+    for name, plain_ns, stitched_ns, disturbed in (("critic", 1000, 800, 0), ("generator", 500, 100, 30)):
+        program = Program(name, "function", Settings(data=tmp_path))
+        program.trains, program.steps = True, 2
+        for number in range(4):
+            blocks = Block(number, Arm.PLAIN, number), Block(number, Arm.STITCHED, number)
+            for block, duration in zip(blocks, (plain_ns, stitched_ns), strict=True):
+                block.durations_ns.append(duration)
+            program.pairs.append(blocks)
+        for number in range(60):
+            ticket = Ticket(program, number, Arm.STITCHED, Phase.STITCHED, 0, True, None, 0)
+            program.end(ticket, stitched_ns, quiet=number >= disturbed)
+            records.iteration(
+                program, number, int(Arm.STITCHED) if ticket.counted else recording.UNCOUNTED, stitched_ns
+            )
+    saving = records.saving_of_job()
+    assert saving is not None
+    assert saving.plain_ns == pytest.approx((60 * 1000 + 30 * 500) / 90)
+    assert saving.stitched_ns == pytest.approx((60 * 800 + 30 * 100) / 90)
