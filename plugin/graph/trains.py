@@ -1,12 +1,15 @@
 """Whether a graph is that of a training function: it writes a variable and has a gradient, or it writes a non-scalar variable other
-than by adding to it. job/training.py has the reasons."""
+than by adding to it or by taking another rank's value. job/training.py has the reasons."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 _WRITES = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter", "Apply", "SparseApply", "Scatter")
 _ADDS = ("AssignAdd", "AssignAddVariableOp")
+_OF_ANOTHER_RANK = "HorovodBroadcast"
+_SAME_VALUE = ("Identity", "Snapshot")
 _GRADIENT_SCOPES = ("gradients", "gradient_tape")
 _GRADIENT_OPS = ("Grad", "Backprop")
 
@@ -19,7 +22,25 @@ def trains(graph: Any) -> bool:
     if any(_is_of_gradient(node) for node in graph.node):
         return True
     scalars = {node.name for node in graph.node if _is_scalar_variable(node)}
-    return any(node.op not in _ADDS and node.input[0].partition(":")[0] not in scalars for node in written)
+    nodes = {node.name: node for node in graph.node}
+    return any(
+        node.op not in _ADDS and _name(node.input[0]) not in scalars and not _is_of_another_rank(node, nodes)
+        for node in written
+    )
+
+
+def _name(edge: str) -> str:
+    return edge.partition(":")[0]
+
+
+def _is_of_another_rank(write: Any, nodes: Mapping[str, Any]) -> bool:
+    """Whether a node writes the value that another rank has broadcast, as each rank does when a job begins or a rank joins it."""
+    if not write.op.startswith("Assign") or len(write.input) < 2:
+        return False
+    value = nodes.get(_name(write.input[1]))
+    while value is not None and value.op in _SAME_VALUE:
+        value = nodes.get(_name(value.input[0]))
+    return value is not None and value.op.startswith(_OF_ANOTHER_RANK)
 
 
 def _is_of_gradient(node: Any) -> bool:

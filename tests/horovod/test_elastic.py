@@ -43,7 +43,8 @@ def check_numbers(done: Ranks, result: dict[str, Any]) -> None:
     file = done.folder / f"{result['pid']}.json"
     horovod = installation.install(lambda line: None)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(horovod), str(SCRIPTS), *filter(None, sys.path)])}
-    command = [sys.executable, str(SCRIPTS / "elastic_replay.py"), str(file)]
+    replay = {"elastic": ["elastic_replay.py"], "elastic_fit": ["elastic_fit.py", "--replay"]}[done.script]
+    command = [sys.executable, str(SCRIPTS / replay[0]), *replay[1:], str(file)]
     printed = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
     losses = [facts[0] for _, facts in sorted(steps_of(result).items())]
     np.testing.assert_allclose(losses, json.loads(printed.splitlines()[-1]), rtol=1e-3, atol=1e-6)
@@ -58,11 +59,11 @@ def check_arms(done: Ranks, result: dict[str, Any], *sizes: int) -> None:
         assert sum(of_world) > 100
 
 
-@pytest.mark.parametrize("how", ["around", "within"])
-def test_a_rank_that_joins(run_ranks: RunRanks, how: str) -> None:
+@pytest.mark.parametrize(("script", "how"), [("elastic", "around"), ("elastic", "within"), ("elastic_fit", "around")])
+def test_a_rank_that_joins(run_ranks: RunRanks, script: str, how: str) -> None:
     """The job begins on one rank."""
     environment = {"NEXT_HOSTS": "localhost:2\n"}
-    done = run_ranks("elastic", STEPS, SECONDS, how=how, ranks=1, hosts=["localhost:1"], environment=environment)
+    done = run_ranks(script, STEPS, SECONDS, how=how, ranks=1, hosts=["localhost:1"], environment=environment)
     assert done.code == 0, done.err
     first, second = sorted(done.results, key=lambda result: -len(result["steps"]))
     assert {first["rank"], second["rank"]} == {0, 1}
@@ -76,6 +77,7 @@ def test_a_rank_that_joins(run_ranks: RunRanks, how: str) -> None:
     for summary in done.of_ranks:
         assert summary["health"] == "good"
         assert training(summary)["phase"] == "stitched"
+        assert len(summary["training_functions"]) == 1, "the broadcast of the weights does not train"
     of_iterations = rows(
         done, "SELECT DISTINCT j.rank, j.world_size FROM iteration_blocks b JOIN jobs j ON j.process_id = b.process_id"
     )

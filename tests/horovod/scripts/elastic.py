@@ -42,11 +42,13 @@ def elastic_model():
     return loss_of, variables, optimizer
 
 
-def stitched_steps():
-    """(number of steps of `train` in the stitched arm in this process, whether its phase is the stitched one). In the arm's other
-    phases a process traces or verifies, and TensorFlow's own values are used. (0, False) without the plugin."""
+def stitched_steps(function):
+    """(number of steps of the function in the stitched arm in this process, whether its phase is the stitched one).
+
+    In the arm's other phases a process traces or verifies, and TensorFlow's own values are used. (0, False) without the plugin.
+    """
     job = getattr(sys.modules.get("stitchfleet.plugin.entry.activation"), "JOB", None)
-    programs = [program for program in job.programs if program.given_name == "train"] if job else []
+    programs = [program for program in job.programs if program.given_name == function] if job else []
     count = sum(program.steps_by_arm[1] for program in programs)
     return count, any(program.phase.value == "stitched" for program in programs)
 
@@ -96,9 +98,9 @@ def main():
                     hosts.write_text(next_hosts)
                 else:
                     os.kill(os.getpid(), signal.SIGKILL)
-            before_it, _ = stitched_steps()
+            before_it, _ = stitched_steps("train")
             loss = float(train(x, True))
-            count, is_stitched = stitched_steps()
+            count, is_stitched = stitched_steps("train")
             log[state.step] = [loss, hvd.size(), int(is_stitched and count > before_it), digest(variables)]
             state.step += 1
             state.together += not is_first

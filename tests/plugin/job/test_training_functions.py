@@ -63,6 +63,27 @@ def test_a_gradient_trains_and_so_does_an_average_but_not_a_metric(plugin: Plugi
     assert not trains(graph_of(plugin, lambda: tf.reduce_sum(tf.exp(x))))
 
 
+@pytest.mark.parametrize("between", [(), ("Identity",)])
+def test_a_broadcast_of_the_weights_does_not_train(between: tuple[str, ...]) -> None:
+    """A rank that joins an elastic job takes them from rank 0, so this runs more than once."""
+    from tensorflow.core.framework import graph_pb2
+
+    def graph_of_write(source: str) -> Any:
+        graph = graph_pb2.GraphDef()
+        graph.node.add(name="weights", op="_Arg")
+        graph.node.add(name="read", op="ReadVariableOp", input=["weights"])
+        graph.node.add(name="source", op=source, input=["read"])
+        last = "source"
+        for op in between:
+            graph.node.add(name=op, op=op, input=[last])
+            last = op
+        graph.node.add(name="write", op="AssignVariableOp", input=["weights", f"{last}:0", "^read"])
+        return graph
+
+    assert not trains(graph_of_write("HorovodBroadcast"))
+    assert trains(graph_of_write("Mul"))
+
+
 def program(name: str, *, trains: bool = False, steps: int = 5, total_ns: int = 100) -> Program:
     made = Program(name, "function", Settings())
     made.trains, made.steps, made.total_ns = trains, steps, total_ns
