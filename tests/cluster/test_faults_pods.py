@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from .conftest import Images, Release
+from .figures import note
 from .kubernetes import Kubernetes, log_of, volume_of
 from .load import PARTS, all_at_once, dry_run, is_injected, usage
 from .test_pods import LABEL, pod
@@ -35,17 +36,21 @@ def test_a_thousand_pods_at_once_are_all_injected(kubernetes: Kubernetes, releas
     for part, before in rest.items():
         now = usage(part)
         cpu = (now.cpu_seconds - before.cpu_seconds) / 20
-        print(f"{part} at rest: {now.resident_mb:.0f} MB, {cpu:.3f} of a core")
+        note(f"{part} at rest", resident_mb=round(now.resident_mb), cores=round(cpu, 4))
     rest, started = {part: usage(part) for part in PARTS}, time.monotonic()
     pods = [pod(IMAGE, name=f"train-{number}") for number in range(1000)]
     found = all_at_once(kubernetes, pods, 100)
     took = time.monotonic() - started
     assert sum(map(is_injected, found)) == 1000
-    print(f"1000 admissions, 100 at a time: {took:.1f} s")
+    note("1000 admissions, 100 at a time", seconds=round(took, 2))
     for part, before in rest.items():
         now = usage(part)
-        print(
-            f"{part}: {now.resident_mb:.0f} MB, {now.most_mb:.0f} MB at most, {now.cpu_seconds - before.cpu_seconds:.1f} s of a core"
+        spent = round(now.cpu_seconds - before.cpu_seconds, 2)
+        note(
+            f"{part} with 1000 admissions",
+            resident_mb=round(now.resident_mb),
+            most_mb=round(now.most_mb),
+            cpu_seconds=spent,
         )
     kept = []
     for each in pods:
@@ -65,7 +70,9 @@ def test_a_thousand_pods_at_once_are_all_injected(kubernetes: Kubernetes, releas
     time.sleep(30)
     now = usage("controller")
     cpu = (now.cpu_seconds - before.cpu_seconds) / (time.monotonic() - started)
-    print(f"controller with 1000 pods: {now.resident_mb:.0f} MB, {now.most_mb:.0f} MB at most, {cpu:.3f} of a core")
+    note(
+        "controller with 1000 pods", resident_mb=round(now.resident_mb), most_mb=round(now.most_mb), cores=round(cpu, 4)
+    )
     assert now.most_mb < 1000  # the chart's limit is 1Gi
     kubernetes.kubectl("delete", "namespace", SPACE, "--wait=false")
 
