@@ -58,14 +58,15 @@ MAX_PAIRS = 4096
 
 
 class Durations:
-    """The number of durations, and the latest MAX_KEPT of them, in nanoseconds."""
+    """The number and the sum of durations, and the latest MAX_KEPT of them, in nanoseconds."""
 
     def __init__(self) -> None:
-        self.count = 0
+        self.count = self.total_ns = 0
         self.latest: collections.deque[int] = collections.deque(maxlen=MAX_KEPT)
 
     def add(self, duration_ns: int) -> None:
         self.count += 1
+        self.total_ns += duration_ns
         self.latest.append(duration_ns)
 
     @property
@@ -159,8 +160,6 @@ class Program:
         self.model = ""
         """The fingerprint of its first graph."""
         self.steps_by_arm = collections.Counter[Arm]()
-        self.counted_stitched, self.counted_stitched_ns = 0, 0
-        """Of the stitched steps, those whose duration may be compared, as the records count them."""
         self.steady = False
         """Whether its steps are only booked, with no decision about them (settled for good, or mode idle after the warm-up)."""
         # All ranks of a run draw the same order of blocks; another run of the same job draws another order.
@@ -265,9 +264,6 @@ class Program:
         self.steps += 1
         self.total_ns += duration
         self.steps_by_arm[ticket.arm] += 1
-        if counted and ticket.arm is Arm.STITCHED:
-            self.counted_stitched += 1
-            self.counted_stitched_ns += duration
         if ticket.phase is self.phase:
             self.phase_steps += 1
         is_idle = self.settings.mode == "idle" and self.phase_steps >= self.settings.warm_up_steps

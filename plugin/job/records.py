@@ -120,8 +120,8 @@ class Records:
             [
                 savings.FunctionData(
                     savings.block_means(_durations(program, None)),
-                    program.counted_stitched,
-                    program.counted_stitched_ns,
+                    program.durations[Phase.STITCHED].count,
+                    program.durations[Phase.STITCHED].total_ns,
                 )
                 for program in self.functions
             ]

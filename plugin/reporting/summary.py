@@ -126,7 +126,6 @@ def _program_facts(job: Job, program: Program, step_graph: str | None) -> dict[s
         "total_ms": program.total_ns / 1e6,
         "steps_plain": program.steps_by_arm[Arm.PLAIN],
         "steps_stitched": program.steps_by_arm[Arm.STITCHED],
-        "steps_stitched_counted": program.counted_stitched,
         "stitched_from_step": program.stitched_from_step,
         "stitched_after_seconds": program.stitched_after_seconds,
         "clusters": program.cluster_count,

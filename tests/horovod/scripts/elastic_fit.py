@@ -14,22 +14,9 @@ import horovod.tensorflow.keras as hvd
 import model
 import tensorflow as tf
 from elastic import digest, stitched_steps
+from elastic_replay import step_of_all_ranks
 
 BATCHES, ROWS = 16, 32
-
-
-def fresh_network():
-    """The network and an optimizer whose variables are there, with the same values in each process."""
-    tf.keras.utils.set_random_seed(11)
-    network = tf.keras.Sequential(
-        [
-            tf.keras.layers.Input((model.WIDTH,)),
-            tf.keras.layers.Dense(64, activation="gelu"),
-            tf.keras.layers.LayerNormalization(epsilon=1e-5),
-            tf.keras.layers.Dense(model.WIDTH),
-        ]
-    )
-    return network, tf.keras.optimizers.legacy.SGD(0.05, momentum=0.9)
 
 
 class Steps(tf.keras.callbacks.Callback):
@@ -65,7 +52,7 @@ class Steps(tf.keras.callbacks.Callback):
 
 def train(folder, steps, pause):
     hvd.init()
-    network, optimizer = fresh_network()
+    network, optimizer = model.keras_network()
     optimizer = hvd.DistributedOptimizer(optimizer)
     optimizer._create_all_weights(network.trainable_variables)
     network.compile(optimizer, "mse")
@@ -92,27 +79,19 @@ def train(folder, steps, pause):
 
 def replay(result):
     found = json.loads(pathlib.Path(result).read_text())
-    network, optimizer = fresh_network()
-    variables = network.trainable_variables
+    network, optimizer = model.keras_network()
 
-    @tf.function
-    def step_of(xs):
-        losses, gradients = [], []
-        for x in xs:
-            with tf.GradientTape() as tape:
-                losses.append(tf.reduce_mean(tf.square(network(x, training=True) - x)))
-            gradients.append(tape.gradient(losses[-1], variables))
-        means = [tf.add_n(parts) / len(xs) for parts in zip(*gradients)]
-        optimizer.apply_gradients(zip(means, variables))
-        return losses
+    def loss_of(x):
+        return tf.reduce_mean(tf.square(network(x, training=True) - x))
 
+    train_on = step_of_all_ranks(loss_of, network.trainable_variables, optimizer)
     losses, epoch = [], []
     for step in range(int(max(found["steps"], key=int)) + 1):
         size, batch = found["steps"][str(step)][1], step % BATCHES
         rows = slice(batch * ROWS, (batch + 1) * ROWS)
         xs = [tf.constant(model.data(rank, BATCHES * ROWS)[rows]) for rank in range(size)]
         epoch = [] if batch == 0 else epoch
-        epoch.append(float(step_of(xs)[found["rank"]]))
+        epoch.append(float(train_on(xs)[found["rank"]]))
         losses.append(sum(epoch) / len(epoch))
     print(json.dumps(losses))
 

@@ -11,24 +11,33 @@ import model
 import tensorflow as tf
 from elastic import elastic_model
 
-found = json.loads(pathlib.Path(sys.argv[1]).read_text())
-loss_of, variables, optimizer = elastic_model()
+
+def step_of_all_ranks(loss_of, variables, optimizer):
+    """A function that trains on the inputs of all ranks, a list, by the mean of their gradients. It returns each rank's loss."""
+
+    @tf.function
+    def train(xs):
+        losses, gradients = [], []
+        for x in xs:
+            with tf.GradientTape() as tape:
+                losses.append(loss_of(x))
+            gradients.append(tape.gradient(losses[-1], variables))
+        means = [tf.add_n(parts) / len(xs) for parts in zip(*gradients)]
+        optimizer.apply_gradients(zip(means, variables))
+        return losses
+
+    return train
 
 
-@tf.function
-def train(xs):
-    losses, gradients = [], []
-    for x in xs:
-        with tf.GradientTape() as tape:
-            losses.append(loss_of(x))
-        gradients.append(tape.gradient(losses[-1], variables))
-    means = [tf.add_n(parts) / len(xs) for parts in zip(*gradients)]
-    optimizer.apply_gradients(zip(means, variables))
-    return losses
+def main():
+    found = json.loads(pathlib.Path(sys.argv[1]).read_text())
+    train = step_of_all_ranks(*elastic_model())
+    losses = []
+    for step in range(int(max(found["steps"], key=int)) + 1):
+        size = found["steps"][str(step)][1]
+        losses.append(float(train([tf.constant(model.data(rank)) for rank in range(size)])[found["rank"]]))
+    print(json.dumps(losses))
 
 
-losses = []
-for step in range(int(max(found["steps"], key=int)) + 1):
-    size = found["steps"][str(step)][1]
-    losses.append(float(train([tf.constant(model.data(rank)) for rank in range(size)])[found["rank"]]))
-print(json.dumps(losses))
+if __name__ == "__main__":
+    main()

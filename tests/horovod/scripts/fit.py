@@ -11,17 +11,8 @@ import tensorflow as tf
 
 folder, steps, pause = model.arguments()
 hvd.init()
-tf.keras.utils.set_random_seed(11)
-network = tf.keras.Sequential(
-    [
-        tf.keras.layers.Input((model.WIDTH,)),
-        tf.keras.layers.Dense(64, activation="gelu"),
-        tf.keras.layers.LayerNormalization(epsilon=1e-5),
-        tf.keras.layers.Dense(model.WIDTH),
-    ]
-)
+network, optimizer = model.keras_network()
 passes = int(os.environ.get("PASSES", "1"))
-optimizer = tf.keras.optimizers.legacy.SGD(0.05, momentum=0.9)
 network.compile(hvd.DistributedOptimizer(optimizer, backward_passes_per_step=passes), "mse")
 x = model.data(hvd.rank())
 losses = []

@@ -25,6 +25,22 @@ def data(rank, rows=512):
     return np.random.default_rng(100 + rank).random((rows, WIDTH), dtype=np.float32)
 
 
+def keras_network():
+    """A Keras network of WIDTH numbers to as many, and its optimizer, with the same values in each process."""
+    import tensorflow as tf
+
+    tf.keras.utils.set_random_seed(11)
+    network = tf.keras.Sequential(
+        [
+            tf.keras.layers.Input((WIDTH,)),
+            tf.keras.layers.Dense(64, activation="gelu"),
+            tf.keras.layers.LayerNormalization(epsilon=1e-5),
+            tf.keras.layers.Dense(WIDTH),
+        ]
+    )
+    return network, tf.keras.optimizers.legacy.SGD(0.05, momentum=0.9)
+
+
 def finish(folder, rank, losses, weights):
     """weights: arrays."""
     digest = hashlib.sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in weights)).hexdigest()

@@ -158,10 +158,10 @@ def test_a_gans_saving_is_that_of_both_of_its_functions_in_a_job_of_300_rounds(r
     whole = job.summary["saving"]
     assert whole["pairs"] == sum(of[name]["saving"]["pairs"] for name in job.summary["training_functions"])
     saved = sum(
-        of[name]["steps_stitched_counted"] * (of[name]["saving"]["plain_ms"] - of[name]["saving"]["stitched_ms"])
+        of[name]["phases"]["stitched"]["steps"] * (of[name]["saving"]["plain_ms"] - of[name]["saving"]["stitched_ms"])
         for name in job.summary["training_functions"]
     )
-    steps = sum(of[name]["steps_stitched_counted"] for name in job.summary["training_functions"])
+    steps = sum(of[name]["phases"]["stitched"]["steps"] for name in job.summary["training_functions"])
     assert whole["plain_ms"] - whole["stitched_ms"] == pytest.approx(saved / steps)
     assert steps_in_blocks(tmp_path) == {"train_critic": 300, "train_generator": 300}
     (other,) = [line for line in describe(job.summary) if "not counted, since it does not train" in line]
