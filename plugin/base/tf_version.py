@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 
@@ -50,6 +51,19 @@ def graph_class() -> type[Any]:
     from tensorflow.python.framework import ops
 
     found: type[Any] = ops.Graph
+    return found
+
+
+def plugin_loader() -> Callable[[str], object]:
+    """Loads a library's operators and graph optimizers, given its path. Raises what TensorFlow raises.
+
+    Not `load_pluggable_device_library`, which looks for devices too and for that makes the eager context. A context that is older
+    than the job's `disable_eager_execution` lets `init_scope` lead out of a v1 graph: a variable that is made in a `tf.cond` there
+    would be an eager one, and the job fail.
+    """
+    from tensorflow.python.client import pywrap_tf_session
+
+    found: Callable[[str], object] = pywrap_tf_session.TF_LoadPluggableDeviceLibrary
     return found
 
 

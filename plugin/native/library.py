@@ -24,6 +24,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from ..base import tf_version
+
 if TYPE_CHECKING:  # `stitchfleet run` must be able to start a job where there is no numpy
     import numpy as np
     import numpy.typing as npt
@@ -397,10 +399,9 @@ class NativeLibrary:
 
     def register(self) -> None:
         """Registers the ops and the graph optimizers with the imported TensorFlow."""
-        from tensorflow.python.framework import load_library
-
-        load_library.load_pluggable_device_library(str(self.path))
-        load_library.load_pluggable_device_library(str(self.path.with_name(GPU_LIBRARY)))
+        load = tf_version.plugin_loader()
+        load(str(self.path))
+        load(str(self.path.with_name(GPU_LIBRARY)))
 
     def set_rewrite(self, rewrite: Rewrite) -> None:
         """Calls `rewrite` from now on with each placed graph that TensorFlow offers. If it raises an exception, the graph stays."""

@@ -63,6 +63,15 @@ def test_a_plain_session_taken_in_turn_equals_the_plain_run_bit_for_bit(run_job:
     assert in_turn.result == plain.result
 
 
+def test_a_graph_is_built_as_it_is_without_us(run_job: RunJob, run_plain: RunJob) -> None:
+    """Nothing of ours makes TensorFlow's eager context before the script says that it wants none."""
+    plain = run_plain("session_branch.py", "60")
+    job = run_job("session_branch.py", "60", mode="alternate", environment=IN_TURN, start=True)
+    assert job.code == 0, job.err
+    assert job.result == plain.result
+    assert job.result["before"] == "None"
+
+
 @pytest.mark.slow
 def test_a_seeded_random_operator_in_a_nested_function_keeps_its_stream(run_job: RunJob, run_plain: RunJob) -> None:
     """Its body has an executor in each arm; until those share a stream too, such a job stays plain and says why."""
