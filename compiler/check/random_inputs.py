@@ -75,7 +75,9 @@ def _floats(node: Node, rng: np.random.Generator, regime: Regime) -> npt.NDArray
     if regime is Regime.MIXED:
         return _mixed(node, rng)
     if node.element_count > 2 * _POOL:
-        return np.resize(_floats(replace(node, shape=(_POOL,)), rng, regime), node.shape)
+        length = node.shape[-1]
+        pool = (_POOL // length | 1, length) if regime is Regime.MISSING and 1 < length < _POOL else (_POOL,)
+        return np.resize(_floats(replace(node, shape=pool), rng, regime), node.shape)
     if regime is Regime.UNIT:
         return rng.uniform(0.05, 0.95, node.shape)
     # All digits of an f64 must be drawn; for the other dtypes float32 is as good and takes half the time.
@@ -119,7 +121,7 @@ def _log_uniform(rng: np.random.Generator, low: float, high: float, signs: npt.N
     return np.copysign(np.ldexp(1.0 + rng.random(signs.shape), exponents), signs)
 
 
-_MIXTURE: Final = (Regime.NORMAL, Regime.TINY, Regime.HUGE, Regime.NEGATIVE, Regime.SPECIAL)
+_MIXTURE: Final = (Regime.NORMAL, Regime.TINY, Regime.HUGE, Regime.NEGATIVE, Regime.SPECIAL, Regime.ZEROS)
 
 
 def _mixed(node: Node, rng: np.random.Generator) -> npt.NDArray[Any]:

@@ -132,7 +132,7 @@ def finish_check(
         except RefusedInputsError as error:
             refused = str(error)
     if not refused:
-        for regime in RARE if _input_elements(graph) <= options.huge_elements else ():
+        for regime in RARE:
             inputs = _draw(graph, options, regime)
             if is_positive:  # like a variance: below zero, graph and framework are known to differ
                 inputs = [np.abs(value) if value.dtype.kind not in "iub" else value for value in inputs]
@@ -147,10 +147,6 @@ def finish_check(
         raise CheckFailedError(f"the framework refuses its inputs, and those made of the job's own: {error}") from error
     _judge_runs(graph, library, metadata, options, Regime.UNIT, inputs)
     return replace(report, against_reference=True)
-
-
-def _input_elements(graph: Graph) -> int:
-    return sum(graph.nodes[i].element_count for i in graph.parameters)
 
 
 def _compare_on_rare_data(

@@ -291,6 +291,7 @@ def gradient(selected: bool) -> Callable[[Sequence[Array]], list[Array]]:
     return run
 
 
+@pytest.mark.parametrize("size", ["small", "huge"])
 @pytest.mark.parametrize(
     ("make", "reference", "complaint"),
     [
@@ -305,11 +306,14 @@ def test_a_kernel_that_is_another_than_the_framework_on_rare_data_is_refused(
     make: Callable[[], Graph],
     reference: Callable[[Sequence[Array]], list[Array]],
     complaint: str | None,
+    size: str,
     tmp_path: Path,
 ) -> None:
     """But a NaN may spread further than the framework's, as its documented formula has it."""
     graph = make()
-    (outcome,) = compile_graphs([Request(graph.name, graph, reference)], KernelCache(tmp_path), toolchain(), SMALL)
+    (outcome,) = compile_graphs(
+        [Request(graph.name, graph, reference)], KernelCache(tmp_path), toolchain(), SIZES[size]
+    )
     assert (outcome.entry is None) == (complaint is not None), outcome.failure
     if complaint is not None:
         assert re.search(complaint, outcome.failure or ""), outcome.failure
@@ -328,6 +332,9 @@ def test_rare_inputs_have_what_they_say() -> None:
     assert 0.15 < rows.mean() < 0.35
     assert not np.isnan(missing).all(1).any()
     assert not np.isnan(vector).any(), "one NaN of a parameter would be one in all results"
+    large = Maker("large")
+    (repeated,) = random_inputs(large.done(large.parameter(70_000, 32)), np.random.default_rng(0), Regime.MISSING)
+    assert 0.15 < np.isnan(repeated).any(1).mean() < 0.35
     special, _ = random_inputs(graph, np.random.default_rng(0), Regime.SPECIAL)
     magnitude = np.abs(special[np.isfinite(special)])
     assert ((magnitude > 0) & (magnitude < 2.0**-126)).any(), "subnormal"

@@ -35,6 +35,24 @@ def test_keras_fit_with_a_smaller_last_batch_is_stitched_at_both_sizes(run_job: 
 
 
 @pytest.mark.slow
+def test_integers_of_two_inputs_are_checked_on_what_they_may_be_and_a_second_run_has_it_all(
+    run_job: RunJob, run_plain: RunJob, no_kernels: pathlib.Path
+) -> None:
+    """Random ids would be refused by the embedding and the loss; and no kernel is built that is wrong over its own input."""
+    jobs = [run_job("two_inputs.py", "60", COLD, environment=QUICK, with_cache=no_kernels) for _ in range(2)]
+    plain = run_plain("two_inputs.py", "60")
+    for job in jobs:
+        assert job.code == 0, job.err
+        states = {entry["state"] for cluster in job.summary["clusters"] for entry in cluster["executables"]}
+        assert states == {"stitched"}, states
+        log = pathlib.Path(job.summary["records"]["folder"], "service.log").read_text()
+        assert "written over an input" not in log + job.err
+        assert "could not be made" not in log + job.err
+        assert relative_difference(job.result, plain.result) < 1e-3
+    assert main_program(jobs[1])["stitched_from_step"] < 20
+
+
+@pytest.mark.slow
 def test_programs_with_equal_clusters_share_kernels_and_one_that_never_comes_again_holds_up_none(
     run_job: RunJob, run_plain: RunJob
 ) -> None:
