@@ -15,8 +15,9 @@ class Owner(Protocol):
     """The generation of its stitched graph."""
     trains: bool
     """Whether one of its graphs is that of a training function (training.py)."""
-    ties_ranks: bool
-    """Whether one of its graphs holds a collective of all ranks (ranks/collectives.py); determined only in jobs of several ranks."""
+    steps_per_collective: int
+    """N if every Nth step holds a collective of all ranks, 0 if that is not known (ranks/collectives.py); determined only in jobs of
+    several ranks."""
     model: str
     """The fingerprint of its first graph."""
 

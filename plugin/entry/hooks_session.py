@@ -25,7 +25,7 @@ from ..base.containment import contained
 from ..base.wrapping import wrap
 from ..job.job import GENERATIONS, Job
 from ..job.program import Program, Ticket
-from ..ranks.collectives import fetches_tie_all_ranks
+from ..ranks.collectives import fetches_steps_per_collective
 
 
 class _Thread(threading.local):
@@ -98,15 +98,15 @@ def _program_of(job: Job, graph: Any, names: tuple[str, ...]) -> Program:
     if program.graph is None:
         program.graph = number
         if job.ranks is not None:
-            program.ties_ranks = _ties_ranks(graph, names)
+            program.steps_per_collective = _steps_per_collective(graph, names)
     return program
 
 
-def _ties_ranks(graph: Any, names: tuple[str, ...]) -> bool:
+def _steps_per_collective(graph: Any, names: tuple[str, ...]) -> int:
     try:
-        return fetches_tie_all_ranks(graph, names)
+        return fetches_steps_per_collective(graph, names)
     except (KeyError, ValueError):  # a fetch that TensorFlow will reject, or interpret differently
-        return False
+        return 0
 
 
 def _only_fills_a_queue(graph: Any, names: tuple[str, ...]) -> bool:

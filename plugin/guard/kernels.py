@@ -183,9 +183,10 @@ class Kernels:
                     may_run = not self.needs_agreement or executable.cluster in self._agreed
                     self.native.move(executable.signature, State.VERIFY, State.STITCHED if may_run else State.READY)
 
-    def are_verified(self, clusters: Collection[str]) -> bool:
+    def are_verified(self, clusters: Collection[str], every: int = 1) -> bool:
         """Called in each step of a verify phase: whether every kernel of these clusters that the job still calls has been compared
-        often enough.
+        often enough. every: in so many steps at least one runs all of them (gradients that are summed up leave the optimizer out of
+        the others).
 
         A shape that occurred once (a length, the number of distinct words of a batch) may never occur again, and a suspect kernel
         starts again each time. Neither delays the others; they are verified later, in the stitched phase.
@@ -198,7 +199,7 @@ class Kernels:
             calls = seen.fallback_calls + seen.verify_calls
             executable.idle_steps = 0 if calls != executable.calls_seen else executable.idle_steps + 1
             executable.calls_seen = calls
-            waiting |= executable.idle_steps < self.settings.verify_steps
+            waiting |= executable.idle_steps < every * self.settings.verify_steps
         return not waiting
 
     def verified(self, clusters: Collection[str]) -> list[str]:

@@ -330,7 +330,7 @@ class Job:
             self._leave_world(program, program.lockstep)
         lockstep = program.lockstep
         if lockstep is None:
-            if not program.ties_ranks:
+            if not program.steps_per_collective:
                 return
             if not sees_resets:
                 program.refuse(UNSEEN)
@@ -426,7 +426,7 @@ class Job:
                     self._give_up_if_it_does_not_pay(program)
             return
         if phase is Phase.WARM_UP:
-            if self.ranks is not None and not program.ties_ranks:
+            if self.ranks is not None and not program.steps_per_collective:
                 if program.phase_steps < UNTIED_STEPS:
                     return  # a function that runs only a few times is no training function: nothing is printed about it
                 program.asks_ranks = self.world.is_elastic
@@ -466,8 +466,9 @@ class Job:
             assert self.kernels is not None
             self._move_kernels()
             self._wake()
-            patience = VERIFY_PATIENCE * settings.verify_steps
-            done = self.kernels.are_verified(program.cluster_names) or program.phase_steps >= patience
+            every = max(1, program.steps_per_collective)
+            patience = VERIFY_PATIENCE * settings.verify_steps * every
+            done = self.kernels.are_verified(program.cluster_names, every) or program.phase_steps >= patience
             if done and not self._leave_out(program, self._slower_of(program), SLOWER):
                 self._enter_stitched(program)
 
@@ -573,7 +574,7 @@ class Job:
         assert program.lockstep is not None
         kernels_of_this_rank = self.kernels.verified(program.cluster_names)
         if kernels_of_this_rank:
-            program.lockstep.ready(self.ranks.facts(program), kernels_of_this_rank)
+            program.lockstep.ready(self.ranks.facts(program), kernels_of_this_rank, program.steps_per_collective)
         else:
             program.enter(Phase.REVERTED, "no kernel passed verification")
 

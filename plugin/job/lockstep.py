@@ -1,7 +1,8 @@
 """Steps that all ranks of a job take together, and in one arm.
 
     Ranks        one per process: the Locksteps of its training functions, the courier between the ranks, and this rank's facts
-    Lockstep     one per tf.function, or per graph of a session (all its sets of fetches), whose steps hold a collective of all ranks
+    Lockstep     one per tf.function, or per graph of a session (all its sets of fetches), each or every Nth of whose steps holds a
+                 collective of all ranks
                  (ranks/collectives.py): all ranks take each of its steps together
 
 Locksteps are numbered in the order of the first call that holds such a collective, which is the same on all ranks. That call is
@@ -98,9 +99,9 @@ class Lockstep:
         """Whether this rank has said that it is ready (Agreement.is_bound)."""
         return self._courier.is_bound(self.key)
 
-    def ready(self, facts: str, kernels: Iterable[str]) -> None:
-        """Says that this rank's kernels are verified (Agreement.ready)."""
-        self._courier.ready(self.key, facts, kernels)
+    def ready(self, facts: str, kernels: Iterable[str], every: int) -> None:
+        """Says that this rank's kernels are verified (Agreement.ready). every: in how many steps there is a collective."""
+        self._courier.ready(self.key, facts, kernels, every)
 
     def refuse(self, reason: str) -> None:
         """Says that this rank cannot run stitched, or no longer can (Agreement.refuse)."""

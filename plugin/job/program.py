@@ -147,8 +147,8 @@ class Program:
         """What its latest graph leaves out: operators that could not be lowered, and clusters whose shapes never settle."""
         self.trains = False
         """Whether one of its graphs is that of a training function (training.py)."""
-        self.ties_ranks = False
-        """Whether one of its graphs holds a collective of all ranks; determined only in jobs of several ranks."""
+        self.steps_per_collective = 0
+        """See Owner."""
         self.graph: object | None = None
         """Identifies the session's graph; None for a function."""
         self.lockstep: Lockstep | None = None

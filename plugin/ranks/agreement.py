@@ -7,7 +7,8 @@ correctness; tests/plugin/ranks/model.py model-checks this class.
 Assumptions
     Step n is the n-th call of the function. It holds a collective of all ranks, so no rank ends step n before every rank has begun
     it: if some rank begins step n + 1, all have begun step n. (collectives.py checks this; functions without such a collective are
-    never stitched in a job of several ranks. Bounded waiting needs this assumption, safety does not.)
+    never stitched in a job of several ranks. Bounded waiting needs this assumption, safety does not.) If only every Nth step holds
+    one, this is so for the steps n + 1 = N, 2N, ..., and only such a step is picked.
     The store (store.py) has cells. Each cell has one writer, which writes one value only and repeats the write until it is
     acknowledged: a write that is lost, repeated or late does no harm.
 
@@ -25,7 +26,8 @@ Cells (r: a rank, k: the number of a round)
     all of them have (`common`).
 
 A round
-    1. If all votes are ready and have equal facts (or if there is a want), rank 0 picks a step some way ahead and writes k-at.
+    1. If all votes are ready and have equal facts (or if there is a want), rank 0 picks a step some way ahead, after one with a
+       collective, and writes k-at.
     2. A rank that reads k-at before it begins that step writes "seen": a promise not to begin the step before it knows k-go.
     3. If all have promised before rank 0 begins the step before the agreed one, rank 0 writes go; else stay. It does not begin
        that step before this write is acknowledged. So a rank that is about to begin the agreed step finds k-go in the store; and if
@@ -85,6 +87,8 @@ class Agreement:
     size: int
     lead: int = 2
     """Steps from rank 0's present step to the one that it picks; at least 2 are used. The caller may change it at any time."""
+    every: int = 1
+    """Rank 0: the last one of so many steps holds a collective, counted from step 0."""
     stitched: bool = False
     """The arm of the latest step."""
     begun: int = 0
@@ -129,13 +133,15 @@ class Agreement:
 
     # ---- what the rank has to say
 
-    def ready(self, facts: str, kernels: Iterable[str] = ()) -> None:
+    def ready(self, facts: str, kernels: Iterable[str] = (), every: int = 1) -> None:
         """Says that this rank's kernels are verified.
 
         facts: comma-separated name=value pairs, which must be equal on all ranks. kernels: identifiers that are equal on two ranks
-        if the kernels compute the same to the last bit. Neither may contain blanks; a kernel may not contain a comma.
+        if the kernels compute the same to the last bit. Neither may contain blanks; a kernel may not contain a comma. every: see
+        the attribute.
         """
         if not self.vote and not self.final:
+            self.every = every
             self.vote = f"ready {facts} {','.join(sorted(set(kernels)))}".rstrip()
             self._lead_on()
 
@@ -297,7 +303,8 @@ class Agreement:
             self._propose(True, "")
 
     def _propose(self, target: bool, reason: str) -> None:
-        self.at, self.target, self.target_reason = max(self.begun, self.ahead) + max(2, self.lead), target, reason
+        at = max(self.begun, self.ahead) + max(2, self.lead)
+        self.at, self.target, self.target_reason = at + -at % self.every, target, reason
         self.seen, self.go = frozenset(), None
         if self.size == 1:
             self.go = True

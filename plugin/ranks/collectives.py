@@ -1,14 +1,21 @@
-"""Whether a step always runs a collective of all ranks: then no rank ends the step before all have begun it.
+"""How often a step runs a collective of all ranks: then no rank ends that step before all have begun it.
 
 The agreement of ranks (agreement.py) relies on this to count steps. A collective of a process set does not tie all ranks together,
-nor does one that runs only in some steps (in a branch: `backward_passes_per_step` above 1) or outside the function. A branch whose
-predicate depends on the world alone is the same in all steps and on all ranks: in elastic jobs Horovod reduces gradients only if the
-world has more than one rank (horovod/tensorflow/__init__.py, `_allreduce_cond`), and a world of one rank is tied to itself.
+nor does one outside the function. One in a branch does if its predicate is the same on all ranks and it is known when it holds:
+
+    it depends on the world alone: in elastic jobs Horovod reduces gradients only if the world has more than one rank
+    (horovod/tensorflow/__init__.py, `_allreduce_cond`), and a world of one rank is tied to itself;
+    it compares a counter with a constant: with `backward_passes_per_step` Horovod sums up the gradients of so many steps, and reduces
+    them when its counter, which each step raises by one, has come to that number (horovod/tensorflow/gradient_aggregation.py).
+    The counter begins at 0 and returns to 0 there, so every so many steps, counted from the first, hold one.
+
+A loop (Keras' `steps_per_execution`) is taken to run at least once in each step, and as often on all ranks, else Horovod's own
+collectives would not meet. If it does not, a rank may wait in vain for as long as it may, once a round (Times.wait_s in courier.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 COLLECTIVES = frozenset(
@@ -31,62 +38,180 @@ _JOINS = ("Merge", "RefMerge", "Exit", "RefExit")
 """Operators after these run whichever way the predicate went."""
 
 
+_READS = ("ReadVariableOp", "VarIsInitializedOp", "IsVariableInitialized")
+_PASSES_ON = ("Identity", "RefIdentity", *BRANCHES)
+"""Operators that hand on their first input."""
+_OF_REFERENCES = ("VariableV2", "Variable")
+"""Variables whose readers read the value itself, by an Identity."""
+_RAISES = ("AssignAddVariableOp", "AssignAdd")
+_SETS = ("AssignVariableOp", "Assign")
+
+
 class Node(NamedTuple):
-    """An operator. inputs: names of the operators that it reads or waits for. process_set: 0 is the set of all ranks."""
+    """An operator. inputs: names of the operators that it reads or waits for, the first ones in the order of its arguments.
+    process_set: 0 is the set of all ranks. value: of a constant that is one integer."""
 
     op: str
     inputs: Sequence[str]
     process_set: int = 0
+    value: int | None = None
 
 
 def node_of(definition: Any) -> Node:
     """The Node of a NodeDef."""
     inputs = [name.lstrip("^").partition(":")[0] for name in definition.input]
-    return Node(
-        definition.op, inputs, definition.attr["process_set_id"].i if "process_set_id" in definition.attr else 0
-    )
+    process_set = definition.attr["process_set_id"].i if "process_set_id" in definition.attr else 0
+    return Node(definition.op, inputs, process_set, _integer(definition) if definition.op == "Const" else None)
 
 
-def ties_all_ranks(nodes: Iterable[str], node: Callable[[str], Node]) -> bool:
-    """Whether one of the operators named in `nodes` is a collective of all ranks outside branches. node: maps a name to its Node."""
-    for name in nodes:
-        found = node(name)
-        if found.op in COLLECTIVES and found.process_set == 0 and not _is_guarded(name, node):
-            return True
-    return False
+def _integer(definition: Any) -> int | None:
+    """The value of a Const that is one integer; else None."""
+    tensor = definition.attr["value"].tensor
+    if tensor.tensor_shape.dim or len(tensor.int_val) + len(tensor.int64_val) > 1:
+        return None
+    if tensor.int_val or tensor.int64_val:
+        return int((*tensor.int_val, *tensor.int64_val)[0])
+    width = {3: 4, 9: 8}.get(tensor.dtype, 0)  # DT_INT32, DT_INT64 (types.proto)
+    if width and len(tensor.tensor_content) in (0, width):  # no value at all is 0
+        return int.from_bytes(tensor.tensor_content, "little", signed=True)
+    return None
 
 
-def _is_guarded(name: str, node: Callable[[str], Node]) -> bool:
-    """Whether the predicate of a branch decides if the operator runs, and may differ from step to step."""
-    seen, waiting = {name}, [name]
-    while waiting:
-        found = node(waiting.pop())
-        if found.op in BRANCHES and not (len(found.inputs) > 1 and _depends_on_the_world_alone(found.inputs[1], node)):
-            return True
-        if found.op in _JOINS:
-            continue
-        fresh = set(found.inputs) - seen
-        seen |= fresh
-        waiting += fresh
-    return False
+def steps_per_collective(nodes: Mapping[str, Node]) -> int:
+    """1 if each run of all these operators (by name) runs a collective of all ranks, N if every Nth does, 0 if that is not known."""
+    guards = _Guards(nodes)
+    found = [guards.period(name) for name, node in nodes.items() if node.op in COLLECTIVES and node.process_set == 0]
+    return min((period for period in found if period), default=0)
 
 
-def _depends_on_the_world_alone(name: str, node: Callable[[str], Node]) -> bool:
-    found = node(name)
-    if found.op in _OF_THE_WORLD:
-        return found.process_set == 0
-    return found.op in _PURE and all(_depends_on_the_world_alone(each, node) for each in found.inputs)
+class _Guards:
+    """Which branches decide if an operator runs, and how often they let it."""
+
+    def __init__(self, nodes: Mapping[str, Node]) -> None:
+        self.nodes = nodes
+        self._of_predicates: dict[str, int] = {}
+        self._readers: dict[str, list[str]] = {}
+        """The operators that read, or wait for, each; made when it is needed."""
+
+    def period(self, name: str, within: str = "") -> int:
+        """The operator runs every so many steps: 1 if no predicate guards it that may differ from step to step, 0 if it is not
+        known. within: the predicate of a branch that is known already."""
+        periods = {1}
+        seen, waiting = {name}, [name]
+        while waiting:
+            found = self.nodes[waiting.pop()]
+            if found.op in BRANCHES:
+                predicate = self._through_identities(found.inputs[1]) if len(found.inputs) > 1 else ""
+                if not predicate or predicate != within:
+                    periods.add(self._period_of_predicate(predicate))
+            if found.op in _JOINS:
+                continue
+            fresh = {each for each in found.inputs if each in self.nodes} - seen
+            seen |= fresh
+            waiting += fresh
+        several = periods - {1}
+        return 1 if not several else several.pop() if len(several) == 1 else 0
+
+    def _through_identities(self, name: str) -> str:
+        while name in self.nodes and self.nodes[name].op == "Identity" and self.nodes[name].inputs:
+            name = self.nodes[name].inputs[0]
+        return name
+
+    def _period_of_predicate(self, name: str) -> int:
+        if name not in self._of_predicates:
+            self._of_predicates[name] = 0  # a predicate that depends on itself
+            if (name in self.nodes and self.nodes[name].op == "LoopCond") or self._depends_on_the_world_alone(name):
+                self._of_predicates[name] = 1
+            else:
+                self._of_predicates[name] = self._limit_of_counter(name)
+        return self._of_predicates[name]
+
+    def _depends_on_the_world_alone(self, name: str) -> bool:
+        found = self.nodes.get(name)
+        if found is None:
+            return False
+        if found.op in _OF_THE_WORLD:
+            return found.process_set == 0
+        return found.op in _PURE and all(self._depends_on_the_world_alone(each) for each in found.inputs)
+
+    def _limit_of_counter(self, predicate: str) -> int:
+        """N if the predicate is `counter == N` and the counter goes from 1 to N again and again, one further in each step; else 0."""
+        node = self.nodes.get(predicate)
+        if node is None or node.op != "Equal" or len(node.inputs) < 2:
+            return 0
+        first, second = node.inputs[:2]
+        for counter, limit in ((first, self._constant(second)), (second, self._constant(first))):
+            variable = self._variable_read(counter)
+            if limit is not None and limit > 1 and variable is not None and self._counts(variable, predicate):
+                return limit
+        return 0
+
+    def _variable_read(self, name: str) -> str | None:
+        """The operator that makes the variable whose value this one hands on; None if there is none."""
+        name = self._through_identities(name)
+        node = self.nodes.get(name)
+        if node is not None and node.op == "ReadVariableOp":
+            return self._origin(node.inputs[0])
+        return name if node is not None and node.op in _OF_REFERENCES else None
+
+    def _origin(self, name: str) -> str:
+        """The operator that makes what this one hands on."""
+        while name in self.nodes and self.nodes[name].op in _PASSES_ON and self.nodes[name].inputs:
+            name = self.nodes[name].inputs[0]
+        return name
+
+    def _counts(self, variable: str, predicate: str) -> bool:
+        """Whether each step raises the variable by 1, once, and nothing else happens to it but that it is set to 0 if `predicate`
+        holds."""
+        raised = set_back = 0
+        for name in self._users_of(variable):
+            node = self.nodes[name]
+            if node.op in _READS:
+                continue
+            if len(node.inputs) < 2 or self._origin(node.inputs[0]) != variable:
+                return False
+            value = self._constant(node.inputs[1])
+            if node.op in _RAISES and value == 1 and self.period(name) == 1:
+                raised += 1
+            elif node.op in _SETS and value == 0 and self.period(name, predicate) == 1:
+                set_back += 1
+            else:
+                return False
+        return raised == 1 and set_back > 0
+
+    def _constant(self, name: str) -> int | None:
+        """The integer that the operator hands on; None if it is not known."""
+        node = self.nodes.get(self._origin(name))
+        return None if node is None else node.value
+
+    def _users_of(self, variable: str) -> list[str]:
+        """The operators that read or change the variable."""
+        if not self._readers:
+            for name, node in self.nodes.items():
+                for each in node.inputs:
+                    self._readers.setdefault(each, []).append(name)
+        reads_it = self.nodes[variable].op in _OF_REFERENCES if variable in self.nodes else False
+        found: list[str] = []
+        seen, waiting = {variable}, [variable]
+        while waiting:
+            for name in self._readers.get(waiting.pop(), []):
+                op = self.nodes[name].op
+                if name in seen or (reads_it and op == "Identity"):
+                    continue
+                seen.add(name)
+                (waiting if op in _PASSES_ON else found).append(name)
+        return found
 
 
-def graph_ties_all_ranks(graph: Any) -> bool:
-    """Whether a GraphDef, all of whose operators run, holds a collective of all ranks that is in no branch."""
-    nodes = {definition.name: definition for definition in graph.node}
-    found = [name for name, definition in nodes.items() if definition.op in COLLECTIVES]
-    return bool(found) and ties_all_ranks(found, lambda name: node_of(nodes[name]))
+def graph_steps_per_collective(graph: Any) -> int:
+    """`steps_per_collective` of a GraphDef, all of whose operators run."""
+    if not any(definition.op in COLLECTIVES for definition in graph.node):
+        return 0
+    return steps_per_collective({definition.name: node_of(definition) for definition in graph.node})
 
 
-def fetches_tie_all_ranks(graph: Any, names: Sequence[str]) -> bool:
-    """Whether a session run that fetches these tensors and operators of a Graph runs a collective of all ranks.
+def fetches_steps_per_collective(graph: Any, names: Sequence[str]) -> int:
+    """`steps_per_collective` of a session run that fetches these tensors and operators of a Graph.
 
     Raises what Graph.get_operation_by_name raises for a name that is not there (KeyError, ValueError).
     """
@@ -98,7 +223,8 @@ def fetches_tie_all_ranks(graph: Any, names: Sequence[str]) -> bool:
             continue
         operation = graph.get_operation_by_name(name)
         inputs = [tensor.op.name for tensor in operation.inputs] + [before.name for before in operation.control_inputs]
-        is_of_a_set = operation.type.startswith("Horovod") and "process_set_id" in operation.node_def.attr
-        nodes[name] = Node(operation.type, inputs, int(operation.get_attr("process_set_id")) if is_of_a_set else 0)
+        reads_more = operation.type == "Const" or operation.type.startswith("Horovod")
+        own = node_of(operation.node_def) if reads_more else Node(operation.type, inputs)
+        nodes[name] = own._replace(inputs=inputs)
         waiting += inputs
-    return ties_all_ranks([name for name, found in nodes.items() if found.op in COLLECTIVES], nodes.__getitem__)
+    return steps_per_collective(nodes)

@@ -124,11 +124,11 @@ class Courier:
 
     # ---- any thread
 
-    def ready(self, function: str, facts: str, kernels: Iterable[str] = ()) -> None:
+    def ready(self, function: str, facts: str, kernels: Iterable[str] = (), every: int = 1) -> None:
         """Says that the function's kernels are verified on this rank (Agreement.ready)."""
         with self._lock:
             found = self._of(function)
-            found.agreement.ready(facts, kernels)
+            found.agreement.ready(facts, kernels, every)
             found.ready_since = min(found.ready_since, time.monotonic())
         self._wake.set()
 

@@ -26,7 +26,7 @@ from ..graph.model_fingerprint import model_fingerprint
 from ..graph.placed_graph import OpDefinitions, PlacedGraph
 from ..graph.tf_ops import RANDOM_UNIFORM
 from ..graph.trains import trains
-from ..ranks.collectives import graph_ties_all_ranks
+from ..ranks.collectives import graph_steps_per_collective
 from ..while_loops.fold import note_loops, stitch_loops
 from .preparation import prepare
 
@@ -102,9 +102,9 @@ class Stitcher:
         graph: Any = graph_pb2.GraphDef()
         graph.ParseFromString(data)
         program.trains = program.trains or trains(graph)
-        if self.looks_for_collectives and nested is None and not program.ties_ranks:
-            program.ties_ranks = graph_ties_all_ranks(graph)
-            if program.ties_ranks:
+        if self.looks_for_collectives and nested is None and not program.steps_per_collective:
+            program.steps_per_collective = graph_steps_per_collective(graph)
+            if program.steps_per_collective:
                 self.on_collective(program)
         if not program.model:
             program.model = model_fingerprint(graph)

@@ -13,14 +13,12 @@ from typing import Any
 
 import pytest
 
-from stitchfleet.plugin.native.library import find_tensorflow, library_path
-
 from .. import pace
 from ..broken_kernels import broken_kernels
-from ..plugin.conftest import cache, empty_records, finish
+from ..plugin.conftest import cache, empty_records, finish, hand_over, no_kernels
 from . import installation
 
-__all__ = ["cache", "empty_records"]
+__all__ = ["cache", "empty_records", "no_kernels"]
 
 SCRIPTS = pathlib.Path(__file__).parent / "scripts"
 
@@ -36,15 +34,6 @@ def horovod_of_mpi() -> pathlib.Path:
     if shutil.which("mpirun") is None:
         pytest.skip("there is no mpirun (apt-get install libopenmpi-dev openmpi-bin)")
     return installation.install(lambda line: print(line, file=sys.__stderr__, flush=True), with_mpi=True)
-
-
-@pytest.fixture
-def no_kernels(cache: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
-    """A cache with the native library and without kernels."""
-    library = library_path(cache, find_tensorflow())
-    copy = tmp_path / "no-kernels"
-    shutil.copytree(library.parent, copy / library.parent.relative_to(cache))
-    return copy
 
 
 @dataclass
@@ -147,6 +136,7 @@ def run_ranks(
             },
             timeout,
         )
+        hand_over(done, f"sqlite:///{database}")
         files = [folder / f"{rank}.json" for rank in range(ranks)]
         if hosts:  # ranks change
             files = [file for file in folder.glob("*.json") if file.stem.isdigit()]

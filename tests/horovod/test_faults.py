@@ -197,10 +197,3 @@ def test_ranks_that_join_are_plain_from_there_on(run_ranks: RunRanks) -> None:
         assert training(summary)["steps_stitched"] > 100
         assert training(summary)["phase"] == "plain"
         assert "hvd.join" in reason(summary)
-
-
-def test_steps_that_reduce_now_and_then_only_are_not_counted(run_ranks: RunRanks) -> None:
-    """backward_passes_per_step: the collective is in a branch."""
-    beside = run_ranks("fit", 200, how="plain", environment={"PASSES": "2"})
-    done = run_ranks("fit", 200, SECONDS, environment={"PASSES": "2"})
-    check_all_plain(beside, done, "its steps hold no collective of all ranks")

@@ -32,8 +32,9 @@ def kernels_made(summary: dict[str, Any]) -> int:
     return sum(int(count) for count in re.findall(r"^(\d+) kernels made", log, re.MULTILINE))
 
 
-def check_two_ranks(plain: Ranks, done: Ranks) -> None:
-    """What every stitched job of two ranks must have, beside the plain one from the same seed."""
+def check_two_ranks(plain: Ranks, done: Ranks, least: float = 0.9) -> None:
+    """What every stitched job of two ranks must have, beside the plain one from the same seed. least: share of the calls of stitch
+    ops that run on kernels."""
     assert done.code == 0, done.err
     assert [result["rank"] for result in done.results] == [0, 1]
     assert done.results[0]["weights"] == done.results[1]["weights"]
@@ -46,7 +47,7 @@ def check_two_ranks(plain: Ranks, done: Ranks) -> None:
         assert summary["health"] == "good"
         assert training(summary)["steps_stitched"] > 0
         calls = summary["calls"]
-        assert calls["stitched"] >= 0.9 * sum(calls.values())
+        assert calls["stitched"] >= least * sum(calls.values())
     # the same clusters on both ranks, with kernels that are made once
     names = [sorted(cluster["name"] for cluster in summary["clusters"]) for summary in done.of_ranks]
     assert names[1]

@@ -82,6 +82,15 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     server.close()
 
 
+@pytest.fixture
+def no_kernels(cache: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
+    """A cache with the native library and without kernels."""
+    library = library_path(cache, find_tensorflow())
+    copy = tmp_path / "no-kernels"
+    shutil.copytree(library.parent, copy / library.parent.relative_to(cache))
+    return copy
+
+
 @pytest.fixture(scope="session")
 def empty_records(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """A database with tables and no rows, which no job then has to make."""
@@ -95,10 +104,11 @@ def empty_records(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 def hand_over(done: Finished, url: str) -> None:
     """What `stitchfleet run` did not wait for on a busy machine: the records are handed over, and its line about them is removed."""
     for line in re.findall(
-        r"^stitchfleet: what was recorded stays in the spool .* for now: .*\n", done.err, re.MULTILINE
+        r"^.*stitchfleet: what was recorded stays in the spool .* for now: .*\n", done.err, re.MULTILINE
     ):
         folder = line.split("the spool ")[1].split(" for now: ")[0]
         command = [sys.executable, "-m", "stitchfleet.telemetry.shipping.shipper", folder, "--database", url]
+        command += ["--follow", "0"]  # no process: it ends once the spool is drained, also if another shipper is at it
         assert subprocess.run(command, check=False).returncode == 0
         done.err = done.err.replace(line, "")
 

@@ -1,6 +1,6 @@
 """Keras 2 `fit` with Horovod's optimizer and callbacks. fit.py FOLDER STEPS [SECONDS]
 
-PASSES=2 in the environment: gradients are reduced in every second step only.
+In the environment, PASSES=2: gradients are reduced in every second step only; EXECUTION=4: so many steps in one call.
 """
 
 import os
@@ -12,8 +12,9 @@ import tensorflow as tf
 folder, steps, pause = model.arguments()
 hvd.init()
 network, optimizer = model.keras_network()
-passes = int(os.environ.get("PASSES", "1"))
-network.compile(hvd.DistributedOptimizer(optimizer, backward_passes_per_step=passes), "mse")
+passes, execution = (int(os.environ.get(name, "1")) for name in ("PASSES", "EXECUTION"))
+optimizer = hvd.DistributedOptimizer(optimizer, backward_passes_per_step=passes)
+network.compile(optimizer, "mse", steps_per_execution=execution)
 x = model.data(hvd.rank())
 losses = []
 

@@ -3,6 +3,7 @@
 compression  as float16        adasum  by Adasum, on as many ranks as a power of two        sparse  rows of an embedding, gathered
 set          in a process set of this rank alone, all ranks having the same rows
 eager        outside of the function that computes them
+seldom       in every other step, as a number of the script's own decides
 """
 
 import os
@@ -26,6 +27,7 @@ table = tf.Variable(tf.random.normal([100, model.WIDTH], seed=3))
 weights = tf.Variable(tf.random.normal([model.WIDTH, model.WIDTH], seed=1) * 0.1)
 variables = [weights, table] if way == "sparse" else [weights]
 optimizer = tf.keras.optimizers.legacy.SGD(0.05, momentum=0.9)
+number_of_step = tf.Variable(0)
 
 
 def loss_of(x, rows):
@@ -38,9 +40,14 @@ def loss_of(x, rows):
 def train(x, rows):
     with tf.GradientTape() as tape:
         loss = loss_of(x, rows)
-    if way != "eager":
+    if way not in ("eager", "seldom"):
         tape = hvd.DistributedGradientTape(tape, **options)
     gradients = tape.gradient(loss, variables)
+    if way == "seldom":
+        number_of_step.assign_add(1)
+        reduces = number_of_step % 2 == 0
+        gradients = tf.cond(reduces, lambda: [hvd.allreduce(each) for each in gradients], lambda: gradients)
+        gradients = [each * tf.cast(reduces, tf.float32) for each in gradients]
     if way != "eager":
         optimizer.apply_gradients(zip(gradients, variables))
     return (loss, *gradients) if way == "eager" else (loss,)

@@ -3,7 +3,8 @@
 A state is: each rank's Agreement; the store's cells; writes that are under way. From a state any of these may come next:
 
     a rank becomes ready, refuses, or wants to go back
-    a rank begins a step, if its Agreement lets it and every rank has begun the one before (there is a collective in each)
+    a rank begins a step, if its Agreement lets it and every rank has begun the latest step before it that holds a collective (each
+    does, or every Nth)
     a rank's write: it arrives and is acknowledged; it arrives and the acknowledgement is lost; it arrives later
     a rank's read is answered, or answered twice
     a rank that waits has waited for as long as it may, and goes on
@@ -25,7 +26,7 @@ Checked in every state
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -81,10 +82,14 @@ class Model:
     waits: int = 0
     leaves: int = 0
     joins: bool = False
+    every: int = 1
+    """The last one of so many steps holds a collective."""
     is_in_step: bool = True
     """Else steps have no collective: ranks begin theirs as they like, and a rank may wait for others."""
     keeps_scope: bool = False
     """A break: after a reset the ranks go on with the cells from before it."""
+    begun: int = 0
+    """Steps in which all requests are answered at once, before anything else may happen. They come on top of `steps`."""
     machine: type[Agreement] = Agreement
 
     def start(self) -> State:
@@ -92,9 +97,14 @@ class Model:
         ranks = tuple(self.machine(rank, size) for rank in range(size))
         if self.ready_at_start:
             for rank in ranks:
-                rank.ready("f")
+                rank.ready("f", (), self.every)
+        store: dict[str, str] = {}
+        arms = (False,) * size
+        for _ in range(self.begun):
+            exchange(ranks, store)
+            arms = tuple(rank.begin() for rank in ranks)
         limits = (self.faults, self.wishes, self.resets, self.waits, self.leaves)
-        return State(ranks, (False,) * size, {}, frozenset(), *limits)
+        return State(ranks, arms, store, frozenset(), *limits)
 
     # ---- what may come next
 
@@ -114,7 +124,7 @@ class Model:
 
     def _wishes(self, state: State, r: int, rank: Agreement) -> Iterator[tuple[str, State]]:
         if not rank.vote:
-            yield f"rank {r} is ready", _changed(state, r, lambda own: own.ready("f"))
+            yield f"rank {r} is ready", _changed(state, r, lambda own: own.ready("f", (), self.every))
             if self.refusals:
                 yield f"rank {r} refuses", _changed(state, r, lambda own: own.refuse("no compiler"))
         elif state.leaves and not rank.final:
@@ -148,13 +158,14 @@ class Model:
 
     def _may_step(self, state: State, r: int) -> bool:
         rank, others = state.ranks[r], [o for o in range(self.size) if o not in state.joined]
-        if rank.begun >= self.steps:
+        if rank.begun >= self.begun + self.steps:
             return False
         if len(state.joined) == self.size:  # all have joined, and go on
             return True
         if r in state.joined:
             return False
-        return not self.is_in_step or not any(state.ranks[other].begun < rank.begun for other in others)
+        tied = rank.begun - rank.begun % self.every
+        return not self.is_in_step or not any(state.ranks[other].begun < tied for other in others)
 
     def _begin(self, state: State, r: int) -> tuple[str, State]:
         rank = state.ranks[r]
@@ -267,6 +278,14 @@ def answer_all(own: Agreement, store: dict[str, str]) -> None:
     for key in own.reads():
         if key in store:
             own.receive(key, store[key])
+
+
+def exchange(ranks: Sequence[Agreement], store: dict[str, str]) -> None:
+    """All requests are answered, again and again, until nothing is left to ask."""
+    before = None
+    while before != (before := [rank.key() for rank in ranks]):
+        for rank in ranks:
+            answer_all(rank, store)
 
 
 def _is_out(rank: Agreement) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from stitchfleet.plugin.ranks.agreement import MOST_ROUNDS, Agreement
 
 from ...marks import ALL, slow
-from .model import Model, ViolationError, answer_all, explore, wander
+from .model import Model, ViolationError, exchange, explore, wander
 
 
 @pytest.mark.parametrize(
@@ -19,6 +21,11 @@ from .model import Model, ViolationError, answer_all, explore, wander
         pytest.param(Model(2, steps=6, faults=0, wishes=1), 100, id="two ranks, back to plain"),
         pytest.param(Model(2, steps=4, faults=0, waits=1), 50, id="two ranks, a wait without an answer"),
         pytest.param(Model(2, steps=4, faults=0, is_in_step=False), 0, id="two ranks, steps without collectives"),
+        pytest.param(
+            Model(2, steps=5, faults=0, every=2, ready_at_start=False),
+            50,
+            id="two ranks, a collective in every other step",
+        ),
         slow(Model(2, steps=4, faults=1, ready_at_start=False, refusals=True), 20),
         slow(Model(2, steps=5, faults=0, leaves=1), 20),
         slow(Model(2, steps=4, faults=0, joins=True), 0),
@@ -26,6 +33,10 @@ from .model import Model, ViolationError, answer_all, explore, wander
         slow(Model(3, steps=4, faults=0), 200),
         slow(Model(3, steps=3, faults=1), 500),
         slow(Model(3, steps=3, faults=0, resets=1), 500),
+        slow(Model(3, steps=3, faults=0, wishes=2, begun=3), 500),
+        slow(Model(3, steps=4, faults=0, every=3), 200),
+        slow(Model(2, steps=4, faults=0, wishes=1, every=2, begun=5), 100),
+        slow(Model(3, steps=4, faults=0, wishes=1, begun=3), 500),
     ],
 )
 def test_in_every_run_ranks_are_of_one_arm_and_wait_for_nobody(model: Model, recovery: int) -> None:
@@ -34,7 +45,7 @@ def test_in_every_run_ranks_are_of_one_arm_and_wait_for_nobody(model: Model, rec
     assert found.stitched, "that is what it is for"
     if model.wishes:
         assert found.back
-    if model.steps > 3:
+    if model.begun + model.steps > 3:
         assert found.stayed
 
 
@@ -95,7 +106,15 @@ class UnwrittenStep(Agreement):
             self._next_round()
 
 
+class AnyStep(Agreement):
+    """Rank 0 picks a step before which no collective holds the others back."""
+
+    def ready(self, facts: str, kernels: Iterable[str] = (), every: int = 1) -> None:
+        super().ready(facts, kernels)
+
+
 BROKEN = {
+    "a step behind no collective": (Model(2, 5, 0, every=2, ready_at_start=False, machine=AnyStep), "for another rank"),
     "a step that nobody finds": (Model(2, 4, 0, machine=UnwrittenStep), "waits though all requests are answered"),
     "no agreement": (Model(3, 3, 0, ready_at_start=False, machine=NoAgreement), "different arms"),
     "no time-out": (Model(3, 3, 0, machine=NoTimeOut), "for another rank"),
@@ -104,6 +123,8 @@ BROKEN = {
         "different arms|is given the value|for another rank",
     ),
     "no waiting": (Model(2, 4, 0, machine=NoWaiting), "different arms"),
+    "no waiting on the way back": (Model(3, 3, 0, wishes=1, begun=3, machine=NoWaiting), "different arms"),
+    "nobody asked who knows of the way back": (Model(3, 3, 0, wishes=1, begun=3, machine=NoSeen), "different arms"),
     "no acknowledgement": (Model(2, 4, 0, machine=NoAcknowledgement), "different arms|for another rank"),
     "nobody asked who knows": (Model(2, 4, 0, machine=NoSeen), "different arms"),
     "cells that change": (Model(2, 5, 0, machine=OneCell), "is given the value|different arms|for another rank"),
@@ -127,14 +148,6 @@ def test_sixteen_ranks_at_random(seed: int) -> None:
 
 def by_hand(size: int = 2) -> list[Agreement]:
     return [Agreement(rank, size) for rank in range(size)]
-
-
-def exchange(ranks: list[Agreement], store: dict[str, str]) -> None:
-    """All requests are answered, again and again, until nothing is left to ask."""
-    before = None
-    while before != (before := [rank.key() for rank in ranks]):
-        for rank in ranks:
-            answer_all(rank, store)
 
 
 def run(ranks: list[Agreement], store: dict[str, str], steps: int) -> list[list[bool]]:
