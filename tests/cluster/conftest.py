@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import json
+import os
 import socket
 import sys
+import tempfile
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
-from scripts.images.build import NAMES, Builder, Image
+from scripts.images import build
+from scripts.images.build import Builder, Image
 
 from . import controllers
 from .kubernetes import Kubernetes
@@ -54,20 +61,40 @@ class Images:
     demo: Image
 
 
+SECRET_MARK = "# a build secret of the tests: 5d1f0c0e7c6a4f1c9d0a3be7f2a8d641"
+"""A line of every build secret, also on machines that need none."""
+
+
+def built_images(*names: str) -> list[Image]:
+    """The images, from build secrets with SECRET_MARK in them if they have to be built."""
+    authority = next((os.environ[name] for name in build.AUTHORITIES if os.environ.get(name)), "")
+    settings = os.environ.get("PIP_CONFIG_FILE") or "/etc/pip.conf"
+    with tempfile.TemporaryDirectory(prefix="stitchfleet-secrets-") as folder:
+        marked = {}
+        for name, source in {"PIP_CONFIG_FILE": settings, build.AUTHORITIES[0]: authority}.items():
+            path = Path(folder, name)
+            known = Path(source).read_text() if os.path.exists(source) else ""
+            path.write_text(f"{known}\n{SECRET_MARK}\n")
+            if known or name == "PIP_CONFIG_FILE":  # without authorities of its own a machine has the public ones
+                marked[name] = str(path)
+        with mock.patch.dict(os.environ, marked):
+            builder = Builder(cache_folder() / "images", tell)
+            return [builder.image(name) for name in names]
+
+
 @pytest.fixture(scope="session")
 def images(node: Node) -> Images:
     """Really built from their Dockerfiles, or kept from a build of the same content, and on the node."""
-    builder = Builder(cache_folder() / "images", tell)
-    found = Images(*(builder.image(name) for name in ("payload", "operator", "demo")))
+    found = Images(*built_images("payload", "operator", "demo"))
     for image in (found.payload, found.operator, found.demo):
         node.load(image.archive, image.reference)
-    node.forget_images_but({builder.reference(name) for name in NAMES})
+    node.forget_images_but({Builder(cache_folder() / "images", tell).reference(name) for name in build.NAMES})
     return found
 
 
 @pytest.fixture(scope="session")
 def postgres(node: Node) -> Image:
-    image = Builder(cache_folder() / "images", tell).image("postgres")
+    (image,) = built_images("postgres")
     node.load(image.archive, image.reference)
     return image
 
@@ -75,7 +102,7 @@ def postgres(node: Node) -> Image:
 @pytest.fixture(scope="session")
 def horovod(node: Node, images: Images) -> Image:
     """The training image with Horovod and an ssh server: of the slow tests alone, as its build takes five minutes."""
-    image = Builder(cache_folder() / "images", tell).image("horovod")
+    (image,) = built_images("horovod")
     node.load(image.archive, image.reference)
     return image
 
@@ -137,14 +164,40 @@ def _list_of(part: controllers.Built) -> str:
 @pytest.fixture
 def registry(node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """An empty registry of images on this machine, as HOST:PORT: buildah writes to it, the node pulls from it, neither by TLS."""
+    with _registry(node, tmp_path, monkeypatch) as address:
+        yield address
+
+
+REGISTRY_USER, REGISTRY_PASSWORD = "somebody", "open sesame"
+
+
+@pytest.fixture
+def closed_registry(node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The same, for who knows REGISTRY_USER and REGISTRY_PASSWORD; buildah does."""
+    (tmp_path / "htpasswd").write_text(
+        f"{REGISTRY_USER}:$2b$04$eYvEI6sV.zvYdStk9WDjeegt29jaK8Rp4R4fB.ZNoJzhzB3GCuZ52\n"
+    )
+    asks = {"auth": {"htpasswd": {"realm": "tests", "path": str(tmp_path / "htpasswd")}}}
+    with _registry(node, tmp_path, monkeypatch, **asks) as address:
+        known = {
+            "auths": {address: {"auth": base64.b64encode(f"{REGISTRY_USER}:{REGISTRY_PASSWORD}".encode()).decode()}}
+        }
+        (tmp_path / "auth.json").write_text(json.dumps(known))
+        monkeypatch.setenv("REGISTRY_AUTH_FILE", str(tmp_path / "auth.json"))
+        yield address
+
+
+@contextlib.contextmanager
+def _registry(node: Node, folder: Path, monkeypatch: pytest.MonkeyPatch, **more: Any) -> Iterator[str]:
+    """more: of its settings."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
-    storage = {"filesystem": {"rootdirectory": str(tmp_path / "registry")}}
-    settings = {"version": 0.1, "log": {"level": "warn"}, "storage": storage, "http": {"addr": address}}
+    storage = {"filesystem": {"rootdirectory": str(folder / "registry")}}
+    settings = {"version": 0.1, "log": {"level": "warn"}, "storage": storage, "http": {"addr": address}, **more}
     (node.state / "registry.yml").write_text(json.dumps(settings))
-    (tmp_path / "registries.conf").write_text(f'[[registry]]\nlocation = "{address}"\ninsecure = true\n')
-    monkeypatch.setenv("CONTAINERS_REGISTRIES_CONF", str(tmp_path / "registries.conf"))
+    (folder / "registries.conf").write_text(f'[[registry]]\nlocation = "{address}"\ninsecure = true\n')
+    monkeypatch.setenv("CONTAINERS_REGISTRIES_CONF", str(folder / "registries.conf"))
     built = controllers.built(controllers.REGISTRY, tell)
     with node.beside(built.program, "serve", str(node.state / "registry.yml")):
         Kubernetes.wait(lambda: _answers(f"http://{address}/v2/"), 30, "the registry does not answer")
@@ -154,6 +207,8 @@ def registry(node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
 def _answers(url: str) -> bool:
     try:
         urllib.request.urlopen(url, timeout=5).close()
+    except urllib.error.HTTPError as error:
+        return error.code == 401  # it asks who wants to know
     except OSError:
         return False
     return True

@@ -13,7 +13,7 @@ import pytest
 from scripts.images import build
 from scripts.images.build import Builder, Image
 
-from .conftest import Images
+from .conftest import SECRET_MARK, Images
 
 pytestmark = pytest.mark.slow
 
@@ -61,16 +61,17 @@ def test_the_training_image_has_no_compiler_and_no_stitchfleet(images: Images) -
 
 
 def test_no_image_holds_a_build_secret(images: Images) -> None:
-    """Neither as a file, nor in what a command wrote down."""
+    """Neither as a file, nor in what a command wrote down; nor those of the tests themselves, where this machine has none."""
     sources = [Path(word.partition("src=")[2]) for word in build._secrets() if "src=" in word]
     public = b"".join(path.read_bytes() for path in Path("/usr/share/ca-certificates/mozilla").glob("*.crt"))
     marks = {
         line for source in sources for line in source.read_bytes().splitlines() if len(line) > 50 and line not in public
     }
-    for image in (images.payload, images.operator, images.demo):
+    builder = Builder(images.demo.archive.parent, print)
+    for image in (builder.image(name) for name in build.NAMES if builder.is_built(name)):
         assert not [path for path in files(image) if path.startswith("run/secrets") or path == "etc/pip.conf"]
         whole = image.archive.read_bytes()
-        assert not [mark for mark in list(marks)[:20] if mark in whole]
+        assert not [mark for mark in [SECRET_MARK.encode(), *list(marks)[:20]] if mark in whole]
 
 
 def test_a_changed_file_is_another_image_and_the_same_one_is_not_built_again(
