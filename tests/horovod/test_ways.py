@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import collections
+import pathlib
+import re
+
 import numpy as np
 import pytest
 
@@ -38,6 +42,23 @@ def test_gradients_of_several_steps_together(run_ranks: RunRanks, script: str, e
     # rank 0 logs every ten steps: an operator of every second step may not be verified there when the ranks agree on their kernels
     check_two_ranks(plain, done, least=0.6 if script == "monitored" else 0.9)
     assert len({training(summary)["stitched_from_step"] for summary in done.of_ranks}) == 1
+
+
+@pytest.mark.parametrize("script", ["tape", "fit", "monitored"])
+def test_horovod_names_its_tensors_as_in_plain(run_ranks: RunRanks, tmp_path: pathlib.Path, script: str) -> None:
+    """By these names it finds what belongs together on all ranks."""
+
+    def names(how: str, *words: object) -> collections.Counter[str]:
+        timeline = tmp_path / f"{how}.json"
+        done = run_ranks(script, STEPS, *words, how=how, environment={"HOROVOD_TIMELINE": str(timeline)})
+        assert done.code == 0, done.err
+        if how != "plain":
+            assert training(done.summary)["steps_stitched"] > 100
+        return collections.Counter(re.findall(r'"process_name".*?"name": *"([^"]+)"', timeline.read_text()))
+
+    plain = names("plain")
+    assert len(plain) > 1
+    assert names("around", SECONDS) == plain
 
 
 @pytest.mark.parametrize("way", ["set", "eager", "seldom"])
