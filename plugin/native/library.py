@@ -24,8 +24,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from ..base import tf_version
-
 if TYPE_CHECKING:  # `stitchfleet run` must be able to start a job where there is no numpy
     import numpy as np
     import numpy.typing as npt
@@ -399,6 +397,8 @@ class NativeLibrary:
 
     def register(self) -> None:
         """Registers the ops and the graph optimizers with the imported TensorFlow."""
+        from ..base import tf_version  # the payload's image, which only builds the library, does not have it
+
         load = tf_version.plugin_loader()
         load(str(self.path))
         load(str(self.path.with_name(GPU_LIBRARY)))
