@@ -62,6 +62,7 @@ def note(folder: pathlib.Path) -> None:
     before = {
         "rules": {tables: output(f"{tables}-save").splitlines() for tables in ("iptables", "ip6tables")},
         "settings": {name: text for name in _SETTINGS if (text := _setting(name)) is not None},
+        "files": _shared_files(),
     }
     (folder / "machine.json").write_text(json.dumps(before))
 
@@ -140,14 +141,21 @@ def leftovers(folder: pathlib.Path) -> list[str]:
         now = output(f"{tables}-save").splitlines()
         found += [f"{tables} rule {line}" for line in now if line not in set(rules) and _RULES.search(line)]
     found += [f"setting {name}" for name, text in before["settings"].items() if _setting(name) != text]
+    # /run/netns names the pods' network namespaces, with which the links go that lead into them
+    found += [f"file {path}" for path in sorted({*_shared_files()} - {*before["files"]})]
     return found
+
+
+def _shared_files() -> list[str]:
+    """What lies in the shared folders, on any level."""
+    return sorted({str(path) for folder in _SHARED_FOLDERS for path in pathlib.Path(folder).rglob("*")})
 
 
 def _noted(folder: pathlib.Path) -> dict[str, Any]:
     try:
         return dict(json.loads((folder / "machine.json").read_text()))
     except (OSError, ValueError):
-        return {"rules": {}, "settings": {}}
+        return {"rules": {}, "settings": {}, "files": _shared_files()}
 
 
 def mounts_below(folder: pathlib.Path) -> list[str]:

@@ -9,13 +9,13 @@ import os
 import re
 import time
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import yaml
 
 from ..pages import ROOT, type_in
 from .conftest import Images, Release, Releases
+from .golden import IS_UPDATED, as_text, by_itself, normalized
 from .kubernetes import Kubernetes
 from .load import dry_run, is_injected
 from .page_commands import INSTALLING, ON_A_CLUSTER
@@ -26,47 +26,6 @@ pytestmark = pytest.mark.slow
 
 PAGE = ROOT / "docs" / "pods.md"
 BLOCK = re.compile(r"```yaml\n(.*?)```", re.DOTALL)
-
-
-def by_itself(found: Any, written: Any, twin: Any) -> Any:
-    """`found` without what the API server gave the unlabelled twin as well, unless the researcher wrote it."""
-    if isinstance(found, dict):
-        kept = {}
-        for key, value in found.items():
-            mine, theirs = (each.get(key) if isinstance(each, dict) else None for each in (written, twin))
-            if mine is not None or value != theirs:
-                kept[key] = by_itself(value, mine, theirs)
-        return kept
-    if isinstance(found, list):
-        named = (
-            [{each["name"]: each for each in some or () if "name" in each} for some in (written, twin)]
-            if is_named(found)
-            else None
-        )
-        if named is not None:
-            mine, theirs = named
-            pairs = [(each, mine.get(each["name"]), theirs.get(each["name"])) for each in found]
-            return [by_itself(*pair) for pair in pairs if pair[1] is not None or pair[0] != pair[2]]
-    return found
-
-
-def is_named(found: list[Any]) -> bool:
-    return all(isinstance(each, dict) and "name" in each for each in found)
-
-
-def normalized(pod: dict[str, Any], images: Images) -> dict[str, Any]:
-    """Without what differs from one cluster, build or moment to another."""
-    pod = copy.deepcopy(pod)
-    for key in ("uid", "creationTimestamp", "managedFields", "resourceVersion", "generation"):
-        pod["metadata"].pop(key, None)
-    pod.pop("status", None)
-    text = yaml.safe_dump(pod)
-    text = re.sub(r"kube-api-access-[a-z0-9]{5}", "kube-api-access-xxxxx", text)
-    pod = yaml.safe_load(text.replace(images.payload.reference, "stitchfleet/payload:0.1.0"))
-    annotations = pod["metadata"].get("annotations") or {}
-    if "stitchfleet.io/ingest-authority" in annotations:
-        annotations["stitchfleet.io/ingest-authority"] = "-----BEGIN CERTIFICATE-----\n...\n-----END CERTIFICATE-----\n"
-    return dict(pod)
 
 
 def test_the_page_shows_a_pod_as_it_is_admitted(kubernetes: Kubernetes, images: Images, release: Release) -> None:
@@ -80,28 +39,13 @@ def test_the_page_shows_a_pod_as_it_is_admitted(kubernetes: Kubernetes, images: 
     kubernetes.wait(lambda: is_injected(dry_run(kubernetes, written)), 20, "it is not injected")
     found, twin = (normalized(dry_run(kubernetes, each), images) for each in (written, unlabelled))
     shown = by_itself(found, written, twin)
-    if os.environ.get("STITCHFLEET_UPDATE_GOLDEN"):
-        PAGE.write_text(
-            page.replace(
-                f"```yaml\n{after}```", f"```yaml\n{yaml.dump(shown, Dumper=Readable, sort_keys=False, width=120)}```"
-            )
-        )
+    if IS_UPDATED:
+        PAGE.write_text(page.replace(f"```yaml\n{after}```", f"```yaml\n{as_text(shown)}```"))
     else:
         assert shown == yaml.safe_load(after), "STITCHFLEET_UPDATE_GOLDEN=1 writes it anew"
     named = set(re.findall(r"`_([A-Z_]+)`|`STITCHFLEET_([A-Z_]+)`", page.partition("## Each change")[2]))
     ours = {each["name"].removeprefix("STITCHFLEET_") for each in shown["spec"]["containers"][0]["env"]} - {"DATA"}
     assert ours == {first or second for first, second in named}, "the table explains each variable"
-
-
-class Readable(yaml.SafeDumper):  # type: ignore[misc]  # PyYAML has no types
-    """Texts of several lines as they are."""
-
-
-def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
-
-
-Readable.add_representer(str, _text)
 
 
 @pytest.fixture

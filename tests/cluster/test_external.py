@@ -13,6 +13,7 @@ from stitchfleet.operator.controller.roster import LOOK_SECONDS
 
 from .conftest import NAMESPACE, PASSWORD, Images, Release, Releases
 from .kubernetes import Kubernetes, last_step, log_of
+from .rights import rights_of
 
 pytestmark = pytest.mark.slow
 
@@ -233,6 +234,22 @@ def events_of(kubernetes: Kubernetes, name: str) -> list[dict[str, Any]]:
     words = ("-n", SPACE, "get", "events", "--field-selector", f"involvedObject.name={name}", "-o", "json")
     found = json.loads(kubernetes.kubectl(*words))["items"]
     return [each for each in found if each["source"].get("component", "").startswith("stitchfleet")]
+
+
+RARE = {
+    "webhook": {("", "secrets", "update")},
+    "ingest": {("authorization.k8s.io", "subjectaccessreviews", "create")},
+    "controller": {("", "pods", "patch"), ("", "configmaps", "update"), ("", "events", "create")},
+}
+"""Rights of which the tests of this module give no occasion; test_pods.py does, where one account has those of two."""
+
+
+def test_each_account_has_what_it_needs_and_no_more(kubernetes: Kubernetes, external: Release) -> None:
+    found = rights_of(kubernetes, external)
+    assert set(found) == set(RARE)
+    for account, rights in found.items():
+        assert rights.refused == set(), account
+        assert rights.granted - rights.used <= RARE[account], account
 
 
 def test_an_upgrade_and_a_rollback_leave_a_running_job_alone(

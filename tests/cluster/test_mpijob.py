@@ -6,6 +6,7 @@ brought.
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from typing import Any
@@ -14,7 +15,8 @@ import pytest
 
 from scripts.images.build import Image
 
-from .conftest import Release
+from .conftest import Images, Release
+from .golden import changes, compare, normalized
 from .kubernetes import Kubernetes, log_of
 from .test_controller import admitted, policy
 from .test_pods import pod
@@ -145,6 +147,24 @@ def told_by_both(kubernetes: Kubernetes, name: str) -> list[dict[str, Any]]:
     return ranks
 
 
+def test_the_job_is_changed_as_was_read_once(kubernetes: Kubernetes, horovod: Image, images: Images) -> None:
+    kubernetes.namespace(SPACE)
+    job = mpijob("bert", horovod, PYTHON, "train.py")
+    for each in job["spec"]["mpiReplicaSpecs"].values():
+        each["template"]["spec"]["containers"][0]["image"] = "example.org/training:3"
+    twin = copy.deepcopy(job)
+    del twin["metadata"]["labels"]
+    found, plain = (normalized(made(kubernetes, each), images) for each in (job, twin))
+    compare("mpijob itself", changes(found, plain))
+
+
+def made(kubernetes: Kubernetes, job: dict[str, Any]) -> dict[str, Any]:
+    """The job as it would be created."""
+    words = ("create", "--dry-run=server", "-o", "json", "-f", "-")
+    found: dict[str, Any] = json.loads(kubernetes.kubectl(*words, stdin=json.dumps(job)))
+    return found
+
+
 def test_both_ranks_are_stitched_alike_and_are_one_run(
     kubernetes: Kubernetes, horovod: Image, release: Release
 ) -> None:
@@ -247,3 +267,32 @@ def test_an_elastic_job_whose_workers_come_is_one_run(kubernetes: Kubernetes, ho
     )
     assert {row["uid"] for row in rows} == {each["metadata"]["uid"] for each in workers}
     assert {row["name"] for row in rows} == {"elastic"}
+
+
+def test_an_elastic_job_whose_worker_goes_is_one_run(kubernetes: Kubernetes, horovod: Image, release: Release) -> None:
+    """It begins on two workers; one of them is taken away while both train, and the other goes on alone."""
+    kubernetes.namespace(SPACE)
+    found = ("--host-discovery-script", "/etc/mpi/discover_hosts.sh", "--slots-per-host", "1")
+    ranks = ("-np", "2", "--min-np", "1", "--max-np", "2", "--network-interfaces", "eth0")
+    words = (PYTHON, "-u", "/app/elastic.py", "--steps", "1500")
+    job = kubernetes.create(mpijob("leaving", horovod, *words, launcher=(*HOROVODRUN, *ranks, *found)))
+    run = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["metadata"]["annotations"]["stitchfleet.io/run-id"]
+
+    def train_together() -> bool:
+        launchers = pods_of(kubernetes, "leaving", "launcher")
+        logs = (log_of(kubernetes, each["metadata"]["name"], SPACE, "launcher") for each in launchers)
+        return any("rank 1 step 100 " in log for log in logs)
+
+    kubernetes.wait(train_together, 240, lambda: told_by(kubernetes, "leaving"))
+    fewer = json.dumps({"spec": {"mpiReplicaSpecs": {"Worker": {"replicas": 1}}}})
+    kubernetes.kubectl("-n", SPACE, "patch", "mpijob", "leaving", "--type=merge", "-p", fewer)
+    text = output_of(kubernetes, "leaving")
+    assert re.search(r"rank 0 of 1 on \S+ ends with weights", text), text
+    named = f"SELECT DISTINCT run_id, rank, world_size FROM jobs WHERE name = 'leaving' OR run_id = '{run}'"
+
+    def both_worlds() -> list[dict[str, Any]] | None:
+        rows = query(kubernetes, release, named)
+        return rows if {(0, 1), (0, 2)} <= {(row["rank"], row["world_size"]) for row in rows} else None
+
+    rows = kubernetes.wait(both_worlds, 60, lambda: f"rows: {query(kubernetes, release, named)}")
+    assert {row["run_id"] for row in rows} == {run}

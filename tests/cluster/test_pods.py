@@ -8,6 +8,7 @@ import json
 import socket
 import ssl
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ import pytest
 
 from .conftest import Images, Release
 from .kubernetes import Kubernetes, volume_of
+from .node import ADDRESS
 from .programs import PAUSE_IMAGE
+from .rights import rights_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("release")]
 
@@ -270,20 +273,32 @@ def page(kubernetes: Kubernetes, release: Release, link: str, account: str) -> s
         return b"".join(iter(lambda: connection.recv(65536), b"")).decode()
 
 
-def test_a_payload_that_cannot_be_pulled_holds_no_pod(kubernetes: Kubernetes, image: str) -> None:
+@pytest.fixture(params=["nobody answers", "somebody who says nothing"])
+def nothing(request: pytest.FixtureRequest) -> Iterator[str]:
+    """An image that cannot be pulled, by who answers at its registry."""
+    if request.param == "nobody answers":
+        yield "localhost/stitchfleet-nothing:1"
+        return
+    with socket.create_server(
+        (ADDRESS, 0), backlog=64
+    ) as silent:  # connections are accepted by the kernel, and never read
+        yield f"{ADDRESS}:{silent.getsockname()[1]}/stitchfleet-nothing:1"
+
+
+def test_a_payload_that_cannot_be_pulled_holds_no_pod(kubernetes: Kubernetes, image: str, nothing: str) -> None:
     kubernetes.namespace(SPACE)
     about = {
         "apiVersion": "stitchfleet.io/v1alpha1",
         "kind": "StitchPolicy",
         "metadata": {"name": "pinned", "namespace": SPACE},
     }
-    kubernetes.create({**about, "spec": {"payloadImage": "localhost/stitchfleet-nothing:1"}})
+    kubernetes.create({**about, "spec": {"payloadImage": nothing}})
 
     def is_pinned() -> bool:
         dry = kubernetes.kubectl("create", "--dry-run=server", "-o", "json", "-f", "-", stdin=json.dumps(pod(image)))
         # until it learns of this namespace's policy, the webhook may have one of a namespace of the same name that is gone
         (init,) = json.loads(dry)["spec"].get("initContainers") or [{}]
-        return bool(init.get("image") == "localhost/stitchfleet-nothing:1")
+        return bool(init.get("image") == nothing)
 
     kubernetes.wait(is_pinned, 20, "the webhook does not learn of the policy")
     kubernetes.create(pod(image, command=["true"]))
@@ -367,28 +382,8 @@ def test_certificates_that_are_gone_are_made_anew(kubernetes: Kubernetes, image:
 
 
 def test_each_right_in_the_chart_is_used_and_none_is_lacking(kubernetes: Kubernetes, release: Release) -> None:
-    """The audit log of all that the tests before did: nothing of ours is always refused, and every verb that we may use was used."""
-    accounts = {f"system:serviceaccount:{release.namespace}:stitchfleet-{name}" for name in ("webhook", "server")}
-    used: set[tuple[str, str, str]] = set()
-    allowed: set[tuple[str, str, str]] = set()
-    refused: set[tuple[str, str, str]] = set()
-    for event in kubernetes.audit(since=release.installed):
-        about = event.get("objectRef") or {}
-        if event["user"]["username"] in accounts and about.get("resource"):
-            resource = "/".join(part for part in (about["resource"], about.get("subresource")) if part)
-            used.add((about.get("apiGroup", ""), resource, event["verb"]))
-            is_refused = (event.get("responseStatus") or {}).get("code") == 403
-            (refused if is_refused else allowed).add((event["verb"], resource, event["user"]["username"]))
-    granted = set()
-    for kind in ("roles", "clusterroles"):
-        words = ("-n", release.namespace, "get", kind, "-l", "app.kubernetes.io/part-of=stitchfleet", "-o", "json")
-        for role in json.loads(kubernetes.kubectl(*words))["items"]:
-            for rule in role["rules"]:
-                granted |= {
-                    (group, name, verb)
-                    for group in rule["apiGroups"]
-                    for name in rule["resources"]
-                    for verb in rule["verbs"]
-                }
-    assert refused <= allowed  # a pod may be quicker than the news of its rights; it asks again
-    assert granted - used == set()
+    """In all that the tests before did: nothing of ours is always refused, and every verb that we may use was used."""
+    found = rights_of(kubernetes, release)
+    assert set(found) == {"webhook", "server"}
+    assert [rights.refused for rights in found.values()] == [set(), set()]
+    assert set.union(*(rights.granted - rights.used for rights in found.values())) == set()

@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
-from .conftest import Images
+from scripts.images.build import Builder
+
+from .conftest import REGISTRY_PASSWORD, REGISTRY_USER, Images
 from .kubernetes import Kubernetes, log_of
 from .load import dry_run, is_injected
-from .test_pods import LABEL, SPACE, pod
+from .test_pods import LABEL, SPACE, pod, ran
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("release")]
 
@@ -54,6 +56,30 @@ def test_the_payloads_secrets_are_the_pods_too(kubernetes: Kubernetes, policy: A
     kubernetes.wait(lambda: "mirror" in secrets(given), 30, lambda: f"it has {secrets(given)}")
     assert sorted(secrets(given)) == ["mirror", "own", "team"], "its own are there once"
     assert secrets(pod(IMAGE, {})) == [], "a pod without the label keeps what it has"
+
+
+def test_a_payload_is_pulled_from_a_registry_with_the_policys_secret(
+    kubernetes: Kubernetes, policy: Any, images: Images, closed_registry: str
+) -> None:
+    where = Builder(images.payload.archive.parent, print).push("payload", closed_registry)
+    words = (
+        "--docker-server",
+        closed_registry,
+        "--docker-username",
+        REGISTRY_USER,
+        "--docker-password",
+        REGISTRY_PASSWORD,
+    )
+    kubernetes.kubectl("-n", SPACE, "create", "secret", "docker-registry", "mirror", *words)
+    policy(payloadImage=where, payloadPullSecrets=["mirror"])
+
+    def init() -> dict[str, Any]:
+        return next(iter(dry_run(kubernetes, pod(IMAGE))["spec"].get("initContainers", ())), {})
+
+    kubernetes.wait(lambda: init().get("image") == where, 30, "the webhook does not learn of the policy")
+    assert ran(kubernetes, pod(images.demo.reference))["spec"]["initContainers"][0]["image"] == where
+    (copied,) = kubernetes.get("pod", "train", SPACE)["status"]["initContainerStatuses"]
+    assert copied["image"] == where
 
 
 @pytest.fixture

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from .conftest import Images
+from .golden import changes, compare, normalized
 from .kubernetes import Kubernetes
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("release")]
@@ -63,6 +65,19 @@ INJECTED = {
         ),
         "deep",
     ),
+    "mpi worker": (
+        shape(
+            {
+                "training.kubeflow.org/operator-name": "mpi-operator",
+                "training.kubeflow.org/job-name": "bert",
+                "training.kubeflow.org/job-role": "worker",
+                "training.kubeflow.org/replica-index": "1",
+            },
+            {"stitchfleet.io/run-id": "0123456789abcdef0123456789abcdef"},
+            container={"command": ["/usr/sbin/sshd", "-De"]},
+        ),
+        "bert",
+    ),
     "volcano": (
         shape({"volcano.sh/job-name": "v"}, {"scheduling.k8s.io/group-name": "group"}, schedulerName="volcano"),
         "train",
@@ -117,6 +132,29 @@ def test_what_is_injected_keeps_all_it_had(kubernetes: Kubernetes, name: str) ->
     told = entries["STITCHFLEET_JOB_NAME"]
     assert told.get("value", "train") == job
     assert found["spec"]["initContainers"][0]["name"] == "stitchfleet-payload"
+
+
+@pytest.mark.usefixtures("space")
+@pytest.mark.parametrize("name", INJECTED)
+def test_what_is_changed_is_what_was_read_once(kubernetes: Kubernetes, images: Images, name: str) -> None:
+    """The golden file of `plain` has all of it, those of the others what differs from that."""
+    change, of_plain = (changed(kubernetes, images, INJECTED[each][0]) for each in (name, "plain"))
+    if name != "plain":
+        less = sorted(of_plain.keys() - change.keys())
+        change = {path: value for path, value in change.items() if of_plain.get(path) != value}
+        change |= {"less": less} if less else {}
+    compare(name, change)
+
+
+def changed(kubernetes: Kubernetes, images: Images, given: dict[str, Any]) -> dict[str, Any]:
+    """By path, what the labelled pod has and its twin has not. Its container is called main, however it is called."""
+    twin = copy.deepcopy(given)
+    del twin["metadata"]["labels"]["stitchfleet.io/enabled"]
+    found, plain = (normalized(admitted(kubernetes, each), images) for each in (given, twin))
+    main = given["spec"]["containers"][0]["name"]
+    return {
+        path.replace(f"containers[{main}]", "containers[main]"): value for path, value in changes(found, plain).items()
+    }
 
 
 @pytest.mark.usefixtures("space")

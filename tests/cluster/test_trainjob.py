@@ -5,6 +5,7 @@ Its controller, JobSet's, and the webhooks of both run in the cluster.
 
 from __future__ import annotations
 
+import copy
 import json
 from typing import Any
 
@@ -14,6 +15,7 @@ from scripts.images.build import Image
 
 from . import test_mpijob as mpi
 from .conftest import Images, Release
+from .golden import changes, compare, normalized
 from .kubernetes import Kubernetes, log_of
 from .test_pods import LABEL
 from .test_product import CLUSTERS, SAVED, measured, query, savings_report
@@ -62,6 +64,15 @@ def completed(kubernetes: Kubernetes, name: str) -> list[dict[str, Any]]:
 
     kubernetes.wait(is_complete, SECONDS, why)
     return pods_of(kubernetes, name)
+
+
+def test_the_job_is_changed_as_was_read_once(kubernetes: Kubernetes, images: Images) -> None:
+    kubernetes.namespace(SPACE)
+    job = trainjob("bert", "example.org/training:3", ["python", "train.py"])
+    twin = copy.deepcopy(job)
+    del twin["metadata"]["labels"]
+    found, plain = (normalized(mpi.made(kubernetes, each), images) for each in (job, twin))
+    compare("trainjob itself", changes(found, plain))
 
 
 def test_a_trainjob_is_stitched_and_in_the_report(kubernetes: Kubernetes, images: Images, release: Release) -> None:
