@@ -2,8 +2,7 @@
 
     Ranks        one per process: the Locksteps of its training functions, the courier between the ranks, and this rank's facts
     Lockstep     one per tf.function, or per graph of a session (all its sets of fetches), each or every Nth of whose steps holds a
-                 collective of all ranks
-                 (ranks/collectives.py): all ranks take each of its steps together
+                 collective of all ranks (ranks/collectives.py): all ranks take each of its steps together
 
 Locksteps are numbered in the order of the first call that holds such a collective, which is the same on all ranks. That call is
 the first that is counted, also if the collective is found only while TensorFlow traces it.

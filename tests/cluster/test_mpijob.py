@@ -237,6 +237,22 @@ def test_an_agent_on_the_command_line_is_left_and_told_and_the_job_runs(kubernet
         assert "initContainers" not in each["spec"]
 
 
+def until_it_tells(kubernetes: Kubernetes, name: str, words: str, seconds: float) -> None:
+    """Waits for words in the log of the job's launcher."""
+
+    def tells() -> bool:
+        launchers = pods_of(kubernetes, name, "launcher")
+        logs = (log_of(kubernetes, each["metadata"]["name"], SPACE, "launcher") for each in launchers)
+        return any(words in log for log in logs)
+
+    kubernetes.wait(tells, seconds, lambda: told_by(kubernetes, name))
+
+
+def give_workers(kubernetes: Kubernetes, name: str, count: int) -> None:
+    change = json.dumps({"spec": {"mpiReplicaSpecs": {"Worker": {"replicas": count}}}})
+    kubernetes.kubectl("-n", SPACE, "patch", "mpijob", name, "--type=merge", "-p", change)
+
+
 def test_an_elastic_job_whose_workers_come_is_one_run(kubernetes: Kubernetes, horovod: Image, release: Release) -> None:
     """It begins on one worker; a second one comes while it trains. Unless an interface is named, horovodrun waits for two hosts to
     find one that they share."""
@@ -247,15 +263,8 @@ def test_an_elastic_job_whose_workers_come_is_one_run(kubernetes: Kubernetes, ho
     words = (PYTHON, "-u", "/app/elastic.py", "--seen-size", "2")
     job = kubernetes.create(mpijob("elastic", horovod, *words, launcher=launcher, workers=1))
     run = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["metadata"]["annotations"]["stitchfleet.io/run-id"]
-
-    def trains_alone() -> bool:
-        launchers = pods_of(kubernetes, "elastic", "launcher")
-        logs = (log_of(kubernetes, each["metadata"]["name"], SPACE, "launcher") for each in launchers)
-        return any("rank 0 step 100 " in log for log in logs)
-
-    kubernetes.wait(trains_alone, 180, lambda: told_by(kubernetes, "elastic"))
-    wider = json.dumps({"spec": {"mpiReplicaSpecs": {"Worker": {"replicas": 2}}}})
-    kubernetes.kubectl("-n", SPACE, "patch", "mpijob", "elastic", "--type=merge", "-p", wider)
+    until_it_tells(kubernetes, "elastic", "rank 0 step 100 ", 180)
+    give_workers(kubernetes, "elastic", 2)
     text = output_of(kubernetes, "elastic")
     check_weights(text)
     workers = pods_of(kubernetes, "elastic", "worker")
@@ -277,15 +286,8 @@ def test_an_elastic_job_whose_worker_goes_is_one_run(kubernetes: Kubernetes, hor
     words = (PYTHON, "-u", "/app/elastic.py", "--steps", "1500")
     job = kubernetes.create(mpijob("leaving", horovod, *words, launcher=(*HOROVODRUN, *ranks, *found)))
     run = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["metadata"]["annotations"]["stitchfleet.io/run-id"]
-
-    def train_together() -> bool:
-        launchers = pods_of(kubernetes, "leaving", "launcher")
-        logs = (log_of(kubernetes, each["metadata"]["name"], SPACE, "launcher") for each in launchers)
-        return any("rank 1 step 100 " in log for log in logs)
-
-    kubernetes.wait(train_together, 240, lambda: told_by(kubernetes, "leaving"))
-    fewer = json.dumps({"spec": {"mpiReplicaSpecs": {"Worker": {"replicas": 1}}}})
-    kubernetes.kubectl("-n", SPACE, "patch", "mpijob", "leaving", "--type=merge", "-p", fewer)
+    until_it_tells(kubernetes, "leaving", "rank 1 step 100 ", 240)
+    give_workers(kubernetes, "leaving", 1)
     text = output_of(kubernetes, "leaving")
     assert re.search(r"rank 0 of 1 on \S+ ends with weights", text), text
     named = f"SELECT DISTINCT run_id, rank, world_size FROM jobs WHERE name = 'leaving' OR run_id = '{run}'"
