@@ -1,7 +1,8 @@
 """Updates each SavingsReport, creates this week's, freezes weeks that are over, and drops old iterations.
 
 Each pass computes the reports of weeks that may have changed, each week once for all its reports. A frozen week for which no data
-came since is computed once in the controller's life, and again if its revision or the report's spec changes.
+came since is computed once in the controller's life, and again if its revision or the report's spec changes. So is a revision that
+a report's spec names.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from stitchfleet.telemetry.database.errors import DatabaseError
 from stitchfleet.telemetry.database.weeks import Week
 from stitchfleet.telemetry.pod.recording import DAY_NS
 from stitchfleet.telemetry.totals.freezing import freeze, prune
-from stitchfleet.telemetry.totals.weekly import settled_revisions, week_report
+from stitchfleet.telemetry.totals.weekly import RevisionError, settled_revisions, week_report
 
 from ..cluster.policies import PolicyStore
 from ..cluster.reports import ReportStore
@@ -27,7 +28,7 @@ from ..policy.precedence import in_effect
 from .conditions import condition, with_times
 from .loops import for_each, tell
 from .metrics import POD_STATES, Metrics
-from .weekly import pods_of, status_of, unavailable, week_of
+from .weekly import pods_of, revision_of, status_of, unavailable, week_of
 
 IN_EFFECT = "InEffect"
 """Type of a StitchPolicy's condition."""
@@ -88,9 +89,13 @@ class Keeper:
             return
 
         def look_at(week: Week) -> None:
-            due = [report for report in by_week[week] if not self._is_settled(report, settled.get(week))]
+            due: dict[int | None, list[Object]] = defaultdict(list)
+            for report in by_week[week]:
+                revision = revision_of(report["spec"])
+                if not self._is_settled(report, revision or settled.get(week)):
+                    due[revision].append(report)
+            for_each(due.items(), lambda entry: self._renew(week, *entry))
             if due:
-                self._renew(week, due)
                 self.made_progress()
 
         for_each(sorted(by_week, reverse=True), look_at)  # this week first
@@ -108,15 +113,20 @@ class Keeper:
         """Whether the report shows the figures of its week's last revision, computed by this controller."""
         return revision is not None and self._settled.get(_key(report)) == revision
 
-    def _renew(self, week: Week, reports: Sequence[Object]) -> None:
-        """Computes a week, and updates each of its reports."""
+    def _renew(self, week: Week, revision: int | None, reports: Sequence[Object]) -> None:
+        """Computes a week, or one of its revisions, and updates each of its reports."""
         try:
             with self._engine.connect() as connection:
                 access.check(connection)
-                found = week_report(connection, week)
+                found = week_report(connection, week, revision)
                 is_this_week = week == Week.at(self._now_ns())
                 asked = self._pods() if is_this_week else ()
                 pods = [pods_of(connection, each["spec"], asked) if is_this_week else {} for each in reports]
+        except RevisionError as error:
+            self._write_all(
+                [(report, unavailable("NoSuchRevision", str(error), *_known(report))) for report in reports]
+            )
+            return
         except (DatabaseError, sa.exc.SQLAlchemyError) as error:
             self._cannot_read(reports, error)
             return
@@ -127,7 +137,7 @@ class Keeper:
             is_of_all = not report["spec"].get("scope")
             status = status_of(found, report["spec"], *_known(report)) | its_pods
             if self._reports_url and is_of_all:  # a page shows the whole fleet
-                status["link"] = f"{self._reports_url}/reports/{week}"
+                status["link"] = f"{self._reports_url}/reports/{week}" + (f"?revision={revision}" if revision else "")
             if its_pods and is_of_all:
                 self._count(its_pods["pods"])
             is_written = self._write(report, status)

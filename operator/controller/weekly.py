@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from stitchfleet.telemetry.database import models
 from stitchfleet.telemetry.database.weeks import Week
+from stitchfleet.telemetry.reports.formats import revision_words
 from stitchfleet.telemetry.totals.weekly import UnitTotal, WeekReport, unit_total
 
 from ..policy.names import Object
@@ -25,8 +26,15 @@ def week_of(spec: Mapping[str, Any]) -> Week:
     return Week.parse(str(spec.get("week", "")))
 
 
+def revision_of(spec: Mapping[str, Any]) -> int | None:
+    """The revision that a report's spec names; None: the figures with all data that came since."""
+    found = spec.get("revision")
+    return None if found is None else int(found)
+
+
 def status_of(report: WeekReport, spec: Mapping[str, Any], generation: int, before: Mapping[str, Any]) -> Object:
-    """The status for a spec of the report's week. before: the status so far, for the times at which its conditions changed."""
+    """The status for a spec of the report's week and, if it names one, revision. before: the status so far, for the times at which
+    its conditions changed."""
     week = report.week
     namespace = (spec.get("scope") or {}).get("namespace")
     totals = _totals(report, namespace)
@@ -123,7 +131,7 @@ def _closed_words(report: WeekReport) -> str:
         return "the week is not over"
     if report.revision == 0:
         return "the week is not frozen yet"
-    return "data came after it was frozen" if report.has_late_data else f"revision {report.revision}"
+    return "data came after it was frozen" if report.has_late_data else revision_words(report)
 
 
 def _iso(time_ns: int) -> str:

@@ -24,7 +24,7 @@ from ..reports.formats import CSV_LINES, job_facts, jobs_text, unreadable_words
 from ..reports.printable import printable, write_out
 from ..shipping import shipper
 from ..totals.freezing import Frozen, delete_namespace, freeze, prune
-from ..totals.weekly import all_that_is_made_stays, processes, standing
+from ..totals.weekly import RevisionError, all_that_is_made_stays, processes, standing
 
 SETTLE_DAYS = 1
 MAX_TREND_WEEKS = 520
@@ -114,6 +114,12 @@ class ReportCommand:
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--week", metavar="YYYY-Www", help="ISO week, like 2026-W07; default: the current one")
+        parser.add_argument(
+            "--revision",
+            metavar="N",
+            type=int,
+            help="the week's figures as `stitchfleet db freeze` stored them the Nth time; default: with all data that came since",
+        )
         parser.add_argument("--database", metavar="URL", help=places.DATABASE_HELP)
         parser.add_argument("--format", choices=FORMATS, default="table", help="html is one page with charts")
         parser.add_argument(
@@ -153,9 +159,9 @@ class ReportCommand:
             from ..reports import page  # noqa: F401  # matplotlib loads faster before a fleet's jobs are in memory
         try:
             with all_that_is_made_stays(), _reading(arguments.database) as connection:
-                fleet = fleet_report(connection, week, configuration, arguments.trend_weeks)
+                fleet = fleet_report(connection, week, configuration, arguments.trend_weeks, arguments.revision)
                 text = document(connection, fleet, arguments.format, arguments.lines)
-        except DatabaseError as error:
+        except (DatabaseError, RevisionError) as error:
             return _complain("report", error)
         if arguments.output is None:
             write_out(text, is_document=arguments.format != "table")

@@ -86,18 +86,25 @@ def description() -> dict[str, Any]:
         "schema": {"type": "string", "pattern": "^[0-9]{4}-W[0-9]{2}$"},
     }
     formats = {"name": "format", "in": "query", "schema": {"enum": ["html", "json", "csv", "table"], "default": "html"}}
+    revision = {
+        "name": "revision",
+        "in": "query",
+        "description": "the week as this revision has it; left out: as the database has it now",
+        "schema": {"type": "integer", "minimum": 1},
+    }
     answers = {
         "200": "the report",
-        "400": "no week, or no format",
+        "400": "no week, no format, or no number of a revision",
         "401": "no token",
         "403": "its owner may not get savingsreports.stitchfleet.io of that name",
+        "404": "the week has no such revision",
         "429": "too many reports are being made",
         "503": "the API server or the database does not answer",
     }
     report = {
         "summary": "The weekly report, for people; only with --kubernetes, which identifies them",
         "description": "The token is one of the cluster, for the API server's own audience.",
-        "parameters": [week, formats],
+        "parameters": [week, formats, revision],
         "responses": {code: {"description": what, "content": _TEXT} for code, what in answers.items()},
     }
     return {

@@ -1,4 +1,4 @@
-"""The weekly report over HTTP, for people: GET /reports/2026-W07.
+"""The weekly report over HTTP, for people: GET /reports/2026-W07, or one of its revisions with ?revision=1.
 
 The request carries a token of the cluster, as kubectl sends it. The API server says whose it is (TokenReview) and whether that
 person may `get` SavingsReports (SubjectAccessReview). Nothing else is needed: whoever may read the objects may read the page.
@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import hashlib
 import os
+import re
 import sys
 import time
 from collections import OrderedDict
@@ -22,6 +23,7 @@ from typing import Any
 from aiohttp import web
 
 from ..database.weeks import Week
+from ..totals.weekly import RevisionError
 from .api_server import ApiServer, ReviewerError
 
 PATH = "/reports/{week}"
@@ -44,22 +46,31 @@ HEADERS = {
 }
 
 MAKE_SECONDS = 120.0
+_REVISION = re.compile(r"[1-9][0-9]{0,5}")
+_Key = tuple[Week, str, "int | None"]
+"""What a document is of: the week, the format, and the revision, or None for what the database holds now."""
 
 
 class PageError(Exception):
     """A document could not be made; the text is for the log."""
 
 
-Make = Callable[[Week, str], Awaitable[str]]
-"""Makes the document of a week in one of FORMATS. Raises PageError."""
+class NoSuchRevisionError(Exception):
+    """The week has no such revision; the text is for the caller."""
+
+
+Make = Callable[[Week, str, "int | None"], Awaitable[str]]
+"""Makes the document of a week in one of FORMATS, as one of its revisions has it or (None) as it is now. Raises PageError,
+NoSuchRevisionError."""
 
 
 def made_by_process(database_url: str) -> Make:
     """Makes documents from that database. Its URL is passed in the environment, which no list of processes shows."""
 
-    async def make(week: Week, format: str) -> str:
+    async def make(week: Week, format: str, revision: int | None) -> str:
+        words = [str(week), format, *([] if revision is None else [str(revision)])]
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "stitchfleet.telemetry.reports.document", str(week), format),
+            *(sys.executable, "-m", "stitchfleet.telemetry.reports.document", *words),
             env={**os.environ, "STITCHFLEET_DATABASE": database_url},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
@@ -79,6 +90,8 @@ def made_by_process(database_url: str) -> Make:
         text, complaint = work.result()
         if process.returncode:
             said = complaint.decode(errors="replace").strip().splitlines() or [f"it ended with {process.returncode}"]
+            if process.returncode == RevisionError.EXIT_STATUS:
+                raise NoSuchRevisionError(said[-1][:300])
             raise PageError(f"a report could not be made: {said[-1][:300]}")
         return text.decode()
 
@@ -139,12 +152,12 @@ class ReportPages:
 
     def __init__(self, readers: Readers, make: Make, say: Callable[[str], None]) -> None:
         self._readers, self._make, self._say = readers, make, say
-        self._kept: OrderedDict[tuple[str, str], tuple[float, str]] = OrderedDict()
-        self._making: dict[tuple[str, str], asyncio.Task[str]] = {}
+        self._kept: OrderedDict[_Key, tuple[float, str]] = OrderedDict()
+        self._making: dict[_Key, asyncio.Task[str]] = {}
         self._one = asyncio.Lock()
 
     async def show(self, request: web.Request) -> web.Response:
-        """GET PATH, ?format= one of FORMATS. Nothing is read for callers who may not see it."""
+        """GET PATH, ?format= one of FORMATS, ?revision= a number. Nothing is read for callers who may not see it."""
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             return _said(401, "Authorization: Bearer TOKEN is needed, a token of the cluster (kubectl create token)")
@@ -155,12 +168,17 @@ class ReportPages:
             return _said(400, str(error))
         if format not in FORMATS:
             return _said(400, f"format is one of {', '.join(FORMATS)}")
+        number = request.query.get("revision")
+        if number is not None and not _REVISION.fullmatch(number):
+            return _said(400, "revision is a number from 1 on")
         try:
             if why_not := await self._readers.why_not(token.strip(), str(week).lower()):
                 return _said(403, why_not)
-            document = await self._document(week, format)
+            document = await self._document((week, format, None if number is None else int(number)))
         except ReviewerError as error:
             return _said(503, str(error), {"Retry-After": "10"})
+        except NoSuchRevisionError as error:
+            return _said(404, str(error))
         except PageError as error:
             self._say(str(error))
             return _said(503, "the report cannot be made; the server's log says why", {"Retry-After": "10"})
@@ -176,9 +194,8 @@ class ReportPages:
         await asyncio.gather(*making, return_exceptions=True)
         await self._readers.close()
 
-    async def _document(self, week: Week, format: str) -> str | None:
-        """The document, from the cache if it is there; None if too many wait. Raises PageError."""
-        key = (str(week), format)
+    async def _document(self, key: _Key) -> str | None:
+        """The document, from the cache if it is there; None if too many wait. Raises PageError, NoSuchRevisionError."""
         until, kept = self._kept.get(key, (0.0, ""))
         if until > time.monotonic():
             return kept
@@ -186,15 +203,15 @@ class ReportPages:
         if making is None:
             if len(self._making) >= MOST_WAITING:
                 return None
-            making = self._making[key] = asyncio.create_task(self._in_turn(week, format))
+            making = self._making[key] = asyncio.create_task(self._in_turn(key))
             making.add_done_callback(lambda task: self._done(key, task))
         return await asyncio.shield(making)
 
-    async def _in_turn(self, week: Week, format: str) -> str:
+    async def _in_turn(self, key: _Key) -> str:
         async with self._one:
-            return await self._make(week, format)
+            return await self._make(*key)
 
-    def _done(self, key: tuple[str, str], task: asyncio.Task[str]) -> None:
+    def _done(self, key: _Key, task: asyncio.Task[str]) -> None:
         del self._making[key]
         if task.cancelled() or task.exception() is not None:
             return

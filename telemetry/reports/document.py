@@ -1,8 +1,8 @@
 """A week's report as one document: text, JSON, CSV, or a page with charts.
 
-    python -m stitchfleet.telemetry.reports.document 2026-W07 html
+    python -m stitchfleet.telemetry.reports.document 2026-W07 html [REVISION]
 
-prints the report from the database that STITCHFLEET_DATABASE names.
+prints the report from the database that STITCHFLEET_DATABASE names. Exit status 3: the week has no such revision.
 
 The ingest server makes documents in a process of their own: for a large fleet they take seconds of processor time and some hundred
 megabytes, and batches must not wait for them.
@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from ..database import access, places
 from ..database.errors import DatabaseError
 from ..database.weeks import Week
-from ..totals.weekly import all_that_is_made_stays
+from ..totals.weekly import RevisionError, all_that_is_made_stays
 from .configuration import ConfigurationError, load
 from .details import detail
 from .fleet import DEFAULT_TREND_WEEKS, FleetReport, fleet_report
@@ -41,15 +41,19 @@ def document(connection: sa.Connection, fleet: FleetReport, format: str, lines: 
 
 
 def main(words: list[str]) -> int:
-    """The command: words are the week and the format. Returns the exit status."""
-    week, format = words
+    """The command: words are the week, the format, and a revision if one is asked for. Returns the exit status."""
+    week, format, *more = words
+    revision = int(more[0]) if more else None
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
     try:
         configuration = load(None)
         with all_that_is_made_stays(), access.open_to_read(places.database_url(None)).connect() as connection:
             access.check(connection)
-            fleet = fleet_report(connection, Week.parse(week), configuration, DEFAULT_TREND_WEEKS)
+            fleet = fleet_report(connection, Week.parse(week), configuration, DEFAULT_TREND_WEEKS, revision)
             sys.stdout.write(document(connection, fleet, format))
+    except RevisionError as error:
+        print(error, file=sys.stderr)
+        return error.EXIT_STATUS
     except (ValueError, DatabaseError, ConfigurationError) as error:
         print(error, file=sys.stderr)
         return 1

@@ -69,6 +69,8 @@ class PastWeek:
     """The figures contain the revision's data and what came since."""
     is_over: bool
     totals: list[UnitTotal]
+    is_superseded: bool = False
+    """Whether the week has a later revision."""
 
 
 @dataclass(frozen=True)
@@ -168,13 +170,23 @@ class FleetReport:
         return self.configuration.cost_centre(job.labels)
 
 
-def fleet_report(connection: sa.Connection, week: Week, configuration: Configuration, trend_weeks: int) -> FleetReport:
-    """The report of the week, with up to `trend_weeks` weeks before it, starting with the first week in which a job ran."""
-    report = week_report(connection, week)
+def fleet_report(
+    connection: sa.Connection,
+    week: Week,
+    configuration: Configuration,
+    trend_weeks: int,
+    revision: int | None = None,
+) -> FleetReport:
+    """The report of the week, with up to `trend_weeks` weeks before it, starting with the first week in which a job ran.
+
+    revision: the one of the week's to show; None: what the database holds now. The weeks before are as they are now. Raises
+    RevisionError if the week has no such revision.
+    """
+    report = week_report(connection, week, revision)
     began = connection.scalar(sa.select(sa.func.min(jobs.c.started_ns)))
     first = week.first_day if began is None else max(week.first_day - 7 * trend_weeks, Week.at(began).first_day)
     trend = [_past_week(connection, Week.of_day(day)) for day in range(first, week.first_day, 7)]
-    this = PastWeek(week, report.revision, report.has_late_data, report.is_over, report.totals())
+    this = PastWeek(week, report.revision, report.has_late_data, report.is_over, report.totals(), report.is_superseded)
     return FleetReport(report, configuration, [*trend, this])
 
 

@@ -269,6 +269,8 @@ def revision_words(week: WeekReport | PastWeek) -> str:
     """From which data a week's figures were computed."""
     if week.revision == 0:
         return "not frozen" if week.is_over else "not over yet"
+    if week.is_superseded:
+        return f"revision {week.revision}, which is not the latest"
     return f"revision {week.revision}" + (" and data that came since" if week.has_late_data else "")
 
 

@@ -250,7 +250,10 @@ class WeekReport:
     has_late_data: bool = False
     """The figures contain the revision's data and what came since."""
     unreadable: int = 0
-    """Number of rows of the database that were left out because they cannot be read."""
+    """Number of rows of the database that were left out because they cannot be read. Of a superseded revision, those that were
+    read just now: what was left out when it was made is not kept."""
+    is_superseded: bool = False
+    """Whether the week has a later revision."""
 
     @property
     def is_over(self) -> bool:
@@ -384,16 +387,35 @@ class Columns:
 # ---- reading ----------------------------------------------------------------------------------------------------------------
 
 
-def week_report(connection: sa.Connection, week: Week) -> WeekReport:
-    """The report of a week, from what the database holds now."""
+class RevisionError(ValueError):
+    """The week has no such revision."""
+
+    EXIT_STATUS = 3
+    """Of the process that makes a report's document."""
+
+
+def week_report(connection: sa.Connection, week: Week, revision: int | None = None) -> WeekReport:
+    """The report of a week from what the database holds now, or as one of its revisions has it. Raises RevisionError."""
     frozen = connection.execute(sa.select(frozen_weeks).where(frozen_weeks.c.week == str(week))).first()
+    if revision is not None:
+        return _revision_report(connection, week, revision, frozen.revision if frozen else 0)
     if frozen is not None and not frozen.has_late_data:
         mine = frozen_jobs(connection, week, frozen.revision)
         unreadable = frozen.unreadable_rows + mine.unreadable
         return WeekReport(week, frozen.revision, time.time_ns(), mine.jobs, unreadable=unreadable)
     found = processes(connection, week)
-    revision = frozen.revision if frozen else 0
-    return WeekReport(week, revision, time.time_ns(), standing(found.jobs), frozen is not None, found.unreadable)
+    last = frozen.revision if frozen else 0
+    return WeekReport(week, last, time.time_ns(), standing(found.jobs), frozen is not None, found.unreadable)
+
+
+def _revision_report(connection: sa.Connection, week: Week, revision: int, latest: int) -> WeekReport:
+    if not 1 <= revision <= latest:
+        known = f"the latest is {latest}" if latest else "it is not frozen yet"
+        raise RevisionError(f"{week} has no revision {revision}: {known}")
+    read = frozen_jobs(connection, week, revision)
+    return WeekReport(
+        week, revision, time.time_ns(), read.jobs, unreadable=read.unreadable, is_superseded=revision < latest
+    )
 
 
 def settled_revisions(connection: sa.Connection) -> dict[Week, int]:

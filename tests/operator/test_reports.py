@@ -21,6 +21,7 @@ from stitchfleet.telemetry.database.weeks import Week
 from stitchfleet.telemetry.reports.configuration import Configuration
 from stitchfleet.telemetry.reports.fleet import fleet_report
 from stitchfleet.telemetry.reports.formats import as_json
+from stitchfleet.telemetry.totals.freezing import freeze
 from stitchfleet.telemetry.totals.weekly import week_report
 
 from ..telemetry import synthetic
@@ -254,10 +255,52 @@ def test_a_frozen_week_is_worked_out_once_and_again_when_data_comes(
     assert computed(keeper) == 3  # late data
 
 
+def test_a_report_may_ask_for_a_revision(tmp_path: pathlib.Path) -> None:
+    """Its figures stay those of that freezing, whatever comes and is frozen afterwards."""
+    own = access.open_engine(f"sqlite:///{tmp_path}/fleet.db")
+    access.upgrade(own)
+    synthetic.fill(own, WEEK, weeks=2, jobs=5, frozen=1)
+    reports = Reports("2026-W40", "2026-W39")
+    for number in (1, 2):
+        reports.create(f"revision-{number}", {"week": "2026-W39", "revision": number})
+    url = "https://fleet.example.com"
+    keeper = Keeper(own, reports, NoPolicies(), 28, now_ns=lambda: WEEK.start_ns + 10**14, reports_url=url)  # type: ignore[arg-type]
+    keeper.look()
+    first = reports.objects["revision-1"]["status"]
+    assert first["totals"] == reports.objects["2026-w39"]["status"]["totals"]
+    assert first["link"] == f"{url}/reports/2026-W39?revision=1"
+    assert conditions(first) == {"Ready": ("True", "Measured"), "Closed": ("True", "Frozen")}
+    (ready,) = reports.objects["revision-2"]["status"]["conditions"]
+    assert (ready["status"], ready["reason"]) == ("False", "NoSuchRevision")
+    assert ready["message"] == "2026-W39 has no revision 2: the latest is 1"
+    with own.begin() as connection:  # a job's data are gone, and the week is frozen again
+        chosen = connection.scalar(
+            sa.select(models.weekly_rollups.c.process_id).where(models.weekly_rollups.c.stands_for_job == 1).limit(1)
+        )
+        for table in (models.iteration_blocks, models.arm_blocks):
+            connection.execute(sa.delete(table).where(table.c.process_id == chosen))
+        connection.execute(
+            sa.update(models.frozen_weeks).where(models.frozen_weeks.c.week == "2026-W39").values(has_late_data=1)
+        )
+        freeze(connection, WEEK.first_day + 1)
+    assert computed(keeper) == 3  # this week's, last week's and its second revision
+    second = reports.objects["revision-2"]["status"]
+    assert reports.objects["2026-w39"]["status"]["totals"] == second["totals"] != first["totals"]
+    assert reports.objects["revision-1"]["status"] == first
+    later = Keeper(own, reports, NoPolicies(), 28, now_ns=lambda: WEEK.start_ns + 10**14, reports_url=url)  # type: ignore[arg-type]
+    later.look()
+    again = reports.objects["revision-1"]["status"]
+    assert again["totals"] == first["totals"]
+    messages = {entry["type"]: entry["message"] for entry in again["conditions"]}
+    assert messages["Closed"] == "revision 1, which is not the latest"
+
+
 def test_reports_of_one_week_are_made_of_one_reading(engine: sa.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[Week] = []
     monkeypatch.setattr(
-        keeper_module, "week_report", lambda connection, week: read.append(week) or week_report(connection, week)
+        keeper_module,
+        "week_report",
+        lambda connection, week, revision: read.append(week) or week_report(connection, week, revision),
     )
     reports = Reports("2026-W40", "2026-W39")
     for number in range(3):

@@ -280,6 +280,7 @@ def test_a_report_without_prices_speaks_of_no_money(home: pathlib.Path, capsys: 
         (["report", "--week", "last"], "YYYY-Www"),
         (["report", "--week", "1500-W01"], "1970 to 2261"),
         (["report", "--trend-weeks", "-1"], "it is from 0 to"),
+        (["report", "--week", "2020-W01", "--revision", "1"], "2020-W01 has no revision 1: it is not frozen yet"),
         (["report", "--configuration", "/nowhere/fleet.json"], "/nowhere/fleet.json cannot be read"),
         (["report", "--configuration", "/proc/self/cmdline"], "not JSON"),
         (["report", "--database", "/nowhere/x.db"], "there is no database /nowhere/x.db"),

@@ -10,11 +10,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from stitchfleet.telemetry.database import access
 from stitchfleet.telemetry.database.weeks import Week
 from stitchfleet.telemetry.ingest import report_pages
 from stitchfleet.telemetry.ingest.api_server import ApiServer as Client
 from stitchfleet.telemetry.ingest.report_pages import Make, PageError, Readers, ReportPages, made_by_process
 
+from .. import synthetic
 from ..servers import ApiServer, api_server, ingest_server, post, request
 from .test_ingest import event, iterations, segment
 
@@ -37,8 +39,8 @@ def pages(api: ApiServer, tmp_path: pathlib.Path, make: Make) -> ReportPages:
     return ReportPages(Readers(Client(api.url, tmp_path / "own", None)), make, said.append)
 
 
-async def made(week: Week, format: str) -> str:
-    return f"{week} as {format}"
+async def made(week: Week, format: str, revision: int | None) -> str:
+    return f"{week} as {format}, revision {revision}"
 
 
 def get(url: str, path: str, token: str = "janes") -> tuple[int, dict[str, str], str]:
@@ -72,6 +74,9 @@ def test_who_may_get_the_report_sees_the_page(sqlite_url: str, api: ApiServer, t
         ("/reports/2026-W60", "janes", 400, "2026-W60"),
         ("/reports/%2e%2e%2fetc", "janes", 400, "week"),
         (f"/reports/{WEEK}?format=pdf", "janes", 400, "format is one of"),
+        (f"/reports/{WEEK}?revision=0", "janes", 400, "revision is a number from 1 on"),
+        (f"/reports/{WEEK}?revision=1;2", "janes", 400, "revision is a number from 1 on"),
+        (f"/reports/{WEEK}?revision=1", "joes", 403, "joe may not get savingsreports"),
     ],
 )
 def test_nobody_else_sees_anything(
@@ -79,7 +84,7 @@ def test_nobody_else_sees_anything(
 ) -> None:
     asked: list[str] = []
 
-    async def make(week: Week, format: str) -> str:
+    async def make(week: Week, format: str, revision: int | None) -> str:
         asked.append(str(week))
         return "secret"
 
@@ -88,6 +93,27 @@ def test_nobody_else_sees_anything(
         assert answered[0] == status
         assert said in answered[2]
     assert asked == []
+
+
+def test_a_revision_has_a_page_of_its_own_and_one_that_is_none_says_so(
+    sqlite_url: str, api: ApiServer, tmp_path: pathlib.Path
+) -> None:
+    engine = access.open_engine(sqlite_url)
+    access.upgrade(engine)
+    week, before = Week(2026, 48), Week(2026, 47)
+    synthetic.fill(engine, week, weeks=2, jobs=5, frozen=1)
+    api.allowed.add(("jane", "get", "savingsreports", str(before).lower()))
+    with ingest_server(sqlite_url, pages=pages(api, tmp_path, made_by_process(sqlite_url))) as served:
+        status, _, text = get(served.url, f"/reports/{before}?format=table&revision=1")
+        assert (status, "revision 1)" in text) == (200, True)
+        assert get(served.url, f"/reports/{before}?format=table&revision=2")[::2] == (
+            404,
+            f"{before} has no revision 2: the latest is 1\n",
+        )
+        assert get(served.url, f"/reports/{week}?format=table&revision=1")[::2] == (
+            404,
+            f"{week} has no revision 1: it is not frozen yet\n",
+        )
 
 
 def test_a_pods_token_for_ingest_opens_no_page(sqlite_url: str, api: ApiServer, tmp_path: pathlib.Path) -> None:
@@ -125,7 +151,7 @@ def test_many_who_want_one_page_wait_for_one_making_and_batches_for_none(
 ) -> None:
     ready, count = threading.Event(), [0]
 
-    async def make(week: Week, format: str) -> str:
+    async def make(week: Week, format: str, revision: int | None) -> str:
         count[0] += 1
         while not ready.is_set():
             await asyncio.sleep(0.01)
@@ -171,4 +197,4 @@ def test_a_page_that_cannot_be_made_is_told_in_the_log_and_made_again(
 def test_a_page_that_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report_pages, "MAKE_SECONDS", 0.0)
     with pytest.raises(PageError, match="within 0 s"):
-        asyncio.run(made_by_process("sqlite://")(Week.parse(WEEK), "html"))  # type: ignore[arg-type]
+        asyncio.run(made_by_process("sqlite://")(Week.parse(WEEK), "html", None))  # type: ignore[arg-type]
