@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import http.client
 import json
 import pathlib
 import socket
 import ssl
 import subprocess
+import threading
+import time
 import urllib.parse
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from .kubernetes import Kubernetes, Object
@@ -52,6 +55,43 @@ def all_at_once(kubernetes: Kubernetes, pods: Iterable[Object], workers: int) ->
 
 def is_injected(pod: Object) -> bool:
     return "stitchfleet.io/injected" in (pod["metadata"].get("annotations") or {})
+
+
+@dataclass
+class Load:
+    """What came of admissions so far."""
+
+    injected: int = 0
+    plain: int = 0
+    failed: list[str] = field(default_factory=list)
+
+
+@contextlib.contextmanager
+def under_load(*askers: Callable[[], bool], pause: float = 0.05) -> Iterator[Load]:
+    """While the block runs, each asker is called again and again in a thread of its own. An asker asks for one admission and
+    returns whether the pod was injected; OSError and AssertionError are kept as failures. pause: seconds between two of its calls."""
+    load, ended = Load(), threading.Event()
+
+    def ask(asker: Callable[[], bool]) -> None:
+        while not ended.is_set():
+            try:
+                if asker():
+                    load.injected += 1
+                else:
+                    load.plain += 1
+            except (OSError, AssertionError) as error:
+                load.failed.append(f"{type(error).__name__}: {error}")
+            time.sleep(pause)
+
+    threads = [threading.Thread(target=ask, args=(asker,)) for asker in askers]
+    for each in threads:
+        each.start()
+    try:
+        yield load
+    finally:
+        ended.set()
+        for each in threads:
+            each.join()
 
 
 class WebhookSocket:

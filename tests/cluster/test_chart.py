@@ -118,6 +118,37 @@ def test_only_labelled_pods_outside_our_own_namespaces_are_asked_about(kubernete
         assert (webhook["failurePolicy"], webhook["sideEffects"]) == ("Ignore", "None")
 
 
+def test_a_webhook_pod_is_there_whenever_one_may_be(kubernetes: Kubernetes) -> None:
+    """On another node than the others if there is one, through a drain of its node, and through an upgrade."""
+    objects = {(each["kind"], each["metadata"]["name"]): each for each in rendered(kubernetes, MODES[0])}
+    (name,) = (name for kind, name in objects if kind == "Deployment" and name.endswith("-webhook"))
+    spec = objects["Deployment", name]["spec"]
+    labels = spec["template"]["metadata"]["labels"].items()
+    budget = objects["PodDisruptionBudget", name]["spec"]
+    assert budget["maxUnavailable"] == 1
+    assert spec["replicas"] >= 2
+    assert budget["selector"]["matchLabels"].items() <= labels
+    rules = spec["template"]["spec"]["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    (term,) = (each["podAffinityTerm"] for each in rules)
+    assert term["topologyKey"] == "kubernetes.io/hostname"
+    assert term["labelSelector"]["matchLabels"].items() <= labels
+    assert spec["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
+
+
+FOREIGN = {"NetworkPolicy", "ServiceMonitor", "PodMonitor", "PrometheusRule", "Certificate", "Issuer"}
+
+
+def test_what_other_operators_look_after_is_there_only_if_it_is_asked_for(kubernetes: Kubernetes) -> None:
+    text = kubernetes.helm("template", "fleet", str(CHART), "--namespace", "chart")
+    default = [each for each in yaml.safe_load_all(text) if each]
+    assert not FOREIGN & {each["kind"] for each in default}
+    assert "grafana_dashboard" not in text
+    (mode,) = (each for each in MODES if each.stem == "everything-values")
+    everything = rendered(kubernetes, mode)
+    assert {each["kind"] for each in everything} >= FOREIGN
+    assert "grafana_dashboard" in json.dumps(everything)
+
+
 def test_a_mirror_holds_every_image(kubernetes: Kubernetes) -> None:
     (mode,) = (each for each in MODES if each.stem == "everything-values")
     text = json.dumps(rendered(kubernetes, mode))

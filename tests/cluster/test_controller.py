@@ -84,6 +84,25 @@ def test_the_report_names_a_pod_that_was_injected_and_sent_nothing(kubernetes: K
     assert why == ["it was injected, and sent no record"]
 
 
+def test_a_report_of_a_revision_that_is_none_says_so(kubernetes: Kubernetes) -> None:
+    week = time.strftime("%G-W%V", time.gmtime())
+    about = {"apiVersion": "stitchfleet.io/v1alpha1", "kind": "SavingsReport", "metadata": {"name": "first"}}
+    with pytest.raises(AssertionError, match=r"spec\.revision"):
+        kubernetes.create({**about, "spec": {"week": week, "revision": 0}})
+    kubernetes.create({**about, "spec": {"week": week, "revision": 1}})
+
+    def ready() -> dict[str, str]:
+        conditions = (kubernetes.get("savingsreport", "first").get("status") or {}).get("conditions") or []
+        return next((each for each in conditions if each["type"] == "Ready"), {})
+
+    found = kubernetes.wait(ready, 60, lambda: kubernetes.kubectl("get", "savingsreport", "first", "-o", "yaml"))
+    assert (found["status"], found["reason"]) == ("False", "NoSuchRevision")
+    assert found["message"] == f"{week} has no revision 1: it is not frozen yet"
+    with pytest.raises(AssertionError, match="stay as they are"):
+        kubernetes.kubectl("patch", "savingsreport", "first", "--type=merge", "-p", '{"spec": {"revision": 2}}')
+    kubernetes.kubectl("delete", "savingsreport", "first")
+
+
 def test_injection_pauses_where_a_payload_could_not_be_pulled(kubernetes: Kubernetes, images: Images) -> None:
     kubernetes.namespace(SPACE)
     kubernetes.namespace("elsewhere")

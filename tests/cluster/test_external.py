@@ -13,6 +13,7 @@ from stitchfleet.operator.controller.roster import LOOK_SECONDS
 
 from .conftest import NAMESPACE, PASSWORD, Images, Release, Releases
 from .kubernetes import Kubernetes, last_step, log_of
+from .load import dry_run, is_injected, under_load
 from .rights import rights_of
 
 pytestmark = pytest.mark.slow
@@ -252,17 +253,22 @@ def test_each_account_has_what_it_needs_and_no_more(kubernetes: Kubernetes, exte
         assert rights.granted - rights.used <= RARE[account], account
 
 
-def test_an_upgrade_and_a_rollback_leave_a_running_job_alone(
+def test_an_upgrade_and_a_rollback_leave_a_running_job_alone_and_miss_no_pod(
     kubernetes: Kubernetes, external: Release, releases: Releases, images: Images
 ) -> None:
     kubernetes.namespace(SPACE)
     running(kubernetes, images.demo.reference, "train")
+    asked = pod(images.demo.reference, "asked")
     (revision,) = json.loads(kubernetes.helm("list", "-n", external.namespace, "-o", "json"))
-    releases.upgrade("--set", "webhook.resources.requests.memory=130Mi", "--set", "controller.keepDays=30")
-    running(kubernetes, images.demo.reference, "during")
-    kubernetes.helm(
-        "rollback", "stitchfleet", revision["revision"], "-n", external.namespace, "--wait", "--timeout", "3m"
-    )
+    with under_load(lambda: is_injected(dry_run(kubernetes, asked))) as load:
+        releases.upgrade("--set", "webhook.resources.requests.memory=130Mi", "--set", "controller.keepDays=30")
+        running(kubernetes, images.demo.reference, "during")
+        kubernetes.helm(
+            "rollback", "stitchfleet", revision["revision"], "-n", external.namespace, "--wait", "--timeout", "3m"
+        )
+    print(f"{load.injected} pods injected during an upgrade and a rollback")
+    assert (load.plain, load.failed) == (0, [])
+    assert load.injected > 20
     running(kubernetes, images.demo.reference, "after")
     for name in ("train", "during", "after"):
         assert whole(kubernetes, ended(kubernetes, name)), log_of(kubernetes, name, SPACE)[-3000:]

@@ -6,10 +6,8 @@ import base64
 import datetime
 import hashlib
 import json
-import threading
 import time
 from collections import Counter
-from dataclasses import dataclass, field
 
 import pytest
 
@@ -17,8 +15,8 @@ from stitchfleet.operator.cluster.certificates import AUTHORITY, Lifetimes, Serv
 from stitchfleet.operator.webhook.command import hosts_of
 
 from .conftest import Release
-from .kubernetes import Kubernetes
-from .load import WebhookSocket, dry_run, is_injected
+from .kubernetes import Kubernetes, Object
+from .load import WebhookSocket, dry_run, is_injected, under_load
 from .test_pods import SECRET, pod
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("release")]
@@ -30,48 +28,18 @@ LOOK_SECONDS = 30.0
 """How often the webhook looks after its certificates."""
 
 
-@dataclass
-class Load:
-    """What came of requests so far. served: by certificate, how often it was."""
+class Webhook:
+    """Its socket, by the authority that the API server trusts just now."""
 
-    injected: int = 0
-    plain: int = 0
-    failed: list[str] = field(default_factory=list)
-    served: Counter[str] = field(default_factory=Counter)
+    def __init__(self, kubernetes: Kubernetes, release: Release) -> None:
+        self._socket, self._read = WebhookSocket(kubernetes, release.namespace), time.monotonic()
 
-
-def under_load(kubernetes: Kubernetes, release: Release, load: Load, ended: threading.Event) -> list[threading.Thread]:
-    """Asks the webhook itself, and the API server, until `ended` is set."""
-
-    def ask_webhook() -> None:
-        webhook, read = WebhookSocket(kubernetes, release.namespace), time.monotonic()
-        while not ended.is_set():
-            try:
-                if time.monotonic() - read > 2:  # the API server learns of a change sooner
-                    webhook.read_authority()
-                    read = time.monotonic()
-                response, certificate = webhook.admit(pod(IMAGE))
-                load.served[hashlib.sha256(certificate).hexdigest()] += 1
-                if "patch" in response:
-                    load.injected += 1
-                else:
-                    load.plain += 1
-            except (OSError, AssertionError) as error:
-                load.failed.append(f"{type(error).__name__}: {error}")
-            time.sleep(0.05)
-
-    def ask_api_server() -> None:
-        while not ended.is_set():
-            try:
-                if is_injected(dry_run(kubernetes, pod(IMAGE))):
-                    load.injected += 1
-                else:
-                    load.plain += 1
-            except (OSError, AssertionError) as error:
-                load.failed.append(f"{type(error).__name__}: {error}")
-            time.sleep(0.05)
-
-    return [threading.Thread(target=each) for each in (ask_webhook, ask_api_server)]
+    def admit(self) -> tuple[Object, bytes]:
+        """(the response to a review of a pod's creation, the certificate that was served). Raises OSError."""
+        if time.monotonic() - self._read > 2:  # the API server learns of a change sooner
+            self._socket.read_authority()
+            self._read = time.monotonic()
+        return self._socket.admit(pod(IMAGE))
 
 
 def test_certificates_end_under_load_and_no_pod_is_missed(kubernetes: Kubernetes, release: Release) -> None:
@@ -87,11 +55,14 @@ def test_certificates_end_under_load_and_no_pod_is_missed(kubernetes: Kubernetes
         kubernetes.kubectl("-n", release.namespace, "patch", "secret", SECRET, "--type=merge", "-p", data)
 
     now = datetime.datetime.now(datetime.timezone.utc)
-    load, ended = Load(), threading.Event()
-    threads = under_load(kubernetes, release, load, ended)
-    for each in threads:
-        each.start()
-    try:
+    webhook, served = Webhook(kubernetes, release), Counter[str]()
+
+    def ask_webhook() -> bool:
+        response, certificate = webhook.admit()
+        served[hashlib.sha256(certificate).hexdigest()] += 1
+        return "patch" in response
+
+    with under_load(ask_webhook, lambda: is_injected(dry_run(kubernetes, pod(IMAGE)))) as load:
         kubernetes.wait(lambda: load.injected > 20, 30, lambda: str(load))
 
         # A serving certificate that ended yesterday, by the authority that everybody trusts.
@@ -104,7 +75,7 @@ def test_certificates_end_under_load_and_no_pod_is_missed(kubernetes: Kubernetes
             2 * LOOK_SECONDS,
             "it is not renewed",
         )
-        kubernetes.wait(lambda: len(load.served) >= 2, LOOK_SECONDS, lambda: str(load))
+        kubernetes.wait(lambda: len(served) >= 2, LOOK_SECONDS, lambda: f"{load} {served}")
 
         # An authority near its end: its follower is published beside it an hour before it signs. Here most of the hour is over.
         before = held()
@@ -116,16 +87,11 @@ def test_certificates_end_under_load_and_no_pod_is_missed(kubernetes: Kubernetes
         write(with_next)
         kubernetes.wait(lambda: "next.crt" not in held(), 4 * LOOK_SECONDS, "the new authority does not sign")
         assert held()[AUTHORITY].startswith(with_next["next.crt"])
-        kubernetes.wait(lambda: len(load.served) >= 3, LOOK_SECONDS, lambda: str(load))
+        kubernetes.wait(lambda: len(served) >= 3, LOOK_SECONDS, lambda: f"{load} {served}")
         count = load.injected
         kubernetes.wait(lambda: load.injected > count + 50, 30, lambda: str(load))
-    finally:
-        ended.set()
-        for each in threads:
-            each.join()
-    connections = sum(load.served.values())
     print(
-        f"{load.injected} injected, {connections} of them over new connections; certificates: {list(load.served.values())}"
+        f"{load.injected} injected, {sum(served.values())} by the webhook's socket; certificates: {list(served.values())}"
     )
     assert load.failed == []
     assert load.plain == 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -14,7 +13,7 @@ import pytest
 
 from .conftest import Release
 from .kubernetes import Kubernetes
-from .load import dry_run, is_injected, processes_of
+from .load import dry_run, is_injected, processes_of, under_load
 from .node import ADDRESS
 from .test_pods import pod
 from .test_product import savings_report
@@ -43,33 +42,15 @@ def test_the_api_server_restarts_under_admissions(kubernetes: Kubernetes, releas
     """Whatever it answers is injected, before and after; webhook and controller go on with the new one."""
     kubernetes.namespace(SPACE)
     before = restarts(kubernetes, release)
-    injected: list[bool] = []
-    lost: list[OSError] = []
-    ended = threading.Event()
-
-    def ask() -> None:
-        while not ended.is_set():
-            try:
-                injected.append(is_injected(dry_run(kubernetes, pod(IMAGE))))
-            except OSError as error:
-                lost.append(error)
-                time.sleep(0.1)
-
-    askers = [threading.Thread(target=ask) for _ in range(4)]
-    for each in askers:
-        each.start()
-    try:
-        kubernetes.wait(lambda: len(injected) > 50, 60, "no admissions")
+    with under_load(*[lambda: is_injected(dry_run(kubernetes, pod(IMAGE)))] * 4) as load:
+        kubernetes.wait(lambda: load.injected > 50, 60, "no admissions")
         kubernetes.node.restart_api_server()
-        answered = len(injected)
-        kubernetes.wait(lambda: len(injected) > answered + 100, 60, lambda: f"{len(injected)}: {lost[-1:]}")
-    finally:
-        ended.set()
-        for each in askers:
-            each.join()
-    print(f"{len(injected)} admitted, {len(lost)} not asked")
-    assert lost, "the API server was never away"
-    assert all(injected), f"{injected.count(False)} of {len(injected)} were not injected"
+        answered = load.injected
+        kubernetes.wait(lambda: load.injected > answered + 100, 60, lambda: f"{load.injected}: {load.failed[-1:]}")
+    print(f"{load.injected} admitted, {len(load.failed)} not asked")
+    assert load.failed, "the API server was never away"
+    assert load.plain == 0
+    assert not [each for each in load.failed if each.startswith("AssertionError")]
     kubernetes.create(savings_report("restarted", {"namespace": SPACE}))
     kubernetes.wait(lambda: has_status(kubernetes, "restarted"), 60, "the controller does not go on")
     kubernetes.kubectl("delete", "savingsreport", "restarted")
