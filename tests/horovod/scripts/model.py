@@ -51,8 +51,9 @@ def finish(folder, rank, losses, weights):
 REST_SECONDS = 2.0 * max(1.0, float(os.environ.get("STITCHFLEET_TEST_PACE", "1")))
 
 
-def _work_of_children():
-    """Processor seconds of all processes below this one. Not of its own threads: Horovod's never rests."""
+def _work_beside_the_ranks():
+    """Processor seconds of all processes that this rank and those of the same launcher have started: one rank's compile service
+    works for all. Not of the ranks' own threads: Horovod's never rests."""
     parents, seconds = {}, {}
     for entry in pathlib.Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -62,12 +63,13 @@ def _work_of_children():
                 continue
             parents[int(entry.name)] = int(fields[1])
             seconds[int(entry.name)] = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
-    below, growing = {os.getpid()}, True
+    ranks = {child for child, parent in parents.items() if parent == os.getppid()}
+    below, growing = set(ranks), True
     while growing:
         more = {child for child, parent in parents.items() if parent in below} - below
         below |= more
         growing = bool(more)
-    return sum(seconds.get(child, 0.0) for child in below - {os.getpid()})
+    return sum(seconds.get(child, 0.0) for child in below - ranks)
 
 
 def _rank():
@@ -84,12 +86,12 @@ def fault(number):
 
 
 def rest(longest):
-    """Returns when the processes that the job has started are at rest, or after `longest` seconds; 0: at once."""
+    """Returns when the processes that the ranks have started are at rest, or after `longest` seconds; 0: at once."""
     end = time.monotonic() + longest
-    used, since = _work_of_children(), time.monotonic()
+    used, since = _work_beside_the_ranks(), time.monotonic()
     while time.monotonic() < end:
         time.sleep(min(0.1, longest))
-        now = _work_of_children()
+        now = _work_beside_the_ranks()
         if now - used > 0.05 or now < used:
             used, since = now, time.monotonic()
         elif time.monotonic() - since >= REST_SECONDS:
