@@ -50,12 +50,16 @@ def check_numbers(done: Ranks, result: dict[str, Any]) -> None:
     np.testing.assert_allclose(losses, json.loads(printed.splitlines()[-1]), rtol=1e-3, atol=1e-6)
 
 
+LONGER_THAN_A_BLOCK = 40
+"""Steps."""
+
+
 def check_arms(done: Ranks, result: dict[str, Any], *sizes: int) -> None:
-    """Each of the worlds of so many ranks began plain and ended stitched."""
+    """Each of the worlds of so many ranks began plain and ended stitched, or in one of the measurement's plain blocks."""
     for size in sizes:
         of_world = arms(steps_of(result), size)
         assert not of_world[0]
-        assert of_world[-1], f"the world of {size} ended plain: {done.err}"
+        assert any(of_world[-LONGER_THAN_A_BLOCK:]), f"the world of {size} ended plain: {done.err}"
         assert sum(of_world) > 100
 
 

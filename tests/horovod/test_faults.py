@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ..broken_kernels import broken_kernels
 from .conftest import Ranks, RunRanks
 from .test_two_ranks import SECONDS, STEPS, training
 
@@ -64,6 +65,26 @@ def test_a_rank_whose_kernels_are_wrong(run_ranks: RunRanks, plain: Ranks, no_ke
     check_all_plain(plain, done, "train runs plain on all 2 ranks: rank 1: no kernel passed verification")
     assert done.of_ranks[1]["reverts"]
     assert not done.of_ranks[0]["reverts"]
+
+
+def test_a_kernel_that_turns_out_wrong_on_one_rank(run_ranks: RunRanks) -> None:
+    """In the stitched phase, by a number that rank 1 alone has. Each step is compared, so that no wrong value is ever used."""
+    steps, rare = 4 * STEPS, {"RARE": "600"}
+    plain = run_ranks("tape", steps, how="plain", environment=rare)
+    broken = {key: value for key, value in broken_kernels.environment("rare", True).items() if key != "PYTHONPATH"}
+    done = run_ranks("tape", steps, SECONDS, environment={**rare, **broken, "STITCHFLEET_SAMPLE_STRIDE": "1"})
+    # Between its finding and the agreed step rank 1 has TensorFlow's operators where rank 0 has kernels.
+    check_numbers(plain, done, same_weights=False)
+    assert [bool(summary["reverts"]) for summary in done.of_ranks] == [False, True]
+    for summary in done.of_ranks:
+        found = training(summary)
+        assert found["phase"] == "plain", done.err
+        assert found["stitched_from_step"] < 600
+        assert found["steps_stitched"] > 100
+    print(done.err)
+    assert len({training(summary)["stitched_from_step"] for summary in done.of_ranks}) == 1
+    said = [line for line in done.err.splitlines() if "rank 1" in line and "plain" in line]
+    assert len(said) == 1, done.err
 
 
 def test_a_rank_that_is_slow_to_compile_is_waited_for(
