@@ -120,8 +120,9 @@ class FleetReport:
         return sorted(saved, key=lambda job: (-(job.saved_hours or 0.0), job.key))[:TOP_JOBS]
 
     def noteworthy(self, unit: str) -> list[JobWeek]:
-        """Jobs that are slower, had a cluster reverted, or fell back; those that lost most come first."""
-        found = [job for job in self.members(unit) if job.is_slower or job.reverted or job.fallback]
+        """Jobs that are slower, had a cluster reverted, or fell back, also on a part of their ranks; those that lost most come
+        first."""
+        found = [job for job in self.members(unit) if job.is_slower or job.reverted or job.fallback or job.apart]
         return sorted(found, key=lambda job: (job.saved_hours or 0.0, job.key))
 
     def money(self, members: Sequence[JobWeek]) -> Money | None:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from ..statistics import savings
 from ..statistics.savings import Saving
-from ..totals.weekly import JobWeek, Status, UnitTotal, WeekReport
+from ..totals.weekly import STITCHED_PHASE, JobWeek, Status, UnitTotal, WeekReport
 from .fleet import Dimension, FleetReport, Group, Money, PastWeek
 from .printable import MAX_SHOWN, printable, spreadsheet_cell
 
@@ -126,6 +126,14 @@ def cents(amount: float) -> str:
     return f"{round(amount, 2):+,.2f}" if round(amount, 2) else "0.00"
 
 
+def ranks_words(job: JobWeek) -> str:
+    """The ranks that ended otherwise than the one that stands for the job; not each of many."""
+    if len(job.apart) == 1:
+        return f"rank {job.apart[0]}"
+    shown = ", ".join(map(str, job.apart[:4]))
+    return f"ranks {shown}{f' and {len(job.apart) - 4} more' if len(job.apart) > 4 else ''}"
+
+
 def why_noteworthy(job: JobWeek) -> str:
     """Why a job is noteworthy, in words."""
     said = []
@@ -136,6 +144,8 @@ def why_noteworthy(job: JobWeek) -> str:
         said.append(f"{len(job.reverted)} cluster{'s' if len(job.reverted) > 1 else ''} reverted")
     if job.fallback:
         said.append(f"fell back: {job.fallback}")
+    if job.apart:
+        said.append(f"{ranks_words(job)} ended {'plain' if job.phase == STITCHED_PHASE else 'stitched'}")
     return "; ".join(said)
 
 
@@ -166,7 +176,10 @@ def as_text(fleet: FleetReport) -> str:
         if top := fleet.top(unit):
             lines += ["", f"{unit} jobs that saved most", *_job_table(top)]
         if noteworthy := fleet.noteworthy(unit):
-            lines += ["", f"{unit} jobs that are slower, had clusters reverted, or fell back"]
+            lines += [
+                "",
+                f"{unit} jobs that are slower, had clusters reverted, or fell back, all or some of their ranks",
+            ]
             lines += _bounded(
                 ("job", "namespace", "run", "device-time saved (95%)", "what happened"),
                 noteworthy,
@@ -351,6 +364,7 @@ def job_facts(job: JobWeek) -> dict[str, Any]:
         "slower": job.is_slower,
         "fallback": job.fallback or None,
         "clusters_reverted": list(job.reverted),
+        "ranks_apart": list(job.apart),
         "records_lost": job.lost,
     }
 
@@ -516,4 +530,4 @@ def jobs_text(entries: Sequence[JobWeek]) -> str:
 def _state(job: JobWeek) -> str:
     if job.ended_ns is None:
         return "end unknown"
-    return job.phase or "ended"
+    return (job.phase or "ended") + (f", not {ranks_words(job)}" if job.apart else "")

@@ -311,7 +311,7 @@ def _jobs_sections(fleet: FleetReport, unit: str) -> str:
         ]
         headings = ("job", "namespace", "run", "device-time saved (95%)", "what happened")
         parts.append(
-            f"<section><h2>{unit} jobs that are slower, had clusters reverted, or fell back</h2>"
+            f"<section><h2>{unit} jobs that are slower, had clusters reverted, or fell back, all or some of their ranks</h2>"
             f"{html_table(headings, lines)}{_more(len(noteworthy), MAX_LINES)}</section>"
         )
     known = [job for job in fleet.members(unit) if job.status is not Status.UNMEASURED]

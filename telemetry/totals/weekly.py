@@ -28,7 +28,7 @@ import time
 from array import array
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -61,6 +61,8 @@ WARM_UP_ITERATIONS = 4
 
 FALLBACK_PHASES = ("plain", "reverted")
 """Final phases of jobs that fell back and stayed so."""
+STITCHED_PHASE = "stitched"
+"""Final phase of a job that ran stitched to its end."""
 
 
 class ProcessKey(NamedTuple):
@@ -134,6 +136,8 @@ class JobWeek:
     """Clusters that the guard reverted, on any of the job's ranks."""
     functions: tuple[tuple[int, int, int], ...] = field(default=(), compare=False)
     """(number, stitched iterations, their nanoseconds) of each training function of the process; empty if read from a revision."""
+    apart: tuple[int, ...] = ()
+    """Ranks that did not end as this one did: stitched where it was plain, or plain where it was stitched."""
 
     unit: str = field(init=False)
     """CPU or GPU: hours of the two are never added."""
@@ -442,11 +446,22 @@ def frozen_jobs(connection: sa.Connection, week: Week, revision: int) -> Read:
         .where(weekly_rollups.c.week == str(week), weekly_rollups.c.revision == revision)
         .where(weekly_rollups.c.stands_for_job == 1)
     )
+    others = (
+        sa.select(*(jobs.c[name] for name in PROCESS_KEY), weekly_rollups.c.phase)
+        .join(weekly_rollups, weekly_rollups.c.process_id == jobs.c.process_id)
+        .where(weekly_rollups.c.week == str(week), weekly_rollups.c.revision == revision)
+        .where(weekly_rollups.c.stands_for_job == 0, weekly_rollups.c.ended_ns.is_not(None))
+    )
     found, unreadable = [], 0
     with all_that_is_made_stays():
+        ended: dict[JobKey, list[tuple[int, str]]] = defaultdict(list)
+        for *key, phase in connection.execute(others.execution_options(yield_per=ROWS_AT_ONCE)):
+            whole = ProcessKey(*key)
+            ended[whole.job].append((whole.rank, phase))
         for row in connection.execute(statement).all():
             try:
-                found.append(_frozen_job(row))
+                job = _frozen_job(row)
+                found.append(_beside(job, ended[job.key.job]) if job.key.job in ended else job)
             except UNREADABLE:
                 unreadable += 1
     return Read(sorted(found, key=_report_order), unreadable)
@@ -496,11 +511,23 @@ def standing(entries: Iterable[JobWeek]) -> list[JobWeek]:
     for mine in of_jobs.values():
         if len(mine) > 1:
             first = min(mine, key=_rank_order)
+            ended = [(entry.key.rank, entry.phase) for entry in mine if entry.ended_ns is not None]
             mine = [
-                entry for entry in mine if entry is first or (entry.iterations and entry.key.rank == first.key.rank)
+                _beside(entry, ended)
+                for entry in mine
+                if entry is first or (entry.iterations and entry.key.rank == first.key.rank)
             ]
         found += mine
     return sorted(found, key=_report_order)
+
+
+def _beside(job: JobWeek, ended: Iterable[tuple[int, str]]) -> JobWeek:
+    """The job with the ranks that ended otherwise. ended: (rank, final phase) of the job's processes that ended."""
+    if job.ended_ns is None:
+        return job
+    is_stitched = job.phase == STITCHED_PHASE
+    apart = {rank for rank, phase in ended if rank != job.key.rank and (phase == STITCHED_PHASE) is not is_stitched}
+    return replace(job, apart=tuple(sorted(apart))) if apart else job
 
 
 def _report_order(entry: JobWeek) -> tuple[float, ProcessKey]:

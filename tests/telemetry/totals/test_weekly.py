@@ -19,9 +19,12 @@ from stitchfleet.telemetry.database.store import insert_rows
 from stitchfleet.telemetry.database.weeks import Week
 from stitchfleet.telemetry.pod.recording import DAY_NS, PLAIN, STITCHED, UNCOUNTED
 from stitchfleet.telemetry.pod.spool import MAGIC, Iterations, Kind, Record, encode
+from stitchfleet.telemetry.reports.configuration import Configuration
+from stitchfleet.telemetry.reports.fleet import fleet_report
+from stitchfleet.telemetry.reports.formats import as_json, as_text, jobs_text
 from stitchfleet.telemetry.totals import freezing, weekly
 from stitchfleet.telemetry.totals.freezing import delete_namespace
-from stitchfleet.telemetry.totals.weekly import HOUR_NS, JobWeek, Status, week_report
+from stitchfleet.telemetry.totals.weekly import HOUR_NS, JobWeek, Status, standing, week_report
 
 from ..helpers import identity
 
@@ -47,6 +50,7 @@ def job(
     started: int = MONDAY,
     overhead: int | None = 0,
     process: str = "p",
+    phase: str = "stitched",
     **changes: object,
 ) -> Rows:
     """blocks: (end, arm, count, duration) in nanoseconds; pairs: (plain, stitched) durations; overhead None: no end was said."""
@@ -66,7 +70,7 @@ def job(
             facts = {"time_ns": pairs_at, "pair": number, "arm": arm, "first_step": 0, "durations_ns": [duration] * 10}
             records.append((Kind.ARM_BLOCK, json.dumps(facts).encode()))
     if overhead is not None:
-        facts = {"time_ns": MONDAY + DAY_NS, "facts": {"overhead_ns": overhead, "phase": "stitched"}}
+        facts = {"time_ns": MONDAY + DAY_NS, "facts": {"overhead_ns": overhead, "phase": phase}}
         records.append((Kind.JOB_END, json.dumps(facts).encode()))
     data = MAGIC + b"".join(encode(Record(kind, n, body)) for n, (kind, body) in enumerate(records))
     rows, _ = rows_of_segment(data)
@@ -180,6 +184,44 @@ def test_what_a_killed_job_paid_is_taken_from_its_uncounted_iterations(engine: s
     assert found.overhead_is_estimate
     assert found.ended_ns is None
     assert found.overhead_ns == pytest.approx(10 * 200 * MS, rel=1e-6)
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_ranks_that_ended_otherwise_are_named(engine: sa.Engine, frozen: bool) -> None:
+    """In the report, which lists the job among the noteworthy ones, and by `stitchfleet jobs`; also after the week is frozen."""
+    block = [(MONDAY + 10**11, STITCHED, 300, 80 * MS)]
+
+    def ranks(run_id: str, *phases: str) -> list[Rows]:
+        return [
+            job(
+                run_id,
+                blocks=[] if rank else block,
+                pairs=[] if rank else GOOD_PAIRS,
+                overhead=None if phase == "killed" else 0,
+                phase=phase,
+                rank=rank,
+                process=f"p{rank}",
+                world_size=len(phases),
+            )
+            for rank, phase in enumerate(phases)
+        ]
+
+    rows = [*ranks("alike", "stitched", "stitched"), *ranks("apart", "stitched", "plain", "stitched", "compile")]
+    rows += [*ranks("killed", "stitched", "killed"), *ranks("one", "stitched")]
+    report(engine, *rows)
+    if frozen:
+        freeze(engine)
+    with engine.connect() as connection:
+        fleet = fleet_report(connection, WEEK, Configuration(), 0)
+        of_all_time = standing(weekly.processes(connection, None).jobs)
+    found = {entry.run_id: entry.apart for entry in fleet.report.jobs}
+    assert found == {"alike": (), "apart": (1, 3), "killed": (), "one": ()}
+    assert {entry.run_id: entry.apart for entry in of_all_time} == found
+    assert [entry.run_id for entry in fleet.noteworthy("CPU")] == ["apart"]
+    assert "ranks 1, 3 ended plain" in as_text(fleet)
+    assert "stitched, not ranks 1, 3" in jobs_text(of_all_time)
+    by_run = {entry["run_id"]: entry["ranks_apart"] for entry in json.loads(as_json(fleet))["jobs"]}
+    assert by_run["apart"] == [1, 3]
 
 
 def test_the_lowest_rank_stands_for_a_job(engine: sa.Engine) -> None:
