@@ -29,7 +29,7 @@ def rights_of(kubernetes: Kubernetes, release: Release) -> dict[str, Rights]:
     prefix = f"system:serviceaccount:{release.namespace}:stitchfleet-"
     allowed = set()
     for event in kubernetes.audit(since=release.installed):
-        about, user = event.get("objectRef") or {}, event["user"]["username"]
+        about, user = event.get("objectRef") or {}, event["user"].get("username", "")
         if user.startswith(prefix) and about.get("resource"):
             resource = "/".join(part for part in (about["resource"], about.get("subresource")) if part)
             right = (about.get("apiGroup", ""), resource, event["verb"])

@@ -6,13 +6,13 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "tensorflow/core/common_runtime/optimization_registry.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/graph/algorithm.h"
 #include "tensorflow/core/graph/graph.h"
 #include "tensorflow/core/graph/tensor_id.h"
 #include "tensorflow/core/platform/errors.h"
-#include "tensorflow/core/platform/notification.h"
 #include "tensorflow/core/profiler/lib/traceme.h"
 
 namespace stitchfleet {
@@ -126,7 +126,7 @@ absl::Status CallInnerKernel(tensorflow::OpKernel* kernel, absl::Span<const tens
   {
     tensorflow::profiler::TraceMe activity([kernel, &inner] { return kernel->TraceString(inner, /*verbose=*/false); });
     if (tensorflow::AsyncOpKernel* asynchronous = kernel->AsAsync()) {
-      tensorflow::Notification finished;
+      absl::Notification finished;
       asynchronous->ComputeAsync(&inner, [&finished] { finished.Notify(); });
       finished.WaitForNotification();
     } else {

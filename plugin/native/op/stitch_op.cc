@@ -28,12 +28,12 @@
 #include <memory>
 
 #include "absl/strings/numbers.h"
+#include "absl/synchronization/notification.h"
 #include "op/parallel_for.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tensorflow/core/framework/tensor_util.h"
 #include "tensorflow/core/platform/env_time.h"
-#include "tensorflow/core/platform/notification.h"
 
 namespace stitchfleet {
 namespace {
@@ -355,7 +355,7 @@ void StitchOp::RunFallback(OpKernelContext* ctx, Signature* verify, Variables& v
   }
   const uint64_t start = verify == nullptr ? 0 : tensorflow::EnvTime::NowNanos();
   absl::Status status;
-  tensorflow::Notification finished;
+  absl::Notification finished;
   runtime->Run(options, handle, arguments, &results, [&status, &finished](const absl::Status& outcome) {
     status = outcome;
     finished.Notify();
