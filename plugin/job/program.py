@@ -87,6 +87,24 @@ class Ticket:
     counted: bool
     pair: int | None
     start_ns: int
+    quiet: bool = True
+    """Whether no process of ours was at work beside the job when it began."""
+
+
+@dataclass
+class Disturbed:
+    """Number and time of steps that our own work may have made longer."""
+
+    steps: int = 0
+    total_ns: int = 0
+
+    def add(self, duration_ns: int) -> None:
+        self.steps += 1
+        self.total_ns += duration_ns
+
+    def cost_ns(self, plain_ns: int) -> int:
+        """What they took beyond as many plain steps of `plain_ns`; not below 0."""
+        return max(0, self.total_ns - self.steps * plain_ns)
 
 
 @dataclass
@@ -136,8 +154,9 @@ class Program:
         """Number of complete pairs when it was last decided whether stitching pays."""
         self._open_blocks: dict[tuple[int, Arm], Block] = {}
         self.total_ns = 0
-        self._disturbed_ns = 0
-        self._disturbed_steps = 0
+        self._in_preparation, self._beside = Disturbed(), Disturbed()
+        """Steps that traced, waited for kernels or verified; other steps beside the compile service, at work for another function
+        or another shape. Each kind has a sum of its own: what the second one's stitched steps gain pays for nothing."""
         self.plan: ClusterPlan | None = None
         """The plan of its own graph. `nested_plans` has those of the functions that it calls and TensorFlow does not inline."""
         self.nested_plans: dict[str, tuple[ClusterPlan, int]] = {}
@@ -253,7 +272,7 @@ class Program:
                 counted = False
             step = self._begun
             self._begun = step + 1
-            return Ticket(self, step, arm, phase, self.generation, counted, pair, time.perf_counter_ns())
+            return Ticket(self, step, arm, phase, self.generation, counted, pair, time.perf_counter_ns(), quiet)
 
     def end(self, ticket: Ticket, end_ns: int, quiet: bool) -> int:
         """Books a step that has ended; returns its duration in nanoseconds."""
@@ -274,8 +293,9 @@ class Program:
             if ticket.pair is not None:
                 self._book_in_pair(ticket.pair, ticket, duration)
         if ticket.phase in (Phase.TRACE, Phase.COMPILE, Phase.VERIFY):
-            self._disturbed_ns += duration
-            self._disturbed_steps += 1
+            self._in_preparation.add(duration)
+        elif ticket.phase is not Phase.WARM_UP and not (ticket.quiet and quiet):
+            self._beside.add(duration)
         return duration
 
     def book_steady(self, duration_ns: int, quiet: bool) -> tuple[int, bool]:
@@ -290,6 +310,8 @@ class Program:
             counted = quiet and phase is not Phase.WARM_UP
             if counted:
                 self.durations[phase].add(duration_ns)
+            elif phase is not Phase.WARM_UP:
+                self._beside.add(duration_ns)
             return step, counted
 
     def _book_in_pair(self, pair: int, ticket: Ticket, duration_ns: int) -> None:
@@ -312,7 +334,7 @@ class Program:
         """What stitching itself cost, in nanoseconds: the time of steps that traced, ran beside the compiler or verified, minus the
         time of as many plain steps."""
         plain_ns = self.typical_plain_ns()
-        return max(0, self._disturbed_ns - self._disturbed_steps * plain_ns) if plain_ns else 0
+        return sum(kind.cost_ns(plain_ns) for kind in (self._in_preparation, self._beside)) if plain_ns else 0
 
     def typical_plain_ns(self) -> int:
         """The median plain step in nanoseconds: of the plain blocks if any, else of the baseline or the plain phase; or 0."""

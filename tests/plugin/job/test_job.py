@@ -122,7 +122,7 @@ def test_of_functions_and_graphs_that_are_gone_a_job_keeps_no_more_the_more_ther
         for program in programs:
             program.steps += 4
             program.durations[Phase.PLAIN].add(1000)
-            program._disturbed_ns, program._disturbed_steps = 2000, 1
+            program._in_preparation.add(2000)
             program.steps_by_arm[Arm.STITCHED] += number % 2
             job.records.functions.wait(program, (0, 0, 10))
         del function, graph, program, programs
@@ -138,5 +138,49 @@ def test_of_functions_and_graphs_that_are_gone_a_job_keeps_no_more_the_more_ther
     assert job.records.forgotten_overhead_ns == 1000 * (800 - KEPT_GONE), "what they cost is still charged"
     assert job.program_of(Made(), "kept").name == "kept_2"
     assert job.program_of(Made(), "step0").name == "step0"
+    assert job.records.recorder is not None
+    job.records.recorder.close(2.0)
+
+
+PLAIN_STEPS = [1000, 1000, 1200]
+"""Durations in nanoseconds, of which the median is what a step costs without us."""
+
+
+@pytest.mark.parametrize(
+    ("phase", "charged"),
+    [
+        (Phase.WARM_UP, 0),  # TensorFlow's own start
+        (Phase.COMPILE, 4000 + 800 + 400),  # its own kernels: each of its steps
+        (Phase.BASELINE, 800 + 400),
+        (Phase.STITCHED, 800 + 400),
+        (Phase.PLAIN, 800 + 400),
+    ],
+)
+def test_what_a_step_loses_beside_the_compiler_is_charged_in_any_phase(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, phase: Phase, charged: int
+) -> None:
+    """Kernels of another function are made while this one is stitched, or plain for good."""
+    monkeypatch.setattr(HEALTH, "on_failure", [])
+    job = Job(Settings(cache=tmp_path, data=tmp_path / "records"), None, "no library here")
+    kept = Made()
+    program = job.program_of(kept, "train")
+    for duration in PLAIN_STEPS:
+        program.plain_blocks.add(duration)
+    program.enter(phase)
+    for quiet, duration in ((True, 5000), (False, 1800), (False, 1400)):
+        if program.steady:
+            program.book_steady(duration, quiet)
+        else:
+            ticket = program.begin(quiet)
+            program.end(ticket, ticket.start_ns + duration, quiet)
+    assert program.overhead_ns == charged
+    ticket = program.begin(True)
+    program.end(ticket, ticket.start_ns + 1700, False)  # the compiler began within the step
+    assert program.overhead_ns == (charged + 700 if charged else 0)
+    # Stitched steps beside the compiler that are faster than plain ones pay for nothing that was charged before.
+    program._in_preparation.add(1500)
+    for _ in range(20):
+        program._beside.add(700)
+    assert program.overhead_ns == (charged + 700 if phase is Phase.COMPILE else 0) + 500
     assert job.records.recorder is not None
     job.records.recorder.close(2.0)
