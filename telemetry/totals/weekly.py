@@ -401,25 +401,17 @@ class RevisionError(ValueError):
 def week_report(connection: sa.Connection, week: Week, revision: int | None = None) -> WeekReport:
     """The report of a week from what the database holds now, or as one of its revisions has it. Raises RevisionError."""
     frozen = connection.execute(sa.select(frozen_weeks).where(frozen_weeks.c.week == str(week))).first()
-    if revision is not None:
-        return _revision_report(connection, week, revision, frozen.revision if frozen else 0)
-    if frozen is not None and not frozen.has_late_data:
-        mine = frozen_jobs(connection, week, frozen.revision)
-        unreadable = frozen.unreadable_rows + mine.unreadable
-        return WeekReport(week, frozen.revision, time.time_ns(), mine.jobs, unreadable=unreadable)
-    found = processes(connection, week)
-    last = frozen.revision if frozen else 0
-    return WeekReport(week, last, time.time_ns(), standing(found.jobs), frozen is not None, found.unreadable)
-
-
-def _revision_report(connection: sa.Connection, week: Week, revision: int, latest: int) -> WeekReport:
-    if not 1 <= revision <= latest:
+    latest = frozen.revision if frozen else 0
+    if revision is not None and not 1 <= revision <= latest:
         known = f"the latest is {latest}" if latest else "it is not frozen yet"
         raise RevisionError(f"{week} has no revision {revision}: {known}")
-    read = frozen_jobs(connection, week, revision)
-    return WeekReport(
-        week, revision, time.time_ns(), read.jobs, unreadable=read.unreadable, is_superseded=revision < latest
-    )
+    if frozen is None or (revision is None and frozen.has_late_data):
+        found = processes(connection, week)
+        return WeekReport(week, latest, time.time_ns(), standing(found.jobs), frozen is not None, found.unreadable)
+    shown = latest if revision is None else revision
+    mine = frozen_jobs(connection, week, shown)
+    unreadable = mine.unreadable + (frozen.unreadable_rows if shown == latest else 0)
+    return WeekReport(week, shown, time.time_ns(), mine.jobs, unreadable=unreadable, is_superseded=shown < latest)
 
 
 def settled_revisions(connection: sa.Connection) -> dict[Week, int]:
@@ -438,19 +430,18 @@ class Read:
 
 def frozen_jobs(connection: sa.Connection, week: Week, revision: int) -> Read:
     """A revision's jobs, each given by the processes that stand for it. Most device-hours first."""
+    of_revision = (weekly_rollups.c.week == str(week), weekly_rollups.c.revision == revision)
     statement = (
         sa.select(
             *_ABOUT, *(weekly_rollups.c[name] for name in (*STORED, "overhead_is_estimate", "saving", "reverted"))
         )
         .join(weekly_rollups, weekly_rollups.c.process_id == jobs.c.process_id)
-        .where(weekly_rollups.c.week == str(week), weekly_rollups.c.revision == revision)
-        .where(weekly_rollups.c.stands_for_job == 1)
+        .where(*of_revision, weekly_rollups.c.stands_for_job == 1)
     )
     others = (
         sa.select(*(jobs.c[name] for name in PROCESS_KEY), weekly_rollups.c.phase)
         .join(weekly_rollups, weekly_rollups.c.process_id == jobs.c.process_id)
-        .where(weekly_rollups.c.week == str(week), weekly_rollups.c.revision == revision)
-        .where(weekly_rollups.c.stands_for_job == 0, weekly_rollups.c.ended_ns.is_not(None))
+        .where(*of_revision, weekly_rollups.c.stands_for_job == 0, weekly_rollups.c.ended_ns.is_not(None))
     )
     found, unreadable = [], 0
     with all_that_is_made_stays():

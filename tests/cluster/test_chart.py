@@ -17,6 +17,7 @@ from .kubernetes import Kubernetes
 pytestmark = pytest.mark.slow
 
 MODES = sorted((CHART / "ci").glob("*-values.yaml"))
+EVERYTHING = CHART / "ci" / "everything-values.yaml"
 
 
 def rendered(kubernetes: Kubernetes, mode: Path) -> list[dict[str, Any]]:
@@ -143,15 +144,13 @@ def test_what_other_operators_look_after_is_there_only_if_it_is_asked_for(kubern
     default = [each for each in yaml.safe_load_all(text) if each]
     assert not FOREIGN & {each["kind"] for each in default}
     assert "grafana_dashboard" not in text
-    (mode,) = (each for each in MODES if each.stem == "everything-values")
-    everything = rendered(kubernetes, mode)
+    everything = rendered(kubernetes, EVERYTHING)
     assert {each["kind"] for each in everything} >= FOREIGN
     assert "grafana_dashboard" in json.dumps(everything)
 
 
 def test_a_mirror_holds_every_image(kubernetes: Kubernetes) -> None:
-    (mode,) = (each for each in MODES if each.stem == "everything-values")
-    text = json.dumps(rendered(kubernetes, mode))
+    text = json.dumps(rendered(kubernetes, EVERYTHING))
     assert text.count("mirror.example.com/ai/stitchfleet/") == text.count("stitchfleet/operator:") + text.count(
         "stitchfleet/payload:"
     )
@@ -159,8 +158,7 @@ def test_a_mirror_holds_every_image(kubernetes: Kubernetes) -> None:
 
 
 def test_each_alert_of_the_rules_links_to_its_place_in_the_runbook(kubernetes: Kubernetes) -> None:
-    (mode,) = (each for each in MODES if each.stem == "everything-values")
-    (rules,) = (each for each in rendered(kubernetes, mode) if each["kind"] == "PrometheusRule")
+    (rules,) = (each for each in rendered(kubernetes, EVERYTHING) if each["kind"] == "PrometheusRule")
     shipped = yaml.safe_load((CHART / "files" / "rules.yml").read_text())
     alerts = {}
     for group, theirs in zip(rules["spec"]["groups"], shipped["groups"], strict=True):

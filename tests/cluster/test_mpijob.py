@@ -154,15 +154,8 @@ def test_the_job_is_changed_as_was_read_once(kubernetes: Kubernetes, horovod: Im
         each["template"]["spec"]["containers"][0]["image"] = "example.org/training:3"
     twin = copy.deepcopy(job)
     del twin["metadata"]["labels"]
-    found, plain = (normalized(made(kubernetes, each), images) for each in (job, twin))
+    found, plain = (normalized(admitted(kubernetes, each), images) for each in (job, twin))
     compare("mpijob itself", changes(found, plain))
-
-
-def made(kubernetes: Kubernetes, job: dict[str, Any]) -> dict[str, Any]:
-    """The job as it would be created."""
-    words = ("create", "--dry-run=server", "-o", "json", "-f", "-")
-    found: dict[str, Any] = json.loads(kubernetes.kubectl(*words, stdin=json.dumps(job)))
-    return found
 
 
 def test_both_ranks_are_stitched_alike_and_are_one_run(

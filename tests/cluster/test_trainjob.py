@@ -17,6 +17,7 @@ from . import test_mpijob as mpi
 from .conftest import Images, Release
 from .golden import changes, compare, normalized
 from .kubernetes import Kubernetes, log_of
+from .test_controller import admitted
 from .test_pods import LABEL
 from .test_product import CLUSTERS, SAVED, measured, query, savings_report
 
@@ -71,7 +72,7 @@ def test_the_job_is_changed_as_was_read_once(kubernetes: Kubernetes, images: Ima
     job = trainjob("bert", "example.org/training:3", ["python", "train.py"])
     twin = copy.deepcopy(job)
     del twin["metadata"]["labels"]
-    found, plain = (normalized(mpi.made(kubernetes, each), images) for each in (job, twin))
+    found, plain = (normalized(admitted(kubernetes, each), images) for each in (job, twin))
     compare("trainjob itself", changes(found, plain))
 
 
