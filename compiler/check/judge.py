@@ -29,6 +29,7 @@ from ..ops.errors import UNIT_ROUNDOFF, accumulator, summation_depth
 from ..ops.interpreter import quiet
 from ..ops.reference import prefix_of_scan
 from ..ops.table import OPS, GraphError
+from ..support.sequences import zip_strict
 from .oracle import Bounded, Ranges, evaluate_with_bounds
 from .random_inputs import REGIMES, Regime, random_inputs
 
@@ -137,7 +138,7 @@ def judge_by(
         if given is not None:
             _check_outputs(graph, given)
     verdicts = []
-    for number, (expected, value) in enumerate(zip(oracle, actual, strict=True)):
+    for number, (expected, value) in enumerate(zip_strict(oracle, actual)):
         peer = None if reference is None else reference[number]
         with quiet():
             verdicts.append(_judge_ranges(expected, value, peer, None if ranges is None else ranges[number]))
@@ -147,7 +148,7 @@ def judge_by(
 def _check_outputs(graph: Graph, given: Sequence[Array]) -> None:
     if len(given) != len(graph.outputs):
         raise GraphError(f"graph {graph.name}: given {len(given)} outputs, expected {len(graph.outputs)}")
-    for number, (index, value) in enumerate(zip(graph.outputs, given, strict=True)):
+    for number, (index, value) in enumerate(zip_strict(graph.outputs, given)):
         node = graph.nodes[index]
         if value.shape != node.shape or value.dtype != node.dtype.numpy:
             shown = f"{value.dtype}{list(value.shape)}"
@@ -299,7 +300,7 @@ def _own_error(graph: Graph, node: Node) -> float:
         source = graph.nodes[node.operands[-1 if node.op == "scatter" else 0]]
         count = max(source.element_count // max(node.element_count, 1), 1)
         if node.op == "reduce_window":
-            extents = zip(window_of(node), source.shape, strict=True)
+            extents = zip_strict(window_of(node), source.shape)
             count = math.prod(min(item.size, max(extent, 1)) for item, extent in extents)
         elif node.op == "scan":
             prefix = prefix_of_scan(node)

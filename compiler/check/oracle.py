@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import numpy as np
 
@@ -16,7 +16,11 @@ from ..ir.graph import Array, DType, Graph, Node
 from ..ops.errors import Bound, Step, input_bound, no_error, round_result
 from ..ops.interpreter import check_body_op, check_inputs, quiet, reduce_by_body, reference_of, walk
 from ..ops.table import OPS
+from ..support.sequences import zip_strict
 from .slices import SLICE_ELEMENTS, Region, SlicePlan, plan_slices, rows_of, sliced_node
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
 
 
 class Bounded(NamedTuple):
@@ -188,7 +192,7 @@ class _SliceLoop:
         self.nodes: dict[int, dict[int, tuple[Node, tuple[Node, ...]]]] = {}
         self.last_use: dict[int, int] = {}
         for i in region.nodes:
-            for operand, sliced in zip(graph.nodes[i].operands, needs[i], strict=True):
+            for operand, sliced in zip_strict(graph.nodes[i].operands, needs[i]):
                 if sliced:
                     self.last_use[operand] = i
         self.dying: dict[int, list[int]] = {}
@@ -204,7 +208,7 @@ class _SliceLoop:
                     sliced_node(graph.nodes[i], units, count),
                     tuple(
                         sliced_node(graph.nodes[operand], units, count) if by_slice else graph.nodes[operand]
-                        for operand, by_slice in zip(graph.nodes[i].operands, needs[i], strict=True)
+                        for operand, by_slice in zip_strict(graph.nodes[i].operands, needs[i])
                     ),
                 )
                 for i in self.region.nodes
@@ -218,7 +222,7 @@ class _SliceLoop:
         values: dict[int, Bounded] = {}
         for i, (node, sources) in self._sliced(last - first).items():
             operands: list[Bounded] = []
-            for operand, by_slice in zip(node.operands, needs[i], strict=True):
+            for operand, by_slice in zip_strict(node.operands, needs[i]):
                 if not by_slice:
                     operands.append(evaluation.whole[operand])
                     continue

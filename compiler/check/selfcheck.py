@@ -18,16 +18,20 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from ..ir.graph import Array, Graph
 from ..kernel.host_kernel import LoadedKernel, prepare_runtime
 from ..kernel.metadata import CheckReport, KernelMetadata, TensorType
+from ..support.sequences import zip_strict
 from .judge import agrees, guard_tolerance, judge_by
 from .oracle import evaluate_sample
 from .random_inputs import RARE, REGIMES, VALID, Regime, random_inputs
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
 
 Reference: TypeAlias = Callable[[Sequence[Array]], Sequence[Array]]
 
@@ -167,7 +171,7 @@ def _compare_on_rare_data(
     except RefusedInputsError:
         return
     outputs = run_apart(library, metadata, inputs, options.threads, False, options.time_limit_s)
-    for number, (ours, theirs, tolerance) in enumerate(zip(outputs, peers, guard_tolerance(graph), strict=True)):
+    for number, (ours, theirs, tolerance) in enumerate(zip_strict(outputs, peers, guard_tolerance(graph))):
         if not ours.size:
             continue
         if ours.dtype.kind in "iub":
@@ -253,7 +257,7 @@ def join_parts(parts: Sequence[Part], run: Callable[[Sequence[Regime]], Part]) -
     """The report of all parts. If they have decided little, one more part is run by `run`."""
     found = list(parts)
     tried = [regime for part in found for regime in part.regimes]
-    decided = [max(shares) for shares in zip(*(part.decided for part in found), strict=True)]
+    decided = [max(shares) for shares in zip_strict(*(part.decided for part in found))]
     if Regime.UNIT not in tried and min(decided, default=1.0) < DECIDED_SHARE:
         found.append(run([Regime.UNIT]))
     regimes = tuple(regime.value for part in found for regime in part.regimes)
@@ -273,7 +277,7 @@ def check_part(
     ran = run_all_ways(library, metadata, drawn, options.threads, options.time_limit_s)
     decided = [0.0] * len(graph.outputs)
     worst = 0.0
-    for regime, inputs, runs in zip(regimes, drawn, ran, strict=True):
+    for regime, inputs, runs in zip_strict(regimes, drawn, ran):
         _compare_runs(regime, runs)
         oracle, ranges = evaluate_sample(graph, inputs, _generator(options, regime, 1))
         verdict = judge_by(graph, oracle, runs.outputs, None, ranges)
@@ -284,7 +288,7 @@ def check_part(
         if not verdict.ok:
             raise CheckFailedError(f"{regime.value} inputs: {verdict}")
         worst = max([worst, *(output.largest_ratio for output in verdict.outputs)])
-        decided = [max(one, output.decided) for one, output in zip(decided, verdict.outputs, strict=True)]
+        decided = [max(one, output.decided) for one, output in zip_strict(decided, verdict.outputs)]
     return Part(tuple(regimes), worst, tuple(decided))
 
 
@@ -298,7 +302,7 @@ def _generator(options: CheckOptions, regime: Regime, use: int) -> np.random.Gen
 
 
 def _compare_runs(regime: Regime, runs: Runs) -> None:
-    for number, (one, other, placed) in enumerate(zip(*runs, strict=True)):
+    for number, (one, other, placed) in enumerate(zip_strict(*runs)):
         if not same_bits(one, other):
             raise CheckFailedError(f"{regime.value} inputs: output {number} depends on the order of tasks")
         if not same_bits(one, placed):
@@ -317,7 +321,7 @@ def _compare_with_framework(graph: Graph, outputs: Sequence[Array], peers: Seque
     """Compares a kernel's outputs with the framework's. Returns False if for too many elements only one of the two is finite, which
     decides nothing; with `everywhere` that is an error as well. Raises CheckFailedError."""
     is_decided = True
-    for number, (ours, theirs, tolerance) in enumerate(zip(outputs, peers, guard_tolerance(graph), strict=True)):
+    for number, (ours, theirs, tolerance) in enumerate(zip_strict(outputs, peers, guard_tolerance(graph))):
         if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
             raise CheckFailedError(
                 f"output {number} is {ours.dtype}{list(ours.shape)}, the framework's {theirs.dtype}{list(theirs.shape)}"
@@ -389,7 +393,7 @@ def run_all_ways(
     found: list[Runs] = []
     for values in inputs:
         given = [shared.array(kind) for kind in metadata.inputs]
-        for array, value in zip(given, values, strict=True):
+        for array, value in zip_strict(given, values):
             array[...] = value
         outputs, backwards = ([_unwritten(shared.array(kind)) for kind in metadata.outputs] for _ in range(2))
         calls += [(given, outputs, threads, False), (given, backwards, 1, True)]
@@ -427,7 +431,7 @@ def run_apart(
     end."""
     shared = _Shared(sum(map(_room, (*metadata.inputs, *metadata.outputs))))
     given = [shared.array(kind) for kind in metadata.inputs]
-    for array, value in zip(given, inputs, strict=True):
+    for array, value in zip_strict(given, inputs):
         array[...] = value
     results = [_unwritten(shared.array(kind)) for kind in metadata.outputs]
     _apart(lambda: LoadedKernel(library, metadata).call(given, results, threads, reversed_order), time_limit_s)

@@ -26,6 +26,7 @@ from ..ir.graph import Graph, Node, Shape
 from ..ops.slicing import Need
 from ..ops.table import OPS
 from ..support.divisors import divisor_near
+from ..support.sequences import zip_strict
 from ..support.union_find import UnionFind
 
 SLICE_ELEMENTS: Final = 1 << 14
@@ -142,7 +143,7 @@ def plan_slices(graph: Graph, slice_elements: int = SLICE_ELEMENTS) -> SlicePlan
         units = [_units(graph, needs, nodes, slice_elements) for nodes in regions]
         coarse = [
             i
-            for nodes, found in zip(regions, units, strict=True)
+            for nodes, found in zip_strict(regions, units)
             if found.slice_elements > COARSE * slice_elements
             for i in nodes
             if graph.nodes[i].op == "reshape"
@@ -158,12 +159,12 @@ def plan_slices(graph: Graph, slice_elements: int = SLICE_ELEMENTS) -> SlicePlan
     waves: list[Wave] = []
     for number in range(-1, max(wave, default=-1) + 1):
         built = []
-        for nodes, found_units in zip(regions, units, strict=True):
+        for nodes, found_units in zip_strict(regions, units):
             if wave[nodes[0]] == number:
                 whole = {
                     operand
                     for i in nodes
-                    for operand, sliced in zip(graph.nodes[i].operands, needs[i].sliced, strict=True)
+                    for operand, sliced in zip_strict(graph.nodes[i].operands, needs[i].sliced)
                     if not sliced and OPS[graph.nodes[operand].op].is_leaf
                 }
                 built.append(
@@ -200,7 +201,7 @@ def _connected(graph: Graph, needs: Mapping[int, Need], wave: Sequence[int]) -> 
     """Sliced nodes of one wave that read each other's slices, grouped."""
     sets = UnionFind(len(graph.nodes))
     for i, need in needs.items():
-        for operand, sliced in zip(graph.nodes[i].operands, need.sliced, strict=True):
+        for operand, sliced in zip_strict(graph.nodes[i].operands, need.sliced):
             if sliced and operand in needs and wave[operand] == wave[i]:
                 sets.union(i, operand)
     found: dict[int, list[int]] = {}
@@ -234,7 +235,7 @@ def _units(graph: Graph, needs: Mapping[int, Need], nodes: Sequence[int], slice_
     for i in nodes:
         node, need = graph.nodes[i], needs[i]
         shapes[node.shape, need.deepest] = None
-        for operand, sliced in zip(node.operands, need.sliced, strict=True):
+        for operand, sliced in zip_strict(node.operands, need.sliced):
             if sliced:
                 shapes[graph.nodes[operand].shape, need.operand_deepest] = None
     largest = max(math.prod(shape) for shape, _ in shapes)

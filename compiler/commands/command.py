@@ -13,7 +13,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,6 +34,7 @@ from ..pipeline.cuda import CudaBackend
 from ..planning.plan import plan_graph
 from ..planning.rules import BY_NAME, Rules
 from ..step.partition import Partition, stitch_ops_of
+from ..support.entry_points import entry_points
 from ..targets.targets import CPU, GPUS, GpuTarget, Target
 from ..toolchain import nvrtc
 from .command_cuda import DEFAULT_ARCH, compile_for_cuda, run_on_gpu
@@ -270,7 +270,7 @@ def _is_json(path: Path) -> bool:
 
 
 def _job_text(args: argparse.Namespace) -> str:
-    explainers = list(metadata.entry_points(group=JOB_GROUP))
+    explainers = list(entry_points(JOB_GROUP))
     if not explainers:
         raise MistakeError(f"{args.path}: no package of this installation explains jobs")
     try:
@@ -339,7 +339,7 @@ def _explain_bundle(folder: Path) -> None:
     print(f"  TensorFlow {facts.get('expected')}, kernel {facts.get('actual')} at element {facts.get('index')}")
     print(f"  largest difference {facts.get('largest_error')}")
     print(f"  {_differences(folder, facts)}")
-    judges = list(metadata.entry_points(group=BUNDLE_GROUP))
+    judges = list(entry_points(BUNDLE_GROUP))
     if not judges:
         print("  the float64 oracle: cannot be asked here (no package of this installation judges bundles)")
         return

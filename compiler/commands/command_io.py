@@ -14,6 +14,7 @@ from ..codegen.cuda.kernel_text import CudaError
 from ..hlo.module import HloImportError
 from ..ir.graph import Array, Graph
 from ..ops.table import GraphError
+from ..support.sequences import zip_strict
 from ..toolchain.host import ToolchainError
 
 
@@ -56,7 +57,7 @@ def tell_run(graph: Graph, inputs: Sequence[Array], outputs: Sequence[Array]) ->
     """Prints the oracle's verdict on a kernel's outputs, and their first elements. Returns whether they are right."""
     verdict = judge(graph, inputs, outputs)
     print(f"run: {verdict} ({100 * verdict.decided:.0f}% of elements decided)")
-    for number, (node, value) in enumerate(zip((graph.nodes[i] for i in graph.outputs), outputs, strict=True)):
+    for number, (node, value) in enumerate(zip_strict((graph.nodes[i] for i in graph.outputs), outputs)):
         shown = ", ".join(f"{x:.6g}" for x in np.ravel(value).astype(np.float64)[:6])
         print(f"  output {number} {node.type_text}: {shown}{', ...' if node.element_count > 6 else ''}")
     return verdict.ok

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -27,6 +27,9 @@ from . import composites as composites
 from .module import HloComputation, HloImportError, HloInstruction, HloModule, HloShape
 from .proto import read_hlo_proto
 from .text import read_hlo_text
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
 
 __all__ = [
     "HloImportError",

@@ -16,12 +16,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, NoReturn, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 
 from ..ir.graph import Array, DType, GatherDimensions, WindowDimension
+from ..support.sequences import zip_strict
 from .module import HloComputation, HloImportError, HloInstruction, HloModule, HloShape
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
 
 _T = TypeVar("_T")
 
@@ -101,7 +105,7 @@ class _Attributes:
         """The fields of `{name=value name=value}`; a value in brackets is left out."""
         value = self.found.get(key, [])
         items = value if isinstance(value, list) else []
-        both = zip(items[::2], items[1::2], strict=False)
+        both = zip(items[::2], items[1::2])
         return {name: text for name, text in both if isinstance(name, str) and isinstance(text, str)}
 
     def names(self, key: str) -> tuple[str, ...]:
@@ -473,7 +477,7 @@ class _Parser:
         if any(len(values) != rank for values in columns):
             a.fail("window", f"{rank} values for each of size, stride, pad, lhs_dilate, rhs_dilate")
         found = []
-        for size, stride, pad, window_dilation, base_dilation in zip(*columns, strict=True):
+        for size, stride, pad, window_dilation, base_dilation in zip_strict(*columns):
             words = (size, stride, *pad.split("_"), window_dilation, base_dilation)
             try:
                 found.append(WindowDimension(*map(int, words)))

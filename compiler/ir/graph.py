@@ -24,11 +24,14 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
 
 Shape: TypeAlias = tuple[int, ...]
 Array: TypeAlias = npt.NDArray[np.generic]
@@ -264,7 +267,7 @@ class Graph:
         for node in self.nodes:
             text.update(f"{node.op}{node.operands}{node.shape}{node.dtype.value}".encode())
             for key, value in sorted(node.attributes.items()):
-                shown = value.digest if isinstance(value, Literal | Graph) else repr(value)
+                shown = value.digest if isinstance(value, (Literal, Graph)) else repr(value)
                 text.update(f"{key}={shown};".encode())
         text.update(repr(self.outputs).encode())
         return text.hexdigest()

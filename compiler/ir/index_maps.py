@@ -19,9 +19,13 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeAlias
+from typing import TYPE_CHECKING
 
+from ..support.sequences import zip_strict
 from .graph import Shape
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
 
 
 @dataclass(frozen=True)
@@ -314,7 +318,7 @@ def _opaque(index: Index, divisor: int) -> tuple[Index, Index]:
 def linear(index: Sequence[Index], shape: Shape) -> Index:
     """The row-major position of element `index` of a tensor of `shape`, in elements."""
     flat, stride = ZERO, 1
-    for position, extent in zip(reversed(index), reversed(shape), strict=True):
+    for position, extent in zip_strict(reversed(index), reversed(shape)):
         flat = flat + position * stride
         stride *= extent
     return flat

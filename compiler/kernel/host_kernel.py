@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..ir.graph import Array, Shape
+from ..support.sequences import zip_strict
 from ..toolchain.host import find_toolchain
 from .metadata import ABI_VERSION, KernelError, KernelMetadata
 
@@ -74,7 +75,7 @@ def check_inputs(metadata: KernelMetadata, inputs: Sequence[Array]) -> None:
     types = metadata.inputs
     if len(inputs) != len(types):
         raise KernelError(f"{metadata.symbol}: given {len(inputs)} inputs, expected {len(types)}")
-    for number, (array, expected) in enumerate(zip(inputs, types, strict=True)):
+    for number, (array, expected) in enumerate(zip_strict(inputs, types)):
         if array.shape != expected.shape or array.dtype != expected.numpy:
             raise KernelError(
                 f"{metadata.symbol}: input {number} given {array.dtype}{list(array.shape)}, "

@@ -30,10 +30,13 @@ import enum
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeAlias
+from typing import TYPE_CHECKING
 
 from ..ir.graph import DType, Node
 from ..ir.index_maps import Guard, Index, Var
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
 
 
 class BufferKind(enum.Enum):
@@ -285,7 +288,7 @@ def walk(body: Iterable[Statement]) -> Iterator[Statement]:
     """All statements, each before the statements in its body. A Fold's body is left out, since it works on two workers at once."""
     for statement in body:
         yield statement
-        if isinstance(statement, Loop | Blocks | If):
+        if isinstance(statement, (Loop, Blocks, If)):
             yield from walk(statement.body)
 
 
@@ -325,7 +328,7 @@ class NestCode:
     @cached_property
     def written_buffers(self) -> frozenset[int]:
         """The numbers of the buffers that the body writes."""
-        return frozenset(each.buffer for each in walk(self.body) if isinstance(each, Store | Update))
+        return frozenset(each.buffer for each in walk(self.body) if isinstance(each, (Store, Update)))
 
     @property
     def tasks(self) -> int:

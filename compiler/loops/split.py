@@ -8,10 +8,10 @@ on the element (a row's place in a table) leaves the loop.
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
 from typing import Final
 
 from ..ir.index_maps import Bound, Guard, Index, Var
+from ..support.sequences import pairwise
 from . import loops
 from .loops import Loop, LoopKind, Statement
 
@@ -124,21 +124,20 @@ def _needed(body: list[Statement]) -> tuple[Statement, ...]:
 
 
 def _read(value: loops.Value, names: set[str], variables: set[Var]) -> None:
-    match value:
-        case loops.Load():
-            variables |= value.index.variables
-            for bound in value.guard:
+    if isinstance(value, loops.Load):
+        variables |= value.index.variables
+        for bound in value.guard:
+            variables |= bound.index.variables
+    elif isinstance(value, (loops.LoadLocal, loops.FromIndex)):
+        variables |= value.index.variables
+    elif isinstance(value, loops.Compute):
+        names |= set(value.operands)
+    elif isinstance(value, loops.Merge):
+        names |= {value.left, value.right}
+    elif isinstance(value, loops.Convert):
+        names.add(value.value)
+    elif isinstance(value, loops.Choose):
+        names |= {name for _, name in value.cases} | {value.otherwise}
+        for guard, _ in value.cases:
+            for bound in guard:
                 variables |= bound.index.variables
-        case loops.LoadLocal() | loops.FromIndex():
-            variables |= value.index.variables
-        case loops.Compute():
-            names |= set(value.operands)
-        case loops.Merge():
-            names |= {value.left, value.right}
-        case loops.Convert():
-            names.add(value.value)
-        case loops.Choose():
-            names |= {name for _, name in value.cases} | {value.otherwise}
-            for guard, _ in value.cases:
-                for bound in guard:
-                    variables |= bound.index.variables

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from ..loops.loops import Buffer, Loops, NestCode
 from ..planning.plan import Plan
+from ..support.sequences import zip_strict
 from ..targets.targets import GpuTarget
 
 
@@ -126,8 +127,8 @@ def phase_works(plan: Plan, kernel: Loops, blocks: Sequence[Sequence[int]]) -> t
     """The work of each phase of `kernel`, which was lowered from `plan`. blocks: number of work items of each phase's nests."""
     touched: set[Buffer] = set()
     found = []
-    for phase, counts in zip(kernel.phases, blocks, strict=True):
-        works = tuple(_nest_work(plan, nest, count, touched) for nest, count in zip(phase.nests, counts, strict=True))
+    for phase, counts in zip_strict(kernel.phases, blocks):
+        works = tuple(_nest_work(plan, nest, count, touched) for nest, count in zip_strict(phase.nests, counts))
         found.append(PhaseWork(works))
         touched.update(buffer for nest in phase.nests for buffer in nest.all_buffers)
     return tuple(found)
@@ -171,11 +172,11 @@ def _phase_cost(work: PhaseWork, target: GpuTarget, resident: int, cached: float
     memory = compute = alone = 0.0
     for share, blocks in _waves(work, resident):
         threads = blocks * target.block
-        again = sum(round(nest.bytes_again * cached * part) for nest, part in zip(work.nests, share, strict=True))
-        moved = sum(round(nest.bytes_moved * part) for nest, part in zip(work.nests, share, strict=True))
+        again = sum(round(nest.bytes_again * cached * part) for nest, part in zip_strict(work.nests, share))
+        moved = sum(round(nest.bytes_moved * part) for nest, part in zip_strict(work.nests, share))
         memory += _memory_ns(moved - again, again, threads, target)
         lanes = _lanes(threads, target)
-        compute += sum(nest.compute_ns * part for nest, part in zip(work.nests, share, strict=True)) / lanes
+        compute += sum(nest.compute_ns * part for nest, part in zip_strict(work.nests, share)) / lanes
     for nest in work.nests:
         again = round(nest.bytes_again * cached)
         nest_memory = _memory_ns(nest.bytes_moved - again, again, target.block, target)

@@ -16,6 +16,7 @@ from ..ops.attributes import attribute
 from ..planning.execution import Execution, Mode
 from ..planning.families import Family
 from ..planning.plan import PhaseNest, Plan
+from ..support.sequences import zip_strict
 from .alias import alias_pairs
 from .context import Context
 from .lanes import LaneLowering
@@ -69,22 +70,21 @@ NEVER_IN_PLACE: Final = (Mode.SCATTER, Mode.OWNERS, Mode.SCAN, Mode.SCAN_LANES)
 
 def _body(context: Context, execution: Execution) -> tuple[Statement, ...]:
     segment, mapping = context.nest.placed[0]
-    match execution.mode:
-        case Mode.SCATTER | Mode.OWNERS:
-            return scatter_body(context, segment, execution)
-        case Mode.SCAN | Mode.SCAN_LANES:
-            return scan_body(context, segment, mapping, execution)
-        case Mode.TILED_TRANSPOSE:
-            assert execution.transpose is not None
-            return transpose_body(context, execution.transpose)
-        case Mode.LANES:
-            return LaneLowering(context).body()
-        case Mode.SQUARES:
-            assert execution.order is not None
-            return RowLowering(context).squares(execution.order, execution.panel_rows)
-        case Mode.ROWS:
-            return RowLowering(context).body()
-    raise AssertionError(f"{execution.mode} is no way to execute a nest")
+    mode = execution.mode
+    if mode in (Mode.SCATTER, Mode.OWNERS):
+        return scatter_body(context, segment, execution)
+    if mode in (Mode.SCAN, Mode.SCAN_LANES):
+        return scan_body(context, segment, mapping, execution)
+    if mode is Mode.TILED_TRANSPOSE:
+        assert execution.transpose is not None
+        return transpose_body(context, execution.transpose)
+    if mode is Mode.LANES:
+        return LaneLowering(context).body()
+    if mode is Mode.SQUARES:
+        assert execution.order is not None
+        return RowLowering(context).squares(execution.order, execution.panel_rows)
+    assert mode is Mode.ROWS, f"{mode} is no way to execute a nest"
+    return RowLowering(context).body()
 
 
 def _code(
@@ -108,7 +108,7 @@ def _code(
 
 def _instances(code: NestCode, family: Family) -> Iterator[Instance]:
     """The buffers and rows of each component, derived from the code of the family's representative."""
-    for component, start in zip(family.instances, family.starts, strict=True):
+    for component, start in zip_strict(family.instances, family.starts):
         buffers = []
         for buffer in code.buffers:
             numbers = {BufferKind.INPUT: component.inputs, BufferKind.OUTPUT: component.outputs}.get(buffer.kind)

@@ -14,6 +14,7 @@ from ..ops.propagation import Request
 from ..planning.access import trace
 from ..planning.accumulators import accumulator_dtype, kind_of, partial_dtype
 from ..planning.mapping import SegmentKind, result_position, roots_of, spans_rows
+from ..support.sequences import zip_strict
 from .context import BufferNumbers, Context
 from .passes import Member, result_number
 from .reduction.reduce import flush_partials, scalar_graph
@@ -199,7 +200,7 @@ class LaneLowering:
             state = [self._init(operand) for operand in node.operands[first:]]
             for inner in elements:
                 values = self._values_at(member, inner)
-                names = dict(zip(body.parameters, [*state, *values], strict=True))
+                names = dict(zip_strict(body.parameters, [*state, *values]))
                 state = scalar_graph(self.emitter, body, names, depth)
             for number in member.segment.nodes:
                 self._publish(number, position, state[result_number(self.graph, number)], writes)

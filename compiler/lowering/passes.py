@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass, field
 
 from ..ir.graph import DType, Graph
@@ -11,6 +10,7 @@ from ..ops.propagation import Choose, FromIndex, Load, Request
 from ..planning.access import Trace, trace
 from ..planning.mapping import RowMap, Segment, SegmentKind, roots_of
 from ..planning.placement import within
+from ..support.sequences import pairwise
 from .context import Context
 
 
@@ -40,7 +40,7 @@ def split_row(size: int, wanted: set[int], required: set[int], unroll_below: int
         if fits and size % cut == 0:
             chosen = sorted([*chosen, cut])
     cuts = [1, *[cut for cut in chosen if 1 < cut < size], size]
-    extents = [(above // below, below) for below, above in itertools.pairwise(cuts) if above > below]
+    extents = [(above // below, below) for below, above in pairwise(cuts) if above > below]
     unrolled = 1
     while len(extents) > 1 and extents[0][0] * unrolled <= unroll_below and unrolled * extents[0][0] <= 16:
         unrolled *= extents.pop(0)[0]

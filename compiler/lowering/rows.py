@@ -31,6 +31,7 @@ from ..planning.mapping import (
 from ..planning.placement import within
 from ..planning.transposes import BLOCK_ROWS, SQUARE_LANES
 from ..support.divisors import divisor_near
+from ..support.sequences import zip_strict
 from ..targets.targets import GpuTarget
 from .ahead import AheadOfRows
 from .context import BufferNumbers, Context
@@ -425,7 +426,7 @@ class RowLowering:
         emitter = self.emitter
         depth = len(emitter.scopes) - 1
         results = fold_body(emitter, body, [(local, position) for local in member.lanes], names, depth)
-        for local, name in zip(member.lanes, results, strict=True):
+        for local, name in zip_strict(member.lanes, results):
             emitter.put(Assign(local, position, name))
 
     def _collapse(self, member: Member, split: Split, width: int) -> None:
@@ -440,7 +441,7 @@ class RowLowering:
                     inner = inner + Index.of_var(variable) * stride
             position = self._kept_position(member, inner)
             positions.setdefault(str(position), position)
-        for lanes, position in zip(member.lanes, positions.values(), strict=True):
+        for lanes, position in zip_strict(member.lanes, positions.values()):
             name = emitter.fresh("sum")
             depth = len(emitter.scopes) - 1
             emitter.put(Collapse(name, lanes, member.accumulator, width, kind))

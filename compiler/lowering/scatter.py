@@ -22,6 +22,7 @@ from ..planning.access import trace
 from ..planning.execution import Execution, Mode
 from ..planning.mapping import Segment
 from ..planning.scatters import scatter_work
+from ..support.sequences import zip_strict
 from .context import BufferNumbers, Context
 from .values import Emitter
 
@@ -135,9 +136,9 @@ class _Scatter:
         """The loop over a piece of the window that applies the update of index `number` at the place."""
         window_index = unravel(piece * self.work.chunk + Index.of_var(self.lane), self.work.window_shape)
         position = [ZERO] * len(self.updates.shape)
-        for d, index in zip(self.work.batch_dims, unravel(number, self.work.batch_shape), strict=True):
+        for d, index in zip_strict(self.work.batch_dims, unravel(number, self.work.batch_shape)):
             position[d] = index
-        for d, index in zip(self.work.numbers.offset_dims, window_index, strict=True):
+        for d, index in zip_strict(self.work.numbers.offset_dims, window_index):
             position[d] = index
         offsets = list(window_index)
         target = [
@@ -162,4 +163,4 @@ class _Scatter:
 
 
 def _same_place(one: _Place, other: _Place) -> tuple[Bound, ...]:
-    return tuple(Bound(b.index - a.index, 0, 1) for a, b in zip(one.bounds, other.bounds, strict=True))
+    return tuple(Bound(b.index - a.index, 0, 1) for a, b in zip_strict(one.bounds, other.bounds))

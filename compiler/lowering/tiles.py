@@ -128,6 +128,6 @@ def _frontier(
             candidates.extend(sources(step))
     for request in candidates:
         moves = any(index.variables & loop_variables for index in request.position)
-        if known(request) and isinstance(steps.steps[request], Apply | Choose) and moves:
+        if known(request) and isinstance(steps.steps[request], (Apply, Choose)) and moves:
             found[request] = None
     return list(found)

@@ -11,6 +11,7 @@ from ..ops.propagation import Request
 from ..planning.access import Trace, trace
 from ..planning.mapping import Segment, roots_of
 from ..planning.transposes import APART, TiledTranspose
+from ..support.sequences import zip_strict
 from .context import BufferNumbers, Context
 from .values import Emitter
 
@@ -81,7 +82,7 @@ class _Lowering:
 
     def _name_places(self, bounds: tuple[Bound, ...], clamped: bool) -> None:
         emitter = self.emitter
-        for place, bound in zip((self.down, self.along), bounds, strict=True):
+        for place, bound in zip_strict((self.down, self.along), bounds):
             dtype = DType.S32 if bound.index.high < 1 << 31 else DType.S64
             name = emitter.let(dtype, loops.FromIndex(bound.index), len(emitter.scopes) - 1)
             emitter.put(LetIndex(place, name, clamped and not bound.always))

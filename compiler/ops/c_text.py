@@ -12,11 +12,14 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from ..ir.graph import DType, Node
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
 
 
 class DTypeClass(enum.Enum):

@@ -22,14 +22,18 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from ..ir.graph import DType, Node
+from ..support.sequences import zip_strict
 from . import reference as reference
 from .attributes import gather_numbers, window_of
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
 
 _AnyArray: TypeAlias = npt.NDArray[Any]
 Bound: TypeAlias = npt.NDArray[np.float64]
@@ -532,7 +536,7 @@ def reduce_window(step: Step) -> Bound:
     else:
         values = reference.windows(x, window, init, step.node.shape)
         bounds = reference.windows(bound, window, init_bound, step.node.shape)
-        terms = math.prod(min(item.size, max(extent, 1)) for item, extent in zip(window, x.shape, strict=True))
+        terms = math.prod(min(item.size, max(extent, 1)) for item, extent in zip_strict(window, x.shape))
         axes = tuple(range(rank, 2 * rank))
         reach = reduction_bound(values, bounds, step.result, kind, step.node.dtype, axes, terms)
     if init_bound.any():

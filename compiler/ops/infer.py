@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from ..ir.graph import (
     REDUCE_KINDS,
@@ -27,6 +27,10 @@ from ..ir.graph import (
     Shape,
     WindowDimension,
 )
+from ..support.sequences import zip_strict
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
 
 ShapeAndType: TypeAlias = tuple[Shape, DType]
 COMPARE_DIRECTIONS: Final = ("EQ", "NE", "LT", "LE", "GT", "GE")
@@ -211,7 +215,7 @@ def broadcast(request: NewNode) -> ShapeAndType:
     dimensions = request.dimension_numbers("dimensions", len(shape))
     if len(dimensions) != len(source.shape) or list(dimensions) != sorted(dimensions):
         raise request.fail(f"dimensions={dimensions}", f"{len(source.shape)} increasing dimensions")
-    if any(shape[to] != extent for to, extent in zip(dimensions, source.shape, strict=True)):
+    if any(shape[to] != extent for to, extent in zip_strict(dimensions, source.shape)):
         raise request.fail(f"{source.shape} to {shape} by {dimensions}", "equal extents in the mapped dimensions")
     return shape, source.dtype
 
@@ -239,7 +243,7 @@ def slice_(request: NewNode) -> ShapeAndType:
     rank = len(source.shape)
     starts, limits, strides = (request.integers(key, rank) for key in ("start", "limit", "strides"))
     shape = []
-    for extent, start, limit, stride in zip(source.shape, starts, limits, strides, strict=True):
+    for extent, start, limit, stride in zip_strict(source.shape, starts, limits, strides):
         if not (0 <= start <= limit <= extent and stride >= 1):
             raise request.fail(f"[{start}:{limit}:{stride}]", f"0 <= start <= limit <= {extent} and stride >= 1")
         shape.append(-(-(limit - start) // stride))
@@ -253,7 +257,7 @@ def pad(request: NewNode) -> ShapeAndType:
     if value.shape != () or value.dtype is not source.dtype:
         raise request.fail(value.type_text, f"a padding value {source.dtype.value}[]")
     shape = []
-    for extent, low, high, interior in zip(source.shape, lows, highs, interiors, strict=True):
+    for extent, low, high, interior in zip_strict(source.shape, lows, highs, interiors):
         padded = extent + low + high + max(extent - 1, 0) * interior
         if interior < 0 or padded < 0:
             raise request.fail(
@@ -272,9 +276,7 @@ def concatenate(request: NewNode) -> ShapeAndType:
         raise request.fail(f"dimension={dimension}", f"a dimension of {first.shape}")
     for node in request.operands:
         alike = node.dtype is first.dtype and len(node.shape) == len(first.shape)
-        if not alike or any(
-            a != b for i, (a, b) in enumerate(zip(node.shape, first.shape, strict=True)) if i != dimension
-        ):
+        if not alike or any(a != b for i, (a, b) in enumerate(zip_strict(node.shape, first.shape)) if i != dimension):
             raise request.fail(node.type_text, f"{first.type_text} but for dimension {dimension}")
     total = sum(node.shape[dimension] for node in request.operands)
     return (*first.shape[:dimension], total, *first.shape[dimension + 1 :]), first.dtype
@@ -311,7 +313,7 @@ def reduce_general(request: NewNode) -> ShapeAndType:
         raise request.fail(f"{len(request.operands)} operands", "n inputs and then n scalar initial values")
     inputs, inits = request.operands[:count], request.operands[count:]
     shape = _same_shapes(request, inputs)
-    for source, init in zip(inputs, inits, strict=True):
+    for source, init in zip_strict(inputs, inits):
         if init.shape != () or init.dtype is not source.dtype:
             raise request.fail(init.type_text, f"an initial value {source.dtype.value}[]")
     body, result = request.attribute("body", Graph), request.attribute("result", int)
@@ -336,7 +338,7 @@ def reduce_window(request: NewNode) -> ShapeAndType:
     if len(window) != len(source.shape) or not all(isinstance(item, WindowDimension) for item in window):
         raise request.fail(f"window={window!r}", f"{len(source.shape)} window dimensions")
     shape = []
-    for extent, item in zip(source.shape, window, strict=True):
+    for extent, item in zip_strict(source.shape, window):
         if min(item.size, item.stride, item.window_dilation, item.base_dilation) < 1:
             raise request.fail(item, "size, stride and dilations of at least 1")
         padded = (extent - 1) * item.base_dilation + 1 if extent else 0
@@ -389,9 +391,7 @@ def gather(request: NewNode) -> ShapeAndType:
     _check_numbers(request, numbers, len(source.shape))
     batch = list(_index_shape(request, indices, numbers))
     sizes = numbers.slice_sizes
-    if len(sizes) != len(source.shape) or any(
-        not 0 <= size <= ext for size, ext in zip(sizes, source.shape, strict=False)
-    ):
+    if len(sizes) != len(source.shape) or any(not 0 <= size <= ext for size, ext in zip(sizes, source.shape)):
         raise request.fail(f"slice_sizes={sizes}", f"at most {source.shape}")
     if any(sizes[i] != 1 for i in numbers.collapsed_slice_dims):
         raise request.fail(f"slice_sizes={sizes}", f"1 in collapsed dimensions {numbers.collapsed_slice_dims}")
@@ -416,10 +416,7 @@ def scatter(request: NewNode) -> ShapeAndType:
     if len(updates.shape) != rank or given_batch != batch or any(not 0 <= i < rank for i in numbers.offset_dims):
         raise request.fail(updates.type_text, f"updates of rank {rank} with batch dimensions {batch}")
     windows = [updates.shape[i] for i in numbers.offset_dims]
-    if any(
-        size > extent
-        for size, extent in zip(windows, _without(source.shape, numbers.collapsed_slice_dims), strict=True)
-    ):
+    if any(size > extent for size, extent in zip_strict(windows, _without(source.shape, numbers.collapsed_slice_dims))):
         raise request.fail(f"update windows {windows}", f"at most {source.shape}")
     return source.shape, source.dtype
 
@@ -435,7 +432,7 @@ def dynamic_slice(request: NewNode) -> ShapeAndType:
     source, starts = request.operands[0], request.operands[1:]
     _check_starts(request, starts, len(source.shape))
     sizes = request.integers("sizes", len(source.shape))
-    if any(not 0 <= size <= extent for size, extent in zip(sizes, source.shape, strict=True)):
+    if any(not 0 <= size <= extent for size, extent in zip_strict(sizes, source.shape)):
         raise request.fail(f"sizes={sizes}", f"at most {source.shape}")
     return sizes, source.dtype
 
@@ -446,6 +443,6 @@ def dynamic_update_slice(request: NewNode) -> ShapeAndType:
     source, update, starts = request.operands[0], request.operands[1], request.operands[2:]
     _check_starts(request, starts, len(source.shape))
     fits = len(update.shape) == len(source.shape) and update.dtype is source.dtype
-    if not fits or any(size > extent for size, extent in zip(update.shape, source.shape, strict=True)):
+    if not fits or any(size > extent for size, extent in zip_strict(update.shape, source.shape)):
         raise request.fail(update.type_text, f"an update no larger than {source.type_text}")
     return source.shape, source.dtype

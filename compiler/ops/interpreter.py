@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from ..ir.graph import Array, DType, Graph, Node
+from ..support.sequences import zip_strict
 from .table import OPS, GraphError
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
 
 Precision: TypeAlias = Literal["native", "float64"]
 _AnyArray: TypeAlias = npt.NDArray[Any]
@@ -41,7 +45,7 @@ def evaluate(graph: Graph, inputs: Sequence[Array], *, precision: Precision = "n
         if node.op == "parameter":
             result = inputs[_number(node)]
         else:
-            widened = [x.astype(working(source.dtype), copy=False) for source, x in zip(sources, operands, strict=True)]
+            widened = [x.astype(working(source.dtype), copy=False) for source, x in zip_strict(sources, operands)]
             if node.op == "reduce_general":
                 result = reduce_by_body(node, widened, lambda body, values: _run_body(body, values, stored, working))
             else:
@@ -64,7 +68,7 @@ def check_inputs(graph: Graph, inputs: Sequence[Array]) -> None:
     parameters = graph.parameters
     if len(inputs) != len(parameters):
         raise GraphError(f"graph {graph.name}: given {len(inputs)} inputs, expected {len(parameters)}")
-    for number, (index, value) in enumerate(zip(parameters, inputs, strict=True)):
+    for number, (index, value) in enumerate(zip_strict(parameters, inputs)):
         node = graph.nodes[index]
         if value.shape != node.shape or value.dtype != node.dtype.numpy:
             given = f"{value.dtype}{list(value.shape)}"
@@ -131,7 +135,7 @@ def _run_body(
         if node.op == "parameter":
             return values[_number(node)]
         check_body_op(body, node)
-        widened = [x.astype(working(source.dtype), copy=False) for source, x in zip(sources, operands, strict=True)]
+        widened = [x.astype(working(source.dtype), copy=False) for source, x in zip_strict(sources, operands)]
         return np.asarray(reference_of(node)(node, sources, widened)).astype(stored(node.dtype), copy=False)
 
     shape = np.broadcast_shapes(*(value.shape for value in values))
@@ -182,9 +186,7 @@ def reduce_by_body(
     while items[0].shape[-1] > 1:
         pairs = items[0].shape[-1] // 2
         combined = combine([x[..., : 2 * pairs : 2] for x in items], [x[..., 1 : 2 * pairs : 2] for x in items])
-        items = [
-            np.concatenate([new, old[..., 2 * pairs :]], axis=-1) for new, old in zip(combined, items, strict=True)
-        ]
+        items = [np.concatenate([new, old[..., 2 * pairs :]], axis=-1) for new, old in zip_strict(combined, items)]
     starts = [np.broadcast_to(init, node.shape) for init in inits]
     if items[0].shape[-1] == 0:
         found: Sequence[Array] = starts

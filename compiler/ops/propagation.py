@@ -10,11 +10,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING
 
 from ..ir.graph import Graph, Literal, Node
 from ..ir.index_maps import ZERO, Bound, Guard, Index, Var, guard_of, linear, unravel
+from ..support.sequences import zip_strict
 from .attributes import attribute, gather_numbers, integers
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
 
 
 @dataclass(frozen=True)
@@ -166,9 +170,7 @@ def transpose(graph: Graph, node: Node, request: Request) -> Step:
 def slice_(graph: Graph, node: Node, request: Request) -> Step:
     position = tuple(
         index * stride + start
-        for index, start, stride in zip(
-            request.position, integers(node, "start"), integers(node, "strides"), strict=True
-        )
+        for index, start, stride in zip_strict(request.position, integers(node, "start"), integers(node, "strides"))
     )
     return Forward(Request(node.operands[0], position, request.guard))
 
@@ -177,7 +179,7 @@ def reverse(graph: Graph, node: Node, request: Request) -> Step:
     dimensions = integers(node, "dimensions")
     position = tuple(
         index * -1 + (extent - 1) if d in dimensions else index
-        for d, (index, extent) in enumerate(zip(request.position, node.shape, strict=True))
+        for d, (index, extent) in enumerate(zip_strict(request.position, node.shape))
     )
     return Forward(Request(node.operands[0], position, request.guard))
 
@@ -199,8 +201,8 @@ def pad(graph: Graph, node: Node, request: Request) -> Step:
     operand = graph.nodes[node.operands[0]]
     bounds: list[Bound] = []
     position = []
-    for index, low, interior, extent in zip(
-        request.position, integers(node, "low"), integers(node, "interior"), operand.shape, strict=True
+    for index, low, interior, extent in zip_strict(
+        request.position, integers(node, "low"), integers(node, "interior"), operand.shape
     ):
         shifted = index + -low
         gap = interior + 1
@@ -256,9 +258,7 @@ def dynamic_slice(graph: Graph, node: Node, request: Request) -> Step:
     operand = graph.nodes[node.operands[0]]
     position = tuple(
         index + start_variable(Request(start, (), request.guard), extent - size + 1)
-        for index, start, extent, size in zip(
-            request.position, node.operands[1:], operand.shape, node.shape, strict=True
-        )
+        for index, start, extent, size in zip_strict(request.position, node.operands[1:], operand.shape, node.shape)
     )
     return Forward(Request(node.operands[0], position, request.guard))
 
@@ -267,7 +267,7 @@ def dynamic_update_slice(graph: Graph, node: Node, request: Request) -> Step:
     update = graph.nodes[node.operands[1]]
     bounds: list[Bound] = []
     position: list[Index] = []
-    for index, start, extent, size in zip(request.position, node.operands[2:], node.shape, update.shape, strict=True):
+    for index, start, extent, size in zip_strict(request.position, node.operands[2:], node.shape, update.shape):
         shifted = index - start_variable(Request(start, (), request.guard), extent - size + 1)
         bounds.append(Bound(shifted, 0, size))
         position.append(shifted)

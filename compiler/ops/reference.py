@@ -13,13 +13,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ..ir.graph import Array, DType, GatherDimensions, Literal, Node, Shape, WindowDimension
+from ..support.sequences import zip_strict
 from .attributes import gather_numbers, integers, window_of
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
 
 Reference: TypeAlias = Callable[[Node, Sequence[Node], Sequence[Array]], Array]
 _AnyArray: TypeAlias = npt.NDArray[Any]
@@ -265,7 +269,7 @@ def iota(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> Array:
 
 def broadcast(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> Array:
     along = [1] * len(node.shape)
-    for to, extent in zip(integers(node, "dimensions"), sources[0].shape, strict=True):
+    for to, extent in zip_strict(integers(node, "dimensions"), sources[0].shape):
         along[to] = extent
     return np.broadcast_to(values[0].reshape(along), node.shape)
 
@@ -282,7 +286,7 @@ def transpose(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> A
 
 def slice_(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> Array:
     del sources
-    ranges = zip(integers(node, "start"), integers(node, "limit"), integers(node, "strides"), strict=True)
+    ranges = zip_strict(integers(node, "start"), integers(node, "limit"), integers(node, "strides"))
     return values[0][tuple(slice(start, limit, stride) for start, limit, stride in ranges)]
 
 
@@ -291,7 +295,7 @@ def pad_array(x: _AnyArray, value: object, low: Sequence[int], interior: Sequenc
     filled with `value`."""
     result = np.full(shape, value, dtype=x.dtype)
     to, from_ = [], []
-    for extent, start, gap, limit in zip(x.shape, low, interior, shape, strict=True):
+    for extent, start, gap, limit in zip_strict(x.shape, low, interior, shape):
         positions = start + np.arange(extent) * (gap + 1)
         kept = (positions >= 0) & (positions < limit)
         to.append(positions[kept])
@@ -368,11 +372,11 @@ def windows(x: _AnyArray, window: Sequence[WindowDimension], fill: object, shape
     gaps = [item.base_dilation - 1 for item in window]
     padded_shape = [
         (max(extent - 1, 0) * item.base_dilation + min(extent, 1)) + item.padding_low + item.padding_high
-        for extent, item in zip(x.shape, window, strict=True)
+        for extent, item in zip_strict(x.shape, window)
     ]
     padded = pad_array(x, fill, low, gaps, tuple(max(extent, 0) for extent in padded_shape))
-    strides = [stride * item.stride for stride, item in zip(padded.strides, window, strict=True)]
-    strides += [stride * item.window_dilation for stride, item in zip(padded.strides, window, strict=True)]
+    strides = [stride * item.stride for stride, item in zip_strict(padded.strides, window)]
+    strides += [stride * item.window_dilation for stride, item in zip_strict(padded.strides, window)]
     sizes = tuple(item.size for item in window)
     return np.lib.stride_tricks.as_strided(padded, (*shape, *sizes), strides, writeable=False)
 
@@ -479,7 +483,7 @@ def _element_indices(starts: Sequence[_AnyArray], sizes: Sequence[int]) -> tuple
     """Index arrays over (*batch, *sizes), one per operand dimension."""
     rank = len(sizes)
     found = []
-    for dimension, (start, size) in enumerate(zip(starts, sizes, strict=True)):
+    for dimension, (start, size) in enumerate(zip_strict(starts, sizes)):
         along = [1] * rank
         along[dimension] = size
         found.append(start.reshape(start.shape + (1,) * rank) + np.arange(size).reshape(along))
@@ -493,9 +497,7 @@ def gather(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> Arra
     numbers = gather_numbers(node)
     starts = [
         np.clip(start, 0, extent - size)
-        for start, extent, size in zip(
-            _start_vectors(indices, numbers, x.ndim), x.shape, numbers.slice_sizes, strict=True
-        )
+        for start, extent, size in zip_strict(_start_vectors(indices, numbers, x.ndim), x.shape, numbers.slice_sizes)
     ]
     slices = x[_element_indices(starts, numbers.slice_sizes)] if x.ndim else np.broadcast_to(x, node.shape)
     offsets = [size for i, size in enumerate(numbers.slice_sizes) if i not in numbers.collapsed_slice_dims]
@@ -519,7 +521,7 @@ def scatter_plan(
     starts = _start_vectors(indices, numbers, rank)
     batch = tuple(extent for i, extent in enumerate(updates.shape) if i not in numbers.offset_dims)
     kept = np.ones(batch, bool)
-    for start, size, extent in zip(starts, sizes, node.shape, strict=True):
+    for start, size, extent in zip_strict(starts, sizes, node.shape):
         kept &= (start >= 0) & (start <= extent - size)
     at = _element_indices([start[kept] for start in starts], sizes)
     permutation = tuple(i for i in range(len(updates.shape)) if i not in numbers.offset_dims) + numbers.offset_dims
@@ -545,12 +547,12 @@ def scatter(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> Arr
 
 
 def _clamped_starts(starts: Sequence[_AnyArray], shape: Shape, sizes: Sequence[int]) -> list[int]:
-    return [min(max(int(start), 0), extent - size) for start, extent, size in zip(starts, shape, sizes, strict=True)]
+    return [min(max(int(start), 0), extent - size) for start, extent, size in zip_strict(starts, shape, sizes)]
 
 
 def dynamic_slice(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> Array:
     starts = _clamped_starts(values[1:], sources[0].shape, node.shape)
-    return values[0][tuple(slice(start, start + size) for start, size in zip(starts, node.shape, strict=True))]
+    return values[0][tuple(slice(start, start + size) for start, size in zip_strict(starts, node.shape))]
 
 
 def dynamic_update_slice(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> Array:
@@ -558,5 +560,5 @@ def dynamic_update_slice(node: Node, sources: Sequence[Node], values: Sequence[A
     x, update = values[0], values[1]
     starts = _clamped_starts(values[2:], node.shape, update.shape)
     result = np.array(x)
-    result[tuple(slice(start, start + size) for start, size in zip(starts, update.shape, strict=True))] = update
+    result[tuple(slice(start, start + size) for start, size in zip_strict(starts, update.shape))] = update
     return result

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..ir.graph import Graph, Node
+from ..support.sequences import zip_strict
 from .attributes import attribute, gather_numbers, integers
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
 
 
 class Need(NamedTuple):
@@ -61,12 +65,12 @@ def transpose(graph: Graph, node: Node) -> Need | None:
 
 def slice_(graph: Graph, node: Node) -> Need | None:
     strides, shape = integers(node, "strides"), graph.nodes[node.operands[0]].shape
-    uncut = _leading(a == b and s == 1 for a, b, s in zip(node.shape, shape, strides, strict=True))
+    uncut = _leading(a == b and s == 1 for a, b, s in zip_strict(node.shape, shape, strides))
     return _alike(node, 1, uncut)
 
 
 def pad(graph: Graph, node: Node) -> Need | None:
-    sides = zip(*(integers(node, key) for key in ("low", "high", "interior")), strict=True)
+    sides = zip_strict(*(integers(node, key) for key in ("low", "high", "interior")))
     uncut = _leading(not any(side) for side in sides)
     return Need((True, False), uncut, uncut) if uncut else None
 

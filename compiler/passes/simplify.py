@@ -19,6 +19,7 @@ from ..ir.graph import Array, Attribute, Graph, GraphBuilder, Literal, Node
 from ..ops.attributes import integers
 from ..ops.interpreter import quiet
 from ..ops.table import OPS
+from ..support.sequences import zip_strict
 from .written_out import erf_argument
 
 _FOLDABLE: Final = ("broadcast", "reshape", "transpose")
@@ -121,7 +122,7 @@ def _key(attributes: Mapping[str, Attribute]) -> tuple[object, ...]:
     """Attributes as a hashable key that compares by content."""
     items = []
     for name, value in sorted(attributes.items()):
-        items.append((name, value.digest if isinstance(value, Literal | Graph) else value))
+        items.append((name, value.digest if isinstance(value, (Literal, Graph)) else value))
     return tuple(items)
 
 
@@ -174,14 +175,14 @@ def _broadcast(rewriter: _Rewriter, node: Node) -> int | None:
         return rewriter.make("broadcast", source.operands, node, dimensions=inner)
     if source.op == "reshape" and source.element_count:
         inner_shape = rewriter.source(source).shape
-        real = [(extent, to) for extent, to in zip(source.shape, dimensions, strict=True) if extent != 1]
+        real = [(extent, to) for extent, to in zip_strict(source.shape, dimensions) if extent != 1]
         if [extent for extent in inner_shape if extent != 1] == [extent for extent, _ in real]:
             if all(extent != 1 for extent in inner_shape):
                 return rewriter.make("broadcast", source.operands, node, dimensions=tuple(to for _, to in real))
             return None
     if 1 in source.shape and source.op != "reshape":
         # Dimensions of extent 1 carry no data. They are left out, so that equal broadcasts look equal.
-        kept = [(extent, to) for extent, to in zip(source.shape, dimensions, strict=True) if extent != 1]
+        kept = [(extent, to) for extent, to in zip_strict(source.shape, dimensions) if extent != 1]
         small = Node(
             "reshape", node.operands, tuple(extent for extent, _ in kept), node.dtype, MappingProxyType({}), ""
         )

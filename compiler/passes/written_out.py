@@ -10,11 +10,14 @@ ops that have exactly the form of XLA's erf become the op `erf`, whose result is
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from ..ir.graph import Array, DType, Node
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
 
 CLAMP: Final = 3.7439211627767994
 NUMERATOR: Final = (
@@ -30,7 +33,7 @@ DENOMINATOR: Final = (
 )
 """Coefficients of x^0, x^2, x^4, ... in ErfImpl32; a float keeps their first 24 bits."""
 
-ConstantOf = Callable[[int], Array | None]
+ConstantOf: TypeAlias = "Callable[[int], Array | None]"
 
 
 def erf_argument(nodes: Sequence[Node], constant_of: ConstantOf, node: Node) -> int | None:

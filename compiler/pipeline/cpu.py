@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from ..check.checkers import Checkers, checkers
 from ..check.random_inputs import Regime
@@ -73,6 +73,9 @@ from .backend import (
     one_line,
     silent,
 )
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
 
 
 @dataclass(frozen=True)
@@ -169,7 +172,7 @@ def compile_graphs(
             unit = _front(position, request, cache, toolchain, target, families)
         except Exception as error:  # a graph that the planner cannot handle must not affect the others
             line = f"cannot plan {request.name}: {type(error).__name__}: {error}"
-            is_certain = not isinstance(error, MemoryError | OSError)
+            is_certain = not isinstance(error, (MemoryError, OSError))
             outcomes[position] = CompileOutcome(request.name, failure=one_line(line), permanent=is_certain)
             continue
         if isinstance(unit, CacheEntry):

@@ -138,7 +138,7 @@ def _compile(
         return CompileOutcome(request.name, failure=str(error).splitlines()[0], permanent=is_certain)
     except Exception as error:  # a graph that the planner cannot handle must not affect the others
         line = one_line(f"cannot plan {request.name}: {type(error).__name__}: {error}")
-        return CompileOutcome(request.name, failure=line, permanent=not isinstance(error, MemoryError | OSError))
+        return CompileOutcome(request.name, failure=line, permanent=not isinstance(error, (MemoryError, OSError)))
 
 
 def build_for_gpu(

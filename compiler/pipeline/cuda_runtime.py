@@ -28,6 +28,7 @@ from ..ir.graph import Array, Graph
 from ..kernel.cache import CacheEntry, KernelCache
 from ..kernel.host_kernel import check_inputs
 from ..kernel.metadata import KernelMetadata
+from ..support.sequences import zip_strict
 from ..targets.cuda_attributes import ask_device
 from ..targets.targets import target_of_device
 from .backend import Progress, silent
@@ -200,17 +201,17 @@ class GpuKernel:
         """One launch on copies of `inputs` (dense, of the metadata's types); returns the outputs. Raises KernelError if the inputs
         do not fit, GpuError if the driver reports an error or the kernel fails."""
         check_inputs(self.metadata, inputs)
-        for memory, array in zip(self._inputs, inputs, strict=True):
+        for memory, array in zip_strict(self._inputs, inputs):
             self.gpu.to_device(memory, array)
         results = [np.empty(one.shape, one.numpy) for one in self.metadata.outputs]
-        for memory, array in zip(self._outputs, results, strict=True):
+        for memory, array in zip_strict(self._outputs, results):
             array.reshape(-1).view(np.uint8)[...] = (
                 0xA5  # so that an element that the kernel does not write is not right by chance
             )
             self.gpu.to_device(memory, array)
         self.launch()
         self.gpu.synchronize()
-        for memory, array in zip(self._outputs, results, strict=True):
+        for memory, array in zip_strict(self._outputs, results):
             self.gpu.to_host(array, memory)
         return results
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from ..ir.graph import Graph, Literal, Node
 from ..ops.table import OPS
 from ..passes.simplify import prune
+from ..support.sequences import zip_strict
 from ..support.union_find import UnionFind
 from .groups import carriers
 from .mapping import LANE_ALIGNMENT
@@ -126,11 +127,11 @@ def _instance(
 ) -> Instance:
     inputs: dict[int, int] = {}
     outputs: dict[int, int] = {}
-    for theirs, ours in zip(representative.nodes, component.nodes, strict=True):
+    for theirs, ours in zip_strict(representative.nodes, component.nodes):
         if graph.nodes[theirs].op == "parameter":
             inputs[_number(graph.nodes[theirs])] = _number(graph.nodes[ours])
         if theirs in representative.leaving:
-            outputs.update(zip(numbers[theirs], numbers[ours], strict=True))
+            outputs.update(zip_strict(numbers[theirs], numbers[ours]))
     inside = frozenset(component.nodes)
     alone = frozenset(
         _number(graph.nodes[i])
@@ -232,7 +233,7 @@ def _head(graph: Graph, i: int) -> tuple[object, ...]:
     if node.op in ("reshape", "broadcast"):
         return (node.op, node.dtype, tensor)
     attributes = tuple(
-        sorted((k, v.digest if isinstance(v, Literal | Graph) else repr(v)) for k, v in node.attributes.items())
+        sorted((k, v.digest if isinstance(v, (Literal, Graph)) else repr(v)) for k, v in node.attributes.items())
     )
     return (node.op, node.dtype, tensor, attributes)
 

@@ -15,7 +15,6 @@ both.
 from __future__ import annotations
 
 import enum
-import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from ..ir.graph import Graph, Shape, WindowDimension
 from ..ir.index_maps import Bound, Digit, Index, Var, guard_of, linear, unravel
 from ..ops.attributes import integers, window_of
 from ..ops.propagation import Request
+from ..support.sequences import pairwise, zip_strict
 from ..targets.targets import Target
 
 SPACE_VARIABLE = "u"
@@ -78,7 +78,7 @@ class Segment:
         """(extent, whether it is reduced) from the innermost dimension outwards. Adjacent dimensions with equal flags are joined;
         dimensions of extent 1 are left out."""
         found: list[tuple[int, bool]] = []
-        for extent, reduced in zip(reversed(self.space), reversed(self.reduced), strict=True):
+        for extent, reduced in zip_strict(reversed(self.space), reversed(self.reduced)):
             if extent == 1:
                 continue
             if found and found[-1][1] == reduced:
@@ -168,7 +168,7 @@ def _window_element(graph: Graph, node: int, position: Sequence[Index]) -> Reque
 def result_position(segment: Segment, point: Index) -> tuple[Index, ...]:
     """The position in the segment's result to which element `point` of its space belongs."""
     position = unravel(point, segment.space)
-    return tuple(index for index, reduced in zip(position, segment.reduced, strict=True) if not reduced)
+    return tuple(index for index, reduced in zip_strict(position, segment.reduced) if not reduced)
 
 
 @dataclass(frozen=True)
@@ -373,7 +373,7 @@ def rows_agree(placed: Iterable[tuple[Segment, RowMap]]) -> bool:
             strides.setdefault(mapping.inner, {mapping.inner}).update(
                 stride for stride, _, _ in inner_pieces(segment, mapping)
             )
-    return all(outer % inner == 0 for cuts in strides.values() for inner, outer in itertools.pairwise(sorted(cuts)))
+    return all(outer % inner == 0 for cuts in strides.values() for inner, outer in pairwise(sorted(cuts)))
 
 
 def _digits(segment: Segment, part: Part) -> Iterator[int]:

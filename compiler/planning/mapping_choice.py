@@ -10,6 +10,7 @@ from ..ir.graph import Graph
 from ..ir.index_maps import Index
 from ..ops.attributes import attribute
 from ..support.divisors import divisor_near
+from ..support.sequences import zip_strict
 from ..targets.targets import GpuTarget, Target
 from .mapping import Part, RowMap, Segment, SegmentKind, boundaries, row_map, side_by_side, top_rows
 
@@ -83,7 +84,7 @@ def _variadic_map(segment: Segment) -> RowMap:
     its own."""
     flags = segment.flags()
     strides = [math.prod(extent for extent, _ in flags[:i]) for i in range(len(flags))]
-    kept = [Part(stride, extent) for stride, (extent, reduced) in zip(strides, flags, strict=True) if not reduced]
+    kept = [Part(stride, extent) for stride, (extent, reduced) in zip_strict(strides, flags) if not reduced]
     if flags and not flags[0][1]:
         run = divisor_near(flags[0][0], MIN_ROW)
         if run >= MIN_TOGETHER or run == flags[0][0]:
@@ -100,8 +101,8 @@ def _reduction_maps(
     reduce_window, how many neighbouring results can share a row; None for other ops."""
     flags = segment.flags()
     strides = [math.prod(extent for extent, _ in flags[:i]) for i in range(len(flags))]
-    blocks = [Part(stride, extent) for stride, (extent, _) in zip(strides, flags, strict=True)]
-    kept = [block for block, (_, reduced) in zip(blocks, flags, strict=True) if not reduced]
+    blocks = [Part(stride, extent) for stride, (extent, _) in zip_strict(strides, flags)]
+    kept = [block for block, (_, reduced) in zip_strict(blocks, flags) if not reduced]
     kept_size = math.prod(block.extent for block in kept)
     accumulators = kept_size * 4
     size = segment.size

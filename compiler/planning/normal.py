@@ -45,7 +45,7 @@ def _key(node: Node) -> object:
 
 
 def _attribute_key(value: Attribute) -> str:
-    return value.digest if isinstance(value, Literal | Graph) else repr(value)
+    return value.digest if isinstance(value, (Literal, Graph)) else repr(value)
 
 
 def _same_as_operand(node: Node, nodes: list[Node]) -> int | None:

@@ -9,6 +9,7 @@ from functools import cached_property
 
 from ..ir.graph import Graph
 from ..loops.loops import Buffer, BufferKind
+from ..support.sequences import zip_strict
 from ..targets.targets import CPU, Target
 from .access import TraceTooLargeError
 from .accumulators import partial_dtype
@@ -83,7 +84,7 @@ class Plan:
     @cached_property
     def _outputs(self) -> Mapping[int, tuple[Buffer, ...]]:
         found: dict[int, list[Buffer]] = {}
-        for number, node in zip(self.output_numbers, self.graph.outputs, strict=True):
+        for number, node in zip_strict(self.output_numbers, self.graph.outputs):
             row = self.graph.nodes[node]
             found.setdefault(node, []).append(Buffer(BufferKind.OUTPUT, number, row.dtype, row.element_count))
         return {node: tuple(buffers) for node, buffers in found.items()}
@@ -205,7 +206,7 @@ def plan_graph(graph: Graph, target: Target = CPU, rules: Rules = ALL) -> Plan:
 def _plan_normal(simple: Graph, target: Target, rules: Rules) -> Plan:
     reduced = reduce_families(simple)
     if reduced.families:
-        node_of = dict(zip(reduced.output_numbers, reduced.graph.outputs, strict=True))
+        node_of = dict(zip_strict(reduced.output_numbers, reduced.graph.outputs))
         apart = {
             node_of[output]: number
             for number, family in enumerate(reduced.families)
@@ -224,7 +225,7 @@ def _homes(plan: Plan, reduced: Reduction) -> Mapping[int, Family] | None:
     """The nest of each family, which must compute the representative as one flat loop and nothing else; None if a nest does
     not."""
     found: dict[int, Family] = {}
-    node_of = dict(zip(reduced.output_numbers, plan.graph.outputs, strict=True))
+    node_of = dict(zip_strict(reduced.output_numbers, plan.graph.outputs))
     for family in reduced.families:
         theirs = {node_of[number] for number in family.representative.outputs}
         nests = {plan.placement.nest_of[node].number for node in theirs}

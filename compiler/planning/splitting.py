@@ -22,6 +22,7 @@ from ..ir.graph import DType, Graph, GraphBuilder, Literal, Node
 from ..ops.reference import reduce_identity
 from ..ops.table import build
 from ..passes.simplify import prune
+from ..support.sequences import zip_strict
 from ..targets.targets import Target
 
 LONG_ROW: Final = 1024
@@ -177,7 +178,7 @@ class _Splitter:
         body, number = self.node.attributes["body"], self.node.attributes["result"]
         if self.of_columns:
             return self._general_of_columns(body, number)
-        x = [self._chunks(each, init) for each, init in zip(self.inputs, self.inits, strict=True)]
+        x = [self._chunks(each, init) for each, init in zip_strict(self.inputs, self.inits)]
         partial = [
             self.build("reduce_general", *x, *self.inits, dimensions=(2,), body=body, result=k) for k in range(len(x))
         ]

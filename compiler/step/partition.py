@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from ..hlo.importer import (
     SUPPORTED_OPCODES,
@@ -40,6 +40,9 @@ from ..ir.graph import Graph
 from ..targets.targets import GpuTarget
 from .merging import MergeModel, StepMerges
 from .scopes import Caps, Dag, fewest_sets, identify
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
 
 MOST_OPS: Final = 4096
 """Most instructions of one stitch op. Otherwise remote stitching would merge a whole model's optimizer and more into one."""

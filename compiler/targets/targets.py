@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Target:
     """The figures of a device that planning uses. A device is a `CpuTarget`, whose task is a loop over rows on one thread, or a
     `GpuTarget`, whose task a group of threads shares.
@@ -49,7 +49,7 @@ class Target:
         return 0
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class CpuTarget(Target):
     """A processor with TensorFlow's thread pool; bandwidth and times are those of one core."""
 
@@ -79,7 +79,7 @@ class CpuTarget(Target):
 CPU = CpuTarget()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class GpuTarget(Target):
     """A CUDA device. Figures come from its data sheet and the CUDA C++ programming guide's table of compute capabilities.
 

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from ..support.sequences import zip_strict
+
 FLAGS = ("--std=c++17", "--fmad=false", "--ptxas-options=-v", "-w")
 PACKAGE = "nvidia-cuda-nvrtc-cu12"
 _LIBRARY = "libnvrtc.so.12"
@@ -137,7 +139,7 @@ def _first_error(log: str) -> str:
 def _of_kernels(log: str, besides: Collection[str]) -> str:
     """The assembler's log without the parts about the kernels named in `besides`."""
     first, *parts = re.split(r"Compiling entry function '(\w+)'", log)
-    return first + "".join(text for name, text in zip(parts[::2], parts[1::2], strict=True) if name not in besides)
+    return first + "".join(text for name, text in zip_strict(parts[::2], parts[1::2]) if name not in besides)
 
 
 def _number(pattern: str, log: str) -> int:

@@ -102,7 +102,7 @@ def parse(text: str) -> Configuration:
             raise ConfigurationError(f"the cost centre of {_shown(name)} is {_shown(centre)}; a text was expected")
     prices = found.get("prices", {})
     for kind, price in prices.items():
-        if isinstance(price, bool) or not isinstance(price, int | float) or not 0 <= price <= MAX_PRICE:
+        if isinstance(price, bool) or not isinstance(price, (int, float)) or not 0 <= price <= MAX_PRICE:
             raise ConfigurationError(
                 f"the price of {_shown(kind)} is {_shown(price)}; a number from 0 to {MAX_PRICE} was expected"
             )

@@ -506,7 +506,7 @@ def csv_of(entries: Sequence[dict[str, Any]]) -> str:
 
 
 def _cell(value: object) -> object:
-    if isinstance(value, dict | list):
+    if isinstance(value, (dict, list)):
         return json.dumps(value, sort_keys=True)
     return spreadsheet_cell(value) if isinstance(value, str) else value
 

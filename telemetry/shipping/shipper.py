@@ -215,7 +215,7 @@ def _send(sender: Sender, folder: pathlib.Path, done: Shipped) -> None:
             done.kept.append(str(error))
             done.retry_after_s = error.retry_after_s or 0.0
             return
-        for path, answer in zip(batch, answers, strict=True):
+        for path, answer in zip(batch, answers):
             if answer.outcome is Outcome.DAMAGED:
                 _set_aside(path, "; ".join(answer.reasons), done)
                 continue

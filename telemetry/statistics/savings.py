@@ -50,7 +50,7 @@ DEFINITION = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Saving:
     """The estimate for one job. Durations are nanoseconds per iteration; [`low`, `high`] is the 95% interval of `relative`."""
 

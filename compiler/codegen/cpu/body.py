@@ -119,26 +119,25 @@ class CpuWriter(Writer):
 
     def _loop(self, loop: Loop, indent: int) -> Iterator[str]:
         form = forms.form_of(loop, self.facts, self.rests)
-        match form:
-            case forms.Scanned():
-                yield from self._scan_loop(loop, indent)
-            case forms.Parts():
-                for part in form.loops:
-                    yield from self._loop(part, indent)
-            case forms.OpenStrips():
-                yield from self._open_strips(loop, indent)
-            case forms.Strips():
-                yield from self._strips(loop, form, indent)
-            case forms.Drawn():
-                yield from self._drawing_loop(loop, indent)
-            case forms.Squares():
-                yield from self._squares(loop, form, indent)
-            case forms.Plain():
-                inside = replace(self, ahead=form.ahead or self.ahead)
-                if form.rows_together:
-                    yield from inside._rows_together(loop, indent)
-                    loop = replace(loop, bounds=(f"{loop.variable.name}_base", "last_row"))
-                yield from inside._plain(loop, indent)
+        if isinstance(form, forms.Scanned):
+            yield from self._scan_loop(loop, indent)
+        elif isinstance(form, forms.Parts):
+            for part in form.loops:
+                yield from self._loop(part, indent)
+        elif isinstance(form, forms.OpenStrips):
+            yield from self._open_strips(loop, indent)
+        elif isinstance(form, forms.Strips):
+            yield from self._strips(loop, form, indent)
+        elif isinstance(form, forms.Drawn):
+            yield from self._drawing_loop(loop, indent)
+        elif isinstance(form, forms.Squares):
+            yield from self._squares(loop, form, indent)
+        else:
+            inside = replace(self, ahead=form.ahead or self.ahead)
+            if form.rows_together:
+                yield from inside._rows_together(loop, indent)
+                loop = replace(loop, bounds=(f"{loop.variable.name}_base", "last_row"))
+            yield from inside._plain(loop, indent)
 
     def _plain(self, loop: Loop, indent: int) -> Iterator[str]:
         pad, name = "  " * indent, loop.variable.name

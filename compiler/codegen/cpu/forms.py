@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from ...ir.graph import DType
 from ...ir.index_maps import Atom, Digit, Index, Var
@@ -18,6 +18,9 @@ from ...loops.loops import Loop, LoopKind, NestCode, Statement
 from ...loops.split import split_at_guards
 from ...ops.table import OPS, Cost
 from ...planning.transposes import BLOCK_ROWS
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
 
 DRAWN_AT_ONCE = 512
 """Random words that are drawn before the loop that uses them; each of Philox's blocks gives four."""

@@ -25,6 +25,7 @@ from ...loops.loops import Local, Loop, LoopKind, Statement
 from ...ops.c_text import cpp_combine
 from ...ops.reference import reduce_identity
 from ...ops.table import REGISTER_TYPE, STORAGE_TYPE, literal_text, load_text, round_text, store_text
+from ...support.sequences import zip_strict
 from ..c.text import ends, index_text, variable_type
 from ..c.writer import Writer
 from .layout import REDUCE_BYTES, THREAD, Deal, How, Layout
@@ -56,7 +57,7 @@ class CudaWriter(Writer):
     def body(self, statements: Sequence[Statement], indent: int) -> Iterator[str]:
         for statement in statements:
             yield from self.statement(statement, indent)
-            whole = not isinstance(statement, Loop | loops.Blocks | loops.If) or (
+            whole = not isinstance(statement, (Loop, loops.Blocks, loops.If)) or (
                 isinstance(statement, Loop) and is_distributed(statement)
             )
             if self.deal is None and whole and self.threads > 1 and self.layout.shares(statement):
@@ -90,7 +91,7 @@ class CudaWriter(Writer):
         elif self.vectors is not None and statement in self.vectors.stores and isinstance(statement, loops.Store):
             number = self.vectors.stores.index(statement)
             yield f"{pad}stored{number}.value[element] = {store_text(statement.dtype, statement.value)};"
-        elif isinstance(statement, loops.Store | loops.Update):
+        elif isinstance(statement, (loops.Store, loops.Update)):
             yield from self._by_one(super().statement(statement, indent), pad)
         elif isinstance(statement, loops.Assign):
             target = self._element(statement.local, statement.index)
@@ -173,10 +174,10 @@ class CudaWriter(Writer):
             return
         pad, warp = "  " * indent, min(self.threads, 32)
         types = [REGISTER_TYPE[dtype] for dtype in statement.dtypes]
-        rows = list(zip(types, statement.locals, statement.others, strict=True))
+        rows = list(zip_strict(types, statement.locals, statement.others))
         yield f"{pad}for (int distance = 1; distance < {warp}; distance *= 2) {{"
         yield f"{pad}  const bool second = ({THREAD} & distance) != 0;"
-        for (ctype, local, other), own in zip(rows, statement.own, strict=True):
+        for (ctype, local, other), own in zip_strict(rows, statement.own):
             yield f"{pad}  const {ctype} {local}_far = stitch_shuffle_xor<{warp}>({local}, distance);"
             yield f"{pad}  const {ctype} {own} = second ? {local}_far : {local};"
             yield f"{pad}  const {ctype} {other} = second ? {local} : {local}_far;"
@@ -190,9 +191,9 @@ class CudaWriter(Writer):
             yield f"{pad}STITCH_SHARED({ctype}, {parts[k]}, {place}, {self.threads // 32});"
             yield f"{pad}if ({THREAD} % 32 == 0) {parts[k]}[{THREAD} / 32] = {local};"
         yield f"{pad}__syncthreads();"
-        yield from (f"{pad}{local} = {part}[0];" for local, part in zip(statement.locals, parts, strict=True))
+        yield from (f"{pad}{local} = {part}[0];" for local, part in zip_strict(statement.locals, parts))
         yield f"{pad}for (int warp = 1; warp < {self.threads // 32}; ++warp) {{"
-        for (ctype, local, other), own, part in zip(rows, statement.own, parts, strict=True):
+        for (ctype, local, other), own, part in zip_strict(rows, statement.own, parts):
             yield f"{pad}  const {ctype} {own} = {local};"
             yield f"{pad}  const {ctype} {other} = {part}[warp];"
         yield from self._fold_step(statement, indent + 1)
@@ -203,7 +204,7 @@ class CudaWriter(Writer):
         pad = "  " * indent
         for inner in statement.body:
             yield from self.statement(inner, indent)
-        for local, result in zip(statement.locals, statement.results, strict=True):
+        for local, result in zip_strict(statement.locals, statement.results):
             yield f"{pad}{local} = {result};"
 
     # ---- loops ------------------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from ...lowering.kernel_loops import lower
 from ...ops.table import STORAGE_TYPE
 from ...planning.plan import Plan, plan_graph
 from ...planning.rules import ALL, Rules
+from ...support.sequences import zip_strict
 from ...targets.targets import GpuTarget
 from .. import c
 from ..c.text import constant_text
@@ -238,7 +239,7 @@ def _function_text(nest: NestCode, aligned: Mapping[int, int], lines: Sequence[s
         ["first_row", "last_row"] if nest.instances else ["work"]
     )
     types = ["void*"] * len(nest.buffers) + ["const long long"] * (2 if nest.instances else 1)
-    parameters = ", ".join(f"{ctype} {name}" for ctype, name in zip(types, names, strict=True))
+    parameters = ", ".join(f"{ctype} {name}" for ctype, name in zip_strict(types, names))
     head = "static __device__ __forceinline__ void"
     if not aligned:
         return "\n".join([f"{head} NEST({parameters}) {{", *lines, "}"])
@@ -317,7 +318,7 @@ def _calls_text(same: Sequence[_Nest], start: int, pointer: Callable[[Buffer], s
     for number, nest in enumerate(same):
         end = start + nest.blocks
         test = "" if number == len(same) - 1 else f"if (work < {end}) "
-        chosen = " ".join(f"{name} = {pointer(buffer)};" for name, buffer in zip(names, nest.code.buffers, strict=True))
+        chosen = " ".join(f"{name} = {pointer(buffer)};" for name, buffer in zip_strict(names, nest.code.buffers))
         yield f"      {'else ' if number else ''}{test}{{ {chosen} before = {start}; }}"
         start = end
     yield f"      {same[0].name}({', '.join(names)}, work - before);"

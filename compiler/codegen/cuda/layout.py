@@ -221,11 +221,11 @@ class Layout:
             return True  # a scatter's next index may be another thread's element
         if isinstance(statement, loops.Store):
             return statement.buffer in self.both
-        if isinstance(statement, loops.Assign | loops.Combine | loops.Scan):
+        if isinstance(statement, (loops.Assign, loops.Combine, loops.Scan)):
             return self.places.is_common(statement.local)
         if isinstance(statement, Local):
             return self.places.is_common(statement.name) and statement.kind is not None
-        if isinstance(statement, Loop | loops.Blocks | loops.If):
+        if isinstance(statement, (Loop, loops.Blocks, loops.If)):
             return any(self.shares(inner) for inner in statement.body)
         return False
 
@@ -324,7 +324,7 @@ class _Deals:
                 deal = self._deal(each, kept)
                 self.found[id(each)] = deal
                 self._filled.update(deal.fills.values())
-            elif isinstance(each, Loop | loops.Blocks | loops.If):
+            elif isinstance(each, (Loop, loops.Blocks, loops.If)):
                 self.visit(each.body, kept)
 
     def _deal(self, loop: Loop, kept: Mapping[Element, str]) -> Deal:
@@ -395,8 +395,8 @@ class _Deals:
         it waits for one."""
         brought = [each for each in loop.body if isinstance(each, loops.Assign)]
         plain = all(
-            isinstance(each, loops.Assign | loops.LetIndex)
-            or (isinstance(each, loops.Let) and isinstance(each.value, loops.Load | loops.FromIndex))
+            isinstance(each, (loops.Assign, loops.LetIndex))
+            or (isinstance(each, loops.Let) and isinstance(each.value, (loops.Load, loops.FromIndex)))
             for each in loop.body
         )
         few = self.places.turns(loop.extent) <= MOST_TURNS
@@ -407,4 +407,4 @@ def _local_of(statement: Statement) -> str | None:
     """The local from which a statement reads, or to which it writes, an element; None if there is none."""
     if isinstance(statement, loops.Let) and isinstance(statement.value, loops.LoadLocal):
         return statement.value.local
-    return statement.local if isinstance(statement, loops.Assign | loops.Combine | loops.Scan) else None
+    return statement.local if isinstance(statement, (loops.Assign, loops.Combine, loops.Scan)) else None

@@ -71,7 +71,7 @@ class Survey:
                     self.read.add(statement.value.buffer)
                 elif isinstance(statement.value, loops.LoadLocal):
                     self._touch(statement.value.local, statement.value.index, distributed, writes=False)
-            elif isinstance(statement, loops.Store | loops.Update):
+            elif isinstance(statement, (loops.Store, loops.Update)):
                 self.written.add(statement.buffer)
                 if isinstance(statement, loops.Update) and statement.kind != "replace":
                     self.read.add(statement.buffer)
@@ -95,7 +95,7 @@ class Survey:
                 self._visit(
                     statement.body, statement if distributed is None and is_distributed(statement) else distributed
                 )
-            elif isinstance(statement, loops.Blocks | loops.If):
+            elif isinstance(statement, (loops.Blocks, loops.If)):
                 self._visit(statement.body, distributed)
 
     def _touch(self, name: str, index: Index, distributed: Loop | None, writes: bool) -> None:
@@ -126,7 +126,7 @@ def distributed_loops(body: Sequence[Statement]) -> Iterator[Loop]:
     for statement in body:
         if isinstance(statement, Loop) and is_distributed(statement):
             yield statement
-        elif isinstance(statement, Loop | loops.Blocks | loops.If):
+        elif isinstance(statement, (Loop, loops.Blocks, loops.If)):
             yield from distributed_loops(statement.body)
 
 

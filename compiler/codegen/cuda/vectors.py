@@ -84,7 +84,7 @@ def vectors_of(loop: Loop, nest: NestCode, threads: int) -> Vectors | None:
 
 def _is_array(statement: Statement) -> bool:
     """Whether the statement works on an element of an array of the nest, whose owner follows from how loops are distributed."""
-    if isinstance(statement, loops.Assign | loops.Scan):
+    if isinstance(statement, (loops.Assign, loops.Scan)):
         return True
     if isinstance(statement, loops.Combine):
         return statement.index is not None

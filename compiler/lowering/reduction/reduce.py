@@ -7,6 +7,7 @@ from ...ir.index_maps import Index, Var
 from ...loops import loops
 from ...loops.loops import Loop, LoopKind, Store
 from ...planning.accumulators import partial_dtype
+from ...support.sequences import zip_strict
 from ..context import Context
 from ..passes import Member
 from ..values import Emitter
@@ -33,9 +34,9 @@ def fold_body(
     results."""
     names: dict[int, str] = {}
     parameters = body.parameters
-    for parameter, (local, position) in zip(parameters, accumulators, strict=False):
+    for parameter, (local, position) in zip(parameters, accumulators):
         names[parameter] = emitter.let(body.nodes[parameter].dtype, loops.LoadLocal(local, position), depth)
-    names.update(zip(parameters[len(accumulators) :], values, strict=True))
+    names.update(zip_strict(parameters[len(accumulators) :], values))
     return scalar_graph(emitter, body, names, depth)
 
 
