@@ -25,6 +25,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:  # `stitchfleet run` must be able to start a job where there is no numpy
+    from typing import TypeAlias
+
     import numpy as np
     import numpy.typing as npt
 
@@ -32,11 +34,17 @@ if TYPE_CHECKING:  # `stitchfleet run` must be able to start a job where there i
 
 SOURCES = pathlib.Path(__file__).parent
 UNITS = (
-    *("guard/compare.cc", "op/registry.cc", "op/stitch_op.cc", "op/hand_on_op.cc"),
-    *("gpu/cuda_driver.cc", "gpu/device_kernel.cc", "gpu/device_stitch_op.cc"),
-    *("loop/loop_op.cc", "loop/rows_product_op.cc", "loop/inner_kernels.cc", "loop/shortcuts.cc"),
-    *("graph/graph_optimizer.cc", "graph/random_stream.cc", "graph/arm_mark.cc"),
+    (
+        *("guard/compare.cc", "op/registry.cc", "op/stitch_op.cc", "op/hand_on_op.cc"),
+        *("gpu/cuda_driver.cc", "gpu/device_kernel.cc", "gpu/device_stitch_op.cc"),
+    ),
+    (
+        *("loop/loop_op.cc", "loop/rows_product_op.cc", "loop/inner_kernels.cc", "loop/shortcuts.cc"),
+        *("graph/graph_optimizer.cc", "graph/random_stream.cc", "graph/arm_mark.cc"),
+    ),
 )
+"""The library's source files. Those of a group are compiled as one: each alone spends most of its time on TensorFlow's headers, and
+two compilers run at once."""
 GPU_UNIT, GPU_LIBRARY = "graph/gpu_optimizer.cc", "libstitchfleet_tf_gpu.so"
 """The graph optimizer for graphs with a GPU has its own library, since TensorFlow takes one graph optimizer per library."""
 BUILD_SECONDS = 600
@@ -44,7 +52,7 @@ BUILD_SECONDS = 600
 PROGRESS_SECONDS = 20
 """Interval of the lines about a build's progress."""
 
-Rewrite = Callable[[bytes, list[str]], bytes | None]
+Rewrite: TypeAlias = "Callable[[bytes, list[str]], bytes | None]"
 """Maps (a serialized GraphDef, names of nodes that must stay) to the new GraphDef, serialized, or None to leave it as it is."""
 
 
@@ -148,30 +156,18 @@ def build_library(cache: pathlib.Path, build: TensorFlowBuild, tell: Callable[[s
             return target
         tell(f"building the TensorFlow {build.version} op once (about half a minute)")
         with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-            objects = {unit: os.path.join(folder, pathlib.Path(unit).name + ".o") for unit in (*UNITS, GPU_UNIT)}
             includes = [f"-I{place}" for place in (SOURCES, *(header.parent for header in _shared_headers()))]
-            _run_all(
-                [
-                    [
-                        *compiler,
-                        "-c",
-                        "-w",
-                        "-fPIC",
-                        "-O2",
-                        *build.compile_flags,
-                        *includes,
-                        str(SOURCES / unit),
-                        "-o",
-                        out,
-                    ]
-                    for unit, out in objects.items()
-                ],
-                "compiled",
-                tell,
-            )
-            of_gpu = objects.pop(GPU_UNIT)
+            flags = ["-c", "-w", "-fPIC", "-O2", *build.compile_flags, *includes]
+            objects = []
+            for number, group in enumerate((*UNITS, (GPU_UNIT,))):
+                source = os.path.join(folder, f"group-{number}.cc")
+                with open(source, "w", encoding="utf-8") as file:
+                    file.writelines(f'#include "{unit}"\n' for unit in group)
+                objects.append((source, f"{source}.o"))
+            _run_all([[*compiler, *flags, source, "-o", out] for source, out in objects], "compiled", tell)
+            *of_op, of_gpu = [out for _, out in objects]
             fresh, fresh_of_gpu = os.path.join(folder, target.name), os.path.join(folder, GPU_LIBRARY)
-            _run_all([[*compiler, "-shared", *objects.values(), "-o", fresh, *build.link_flags]], "linked", tell)
+            _run_all([[*compiler, "-shared", *of_op, "-o", fresh, *build.link_flags]], "linked", tell)
             found_there = ["-Wl,-rpath,$ORIGIN", f"-L{folder}", f"-l:{target.name}"]
             _run_all(
                 [[*compiler, "-shared", of_gpu, "-o", fresh_of_gpu, *found_there, *build.link_flags]], "linked", tell
@@ -397,9 +393,9 @@ class NativeLibrary:
 
     def register(self) -> None:
         """Registers the ops and the graph optimizers with the imported TensorFlow."""
-        from ..base import tf_version  # the payload's image, which only builds the library, does not have it
+        from ..versions import places  # the payload's image, which only builds the library, does not have it
 
-        load = tf_version.plugin_loader()
+        load = places.plugin_loader()
         load(str(self.path))
         load(str(self.path.with_name(GPU_LIBRARY)))
 

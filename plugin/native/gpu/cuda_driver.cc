@@ -43,8 +43,8 @@ bool CudaDriver::Open(const std::string& path, std::string* reason) {
          find("cuMemsetD32Async", &SetWords) && find("cuStreamSynchronize", &WaitFor) && find("cuGetErrorName", &error_name_);
 }
 
-absl::Status CudaDriver::Check(CudaStatus status, const char* what) const {
-  if (status == 0) return absl::OkStatus();
+Status CudaDriver::Check(CudaStatus status, const char* what) const {
+  if (status == 0) return Ok();
   const char* name = nullptr;
   if (error_name_(status, &name) != 0 || name == nullptr) name = "an error without a name";
   return tensorflow::errors::Unavailable(what, ": ", name, " (", status, ")");

@@ -12,7 +12,7 @@
 #include <string>
 #include <utility>
 
-#include "tensorflow/core/platform/status.h"
+#include "versions/status.h"
 
 namespace stitchfleet {
 
@@ -43,7 +43,7 @@ class CudaDriver {
   static const CudaDriver* Get(std::string* reason);
 
   // OK if `status` is success, else kUnavailable with the driver's name of the error: "what: CUDA_ERROR_...".
-  absl::Status Check(CudaStatus status, const char* what) const;
+  Status Check(CudaStatus status, const char* what) const;
 
   CudaStatus (*GetCurrentContext)(CudaContext*) = nullptr;
   CudaStatus (*GetDevice)(CudaDevice*) = nullptr;

@@ -41,10 +41,10 @@ struct DeviceKernel {
 
   // The functions in the current context, loaded at its first call. kUnavailable if the driver refuses the image, or if not all
   // blocks of a cooperative launch can be resident at once.
-  absl::Status In(const CudaDriver& driver, const Loaded** loaded) const;
+  Status In(const CudaDriver& driver, const Loaded** loaded) const;
 
  private:
-  absl::Status Load(const CudaDriver& driver, Loaded* loaded) const;
+  Status Load(const CudaDriver& driver, Loaded* loaded) const;
 
   mutable std::mutex mutex_;
   mutable std::map<CudaContext, Loaded> loaded_;

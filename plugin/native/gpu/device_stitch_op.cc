@@ -73,7 +73,7 @@ class DeviceStitchOp : public StitchOp {
     return device_;
   }
 
-  absl::Status Launch(OpKernelContext* ctx, const Executable& executable, const Addresses& outputs, const Variables& variables) override {
+  Status Launch(OpKernelContext* ctx, const Executable& executable, const Addresses& outputs, const Variables& variables) override {
     const DeviceKernel* kernel = executable.device_kernel.get();
     const CudaDriver* driver = CudaDriver::Get(nullptr);
     if (kernel == nullptr || driver == nullptr) return tensorflow::errors::Unavailable("no kernel of this device's");
@@ -115,7 +115,7 @@ class DeviceStitchOp : public StitchOp {
         "the kernel cannot be launched");
   }
 
-  absl::Status FallbackArguments(OpKernelContext* ctx, std::vector<Tensor>* arguments) override {
+  Status FallbackArguments(OpKernelContext* ctx, std::vector<Tensor>* arguments) override {
     for (int i = 0; i < ctx->num_inputs(); ++i) {
       const Tensor& given = ctx->input(i);
       arguments->push_back(given);
@@ -123,10 +123,10 @@ class DeviceStitchOp : public StitchOp {
       if (i >= host_arguments() || given.dtype() == tensorflow::DT_RESOURCE) continue;
       TF_RETURN_IF_ERROR(ToDevice(ctx, given, &arguments->back()));
     }
-    return absl::OkStatus();
+    return Ok();
   }
 
-  absl::Status AllocateVerified(OpKernelContext* ctx, const OutputSpec& spec, Tensor* output) const override {
+  Status AllocateVerified(OpKernelContext* ctx, const OutputSpec& spec, Tensor* output) const override {
     const int64_t bytes = spec.shape.num_elements() * tensorflow::DataTypeSize(spec.dtype);
     const int64_t words = (bytes + 2 * kBorder + 3) / 4;
     const CudaDriver* driver = CudaDriver::Get(nullptr);
@@ -137,7 +137,7 @@ class DeviceStitchOp : public StitchOp {
     return output->BitcastFrom(whole.Slice(kBorder, kBorder + bytes), spec.dtype, spec.shape);
   }
 
-  absl::Status CheckBorders(OpKernelContext* ctx, const std::vector<Tensor>& outputs) const override {
+  Status CheckBorders(OpKernelContext* ctx, const std::vector<Tensor>& outputs) const override {
     const CudaDriver& driver = *CudaDriver::Get(nullptr);
     const CudaStream stream = StreamOf(ctx);
     std::string borders(2 * kBorder * outputs.size(), 0);
@@ -150,25 +150,25 @@ class DeviceStitchOp : public StitchOp {
       }
     }
     TF_RETURN_IF_ERROR(driver.Check(driver.WaitFor(stream), "the outputs' borders"));
-    if (borders.find_first_not_of('\xA5') == std::string::npos) return absl::OkStatus();
+    if (borders.find_first_not_of('\xA5') == std::string::npos) return Ok();
     return tensorflow::errors::Unavailable("the kernel writes beside its outputs");
   }
 
-  absl::Status Finish(OpKernelContext* ctx) override {
+  Status Finish(OpKernelContext* ctx) override {
     const CudaDriver* driver = CudaDriver::Get(nullptr);
-    return driver == nullptr ? absl::OkStatus() : driver->Check(driver->WaitFor(StreamOf(ctx)), "the device has stopped");
+    return driver == nullptr ? Ok() : driver->Check(driver->WaitFor(StreamOf(ctx)), "the device has stopped");
   }
 
-  absl::Status CompareOutput(OpKernelContext* ctx, const Executable& executable, int output, const Tensor& expected,
+  Status CompareOutput(OpKernelContext* ctx, const Executable& executable, int output, const Tensor& expected,
                              const Tensor& actual, Comparison* comparison) override {
     const Tolerance& tolerance = executable.outputs[output].tolerance;
     if (expected.dtype() != actual.dtype() || expected.shape() != actual.shape()) {
       comparison->agree = false;
       comparison->worst_ratio = std::numeric_limits<double>::infinity();
-      return absl::OkStatus();
+      return Ok();
     }
     long long count = expected.NumElements();
-    if (count == 0) return absl::OkStatus();
+    if (count == 0) return Ok();
     const CudaDriver& driver = *CudaDriver::Get(nullptr);
     const DeviceKernel::Loaded* loaded = nullptr;
     TF_RETURN_IF_ERROR(executable.device_kernel->In(driver, &loaded));
@@ -182,7 +182,7 @@ class DeviceStitchOp : public StitchOp {
       kind = -8;
     }
     CudaAddress e = ToAddress(DataOf(expected)), a = ToAddress(DataOf(actual)), found = ToAddress(DataOf(room));
-    const auto run = [&](CudaFunction function, void** parameters) -> absl::Status {
+    const auto run = [&](CudaFunction function, void** parameters) -> Status {
       const CudaStream stream = StreamOf(ctx);
       TF_RETURN_IF_ERROR(driver.Check(
           driver.Launch(function, kCompareGrid, 1, 1, kCompareBlock, 1, 1, 0, stream, parameters, nullptr), "the comparison"));
@@ -209,19 +209,19 @@ class DeviceStitchOp : public StitchOp {
       comparison->actual = part.actual;
     }
     comparison->agree = comparison->worst_ratio <= 1.0;
-    return absl::OkStatus();
+    return Ok();
   }
 
-  absl::Status Copy(OpKernelContext* ctx, const Tensor& given, Tensor* copy) const override {
+  Status Copy(OpKernelContext* ctx, const Tensor& given, Tensor* copy) const override {
     const CudaDriver* driver = CudaDriver::Get(nullptr);
     if (driver == nullptr) return tensorflow::errors::Unavailable("no driver");
     TF_RETURN_IF_ERROR(ctx->allocate_temp(given.dtype(), given.shape(), copy));
-    if (given.TotalBytes() == 0) return absl::OkStatus();
+    if (given.TotalBytes() == 0) return Ok();
     return driver->Check(driver->InDevice(ToAddress(DataOf(*copy)), ToAddress(DataOf(given)), given.TotalBytes(), StreamOf(ctx)),
                          "a copy");
   }
 
-  absl::Status ToHost(OpKernelContext* ctx, const Tensor& given, Tensor* copy) const override {
+  Status ToHost(OpKernelContext* ctx, const Tensor& given, Tensor* copy) const override {
     if (given.dtype() == tensorflow::DT_RESOURCE || IsOfHost(ctx, given)) return StitchOp::ToHost(ctx, given, copy);
     const CudaDriver* driver = CudaDriver::Get(nullptr);
     if (driver == nullptr) return tensorflow::errors::Unavailable("no driver");
@@ -233,7 +233,7 @@ class DeviceStitchOp : public StitchOp {
       TF_RETURN_IF_ERROR(driver->Check(driver->WaitFor(stream), "a copy"));
     }
     *copy = host;
-    return absl::OkStatus();
+    return Ok();
   }
 
  private:
@@ -263,7 +263,7 @@ class DeviceStitchOp : public StitchOp {
     return false;
   }
 
-  absl::Status ToDevice(OpKernelContext* ctx, const Tensor& given, Tensor* copy) const {
+  Status ToDevice(OpKernelContext* ctx, const Tensor& given, Tensor* copy) const {
     const CudaDriver* driver = CudaDriver::Get(nullptr);
     if (driver == nullptr) return tensorflow::errors::Unavailable("no driver");
     Tensor device;
@@ -274,12 +274,12 @@ class DeviceStitchOp : public StitchOp {
           driver->ToDevice(ToAddress(DataOf(device)), DataOf(given), given.TotalBytes(), StreamOf(ctx)), "a copy"));
     }
     *copy = device;
-    return absl::OkStatus();
+    return Ok();
   }
 
   // The semaphore of the grid barrier. It serves one launch at a time; each op has its own, since an op's launches run in order on
   // its stream.
-  absl::Status Semaphore(OpKernelContext* ctx, const CudaDriver& driver, CudaStream stream, CudaAddress* address) {
+  Status Semaphore(OpKernelContext* ctx, const CudaDriver& driver, CudaStream stream, CudaAddress* address) {
     tensorflow::mutex_lock lock(mutex_);
     if (semaphore_.NumElements() == 0) {
       Tensor fresh;
@@ -288,12 +288,12 @@ class DeviceStitchOp : public StitchOp {
       semaphore_ = fresh;
     }
     *address = ToAddress(DataOf(semaphore_));
-    return absl::OkStatus();
+    return Ok();
   }
 
   // The table of addresses in the device's memory. The previous call's is used again if the addresses are equal, as they mostly are
   // in training.
-  absl::Status Table(OpKernelContext* ctx, const CudaDriver& driver, CudaStream stream,
+  Status Table(OpKernelContext* ctx, const CudaDriver& driver, CudaStream stream,
                      const absl::InlinedVector<const void*, 32>& addresses, Tensor* table) {
     tensorflow::mutex_lock lock(mutex_);
     const std::vector<const void*> wanted(addresses.begin(), addresses.end());
@@ -306,7 +306,7 @@ class DeviceStitchOp : public StitchOp {
       last_addresses_ = wanted;
     }
     *table = table_;
-    return absl::OkStatus();
+    return Ok();
   }
 
   mutable std::once_flag described_;

@@ -9,10 +9,10 @@
 #include <string>
 #include <utility>
 
-#include "absl/status/status.h"
 #include "tensorflow/core/grappler/optimizers/custom_graph_optimizer.h"
 #include "tensorflow/core/grappler/optimizers/custom_graph_optimizer_registry.h"
 #include "tensorflow/core/protobuf/rewriter_config.pb.h"
+#include "versions/status.h"
 
 namespace {
 
@@ -31,15 +31,15 @@ class StitchfleetArmMark : public CustomGraphOptimizer {
   std::string name() const override { return "stitchfleet_arm_mark"; }
   bool UsesFunctionLibrary() const override { return false; }
 
-  absl::Status Init(const RewriterConfig_CustomGraphOptimizer* config) override {
-    if (config == nullptr) return absl::OkStatus();
+  ::stitchfleet::Status Init(const RewriterConfig_CustomGraphOptimizer* config) override {
+    if (config == nullptr) return ::stitchfleet::Ok();
     const auto found = config->parameter_map().find("mark");
     if (found != config->parameter_map().end()) t_mark = std::string(found->second.s());
-    return absl::OkStatus();
+    return ::stitchfleet::Ok();
   }
 
-  absl::Status Optimize(Cluster*, const GrapplerItem&, GraphDef*) override {
-    return absl::AbortedError("stitchfleet: a mark changes nothing");
+  ::stitchfleet::Status Optimize(Cluster*, const GrapplerItem&, GraphDef*) override {
+    return tensorflow::errors::Aborted("stitchfleet: a mark changes nothing");
   }
 
  private:

@@ -18,6 +18,7 @@
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tensorflow/core/lib/random/philox_random.h"
 #include "tensorflow/core/lib/random/random.h"
+#include "versions/status.h"
 
 namespace stitchfleet {
 namespace {
@@ -42,7 +43,7 @@ REGISTER_OP("StitchfleetRandomStream")
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* c) {
       c->set_output(0, c->Vector(1));
       c->set_output(1, c->Vector(2));
-      return absl::OkStatus();
+      return Ok();
     });
 
 struct Stream {

@@ -27,16 +27,14 @@ int DataInputs(const NodeDef& node) {
 }
 
 // Adds the failed node's name to an error as the executor does: TensorFlow's Python code finds the line of the job's code by it.
-absl::Status UnderItsName(const absl::Status& status, const std::string& name) {
-  if (absl::StrContains(status.message(), "{{node ")) return status;
-  absl::Status named(status.code(), absl::StrCat(status.message(), "\n\t [[{{node ", name, "}}]]"));
-  status.ForEachPayload([&named](absl::string_view type, const absl::Cord& payload) { named.SetPayload(type, payload); });
-  return named;
+Status UnderItsName(const Status& status, const std::string& name) {
+  if (absl::StrContains(Message(status), "{{node ")) return status;
+  return WithText(status, absl::StrCat(Message(status), "\n\t [[{{node ", name, "}}]]"));
 }
 
 }  // namespace
 
-absl::Status UseOneDnn(GraphDef* graph_def) {
+Status UseOneDnn(GraphDef* graph_def) {
   tensorflow::GraphOptimizationPass* pass = nullptr;
   for (const auto& [grouping, phases] : tensorflow::OptimizationPassRegistry::Global()->groups()) {
     if (grouping != tensorflow::OptimizationPassRegistry::POST_PARTITIONING) continue;
@@ -46,13 +44,13 @@ absl::Status UseOneDnn(GraphDef* graph_def) {
       }
     }
   }
-  if (pass == nullptr) return absl::OkStatus();
+  if (pass == nullptr) return Ok();
   std::unordered_map<std::string, std::unique_ptr<tensorflow::Graph>> partitions;
   auto& graph = partitions["inner"];
   graph = std::make_unique<tensorflow::Graph>(tensorflow::OpRegistry::Global());
   std::unordered_map<std::string, tensorflow::Node*> nodes;
   for (const NodeDef& definition : graph_def->node()) {
-    absl::Status status;
+    Status status;
     tensorflow::Node* node = graph->AddNode(definition, &status);
     TF_RETURN_IF_ERROR(status);
     nodes[definition.name()] = node;
@@ -74,22 +72,22 @@ absl::Status UseOneDnn(GraphDef* graph_def) {
   for (NodeDef& definition : *changed.mutable_node()) {
     const auto found = rewritten.find(definition.name());
     // The pass has merged operators, or changed their layout: the graph stays as it is.
-    if (found == rewritten.end() || found->second->num_inputs() != DataInputs(definition)) return absl::OkStatus();
+    if (found == rewritten.end() || found->second->num_inputs() != DataInputs(definition)) return Ok();
     if (found->second->type_string() == definition.op()) continue;
     definition.set_op(found->second->type_string());
     *definition.mutable_attr() = found->second->def().attr();
   }
   *graph_def = std::move(changed);
-  return absl::OkStatus();
+  return Ok();
 }
 
-absl::Status MakeInnerKernel(tensorflow::OpKernelConstruction* c, const std::shared_ptr<const tensorflow::NodeProperties>& properties,
+Status MakeInnerKernel(tensorflow::OpKernelConstruction* c, const std::shared_ptr<const tensorflow::NodeProperties>& properties,
                              std::unique_ptr<tensorflow::OpKernel>* made) {
   tensorflow::OpKernel* kernel = nullptr;
   TF_RETURN_IF_ERROR(tensorflow::CreateOpKernel(c->device_type(), c->device(), c->device()->GetAllocator({}), c->function_library(),
                                                 c->resource_manager(), properties, c->graph_def_version(), &kernel));
   made->reset(kernel);
-  return absl::OkStatus();
+  return Ok();
 }
 
 void Inherit(OpKernelContext* ctx, OpKernelContext::Params* params) {
@@ -115,7 +113,7 @@ void Inherit(OpKernelContext* ctx, OpKernelContext::Params* params) {
   params->slice_reader_cache = ctx->slice_reader_cache();
 }
 
-absl::Status CallInnerKernel(tensorflow::OpKernel* kernel, absl::Span<const tensorflow::TensorValue> operands,
+Status CallInnerKernel(tensorflow::OpKernel* kernel, absl::Span<const tensorflow::TensorValue> operands,
                              const std::vector<tensorflow::AllocatorAttributes>& attributes, OpKernelContext::Params& params, int outputs,
                              tensorflow::Tensor* results) {
   params.op_kernel = kernel;
@@ -142,7 +140,7 @@ absl::Status CallInnerKernel(tensorflow::OpKernel* kernel, absl::Span<const tens
     results[k] = std::move(*value.tensor);
     delete value.tensor;
   }
-  return absl::OkStatus();
+  return Ok();
 }
 
 }  // namespace stitchfleet

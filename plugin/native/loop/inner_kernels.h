@@ -9,16 +9,17 @@
 #include "tensorflow/core/framework/graph.pb.h"
 #include "tensorflow/core/framework/node_properties.h"
 #include "tensorflow/core/framework/op_kernel.h"
+#include "versions/status.h"
 
 namespace stitchfleet {
 
 // Changes the products and convolutions of a graph to those that TensorFlow would run. With oneDNN it renames them in a pass over the
 // graph to be executed (mkl_layout_pass.cc in TensorFlow's core/common_runtime), which does not see the operators inside an op of
 // ours. In `graph` producers must come before their consumers, and attributes must have their defaults filled in.
-absl::Status UseOneDnn(tensorflow::GraphDef* graph);
+Status UseOneDnn(tensorflow::GraphDef* graph);
 
 // Creates a kernel on the device of the op under construction.
-absl::Status MakeInnerKernel(tensorflow::OpKernelConstruction* c, const std::shared_ptr<const tensorflow::NodeProperties>& properties,
+Status MakeInnerKernel(tensorflow::OpKernelConstruction* c, const std::shared_ptr<const tensorflow::NodeProperties>& properties,
                              std::unique_ptr<tensorflow::OpKernel>* made);
 
 // Copies the parameters of a call of the outer op for calls of inner kernels: all except the kernel, its inputs and their attributes.
@@ -27,7 +28,7 @@ void Inherit(tensorflow::OpKernelContext* ctx, tensorflow::OpKernelContext::Para
 // Calls a kernel with `params` from Inherit, and stores its `outputs` outputs in `results`. An error names the kernel's node as in
 // the executor, by which TensorFlow's Python code finds the line of the job's code. `attributes`: default values, at least as many as
 // operands and as outputs.
-absl::Status CallInnerKernel(tensorflow::OpKernel* kernel, absl::Span<const tensorflow::TensorValue> operands,
+Status CallInnerKernel(tensorflow::OpKernel* kernel, absl::Span<const tensorflow::TensorValue> operands,
                              const std::vector<tensorflow::AllocatorAttributes>& attributes,
                              tensorflow::OpKernelContext::Params& params, int outputs, tensorflow::Tensor* results);
 

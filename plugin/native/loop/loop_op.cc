@@ -215,12 +215,12 @@ class LoopOp : public OpKernel {
   }
 
  private:
-  static absl::Status SlotOf(const std::string& name, const std::unordered_map<std::string, int>& first_slot, int* slot) {
+  static Status SlotOf(const std::string& name, const std::unordered_map<std::string, int>& first_slot, int* slot) {
     const tensorflow::TensorId source = tensorflow::ParseTensorName(name);
     const auto found = first_slot.find(std::string(source.node()));
     if (found == first_slot.end()) return tensorflow::errors::InvalidArgument("stitchfleet: a loop reads ", name, " before it is made");
     *slot = found->second + source.index();
-    return absl::OkStatus();
+    return Ok();
   }
 
   // Computes how long each slot keeps its tensor. The readers in an iteration are, in order: the condition's instructions, the
@@ -296,7 +296,7 @@ class LoopOp : public OpKernel {
     return std::any_of(instruction.inputs.begin(), instruction.inputs.end(), [&frame](int slot) { return frame.dead_slots[slot]; });
   }
 
-  absl::Status Run(int first, int last, Frame& frame, OpKernelContext::Params& params, std::vector<TensorValue>& inputs,
+  Status Run(int first, int last, Frame& frame, OpKernelContext::Params& params, std::vector<TensorValue>& inputs,
                    const std::vector<AllocatorAttributes>& attributes) const {
     for (int i = first; i < last; ++i) {
       const Instruction& instruction = instructions_[i];
@@ -324,15 +324,15 @@ class LoopOp : public OpKernel {
       }
       Release(instruction, frame);
     }
-    return absl::OkStatus();
+    return Ok();
   }
 
-  absl::Status Call(const Instruction& instruction, Frame& frame, OpKernelContext::Params& params, std::vector<TensorValue>& inputs,
+  Status Call(const Instruction& instruction, Frame& frame, OpKernelContext::Params& params, std::vector<TensorValue>& inputs,
                     const std::vector<AllocatorAttributes>& attributes) const {
     for (size_t k = 0; k < instruction.inputs.size(); ++k) inputs[k] = TensorValue(&frame.slots[instruction.inputs[k]]);
     const auto operands = absl::MakeConstSpan(inputs.data(), instruction.inputs.size());
     Tensor* results = &frame.slots[instruction.first_output];
-    if (instruction.shortcut.Take(operands, frame.allocator, results)) return absl::OkStatus();
+    if (instruction.shortcut.Take(operands, frame.allocator, results)) return Ok();
     return CallInnerKernel(instruction.kernel.get(), operands, attributes, params, instruction.outputs, results);
   }
 
@@ -361,7 +361,7 @@ extern "C" {
 // an operator would end the job with an error.
 int stitchfleet_try_operator(const void* data, size_t bytes, char* error, size_t error_bytes) {
   static tensorflow::Device* device = tensorflow::NewSingleThreadedCpuDevice(tensorflow::Env::Default());
-  absl::Status status;
+  stitchfleet::Status status;
   tensorflow::NodeDef node;
   if (device == nullptr || !node.ParseFromArray(data, static_cast<int>(bytes))) {
     status = tensorflow::errors::InvalidArgument("not readable");
@@ -374,7 +374,7 @@ int stitchfleet_try_operator(const void* data, size_t bytes, char* error, size_t
     }
   }
   if (status.ok()) return 0;
-  snprintf(error, error_bytes, "%s", std::string(status.message()).c_str());
+  snprintf(error, error_bytes, "%s", stitchfleet::Message(status).c_str());
   return 1;
 }
 

@@ -34,11 +34,11 @@ using tensorflow::Tensor;
 using tensorflow::TensorShape;
 using tensorflow::TensorValue;
 
-absl::Status ProductShape(tensorflow::shape_inference::InferenceContext* c) {
+Status ProductShape(tensorflow::shape_inference::InferenceContext* c) {
   tensorflow::shape_inference::ShapeHandle rows;
   TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 3, &rows));
   c->set_output(0, c->MakeShape({c->Dim(rows, 0), c->Dim(rows, 1), c->UnknownDim()}));
-  return absl::OkStatus();
+  return Ok();
 }
 
 REGISTER_OP("StitchfleetRowsProduct")
@@ -112,7 +112,7 @@ class RowsProductOp : public OpKernel {
   }
 
  private:
-  absl::Status Product(OpKernelContext* ctx, const Tensor& rows, OpKernelContext::Params& params, Tensor* product) {
+  Status Product(OpKernelContext* ctx, const Tensor& rows, OpKernelContext::Params& params, Tensor* product) {
     std::vector<Tensor> operands = {rows};
     for (int i = 1; i < ctx->num_inputs(); ++i) operands.push_back(ctx->input(i));
     std::vector<TensorValue> values;
@@ -121,7 +121,7 @@ class RowsProductOp : public OpKernel {
     return CallInnerKernel(kernel_.get(), values, attributes, params, 1, product);
   }
 
-  absl::Status OneByOne(OpKernelContext* ctx, OpKernelContext::Params& params, Tensor* products) {
+  Status OneByOne(OpKernelContext* ctx, OpKernelContext::Params& params, Tensor* products) {
     const Tensor& given = ctx->input(0);
     const size_t bytes = given.TotalBytes() / given.dim_size(0);
     size_t written = 0;
@@ -137,7 +137,7 @@ class RowsProductOp : public OpKernel {
       std::memcpy(static_cast<char*>(products->data()) + written, product.data(), product.TotalBytes());
       written += product.TotalBytes();
     }
-    return absl::OkStatus();
+    return Ok();
   }
 
   std::unique_ptr<OpKernel> kernel_;

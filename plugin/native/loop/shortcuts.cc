@@ -82,7 +82,7 @@ bool Compute(Operands operands, Tensor* results) {
 
 // Signed arithmetic wraps around, as TensorFlow's does.
 template <template <typename> class Function>
-bool Arithmetic(const Shortcut&, Operands operands, Allocator*, Tensor* results) {
+bool Computing(const Shortcut&, Operands operands, Allocator*, Tensor* results) {
   struct Wrapping {
     int32_t operator()(int32_t a, int32_t b) const { return static_cast<int32_t>(Function<uint32_t>()(a, b)); }
     int64_t operator()(int64_t a, int64_t b) const { return static_cast<int64_t>(Function<uint64_t>()(a, b)); }
@@ -92,13 +92,13 @@ bool Arithmetic(const Shortcut&, Operands operands, Allocator*, Tensor* results)
 }
 
 template <template <typename> class Function>
-bool Comparison(const Shortcut&, Operands operands, Allocator*, Tensor* results) {
+bool Comparing(const Shortcut&, Operands operands, Allocator*, Tensor* results) {
   if (AreScalars(operands, tensorflow::DT_INT32)) return Compute<int32_t, bool, Function<int32_t>>(operands, results);
   return AreScalars(operands, tensorflow::DT_INT64) && Compute<int64_t, bool, Function<int64_t>>(operands, results);
 }
 
 template <template <typename> class Function>
-bool Logical(const Shortcut&, Operands operands, Allocator*, Tensor* results) {
+bool Deciding(const Shortcut&, Operands operands, Allocator*, Tensor* results) {
   return AreScalars(operands, tensorflow::DT_BOOL) && Compute<bool, bool, Function<bool>>(operands, results);
 }
 
@@ -205,16 +205,16 @@ struct Shortcuts {
         {"TensorListPopBack", PopBack},
         {"TensorListFromTensor", FromTensor},
         {"TensorListStack", Stack},
-        {"AddV2", Arithmetic<std::plus>},
-        {"Add", Arithmetic<std::plus>},
-        {"Sub", Arithmetic<std::minus>},
-        {"Mul", Arithmetic<std::multiplies>},
-        {"Less", Comparison<std::less>},
-        {"LessEqual", Comparison<std::less_equal>},
-        {"Greater", Comparison<std::greater>},
-        {"GreaterEqual", Comparison<std::greater_equal>},
-        {"LogicalAnd", Logical<std::logical_and>},
-        {"LogicalOr", Logical<std::logical_or>},
+        {"AddV2", Computing<std::plus>},
+        {"Add", Computing<std::plus>},
+        {"Sub", Computing<std::minus>},
+        {"Mul", Computing<std::multiplies>},
+        {"Less", Comparing<std::less>},
+        {"LessEqual", Comparing<std::less_equal>},
+        {"Greater", Comparing<std::greater>},
+        {"GreaterEqual", Comparing<std::greater_equal>},
+        {"LogicalAnd", Deciding<std::logical_and>},
+        {"LogicalOr", Deciding<std::logical_or>},
     };
     return all;
   }

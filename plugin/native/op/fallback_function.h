@@ -17,6 +17,7 @@
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/platform/errors.h"
 #include "tensorflow/core/platform/mutex.h"
+#include "versions/status.h"
 
 namespace stitchfleet {
 
@@ -25,7 +26,7 @@ class FallbackFunction {
   using Runtime = tensorflow::FunctionLibraryRuntime;
 
   // The first function of a serialized FunctionDefLibrary; INVALID_ARGUMENT if it cannot be parsed. Thread-safe.
-  static absl::Status Of(const std::string& body, const FallbackFunction** found) {
+  static Status Of(const std::string& body, const FallbackFunction** found) {
     static auto* mutex = new tensorflow::mutex;
     static auto* known = new std::map<std::string, std::unique_ptr<FallbackFunction>>;
     tensorflow::mutex_lock lock(*mutex);
@@ -39,7 +40,7 @@ class FallbackFunction {
       place = std::make_unique<FallbackFunction>(library);
     }
     *found = place.get();
-    return absl::OkStatus();
+    return Ok();
   }
 
   explicit FallbackFunction(const tensorflow::FunctionDefLibrary& library)
@@ -50,7 +51,7 @@ class FallbackFunction {
 
   // The instance in a runtime, on one of its devices: made by the first call, found by later ones. Each run asks for it, since an op
   // may outlive its runtime and get another one.
-  absl::Status Instantiate(Runtime* runtime, const std::string& device, Runtime::Handle* handle) const {
+  Status Instantiate(Runtime* runtime, const std::string& device, Runtime::Handle* handle) const {
     Runtime::InstantiateOptions options;
     options.lib_def = &library_;  // self-contained: a plugin optimizer cannot add functions to the graph's own library
     options.target = device;

@@ -136,10 +136,10 @@ int Registry::NextPostponed() {
   return id;
 }
 
-void Registry::ReportFailure(Signature& signature, const absl::Status& status) {
+void Registry::ReportFailure(Signature& signature, const Status& status) {
   if (signature.state.exchange(State::kReverted) == State::kReverted) return;
   std::lock_guard<std::mutex> lock(mutex_);
-  failures_.emplace_back(signature.id, std::string(status.message()));
+  failures_.emplace_back(signature.id, Message(status));
   requested_.notify_one();
 }
 

@@ -23,6 +23,7 @@
 #include "stitch_abi.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/platform/hash.h"
+#include "versions/status.h"
 
 namespace stitchfleet {
 
@@ -152,7 +153,7 @@ class Registry {
   // a mismatch can be kept.
   void ReportMismatch(Signature& signature, std::unique_ptr<Mismatch> mismatch);
   // Reports that the device refuses the kernel: the signature becomes REVERTED.
-  void ReportFailure(Signature& signature, const absl::Status& status);
+  void ReportFailure(Signature& signature, const Status& status);
 
   // The state by which a call acts: that of the signature, but VERIFY instead of STITCHED if this step samples it, and FALLBACK if
   // all kernels are switched off.

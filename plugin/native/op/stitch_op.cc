@@ -46,7 +46,7 @@ using tensorflow::PartialTensorShape;
 using tensorflow::Tensor;
 using tensorflow::TensorShape;
 
-absl::Status OutputShapes(tensorflow::shape_inference::InferenceContext* c) {
+Status OutputShapes(tensorflow::shape_inference::InferenceContext* c) {
   std::vector<PartialTensorShape> shapes;
   TF_RETURN_IF_ERROR(c->GetAttr("output_shapes", &shapes));
   for (int i = 0; i < c->num_outputs(); ++i) {
@@ -54,7 +54,7 @@ absl::Status OutputShapes(tensorflow::shape_inference::InferenceContext* c) {
     if (i < static_cast<int>(shapes.size())) TF_RETURN_IF_ERROR(c->MakeShapeFromPartialTensorShape(shapes[i], &shape));
     c->set_output(i, shape);
   }
-  return absl::OkStatus();
+  return Ok();
 }
 
 REGISTER_OP("StitchfleetStitch")
@@ -144,8 +144,8 @@ void StitchOp::Compute(OpKernelContext* ctx) {
 
 // Whether a status says that the device refuses the kernel, or that it cannot be trusted. If so, the signature is REVERTED:
 // TensorFlow's operators compute it from now on.
-bool StitchOp::IsRefused(Signature& signature, const absl::Status& status) {
-  if (!absl::IsUnavailable(status)) return false;
+bool StitchOp::IsRefused(Signature& signature, const Status& status) {
+  if (!tensorflow::errors::IsUnavailable(status)) return false;
   Registry::Get().ReportFailure(signature, status);
   return true;
 }
@@ -228,7 +228,7 @@ bool StitchOp::RunStitched(OpKernelContext* ctx, Signature& signature, Variables
   const Executable* executable = signature.executable.load(std::memory_order_acquire);
   if (!Fits(ctx, executable) || !variables.Lock()) return false;
   bool are_met = true;
-  const absl::Status status = RunLocked(ctx, *executable, variables, &are_met);
+  const Status status = RunLocked(ctx, *executable, variables, &are_met);
   variables.Unlock();
   const bool is_refused = IsRefused(signature, status);
   if (is_refused || (status.ok() && !are_met)) {
@@ -240,7 +240,7 @@ bool StitchOp::RunStitched(OpKernelContext* ctx, Signature& signature, Variables
   return true;
 }
 
-absl::Status StitchOp::RunLocked(OpKernelContext* ctx, const Executable& executable, Variables& variables, bool* are_met) {
+Status StitchOp::RunLocked(OpKernelContext* ctx, const Executable& executable, Variables& variables, bool* are_met) {
   Addresses outputs;
   for (int i = 0; i < ctx->num_outputs(); ++i) {
     const OutputSpec& spec = executable.outputs[i];
@@ -273,10 +273,10 @@ absl::Status StitchOp::RunLocked(OpKernelContext* ctx, const Executable& executa
   TF_RETURN_IF_ERROR(Launch(ctx, executable, outputs, variables));
   if (demands_) *are_met = answer[0];
   for (auto& [input, value] : fresh) *variables.Target(input) = std::move(value);
-  return absl::OkStatus();
+  return Ok();
 }
 
-absl::Status StitchOp::Launch(OpKernelContext* ctx, const Executable& executable, const Addresses& outputs, const Variables& variables) {
+Status StitchOp::Launch(OpKernelContext* ctx, const Executable& executable, const Addresses& outputs, const Variables& variables) {
   absl::InlinedVector<const void*, 16> inputs;
   for (int i : executable.kernel_inputs) inputs.push_back(variables.Value(ctx, i).tensor_data().data());
   inputs.push_back(executable.parameters.data());
@@ -294,7 +294,7 @@ absl::Status StitchOp::Launch(OpKernelContext* ctx, const Executable& executable
   const uint64_t start = choice.is_timed ? tensorflow::EnvTime::NowNanos() : 0;
   executable.kernel(inputs.data(), outputs.data(), scratch_data, runtime.abi());
   if (choice.is_timed) parallelism_.Observe(choice.way, static_cast<int64_t>(tensorflow::EnvTime::NowNanos() - start));
-  return absl::OkStatus();
+  return Ok();
 }
 
 const std::string& StitchOp::Device(OpKernelContext*) const {
@@ -302,29 +302,29 @@ const std::string& StitchOp::Device(OpKernelContext*) const {
   return *processor;
 }
 
-absl::Status StitchOp::FallbackArguments(OpKernelContext* ctx, std::vector<Tensor>* arguments) {
+Status StitchOp::FallbackArguments(OpKernelContext* ctx, std::vector<Tensor>* arguments) {
   for (int i = 0; i < ctx->num_inputs(); ++i) arguments->push_back(ctx->input(i));
-  return absl::OkStatus();
+  return Ok();
 }
 
-absl::Status StitchOp::CompareOutput(OpKernelContext*, const Executable& executable, int output, const Tensor& expected,
+Status StitchOp::CompareOutput(OpKernelContext*, const Executable& executable, int output, const Tensor& expected,
                                      const Tensor& actual, Comparison* comparison) {
   *comparison = Compare(expected, actual, executable.outputs[output].tolerance);
-  return absl::OkStatus();
+  return Ok();
 }
 
-absl::Status StitchOp::Copy(OpKernelContext*, const Tensor& given, Tensor* copy) const {
+Status StitchOp::Copy(OpKernelContext*, const Tensor& given, Tensor* copy) const {
   *copy = tensorflow::tensor::DeepCopy(given);
-  return absl::OkStatus();
+  return Ok();
 }
 
-absl::Status StitchOp::AllocateVerified(OpKernelContext* ctx, const OutputSpec& spec, Tensor* output) const {
+Status StitchOp::AllocateVerified(OpKernelContext* ctx, const OutputSpec& spec, Tensor* output) const {
   return ctx->allocate_temp(spec.dtype, spec.shape, output);
 }
 
-absl::Status StitchOp::ToHost(OpKernelContext*, const Tensor& given, Tensor* copy) const {
+Status StitchOp::ToHost(OpKernelContext*, const Tensor& given, Tensor* copy) const {
   if (&given != copy) *copy = given;
-  return absl::OkStatus();
+  return Ok();
 }
 
 // Runs the original operators. If `verify` is given, runs the kernel on the same tensors (the variables' old values) and compares the
@@ -349,14 +349,14 @@ void StitchOp::RunFallback(OpKernelContext* ctx, Signature* verify, Variables& v
   OP_REQUIRES_OK(ctx, FallbackArguments(ctx, &arguments));
   // While the old values are held, TensorFlow's operators write the new ones elsewhere.
   if (verify != nullptr) {
-    absl::Status ready = variables.Hold([this, ctx](const Tensor& given, Tensor* copy) { return Copy(ctx, given, copy); });
+    Status ready = variables.Hold([this, ctx](const Tensor& given, Tensor* copy) { return Copy(ctx, given, copy); });
     ready.Update(Finish(ctx));
     if (IsRefused(*verify, ready) || !ready.ok()) verify = nullptr;  // then only the operators run
   }
   const uint64_t start = verify == nullptr ? 0 : tensorflow::EnvTime::NowNanos();
-  absl::Status status;
+  Status status;
   absl::Notification finished;
-  runtime->Run(options, handle, arguments, &results, [&status, &finished](const absl::Status& outcome) {
+  runtime->Run(options, handle, arguments, &results, [&status, &finished](const Status& outcome) {
     status = outcome;
     finished.Notify();
   });
@@ -371,18 +371,16 @@ void StitchOp::RunFallback(OpKernelContext* ctx, Signature* verify, Variables& v
 
 // Replaces the name of the body's operator "nk" in an error by the operator's name in the job's graph, by which TensorFlow's Python
 // code finds the line of the job's code.
-absl::Status StitchOp::UnderOwnName(const absl::Status& status) const {
+Status StitchOp::UnderOwnName(const Status& status) const {
   constexpr absl::string_view kTag = "{{node n";
-  const std::string message(status.message());
+  const std::string message = Message(status);
   const size_t start = message.find(kTag);
   if (start == std::string::npos) return status;
   const size_t number = start + kTag.size(), end = message.find("}}", number);
   size_t member = 0;
   if (end == std::string::npos || !absl::SimpleAtoi(message.substr(number, end - number), &member)) return status;
   if (member >= member_names_.size()) return status;
-  absl::Status renamed(status.code(), message.substr(0, number - 1) + member_names_[member] + message.substr(end));
-  status.ForEachPayload([&renamed](absl::string_view type, const absl::Cord& payload) { renamed.SetPayload(type, payload); });
-  return renamed;
+  return WithText(status, message.substr(0, number - 1) + member_names_[member] + message.substr(end));
 }
 
 void StitchOp::Verify(OpKernelContext* ctx, Signature& signature, Variables& variables, const std::vector<Tensor>& results,
@@ -400,7 +398,7 @@ void StitchOp::Verify(OpKernelContext* ctx, Signature& signature, Variables& var
     mismatch->actual.push_back(std::move(output));
   }
   const uint64_t start = tensorflow::EnvTime::NowNanos();
-  absl::Status status = Launch(ctx, *executable, outputs, variables);
+  Status status = Launch(ctx, *executable, outputs, variables);
   status.Update(Finish(ctx));
   const uint64_t kernel_ns = tensorflow::EnvTime::NowNanos() - start;
   if (status.ok()) status = CheckBorders(ctx, mismatch->actual);

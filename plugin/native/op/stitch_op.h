@@ -33,43 +33,43 @@ class StitchOp : public tensorflow::OpKernel {
   virtual const std::string& Device(tensorflow::OpKernelContext* ctx) const;
 
   // Starts the kernel. `outputs`: the addresses of its outputs.
-  virtual absl::Status Launch(tensorflow::OpKernelContext* ctx, const Executable& executable, const Addresses& outputs,
+  virtual Status Launch(tensorflow::OpKernelContext* ctx, const Executable& executable, const Addresses& outputs,
                               const Variables& variables);
 
   // The arguments of the fallback's function: the op's inputs, each on the device where the function expects it.
-  virtual absl::Status FallbackArguments(tensorflow::OpKernelContext* ctx, std::vector<tensorflow::Tensor>* arguments);
+  virtual Status FallbackArguments(tensorflow::OpKernelContext* ctx, std::vector<tensorflow::Tensor>* arguments);
 
   // Allocates an output of a kernel that is being verified.
-  virtual absl::Status AllocateVerified(tensorflow::OpKernelContext* ctx, const OutputSpec& spec, tensorflow::Tensor* output) const;
+  virtual Status AllocateVerified(tensorflow::OpKernelContext* ctx, const OutputSpec& spec, tensorflow::Tensor* output) const;
 
   // Whether that kernel has written only to its outputs: UNAVAILABLE if it has not, or if that cannot be checked.
-  virtual absl::Status CheckBorders(tensorflow::OpKernelContext* ctx, const std::vector<tensorflow::Tensor>& outputs) const {
-    return absl::OkStatus();
+  virtual Status CheckBorders(tensorflow::OpKernelContext* ctx, const std::vector<tensorflow::Tensor>& outputs) const {
+    return Ok();
   }
 
   // Waits until the device has finished all work given to it so far.
-  virtual absl::Status Finish(tensorflow::OpKernelContext* ctx) { return absl::OkStatus(); }
+  virtual Status Finish(tensorflow::OpKernelContext* ctx) { return Ok(); }
 
-  virtual absl::Status CompareOutput(tensorflow::OpKernelContext* ctx, const Executable& executable, int output,
+  virtual Status CompareOutput(tensorflow::OpKernelContext* ctx, const Executable& executable, int output,
                                      const tensorflow::Tensor& expected, const tensorflow::Tensor& actual, Comparison* comparison);
 
   // Copies a tensor on its device.
-  virtual absl::Status Copy(tensorflow::OpKernelContext* ctx, const tensorflow::Tensor& given, tensorflow::Tensor* copy) const;
+  virtual Status Copy(tensorflow::OpKernelContext* ctx, const tensorflow::Tensor& given, tensorflow::Tensor* copy) const;
 
   // The same tensor in the host's memory; a tensor that is there already is not copied.
-  virtual absl::Status ToHost(tensorflow::OpKernelContext* ctx, const tensorflow::Tensor& given, tensorflow::Tensor* copy) const;
+  virtual Status ToHost(tensorflow::OpKernelContext* ctx, const tensorflow::Tensor& given, tensorflow::Tensor* copy) const;
 
   int host_arguments() const { return host_arguments_; }
 
  private:
-  static bool IsRefused(Signature& signature, const absl::Status& status);
+  static bool IsRefused(Signature& signature, const Status& status);
   Signature* FindSignature(tensorflow::OpKernelContext* ctx, const Variables& variables);
   std::vector<InputSample> Samples(tensorflow::OpKernelContext* ctx, const Variables& variables);
   bool Fits(tensorflow::OpKernelContext* ctx, const Executable* executable) const;
   bool RunStitched(tensorflow::OpKernelContext* ctx, Signature& signature, Variables& variables);
-  absl::Status RunLocked(tensorflow::OpKernelContext* ctx, const Executable& executable, Variables& variables, bool* are_met);
+  Status RunLocked(tensorflow::OpKernelContext* ctx, const Executable& executable, Variables& variables, bool* are_met);
   void RunFallback(tensorflow::OpKernelContext* ctx, Signature* verify, Variables& variables);
-  absl::Status UnderOwnName(const absl::Status& status) const;
+  Status UnderOwnName(const Status& status) const;
   void Verify(tensorflow::OpKernelContext* ctx, Signature& signature, Variables& variables,
               const std::vector<tensorflow::Tensor>& results, uint64_t fallback_ns);
 

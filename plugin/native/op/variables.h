@@ -10,6 +10,7 @@
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tensorflow/core/framework/resource_var.h"
+#include "versions/status.h"
 
 namespace stitchfleet {
 
@@ -99,7 +100,7 @@ class Variables {
   // Holds the present values: TensorFlow's operators then write new ones into other buffers. Variables with sparse updates
   // (copy_on_read_mode) are an exception, since they are always written in place; they are copied if this op writes them.
   template <typename Copy>
-  absl::Status Hold(const Copy& copy) {
+  Status Hold(const Copy& copy) {
     for (Entry& entry : found_) {
       tensorflow::tf_shared_lock lock(*entry.variable->mu());
       const tensorflow::Tensor& value = *entry.variable->tensor();
@@ -110,7 +111,7 @@ class Variables {
       }
       entry.is_held = true;
     }
-    return absl::OkStatus();
+    return Ok();
   }
 
   // The value of an input; for a variable's handle the held value, or without one the present value (only between Lock and Unlock).

@@ -70,7 +70,7 @@ def test_a_compiler_that_fails_is_one_line_and_ends_the_others(
     _compiler(
         tmp_path,
         monkeypatch,
-        """case "$*" in *compare.cc*) echo "compare.cc:1: error: no such thing" >&2; exit 1;; esac
+        """case "$*" in *group-0.cc*) echo "compare.cc:1: error: no such thing" >&2; exit 1;; esac
 exec sleep 1000""",
     )
     began = time.monotonic()
