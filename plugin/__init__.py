@@ -1,6 +1,7 @@
 """Switches stitching on in an unchanged TensorFlow job.
 
-base/         settings, containment, versions of TensorFlow
+base/         settings, containment
+versions/     what depends on the version of TensorFlow and Keras
 ranks/        the ranks of a distributed job: who they are, how they find each other
 native/       the Stitch op in C++
 graph/        graphs as TensorFlow offers them; to_hlo: lowers a cluster to HLO

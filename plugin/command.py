@@ -13,6 +13,8 @@ import sys
 from importlib import metadata
 from typing import Any
 
+from stitchfleet.compiler.support.entry_points import entry_points
+
 GROUP = "stitchfleet.commands"
 
 # Shown by `stitchfleet --help` without importing the commands.
@@ -46,7 +48,7 @@ def main(argv: list[str] | None = None) -> int:
     argv: the words after `stitchfleet`; None: those of this process. A user's mistake prints one line and returns 2.
     """
     words = sys.argv[1:] if argv is None else argv
-    commands = {entry.name: entry for entry in metadata.entry_points(group=GROUP)}
+    commands = {entry.name: entry for entry in entry_points(GROUP)}
     if not words or words[0] in ("-h", "--help"):
         _print_help(sorted(commands))
         return 0 if words else 2

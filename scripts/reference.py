@@ -19,8 +19,11 @@ from typing import Any
 
 import yaml
 
+from stitchfleet.plugin.versions.known import TESTED
+
 ROOT = Path(__file__).resolve().parents[1]
 CHART = ROOT / "helm" / "stitchfleet"
+RESULTS = ROOT / "scripts" / "benchmark" / "results"
 _KEY = re.compile(r"^(?P<indent> *)(?P<key>[A-Za-z]\w*):(?P<rest>.*)$")
 
 
@@ -169,7 +172,62 @@ def rooms_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-PAGES = {"values.md": values_page, "resources.md": resources_page, "rooms.md": rooms_page}
+VERSIONS_TEXT = """\
+# Versions of TensorFlow, Keras and Python
+
+Stitchfleet takes TensorFlow {tested} with the Keras that each has (and `tf_keras`), on Python 3.9 and later, NumPy 1 and 2. The op
+is compiled for one version of TensorFlow: `stitchfleet run` does that once and keeps it, and a pod's payload brings those of the
+table below.
+
+On any other version (a nightly, a release candidate, a vendor's build, one that came later) `stitchfleet run` compiles the op
+too, and tries it once on a small job in processes of its own: whether its steps are seen, its graphs offered, kernels verified
+and run, and whether its numbers are plain TensorFlow's. If so, jobs are stitched; if not, they run plain, with one line that says
+what failed. `stitchfleet doctor` says which it is, and the self-test's verdict.
+
+What differs between versions is in one room, `plugin/versions/`, and in C++ in `plugin/native/versions/`.
+
+## What was run where
+
+Made by `scripts/reference.py` from [what the tests wrote](../scripts/benchmark/results/{file}) ({day}, `STITCHFLEET_VERSIONS=FILE
+scripts/test --all versions`). Each job trains until it is stitched, is then fed a number that its kernels compute wrongly on
+purpose, and goes on until the guard has reverted that kernel; its records come to a database; and its loss just before is that of
+a plain run of as many steps. In each field: seconds from the start to stitched, everything compiled anew and two such jobs at
+once on two cores; clusters; relative difference of the loss, after so many steps. TensorFlow 2.15.1 on Python 3.11 is the one
+that all other tests run on.
+"""
+
+
+def versions_page() -> str:
+    """The text of docs/versions.md."""
+    file = max(RESULTS.glob("versions-*.json"))
+    found: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))
+    day = re.search(r"\d{4}-\d\d-\d\d", file.name)
+    ways = {"function": "`tf.function`", "fit": "Keras `fit`", "session": "v1 session"}
+    lines = [
+        VERSIONS_TEXT.format(tested=TESTED, file=file.name, day=day[0] if day else ""),
+        f"| TensorFlow, Python | Keras | {' | '.join(ways.values())} |",
+        f"|---|---|{'---|' * len(ways)}",
+    ]
+    for environment in sorted(found, key=lambda name: [int(part) for part in re.findall(r"\d+", name)]):
+        seen = found[environment]
+        version, _, rest = environment.partition("-py")
+        keras = next((figures["keras"] for figures in seen.values()), "")
+        cells = [_seen(seen[way]) if way in seen else "did not pass" for way in ways]
+        lines.append(f"| {version}, {rest.removesuffix('-legacy-keras')} | {keras} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _seen(figures: Mapping[str, Any]) -> str:
+    difference = abs(figures["loss"] - figures["plain_loss"]) / max(abs(figures["plain_loss"]), 1e-30)
+    return f"{figures['stitched_after_s']:.0f} s, {figures['clusters']}, {difference:.0e} after {figures['steps']}"
+
+
+PAGES = {
+    "values.md": values_page,
+    "resources.md": resources_page,
+    "rooms.md": rooms_page,
+    **({"versions.md": versions_page} if any(RESULTS.glob("versions-*.json")) else {}),
+}
 
 
 def main() -> int:

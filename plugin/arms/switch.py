@@ -14,6 +14,7 @@ import threading
 from typing import Any
 
 from ..base.wrapping import wrap
+from ..versions.places import TraceCall
 from .owner import Owner
 
 
@@ -84,20 +85,21 @@ class RunningStep:
         _thread.program, _thread.arm, _thread.options = None, Arm.PLAIN, None
 
 
-def install(context_class: type[Any]) -> None:
+def install(trace_call: TraceCall) -> None:
     """Makes each thread note, for `executor_name`, which traced function it calls. Call it once per process."""
+    name_of = trace_call.name
 
     def make(original: Any) -> Any:
-        def call_function(self: Any, name: bytes, *args: Any, **kwargs: Any) -> Any:
-            outer, _thread.function = _thread.function, name
+        def call_function(self: Any, first: Any, *args: Any, **kwargs: Any) -> Any:
+            outer, _thread.function = _thread.function, name_of(self, first)
             try:
-                return original(self, name, *args, **kwargs)
+                return original(self, first, *args, **kwargs)
             finally:
                 _thread.function = outer
 
         return call_function
 
-    wrap(context_class, "call_function", make)
+    wrap(trace_call.owner, trace_call.method, make)
 
 
 class FunctionOptions:

@@ -14,9 +14,12 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-P = ParamSpec("P")
+if TYPE_CHECKING:
+    from typing import ParamSpec
+
+    P = ParamSpec("P")
 R = TypeVar("R")
 D = TypeVar("D")
 

@@ -106,6 +106,12 @@ class Settings:
         default=0,
         metadata={"help": "memory limit of the job, if lower than its control group's and the machine's; 0: none"},
     )
+    untested: bool = field(
+        default=False,
+        metadata={
+            "help": "1: stitch also on a version of TensorFlow that was not tested and has not passed the self-test"
+        },
+    )
     min_cluster_ops: int = field(default=2, metadata={"help": "smallest number of computing operators in a kernel"})
     remote: bool | None = field(
         default=None,

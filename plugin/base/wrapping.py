@@ -47,25 +47,28 @@ def _placed_in(code: CodeType, method: Any) -> CodeType:
     original: CodeType | None = getattr(method, "__code__", None)
     if original is None:
         return code
-    qualified: dict[str, Any] = {"co_qualname": original.co_qualname} if sys.version_info >= (3, 11) else {}  # type: ignore[attr-defined]
+    changes: dict[str, Any] = {_LINE_TABLE: _one_line(len(code.co_code))}
+    if sys.version_info >= (3, 11):
+        changes["co_qualname"] = original.co_qualname
     return code.replace(
-        co_filename=original.co_filename,
-        co_name=original.co_name,
-        co_firstlineno=original.co_firstlineno,
-        co_linetable=_one_line(len(code.co_code)),
-        **qualified,
+        co_filename=original.co_filename, co_name=original.co_name, co_firstlineno=original.co_firstlineno, **changes
     )
 
 
+_LINE_TABLE: str = "co_linetable" if sys.version_info >= (3, 10) else "co_lnotab"
+
+
 def _one_line(code_bytes: int) -> bytes:
-    """A line table (co_linetable) that places all instructions of a code object in its first line.
+    """A line table (_LINE_TABLE) that places all instructions of a code object in its first line.
 
     code_bytes: length of its bytecode. The formats are CPython's: Objects/locations.md since 3.11 (one entry for up to eight
-    instructions of two bytes: kind 13, no column, a line delta of 0), Objects/lnotab_notes.txt before (pairs of byte count and line
-    delta).
+    instructions of two bytes: kind 13, no column, a line delta of 0), Objects/lnotab_notes.txt before: pairs of byte
+    count and line delta in 3.10; in 3.9 each pair begins a new line, and without one all is the first line.
     """
     if sys.version_info >= (3, 11):
         units = code_bytes // 2
         entries = [min(8, units - start) for start in range(0, units, 8)]
         return b"".join(bytes([0x80 | 13 << 3 | count - 1, 0]) for count in entries)
-    return b"".join(bytes([min(254, code_bytes - start), 0]) for start in range(0, code_bytes, 254))
+    if _LINE_TABLE == "co_linetable":
+        return b"".join(bytes([min(254, code_bytes - start), 0]) for start in range(0, code_bytes, 254))
+    return b""

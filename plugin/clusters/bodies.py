@@ -17,6 +17,8 @@ import functools
 from collections.abc import Collection
 from typing import Any
 
+from stitchfleet.compiler.support.sequences import zip_strict
+
 from ..graph import fused
 from ..graph.apply_ops import APPLY, Expressions, Operand
 from ..graph.dtypes import DT_BOOL, DT_FLOAT, DT_INT32, DT_RESOURCE, DT_UINT32
@@ -171,10 +173,10 @@ class BodyBuilder:
         names = [str(argument.name) for argument in self.definitions.find(node.op).input_arg]  # type: ignore[union-attr]
         given = {
             name: Operand(expressions, current[port] if name in rule.variables else source(port))
-            for name, port in zip(names, node.inputs, strict=True)
+            for name, port in zip_strict(names, node.inputs)
         }
         flags = {key: bool(node.proto.attr[key].b) for key in rule.flags}
-        handles = dict(zip(names, node.inputs, strict=True))
+        handles = dict(zip_strict(names, node.inputs))
         for name, value in rule.formula(given, flags).items():
             current[handles[name]] = value.name
 

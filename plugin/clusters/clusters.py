@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 from stitchfleet.compiler.step import scopes
+from stitchfleet.compiler.support.sequences import zip_strict
 
 from ..graph import control_flow, fused
 from ..graph.dtypes import DT_BOOL, DT_INT32
@@ -203,7 +204,7 @@ def _with_copies(
     if not any(copies):
         return clusters
     changed = []
-    for number, (group, copied) in enumerate(zip(groups, copies, strict=True)):
+    for number, (group, copied) in enumerate(zip_strict(groups, copies)):
         cluster = _build_cluster(
             graph, definitions, group, recompute.results_of(graph, number, groups, copies), copied=copied
         )

@@ -1,1 +1,1 @@
-"""`stitchfleet run` and `stitchfleet doctor` (both in run); process: starts the job of `run`, and passes on its signals."""
+"""`stitchfleet run` (process: starts its job, and passes on its signals) and `stitchfleet doctor`."""

@@ -1,4 +1,4 @@
-"""`stitchfleet run`: runs a job on this machine with stitching switched on. `stitchfleet doctor`: checks what that needs."""
+"""`stitchfleet run`: runs a job on this machine with stitching switched on."""
 
 from __future__ import annotations
 
@@ -13,22 +13,19 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stitchfleet.compiler.toolchain import nvrtc
 from stitchfleet.telemetry.pod import environment
 
 from ..base.containment import say
-from ..base.gpus import find_gpus
 from ..base.settings import BOOTSTRAP, PREFIX, Settings, clean_environment, read_settings, writable_folder
 from ..job.records import shipping_words
 from ..native.library import (
     NativeBuildError,
+    TensorFlowBuild,
     build_library,
-    compiler_command,
     find_tensorflow,
-    library_path,
 )
 from ..ranks import exchange
 from ..ranks.meeting import STORE_VARIABLE, KeptStore
@@ -36,6 +33,7 @@ from ..ranks.store import Store, StoreError
 from ..ranks.world import World, agree_on_run_id
 from ..reporting import summaries
 from ..reporting.summary_text import print_summaries
+from ..versions import known, self_test
 from .process import run_to_the_end
 
 SHIPPING_SECONDS = 5.0
@@ -142,9 +140,23 @@ class RunCommand:
     def _prepare(cache: pathlib.Path) -> None:
         """Builds the native library if it is missing. If that fails, the job runs plain."""
         try:
-            build_library(cache, find_tensorflow(), say)
+            build = find_tensorflow()
+            try_if_unknown(build_library(cache, build, say), build, cache)
         except NativeBuildError as error:
             say(f"the job will run plain: {error}")
+
+
+def try_if_unknown(library: pathlib.Path, build: TensorFlowBuild, cache: pathlib.Path) -> self_test.Verdict | None:
+    """Runs the self-test, once per library, if TensorFlow's version is not among the known ones. Returns its verdict; None if the
+    version is known."""
+    if known.is_known(build.version):
+        return None
+    verdict = self_test.verdict_of(library)
+    if verdict is None:
+        say(f"{known.unknown(build.version)}: trying it once (about a minute)")
+        verdict = self_test.try_version(library, cache)
+        say(f"the self-test {'passed' if verdict.passed else f'failed: {verdict.why}'}")
+    return verdict
 
 
 def world_at_the_end(world: World, own: Sequence[Mapping[str, Any]]) -> World:
@@ -274,77 +286,3 @@ def hand_over_records(processes: Sequence[Mapping[str, Any]], settings: Settings
             for line in done.stderr.splitlines():
                 if line.startswith("shipper: "):
                     say(line)
-
-
-class DoctorCommand:
-    """`stitchfleet doctor`."""
-
-    help = "Check whether this machine has what stitching needs, and print what is missing and what to do about it."
-
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(
-            "--build", action="store_true", help="build the TensorFlow op now instead of at the first run"
-        )
-        parser.add_argument(
-            "--settings", action="store_true", help="list the settings (environment variables) and their values"
-        )
-        parser.add_argument("--cache", type=pathlib.Path, metavar="DIR", help="folder for kernels and native code")
-
-    def run(self, arguments: argparse.Namespace) -> int:
-        settings = read_settings(os.environ, say)
-        if arguments.cache:
-            settings = dataclasses.replace(settings, cache=arguments.cache)
-        if arguments.settings:
-            for spec in dataclasses.fields(settings):
-                print(f"{PREFIX + spec.name.upper():<34} {getattr(settings, spec.name)!s:<28} {spec.metadata['help']}")
-            return 0
-        good = True
-        try:
-            build = find_tensorflow()
-            print(f"TensorFlow   {build.version} in {build.package}")
-        except NativeBuildError as error:
-            print(f"TensorFlow   {error}")
-            return 1
-        compiler = compiler_command()
-        print(f"compiler     {' '.join(compiler) or 'none found: install g++ or set CXX'}")
-        good &= bool(compiler)
-        cache = writable_folder(settings.cache, say)
-        print(f"cache        {cache}")
-        path = library_path(cache, build)
-        if arguments.build:
-            try:
-                build_library(cache, build, say)
-            except NativeBuildError as error:
-                print(f"op           {error}")
-                return 1
-        print(f"op           {'built' if path.exists() else 'not built yet (the first `stitchfleet run` builds it)'}")
-        from ..entry.activation import other_graph_optimizers
-
-        foreign = other_graph_optimizers(build.package.parent)
-        if foreign:
-            print(
-                f"in the way   {foreign[0]} registers a graph optimizer of its own: TensorFlow takes only one for a device"
-            )
-            good = False
-        print("\n".join(_gpu_lines(settings.cuda_driver)))
-        return 0 if good else 1
-
-
-def _gpu_lines(driver: pathlib.Path | None) -> Iterator[str]:
-    """Lines on the GPUs, and on what is missing to stitch on them. A machine without a GPU lacks nothing."""
-    try:
-        gpus = find_gpus(driver)
-    except OSError as error:
-        yield f"GPU          none ({error})"
-        return
-    for number, gpu in enumerate(gpus):
-        major, minor = gpu.capability
-        known = nvrtc.is_installed() and major * 10 + minor in nvrtc.architectures()
-        without = "" if known else f"; no kernels: {_why_no_kernels(major, minor)}"
-        yield f"GPU {number:<8} {gpu.name}, {gpu.multiprocessors} multiprocessors of compute capability {major}.{minor}{without}"
-
-
-def _why_no_kernels(major: int, minor: int) -> str:
-    if not nvrtc.is_installed():
-        return "NVRTC is not installed (pip install 'stitchfleet[cuda]')"
-    return f"NVRTC {nvrtc.version()} does not compile for sm_{major}{minor}"

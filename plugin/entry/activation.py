@@ -13,12 +13,13 @@ import importlib.machinery
 import os
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ..base.containment import contained, say
 from ..base.settings import Settings, read_settings
+from ..versions import known, places, self_test
 
 if TYPE_CHECKING:
     from ..job.job import Job
@@ -27,14 +28,15 @@ JOB: Job | None = None
 """This process's job; None until TensorFlow is imported."""
 
 
-class _AfterTensorFlow(importlib.abc.MetaPathFinder):
-    """Finds `tensorflow` by the other finders, and calls `activate` when its import is complete."""
+class _AfterImport(importlib.abc.MetaPathFinder):
+    """Finds modules by the other finders, and calls a function when the import of one is complete. then: its name -> the function."""
 
-    def __init__(self) -> None:
+    def __init__(self, then: Mapping[str, Callable[[], None]]) -> None:
+        self._then = then
         self._searching = threading.local()
 
     def find_spec(self, fullname: str, path: Any = None, target: ModuleType | None = None) -> Any:
-        if fullname != "tensorflow" or getattr(self._searching, "now", False):
+        if fullname not in self._then or getattr(self._searching, "now", False):
             return None
         self._searching.now = True
         try:
@@ -48,7 +50,7 @@ class _AfterTensorFlow(importlib.abc.MetaPathFinder):
 
         def exec_module(module: ModuleType) -> None:
             execute(module)
-            activate()
+            self._then[fullname]()
 
         loader.exec_module = exec_module
         return spec
@@ -57,10 +59,25 @@ class _AfterTensorFlow(importlib.abc.MetaPathFinder):
 @contained(None)
 def install_import_hook() -> None:
     """Activates when TensorFlow is imported, or at once if it is imported already."""
+    if not any(isinstance(finder, _AfterImport) for finder in sys.meta_path):
+        sys.meta_path.insert(
+            0, _AfterImport({"tensorflow": activate, **dict.fromkeys(places.KERAS_PACKAGES, hook_keras)})
+        )
     if "tensorflow" in sys.modules and hasattr(sys.modules["tensorflow"], "function"):
         activate()
-    elif not any(isinstance(finder, _AfterTensorFlow) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _AfterTensorFlow())
+
+
+@contained(None)
+def hook_keras() -> None:
+    """Wraps `fit` of each Keras that is imported by now, if the plugin is switched on.
+
+    Keras itself is never imported for that: `import tensorflow` does not import it since 2.16, nor must a job that uses it with JAX.
+    """
+    from . import hooks_keras
+
+    if JOB is not None:
+        for keras in places.imported_keras():
+            hooks_keras.install(JOB, keras)
 
 
 @contained(None)
@@ -78,17 +95,16 @@ def activate() -> None:
     job = Job(settings, native, reason)
     JOB = job
     from ..arms import switch
-    from ..base import tf_version
     from ..reporting import summary
-    from . import hooks_function, hooks_keras, hooks_session
+    from . import hooks_function, hooks_session
 
     job.at_end = summary.finish
 
-    switch.install(tf_version.context_class())
-    hooks_function.install(job, tf_version.polymorphic_function_class(), tf_version.concrete_function_class())
-    hooks_session.hide_marks(tf_version.graph_class())
-    hooks_session.install(job, tf_version.session_class(), tf_version.monitored_session_class())
-    hooks_keras.install(job)
+    switch.install(places.trace_call())
+    hooks_function.install(job, places.polymorphic_function_class(), places.concrete_function_class())
+    hooks_session.hide_marks(places.graph_class())
+    hooks_session.install(job, places.session_class(), places.monitored_session_class())
+    hook_keras()
     atexit.register(job.close)
     if "multiprocessing.process" in sys.modules:
         import multiprocessing.util
@@ -107,7 +123,6 @@ def is_launcher(arguments: Sequence[str]) -> bool:
 
 def load_native(settings: Settings) -> tuple[Any, str]:
     """(the loaded native library or None, the reason if None). Builds nothing: `stitchfleet run` and the payload provide it."""
-    from ..base import tf_version
     from ..native.library import NativeBuildError, NativeLibrary, find_library, find_tensorflow, prebuilt_versions
 
     def plain(reason: str) -> tuple[None, str]:
@@ -129,10 +144,16 @@ def load_native(settings: Settings) -> tuple[Any, str]:
             )
         versions = ", ".join(prebuilt_versions(settings.payload)) or "none"  # a pod, in which nobody can build it
         return plain(f"the image has TensorFlow {build.version}; the payload supports only images with: {versions}")
+    if not known.is_known(build.version) and not settings.untested:
+        verdict = self_test.verdict_of(path)
+        if verdict is None or not verdict.passed:
+            return plain(
+                f"{known.unknown(build.version)}, {verdict.words if verdict else 'and no self-test was made here'}"
+            )
     foreign = other_graph_optimizers(build.package.parent)
     if foreign:
         return plain(f"another graph optimizer is installed for the CPU ({foreign[0]}); TensorFlow takes only one")
-    ctypes.CDLL(str(build.package / tf_version.tensorflow_cc_library()), mode=ctypes.RTLD_GLOBAL)
+    ctypes.CDLL(str(build.package / places.tensorflow_cc_library()), mode=ctypes.RTLD_GLOBAL)
     native = NativeLibrary(path)
     native.register()
     return native, ""

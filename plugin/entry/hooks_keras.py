@@ -9,11 +9,10 @@ from ..base.wrapping import wrap
 from ..job.job import Job
 
 
-def install(job: Job) -> None:
-    """Wraps `tf.keras.Model.fit` to add our callback. Call it once per process."""
-    import tensorflow as tf
+def install(job: Job, keras: Any) -> None:
+    """Wraps `Model.fit` of a Keras package to add our callback. A second call for the same package does nothing."""
 
-    class EpochCallback(tf.keras.callbacks.Callback):  # type: ignore[misc]
+    class EpochCallback(keras.callbacks.Callback):  # type: ignore[misc]
         """Books the beginning and end of each epoch."""
 
         @contained(None)
@@ -35,4 +34,4 @@ def install(job: Job) -> None:
 
         return fit
 
-    wrap(tf.keras.Model, "fit", make)
+    wrap(keras.Model, "fit", make)

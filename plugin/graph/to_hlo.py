@@ -81,7 +81,7 @@ def lower(body: bytes, arguments: Sequence[Argument]) -> bytes:
         text = " ".join(str(error).split())
         found = re.findall(r"(\w+) \(No registered '(\w+)' OpKernel|No registered '(\w+)' OpKernel", text)
         ops = tuple(dict.fromkeys(name for groups in found for name in groups[1:] if name))
-        passing = isinstance(error, MemoryError | OSError | tf.errors.ResourceExhaustedError)
+        passing = isinstance(error, (MemoryError, OSError, tf.errors.ResourceExhaustedError))
         raise LoweringError(f"TensorFlow cannot lower it: {text[:300]}", ops, is_certain=not passing) from error
 
 

@@ -323,7 +323,7 @@ class Kernels:
         if not isinstance(answer, Judged) or not answer.right:
             kept = folder if self._keep(folder) else None
             line = (
-                answer.line if isinstance(answer, Judged | Failed) else "the service has misunderstood what was asked"
+                answer.line if isinstance(answer, (Judged, Failed)) else "the service has misunderstood what was asked"
             )
             self._revert(executable, report, line, kept)
             return

@@ -75,7 +75,7 @@ class Durations:
         return statistics.median(self.latest) if self.latest else 0.0
 
 
-@dataclass(slots=True)
+@dataclass
 class Ticket:
     """One step that has begun. counted: whether its duration may be compared (no warm-up, no compiler at work, no change of arm)."""
 

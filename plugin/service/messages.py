@@ -14,11 +14,14 @@ import json
 import pathlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from stitchfleet.compiler.kernel.metadata import KernelError, KernelMetadata
 
 from ..graph.to_hlo import Argument
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
 
 
 class MessageError(ValueError):
@@ -152,8 +155,8 @@ class Judged:
         return cls(bool(said["right"]), str(said["line"]), bounds)
 
 
-Request: TypeAlias = CompileRequest | JudgeRequest
-Answer: TypeAlias = Compiled | Failed | Judged
+Request: TypeAlias = "CompileRequest | JudgeRequest"
+Answer: TypeAlias = "Compiled | Failed | Judged"
 
 _KINDS: dict[str, type[CompileRequest | JudgeRequest | Compiled | Failed | Judged]] = {
     "compile": CompileRequest,
@@ -172,7 +175,7 @@ def to_line(number: int, message: Request | Answer) -> bytes:
 def request_of(line: bytes) -> tuple[int, Request]:
     """Parses a line: (number, request). Raises MessageError."""
     number, message = _message_of(line)
-    if not isinstance(message, CompileRequest | JudgeRequest):
+    if not isinstance(message, (CompileRequest, JudgeRequest)):
         raise MessageError(f"given {type(message).__name__}, expected a request")
     return number, message
 
@@ -180,7 +183,7 @@ def request_of(line: bytes) -> tuple[int, Request]:
 def answer_of(line: bytes) -> tuple[int, Answer]:
     """Parses a line: (number of the request, answer). Raises MessageError."""
     number, message = _message_of(line)
-    if isinstance(message, CompileRequest | JudgeRequest):
+    if isinstance(message, (CompileRequest, JudgeRequest)):
         raise MessageError(f"given {type(message).__name__}, expected an answer")
     return number, message
 

@@ -45,7 +45,7 @@ def hoist_reads(graph: Any) -> int:
             continue
         node = placed.nodes[index].proto
         dtype = node.attr["dtype"].type
-        for outer, enter in zip([None, *path], path, strict=False):
+        for outer, enter in zip([None, *path], path):
             if enter not in values:
                 source = _read_before(graph, placed, enter, dtype) if outer is None else values[outer]
                 handle = placed.nodes[enter].proto

@@ -1,9 +1,14 @@
-"""Where the supported versions of TensorFlow (2.15 with Keras 2; 2.21 with Keras 3) have the classes and files that we use."""
+"""Where each version of TensorFlow has the classes, functions and files that we use.
+
+A place that has moved is looked for at the newer one first; nothing asks for the number of a version.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
 
 def polymorphic_function_class() -> type[Any]:
@@ -16,18 +21,36 @@ def polymorphic_function_class() -> type[Any]:
 
 def concrete_function_class() -> type[Any]:
     """The class of a function's traces. Every call (by a tf.function, a gradient, a signature) goes through its `_call_flat`."""
-    from tensorflow.python.eager.polymorphic_function import concrete_function
-
-    found: type[Any] = concrete_function.ConcreteFunction
+    try:
+        from tensorflow.python.eager.polymorphic_function import concrete_function as place
+    except ImportError:  # until 2.12
+        from tensorflow.python.eager.polymorphic_function import monomorphic_function as place
+    found: type[Any] = place.ConcreteFunction
     return found
 
 
-def context_class() -> type[Any]:
-    """The class of the eager context. Its `call_function` passes every traced function to the runtime by name."""
+@dataclass(frozen=True)
+class TraceCall:
+    """The method that passes every traced function to the runtime. name: the function's, given the method's first two arguments."""
+
+    owner: type[Any]
+    method: str
+    name: Callable[[Any, Any], bytes]
+
+
+def trace_call() -> TraceCall:
+    """Where a traced function is passed to the runtime from eager code."""
     from tensorflow.python.eager import context
 
-    found: type[Any] = context.Context
-    return found
+    if hasattr(context.Context, "call_function"):
+        return TraceCall(context.Context, "call_function", lambda _, name: _as_bytes(name))
+    from tensorflow.python.eager.polymorphic_function import monomorphic_function  # until 2.12
+
+    return TraceCall(monomorphic_function._EagerDefinedFunction, "call", lambda function, _: _as_bytes(function.name))
+
+
+def _as_bytes(name: bytes | str) -> bytes:
+    return name if isinstance(name, bytes) else name.encode()
 
 
 def session_class() -> type[Any]:
@@ -70,3 +93,12 @@ def plugin_loader() -> Callable[[str], object]:
 def tensorflow_cc_library() -> str:
     """Name of the shared library with the grappler C API, which the pip wheel's link flags do not include."""
     return "libtensorflow_cc.so.2"
+
+
+KERAS_PACKAGES: Final = ("keras", "tf_keras")
+"""Packages that `tf.keras` may be: Keras 2 or 3, and Keras 2 under a name of its own beside Keras 3 (TF_USE_LEGACY_KERAS)."""
+
+
+def imported_keras() -> list[Any]:
+    """The packages of KERAS_PACKAGES whose import is complete."""
+    return [package for name in KERAS_PACKAGES if hasattr(package := sys.modules.get(name), "Model")]

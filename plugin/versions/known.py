@@ -1,0 +1,54 @@
+"""The versions of TensorFlow that stitchfleet was tested with.
+
+The native library is compiled for one version of TensorFlow, whose C++ interface changes with each minor version, and the hooks wrap
+methods that are not public. So another version is taken only if a self-test passed (self_test.py).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True)
+class Minor:
+    """A minor version of TensorFlow.
+
+    release: its newest patch release, on which the tests run. pythons: the first and the last minor version of Python 3 for which
+    PyPI has wheels of that release. keras: the major version of `tf.keras`. passed: whether the tests passed on it.
+    """
+
+    release: str
+    pythons: tuple[int, int]
+    keras: int
+    passed: bool = False
+
+
+MINORS: Final = (
+    Minor("2.12.1", (8, 11), 2),
+    Minor("2.13.1", (8, 11), 2),
+    Minor("2.14.1", (9, 11), 2),
+    Minor("2.15.1", (9, 11), 2, passed=True),
+    Minor("2.16.2", (9, 12), 3),
+    Minor("2.17.1", (9, 12), 3),
+    Minor("2.18.1", (9, 12), 3),
+    Minor("2.19.1", (9, 12), 3),
+    Minor("2.20.0", (9, 13), 3),
+    Minor("2.21.0", (10, 13), 3),
+)
+
+TESTED: Final = ", ".join(minor.release.rpartition(".")[0] for minor in MINORS if minor.passed)
+"""The versions that the tests passed on, for people."""
+
+
+def is_known(version: str) -> bool:
+    """Whether a version is a release of a minor version that passed the tests. A release candidate, a nightly and a vendor's build
+    ("+nv24.3") are not: their C++ interface may be another."""
+    found = re.fullmatch(r"(\d+\.\d+)\.\d+(?:\.post\d+)?", version)
+    return found is not None and any(minor.passed and minor.release.startswith(f"{found[1]}.") for minor in MINORS)
+
+
+def unknown(version: str) -> str:
+    """The beginning of a line about a version that is not known."""
+    return f"TensorFlow {version} is none of the versions that stitchfleet was tested with ({TESTED})"
