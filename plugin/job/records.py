@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import itertools
 import os
@@ -25,6 +26,8 @@ from .training import Step, TrainingFunctions
 
 HAND_OVER_SECONDS = 10.0
 """The longest that a job in a pod waits for its last records to be sent. The shipper checks the spool every 2 s."""
+SHIPPER_LOOKS_SECONDS = 3.0
+"""After this long a shipper that has not been refused has looked again (`shipper.LOOK_SECONDS`)."""
 
 
 class Records:
@@ -155,23 +158,24 @@ class Records:
 
     def start_shipper(self, pid: int) -> None:
         """Starts the process that sends records to the ingest server or database named in the settings, if there is one."""
-        where = shipping_words(self.settings)
-        if not where or self.recorder is None:
+        if not shipping_words(self.settings) or self.recorder is None:
             return
         try:
-            with open(self.folder / "shipper.log", "ab") as log:
-                self._shipper = subprocess.Popen(
-                    [
-                        *(sys.executable, "-m", "stitchfleet.telemetry.shipping.shipper", str(self.folder)),
-                        *(*where, "--follow", str(pid)),
-                    ],
-                    env=clean_environment(),
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                )
+            self._shipper = self._start("--follow", str(pid))
         except OSError as error:
             self.event("shipper", f"the shipper cannot be started: {error}")
+
+    def _start(self, *words: str) -> subprocess.Popen[bytes]:
+        """Starts a process that sends what the folder holds. Raises OSError."""
+        command = [sys.executable, "-m", "stitchfleet.telemetry.shipping.shipper", str(self.folder)]
+        with open(self.folder / "shipper.log", "ab") as log:
+            return subprocess.Popen(
+                [*command, *shipping_words(self.settings), *words],
+                env=clean_environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
 
     def finish(self, main: Program | None, programs: Sequence[Program], clusters: Iterable[Mapping[str, Any]]) -> None:
         """Writes the last records: facts about the clusters, and the job's end. Its time is bounded."""
@@ -213,15 +217,25 @@ class Records:
         }
 
     def _wait_for_shipper(self) -> None:
-        """Waits until the last records are sent: a container, and the shipper in it, ends with the job's process."""
-        until = time.monotonic() + HAND_OVER_SECONDS
-        while (
-            _unsent(self.folder)
-            and time.monotonic() < until
-            and self._shipper is not None
-            and self._shipper.poll() is None
-        ):
+        """Waits until the last records are sent: a container, and the shipper in it, ends with the job's process.
+
+        A shipper that the server has refused for a while may rest for a minute before it asks again, although the server is back: a
+        second one asks at once. Sending a record twice changes nothing.
+        """
+        now = time.monotonic()
+        if self._is_sent(now + SHIPPER_LOOKS_SECONDS):
+            return
+        with contextlib.suppress(OSError):
+            self._shipper = self._start()
+        self._is_sent(now + HAND_OVER_SECONDS)
+
+    def _is_sent(self, until: float) -> bool:
+        """Waits until everything is sent, the shipper has ended, or the time is `until`. Returns whether everything is sent."""
+        while (unsent := _unsent(self.folder)) and time.monotonic() < until:
+            if self._shipper is None or self._shipper.poll() is not None:
+                break
             time.sleep(0.05)
+        return not unsent
 
 
 def shipping_words(settings: Settings) -> tuple[str, ...]:

@@ -83,7 +83,7 @@ def normalized(pod: dict[str, Any], images: Images) -> dict[str, Any]:
     pod.pop("status", None)
     text = yaml.safe_dump(pod)
     text = re.sub(r"kube-api-access-[a-z0-9]{5}", "kube-api-access-xxxxx", text)
-    text = re.sub(r"(stitchfleet.io/run-id: )'?[0-9a-f]{32}'?", r"\1'" + 32 * "0" + "'", text)
+    text = re.sub(r"(stitchfleet.io/run-id: )'?[0-9a-f-]{32,36}'?", r"\1'" + 32 * "0" + "'", text)
     pod = yaml.safe_load(text.replace(images.payload.reference, "stitchfleet/payload:0.1.0"))
     annotations = pod["metadata"].get("annotations") or {}
     if "stitchfleet.io/ingest-authority" in annotations:

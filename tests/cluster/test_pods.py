@@ -16,6 +16,7 @@ import pytest
 
 from .conftest import Images, Release
 from .kubernetes import Kubernetes, volume_of
+from .load import dry_run, is_injected
 from .node import ADDRESS
 from .programs import PAUSE_IMAGE
 from .rights import rights_of
@@ -315,7 +316,10 @@ def test_a_pod_with_the_least_of_limits_starts(kubernetes: Kubernetes, image: st
     """The init container, which has the same limits, copies the payload in them."""
     kubernetes.namespace(SPACE)
     limits = {"memory": memory, "cpu": "50m"}
-    kubernetes.create(pod(image, command=["true"], resources={"limits": limits, "requests": limits}))
+    wanted = pod(image, command=["true"], resources={"limits": limits, "requests": limits})
+    forgets = "the webhook still knows the policy of the namespace that had this name before"
+    kubernetes.wait(lambda: is_injected(dry_run(kubernetes, wanted)), 30, forgets)
+    kubernetes.create(wanted)
     found = kubernetes.finished("train", SPACE, 120.0)
     assert found["status"]["phase"] == "Succeeded", kubernetes.why("train", SPACE)
     (copied,) = found["status"]["initContainerStatuses"]

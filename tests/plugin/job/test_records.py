@@ -1,7 +1,9 @@
-"""What a rank of an elastic job records when its rank changes."""
+"""What a job records at its end, and a rank of an elastic job when its rank changes."""
 
 from __future__ import annotations
 
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +11,10 @@ import pytest
 
 from stitchfleet.plugin.arms.switch import Arm
 from stitchfleet.plugin.base.settings import Settings
+from stitchfleet.plugin.job import records as records_module
 from stitchfleet.plugin.job.program import Block, Phase, Program, Ticket
 from stitchfleet.plugin.job.records import Records
+from stitchfleet.telemetry.database import access
 from stitchfleet.telemetry.pod import recording
 
 
@@ -65,3 +69,35 @@ def test_the_jobs_saving_weighs_functions_by_the_iterations_that_the_database_co
     assert saving is not None
     assert saving.plain_ns == pytest.approx((60 * 1000 + 30 * 500) / 90)
     assert saving.stitched_ns == pytest.approx((60 * 800 + 30 * 100) / 90)
+
+
+@pytest.fixture
+def resting() -> Iterator[subprocess.Popen[bytes]]:
+    """A shipper that the server has refused, and that rests for a minute before it asks again."""
+    with subprocess.Popen(["sleep", "600"]) as process:
+        yield process
+        process.kill()
+
+
+@pytest.mark.parametrize("is_dead", [False, True])
+def test_in_a_pod_a_shipper_that_rests_or_is_gone_keeps_nothing_from_being_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, resting: subprocess.Popen[bytes], is_dead: bool
+) -> None:
+    """The server is back, and the container ends with the job: what is not sent now is lost."""
+    url = f"sqlite:///{tmp_path}/records.db"
+    records = Records(Settings(data=tmp_path / "spool", database=url, payload=tmp_path), "run", tmp_path / "spool")
+    monkeypatch.setattr(records, "_shipper", resting)
+    monkeypatch.setattr(
+        records_module, "HAND_OVER_SECONDS", 120.0
+    )  # a shipper has the lowest priority, and makes the tables first
+    if is_dead:
+        resting.kill()
+        resting.wait()
+    program = Program("train", "function", Settings())
+    program.trains, program.steps = True, 2
+    for step in range(5):
+        records.iteration(program, step, int(Arm.PLAIN), 1000)
+    records.finish(program, [program], [])
+    with access.open_engine(url).connect() as connection:
+        (ended,) = connection.exec_driver_sql("SELECT count(*) FROM job_ends").one()
+    assert ended == 1
