@@ -77,6 +77,17 @@ def test_it_passes_on_this_tensorflow(no_kernels: pathlib.Path) -> None:
     assert self_test.verdict_of(library) == verdict
 
 
+def test_a_machine_that_leaves_no_time_for_kernels_says_nothing_for_good(
+    no_kernels: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = judge(broken(lambda found: found["programs"][0].update(phase="compile")), VALUES, VALUES)
+    assert (late.passed, late.is_certain) == (False, False)
+    monkeypatch.setattr(self_test, "_judge", lambda cache: late)
+    library = library_path(no_kernels, find_tensorflow())
+    assert self_test.try_version(library, no_kernels) == late
+    assert self_test.verdict_of(library) is None
+
+
 def test_a_job_that_does_not_end_well_fails_it(
     no_kernels: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
