@@ -175,7 +175,7 @@ def test_an_unknown_stage_is_refused(softmax: Path, capsys: pytest.CaptureFixtur
 def test_a_bundle_is_told_in_words(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stitchfleet.compiler.commands.command.metadata.entry_points", lambda group: [])
+    monkeypatch.setattr("stitchfleet.compiler.commands.command.entry_points", lambda group: [])
     facts = {"cluster": "layer_norm_1a2b", "output": 1, "step": 70, "expected": 1.0, "actual": 2.0, "index": 3}
     (tmp_path / "bundle.json").write_text(json.dumps({**facts, "largest_error": 1.0}))
     right = np.array([1, np.nan, 3, 1], np.float32)
