@@ -83,8 +83,9 @@ def _body(context: Context, execution: Execution) -> tuple[Statement, ...]:
     if mode is Mode.SQUARES:
         assert execution.order is not None
         return RowLowering(context).squares(execution.order, execution.panel_rows)
-    assert mode is Mode.ROWS, f"{mode} is no way to execute a nest"
-    return RowLowering(context).body()
+    if mode is Mode.ROWS:
+        return RowLowering(context).body()
+    raise AssertionError(f"{mode} is no way to execute a nest")
 
 
 def _code(

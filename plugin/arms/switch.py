@@ -32,8 +32,8 @@ class _Thread(threading.local):
     arm: Arm = Arm.PLAIN
     options: Any = None
     """The user's own FunctionCallOptions, if the step runs with the stitched arm's copy."""
-    function: bytes = b""
-    """The name of the traced function that this thread passes to the runtime; each trace has a name of its own."""
+    call: tuple[TraceCall, Any, Any] | None = None
+    """The traced function that this thread passes to the runtime: where, and the first two arguments there, which tell its name."""
 
 
 _thread = _Thread()
@@ -57,14 +57,15 @@ def executor_name() -> str:
 
     An executor belongs to one trace of a function, a device scope and the user's options (TensorFlow's key for a function's kernel).
     """
-    if not _thread.function:
+    if _thread.call is None:
         return ""
+    trace_call, *arguments = _thread.call
     from tensorflow.python.eager import context
 
     here = context.context()
     options = here.function_call_options if _thread.options is None else _thread.options
     text = repr((here.device_name, options.executor_type, options.config_proto_serialized))
-    return f"{_thread.function.decode()}/{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    return f"{trace_call.name(*arguments)}/{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 class RunningStep:
@@ -87,15 +88,14 @@ class RunningStep:
 
 def install(trace_call: TraceCall) -> None:
     """Makes each thread note, for `executor_name`, which traced function it calls. Call it once per process."""
-    name_of = trace_call.name
 
     def make(original: Any) -> Any:
         def call_function(self: Any, first: Any, *args: Any, **kwargs: Any) -> Any:
-            outer, _thread.function = _thread.function, name_of(self, first)
+            outer, _thread.call = _thread.call, (trace_call, self, first)
             try:
                 return original(self, first, *args, **kwargs)
             finally:
-                _thread.function = outer
+                _thread.call = outer
 
         return call_function
 

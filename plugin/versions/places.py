@@ -31,11 +31,14 @@ def concrete_function_class() -> type[Any]:
 
 @dataclass(frozen=True)
 class TraceCall:
-    """The method that passes every traced function to the runtime. name: the function's, given the method's first two arguments."""
+    """The method that passes every traced function to the runtime.
+
+    name: the function's, given the method's first two arguments; each trace has a name of its own.
+    """
 
     owner: type[Any]
     method: str
-    name: Callable[[Any, Any], bytes]
+    name: Callable[[Any, Any], str]
 
 
 def trace_call() -> TraceCall:
@@ -43,14 +46,14 @@ def trace_call() -> TraceCall:
     from tensorflow.python.eager import context
 
     if hasattr(context.Context, "call_function"):
-        return TraceCall(context.Context, "call_function", lambda _, name: _as_bytes(name))
+        return TraceCall(context.Context, "call_function", lambda _, name: _as_text(name))
     from tensorflow.python.eager.polymorphic_function import monomorphic_function  # until 2.12
 
-    return TraceCall(monomorphic_function._EagerDefinedFunction, "call", lambda function, _: _as_bytes(function.name))
+    return TraceCall(monomorphic_function._EagerDefinedFunction, "call", lambda function, _: _as_text(function.name))
 
 
-def _as_bytes(name: bytes | str) -> bytes:
-    return name if isinstance(name, bytes) else name.encode()
+def _as_text(name: bytes | str) -> str:
+    return name.decode() if isinstance(name, bytes) else name
 
 
 def session_class() -> type[Any]:

@@ -74,7 +74,7 @@ def _judge(cache: pathlib.Path) -> Verdict:
     with tempfile.TemporaryDirectory(prefix="stitchfleet-self-test-") as folder:
         summary = pathlib.Path(folder) / "summary.json"
         try:
-            stitched = _run(["0", "0"], _switched_on(summary, cache, folder))
+            stitched = _run([], _switched_on(summary, cache, folder))
             plain = _run([str(steps) for steps in stitched["steps"]], clean_environment())
             found = json.loads(summary.read_text(encoding="utf-8"))
         except _JobError as error:
@@ -120,7 +120,7 @@ def _switched_on(summary: pathlib.Path, cache: pathlib.Path, folder: str) -> dic
 
 
 def _run(steps: list[str], environment: dict[str, str]) -> Any:
-    words = [sys.executable, str(JOB), str(SECONDS), *(steps if steps != ["0", "0"] else [])]
+    words = [sys.executable, str(JOB), str(SECONDS), *steps]
     try:
         done = subprocess.run(
             words,

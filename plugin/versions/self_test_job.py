@@ -30,13 +30,13 @@ def data() -> tuple[Any, Any]:
     return inputs, np.tanh(inputs @ random.standard_normal((WIDTH, 1), dtype=np.float32) / WIDTH**0.5)
 
 
-def loss_of(tf_: Any, inputs: Any, targets: Any, weights: Any, scale: Any) -> Any:
+def loss_of(inputs: Any, targets: Any, weights: Any, scale: Any) -> Any:
     """A layer, a normalization, an activation and a mean square: what clusters are made of."""
-    hidden = tf_.matmul(inputs, weights)
-    mean = tf_.reduce_mean(hidden, axis=1, keepdims=True)
-    spread = tf_.reduce_mean(tf_.square(hidden - mean), axis=1, keepdims=True)
-    hidden = tf_.tanh((hidden - mean) * tf_.math.rsqrt(spread + 1e-3) * scale)
-    return tf_.reduce_mean(tf_.square(tf_.reduce_mean(hidden, axis=1, keepdims=True) - targets))
+    hidden = tf.matmul(inputs, weights)
+    mean = tf.reduce_mean(hidden, axis=1, keepdims=True)
+    spread = tf.reduce_mean(tf.square(hidden - mean), axis=1, keepdims=True)
+    hidden = tf.tanh((hidden - mean) * tf.math.rsqrt(spread + 1e-3) * scale)
+    return tf.reduce_mean(tf.square(tf.reduce_mean(hidden, axis=1, keepdims=True) - targets))
 
 
 def train(step: Callable[[], float], name: str, seconds: float, steps: int) -> tuple[int, float]:
@@ -69,7 +69,7 @@ def train_function(seconds: float, steps: int) -> tuple[int, list[float]]:
     @tf.function  # type: ignore[untyped-decorator]
     def self_test_step() -> Any:
         with tf.GradientTape() as tape:
-            loss = loss_of(tf, inputs, targets, weights, scale)
+            loss = loss_of(inputs, targets, weights, scale)
         for variable, speed, gradient in zip((weights, scale), speeds, tape.gradient(loss, [weights, scale])):
             speed.assign(0.9 * speed + gradient)
             variable.assign_sub(0.05 * speed)
@@ -86,7 +86,7 @@ def train_session(seconds: float, steps: int) -> tuple[int, list[float]]:
         inputs, targets = map(tf.constant, data())
         weights = v1.get_variable("weights", initializer=np.eye(WIDTH, dtype=np.float32), use_resource=True)
         scale = v1.get_variable("scale", initializer=np.ones(WIDTH, np.float32), use_resource=True)
-        loss = loss_of(tf, inputs, targets, weights, scale)
+        loss = loss_of(inputs, targets, weights, scale)
         update = v1.train.AdamOptimizer(0.002).minimize(
             loss, name="self_test_session"
         )  # by which the plugin names its program

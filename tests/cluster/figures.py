@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
-from pathlib import Path
+from ..figures import keep
 
 VARIABLE = "STITCHFLEET_SIZING"
 
@@ -12,8 +10,4 @@ VARIABLE = "STITCHFLEET_SIZING"
 def note(what: str, **figures: float | list[float]) -> None:
     """Prints the figures of `what`, and adds them to the file. Each name ends with its unit."""
     print(f"{what}: " + ", ".join(f"{name} {value}" for name, value in figures.items()))
-    if not (target := os.environ.get(VARIABLE)):
-        return
-    path = Path(target)
-    known = json.loads(path.read_text()) if path.exists() else {}
-    path.write_text(json.dumps({**known, what: figures}, indent=1) + "\n")
+    keep(VARIABLE, what, figures=figures)

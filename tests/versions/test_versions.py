@@ -18,11 +18,13 @@ import pytest
 from stitchfleet.plugin.native.library import TensorFlowBuild, library_path
 
 from ..broken_kernels import broken_kernels
+from ..figures import keep
 from ..pace import pace
-from . import figures
 from .matrix import ENVIRONMENTS, Environment, interpreter, kept_builds, python_of
 
 pytestmark = pytest.mark.slow
+FIGURES = "STITCHFLEET_VERSIONS"
+"""Names the file in which the figures of docs/versions.md are kept."""
 JOBS = pathlib.Path(__file__).parent / "jobs"
 WAYS = {"function": "train_step", "fit": None, "session": None}
 """Script in `jobs/` -> the name of its training function in a summary; None: it differs by version."""
@@ -155,16 +157,15 @@ def test_a_job_is_stitched_guarded_and_recorded(
     assert all("reverted" in failure or "wrong" in failure or "differs" in failure for failure in failures), failures
     recorded = recorded_job(summary, tmp_path)
     assert recorded["framework_version"] == environment.minor.release
-    figures.note(
-        str(environment),
-        way,
-        keras=found["keras"],
-        clusters=len(summary["clusters"]),
-        stitched_after_s=round(stitched_after, 1),
-        steps=found["steps"],
-        loss=found["loss"],
-        plain_loss=expected["loss"],
-    )
+    figures = {
+        "keras": found["keras"],
+        "clusters": len(summary["clusters"]),
+        "stitched_after_s": round(stitched_after, 1),
+        "steps": found["steps"],
+        "loss": found["loss"],
+        "plain_loss": expected["loss"],
+    }
+    keep(FIGURES, str(environment), way, figures=figures)
 
 
 def recorded_job(summary: Any, folder: pathlib.Path) -> Any:
