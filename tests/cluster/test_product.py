@@ -190,6 +190,7 @@ def test_a_label_is_all_it_takes(kubernetes: Kubernetes, images: Images, release
     assert ">vision<" in page
     if PAGE:
         Path(PAGE).write_text(page)
+        print(kubernetes.kubectl("get", "savingsreports"))
 
     # Of the twin, nobody asked the webhook.
     assert asked_of_webhook(kubernetes, release) == {"train": True, "twin": False}

@@ -1,6 +1,6 @@
-"""TrainJobs of Kubeflow's Trainer v2: the label on one is enough.
+"""TrainJobs of Kubeflow's Trainer v2, and JobSets: the label on one is enough.
 
-Its controller, JobSet's, and the webhooks of both run in the cluster.
+The Trainer's controller, JobSet's, and the webhooks of both run in the cluster.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def pods_of(kubernetes: Kubernetes, name: str) -> list[dict[str, Any]]:
     return list(json.loads(kubernetes.kubectl(*words))["items"])
 
 
-def completed(kubernetes: Kubernetes, name: str) -> list[dict[str, Any]]:
-    """The job's pods, when it has ended well."""
+def completed(kubernetes: Kubernetes, name: str, kind: str = "trainjob") -> list[dict[str, Any]]:
+    """The pods of a TrainJob or a JobSet, when it has ended well."""
 
     def why() -> str:
         words = ("-n", SPACE, "get", "trainjobs,jobsets,jobs,pods,events", "-o", "wide")
@@ -58,10 +58,10 @@ def completed(kubernetes: Kubernetes, name: str) -> list[dict[str, Any]]:
         return "\n".join((kubernetes.kubectl(*words), *logs))
 
     def is_complete() -> bool:
-        conditions = (kubernetes.get("trainjob", name, SPACE).get("status") or {}).get("conditions") or ()
+        conditions = (kubernetes.get(kind, name, SPACE).get("status") or {}).get("conditions") or ()
         true = {each["type"] for each in conditions if each["status"] == "True"}
         assert "Failed" not in true, why()
-        return "Complete" in true
+        return bool(true & {"Complete", "Completed"})
 
     kubernetes.wait(is_complete, SECONDS, why)
     return pods_of(kubernetes, name)
@@ -153,6 +153,26 @@ def test_a_restart_is_another_attempt_of_the_same_run(kubernetes: Kubernetes, im
     (pod,) = completed(kubernetes, "again")
     told = shown(kubernetes, pod)
     assert (told["RUN_ID"], told["ATTEMPT"]) == (job["spec"]["annotations"][RUN_ID], "1")
+
+
+def test_a_jobset_that_a_person_labels(kubernetes: Kubernetes, images: Images) -> None:
+    """Its two kinds of pods, three in all, are one run, which is called as the JobSet is."""
+    kubernetes.namespace(SPACE)
+    container = {"name": "node", "image": images.demo.reference, "command": ["python", "-c", SHOWN]}
+    pod = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    jobs = [
+        {"name": name, "template": {"spec": {"parallelism": count, "completions": count, "template": pod}}}
+        for name, count in (("chief", 1), ("worker", 2))
+    ]
+    metadata = {"name": "labelled", "namespace": SPACE, "labels": LABEL}
+    jobset = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": metadata}
+    kubernetes.create({**jobset, "spec": {"replicatedJobs": jobs}})
+    pods = completed(kubernetes, "labelled", "jobset")
+    assert [each["metadata"]["annotations"]["stitchfleet.io/injected"] for each in pods] == ["node"] * 3
+    told = [shown(kubernetes, each) for each in pods]
+    assert {each["POD_UID"] for each in told} == {each["metadata"]["uid"] for each in pods}
+    assert {(each["JOB_NAME"], each["ATTEMPT"]) for each in told} == {("labelled", "0")}
+    assert len({each["RUN_ID"] for each in told}) == 1
 
 
 KEYS = "install -D -m 600 -t /root/.ssh /mnt/ssh/*"
