@@ -154,3 +154,17 @@ def test_the_pages_set_only_values_that_the_chart_has() -> None:
         for part in key.split("."):
             assert part in found, key
             found = found[part]
+
+
+MEASURED = re.compile(r"\d[\d.,]* ?(?:ms|us|MB|GB|s a step)\b|\(\d+\.\d+ to \d+\.\d+\)|\bms\b.*\|")
+"""A figure of a measurement. Settings and bounds are given in MiB."""
+SETTINGS = {"values", "resources", "limits", "troubleshooting", "threats", "telemetry"}
+"""Pages whose numbers are settings and bounds."""
+
+
+def test_each_section_with_measured_figures_links_to_a_file_of_results() -> None:
+    pages = [page for page in DOCS.glob("*.md") if page.stem not in SETTINGS]
+    sections = [(page.name, text) for page in pages for text in re.split(r"^## ", page.read_text(), flags=re.MULTILINE)]
+    measured = [(page, text) for page, text in sections if MEASURED.search(text)]
+    assert len(measured) >= 7
+    assert [(page, text.splitlines()[0]) for page, text in measured if "benchmark/results/" not in text] == []
