@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("compiler", "plugin", "telemetry", "operator")
+from scripts.wheel import PACKAGES, ROOT, build_wheel
+
 FIXTURE = ROOT / "tests" / "compiler" / "fixtures" / "layer_norm.hlo"
 
 # What code in a training pod may import: the standard library, and what TensorFlow itself brings.
@@ -36,24 +36,8 @@ def _run(*command: object, cwd: Path = ROOT, **variables: str) -> subprocess.Com
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of what a wheel is made of: building leaves files behind, and they are not to lie in the checkout."""
-    folder = tmp_path_factory.mktemp("source")
-    for name in PACKAGES:
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("setup.cfg", "pyproject.toml", "README.md"):
-        shutil.copy(ROOT / name, folder / name)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    options = ("-q", "--no-deps", "--no-build-isolation", "--disable-pip-version-check")
-    built = _run(sys.executable, "-m", "pip", "wheel", *options, "-w", folder, source)
-    assert built.returncode == 0, built.stderr
-    (path,) = folder.glob("stitchfleet-*.whl")
-    return path
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 def _wheel_files(wheel: Path) -> set[str]:
@@ -293,11 +277,12 @@ def _lint(folder: Path) -> subprocess.CompletedProcess[str]:
         "pod to database",
     ],
 )
-def test_the_layers_are_kept_and_a_breach_is_found(source: Path, tmp_path: Path, file: str, line: str) -> None:
+def test_the_layers_are_kept_and_a_breach_is_found(tmp_path: Path, file: str, line: str) -> None:
     for name in PACKAGES:
-        shutil.copytree(source / name, tmp_path / "stitchfleet" / name)
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / name, tmp_path / "stitchfleet" / name, ignore=ignored)
     for name in ("setup.cfg", "pyproject.toml"):
-        shutil.copy(source / name, tmp_path / name)
+        shutil.copy(ROOT / name, tmp_path / name)
     if file:
         with open(tmp_path / "stitchfleet" / file, "a") as changed:
             changed.write(f"\n{line}\n")

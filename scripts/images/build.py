@@ -22,8 +22,9 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from ..wheel import ROOT, WheelError, build_wheel, sources
+
 HERE = pathlib.Path(__file__).parent
-ROOT = HERE.parents[1]
 NAMES = ("payload", "operator", "demo", "horovod", "postgres")
 WITH_US = ("payload", "operator")
 """Images that contain stitchfleet. The others are made as a user would make them."""
@@ -31,7 +32,6 @@ SUITE = "bookworm"
 BASE_PACKAGES = ("python3", "python3-venv", "ca-certificates")
 EXTRAS = ("operator",)
 """Extras in setup.cfg that the operator's image installs."""
-PACKAGES = ("compiler", "plugin", "telemetry", "operator")
 AUTHORITIES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT")
 """Variables that may name a file of certificate authorities, including the machine's own."""
 BUILD_SECONDS = 1800
@@ -93,7 +93,10 @@ class Builder:
 
     def _image(self, name: str) -> Image:
         found = hashlib.sha256(f"{self._base or (SUITE, BASE_PACKAGES)}".encode())
-        for path, content in sorted(_context(name).items()):
+        inputs = _context(name)
+        if name in WITH_US:
+            inputs |= {f"source/{path}": content for path, content in sources().items()}
+        for path, content in sorted(inputs.items()):
             found.update(f"{path}\0{len(content)}\0".encode() + content)
         tag = found.hexdigest()[:16]
         return Image(f"localhost/stitchfleet-{name}:{tag}", self.folder / f"{name}-{tag}.tar")
@@ -119,7 +122,10 @@ class Builder:
                 target.write_bytes(content)
                 target.chmod(0o755 if content.startswith(b"#!") else 0o644)
             if name in WITH_US:
-                _wheel(folder / "wheel")
+                try:
+                    build_wheel(folder / "wheel")
+                except WheelError as error:
+                    raise ImageError(str(error)) from None
             options = ["--isolation", "chroot", "--layers", "--build-arg", f"BASE={base}", "--tag", image.reference]
             self._buildah(name, "build", *options, *_secrets(), str(folder))
         partial = image.archive.with_suffix(".part")
@@ -195,14 +201,8 @@ class Builder:
 
 
 def _context(name: str) -> dict[str, bytes]:
-    """Path in the build's context -> content, of all inputs of an image. The wheel is built from `source/`, which no Dockerfile
-    copies."""
+    """Path in the build's context -> content. The wheel comes in addition."""
     found = {f"{path.relative_to(HERE / name)}": path.read_bytes() for path in _files(HERE / name)}
-    if name in WITH_US:
-        for package in PACKAGES:
-            found |= {f"source/{path.relative_to(ROOT)}": path.read_bytes() for path in _files(ROOT / package)}
-        for file in ("setup.cfg", "pyproject.toml", "README.md"):
-            found[f"source/{file}"] = (ROOT / file).read_bytes()
     if name == "payload":
         for path in _native_files():
             found[f"native/stitchfleet/{path.relative_to(ROOT)}"] = path.read_bytes()
@@ -265,18 +265,6 @@ def _requirements() -> list[str]:
             elif line:
                 found.add(line)
     return sorted(found)
-
-
-def _wheel(folder: pathlib.Path) -> None:
-    """Builds the project's wheel into `folder`, from the copy of its sources beside it, which is removed. Raises ImageError."""
-    options = ["-q", "--no-deps", "--no-build-isolation", "--disable-pip-version-check", "-w", str(folder)]
-    source = folder.parent / "source"
-    done = subprocess.run(
-        [sys.executable, "-m", "pip", "wheel", *options, str(source)], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise ImageError(f"the wheel cannot be built: {(done.stderr.strip().splitlines() or ['no message'])[-1]}")
-    shutil.rmtree(source)
 
 
 def _secrets() -> list[str]:

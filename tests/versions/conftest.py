@@ -11,9 +11,7 @@ import sys
 
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-PACKAGES = ("compiler", "plugin", "telemetry", "operator")
-FILES = ("setup.cfg", "pyproject.toml", "README.md")
+from scripts.wheel import build_wheel
 
 
 @pytest.fixture(scope="session")
@@ -25,31 +23,12 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     with open(shared / "stitchfleet-wheel.lock", "w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.exists():
-            source, making = shared / "wheel-source", shared / "wheel-making"
-            for package in PACKAGES:
-                shutil.copytree(ROOT / package, source / package, ignore=shutil.ignore_patterns("__pycache__"))
-            for file in FILES:
-                shutil.copyfile(ROOT / file, source / file)
-            options = ["-q", "--no-deps", "--no-build-isolation", "--disable-pip-version-check", "--no-compile"]
+            making = shared / "wheel-making"
+            options = ["-q", "--no-deps", "--no-compile", "--ignore-requires-python", "--disable-pip-version-check"]
+            wheel = str(build_wheel(making))
             subprocess.run(
-                [sys.executable, "-m", "pip", "wheel", *options[:-1], "-w", str(making), str(source)], check=True
-            )
-            wheels = [str(path) for path in making.glob("*.whl")]
-            subprocess.run(
-                [
-                    sys.executable,
-                    "-m",
-                    "pip",
-                    "install",
-                    *options,
-                    "--ignore-requires-python",
-                    "--target",
-                    str(making / "tree"),
-                    *wheels,
-                ],
-                check=True,
+                [sys.executable, "-m", "pip", "install", *options, "--target", str(making / "tree"), wheel], check=True
             )
             (making / "tree").rename(folder)
             shutil.rmtree(making)
-            shutil.rmtree(source)
     return folder
