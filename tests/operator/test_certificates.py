@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 import collections
 import datetime
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from cryptography import x509
+from kubernetes.client.exceptions import ApiException
 
+from stitchfleet.operator.cluster.authority import TRIES, CertificateStore
 from stitchfleet.operator.cluster.certificates import AUTHORITY, Lifetimes, Server, expiry, renewed
 
 START = datetime.datetime(2026, 11, 24, tzinfo=datetime.timezone.utc)
@@ -76,3 +81,54 @@ def test_a_server_of_another_name_gets_a_certificate_of_its_own() -> None:
     moved = renewed(held, [Server("webhook", ("other.ns.svc",)), SERVERS[1]], START)
     assert moved["webhook.crt"] != held["webhook.crt"]
     assert moved["ingest.crt"] == held["ingest.crt"]
+
+
+# ---- the Secret that all webhook pods share ---------------------------------------------------------------------------------
+
+
+class SharedSecret:
+    """The part of the API that a store uses. Another pod writes the Secret before each of the first `rivals` writes is taken, as the
+    API server lets only one of two win."""
+
+    def __init__(self, rivals: int) -> None:
+        self.rivals, self.version, self.data = rivals, 1, dict[str, str]()
+        self.published: list[str] = []
+
+    def read_namespaced_secret(self, *_names: str, **_options: Any) -> Any:
+        metadata = SimpleNamespace(resource_version=str(self.version), owner_references=[SimpleNamespace(uid="uid")])
+        return SimpleNamespace(data=dict(self.data), metadata=metadata)
+
+    def replace_namespaced_secret(self, _name: str, _space: str, body: Any, **_options: Any) -> None:
+        if self.rivals:
+            self.rivals, self.version = self.rivals - 1, self.version + 1
+        if body["metadata"]["resourceVersion"] != str(self.version):
+            raise ApiException(status=409)
+        self.version, self.data = self.version + 1, body["data"]
+
+    def read_mutating_webhook_configuration(self, *_names: str, **_options: Any) -> Any:
+        webhook = SimpleNamespace(name="pods", client_config=SimpleNamespace(ca_bundle=None))
+        return SimpleNamespace(metadata=SimpleNamespace(uid="uid"), webhooks=[webhook])
+
+    def patch_mutating_webhook_configuration(self, _name: str, changes: Any, **_options: Any) -> None:
+        self.published += [change["value"] for change in changes if change["op"] == "add"]
+
+
+def store_over(api: SharedSecret) -> CertificateStore:
+    store = CertificateStore(None, "ns", "certificates", "stitchfleet", SERVERS)
+    store._core = store._admission = api
+    return store
+
+
+def test_a_pod_that_was_second_reads_again_and_publishes_what_the_secret_holds() -> None:
+    api = SharedSecret(rivals=2)
+    kept = store_over(api).ensure(START)
+    assert {name: base64.b64decode(text) for name, text in api.data.items()} == kept
+    assert api.published == [base64.b64encode(kept[AUTHORITY]).decode()]
+
+
+def test_a_secret_that_others_change_all_the_time_is_an_error() -> None:
+    api = SharedSecret(rivals=TRIES)
+    with pytest.raises(ApiException) as raised:
+        store_over(api).ensure(START)
+    assert raised.value.status == 409
+    assert api.published == []

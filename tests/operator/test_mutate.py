@@ -262,6 +262,12 @@ def test_the_annotation_chooses() -> None:
     assert changed["metadata"]["annotations"][names.INJECTED] == "main"
 
 
+def test_without_an_annotation_it_is_the_first_alone() -> None:
+    changed = mutate(pod(container("main"), container("sidecar")), POLICY)
+    assert changed["metadata"]["annotations"][names.INJECTED] == "main"
+    assert "env" not in changed["spec"]["containers"][1]
+
+
 def test_a_name_that_is_none_is_told() -> None:
     assert "names mian; the pod has main" in reason(mutate(pod(annotations={names.CONTAINERS: "mian"}), POLICY))
 

@@ -33,7 +33,7 @@ def train(step):
     steps, loss, is_rare = 0, float("nan"), False
     end = time.monotonic() + 600
     while time.monotonic() < end and (steps < limit if limit else not os.path.exists(os.path.join(folder, "stop"))):
-        is_rare = is_rare or os.path.exists(os.path.join(folder, "rare"))
+        is_rare = is_rare or (not limit and os.path.exists(os.path.join(folder, "rare")))
         found = step(rare if is_rare else inputs, labels)
         if not is_rare:
             steps, loss = steps + 1, float(found)
