@@ -7,6 +7,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -36,16 +37,29 @@ multiplies that."""
 
 
 class Job:
-    """A job under `stitchfleet run`, watched while it runs."""
+    """A job under `stitchfleet run`, watched while it runs, and ended with the block of its `with`."""
 
     def __init__(self, words: list[str], environment: dict[str, str], folder: pathlib.Path) -> None:
         self._folder = folder
         self.said: list[str] = []
         self._process = subprocess.Popen(
-            words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder
+            words,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=folder,
+            start_new_session=True,
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
+
+    def __enter__(self) -> Job:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
 
     def _read(self) -> None:
         assert self._process.stderr is not None
@@ -56,6 +70,7 @@ class Job:
         end = time.monotonic() + SECONDS * max(1.0, pace())
         while not any(words in line for line in self.said):
             assert self._process.poll() is None, "".join(self.said)
+            assert not any(" goes back to plain" in line for line in self.said), "".join(self.said)
             assert time.monotonic() < end, f"not said: {words}\n" + "".join(self.said)
             time.sleep(0.1)
 
@@ -108,7 +123,11 @@ def test_a_job_is_stitched_guarded_and_recorded(
     python, script = str(python_of(environment)), str(JOBS / f"{way}.py")
     legacy = {"TF_USE_LEGACY_KERAS": "1"} if environment.legacy else {}
     broken = broken_kernels.environment("rare", unchecked=True)
-    soon = {"STITCHFLEET_COMPILE_NICE": "0", "STITCHFLEET_SAMPLE_STRIDE": "2"}
+    soon = {"STITCHFLEET_COMPILE_NICE": "0", "STITCHFLEET_SAMPLE_STRIDE": "10"}
+    soon |= {
+        "STITCHFLEET_PAIRS": "24",
+        "STITCHFLEET_BLOCK_STEPS": "50",
+    }  # whether it pays is decided after this test's end
     words = [
         python,
         "-m",
@@ -120,16 +139,15 @@ def test_a_job_is_stitched_guarded_and_recorded(
         str(tmp_path / "summary.json"),
     ]
     began = time.monotonic()
-    job = Job(
-        [*words, "--", python, script, str(tmp_path)], job_environment(unpacked, **legacy, **broken, **soon), tmp_path
-    )
-    job.wait_for(", stitched from step ")
-    stitched_after = time.monotonic() - began
-    time.sleep(2.0)  # stitched steps, in pairs of blocks
-    job.tell("rare")
-    job.wait_for(" reverted at step ")
-    job.tell("stop")
-    found = job.result()
+    environment_of_job = job_environment(unpacked, **legacy, **broken, **soon)
+    with Job([*words, "--", python, script, str(tmp_path)], environment_of_job, tmp_path) as job:
+        job.wait_for(", stitched from step ")
+        stitched_after = time.monotonic() - began
+        time.sleep(2.0)  # stitched steps, in pairs of blocks
+        job.tell("rare")
+        job.wait_for(" reverted at step ")
+        job.tell("stop")
+        found = job.result()
 
     plain = subprocess.run(
         [python, script, str(tmp_path), str(found["steps"])],
@@ -142,7 +160,7 @@ def test_a_job_is_stitched_guarded_and_recorded(
     assert expected["steps"] == found["steps"]
     assert found["loss"] == pytest.approx(expected["loss"], rel=AGREEMENT)
 
-    summary = json.loads((tmp_path / "summary.json").read_text())[0]
+    summary = json.loads((tmp_path / "summary.json").read_text())
     assert summary["versions"]["tensorflow"] == environment.minor.release
     assert summary["versions"]["python"].startswith(f"3.{environment.python}.")
     assert summary["health"] == "good"
@@ -156,7 +174,7 @@ def test_a_job_is_stitched_guarded_and_recorded(
     ]
     assert all("reverted" in failure or "wrong" in failure or "differs" in failure for failure in failures), failures
     recorded = recorded_job(summary, tmp_path)
-    assert recorded["framework_version"] == environment.minor.release
+    assert recorded["framework"] == f"tensorflow {environment.minor.release}"
     figures = {
         "keras": found["keras"],
         "clusters": len(summary["clusters"]),
@@ -180,8 +198,7 @@ def recorded_job(summary: Any, folder: pathlib.Path) -> Any:
         url,
     ]
     assert subprocess.run([*command, "--follow", "0"], check=False).returncode == 0
-    words = [sys.executable, "-m", "stitchfleet.plugin.command", "jobs", "--database", url, "--format", "json"]
-    listed = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
-    jobs = listed["jobs"] if isinstance(listed, dict) else listed
+    words = [sys.executable, "-m", "stitchfleet.plugin.command", "jobs", "--database", url, "--json"]
+    jobs = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
     assert len(jobs) == 1
     return jobs[0]

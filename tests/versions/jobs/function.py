@@ -1,4 +1,4 @@
-"""A `tf.function` with a GradientTape and momentum written out."""
+"""A `tf.function` with a GradientTape, clipped gradients and momentum written out."""
 
 import numpy as np
 import tensorflow as tf
@@ -20,7 +20,7 @@ def train_step(inputs, labels):
         logits = tf.matmul(hidden, weights[1])
         loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
     for variable, speed, gradient in zip(weights, speeds, tape.gradient(loss, weights)):
-        speed.assign(0.9 * speed + gradient)
+        speed.assign(0.9 * speed + tf.clip_by_value(gradient, -1.0, 1.0))
         variable.assign_sub(0.003 * speed)
     return loss
 

@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import time
+from importlib import metadata
 
 import numpy as np
 
@@ -37,6 +38,5 @@ def train(step):
         found = step(rare if is_rare else inputs, labels)
         if not is_rare:
             steps, loss = steps + 1, float(found)
-    import tensorflow as tf
-
-    print(json.dumps({"steps": steps, "loss": loss, "keras": str(tf.keras.__version__)}))
+    keras = metadata.version("tf_keras" if os.environ.get("TF_USE_LEGACY_KERAS") else "keras")
+    print(json.dumps({"steps": steps, "loss": loss, "keras": keras}))
