@@ -16,30 +16,35 @@ class Minor:
     """A minor version of TensorFlow.
 
     release: its newest patch release, on which the tests run. pythons: the first and the last minor version of Python 3 for which
-    PyPI has wheels of that release. keras: the major version of `tf.keras`. passed: whether the tests passed on it.
+    PyPI has wheels of that release. keras: the major version of `tf.keras`. older: its other releases on PyPI. passed: whether the
+    tests passed on it.
     """
 
     release: str
     pythons: tuple[int, int]
     keras: int
+    older: tuple[str, ...] = ()
     passed: bool = False
 
 
 MINORS: Final = (
-    Minor("2.12.1", (8, 11), 2),
-    Minor("2.13.1", (8, 11), 2),
-    Minor("2.14.1", (9, 11), 2),
-    Minor("2.15.1", (9, 11), 2, passed=True),
-    Minor("2.16.2", (9, 12), 3),
-    Minor("2.17.1", (9, 12), 3),
-    Minor("2.18.1", (9, 12), 3),
-    Minor("2.19.1", (9, 12), 3),
+    Minor("2.12.1", (8, 11), 2, ("2.12.0",)),
+    Minor("2.13.1", (8, 11), 2, ("2.13.0",)),
+    Minor("2.14.1", (9, 11), 2, ("2.14.0",)),
+    Minor("2.15.1", (9, 11), 2, ("2.15.0", "2.15.0.post1"), passed=True),
+    Minor("2.16.2", (9, 12), 3, ("2.16.1",)),
+    Minor("2.17.1", (9, 12), 3, ("2.17.0",)),
+    Minor("2.18.1", (9, 12), 3, ("2.18.0",)),
+    Minor("2.19.1", (9, 12), 3, ("2.19.0",)),
     Minor("2.20.0", (9, 13), 3),
     Minor("2.21.0", (10, 13), 3),
 )
 
 TESTED: Final = ", ".join(minor.release.rpartition(".")[0] for minor in MINORS if minor.passed)
 """The versions that the tests passed on, for people."""
+
+PREBUILT: Final = tuple(version for minor in MINORS if minor.passed for version in (*minor.older, minor.release))
+"""The releases of these versions, for each of which a payload brings the native library."""
 
 
 def is_known(version: str) -> bool:

@@ -19,8 +19,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+
+from stitchfleet.plugin.versions.known import PREBUILT
 
 from ..wheel import ROOT, WheelError, build_wheel, sources
 
@@ -30,11 +32,15 @@ WITH_US = ("payload", "operator")
 """Images that contain stitchfleet. The others are made as a user would make them."""
 SUITE = "bookworm"
 BASE_PACKAGES = ("python3", "python3-venv", "ca-certificates")
+WITH_TENSORFLOW = ("demo", "horovod")
+TRAINED_WITH = "2.15.1"
+"""The TensorFlow of the training images."""
 EXTRAS = ("operator",)
 """Extras in setup.cfg that the operator's image installs."""
 AUTHORITIES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT")
 """Variables that may name a file of certificate authorities, including the machine's own."""
-BUILD_SECONDS = 1800
+BUILD_SECONDS, SECONDS_PER_RELEASE = 1800, 600
+"""Longest time of a program, and what is added to it for each release of TensorFlow that the payload is built for."""
 KEPT_SECONDS = 6 * 3600.0
 """How long an older image of the same name is kept after its last use."""
 
@@ -54,9 +60,18 @@ class Image:
 class Builder:
     """Builds images in a folder, which holds archives, logs, and buildah's storage with the layers that later builds use again."""
 
-    def __init__(self, folder: pathlib.Path, tell: Callable[[str], None], base: str | None = None) -> None:
-        """tell: prints a line for people. base: an image that buildah can pull; None: debootstrap makes one."""
+    def __init__(
+        self,
+        folder: pathlib.Path,
+        tell: Callable[[str], None],
+        base: str | None = None,
+        prebuilt: Sequence[str] = PREBUILT,
+        trained_with: str = TRAINED_WITH,
+    ) -> None:
+        """tell: prints a line for people. base: an image that buildah can pull; None: debootstrap makes one. prebuilt: the releases
+        of TensorFlow for which the payload brings the op. trained_with: the release in the training images."""
         self.folder, self.tell, self._base = folder, tell, base
+        self._prebuilt, self._trained_with = tuple(prebuilt), trained_with
 
     def image(self, name: str) -> Image:
         """The image, which is built if it does not exist. Raises ImageError."""
@@ -92,7 +107,7 @@ class Builder:
         return self._image(name).archive.exists()
 
     def _image(self, name: str) -> Image:
-        found = hashlib.sha256(f"{self._base or (SUITE, BASE_PACKAGES)}".encode())
+        found = hashlib.sha256(f"{self._base or (SUITE, BASE_PACKAGES)} {self._arguments(name)}".encode())
         inputs = _context(name)
         if name in WITH_US:
             inputs |= {f"source/{path}": content for path, content in sources().items()}
@@ -100,6 +115,12 @@ class Builder:
             found.update(f"{path}\0{len(content)}\0".encode() + content)
         tag = found.hexdigest()[:16]
         return Image(f"localhost/stitchfleet-{name}:{tag}", self.folder / f"{name}-{tag}.tar")
+
+    def _arguments(self, name: str) -> list[str]:
+        """The build arguments of an image, but for BASE."""
+        if name == "payload":
+            return [f"TENSORFLOW_VERSIONS={' '.join(self._prebuilt)}"]
+        return [f"TENSORFLOW_VERSION={self._trained_with}"] if name in WITH_TENSORFLOW else []
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
@@ -126,7 +147,9 @@ class Builder:
                     build_wheel(folder / "wheel")
                 except WheelError as error:
                     raise ImageError(str(error)) from None
-            options = ["--isolation", "chroot", "--layers", "--build-arg", f"BASE={base}", "--tag", image.reference]
+            options = ["--isolation", "chroot", "--layers", "--tag", image.reference]
+            for argument in (f"BASE={base}", *self._arguments(name)):
+                options += ["--build-arg", argument]
             self._buildah(name, "build", *options, *_secrets(), str(folder))
         partial = image.archive.with_suffix(".part")
         partial.unlink(missing_ok=True)
@@ -186,7 +209,7 @@ class Builder:
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=log,
-                    timeout=BUILD_SECONDS,
+                    timeout=BUILD_SECONDS + SECONDS_PER_RELEASE * len(self._prebuilt),
                     check=False,
                 )
             except (OSError, subprocess.TimeoutExpired) as error:
@@ -295,13 +318,23 @@ def main() -> int:
         help="folder of archives and layers; default %(default)s",
     )
     parser.add_argument(
+        "--tensorflow",
+        nargs="+",
+        default=PREBUILT,
+        metavar="RELEASE",
+        help="releases of TensorFlow for which the payload brings the op, two minutes of building each; default: "
+        f"{' '.join(PREBUILT)}",
+    )
+    parser.add_argument(
         "--push",
         metavar="REGISTRY",
         help="also push the images there, under the names that the chart uses with imageRegistry=REGISTRY; run "
         "`buildah login REGISTRY` first",
     )
     arguments = parser.parse_args()
-    builder = Builder(arguments.folder, lambda text: print(text, file=sys.stderr), arguments.base)
+    builder = Builder(
+        arguments.folder, lambda text: print(text, file=sys.stderr), arguments.base, prebuilt=arguments.tensorflow
+    )
     for name in arguments.names or NAMES:
         if name not in NAMES:
             parser.error(f"there is no image {name}; there are {', '.join(NAMES)}")

@@ -12,7 +12,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from unittest import mock
 import pytest
 
 from scripts.images import build
-from scripts.images.build import Builder, Image
+from scripts.images.build import TRAINED_WITH, Builder, Image
 
 from . import controllers
 from .kubernetes import Kubernetes
@@ -65,7 +65,12 @@ SECRET_MARK = "# a build secret of the tests: 5d1f0c0e7c6a4f1c9d0a3be7f2a8d641"
 """A line of every build secret, also on machines that need none."""
 
 
-def built_images(*names: str) -> list[Image]:
+def builder(say: Callable[[str], None] = tell, prebuilt: Sequence[str] = (TRAINED_WITH,), **options: Any) -> Builder:
+    """Of the images of these tests, in the cache. options: as Builder's."""
+    return Builder(cache_folder() / "images", say, prebuilt=prebuilt, **options)
+
+
+def built_images(*names: str, made_by: Builder | None = None) -> list[Image]:
     """The images, from build secrets with SECRET_MARK in them if they have to be built."""
     authority = next((os.environ[name] for name in build.AUTHORITIES if os.environ.get(name)), "")
     settings = os.environ.get("PIP_CONFIG_FILE") or "/etc/pip.conf"
@@ -78,8 +83,8 @@ def built_images(*names: str) -> list[Image]:
             if known or name == "PIP_CONFIG_FILE":  # without authorities of its own a machine has the public ones
                 marked[name] = str(path)
         with mock.patch.dict(os.environ, marked):
-            builder = Builder(cache_folder() / "images", tell)
-            return [builder.image(name) for name in names]
+            made_by = made_by or builder()
+            return [made_by.image(name) for name in names]
 
 
 @pytest.fixture(scope="session")
@@ -88,7 +93,7 @@ def images(node: Node) -> Images:
     found = Images(*built_images("payload", "operator", "demo"))
     for image in (found.payload, found.operator, found.demo):
         node.load(image.archive, image.reference)
-    node.forget_images_but({Builder(cache_folder() / "images", tell).reference(name) for name in build.NAMES})
+    node.forget_images_but({builder().reference(name) for name in build.NAMES})
     return found
 
 

@@ -13,6 +13,8 @@ from collections.abc import Callable
 import pytest
 import yaml
 
+from scripts.images.build import TRAINED_WITH
+
 from ..pages import ROOT, type_in
 from .conftest import Images, Release, Releases
 from .golden import IS_UPDATED, as_text, by_itself, normalized
@@ -80,7 +82,7 @@ def test_a_release_is_installed_used_and_removed_by_the_words_of_the_pages(
     job = pod(images.demo.reference, command=["python", "/app/train.py", "--steps", "1000000"])
     job["metadata"]["namespace"] = "default"
     more = {
-        "scripts.images.build": f" --folder {cache_folder()}/images",
+        "scripts.images.build": f" --folder {cache_folder()}/images --tensorflow {TRAINED_WITH}",
         "helm install": """ --set-json 'database.embedded.volume={"emptyDir":{}}'""",
     }
     try:

@@ -13,7 +13,7 @@ import pytest
 from scripts.images import build
 from scripts.images.build import Builder, Image
 
-from .conftest import SECRET_MARK, Images
+from .conftest import SECRET_MARK, Images, builder
 
 pytestmark = pytest.mark.slow
 
@@ -67,8 +67,8 @@ def test_no_image_holds_a_build_secret(images: Images) -> None:
     marks = {
         line for source in sources for line in source.read_bytes().splitlines() if len(line) > 50 and line not in public
     }
-    builder = Builder(images.demo.archive.parent, print)
-    for image in (builder.image(name) for name in build.NAMES if builder.is_built(name)):
+    ours = builder(print)
+    for image in (ours.image(name) for name in build.NAMES if ours.is_built(name)):
         assert not [path for path in files(image) if path.startswith("run/secrets") or path == "etc/pip.conf"]
         whole = image.archive.read_bytes()
         assert not [mark for mark in [SECRET_MARK.encode(), *list(marks)[:20]] if mark in whole]
@@ -77,12 +77,14 @@ def test_no_image_holds_a_build_secret(images: Images) -> None:
 def test_a_changed_file_is_another_image_and_the_same_one_is_not_built_again(
     images: Images, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    builder = Builder(images.demo.archive.parent, lambda text: pytest.fail(text))
-    assert builder.image("demo") == images.demo
+    ours = builder(lambda text: pytest.fail(text))
+    assert ours.image("demo") == images.demo
     whole = build._context("demo")
     monkeypatch.setattr(build, "_context", lambda name: whole | {"train.py": b"print()"})
-    assert not builder.is_built("demo")
-    assert Builder(images.demo.archive.parent, print, base="other").is_built("demo") is False
+    assert not ours.is_built("demo")
+    assert builder(print, base="other").is_built("demo") is False
+    assert builder(print, trained_with="2.14.1").is_built("demo") is False
+    assert builder(print, prebuilt=("2.14.1",)).is_built("payload") is False
     assert os.path.exists(images.demo.archive)
 
 

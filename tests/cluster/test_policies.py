@@ -11,9 +11,7 @@ from typing import Any
 
 import pytest
 
-from scripts.images.build import Builder
-
-from .conftest import REGISTRY_PASSWORD, REGISTRY_USER, Images
+from .conftest import REGISTRY_PASSWORD, REGISTRY_USER, Images, builder
 from .kubernetes import Kubernetes, log_of
 from .load import dry_run, is_injected
 from .test_pods import LABEL, SPACE, pod, ran
@@ -62,7 +60,7 @@ def test_the_payloads_secrets_are_the_pods_too(kubernetes: Kubernetes, policy: A
 def test_a_payload_is_pulled_from_a_registry_with_the_policys_secret(
     kubernetes: Kubernetes, policy: Any, images: Images, closed_registry: str
 ) -> None:
-    where = Builder(images.payload.archive.parent, print).push("payload", closed_registry)
+    where = builder(print).push("payload", closed_registry)
     words = (
         "--docker-server",
         closed_registry,
