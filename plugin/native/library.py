@@ -2,7 +2,8 @@
 
 The library holds the Stitch op and the graph-optimizer plugin. Its C++ fits one TensorFlow build only, so the cache key covers
 TensorFlow's version, the compile flags and our sources. A build takes some 30 s. `stitchfleet run` builds it before the job starts
-and prints its progress; a pod's payload brings it prebuilt.
+and prints its progress; a pod's payload brings it prebuilt. It is not built beside the job: a graph that TensorFlow has optimized
+without the plugin has random streams of its own, which a stitched one could not continue (graph/random_stream.cc).
 """
 
 from __future__ import annotations
