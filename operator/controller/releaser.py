@@ -23,7 +23,7 @@ class Releaser:
         self._pods, self._held_by, self._metrics = pods, held_by, metrics or Metrics()
 
     def look(self) -> None:
-        """One pass. Raises ApiException."""
+        """Runs one pass over the pods that have not started. Raises ApiException, after the last pod."""
         for_each(self._pods.pending(), self._look_at)
 
     def _look_at(self, pod: Object) -> None:
