@@ -39,7 +39,8 @@ from .trace_budget import TraceBudget
 
 TICK_MS = 200
 KEPT_GONE = 32
-"""Most programs kept that do not train, of functions and graphs that were collected: a summary of more says no more."""
+"""Most programs kept for the summary among those that do not train and whose function or graph was collected. More would make the
+summary longer without adding information."""
 GENERATIONS = 4
 """Most stitched graphs of one program: the first, and later ones split around operators that could not be lowered."""
 VERIFY_PATIENCE = 10
@@ -208,8 +209,8 @@ class Job:
     # ---- programs ---------------------------------------------------------------------------------------------------------
 
     def program_of(self, function: Any, name: str) -> Program:
-        """The Program of a tf.function object, or of a trace that is called directly. A function that XLA compiles as a whole
-        stays plain."""
+        """The Program of a tf.function object, or of a trace that is called directly, made at its first call. name: for people. A
+        function that XLA compiles as a whole stays plain. Any thread may call it."""
         found = self._functions.get(function)
         if found is not None:
             return found
@@ -224,7 +225,8 @@ class Job:
             return found
 
     def program_of_fetches(self, key: object, name: str, graph: Any) -> Program:
-        """The Program of a set of fetches of one session's graph. key: of the graph and the fetches."""
+        """The Program of a set of fetches of one session's graph, made at its first call. key: identifies graph and fetches
+        (hashable). name: for people. Any thread may call it."""
         found = self._session_programs.get(key)
         if found is None:
             with self._lock:
@@ -301,7 +303,8 @@ class Job:
     # ---- steps (the trainer's thread) -------------------------------------------------------------------------------------
 
     def begin(self, program: Program) -> Ticket | None:
-        """Begins a step and returns its ticket, or None if the step is to be ignored."""
+        """Begins a step on the calling thread and returns its ticket; None in a forked child, whose steps are ignored. In a job
+        of several ranks it may wait for some seconds (Courier.begin)."""
         if self.is_forked_child:
             return None
         self._begin_with_ranks(program)
@@ -402,7 +405,8 @@ class Job:
                 self._advance(program, duration)
 
     def book_steady(self, program: Program, duration_ns: int) -> None:
-        """Books a plain step of a steady program. The shortest path, taken by most steps of a job that stays plain."""
+        """Books a plain step of a steady program, in nanoseconds. It is the shortest path, taken by most steps of a job that
+        stays plain."""
         step, counted = program.book_steady(duration_ns, quiet=not self.client.busy)
         self.records.iteration(program, step, recording.PLAIN if counted else recording.UNCOUNTED, duration_ns)
 
@@ -668,7 +672,8 @@ class Job:
         self.control(text)
 
     def control(self, text: str) -> None:
-        """Obeys the control file. text: "off", "on", or lines with names (or prefixes of names) of clusters to switch off."""
+        """Obeys the control file. text: "off" (all kernels stop, and the programs go back to plain for good), "on", or names (or
+        prefixes of names) of clusters to switch off, separated by white space."""
         if self.native is None:
             return
         words = text.split()

@@ -43,7 +43,7 @@ class Known:
         return self._store
 
     def close(self) -> None:
-        """Nothing ends with the world: the launcher keeps the store."""
+        """Does nothing: the launcher keeps the store."""
 
 
 class Store:

@@ -91,6 +91,7 @@ class Turns:
 
     @property
     def has_it(self) -> bool:
+        """Whether this service has the turn."""
         return self._file is not None
 
     def take(self, waiting: int) -> bool:
@@ -346,6 +347,7 @@ def _end_after(parent: int) -> None:
 
 
 def main() -> int:
+    """The command of the service's process. Serves on an open socket until the other side closes it. Returns the exit status 0."""
     parser = argparse.ArgumentParser(prog="python -m stitchfleet.plugin.service.serving", description=__doc__)
     parser.add_argument("--fd", type=int, required=True, help="the socket's file descriptor")
     parser.add_argument("--cache", type=pathlib.Path, required=True)
