@@ -9,11 +9,11 @@ inputs and run at once, are inserted behind the operator:
     Stitch -> all -> first -> operators that lead to collectives and to nothing else
               all -> all other operators
 
-A Stitch op's kernel is asynchronous: when it ends, all ready readers go to the thread pool, in the order of the graph's edges. `all` is
-its only reader, so one task goes to the pool. When `all`, which is synchronous, ends, its readers go to the pool too, except for
+A Stitch op's kernel is asynchronous: when it ends, all ready readers go to the thread pool, in the order of the graph's edges. `all`
+is its only reader, so one task goes to the pool. When `all`, which is synchronous, ends, its readers go to the pool too, except for
 `first`, which runs at once on the same thread, and whose readers run next. Behind an operator of TensorFlow's, which is synchronous,
-`first` alone is enough: its results, too, may be read both by operators that lead to a collective and by others, such as the result of
-the Reshape of a gradient that two products read.
+`first` alone is enough: its results, too, may be read both by operators that lead to a collective and by others, such as the result
+of the Reshape of a gradient that two products read.
 """
 
 from __future__ import annotations
