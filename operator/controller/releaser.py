@@ -16,7 +16,7 @@ STALL_SECONDS = 120.0
 
 
 class Releaser:
-    """Releases pods that have not started."""
+    """Releases pods that wait for the payload's image, which cannot be pulled (policy/release.py)."""
 
     def __init__(self, pods: PodStore, held_by: Callable[[str, str], None], metrics: Metrics | None = None) -> None:
         """held_by: called with each namespace and image that held a pod. It may raise ApiException."""

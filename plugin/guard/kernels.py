@@ -30,14 +30,15 @@ from ..service.messages import Answer, Compiled, CompileRequest, Failed, Judged,
 from ..stitching.stitcher import Stitcher
 
 MAX_BUNDLE_BYTES = 1 << 30
-"""Limit on a job's kept bundles beyond the first, and on those waiting for the oracle: their tensors are as large as the model's."""
+"""Limit in bytes on a job's kept bundles beyond the first, and on those waiting for the oracle: their tensors are as large as the
+model's."""
 UNJUDGED_CALLS = 10
 """Further comparisons, as a multiple of those that a kernel needs, after one that failed and could not be kept. If none of them
 fails, the kernel cannot be judged, and it is not used."""
 TIMED_CALLS = 8
 """Timed comparisons of a cluster after which it is decided whether its kernels pay."""
 MOST_CALLS = 0.75
-"""A cluster is left out if TensorFlow's operators were faster in more than this share of them."""
+"""A cluster is left out if its kernels took a quarter longer than TensorFlow's operators in more than this share of them."""
 
 
 @dataclass
@@ -236,7 +237,8 @@ class Kernels:
                 self.native.move(executable.signature, State.STITCHED, State.READY)
 
     def slower(self, clusters: Collection[str]) -> set[str]:
-        """The clusters whose kernels took a quarter longer than TensorFlow's operators in most comparisons.
+        """The clusters whose kernels took a quarter longer than TensorFlow's operators in more than MOST_CALLS of at least
+        TIMED_CALLS comparisons.
 
         It counts calls instead of adding up their times, since one call in which a thread was stopped would dominate the sum.
         """
@@ -343,7 +345,7 @@ class Kernels:
         self.records.event("ill-conditioned", message, cluster=executable.cluster)
         executable.unjudged = False
         if executable.cluster in self._agreed:
-            # It would run alone again at a step that the ranks did not agree on: TensorFlow's operators keep it.
+            # Verified again, it would run alone from a step that the ranks have not agreed on: TensorFlow's operators compute it.
             self.native.move(executable.signature, State.SUSPECT, State.READY)
             return
         executable.verify_target = (

@@ -78,7 +78,7 @@ def _note_fork(job: Job | None) -> None:
 
 
 class Job:
-    """One training process under stitchfleet. Methods that the trainer calls are contained."""
+    """One training process under stitchfleet. Its callers, the hooks (entry/), contain what its methods raise."""
 
     def __init__(self, settings: Settings, native: NativeLibrary | None, native_reason: str = "") -> None:
         self.settings = settings
@@ -371,7 +371,7 @@ class Job:
         lockstep = program.lockstep = self.ranks.lockstep(program)
         if lockstep is None:
             return None
-        program.asks_ranks = self.world.is_elastic  # in a later world it has to say the same again
+        program.asks_ranks = self.world.is_elastic  # in a later world it has to be announced again
         if program.settled:
             lockstep.refuse(program.reason)
         elif program.phase is Phase.AGREEMENT:
@@ -386,7 +386,9 @@ class Job:
                 program.refuse(lockstep.own_reason)
             elif program.phase is Phase.STITCHED:
                 program.enter(Phase.AGREEMENT)
-            elif program.settled and program.ended_in is not None:  # because of a rank that may have left
+            elif (
+                program.settled and program.ended_in is not None
+            ):  # the ranks made it plain, perhaps because of a rank that has left since
                 was_ready = program.ended_in in (Phase.AGREEMENT, Phase.STITCHED)
                 program.reason, program.ended_in = "", None
                 program.enter(Phase.AGREEMENT if was_ready else Phase.WARM_UP)
@@ -506,7 +508,8 @@ class Job:
         return self.kernels.slower(program.cluster_names) - program.excluded
 
     def _leave_out(self, program: Program, names: set[str], reason: str) -> bool:
-        """Whether the stitched arm needs a new graph without the clusters `names`."""
+        """Leaves the clusters `names` out of the stitched arm's later graphs. Returns whether the program now traces such a
+        graph."""
         if not names:
             return False
         self.stitcher.excluded_clusters.update(dict.fromkeys(names, reason))
@@ -644,7 +647,7 @@ class Job:
         self._watch_memory()
 
     def _move_kernels(self) -> None:
-        """Moves the states of kernels of programs whose baseline is done."""
+        """Moves the states of all kernels; those that are ready only if a program in the verify or stitched phase has them."""
         assert self.kernels is not None
         wanted: set[str] = set()
         for program in self.programs:

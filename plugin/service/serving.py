@@ -278,7 +278,7 @@ def reference(work: Work) -> Callable[[Sequence[npt.NDArray[np.generic]]], list[
         except refusals as error:
             raise RefusedInputsError(f"{type(error).__name__}: {' '.join(error.message.split())[:300]}") from error
         found: list[npt.NDArray[np.generic]] = [result.numpy() for result in results]
-        # What is compiled has one result more where operators demand something: that they had it.
+        # The compiled function has one more result if its operators have demands: that these are met.
         wanted = len(work.graph.outputs) if work.graph is not None else len(found)
         return found + [np.array(True)] * (wanted - len(found))
 
