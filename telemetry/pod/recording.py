@@ -110,10 +110,9 @@ class JobIdentity:
     def from_environment(cls, run_id: str, **known: object) -> JobIdentity:
         """The identity found in the environment. `known` (names of fields) takes precedence over it.
 
-        The variables are those of the table in `environment`; in Kubernetes the admission webhook sets them.
-
-        Rank and world size come from Horovod, Open MPI or PMI. On a laptop the host's name, the script's name and the login name
-        are used, and the devices are those that the driver's files in /proc show.
+        The variables are those of the table in `environment`; in Kubernetes the admission webhook sets them. Without them, rank
+        and world size come from the variables of Horovod, Open MPI or PMI; on a laptop the host's name, the script's name and the
+        login name are used, and the devices are those that the driver's files in /proc show.
         """
         found = _from_environment()
         found.update(run_id=run_id)
@@ -204,7 +203,8 @@ def _within_bounds(found: dict[str, object]) -> dict[str, object]:
 
 
 def bounded_labels(labels: Mapping[str, str]) -> dict[str, str]:
-    """As many of the labels as are kept, each cut to its maximum length."""
+    """The first MAX_LABELS of the labels, as long as they have at most MAX_LABEL_LETTERS characters together; keys and texts are
+    cut to their maximum lengths."""
     found: dict[str, str] = {}
     room = MAX_LABEL_LETTERS
     for key, text in list(labels.items())[:MAX_LABELS]:

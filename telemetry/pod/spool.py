@@ -357,7 +357,8 @@ class SpoolWriter:
     """
 
     def __init__(self, folder: pathlib.Path, identity: bytes, max_bytes: int, segment_bytes: int) -> None:
-        """Raises OSError if the folder cannot be written, or if a living process writes to it already."""
+        """max_bytes: bound on the bytes of all segments in the folder. segment_bytes: size at which a segment is full. Raises
+        OSError if the folder cannot be written, or if a living process writes to it already."""
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.folder, self.identity = folder, identity
         self.max_bytes, self.segment_bytes = max_bytes, segment_bytes
