@@ -26,6 +26,7 @@ class CheckInjectionCommand:
     )
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Adds the options of the command to `parser`."""
         parser.add_argument(
             "--namespace", metavar="NAME", help="namespace of the pod; default: this pod's own, or default"
         )
@@ -42,6 +43,8 @@ class CheckInjectionCommand:
         parser.epilog = "example:\n  stitchfleet check-injection --namespace research"
 
     def run(self, arguments: argparse.Namespace) -> int:
+        """Tries until the pod is injected or the time is over. Returns the exit status: 0 injected, 1 not injected, 2 the API
+        server could not be asked."""
         namespace = arguments.namespace or client.own_namespace()
         until = time.monotonic() + arguments.seconds
         try:
@@ -62,7 +65,7 @@ class CheckInjectionCommand:
 
 
 def labelled_pod() -> dict[str, Any]:
-    """A pod as a researcher would write it, for a namespace with the pod security level "restricted"."""
+    """The manifest of a pod as a researcher would write it. It meets the pod security level "restricted"."""
     security = {
         "allowPrivilegeEscalation": False,
         "runAsNonRoot": True,
@@ -81,7 +84,8 @@ def labelled_pod() -> dict[str, Any]:
 
 
 def missing(pod: dict[str, Any], payload_image: str | None = None) -> str:
-    """Why an admitted pod is not as it should be; "" if it is. payload_image: the image that it must have; None: any."""
+    """Says why an admitted pod is not injected as expected; "" if it is. payload_image: the image that the init container must
+    have; None: any image."""
     annotations = pod["metadata"].get("annotations") or {}
     if reason := annotations.get(NOT_INJECTED):
         return f"not injected: {reason}"

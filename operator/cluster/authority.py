@@ -20,7 +20,8 @@ TRIES = 5
 
 
 class CertificateStore:
-    """The Secret and the MutatingWebhookConfiguration, both given by name."""
+    """Keeps the certificates of `servers` in a Secret, and the authority in a MutatingWebhookConfiguration; both are given by
+    name. Its calls block: not for the event loop's thread."""
 
     def __init__(
         self,
@@ -37,7 +38,9 @@ class CertificateStore:
         self._servers, self._lifetimes = tuple(servers), lifetimes
 
     def ensure(self, now: datetime.datetime | None = None) -> dict[str, bytes]:
-        """The Secret's certificates, renewed if they are due, and published. Raises ApiException."""
+        """Renews the certificates that are due, publishes the authority, and returns the data of the Secret (key -> PEM). now: a
+        time with a time zone; None: the current time. Raises ApiException, with status 409 if others changed the Secret TRIES
+        times in a row."""
         moment = now or datetime.datetime.now(datetime.timezone.utc)
         for _ in range(TRIES):
             configuration = self._read_configuration()

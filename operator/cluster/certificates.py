@@ -50,7 +50,8 @@ class Server:
 def renewed(
     held: Mapping[str, bytes], servers: Sequence[Server], now: Moment, lifetimes: Lifetimes = DEFAULT_LIFETIMES
 ) -> dict[str, bytes]:
-    """What the Secret must hold: `held` unchanged if nothing is due. What cannot be read is replaced."""
+    """Returns the data that the Secret must have (key -> PEM), equal to `held` if nothing is due. Certificates that cannot be
+    read are replaced. now: a time with a time zone."""
     found = dict(held)
     try:
         _renew_authority(found, now, lifetimes)

@@ -23,8 +23,9 @@ class EventStore:
         self._core: Any = client.CoreV1Api(api)
 
     def about_pod(self, pod: Object, reason: str, message: str) -> None:
-        """A warning in the pod's namespace, once per message: its name is a hash of pod, reason and message. Ignored in a terminating
-        namespace."""
+        """Writes a Warning event into the pod's namespace, once per message: the event's name is a hash of pod, reason and
+        message. The message is cut to MOST_MESSAGE characters. Statuses 403 (the namespace is terminating), 404 and 409 are
+        ignored."""
         metadata = pod["metadata"]
         told = hashlib.sha256(f"{metadata['uid']} {reason} {message}".encode()).hexdigest()[:16]
         now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

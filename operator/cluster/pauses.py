@@ -18,7 +18,7 @@ class PauseStore:
         self._namespace, self._name = namespace, name
 
     def read(self) -> dict[str, str]:
-        """Pauses by namespace; empty if there is no ConfigMap."""
+        """The data of the ConfigMap (policy.pauses.Pauses); empty if there is no ConfigMap."""
         try:
             found = self._core.read_namespaced_config_map(self._name, self._namespace, _request_timeout=REQUEST_SECONDS)
         except ApiException as error:
@@ -28,7 +28,7 @@ class PauseStore:
         return dict(found.data or {})
 
     def write(self, pauses: dict[str, str]) -> None:
-        """Replaces the pauses. The controller is the only writer; the chart makes the ConfigMap."""
+        """Replaces the data of the ConfigMap, which must exist: the chart creates it. The controller is the only writer."""
         found = self._core.read_namespaced_config_map(self._name, self._namespace, _request_timeout=REQUEST_SECONDS)
         found.data = pauses
         self._core.replace_namespaced_config_map(self._name, self._namespace, found, _request_timeout=REQUEST_SECONDS)

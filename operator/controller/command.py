@@ -44,6 +44,7 @@ class ControllerCommand:
     )
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Adds the options of the command to `parser`."""
         parser.add_argument("--database", metavar="URL", help=places.DATABASE_HELP)
         parser.add_argument(
             "--keep-days", type=int, default=28, metavar="N", help="days to keep iterations; default %(default)s"
@@ -74,6 +75,7 @@ class ControllerCommand:
         parser.epilog = "example:\n  stitchfleet controller --database postgresql://stitchfleet@db/stitchfleet"
 
     def run(self, arguments: argparse.Namespace) -> int:
+        """Runs the controller until it is stopped by a signal. Returns the exit status: 0, or 2 if it cannot start."""
         try:
             engine = access.open_engine(places.database_url(arguments.database))
             api = client.connect()

@@ -10,7 +10,8 @@ from ..policy.names import Object
 
 
 def condition(kind: str, status: bool, reason: str, message: str, generation: int) -> Object:
-    """A condition without its time; `with_times` adds it."""
+    """A condition of type `kind` without lastTransitionTime, which `with_times` adds. generation: metadata.generation of the
+    object that was observed."""
     return {
         "type": kind,
         "status": "True" if status else "False",
@@ -21,8 +22,8 @@ def condition(kind: str, status: bool, reason: str, message: str, generation: in
 
 
 def with_times(conditions: Sequence[Object], before: Sequence[Mapping[str, Any]]) -> list[Object]:
-    """The conditions with lastTransitionTime: when the status last changed, not when it was last checked. before: the old
-    conditions."""
+    """The conditions with lastTransitionTime: the time (UTC, RFC 3339) at which their status last changed, not the time of the
+    last check. before: the object's present conditions."""
     known = {entry["type"]: entry for entry in before}
     now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     found = []
@@ -34,6 +35,6 @@ def with_times(conditions: Sequence[Object], before: Sequence[Mapping[str, Any]]
 
 
 def merged(conditions: Sequence[Object], before: Sequence[Mapping[str, Any]]) -> list[Object]:
-    """These conditions, with times, and those of `before` that have another type."""
+    """The given conditions, with times, followed by the conditions of `before` whose type is not among them."""
     fresh = {entry["type"] for entry in conditions}
     return [*with_times(conditions, before), *(dict(entry) for entry in before if entry["type"] not in fresh)]

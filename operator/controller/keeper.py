@@ -31,18 +31,22 @@ from .metrics import POD_STATES, Metrics
 from .weekly import pods_of, revision_of, status_of, unavailable, week_of
 
 IN_EFFECT = "InEffect"
-"""Type of a StitchPolicy's condition."""
+"""Type of the condition in a StitchPolicy's status."""
 
 HOUSEKEEPING_SECONDS = 3600.0
 SETTLE_DAYS = 1
-"""A week is frozen this many days after its end: until then, spools that had no connection may deliver its data."""
+"""Days after its end at which a week is frozen. Until then, spools that had no connection may deliver its data."""
 STALL_SECONDS = 300.0
-"""If the reports of one week take longer than this, the loop hangs."""
+"""The loop counts as hanging if the reports of one week take longer than this."""
 
 
 class Keeper:
-    """pods: returns the pods with the label as they are now, so that two controllers write the same. reports_url: where the ingest
-    server shows reports to people; empty: nowhere. `made_progress` is called after each week's reports."""
+    """Computes the SavingsReports, judges the StitchPolicies, and maintains the database.
+
+    keep_days: days for which iterations are kept. pods: returns the pods with the label as they are now, so that two controllers
+    write the same. reports_url: where the ingest server shows reports to people; empty: nowhere. `made_progress` is called after
+    each week's reports.
+    """
 
     def __init__(
         self,
@@ -65,7 +69,8 @@ class Keeper:
         self.made_progress: Callable[[], None] = lambda: None
 
     def look(self) -> None:
-        """One pass. If the database is down, the reports' conditions say so. Raises ApiException."""
+        """Runs one pass. If the database cannot be read, the conditions of the reports say so. A failed step does not stop the
+        others; then the first error is raised, such as ApiException."""
         for_each((self._look_at_reports, self._judge_policies, self._keep_house), lambda step: step())
 
     def _look_at_reports(self) -> None:

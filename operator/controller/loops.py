@@ -16,17 +16,19 @@ from kubernetes.client.exceptions import ApiException
 from .metrics import Metrics
 
 REST = 9.0
-"""A loop rests this many times as long as its passes take, so that it costs at most a tenth of a core or of a database connection."""
+"""A loop rests this many times as long as a pass took, so that it costs at most a tenth of a core or of a database connection."""
 REMEMBERED = 3
-"""The shortest of so many last passes counts for that: one that waited for a silent connection says nothing about the next."""
+"""The rest is computed from the shortest of this many latest passes: one that waited for a silent connection says nothing about
+the next."""
 LONGEST_REST_SECONDS = 240.0
 
 
 class Loop:
-    """look: one pass; it may block and may raise. seconds: least time between passes. stall_seconds: without progress for this
-    long, the loop counts as hanging.
+    """Calls `look` again and again, on a thread of the event loop's executor.
 
-    progress: when the loop last made progress (time.monotonic), whether the pass succeeded or not.
+    look: one pass; it may block and may raise. seconds: least time between passes. stall_seconds: the loop counts as hanging if
+    it made no progress for this long beyond its rest. progress (attribute): when the loop last made progress (time.monotonic),
+    whether the pass succeeded or not.
     """
 
     def __init__(
@@ -41,7 +43,8 @@ class Loop:
             metrics.looks.labels(name, outcome)
 
     def look_now(self) -> None:
-        """Starts the next pass now. Called from the event loop."""
+        """Starts the next pass now, or, if one is running, after it. Does nothing before `run`. Call it on the event loop's
+        thread."""
         if self._wake is not None:
             self._wake.set()
 
@@ -50,16 +53,16 @@ class Loop:
         self.progress = time.monotonic()
 
     def stalled(self) -> bool:
-        """Whether the loop has made no progress for longer than it may."""
+        """Whether the last progress is older than `stall_seconds` and the rest between passes together."""
         return time.monotonic() - self.progress > self._stall_seconds + self.rest
 
     @property
     def rest(self) -> float:
-        """Seconds until the next pass."""
+        """Seconds from the end of a pass to the next one: at least `seconds`."""
         return max(self._seconds, min(REST * min(self._took, default=0.0), LONGEST_REST_SECONDS))
 
     def once(self) -> None:
-        """Runs one pass. Never raises."""
+        """Runs one pass on the calling thread; logs and counts an error. Never raises an Exception."""
         started, outcome = time.monotonic(), "error"
         try:
             self._look()
@@ -75,7 +78,7 @@ class Loop:
         self.made_progress()
 
     async def run(self) -> None:
-        """Runs passes forever."""
+        """Runs passes until the task is cancelled."""
         loop, self._wake = asyncio.get_running_loop(), asyncio.Event()
         while True:
             self._wake.clear()
@@ -90,7 +93,8 @@ Item = TypeVar("Item")
 
 
 def for_each(items: Iterable[Item], act: Callable[[Item], object]) -> None:
-    """Calls `act` for each item. A failure does not stop the others; the first failure is raised after the last item."""
+    """Calls `act` for each item, also after a call that raised an Exception. The first such exception is raised after the last
+    item."""
     failure: Exception | None = None
     for item in items:
         try:
@@ -102,5 +106,5 @@ def for_each(items: Iterable[Item], act: Callable[[Item], object]) -> None:
 
 
 def tell(text: str) -> None:
-    """Writes a line to the controller's log."""
+    """Writes a line to the controller's log (standard error), cut to 500 characters."""
     print(f"stitchfleet controller: {text}"[:500], file=sys.stderr, flush=True)

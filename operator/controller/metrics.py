@@ -52,5 +52,6 @@ class Metrics:
         )
 
     def serve(self, port: int) -> None:
-        """Serves GET /metrics on a thread. Raises OSError."""
+        """Serves GET /metrics over HTTP on a thread of its own. port: TCP port, on all addresses. Raises OSError if it cannot be
+        bound."""
         start_http_server(port, registry=self.registry)

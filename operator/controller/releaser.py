@@ -16,14 +16,14 @@ STALL_SECONDS = 120.0
 
 
 class Releaser:
-    """Releases pods that have not started."""
+    """Releases pods that wait for the payload's image, which cannot be pulled (policy/release.py)."""
 
     def __init__(self, pods: PodStore, held_by: Callable[[str, str], None], metrics: Metrics | None = None) -> None:
         """held_by: called with each namespace and image that held a pod. It may raise ApiException."""
         self._pods, self._held_by, self._metrics = pods, held_by, metrics or Metrics()
 
     def look(self) -> None:
-        """One pass. Raises ApiException."""
+        """Runs one pass over the pods that have not started. Raises ApiException, after the last pod."""
         for_each(self._pods.pending(), self._look_at)
 
     def _look_at(self, pod: Object) -> None:

@@ -41,7 +41,7 @@ class Roster:
         self._known_pauses: dict[str, str] = {}
 
     def look(self) -> None:
-        """One pass. Raises ApiException."""
+        """Runs one pass over the pods with the label. Raises ApiException, after the last pod."""
         stopped = {name for name, policy in in_effect(self._policies.all()).items() if is_stopped(policy)}
         self._known_pauses = self._pauses.read()
         self._metrics.paused.set(len(paused(self._known_pauses, datetime.datetime.now(datetime.timezone.utc))))
@@ -69,7 +69,8 @@ class Roster:
             self._told.add(key)
 
     def held_by(self, namespace: str, image: str) -> None:
-        """Notes that a pod of the namespace waited in vain for the payload's image. Raises ApiException."""
+        """Records that a pod of the namespace could not pull the payload's image, so that injection pauses there. Any thread may
+        call it. Raises ApiException."""
         now = datetime.datetime.now(datetime.timezone.utc)
         self._change_pauses(lambda known: after_failure(known, namespace, image, now))
 

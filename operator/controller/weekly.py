@@ -18,7 +18,7 @@ from ..policy.roster import asked
 from .conditions import condition, merged, with_times
 
 READY, CLOSED = "Ready", "Closed"
-"""Conditions. Ready: the figures are those of the database. Closed: the week is over and frozen, and no data came since."""
+"""Types of conditions. Ready: the figures are those of the database. Closed: the week is over and frozen, and no data came since."""
 
 
 def week_of(spec: Mapping[str, Any]) -> Week:
@@ -33,8 +33,8 @@ def revision_of(spec: Mapping[str, Any]) -> int | None:
 
 
 def status_of(report: WeekReport, spec: Mapping[str, Any], generation: int, before: Mapping[str, Any]) -> Object:
-    """The status for a spec of the report's week and, if it names one, revision. before: the status so far, for the times at which
-    its conditions changed."""
+    """The status of a SavingsReport. report: of the week and, if the spec names one, of the revision in `spec`. generation:
+    metadata.generation of the object. before: its present status, for the times at which conditions changed."""
     week = report.week
     namespace = (spec.get("scope") or {}).get("namespace")
     totals = _totals(report, namespace)
@@ -57,7 +57,8 @@ def status_of(report: WeekReport, spec: Mapping[str, Any], generation: int, befo
 
 
 def pods_of(connection: sa.Connection, spec: Mapping[str, Any], pods: Sequence[Mapping[str, Any]]) -> Object:
-    """For a report of this week: counts of the pods with the label that exist now, by state."""
+    """The field `pods` of a status: counts by state of those of `pods` that are in the report's namespace (all, if its scope
+    names none). pods: the pods with the label that exist now, which is why only this week's report has the field."""
     now = datetime.datetime.now(datetime.timezone.utc)
     uids = sorted(str(pod["metadata"]["uid"]) for pod in pods)
     reported: set[str] = set()
@@ -77,7 +78,8 @@ def pods_of(connection: sa.Connection, spec: Mapping[str, Any], pods: Sequence[M
 
 
 def unavailable(reason: str, message: str, generation: int, before: Mapping[str, Any]) -> Object:
-    """The change of a status if the figures cannot be read: only the condition changes; existing figures stay."""
+    """A patch of the status for a report whose figures cannot be read: it sets the condition Ready to False and keeps all
+    figures."""
     return {
         "conditions": merged([condition(READY, False, reason, message, generation)], before.get("conditions") or ())
     }

@@ -37,8 +37,8 @@ too."""
 
 
 def mutate(pod: Object, policy: Policy, admission: Admission = UNKNOWN) -> Object:
-    """A changed copy of the pod, which must have a spec with containers, as pods from the API server do (else KeyError or
-    TypeError)."""
+    """A changed copy of the pod: injected, or with the reason why not in an annotation. A pod that was injected before is copied
+    unchanged. Raises KeyError or TypeError if it has no spec with containers, as pods from the API server do."""
     changed = copy.deepcopy(pod)
     if is_injected(changed):
         return changed

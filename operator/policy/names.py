@@ -12,19 +12,22 @@ ENABLED = "stitchfleet.io/enabled"
 
 # Annotations that a user may set.
 CONTAINERS = "stitchfleet.io/containers"
-"""Names of containers, separated by commas; default: the first one."""
+"""Names of the containers to inject, separated by commas; default: the first one."""
 PYTHON_PATH = "stitchfleet.io/python-path"
 """The PYTHONPATH that the image sets, for containers without a command: the webhook cannot see it. Empty: the image sets none."""
 USER = "stitchfleet.io/user"
+"""Who submitted the job. The job's admission sets it for its pods, whose own admissions name a controller as the user."""
 RUN_ID = "stitchfleet.io/run-id"
+"""The id of the run, the same in all pods of a job."""
 SHELL = "stitchfleet.io/shell"
-"""NO_SHELL: the image has no /bin/sh, and its pods must start even if the payload cannot be pulled (starter/)."""
+"""If its value is NO_SHELL, the image has no /bin/sh, and a starter that needs none starts its pods, also if the payload cannot
+be pulled (starter/)."""
 NO_SHELL = "none"
 CACHE_CLAIM = "stitchfleet.io/cache-claim"
 """A PersistentVolumeClaim of the namespace in which kernels are kept for later jobs. Whoever may write to it can run code in the
 jobs that read it."""
 SKIP = "stitchfleet.io/skip"
-"""Leaves a labelled pod alone; its value is the reason that is shown."""
+"""Leaves a labelled pod alone. Its value is the reason that is shown to the owner."""
 
 # Annotations that the webhook sets.
 INJECTED = "stitchfleet.io/injected"

@@ -30,12 +30,13 @@ def why_paused(pauses: Pauses, namespace: str, image: str, now: Moment) -> str:
 
 
 def paused(pauses: Pauses, now: Moment) -> list[str]:
-    """Namespaces in which injection pauses."""
+    """The namespaces in which injection pauses at `now`, sorted."""
     return sorted(name for name, text in pauses.items() if (found := _read(text)) and now < found[1])
 
 
 def after_failure(pauses: Pauses, namespace: str, image: str, now: Moment) -> dict[str, str]:
-    """The pauses after the image held a pod. During a pause nothing changes, since the pod was created before it."""
+    """The pauses after a pod could not pull the image. A failure during a pause changes nothing, since that pod was created
+    before the pause."""
     found = _read(pauses.get(namespace))
     if found is not None and found[0] == image and now < found[1]:
         return dict(pauses)
@@ -46,7 +47,7 @@ def after_failure(pauses: Pauses, namespace: str, image: str, now: Moment) -> di
 
 
 def after_success(pauses: Pauses, namespace: str, image: str) -> dict[str, str]:
-    """The pauses after the image was pulled for a pod."""
+    """The pauses after the image was pulled for a pod of the namespace: without the namespace's pause for that image."""
     found = _read(pauses.get(namespace))
     over = found is not None and found[0] == image
     return {name: text for name, text in pauses.items() if not (over and name == namespace)}

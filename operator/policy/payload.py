@@ -41,7 +41,8 @@ _OF_THE_USER = ("runAsUser", "runAsGroup", "runAsNonRoot", "seLinuxOptions", "se
 
 
 def init_container(target: Object, policy: Policy) -> Object:
-    """The init container for the pod of `target`. It fits the pod security level "restricted" if that container does."""
+    """The init container that copies the payload. target: the container to be injected, whose security context and resources it
+    takes over. If that container fits the pod security level "restricted", so does this one."""
     theirs = target.get("securityContext") or {}
     context = {name: copy.deepcopy(theirs[name]) for name in _OF_THE_USER if name in theirs}
     context |= {
@@ -72,7 +73,8 @@ def _without_devices(amounts: Object) -> Object:
 
 
 def volumes(policy: Policy, cache_claim: str = "") -> list[Object]:
-    """The volumes: the payload's, the starter's, and one with the job's identity: its token, its labels, the authority to trust."""
+    """The pod's volumes: the payload's, the starter's, and one with the job's identity (its token, its labels, the authority to
+    trust). cache_claim: name of a PersistentVolumeClaim for kernels, which gets a volume too; "" for none."""
     sources: list[Object] = [
         {"serviceAccountToken": {"path": "token", "audience": AUDIENCE, "expirationSeconds": TOKEN_SECONDS}},
         {"downwardAPI": {"items": [{"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}]}},
@@ -95,7 +97,8 @@ def _annotation(file: str, name: str) -> Object:
 
 
 def mounts(may_write_starter: bool = False, has_cache_claim: bool = False) -> list[Object]:
-    """Volume mounts of an injected container or, with may_write_starter, of the init container."""
+    """Volume mounts of an injected container or, if may_write_starter is True, of the init container. has_cache_claim: also mount
+    the volume of the cache claim."""
     return [
         {"name": VOLUME, "mountPath": MOUNT},
         {"name": START_VOLUME, "mountPath": START_MOUNT, **({} if may_write_starter else {"readOnly": True})},
@@ -105,6 +108,6 @@ def mounts(may_write_starter: bool = False, has_cache_claim: bool = False) -> li
 
 
 def pull_secrets(given: Sequence[Object], policy: Policy) -> list[Object]:
-    """The pod's pull secrets, and those of the payload's image that are not among them."""
+    """The pod's imagePullSecrets `given`, followed by those of the policy that are not among them."""
     names = {entry.get("name") for entry in given}
     return [*given, *({"name": name} for name in policy.pull_secrets if name not in names)]

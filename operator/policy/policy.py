@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 class Policy:
     """The policy for the pods of one namespace.
 
-    payload_image: name and tag. ingest_url: where jobs send to; empty: nowhere. ingest_authority: PEM of the authority that signed
-    that server's certificate; empty: one that the system trusts. settings: of the plugin, by variable. opted_out: why no pod is
-    injected; empty if pods are. has_other_processors: the cluster has nodes that are not amd64. cannot_start: why the starter does
-    not run in this cluster; empty if it does. canary_percent: the percentage of a namespace's jobs that are injected. pull_secrets:
-    names of Secrets that pods get for the payload's image. match_labels: only pods that have these labels are injected.
+    payload_image: name and tag. cluster: its name in records and reports. ingest_url: where jobs send to; empty: nowhere.
+    ingest_authority: PEM of the authority that signed that server's certificate; empty: one that the system trusts. pull_policy:
+    imagePullPolicy of the payload's image. settings: of the plugin, by variable. opted_out: why no pod is injected; empty if pods
+    are. has_other_processors: the cluster has nodes that are not amd64. cannot_start: why the starter does not run in this
+    cluster; empty if it does. canary_percent: the percentage of a namespace's jobs that are injected. pull_secrets: names of
+    Secrets that pods get for the payload's image. match_labels: only pods that have these labels are injected.
     """
 
     payload_image: str
@@ -33,8 +34,8 @@ class Policy:
 
 @dataclass(frozen=True)
 class Admission:
-    """What the request says and the object does not: its namespace, the user who makes it (a controller, for a Job's pod), and the
-    unique id of the request."""
+    """What an admission request says and its object does not: the namespace, the user who makes the request (a controller, for a
+    Job's pod), and the request's unique id."""
 
     namespace: str = ""
     user: str = ""

@@ -11,7 +11,7 @@ import datetime
 from .names import INIT_CONTAINER, INJECTED, NOT_INJECTED, Object
 
 WAIT_SECONDS = 60.0
-"""Counted from the pod's creation: a registry may be slow, and a second pull may succeed."""
+"""Seconds from the pod's creation before it is released: a registry may be slow, and a second pull may succeed."""
 _CANNOT_PULL = (
     "ErrImagePull",
     "ImagePullBackOff",

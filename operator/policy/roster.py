@@ -29,7 +29,8 @@ def is_injected(pod: Object) -> bool:
 
 
 def control_change(pod: Object, is_stopped: bool) -> Object | None:
-    """The patch that tells a pod's jobs to stop stitching, or that they may continue; None if nothing changes."""
+    """The patch of annotations that tells a pod's job to stop stitching, or that it may continue; None if nothing changes, for a
+    pod that has ended, or for one that is not injected."""
     given = (pod["metadata"].get("annotations") or {}).get(CONTROL)
     has_ended = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
     if not is_injected(pod) or has_ended or (given == OFF) == is_stopped:
@@ -38,7 +39,7 @@ def control_change(pod: Object, is_stopped: bool) -> Object | None:
 
 
 def pulled_image(pod: Object) -> str | None:
-    """The payload's image, if it was pulled for this pod; else None."""
+    """The payload's image if the pod's init container has started, so that it was pulled; else None."""
     for each in (pod.get("status") or {}).get("initContainerStatuses") or ():
         if each.get("name") == INIT_CONTAINER and (each.get("state") or {}).keys() & {"running", "terminated"}:
             return payload_image(pod) or None

@@ -25,7 +25,8 @@ def asks(job: Object, policy: Policy) -> bool:
 
 
 def carried(job: Object, templates: Sequence[Object], admission: Admission) -> Object:
-    """The annotations for the job's pods. The id of the run is the job's own, else a template's, else a new one."""
+    """The annotations for the job's pods. The id of the run is the job's own, else a template's, else the uid of the admission
+    request."""
     mine = job["metadata"].get("annotations") or {}
     run = mine.get(RUN_ID) or next(filter(None, map(_run_of, templates)), None) or admission.uid
     found = {name: mine[name] for name in _CARRIED if name in mine} | ({RUN_ID: run} if run else {})

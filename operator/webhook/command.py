@@ -38,6 +38,7 @@ class WebhookCommand:
     )
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Adds the options of the command to `parser`."""
         parser.add_argument(
             "--payload-image", required=True, metavar="IMAGE", help="the image that is copied into pods"
         )
@@ -88,6 +89,7 @@ class WebhookCommand:
         parser.epilog = "example:\n  stitchfleet webhook --payload-image REGISTRY/stitchfleet-payload:1 --ingest-url https://ingest:8475"
 
     def run(self, arguments: argparse.Namespace) -> int:
+        """Serves until SIGTERM or SIGINT. Returns the exit status: 0, or 2 if the server cannot start."""
         try:
             return asyncio.run(_serve(arguments))
         except (OSError, ConfigException) as error:
@@ -96,7 +98,7 @@ class WebhookCommand:
 
 
 def hosts_of(service: str, namespace: str) -> tuple[str, ...]:
-    """The names by which a service is called from within the cluster."""
+    """The DNS names of a service inside the cluster."""
     return (f"{service}.{namespace}.svc", f"{service}.{namespace}.svc.cluster.local", service, f"{service}.{namespace}")
 
 
@@ -111,7 +113,7 @@ def _certificates(arguments: argparse.Namespace, api: Any, namespace: str) -> En
 
 
 def certificates_in(folder: pathlib.Path) -> dict[str, bytes]:
-    """The files of a mounted volume, keyed as in our own Secret. Raises OSError."""
+    """Reads webhook.crt, webhook.key and ca.crt from a mounted volume (file name -> PEM). Raises OSError."""
     return {name: (folder / name).read_bytes() for name in ("webhook.crt", "webhook.key", AUTHORITY)}
 
 

@@ -17,14 +17,16 @@ from ..policy.precedence import applied, in_effect
 LOOK_SECONDS = 5.0
 RETRY_SECONDS = 1.0
 NODES_SECONDS = 60.0
-"""Time between checks of the nodes' processors; ten times as long once there are others, since these rarely go again."""
+"""Seconds between checks of the nodes' processors; ten times as long after a node with another processor was found, since such
+nodes rarely go away."""
 
 
 class Policies:
-    """What the last check found; a check that fails changes nothing.
+    """Holds what the last check of the cluster found. A check that fails changes nothing.
 
-    list_all: the StitchPolicies of all namespaces. is_of_one_kind: whether all nodes have the payload's processor. read_pauses: where
-    injection pauses (policy/pauses.py). All of them may block.
+    of_cluster: the policy of the chart. list_all: returns the StitchPolicies of all namespaces. is_of_one_kind: returns whether
+    all nodes have the payload's processor. read_pauses: returns where injection pauses (policy/pauses.py). The three functions
+    may block and raise; they are called on a thread.
     """
 
     def __init__(
@@ -41,7 +43,8 @@ class Policies:
         self._nodes_due = float("-inf")
 
     def of(self, namespace: str, authority: str) -> Policy:
-        """The policy of a namespace. authority: PEM of the authority that currently signs the ingest server's certificate."""
+        """The policy of a namespace, from memory. authority: PEM of the authority that currently signs the ingest server's
+        certificate."""
         policy = dataclasses.replace(
             self._of_cluster, ingest_authority=authority if self._of_cluster.ingest_url else ""
         )
@@ -50,12 +53,13 @@ class Policies:
         return dataclasses.replace(found, opted_out=found.opted_out or paused)
 
     async def first(self, ended: asyncio.Event) -> None:
-        """Waits until it is known which namespaces want no injection, or `ended` is set: no request may be served before."""
+        """Repeats the check until it succeeds or `ended` is set. No request may be served before, since it is not known which
+        namespaces refuse injection."""
         while not await self._look() and not ended.is_set():
             await asyncio.sleep(RETRY_SECONDS)
 
     async def keep(self) -> None:
-        """Renews what is known, forever."""
+        """Repeats the check every LOOK_SECONDS until the task is cancelled."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             await self._look()

@@ -36,7 +36,7 @@ _OF_JOBS = {"mpijobs": mutate_mpijob, "trainjobs": mutate_trainjob, "jobsets": m
 
 
 class Webhook:
-    """The handlers. policy_of: returns the policy of a namespace; it must answer from memory."""
+    """The handlers. policy_of: returns the policy of a namespace; it runs on the event loop's thread and must not block."""
 
     def __init__(self, policy_of: Callable[[str], Policy], metrics: Metrics | None = None) -> None:
         self.policy_of = policy_of
@@ -54,8 +54,8 @@ class Webhook:
         return app
 
     async def admit(self, request: web.Request) -> web.Response:
-        """Handles a POST of an AdmissionReview. Anything else gets 400: there is no uid to answer with, and the API server ignores
-        it."""
+        """Handles a POST of an AdmissionReview: answers 200 with a review that admits the object, with a patch if it is changed.
+        Any other body is answered with 400: it has no uid to answer with, and the API server ignores the answer."""
         started = time.perf_counter()
         try:
             body = await request.read()
@@ -106,14 +106,14 @@ class Webhook:
         return "injected" if INJECTED in annotations else "left_alone"
 
     async def healthz(self, _request: web.Request) -> web.Response:
-        """Answers ok: the event loop runs."""
+        """Answers 200: the event loop runs."""
         return web.Response(text="ok\n")
 
     async def readyz(self, _request: web.Request) -> web.Response:
-        """Whether the API server can already trust this server's certificate."""
+        """Answers 200 as soon as the server has a certificate that the API server trusts, else 503 with the reason."""
         return web.Response(text=f"{self.not_ready or 'ok'}\n", status=503 if self.not_ready else 200)
 
     async def prometheus(self, _request: web.Request) -> web.Response:
-        """Answers with the metrics."""
+        """Answers 200 with the metrics in Prometheus' text format."""
         headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
         return web.Response(body=self.metrics.exposition(), headers=headers)

@@ -26,11 +26,12 @@ class Mark:
     function: str
 
     def encode(self) -> str:
+        """The mark as text of three lines, which `decode` reads."""
         return f"{self.generation}\n{self.function}\n{self.program}"
 
     @classmethod
     def decode(cls, text: str) -> Mark:
-        """The inverse of `encode`. Raises ValueError for any other text."""
+        """The mark that `encode` wrote as `text`. Raises ValueError for any other text."""
         generation, function, program = text.split("\n", 2)
         return cls(program, int(generation), function)
 

@@ -26,7 +26,8 @@ class Owner(Protocol):
 
     def note_plan(self, plan: Any, clusters: int, excluded: frozenset[str]) -> None:
         """Notes the clusters of its own graph. plan: a ClusterPlan. clusters: how many of its clusters became stitch ops.
-        excluded: the operators and clusters that were left out."""
+        excluded: the names of the operators and clusters that were left out."""
 
     def note_nested_plan(self, function: str, plan: Any, clusters: int) -> None:
-        """The same for a function that it calls."""
+        """Notes the clusters in the body of `function`, a function that the program calls and that TensorFlow does not inline.
+        plan, clusters: as in `note_plan`."""

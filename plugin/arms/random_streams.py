@@ -39,16 +39,18 @@ PHILOX = 1  # tensorflow/core/framework/rng_alg.h: RNG_ALG_PHILOX
 
 
 def is_seeded(node: Any) -> bool:
+    """Whether a NodeDef of a random operator has a seed (attributes seed and seed2 are not both 0)."""
     return bool(node.attr["seed"].i or node.attr["seed2"].i)
 
 
 def seeded_without_twin(nodes: Iterable[Any]) -> list[str]:
-    """Names of seeded random operators whose stream the arms cannot share."""
+    """Names of the seeded random operators (NodeDefs) whose stream the arms cannot share: TensorFlow has no stateless operator
+    with the same numbers."""
     return [node.name for node in nodes if node.op in WITHOUT_TWIN and is_seeded(node)]
 
 
 def seeded(nodes: Iterable[Any]) -> list[str]:
-    """Names of seeded random operators whose stream the arms can share, once it has a name."""
+    """Names of the seeded random operators (NodeDefs) whose stream the arms can share; `share_streams` makes them do so."""
     return [node.name for node in nodes if node.op in STATELESS and is_seeded(node)]
 
 
@@ -89,7 +91,8 @@ def share_streams(graph: Any, owner: str) -> int:
 
 
 def own_streams(graph: Any) -> int:
-    """Gives each uniform random operator of a GraphDef without a seed a fresh stream, in place. Returns the number changed."""
+    """Gives each float32 uniform random operator without a seed that is not on a GPU a fresh stream, in place. graph: a GraphDef.
+    Returns the number of operators changed."""
     fresh = [
         node
         for node in graph.node

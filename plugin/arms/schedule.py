@@ -35,7 +35,12 @@ class Slot:
 
 @dataclass(frozen=True)
 class Schedule:
-    """The plan of the stitched phase. `block`: counted steps of a block, which has one uncounted step before them."""
+    """The plan of the stitched phase.
+
+    seed: any text; it decides the order of the blocks in each pair. block: counted steps of a block, which has one uncounted step
+    before them. opening_pairs: number of pairs back to back at the beginning. plain_share: share (0 to 1) of the later steps that
+    run plain.
+    """
 
     seed: str
     block: int
@@ -44,16 +49,18 @@ class Schedule:
 
     @property
     def pair_steps(self) -> int:
+        """Steps of a pair: two blocks, each with its uncounted first step."""
         return 2 * (self.block + 1)
 
     @property
     def cycle_steps(self) -> int:
-        """Steps from one later pair to the next, chosen so that plain blocks take the given share of the steps."""
+        """Steps from the beginning of one later pair to that of the next, so that plain blocks take `plain_share` of the steps;
+        at least `pair_steps`."""
         share = max(self.plain_share, 1e-6)
         return max(self.pair_steps, round((self.block + 1) / share))
 
     def slot(self, step: int) -> Slot:
-        """The slot of a step of the stitched phase. step: from 0."""
+        """The slot of a step, counted from 0 at the beginning of the stitched phase."""
         opening = self.opening_pairs * self.pair_steps
         if step < opening:
             return self._in_pair(step // self.pair_steps, step % self.pair_steps)
@@ -82,8 +89,9 @@ class Course:
         self._takes = 0
 
     def next(self, quiet: bool, is_complete: Callable[[int], bool]) -> Slot:
-        """The slot of the next step. quiet: whether no process of ours is at work beside the job. is_complete(pair): whether a pair
-        has all its steps."""
+        """The slot of the next step; call it once per step. quiet: whether no process of ours is at work beside the job; only
+        then a pair begins. is_complete(pair): whether a pair has all its counted steps; if not, it is repeated, up to MOST_TAKES
+        times in all."""
         slot = self._schedule.slot(self._position)
         if self._pair is not None and slot.pair != self._pair:  # it has ended
             if is_complete(self._pair) or self._takes >= MOST_TAKES:

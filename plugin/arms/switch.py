@@ -33,7 +33,8 @@ class _Thread(threading.local):
     options: Any = None
     """The user's own FunctionCallOptions, if the step runs with the stitched arm's copy."""
     call: tuple[TraceCall, Any, Any] | None = None
-    """The traced function that this thread passes to the runtime: where, and the first two arguments there, which tell its name."""
+    """The traced function that this thread is passing to the runtime: (its TraceCall, the first two arguments of that method),
+    from which TraceCall.name derives its name."""
 
 
 _thread = _Thread()
@@ -69,7 +70,8 @@ def executor_name() -> str:
 
 
 class RunningStep:
-    """`with RunningStep(program, arm)`: this thread runs a step. A class: it costs a third of a generator-based context manager.
+    """`with RunningStep(program, arm)`: the calling thread runs a step of `program` in `arm`. It is a class because a
+    generator-based context manager takes three times as long.
 
     options: the user's FunctionCallOptions, if the arm replaces them.
     """
@@ -87,7 +89,8 @@ class RunningStep:
 
 
 def install(trace_call: TraceCall) -> None:
-    """Makes each thread note, for `executor_name`, which traced function it calls. Call it once per process."""
+    """Wraps TensorFlow's `trace_call`, so that each thread notes which traced function it calls, for `executor_name`. Call it
+    once per process."""
 
     def make(original: Any) -> Any:
         def call_function(self: Any, first: Any, *args: Any, **kwargs: Any) -> Any:

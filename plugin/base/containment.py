@@ -27,7 +27,8 @@ _log = logging.getLogger("stitchfleet")
 
 
 class Health:
-    """Whether the plugin is switched on in this process. reason: why not, or None. failures: how often `give_up` was called.
+    """Whether the plugin is switched on in this process. reason: why not, or None. failures: how often `give_up` was called. Any
+    thread may call its methods.
 
     on_failure: listeners, each called once with the reason.
     """
@@ -40,6 +41,7 @@ class Health:
 
     @property
     def good(self) -> bool:
+        """Whether the plugin is switched on."""
         return self.reason is None
 
     def give_up(self, reason: str) -> None:

@@ -8,8 +8,8 @@ import signal
 
 
 def processor_seconds(root: int) -> dict[int, float]:
-    """Process id -> processor seconds, for `root` and all processes below it. The seconds of ended children that the process has
-    waited for are included."""
+    """Process id -> processor seconds (user and system), for `root` and all processes below it, from /proc. The seconds of ended
+    children that a process has waited for are included. Processes that have ended are left out."""
     parents: dict[int, int] = {}
     seconds: dict[int, float] = {}
     tick = os.sysconf("SC_CLK_TCK")
@@ -30,7 +30,7 @@ def processor_seconds(root: int) -> dict[int, float]:
 
 
 def end(root: int) -> None:
-    """Kills a child of ours and all processes below it (SIGKILL)."""
+    """Sends SIGKILL to a child of this process and to all processes below it. Processes that have ended are skipped."""
     for process in processor_seconds(root):
         try:
             os.kill(process, signal.SIGKILL)

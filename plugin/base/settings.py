@@ -191,8 +191,8 @@ def read_settings(environment: Mapping[str, str], complain: Callable[[str], None
 
 
 def writable_folder(path: pathlib.Path, complain: Callable[[str], None]) -> pathlib.Path:
-    """Creates a folder with owner-only permissions and returns it. If it cannot be written to, calls `complain` with a line and
-    returns a new private temporary folder."""
+    """Creates a folder, with owner-only permissions if it is missing, and returns its path. If it cannot be written to, calls
+    `complain` with a line and returns a new private temporary folder."""
     try:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
         probe = path / f".probe-{os.getpid()}"
@@ -206,7 +206,8 @@ def writable_folder(path: pathlib.Path, complain: Callable[[str], None]) -> path
 
 
 def clean_environment() -> dict[str, str]:
-    """The environment of a helper process of ours: this process's, without the plugin's activation and without GPUs."""
+    """The environment of a helper process of ours: this process's, without the plugin's activation, without GPUs, and with one
+    OpenMP thread."""
     bootstrap = str(BOOTSTRAP)
     environment = {key: value for key, value in os.environ.items() if key != "STITCHFLEET_ENABLED"}
     paths = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path and path != bootstrap]

@@ -1,17 +1,19 @@
-"""Lets what leads to a collective run before what else an operator has made ready.
+"""Schedules the operators that lead to a collective before the other readers of the same results.
 
 In plain TensorFlow gradients become ready one by one. A Stitch op makes several results ready at once: the gradient that the next
-layer's backward pass reads, gradients of biases, which are reduced over the ranks as they are, and what a product makes a weight's
-gradient of. The executor gives all of them to its thread pool, where the collectives may come last (native/op/hand_on_op.cc). Since
-other ranks wait for them, they come first. HandOn ops, which run at once, stand behind the operator:
+layer's backward pass reads, gradients of biases, which are reduced over the ranks as they are, and the operands of the products that
+compute gradients of weights. The executor gives all their readers to its thread pool, where the collectives may come last
+(native/op/hand_on_op.cc). Other ranks wait for the collectives, so these have to come first. For that, HandOn ops, which return their
+inputs and run at once, are inserted behind the operator:
 
     Stitch -> all -> first -> operators that lead to collectives and to nothing else
               all -> all other operators
 
-What is ready when a Stitch op ends goes to the thread pool in the order of the graph's edges, since its kernel is asynchronous. With
-`all` that is one operator. What that makes ready goes to the pool too, but for `first`, which runs at once, and what `first` makes
-ready runs next. Behind an operator of TensorFlow's, which is synchronous, `first` is enough: ways part there too, as behind the
-Reshape of a gradient that two products read.
+A Stitch op's kernel is asynchronous: when it ends, all ready readers go to the thread pool, in the order of the graph's edges. `all`
+is its only reader, so one task goes to the pool. When `all`, which is synchronous, ends, its readers go to the pool too, except for
+`first`, which runs at once on the same thread, and whose readers run next. Behind an operator of TensorFlow's, which is synchronous,
+`first` alone is enough: its results, too, may be read both by operators that lead to a collective and by others, such as the result
+of the Reshape of a gradient that two products read.
 """
 
 from __future__ import annotations
@@ -24,15 +26,15 @@ from .rewrite import OUR_OPS, UPDATE_OP
 
 HAND_ON_OP = "StitchfleetHandOn"
 MOST_BETWEEN = 4
-"""The most operators between the parting of ways and a collective: a product, a reshape, a scale, a branch."""
+"""Most operators on a path from a result with several readers to a collective: a product, a reshape, a scale, a branch."""
 _CONTROL_FLOW = frozenset((*BRANCHES, "Merge", "Enter", "Exit", "NextIteration", "LoopCond"))
 _REFERENCES = 100
 """DataType numbers above it are references to variables (types.proto)."""
 
 
 def hand_on_first(graph: Any) -> int:
-    """Adds HandOn ops to a GraphDef of Stitch ops, in place. Returns the number of operators that got them: 0 if there is no
-    collective."""
+    """Inserts HandOn ops into a GraphDef that has Stitch ops, in place, behind operators on the CPU. Returns the number of
+    operators behind which they were inserted; 0 if there is no collective."""
     if not any(node.op in COLLECTIVES for node in graph.node):
         return 0
     placed = PlacedGraph(graph)
@@ -64,8 +66,8 @@ def hand_on_first(graph: Any) -> int:
 
 
 def _types_of_outputs(node: GraphNode, definitions: OpDefinitions) -> list[int] | None:
-    """The DataType numbers of a node's outputs; None if nothing is handed on behind it: it is there before the step's work (a
-    variable's value), or decides what runs."""
+    """The DataType numbers of a node's outputs; None if no HandOn op belongs behind it, since its result is ready before the
+    step's work (a variable's value) or it decides what runs (control flow)."""
     if node.op in OUR_OPS:
         return list(node.proto.attr["Tout"].list.type)
     if node.op in _CONTROL_FLOW or not node.inputs or definitions.is_stateful(node.op):
@@ -82,8 +84,8 @@ def _outputs_read(graph: PlacedGraph, index: int, readers: set[int]) -> list[int
 def _hand_on(
     graph: Any, source: GraphNode, name: str, places: dict[int, tuple[str, int]], types: list[int]
 ) -> dict[int, tuple[str, int]]:
-    """Adds a HandOn op. places: output of the operator `source` -> (node, output) from which it comes. types: of those outputs.
-    Returns the same for the readers of the HandOn op."""
+    """Inserts a HandOn op. places: output number of the operator `source` -> (node, output) that has its value. types: the
+    DataType numbers of all outputs of `source`. Returns `places` for the readers of the HandOn op."""
     node = graph.node.add(name=f"{source.name}/stitchfleet_{name}", op=HAND_ON_OP, device=source.proto.device)
     node.input.extend(_written(*place) for place in places.values())
     node.attr["T"].list.type.extend(types[index] for index in places)
@@ -96,10 +98,11 @@ def _written(node: str, output: int) -> str:
 
 
 def _leading_to_collectives(graph: PlacedGraph) -> set[int]:
-    """The collectives, and the operators that lead to them and to nothing else.
+    """Indices of the collectives, and of the operators all of whose results are read only on paths of at most MOST_BETWEEN
+    operators to them.
 
-    A branch leads there if one of its ways does: Horovod reduces a gradient if the world has more than one rank, and hands it on
-    otherwise (horovod/tensorflow/__init__.py, `_allreduce_cond`).
+    A branch counts if one of its sides leads to a collective: Horovod reduces a gradient if the world has more than one rank, and
+    passes it on unchanged otherwise (horovod/tensorflow/__init__.py, `_allreduce_cond`).
     """
 
     def leads(index: int) -> bool:

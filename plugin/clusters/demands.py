@@ -138,7 +138,7 @@ def _counted(graph: PlacedGraph, index: int) -> tuple[int, int]:
     """(DataType number of the first operand, the axis of it that the second operand indexes)."""
     node = graph.nodes[index].proto
     if node.op == "GatherV2":
-        return int(node.attr["Tparams"].type), int(small_constant(graph, index, 2))  # type: ignore[arg-type]  # why_not
+        return int(node.attr["Tparams"].type), int(small_constant(graph, index, 2))  # type: ignore[arg-type]  # why_not: constant
     if node.op == RESOURCE_GATHER:
         return int(node.attr["dtype"].type), batch_dims(node)
     return int(node.attr["T"].type), 1

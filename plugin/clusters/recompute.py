@@ -121,7 +121,9 @@ def _inexact(graph: PlacedGraph, members: Collection[int]) -> set[int]:
 
 def _is_put_to_continuous_use(graph: PlacedGraph, members: Collection[int], reader: Collection[int]) -> bool:
     """Whether a reader uses copied library functions only in continuous operators, and returns none of their values unchanged."""
-    waiting = [(i, True) for i in _inexact(graph, members)]  # (node, whether it is a copied value, at most moved)
+    waiting = [
+        (i, True) for i in _inexact(graph, members)
+    ]  # (node, whether its value is a copied one, perhaps rearranged)
     seen = set(waiting)
     while waiting:
         i, is_copy = waiting.pop()

@@ -37,7 +37,8 @@ DATABASE_SECONDS = 20
 
 @dataclass(frozen=True)
 class Finding:
-    """One line. todo: what to do about a problem; "" if there is none. stops: whether no job can be stitched because of it."""
+    """One line of the output. subject, text: what was examined, and the result. todo: what to do about a problem; "" if there is
+    none. stops: whether no job can be stitched because of it."""
 
     subject: str
     text: str
@@ -54,6 +55,7 @@ class DoctorCommand:
     )
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Adds the options of the command to `parser`."""
         parser.add_argument(
             "--build", action="store_true", help="build the TensorFlow op now instead of at the first run"
         )
@@ -63,6 +65,8 @@ class DoctorCommand:
         parser.add_argument("--cache", type=pathlib.Path, metavar="DIR", help="folder for kernels and native code")
 
     def run(self, arguments: argparse.Namespace) -> int:
+        """Prints all findings, or with --settings the settings. Returns the exit status: 1 if no job would be stitched here, else
+        0."""
         settings = read_settings(os.environ, say)
         if arguments.cache:
             settings = dataclasses.replace(settings, cache=arguments.cache)
@@ -81,7 +85,7 @@ class DoctorCommand:
 
 
 def findings(settings: Settings, build_now: bool) -> Iterator[Finding]:
-    """All findings, in the order in which a person would look. build_now: builds the native library if it is missing."""
+    """Yields all findings, in the order in which a person would look. build_now: build the native library if it is missing."""
     version = ".".join(map(str, sys.version_info[:3]))
     musl = (
         "" if has_glibc() else "stitchfleet runs on the GNU C library alone, and this one is another (Alpine's is musl)"
@@ -99,7 +103,8 @@ def findings(settings: Settings, build_now: bool) -> Iterator[Finding]:
 
 
 def of_tensorflow(build: TensorFlowBuild, settings: Settings, build_now: bool) -> Iterator[Finding]:
-    """Findings on TensorFlow, Keras, what the native library needs, and what is in its way."""
+    """Yields findings on TensorFlow, Keras, the cache, the native library and its compiler, the version, and plugins of others
+    that conflict with ours. build_now: build and test the library if it is missing."""
     yield Finding("TensorFlow", f"{build.version} in {build.package}")
     yield Finding("Keras", ", ".join(f"{name} {version}" for name, version in _keras()) or "none")
     cache = writable_folder(settings.cache, say)
@@ -138,7 +143,7 @@ def of_tensorflow(build: TensorFlowBuild, settings: Settings, build_now: bool) -
 
 
 def of_version(version: str, verdict: self_test.Verdict | None) -> Finding:
-    """Whether jobs on this version are stitched. verdict: the self-test's, if there was one."""
+    """Whether jobs on this version of TensorFlow are stitched. verdict: the self-test's, or None if it has not run."""
     if known.is_known(version):
         return Finding("version", "tested")
     line = f"not among those that were tested ({known.TESTED})"
@@ -182,7 +187,7 @@ def of_gpus(driver: pathlib.Path | None) -> Iterator[Finding]:
 
 
 def of_database(settings: Settings) -> Finding:
-    """Whether what jobs record comes to a database, and reports can be made of it."""
+    """Whether records reach a database from which reports can be made. Waits for it for at most DATABASE_SECONDS."""
     if settings.ingest is not None:
         return Finding("database", "the ingest server's")
     if importlib.util.find_spec("sqlalchemy") is None:
@@ -206,7 +211,7 @@ def of_database(settings: Settings) -> Finding:
 
 
 def of_ingest(settings: Settings) -> Finding:
-    """Whether the fleet's ingest server takes what this machine would send, with its token."""
+    """Whether the fleet's ingest server accepts records from this machine with its token. Posts an empty batch."""
     if settings.ingest is None:
         return Finding("ingest", "not set: records go to the database of this machine")
     try:

@@ -54,6 +54,7 @@ class RunCommand:
     )
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Adds the options of the command to `parser`."""
         parser.add_argument(
             "--summary", type=pathlib.Path, metavar="FILE.json", help="write the job's summary to a JSON file"
         )
@@ -79,6 +80,8 @@ class RunCommand:
         parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="command to run")
 
     def run(self, arguments: argparse.Namespace) -> int:
+        """Runs the job. Returns its exit code (128 + n after signal n), 2 for a user's mistake, or 127 if there is no such
+        program."""
         command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
         if not command:
             print("stitchfleet run: no command given; for example: stitchfleet run -- python train.py", file=sys.stderr)
@@ -147,8 +150,8 @@ class RunCommand:
 
 
 def try_if_unknown(library: pathlib.Path, build: TensorFlowBuild, cache: pathlib.Path) -> self_test.Verdict | None:
-    """Runs the self-test, once per library, if TensorFlow's version is not among the known ones. Returns its verdict; None if the
-    version is known."""
+    """Runs the self-test, once per library, if TensorFlow's version is not among the known ones (about a minute). Returns its
+    verdict; None if the version is known."""
     if known.is_known(build.version):
         return None
     verdict = self_test.verdict_of(library)
@@ -160,7 +163,8 @@ def try_if_unknown(library: pathlib.Path, build: TensorFlowBuild, cache: pathlib
 
 
 def world_at_the_end(world: World, own: Sequence[Mapping[str, Any]]) -> World:
-    """The world in which this rank has ended: ranks of an elastic job change. own: this rank's summaries."""
+    """The world as it was when this rank ended: in an elastic job rank and size change. own: this rank's summaries, which hold
+    them."""
     if not world.is_elastic or not own:
         return world
     return dataclasses.replace(world, rank=int(own[0]["rank"]), size=int(own[0]["world_size"]))
@@ -172,7 +176,8 @@ def summaries_of_ranks(
     """Gathers the summaries of all ranks at rank 0, which waits for them for at most `longest_s` seconds and writes the document.
 
     own: this rank's summaries. path: file of the document, or None. Returns the summaries of all ranks on rank 0, on other ranks
-    `own`. Where they have no store (mpirun without Horovod) each writes its own document: FILE on rank 0, FILE.rank-1 on rank 1, ...
+    `own`. If the ranks have no store (mpirun without Horovod), each returns `own` and writes its own document: FILE on rank 0,
+    FILE.rank-1 on rank 1, ...
     """
     store = _store_of_ranks(world, own)
     if store is None:
@@ -190,8 +195,9 @@ def summaries_of_ranks(
 
 
 def keep_store(world: World) -> KeptStore | None:
-    """Rank 0, if the launcher gives the ranks no store: starts one, which the job's process makes known to the others if it uses
-    Horovod (meeting.py). It is kept until the other ranks' summaries are there. Returns None if there is no need, or it fails."""
+    """Starts a store on rank 0 if the launcher provides none, and names it in the environment. The job's process announces it to
+    the other ranks if it uses Horovod (meeting.py). The caller closes it when the other ranks' summaries have arrived. Returns
+    None if no store is needed here, or if it cannot be started."""
     os.environ.pop(STORE_VARIABLE, None)
     if world.store is not None or world.rank or world.size == 1:
         return None
@@ -218,7 +224,8 @@ def _can_store() -> bool:
 
 
 def why_python_does_not_start_us(command: Sequence[str]) -> str:
-    """The reason why a command, if it is Python, will not import `sitecustomize`, which switches the plugin on; "" if it will."""
+    """Why a command that starts Python will not import `sitecustomize`, which switches the plugin on; "" if it will, or if the
+    command is not Python."""
     if not re.fullmatch(r"python[\d.]*", os.path.basename(command[0])):
         return ""
     for word in command[1:]:

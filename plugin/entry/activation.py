@@ -58,7 +58,8 @@ class _AfterImport(importlib.abc.MetaPathFinder):
 
 @contained(None)
 def install_import_hook() -> None:
-    """Activates when TensorFlow is imported, or at once if it is imported already."""
+    """Arranges that `activate` runs when TensorFlow is imported, and `hook_keras` when a Keras is; runs `activate` at once if
+    TensorFlow is imported already."""
     if not any(isinstance(finder, _AfterImport) for finder in sys.meta_path):
         sys.meta_path.insert(
             0, _AfterImport({"tensorflow": activate, **dict.fromkeys(places.KERAS_PACKAGES, hook_keras)})
@@ -82,7 +83,8 @@ def hook_keras() -> None:
 
 @contained(None)
 def activate() -> None:
-    """Installs the plugin in this process, once. After any failure plain TensorFlow remains."""
+    """Installs the plugin in this process, once, if the settings enable it and this is not a launcher. After any failure plain
+    TensorFlow remains."""
     global JOB
     if JOB is not None:
         return
@@ -168,7 +170,8 @@ def has_glibc() -> bool:
 
 
 def other_graph_optimizers(site_packages: Any) -> list[str]:
-    """Plugins in TensorFlow's own plugin folder that register a graph optimizer: a second one for a device kills the process."""
+    """File names of libraries in TensorFlow's plugin folder that register a graph optimizer: a second one for a device ends the
+    process. site_packages: path of the folder that holds the installed packages."""
     found = []
     for library in sorted((site_packages / "tensorflow-plugins").glob("*.so")):
         try:

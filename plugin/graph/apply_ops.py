@@ -89,22 +89,27 @@ class Operand:
         return self._binary("RealDiv", self, other)
 
     def maximum(self, other: Operand) -> Operand:
+        """The element-wise maximum of two operands."""
         return self._binary("Maximum", self, other)
 
     def unary(self, op: str) -> Operand:
-        """The result of a unary operator whose output argument is called "y"."""
+        """The result of the unary TensorFlow operator `op`, whose output argument must be called "y"."""
         return Operand(self.expressions, self.expressions.node(op, "y", self.name))
 
     def sqrt(self) -> Operand:
+        """The element-wise square root."""
         return self.unary("Sqrt")
 
     def rsqrt(self) -> Operand:
+        """The element-wise reciprocal square root."""
         return self.unary("Rsqrt")
 
     def square(self) -> Operand:
+        """The element-wise square."""
         return self.unary("Square")
 
     def abs(self) -> Operand:
+        """The element-wise absolute value."""
         return self.unary("Abs")
 
 
@@ -116,8 +121,9 @@ Flags = dict[str, bool]
 class ApplyRule:
     """One fused optimizer operator.
 
-    variables: names of its inputs that are variables' handles. formula: maps (input's name -> value, flag -> value) to the new values
-    of the variables that it writes, by the input's name. flags: names of the bool attributes that the formula reads.
+    variables: names of its inputs that are variables' handles. formula: a function of (input's name -> value, flag -> value) that
+    returns the new values of the variables that the operator writes, by the input's name. flags: names of the bool attributes
+    that the formula reads.
     """
 
     variables: tuple[str, ...]

@@ -27,7 +27,8 @@ _NORMALIZATION_OUTPUTS = range(1, 6)
 
 
 def take_apart(graph: Any) -> int:
-    """Replaces each fused operator of a GraphDef by its parts, in place. Returns the number of operators split."""
+    """Replaces the fused operators of a GraphDef by their parts, in place. Returns the number of operators split. A
+    _FusedBatchNormEx is split only on the CPU, with at most one side input, and with Relu or no activation."""
     moved: dict[str, str] = {}
     count = 0
     for node in list(graph.node):

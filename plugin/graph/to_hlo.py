@@ -16,10 +16,10 @@ from ..native.library import numpy_dtype
 
 
 class LoweringError(Exception):
-    """TensorFlow cannot lower the cluster.
+    """TensorFlow cannot lower the cluster. The text is the reason, in one line.
 
-    line: the reason, one line. ops: the TensorFlow operators at fault, if TensorFlow's message names them. is_certain: whether it
-    would fail again; False for a lack of memory and the like.
+    ops: the TensorFlow operators at fault, if TensorFlow's message names them. is_certain: whether it would fail again; False for
+    a lack of memory and the like.
     """
 
     def __init__(self, line: str, ops: tuple[str, ...] = (), is_certain: bool = True) -> None:
@@ -60,7 +60,8 @@ def kernel_inputs(arguments: Sequence[Argument]) -> list[int]:
 
 
 def lower(body: bytes, arguments: Sequence[Argument]) -> bytes:
-    """Lowers a body, a serialized FunctionDefLibrary of one function. Returns a serialized HloModuleProto. Raises LoweringError."""
+    """Lowers a body, a serialized FunctionDefLibrary of one function, to HLO on the CPU. arguments: its arguments in a call, in
+    order. Returns a serialized HloModuleProto. Raises LoweringError."""
     import tensorflow as tf
 
     function = body_function(body)

@@ -30,21 +30,24 @@ from ..service.messages import Answer, Compiled, CompileRequest, Failed, Judged,
 from ..stitching.stitcher import Stitcher
 
 MAX_BUNDLE_BYTES = 1 << 30
-"""Limit on a job's kept bundles beyond the first, and on those waiting for the oracle: their tensors are as large as the model's."""
+"""Limit in bytes on a job's kept bundles beyond the first, and on those waiting for the oracle: their tensors are as large as the
+model's."""
 UNJUDGED_CALLS = 10
 """Further comparisons, as a multiple of those that a kernel needs, after one that failed and could not be kept. If none of them
 fails, the kernel cannot be judged, and it is not used."""
 TIMED_CALLS = 8
 """Timed comparisons of a cluster after which it is decided whether its kernels pay."""
 MOST_CALLS = 0.75
-"""A cluster is left out if TensorFlow's operators were faster in more than this share of them."""
+"""A cluster is left out if its kernels took a quarter longer than TensorFlow's operators in more than this share of them."""
 
 
 @dataclass
 class Executable:
     """One signature (a cluster at given shapes) for which the op requested a kernel. The op holds its state (`Kernels.state_of`).
 
-    is_failed: no kernel could be made or loaded, for the reason `failure`.
+    is_failed: no kernel could be made or loaded, for the reason `failure`. good_at_step: step of the latest comparison that
+    agreed, noted at a failed one; -1 if there is none. verify_target: number of comparisons that must agree before the kernel is
+    used. calls_seen: calls by the latest `Kernels.are_verified`.
     """
 
     signature: int
@@ -73,7 +76,7 @@ def _is_rare(report: MismatchReport) -> bool:
 
 
 class Kernels:
-    """The kernels of one process."""
+    """The kernels of one process. on_revert(cluster, message): called when a cluster's kernels are switched off for good."""
 
     def __init__(
         self,
@@ -105,7 +108,7 @@ class Kernels:
         """Clusters for which a line about a failed comparison that did not revert them was already printed."""
 
     def of(self, clusters: Collection[str]) -> list[Executable]:
-        """The executables of some clusters. Programs with equal clusters share them."""
+        """The executables of the clusters with these names. Programs with equal clusters share them."""
         return [executable for executable in list(self.executables.values()) if executable.cluster in clusters]
 
     def state_of(self, executable: Executable) -> str:
@@ -123,7 +126,8 @@ class Kernels:
     # ---- from the op to the service and back ---------------------------------------------------------------------------------
 
     def forward(self, request: dict[str, Any]) -> None:
-        """Sends an op's request for a kernel to the compile service."""
+        """Registers the executable of an op's request (NativeLibrary.next_request) and requests its kernel from the compile
+        service. A cluster that was reverted gets none."""
         signature, name = int(request["signature"]), str(request["cluster"])
         known = self.stitcher.clusters.get(name)
         if known is None:
@@ -184,9 +188,9 @@ class Kernels:
                     self.native.move(executable.signature, State.VERIFY, State.STITCHED if may_run else State.READY)
 
     def are_verified(self, clusters: Collection[str], every: int = 1) -> bool:
-        """Called in each step of a verify phase: whether every kernel of these clusters that the job still calls has been compared
-        often enough. every: in so many steps at least one runs all of them (gradients that are summed up leave the optimizer out of
-        the others).
+        """Whether every kernel of these clusters that the job still calls has been compared often enough. Call it once in each
+        step of a verify phase, since it counts steps. every: at least one of so many consecutive steps runs all the clusters (a
+        job that accumulates gradients runs its optimizer in one of them only).
 
         A shape that occurred once (a length, the number of distinct words of a batch) may never occur again, and a suspect kernel
         starts again each time. Neither delays the others; they are verified later, in the stitched phase.
@@ -203,7 +207,8 @@ class Kernels:
         return not waiting
 
     def verified(self, clusters: Collection[str]) -> list[str]:
-        """CLUSTER:DIGEST of each verified kernel. Two are equal on two ranks if the kernels compute the same to the last bit."""
+        """ "CLUSTER:DIGEST" of each verified kernel of these clusters. Two ranks have equal texts if their kernels compute the
+        same to the last bit."""
         found = []
         for executable in self.of(clusters):
             if (
@@ -217,21 +222,23 @@ class Kernels:
         return found
 
     def agree(self, clusters: Collection[str]) -> None:
-        """Starts the verified kernels of these clusters: all ranks run them from this step on."""
+        """Lets the verified kernels of these clusters run without a comparison from this step on. Called in the step on which all
+        ranks have agreed."""
         self._agreed |= set(clusters)
         for executable in self.of(clusters):
             if executable.is_verified:
                 self.native.move(executable.signature, State.READY, State.STITCHED)
 
     def disagree(self) -> None:
-        """The ranks have to agree anew: all verified kernels wait again, and TensorFlow's operators compute."""
+        """Withdraws the ranks' agreement: verified kernels wait for a new one, and TensorFlow's operators compute meanwhile."""
         self._agreed.clear()
         for executable in list(self.executables.values()):
             if executable.is_verified:
                 self.native.move(executable.signature, State.STITCHED, State.READY)
 
     def slower(self, clusters: Collection[str]) -> set[str]:
-        """The clusters whose kernels took a quarter longer than TensorFlow's operators in most comparisons.
+        """The clusters whose kernels took a quarter longer than TensorFlow's operators in more than MOST_CALLS of at least
+        TIMED_CALLS comparisons.
 
         It counts calls instead of adding up their times, since one call in which a thread was stopped would dominate the sum.
         """
@@ -338,7 +345,7 @@ class Kernels:
         self.records.event("ill-conditioned", message, cluster=executable.cluster)
         executable.unjudged = False
         if executable.cluster in self._agreed:
-            # It would run alone again at a step that the ranks did not agree on: TensorFlow's operators keep it.
+            # Verified again, it would run alone from a step that the ranks have not agreed on: TensorFlow's operators compute it.
             self.native.move(executable.signature, State.SUSPECT, State.READY)
             return
         executable.verify_target = (

@@ -39,7 +39,8 @@ from .trace_budget import TraceBudget
 
 TICK_MS = 200
 KEPT_GONE = 32
-"""Most programs kept that do not train, of functions and graphs that were collected: a summary of more says no more."""
+"""Most programs kept for the summary among those that do not train and whose function or graph was collected. More would make the
+summary longer without adding information."""
 GENERATIONS = 4
 """Most stitched graphs of one program: the first, and later ones split around operators that could not be lowered."""
 VERIFY_PATIENCE = 10
@@ -77,7 +78,7 @@ def _note_fork(job: Job | None) -> None:
 
 
 class Job:
-    """One training process under stitchfleet. Methods that the trainer calls are contained."""
+    """One training process under stitchfleet. Its callers, the hooks (entry/), contain what its methods raise."""
 
     def __init__(self, settings: Settings, native: NativeLibrary | None, native_reason: str = "") -> None:
         self.settings = settings
@@ -208,8 +209,8 @@ class Job:
     # ---- programs ---------------------------------------------------------------------------------------------------------
 
     def program_of(self, function: Any, name: str) -> Program:
-        """The Program of a tf.function object, or of a trace that is called directly. A function that XLA compiles as a whole
-        stays plain."""
+        """The Program of a tf.function object, or of a trace that is called directly, made at its first call. name: for people. A
+        function that XLA compiles as a whole stays plain. Any thread may call it."""
         found = self._functions.get(function)
         if found is not None:
             return found
@@ -224,7 +225,8 @@ class Job:
             return found
 
     def program_of_fetches(self, key: object, name: str, graph: Any) -> Program:
-        """The Program of a set of fetches of one session's graph. key: of the graph and the fetches."""
+        """The Program of a set of fetches of one session's graph, made at its first call. key: identifies graph and fetches
+        (hashable). name: for people. Any thread may call it."""
         found = self._session_programs.get(key)
         if found is None:
             with self._lock:
@@ -301,7 +303,8 @@ class Job:
     # ---- steps (the trainer's thread) -------------------------------------------------------------------------------------
 
     def begin(self, program: Program) -> Ticket | None:
-        """Begins a step and returns its ticket, or None if the step is to be ignored."""
+        """Begins a step on the calling thread and returns its ticket; None in a forked child, whose steps are ignored. In a job
+        of several ranks it may wait for some seconds (Courier.begin)."""
         if self.is_forked_child:
             return None
         self._begin_with_ranks(program)
@@ -368,7 +371,7 @@ class Job:
         lockstep = program.lockstep = self.ranks.lockstep(program)
         if lockstep is None:
             return None
-        program.asks_ranks = self.world.is_elastic  # in a later world it has to say the same again
+        program.asks_ranks = self.world.is_elastic  # in a later world it has to be announced again
         if program.settled:
             lockstep.refuse(program.reason)
         elif program.phase is Phase.AGREEMENT:
@@ -383,7 +386,9 @@ class Job:
                 program.refuse(lockstep.own_reason)
             elif program.phase is Phase.STITCHED:
                 program.enter(Phase.AGREEMENT)
-            elif program.settled and program.ended_in is not None:  # because of a rank that may have left
+            elif (
+                program.settled and program.ended_in is not None
+            ):  # the ranks made it plain, perhaps because of a rank that has left since
                 was_ready = program.ended_in in (Phase.AGREEMENT, Phase.STITCHED)
                 program.reason, program.ended_in = "", None
                 program.enter(Phase.AGREEMENT if was_ready else Phase.WARM_UP)
@@ -402,7 +407,8 @@ class Job:
                 self._advance(program, duration)
 
     def book_steady(self, program: Program, duration_ns: int) -> None:
-        """Books a plain step of a steady program. The shortest path, taken by most steps of a job that stays plain."""
+        """Books a plain step of a steady program, in nanoseconds. It is the shortest path, taken by most steps of a job that
+        stays plain."""
         step, counted = program.book_steady(duration_ns, quiet=not self.client.busy)
         self.records.iteration(program, step, recording.PLAIN if counted else recording.UNCOUNTED, duration_ns)
 
@@ -502,7 +508,8 @@ class Job:
         return self.kernels.slower(program.cluster_names) - program.excluded
 
     def _leave_out(self, program: Program, names: set[str], reason: str) -> bool:
-        """Whether the stitched arm needs a new graph without the clusters `names`."""
+        """Leaves the clusters `names` out of the stitched arm's later graphs. Returns whether the program now traces such a
+        graph."""
         if not names:
             return False
         self.stitcher.excluded_clusters.update(dict.fromkeys(names, reason))
@@ -640,7 +647,7 @@ class Job:
         self._watch_memory()
 
     def _move_kernels(self) -> None:
-        """Moves the states of kernels of programs whose baseline is done."""
+        """Moves the states of all kernels; those that are ready only if a program in the verify or stitched phase has them."""
         assert self.kernels is not None
         wanted: set[str] = set()
         for program in self.programs:
@@ -668,7 +675,8 @@ class Job:
         self.control(text)
 
     def control(self, text: str) -> None:
-        """Obeys the control file. text: "off", "on", or lines with names (or prefixes of names) of clusters to switch off."""
+        """Obeys the control file. text: "off" (all kernels stop, and the programs go back to plain for good), "on", or names (or
+        prefixes of names) of clusters to switch off, separated by white space."""
         if self.native is None:
             return
         words = text.split()

@@ -90,7 +90,8 @@ class Lockstep:
         return self._schedule.slot(self.position)
 
     def turn(self, stride: int) -> int:
-        """The latest step's position modulo `stride`. In each step the kernels whose number has this remainder are sampled."""
+        """The latest step's position modulo `stride` (0 before the agreed step). The kernels whose signature has this turn modulo
+        `stride` are compared again in this step (NativeLibrary.begin_step)."""
         return max(0, self.position) % stride
 
     @property
@@ -99,7 +100,7 @@ class Lockstep:
         return self._courier.is_bound(self.key)
 
     def ready(self, facts: str, kernels: Iterable[str], every: int) -> None:
-        """Says that this rank's kernels are verified (Agreement.ready). every: in how many steps there is a collective."""
+        """Says that this rank's kernels are verified. facts, kernels, every: as Agreement.ready takes them."""
         self._courier.ready(self.key, facts, kernels, every)
 
     def refuse(self, reason: str) -> None:
@@ -109,11 +110,12 @@ class Lockstep:
 
     @property
     def is_over(self) -> bool:
-        """Whether its world has ended."""
+        """Whether its world has ended, so that no agreement is possible any more."""
         return self._courier.is_closed
 
     def lets_go(self, reason: str) -> bool:
-        """Whether a program of it may become plain now. If not, the other ranks are told, and all become plain at one step."""
+        """Whether one of its programs may become plain now. If not, the program has to wait: the other ranks are told `reason`,
+        and all become plain at one step."""
         if not self.ended:
             self.refuse(reason)
         return bool(self.ended) or not self._courier.is_bound(self.key)
@@ -168,8 +170,8 @@ class Ranks:
     # ---- worlds that begin and end with Horovod (resets.Listener). They run after a failure too: other ranks have to learn of it.
 
     def look_for_resets(self) -> bool:
-        """Whether changes of the world are noticed, or there can be none. Call it before each step until it is True: Horovod has to
-        be imported."""
+        """Starts to watch for changes of the world. Returns whether they are noticed from now on, or there can be none. Call it
+        before each step until it returns True, since Horovod has to be imported first."""
         if self._waits_for_horovod and not self._sees_resets:
             self._sees_resets = resets.watch(self)
         return self._sees_resets or not self._waits_for_horovod
@@ -206,14 +208,15 @@ class Ranks:
         return self._meeting.place if self._meeting is not None else None
 
     def take_end(self) -> bool:
-        """Whether a world has ended since the last call."""
+        """Whether a world has ended since the last call of this method."""
         had_ended, self._has_ended = self._has_ended, False
         return had_ended
 
     # ---- functions
 
     def lockstep(self, program: Member) -> Lockstep | None:
-        """The Lockstep of a program whose steps hold a collective of all ranks. None while there is no world."""
+        """The Lockstep of a program whose steps hold a collective of all ranks; None while there is no world. The program joins
+        it: call it once per program and world."""
         with self._lock:
             if self._courier is None:
                 return None
@@ -244,7 +247,8 @@ class Ranks:
                 self._courier.refuse_all(reason)
 
     def switch_off(self, reason: str) -> None:
-        """The plugin is switched off in this process: its functions are plain, and the other ranks are told, in later worlds too."""
+        """Makes this rank plain because the plugin is switched off in this process, and tells the other ranks, in later worlds
+        too."""
         self.refuse_all(reason)
         self.leave_all(reason)
 

@@ -33,6 +33,8 @@ from .lockstep import Lockstep
 
 
 class Phase(enum.Enum):
+    """The phases of a program; the module's docstring describes each. Values are the names in records and summaries."""
+
     WARM_UP = "warm-up"
     TRACE = "trace"
     COMPILE = "compile"
@@ -65,6 +67,7 @@ class Durations:
         self.latest: collections.deque[int] = collections.deque(maxlen=MAX_KEPT)
 
     def add(self, duration_ns: int) -> None:
+        """Adds a duration in nanoseconds."""
         self.count += 1
         self.total_ns += duration_ns
         self.latest.append(duration_ns)
@@ -77,7 +80,9 @@ class Durations:
 
 @dataclass
 class Ticket:
-    """One step that has begun. counted: whether its duration may be compared (no warm-up, no compiler at work, no change of arm)."""
+    """One step that has begun. step: its number in the program, from 0. counted: whether its duration may be compared (no
+    warm-up, no compiler at work, no change of arm). pair: number of the pair in which it is measured, or None. start_ns:
+    time.perf_counter_ns."""
 
     program: Program
     step: int
@@ -99,11 +104,12 @@ class Disturbed:
     total_ns: int = 0
 
     def add(self, duration_ns: int) -> None:
+        """Adds a step of this duration in nanoseconds."""
         self.steps += 1
         self.total_ns += duration_ns
 
     def cost_ns(self, plain_ns: int) -> int:
-        """What they took beyond as many plain steps of `plain_ns`; not below 0."""
+        """The time in nanoseconds that these steps took beyond as many plain steps of `plain_ns` each; not below 0."""
         return max(0, self.total_ns - self.steps * plain_ns)
 
 
@@ -229,6 +235,8 @@ class Program:
     # ---- phases
 
     def enter(self, phase: Phase, reason: str = "") -> None:
+        """Moves the program to a phase. reason: kept for people, unless it is empty. In lockstep it cannot become plain alone:
+        the other ranks are told, and the phase changes when all of them become plain at one step. Any thread may call it."""
         with self.lock:
             is_plain = phase in (Phase.PLAIN, Phase.REVERTED)
             if is_plain and self.lockstep is not None and not self.lockstep.lets_go(reason):
@@ -275,7 +283,8 @@ class Program:
             return Ticket(self, step, arm, phase, self.generation, counted, pair, time.perf_counter_ns(), quiet)
 
     def end(self, ticket: Ticket, end_ns: int, quiet: bool) -> int:
-        """Books a step that has ended; returns its duration in nanoseconds."""
+        """Books a step that has ended; returns its duration in nanoseconds. end_ns: time.perf_counter_ns. quiet: whether no
+        process of ours is at work beside the job now."""
         duration = end_ns - ticket.start_ns
         counted = ticket.counted = ticket.counted and quiet
         if self.first_step_ns is None:
@@ -337,7 +346,8 @@ class Program:
         return sum(kind.cost_ns(plain_ns) for kind in (self._in_preparation, self._beside)) if plain_ns else 0
 
     def typical_plain_ns(self) -> int:
-        """The median plain step in nanoseconds: of the plain blocks if any, else of the baseline or the plain phase; or 0."""
+        """The median duration of a plain step in nanoseconds: of the plain blocks, else of the baseline, the agreement or the
+        plain phase; 0 if none was counted."""
         for durations in (
             self.plain_blocks,
             *(self.durations[phase] for phase in (Phase.BASELINE, Phase.AGREEMENT, Phase.PLAIN)),
@@ -347,6 +357,7 @@ class Program:
         return 0
 
     def baseline_is_done(self) -> bool:
+        """Whether the baseline phase has timed enough steps (settings baseline_steps and baseline_seconds)."""
         counted = self.durations[Phase.BASELINE].count
         if counted >= self.settings.baseline_steps:
             return True

@@ -54,11 +54,12 @@ class Records:
 
     @property
     def lost(self) -> int:
+        """Number of records that could not be kept."""
         return self.lost_before_start + (self.recorder.lost if self.recorder is not None else 0)
 
     def iteration(self, program: Program, step: int, arm: int, duration_ns: int) -> None:
-        """Books one step. The steps of training functions are the job's iterations; rank 0 records them for all ranks, which step
-        together."""
+        """Books one step of a program. arm: as in the records (recording.PLAIN, STITCHED, UNCOUNTED). Only the steps of training
+        functions are recorded, as the job's iterations, and only by rank 0, since all ranks step together."""
         function = self.functions.number(program)
         if function is not None:
             self._record(function, (step, arm, duration_ns))
@@ -93,6 +94,7 @@ class Records:
             self.recorder.iteration(*step, function)
 
     def event(self, kind: str, message: str, **facts: object) -> None:
+        """Records an event (EventLog.event)."""
         if self.recorder is None:
             self.lost_before_start += 1
         else:
@@ -113,7 +115,8 @@ class Records:
                 self.recorder.arm_block(number, int(block.arm), block.first_step, block.durations_ns, function)
 
     def saving(self, program: Program, latest: int | None = None) -> savings.Saving | None:
-        """The saving estimated from the program's complete pairs, or from the `latest` of them; None if they are too few."""
+        """The saving estimated from the program's complete pairs, or from the `latest` pairs of them; None if they are too few
+        (savings.MIN_PAIRS)."""
         return savings.estimate(_durations(program, latest))
 
     def saving_of_job(self) -> savings.Saving | None:
@@ -178,7 +181,8 @@ class Records:
             )
 
     def finish(self, main: Program | None, programs: Sequence[Program], clusters: Iterable[Mapping[str, Any]]) -> None:
-        """Writes the last records: facts about the clusters, and the job's end. Its time is bounded."""
+        """Writes the last records: facts about the clusters, and the job's end. Waits for at most 2 s for the spool and, in a
+        pod, for HAND_OVER_SECONDS for the shipper."""
         if self.recorder is None:
             return
         for program, waited in self.functions.at_the_end():
@@ -193,7 +197,7 @@ class Records:
             self._wait_for_shipper()
 
     def overhead_ns(self, programs: Iterable[Program]) -> int:
-        """What stitching has cost the steps of the job's programs, forgotten ones included."""
+        """What stitching has cost the steps of the job's programs in nanoseconds, forgotten ones included."""
         return self.forgotten_overhead_ns + sum(program.overhead_ns for program in programs)
 
     def _end_facts(self, main: Program | None, programs: Sequence[Program]) -> dict[str, object]:
@@ -239,7 +243,8 @@ class Records:
 
 
 def shipping_words(settings: Settings) -> tuple[str, ...]:
-    """The shipper's arguments for the destination and for how long to keep trying; empty if the settings name no destination."""
+    """Command-line arguments of the shipper: the destination, and for how many days to keep trying; empty if the settings name no
+    destination."""
     keep = ("--keep-days", f"{settings.spool_days:g}")
     if settings.ingest is not None:
         return ("--ingest", settings.ingest, *keep)

@@ -22,7 +22,8 @@ FIRST_GUESS = 0.5
 
 
 class TraceBudget:
-    """The budget of one job. It is called under the locks of different programs, so its counts may be slightly off, which is fine."""
+    """The budget of one job. free: number of functions that are traced in any case. It is called under the locks of different
+    programs, so its counts may be slightly off, which does no harm."""
 
     def __init__(self, free: int) -> None:
         self._free = free
@@ -32,7 +33,7 @@ class TraceBudget:
         self._outstanding_ns = 0.0
 
     def may_trace(self, program: Program, elapsed_ns: float) -> bool:
-        """Whether the program may be traced; if so, its cost is reserved. elapsed_ns: the job's time so far."""
+        """Whether the program may be traced; if so, its cost is reserved. elapsed_ns: the job's time so far, in nanoseconds."""
         if program in self._granted:
             return True
         cost_ns = 0.0
@@ -47,7 +48,7 @@ class TraceBudget:
         return True
 
     def traced(self, program: Program, duration_ns: int) -> None:
-        """Notes that a traced step has ended, and its duration."""
+        """Notes that a traced step has ended. duration_ns: its duration."""
         self._first_ns += program.first_duration_ns
         self._trace_ns += duration_ns
 

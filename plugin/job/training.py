@@ -52,7 +52,8 @@ class TrainingFunctions:
         return self._numbers.get(program)
 
     def wait(self, program: Program, step: Step) -> list[Step] | None:
-        """Keeps a step of a program without a number. If the program now is a training function, returns all its kept steps."""
+        """Keeps a step of a program without a number. If the program is a training function by now, gives it a number and returns
+        all its kept steps; else returns None."""
         with self._lock:
             if program in self._numbers:  # another thread was faster
                 return [step]
@@ -68,7 +69,8 @@ class TrainingFunctions:
             return self._join(program) if program.total_ns >= SHARE * self._total_ns else None
 
     def at_the_end(self) -> list[tuple[Program, list[Step]]]:
-        """The programs that count although nothing was decided while they ran, with their kept steps. Call it at the job's end."""
+        """The programs that count although nothing was decided while they ran, with their kept steps; they get numbers. Call it
+        at the job's end."""
         with self._lock:
             waiting = [program for program in self._waiting if program.steps]
             if self._numbers or not waiting:

@@ -70,6 +70,7 @@ class TensorFlowBuild:
 
     @property
     def compile_flags(self) -> list[str]:
+        """Flags for the C++ compiler, equal to those of tf.sysconfig.get_compile_flags() of pip wheels, and -DNDEBUG."""
         # The flags that tf.sysconfig.get_compile_flags() returns for pip wheels since 2.11, without importing TensorFlow (2 s).
         return [
             f"-I{self.package / 'include'}",
@@ -81,6 +82,7 @@ class TensorFlowBuild:
 
     @property
     def link_flags(self) -> list[str]:
+        """Flags for the linker, so that the library is linked against TensorFlow's framework library."""
         return [f"-L{self.package}", "-l:libtensorflow_framework.so.2"]
 
 
@@ -224,10 +226,11 @@ def _run_all(commands: Sequence[Sequence[str]], made: str, tell: Callable[[str],
 class SignatureStatistics:
     """Counters of one executable.
 
-    fallback_ns, kernel_ns: sums over `timed_calls` verified calls, in which both ran on the same tensors, one after the other.
-    slower_calls: the number of these in which the kernel took a quarter longer. last_good_step: number of the step of the last
-    comparison that agreed; -1 before. worst_ratio: largest error over its tolerance in a comparison with TensorFlow's own results.
-    largest_error: largest absolute error.
+    state: one of the numbers in `State`. fallback_calls, verify_calls, stitched_calls: calls in which TensorFlow's operators,
+    both, or the kernel alone computed. mismatches: failed comparisons. fallback_ns, kernel_ns: sums over `timed_calls` verified
+    calls, in which both ran on the same tensors, one after the other. slower_calls: the number of these in which the kernel took
+    a quarter longer. last_good_step: number of the step of the last comparison that agreed; -1 before. worst_ratio: largest error
+    over its tolerance in a comparison with TensorFlow's own results. largest_error: largest absolute error.
     """
 
     state: int
@@ -248,8 +251,10 @@ class SignatureStatistics:
 class MismatchReport:
     """One failed comparison, with copies of its tensors.
 
-    output: number of the first output that differs. step: number of the job's step. index: flat index of the element with the worst
-    error, whose values are expected_value (TensorFlow's) and actual_value. largest_error: over the output's elements, absolute.
+    signature: of the executable. output: number of the first output that differs. step: number of the job's step. index: flat
+    index of the element with the worst error, whose values are expected_value (TensorFlow's) and actual_value. largest_error:
+    over the output's elements, absolute. inputs: of the call. expected, actual: TensorFlow's outputs and the kernel's, one array
+    each.
     """
 
     signature: int
@@ -431,8 +436,8 @@ class NativeLibrary:
         return (error.value.decode(errors="replace") or "no reason given") if refused else ""
 
     def next_request(self, timeout_ms: int) -> dict[str, object] | None:
-        """Waits for a request for a kernel. Returns None after the time-out, after `wake`, or if a mismatch or failure waits
-        instead."""
+        """Waits for an op's request for a kernel (Kernels.forward reads it). timeout_ms: longest wait in milliseconds. Returns
+        None after that, after `wake`, or if a mismatch or failure waits instead."""
         pointer = self._c.stitchfleet_next_request(timeout_ms)
         if not pointer:
             return None
@@ -444,7 +449,7 @@ class NativeLibrary:
         return request
 
     def wake(self) -> None:
-        """Ends a `next_request` that waits."""
+        """Makes a waiting `next_request` return None."""
         self._c.stitchfleet_wake()
 
     def install(
@@ -476,7 +481,7 @@ class NativeLibrary:
         return state
 
     def next_failure(self) -> tuple[int, str] | None:
-        """(a signature whose kernel the device has refused, the reason), or None. Its state is REVERTED already."""
+        """(signature of a kernel that a device has refused, the reason), or None. The state of the signature is REVERTED already."""
         signature = ctypes.c_int()
         pointer = self._c.stitchfleet_next_failure(ctypes.byref(signature))
         if not pointer:
@@ -487,8 +492,8 @@ class NativeLibrary:
             self._c.stitchfleet_free(pointer)
 
     def next_postponed(self) -> int | None:
-        """A signature whose failed comparison could not be kept, or None. Its state is VERIFY: a later failed comparison may be
-        kept."""
+        """A signature with a failed comparison whose tensors could not be kept, or None. Its state is VERIFY: those of a later
+        one may be kept."""
         signature = int(self._c.stitchfleet_next_postponed())
         return None if signature < 0 else signature
 
@@ -497,7 +502,7 @@ class NativeLibrary:
         return bool(self._c.stitchfleet_move(signature, source, target) == 0)
 
     def allow(self, signature: int, output: int, absolute: float) -> None:
-        """Sets the absolute term in the tolerance of one output of a signature's kernel."""
+        """Sets the absolute term of the tolerance for one output of a signature's kernel."""
         self._c.stitchfleet_allow(signature, output, absolute)
 
     def enable(self, enabled: bool) -> None:
@@ -505,11 +510,12 @@ class NativeLibrary:
         self._c.stitchfleet_enable(int(enabled))
 
     def enable_cluster(self, name: str, enabled: bool) -> None:
-        """`enable` for the ops of one cluster."""
+        """As `enable`, for the ops of the cluster `name` alone."""
         self._c.stitchfleet_enable_cluster(name.encode(), int(enabled))
 
     def begin_step(self, step: int, stride: int, offset: int) -> None:
-        """Begins step number `step`, in which the signatures with turn % stride == offset are compared again (stride 0: none)."""
+        """Begins step number `step`, in which stitched signatures with turn % stride == offset are compared again; stride 0:
+        none. A signature's turn is a hash of its cluster and shapes, equal on all ranks (op/registry.h)."""
         self._c.stitchfleet_begin_step(step, stride, offset)
 
     def statistics(self, signature: int) -> SignatureStatistics:
@@ -520,7 +526,8 @@ class NativeLibrary:
         return SignatureStatistics(*integers, *reals)
 
     def cluster_statistics(self, name: str) -> tuple[int, bool, bool]:
-        """(number of calls without a signature, whether it gave up on new shapes, whether it is enabled)."""
+        """(number of calls without a signature, whether the registry gave up on new shapes, whether the cluster is enabled); (0,
+        False, True) for an unknown name."""
         integers = (ctypes.c_int64 * 3)()
         if self._c.stitchfleet_cluster_statistics(name.encode(), integers):
             return 0, False, True
@@ -586,7 +593,8 @@ def numpy_dtype(tensorflow_enum: int) -> np.dtype[np.generic]:
 
 
 def main() -> int:
-    """`python -m stitchfleet.plugin.native.library CACHE`: builds the library and prints its path."""
+    """`python -m stitchfleet.plugin.native.library CACHE`: builds the library and prints its path. Returns the exit status: 0, or
+    1 if the build failed."""
     try:
         print(build_library(pathlib.Path(sys.argv[1]), find_tensorflow(), lambda line: print(line, file=sys.stderr)))
     except NativeBuildError as error:

@@ -129,6 +129,7 @@ class Agreement:
 
     @property
     def is_leader(self) -> bool:
+        """Whether this rank is rank 0, which leads the rounds."""
         return self.rank == LEADER
 
     # ---- what the rank has to say
@@ -359,7 +360,7 @@ class Agreement:
         return self.begun < self.at or self.go is not None or self.answer != "seen"
 
     def give_up(self) -> None:
-        """Says that the caller has waited for as long as it may."""
+        """Notes that the caller has waited for as long as it may. Until the round ends, `may_begin` is True."""
         self.gave_up = True
 
     def begin(self) -> bool:
@@ -382,12 +383,13 @@ class Agreement:
     # ---- for whoever explores it
 
     def copy(self) -> Agreement:
+        """A copy that shares no mutable state with this one, for the model checker."""
         found = copy.copy(self)
         found.votes, found.wants = dict(self.votes), dict(self.wants)
         return found
 
     def key(self) -> tuple[object, ...]:
-        """All of its state as a hashable value."""
+        """All of its state as a hashable value, for the model checker."""
         return tuple(
             tuple(sorted(value.items())) if isinstance(value, dict) else value for value in vars(self).values()
         )

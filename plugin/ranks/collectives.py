@@ -40,7 +40,7 @@ _JOINS = ("Merge", "RefMerge", "Exit", "RefExit")
 
 _READS = ("ReadVariableOp", "VarIsInitializedOp", "IsVariableInitialized")
 _PASSES_ON = ("Identity", "RefIdentity", *BRANCHES)
-"""Operators that hand on their first input."""
+"""Operators that pass on their first input unchanged."""
 _OF_REFERENCES = ("VariableV2", "Variable")
 """Variables whose readers read the value itself, by an Identity."""
 _RAISES = ("AssignAddVariableOp", "AssignAdd")
@@ -85,7 +85,7 @@ def steps_per_collective(nodes: Mapping[str, Node]) -> int:
 
 
 class _Guards:
-    """Which branches decide if an operator runs, and how often they let it."""
+    """Finds the branches that decide whether an operator runs, and in how many steps they let it run."""
 
     def __init__(self, nodes: Mapping[str, Node]) -> None:
         self.nodes = nodes
@@ -94,8 +94,8 @@ class _Guards:
         """The operators that read, or wait for, each; made when it is needed."""
 
     def period(self, name: str, within: str = "") -> int:
-        """The operator runs every so many steps: 1 if no predicate guards it that may differ from step to step, 0 if it is not
-        known. within: the predicate of a branch that is known already."""
+        """N if the operator runs in every Nth step: 1 if no predicate guards it that may differ from step to step, 0 if it is not
+        known. within: a predicate that is known to hold."""
         periods = {1}
         seen, waiting = {name}, [name]
         while waiting:
@@ -135,7 +135,8 @@ class _Guards:
         return found.op in _PURE and all(self._depends_on_the_world_alone(each) for each in found.inputs)
 
     def _limit_of_counter(self, predicate: str) -> int:
-        """N if the predicate is `counter == N` and the counter goes from 1 to N again and again, one further in each step; else 0."""
+        """N if the predicate is `counter == N` and the counter runs from 1 to N again and again, raised by one in each step; else
+        0."""
         node = self.nodes.get(predicate)
         if node is None or node.op != "Equal" or len(node.inputs) < 2:
             return 0
@@ -147,7 +148,7 @@ class _Guards:
         return 0
 
     def _variable_read(self, name: str) -> str | None:
-        """The operator that makes the variable whose value this one hands on; None if there is none."""
+        """The operator that creates the variable whose value this operator passes on; None if it passes on none."""
         name = self._through_identities(name)
         node = self.nodes.get(name)
         if node is not None and node.op == "ReadVariableOp":
@@ -155,14 +156,14 @@ class _Guards:
         return name if node is not None and node.op in _OF_REFERENCES else None
 
     def _origin(self, name: str) -> str:
-        """The operator that makes what this one hands on."""
+        """The operator whose result this operator passes on unchanged."""
         while name in self.nodes and self.nodes[name].op in _PASSES_ON and self.nodes[name].inputs:
             name = self.nodes[name].inputs[0]
         return name
 
     def _counts(self, variable: str, predicate: str) -> bool:
-        """Whether each step raises the variable by 1, once, and nothing else happens to it but that it is set to 0 if `predicate`
-        holds."""
+        """Whether each step raises the variable by 1 exactly once, and the only other change is that it is set to 0 if
+        `predicate` holds."""
         raised = set_back = 0
         for name in self._users_of(variable):
             node = self.nodes[name]
@@ -180,7 +181,7 @@ class _Guards:
         return raised == 1 and set_back > 0
 
     def _constant(self, name: str) -> int | None:
-        """The integer that the operator hands on; None if it is not known."""
+        """The integer constant that the operator passes on; None if it is not known."""
         node = self.nodes.get(self._origin(name))
         return None if node is None else node.value
 

@@ -95,7 +95,8 @@ class Courier:
     # ---- the trainer's thread
 
     def begin(self, function: str) -> bool:
-        """Begins a step of a function. Returns whether it runs stitched. Waits for Times.wait_s at most, once a round."""
+        """Begins a step of a function on the trainer's thread. Returns whether it runs stitched. Waits for at most Times.wait_s
+        seconds, once a round."""
         with self._lock:
             found = self._of(function)
             now = time.monotonic()
@@ -175,6 +176,7 @@ class Courier:
 
     @property
     def is_closed(self) -> bool:
+        """Whether `close` was called."""
         return self._closed
 
     def close(self) -> None:

@@ -39,8 +39,8 @@ class Epoch:
         self._until = time.monotonic() + longest_s
 
     def store(self) -> Store | None:
-        """The world's scope; None as long as this rank does not know it. Call it again and again, also when it is known: rank 0 has
-        to tell the others. Raises StoreError."""
+        """The world's scope of the store; None as long as this rank does not know it. Call it again and again, also if it is
+        known: rank 0 has to tell the others. Raises StoreError."""
         if self._world.rank == LEADER:
             self._tell()
         elif self._store is None:
@@ -48,7 +48,7 @@ class Epoch:
         return self._store
 
     def close(self) -> None:
-        """Nothing ends with the world: the launcher keeps the store."""
+        """Does nothing: the launcher keeps the store."""
 
     def _look(self) -> None:
         if not self._is_here:

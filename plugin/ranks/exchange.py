@@ -12,9 +12,9 @@ _POLL_SECONDS = 0.05
 
 
 def publish(store: Store, rank: int, what: str, document: Any) -> bool:
-    """Writes a rank's document to the store. Makes up to three attempts of at most a second each.
+    """Writes a rank's document to the store as JSON. Makes up to three attempts of at most a second each.
 
-    what: the kind of document. Returns False if the store does not answer, or the document is over MAX_VALUE_BYTES.
+    what: the kind of document. Returns False if the store does not answer, or if the JSON text is longer than MAX_VALUE_BYTES.
     """
     value = json.dumps(document).encode()
     if len(value) > MAX_VALUE_BYTES:

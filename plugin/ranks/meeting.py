@@ -35,18 +35,19 @@ START_SECONDS = 5.0
 
 
 class Place(NamedTuple):
-    """Where a store is."""
+    """Where a store is: the host, its TCP port, and the scope, which holds a secret."""
 
     host: str
     port: int
     scope: str
 
     def store(self) -> Store:
+        """A client of the store at this place. Opens no connection."""
         return Store(*self)
 
 
 class KeptStore:
-    """The program that keeps a store on this host. It ends with this process."""
+    """Starts and ends the program that keeps a store on this host. The program also ends when this process does."""
 
     def __init__(self, run_id: str) -> None:
         """Starts it. Raises StoreError if that fails."""
@@ -75,7 +76,7 @@ class KeptStore:
             return self._process.stdout.readline().strip() if selector.select(START_SECONDS) else ""
 
     def close(self) -> None:
-        """Ends the program. In a forked child nothing happens: the store is its parent's."""
+        """Ends the program and waits for it. Does nothing in a forked child, whose parent has the store."""
         if os.getpid() != self._owner:
             return
         self._process.kill()
@@ -85,13 +86,13 @@ class KeptStore:
 
 
 def given_place() -> Place | None:
-    """The place of the store that rank 0's `stitchfleet run` keeps, or None."""
+    """The place of the store that rank 0's `stitchfleet run` keeps, from STORE_VARIABLE; None if it is not set."""
     port, _, scope = os.environ.get(STORE_VARIABLE, "").partition(" ")
     return Place("127.0.0.1", int(port), scope) if port.isascii() and port.isdigit() and scope else None
 
 
 class Meeting:
-    """One rank's part in finding the store. It is the courier's thread that calls `store`."""
+    """One rank's part in finding the store. `store` is called on the courier's thread, `close` on another."""
 
     def __init__(self, world: World, run_id: str, mail: Mail) -> None:
         self._world, self._run_id, self._mail = world, run_id, mail

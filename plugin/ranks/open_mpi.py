@@ -30,12 +30,14 @@ class Mail(Protocol):
     """Messages between ranks. No method waits for another rank."""
 
     def why_unusable(self, world: World) -> str:
-        """Why messages cannot be sent now; empty if they can. world: this process's place."""
+        """Why messages cannot be sent now; empty if they can. world: this process's place. May raise StoreError."""
 
-    def send(self, rank: int, tag: int, text: bytes) -> None: ...
+    def send(self, rank: int, tag: int, text: bytes) -> None:
+        """Begins to send a message and returns at once. Raises StoreError if MPI refuses it."""
+        ...
 
     def take(self, tag: int) -> tuple[int, bytes] | None:
-        """A message that has arrived, (rank, text), or None."""
+        """A message with this tag that has arrived, as (sending rank, text), or None. Raises StoreError."""
 
 
 class OpenMpi:

@@ -43,7 +43,7 @@ class Known:
         return self._store
 
     def close(self) -> None:
-        """Nothing ends with the world: the launcher keeps the store."""
+        """Does nothing: the launcher keeps the store."""
 
 
 class Store:
@@ -69,7 +69,7 @@ class Store:
             raise StoreError(f"the rendezvous store answered {status}")
 
     def _ask(self, method: str, key: str, body: bytes | None) -> tuple[int, bytes]:
-        import http.client  # 13 ms, which jobs of one process do not pay
+        import http.client  # takes 13 ms, which jobs of one process need not spend
 
         connection = http.client.HTTPConnection(self._host, self._port, timeout=self._timeout_s)
         try:

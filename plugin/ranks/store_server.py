@@ -25,7 +25,7 @@ _IDLE_SECONDS = 10.0
 
 
 class Cells:
-    """The values by path. Threads may share it."""
+    """The values of one scope, by path ("/SCOPE/KEY"). Any thread may call its methods."""
 
     def __init__(self, scope: str) -> None:
         self._prefix = f"/{scope}/"
@@ -34,6 +34,7 @@ class Cells:
         self._lock = threading.Lock()
 
     def get(self, path: str) -> bytes | None:
+        """The value at a path, or None."""
         with self._lock:
             return self._values.get(path)
 
@@ -51,7 +52,7 @@ class Cells:
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """Listens on a free port of all addresses, of both families where the machine has IPv6."""
+    """Listens on a free port of all addresses, IPv6 and IPv4 if the machine has IPv6."""
 
     daemon_threads = True
     request_queue_size = 256
@@ -71,13 +72,13 @@ class Server(http.server.ThreadingHTTPServer):
         self.server_activate()
 
     def server_bind(self) -> None:
-        """HTTPServer's asks the name service for the machine's name, which may take seconds."""
+        """Binds the socket without HTTPServer's look-up of the machine's name, which may take seconds."""
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
         self.server_name, self.server_port = "", self.server_address[1]
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that has gone is no error."""
+        """Prints nothing: a client that has gone is no error."""
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):

@@ -17,7 +17,7 @@ FIGURES = frozenset((1, 2, 4, 5, 6, 7))
 
 
 def cells(kind: Kind) -> tuple[str, ...]:
-    """A row of the table of clusters, under HEADINGS. The error is a fraction of the tolerance."""
+    """The cells of a row of the table of clusters, under HEADINGS. The error is shown as a percentage of the tolerance."""
     return (
         kind.name,
         str(kind.instances),

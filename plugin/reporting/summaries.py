@@ -39,10 +39,8 @@ def remove(path: pathlib.Path) -> None:
 
 
 def gather(path: pathlib.Path) -> list[dict[str, Any]]:
-    """Merges the files of all processes into FILE, and deletes them. path: FILE. Returns the summaries as `in_order` does.
-
-    If FILE cannot be written, the processes' files stay.
-    """
+    """Merges the summaries of all processes into FILE, and deletes their files. path: FILE. Returns the summaries, as `in_order`
+    does. If FILE cannot be written, the processes' files stay."""
     found: list[dict[str, Any]] = []
     for file in _of_processes(path):
         try:
@@ -58,7 +56,8 @@ def gather(path: pathlib.Path) -> list[dict[str, Any]]:
 
 
 def in_order(found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The summaries of the processes that trained, or the first one if none did: by rank, then most training time first."""
+    """The summaries of the processes that trained, or the first one if none did: by rank, then most training time first. Sets
+    "is_one_of_several" in each."""
     ordered = sorted(found, key=lambda summary: (rank_of(summary), -_training_ms(summary), summary["started"]))
     ordered = [summary for summary in ordered if _training_ms(summary)] or ordered[:1]
     for summary in ordered:
@@ -67,7 +66,7 @@ def in_order(found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def write_document(path: pathlib.Path, ordered: Sequence[Mapping[str, Any]]) -> bool:
-    """Writes the document of several summaries. Returns False if it could not be written."""
+    """Writes the document of one or more summaries; the first is the main one. Returns False if the file cannot be written."""
     try:
         _write_whole(path, {**ordered[0], OTHERS: list(ordered[1:])})
     except OSError:

@@ -14,7 +14,8 @@ FORMAT = 1
 
 
 def print_summaries(processes: Sequence[Mapping[str, Any]]) -> None:
-    """Prints the summaries of a job's processes, or that there is none, to standard error: standard output belongs to the job."""
+    """Prints the summaries of a job's processes, or that there is none, to standard error: standard output belongs to the job. Of
+    several ranks the lowest one's is printed in full, and the others' outcomes in a few lines."""
     if not processes:
         say("no summary: the job ended without its exit handlers, or never imported TensorFlow")
         return

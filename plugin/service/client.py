@@ -84,11 +84,11 @@ class CompileClient:
 
     def compile(self, request: CompileRequest, answered: Callable[[Answer], None]) -> None:
         """Requests a kernel. `answered` gets Compiled or Failed, on the client's thread (on the caller's if the service cannot
-        start)."""
+        start); it is not called after `close`. Any thread may call it."""
         self._submit(request, answered)
 
     def judge(self, folder: pathlib.Path, answered: Callable[[Answer], None]) -> None:
-        """Requests the oracle's verdict on a bundle. `answered` gets Judged or Failed, on the same threads."""
+        """Requests the oracle's verdict on the bundle in `folder`. `answered` gets Judged or Failed, as in `compile`."""
         self._submit(JudgeRequest(folder), answered)
 
     def _submit(self, request: Request, answered: Callable[[Answer], None]) -> None:

@@ -37,7 +37,7 @@ class Sample:
 
     @classmethod
     def of(cls, described: Mapping[str, Any]) -> Sample:
-        """From an entry of the op's request for a kernel."""
+        """The sample in an entry of the op's request for a kernel. Raises KeyError, TypeError or ValueError for another form."""
         return cls(int(described["input"]), bytes.fromhex(described["value"]))
 
 
@@ -59,6 +59,7 @@ class CompileRequest:
     fallback: bytes = b""
 
     def to_json(self) -> dict[str, Any]:
+        """The message as a JSON object, which `of` reads."""
         return {
             "kind": "compile",
             "cluster": self.cluster,
@@ -72,6 +73,8 @@ class CompileRequest:
 
     @classmethod
     def of(cls, said: Mapping[str, Any]) -> CompileRequest:
+        """The message in the JSON object `said`. For another form it raises an error, which `request_of` and `answer_of` report
+        as MessageError."""
         return cls(
             str(said["cluster"]),
             base64.b64decode(said["body"]),
@@ -90,10 +93,13 @@ class JudgeRequest:
     bundle: pathlib.Path
 
     def to_json(self) -> dict[str, Any]:
+        """The message as a JSON object, which `of` reads."""
         return {"kind": "judge", "bundle": str(self.bundle)}
 
     @classmethod
     def of(cls, said: Mapping[str, Any]) -> JudgeRequest:
+        """The message in the JSON object `said`. For another form it raises an error, which `request_of` and `answer_of` report
+        as MessageError."""
         return cls(pathlib.Path(said["bundle"]))
 
 
@@ -108,6 +114,7 @@ class Compiled:
     hlo: str = ""
 
     def to_json(self) -> dict[str, Any]:
+        """The message as a JSON object, which `of` reads."""
         return {
             "kind": "compiled",
             "library": str(self.library),
@@ -118,6 +125,8 @@ class Compiled:
 
     @classmethod
     def of(cls, said: Mapping[str, Any]) -> Compiled:
+        """The message in the JSON object `said`. For another form it raises an error, which `request_of` and `answer_of` report
+        as MessageError."""
         inputs = tuple(int(number) for number in said["kernel_inputs"])
         return cls(pathlib.Path(said["library"]), KernelMetadata.of(said["metadata"]), inputs, str(said["hlo"]))
 
@@ -130,10 +139,13 @@ class Failed:
     ops: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
+        """The message as a JSON object, which `of` reads."""
         return {"kind": "failed", "line": self.line, "ops": self.ops}
 
     @classmethod
     def of(cls, said: Mapping[str, Any]) -> Failed:
+        """The message in the JSON object `said`. For another form it raises an error, which `request_of` and `answer_of` report
+        as MessageError."""
         return cls(str(said["line"]), tuple(str(op) for op in said["ops"]))
 
 
@@ -147,10 +159,13 @@ class Judged:
     bounds: Mapping[int, float] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
+        """The message as a JSON object, which `of` reads."""
         return {"kind": "judged", "right": self.right, "line": self.line, "bounds": dict(self.bounds)}
 
     @classmethod
     def of(cls, said: Mapping[str, Any]) -> Judged:
+        """The message in the JSON object `said`. For another form it raises an error, which `request_of` and `answer_of` report
+        as MessageError."""
         bounds = {int(output): float(bound) for output, bound in said["bounds"].items()}
         return cls(bool(said["right"]), str(said["line"]), bounds)
 

@@ -91,6 +91,7 @@ class Turns:
 
     @property
     def has_it(self) -> bool:
+        """Whether this service has the turn."""
         return self._file is not None
 
     def take(self, waiting: int) -> bool:
@@ -277,7 +278,7 @@ def reference(work: Work) -> Callable[[Sequence[npt.NDArray[np.generic]]], list[
         except refusals as error:
             raise RefusedInputsError(f"{type(error).__name__}: {' '.join(error.message.split())[:300]}") from error
         found: list[npt.NDArray[np.generic]] = [result.numpy() for result in results]
-        # What is compiled has one result more where operators demand something: that they had it.
+        # The compiled function has one more result if its operators have demands: that these are met.
         wanted = len(work.graph.outputs) if work.graph is not None else len(found)
         return found + [np.array(True)] * (wanted - len(found))
 
@@ -346,6 +347,7 @@ def _end_after(parent: int) -> None:
 
 
 def main() -> int:
+    """The command of the service's process. Serves on an open socket until the other side closes it. Returns the exit status 0."""
     parser = argparse.ArgumentParser(prog="python -m stitchfleet.plugin.service.serving", description=__doc__)
     parser.add_argument("--fd", type=int, required=True, help="the socket's file descriptor")
     parser.add_argument("--cache", type=pathlib.Path, required=True)

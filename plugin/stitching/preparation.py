@@ -26,7 +26,7 @@ class Prepared:
 
 
 def prepare(graph: Any, refusal: Callable[[bytes], str]) -> Prepared:
-    """Runs the passes on a placed GraphDef, in place.
+    """Runs all passes on a placed GraphDef, in place.
 
     refusal: maps a serialized NodeDef to the reason why TensorFlow cannot create its operator, "" if it can.
     """

@@ -55,8 +55,8 @@ def _step_graph(placed: PlacedGraph, plan: ClusterPlan, clusters: list[Cluster])
 
 @dataclass
 class KnownCluster:
-    """A cluster by its name. instances, scopes: the number of clusters with that name in the last graph that had one, and the name
-    scope of each."""
+    """A cluster, which its name identifies. instances, scopes: the number of clusters with that name in the last graph that had
+    one, and the name scope of each."""
 
     cluster: Cluster
     instances: int = 0

@@ -55,5 +55,5 @@ def is_known(version: str) -> bool:
 
 
 def unknown(version: str) -> str:
-    """The beginning of a line about a version that is not known."""
+    """The first clause of a sentence about a version that is not known, without a full stop."""
     return f"TensorFlow {version} is none of the versions that stitchfleet was tested with ({TESTED})"

@@ -30,9 +30,9 @@ TensorFlow's results one by one, but of the mechanisms: a graph that lost an upd
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether the self-test passed; if not, why: one line.
+    """Whether the self-test passed; if not, `why` says why, in one line.
 
-    is_certain: whether it would come to the same again; False if a busy machine has left its kernels no time.
+    is_certain: whether a repetition would have the same outcome; False if a busy machine left the kernels no time.
     """
 
     passed: bool
@@ -41,7 +41,7 @@ class Verdict:
 
     @property
     def words(self) -> str:
-        """The end of a line about it."""
+        """The outcome as the end of a sentence about a version."""
         return "but its self-test passed" if self.passed else f"and its self-test failed: {self.why}"
 
 

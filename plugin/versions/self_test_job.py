@@ -31,7 +31,8 @@ def data() -> tuple[Any, Any]:
 
 
 def loss_of(inputs: Any, targets: Any, weights: Any, scale: Any) -> Any:
-    """A layer, a normalization, an activation and a mean square: what clusters are made of."""
+    """The loss (a scalar) of a layer, a normalization, an activation and a mean square, of which clusters are made. weights:
+    [WIDTH, WIDTH]; scale: [WIDTH]."""
     hidden = tf.matmul(inputs, weights)
     mean = tf.reduce_mean(hidden, axis=1, keepdims=True)
     spread = tf.reduce_mean(tf.square(hidden - mean), axis=1, keepdims=True)
@@ -40,7 +41,8 @@ def loss_of(inputs: Any, targets: Any, weights: Any, scale: Any) -> Any:
 
 
 def train(step: Callable[[], float], name: str, seconds: float, steps: int) -> tuple[int, float]:
-    """Calls `step` `steps` times; if that is 0, until the plugin has settled what becomes of it. Returns (steps, last loss)."""
+    """Calls `step` `steps` times; if `steps` is 0, until STEPS_MORE steps after the plugin has decided on the function `name`,
+    for at most `seconds` seconds. Returns (number of steps, last loss)."""
     done, more, loss = 0, STEPS_MORE, 0.0
     end = time.monotonic() + seconds
     while done < steps if steps else more and time.monotonic() < end:
@@ -52,7 +54,7 @@ def train(step: Callable[[], float], name: str, seconds: float, steps: int) -> t
 
 
 def is_settled(name: str) -> bool:
-    """Whether the plugin has come to an end with a training function: it is stitched, or stays plain."""
+    """Whether the plugin has decided on the training function `name`: it runs stitched, or stays plain."""
     activation: Any = sys.modules.get("stitchfleet.plugin.entry.activation")
     programs = activation.JOB.programs if activation is not None and activation.JOB is not None else []
     return any(
@@ -61,7 +63,7 @@ def is_settled(name: str) -> bool:
 
 
 def train_function(seconds: float, steps: int) -> tuple[int, list[float]]:
-    """Trains by a `tf.function`."""
+    """Trains by a `tf.function`. Returns (number of steps, [last loss, sum of the weights, sum of the scale])."""
     inputs, targets = map(tf.constant, data())
     weights, scale = tf.Variable(tf.eye(WIDTH)), tf.Variable(tf.ones([WIDTH]))
     speeds = [tf.Variable(tf.zeros_like(weights)), tf.Variable(tf.zeros_like(scale))]
@@ -80,7 +82,7 @@ def train_function(seconds: float, steps: int) -> tuple[int, list[float]]:
 
 
 def train_session(seconds: float, steps: int) -> tuple[int, list[float]]:
-    """Trains by a v1 session."""
+    """Trains by a v1 session. Returns (number of steps, [last loss, sum of the weights, sum of the scale])."""
     v1 = tf.compat.v1
     with tf.Graph().as_default():
         inputs, targets = map(tf.constant, data())
@@ -98,6 +100,8 @@ def train_session(seconds: float, steps: int) -> tuple[int, list[float]]:
 
 
 def main(seconds: float, steps: tuple[int, int]) -> None:
+    """Trains by both and prints the JSON document that the module's docstring describes. steps: as `train` takes them, of the
+    function and of the session."""
     done = [train_function(seconds, steps[0]), train_session(seconds, steps[1])]
     print(
         json.dumps({"steps": [count for count, _ in done], "values": [value for _, found in done for value in found]})

@@ -27,7 +27,8 @@ _SMALL = (3, 9, 10)
 
 
 def free_invariants(graph: Any) -> int:
-    """Changes a placed GraphDef in place. Returns the number of loop variables that became constants of their frames."""
+    """Turns the loop variables that no iteration changes into constants of their frames, in a placed GraphDef, in place. Returns
+    their number."""
     freed = 0
     done: set[str] = set()
     while True:

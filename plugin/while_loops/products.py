@@ -28,7 +28,8 @@ _INT32, _VARIANT = 3, 21
 
 
 def hoist_products(graph: Any, refusal: Callable[[bytes], str]) -> int:
-    """Changes a placed GraphDef in place. Returns the number of products hoisted.
+    """Hoists the products of recurrent layers with their inputs out of the loops of a placed GraphDef, in place. Returns their
+    number.
 
     refusal: maps a serialized NodeDef to the reason why TensorFlow cannot create its operator, "" if it can. If it cannot, the
     product stays.

@@ -146,7 +146,8 @@ def is_literal(graph: PlacedGraph, port: Port) -> bool:
 
 
 def operators_left(nodes: Iterable[Any]) -> frozenset[str]:
-    """The names of the operators that run for the nodes of a rewritten graph; a Loop op counts as the operators of its program."""
+    """Names of the nodes for which a TensorFlow kernel runs, among the nodes of a rewritten graph; a Loop op counts as the nodes
+    of its program."""
     from tensorflow.core.framework import graph_pb2
 
     found: set[str] = set()

@@ -25,7 +25,7 @@ _READERS = frozenset((READ, "ResourceGather", "ResourceGatherNd", "VariableShape
 
 
 def hoist_reads(graph: Any) -> int:
-    """Changes a placed GraphDef in place. Returns the number of reads hoisted."""
+    """Hoists the reads of variables that a loop only reads out of the loops of a placed GraphDef, in place. Returns their number."""
     if not any(is_constant_enter(node) for node in graph.node) or not any(node.op == READ for node in graph.node):
         return 0
     placed = PlacedGraph(graph)

@@ -35,6 +35,7 @@ class IngestCommand:
     )
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Adds the options of the command to `parser`."""
         parser.add_argument("--database", metavar="URL", help=places.DATABASE_HELP)
         parser.add_argument("--host", default="127.0.0.1", help="address to listen on; default 127.0.0.1")
         parser.add_argument(
@@ -68,6 +69,7 @@ class IngestCommand:
         )
 
     def run(self, arguments: argparse.Namespace) -> int:
+        """Serves until SIGTERM or SIGINT. Returns the exit status: 0, or 2 if the server cannot start."""
         try:
             return asyncio.run(_serve(arguments))
         except (DatabaseError, ValueError, OSError) as error:

@@ -81,11 +81,13 @@ class JobsCommand:
     )
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Adds the options of the command to `parser`."""
         parser.add_argument("--database", metavar="URL", help=places.DATABASE_HELP)
         parser.add_argument("--json", action="store_true", help="a JSON array, one object per job")
         parser.epilog = "examples:\n  stitchfleet jobs\n  stitchfleet jobs --json --database fleet.db"
 
     def run(self, arguments: argparse.Namespace) -> int:
+        """Prints the jobs. Returns the exit status: 0, or 2 if the database cannot be read."""
         try:
             with _reading(arguments.database) as connection:
                 read = processes(connection, None)
@@ -113,6 +115,7 @@ class ReportCommand:
     )
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Adds the options of the command to `parser`."""
         parser.add_argument("--week", metavar="YYYY-Www", help="ISO week, like 2026-W07; default: the current one")
         parser.add_argument(
             "--revision",
@@ -146,6 +149,8 @@ class ReportCommand:
         )
 
     def run(self, arguments: argparse.Namespace) -> int:
+        """Prints the report or writes it to a file. Returns the exit status: 0, or 2 for a user's mistake or a database that
+        cannot be read."""
         try:
             week = Week.parse(arguments.week) if arguments.week else Week.at(time.time_ns())
             if not 0 <= arguments.trend_weeks <= MAX_TREND_WEEKS:
@@ -188,6 +193,7 @@ class DatabaseCommand:
     )
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Adds the action and the options of the command to `parser`."""
         parser.add_argument("action", choices=("upgrade", "check", "freeze", "prune", "delete"))
         parser.add_argument("--database", metavar="URL", help=places.DATABASE_HELP)
         parser.add_argument(
@@ -204,6 +210,8 @@ class DatabaseCommand:
         )
 
     def run(self, arguments: argparse.Namespace) -> int:
+        """Carries out the action. Returns the exit status: 0, 1 if `check` finds a database that this program cannot work with,
+        or 2 for a user's mistake or a database that cannot be used."""
         try:
             url = places.database_url(arguments.database)
             if arguments.action == "upgrade":

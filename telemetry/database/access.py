@@ -37,7 +37,8 @@ _UPGRADE_LOCK = 0x5717C4F0
 
 
 def open_engine(url: str) -> sa.Engine:
-    """The engine for a URL. Makes the folder of an SQLite file. Raises DatabaseError if the URL cannot be used."""
+    """The engine for a URL. Creates the folder of an SQLite file if it is missing; connects to nothing. Raises DatabaseError if
+    the URL cannot be used."""
     try:
         parsed = sa.make_url(url)
     except (sa.exc.ArgumentError, ValueError):
@@ -81,7 +82,8 @@ def open_to_read(url: str) -> sa.Engine:
 
 
 def is_on_read_only_disk(file: pathlib.Path) -> bool:
-    """Whether the folder of an existing file cannot be written by this process."""
+    """Whether an existing file is on a read-only file system, or in a folder that this process may not write to. False if that
+    cannot be found out."""
     try:
         return bool(os.statvfs(file).f_flag & os.ST_RDONLY) or not os.access(file.parent, os.W_OK)
     except OSError:
@@ -92,7 +94,8 @@ _SHOWN_OPTIONS = {"host", "port", "dbname", "user", "sslmode", "application_name
 
 
 def shown(url: str | sa.URL) -> str:
-    """A URL for people: without the password, and with options that may hold one masked."""
+    """A URL for people: without the password, and with the values of options that may hold one masked. Raises what sa.make_url
+    raises."""
     parsed = sa.make_url(url)
     query = {name: value if name.lower() in _SHOWN_OPTIONS else "***" for name, value in parsed.query.items()}
     return parsed.set(query=query).render_as_string(hide_password=True)
@@ -154,7 +157,8 @@ def _on_begin(connection: sa.Connection) -> None:
 
 @contextlib.contextmanager
 def writing(engine: sa.Engine) -> Iterator[sa.Connection]:
-    """A connection in a transaction that may write. It is committed at the end, or rolled back by an exception."""
+    """A context manager: a connection in a transaction that may write, committed at the end, or rolled back by an exception.
+    Raises SQLAlchemy's errors."""
     with engine.connect().execution_options(stitchfleet_write=True) as connection, connection.begin():
         yield connection
 
@@ -205,7 +209,7 @@ def _config(connection: sa.Connection | None = None) -> Config:
 
 
 def version(connection: sa.Connection) -> int | None:
-    """The schema's version; None for a database without tables of ours. Raises SchemaError if the version is not one of
+    """The schema's version; None for a database without stitchfleet's tables. Raises SchemaError if the version is not one of
     stitchfleet's."""
     found = MigrationContext.configure(connection).get_current_revision()
     if found is not None and not (found.isascii() and found.isdigit()):
@@ -214,9 +218,11 @@ def version(connection: sa.Connection) -> int | None:
 
 
 def upgrade(engine: sa.Engine) -> tuple[int | None, int]:
-    """Brings the schema to this program's version, in one transaction. Returns the versions before and after.
+    """Brings the schema to this program's version, in one transaction, and makes the next days' partitions. Returns the versions
+    before (None: no tables) and after.
 
-    Raises DatabaseError for a newer database, and SQLAlchemy's errors if it cannot be written.
+    Raises DatabaseError if the database is too new for this program, holds other tables, or is on an unsupported server; and
+    SQLAlchemy's errors if it cannot be written.
     """
     with writing(engine) as connection:
         _check_server(connection)
@@ -248,7 +254,8 @@ def prepare(engine: sa.Engine) -> None:
 
 
 def check(connection: sa.Connection) -> int:
-    """The version of the schema, if this program may work with it. Raises DatabaseError, which says what to do, if not."""
+    """The version of the schema, if this program can work with it. Raises DatabaseError, which says what to do, if not; and
+    SQLAlchemy's errors if the database cannot be read."""
     _check_server(connection)
     found = version(connection)
     if found is None:

@@ -38,7 +38,7 @@ from sqlalchemy.types import TypeDecorator, TypeEngine
 metadata = MetaData()
 
 MAX_ASKED = 500
-"""Most values in one statement: SQLite accepts some hundreds of variables."""
+"""Most bound values in one statement: SQLite accepts some hundreds of variables."""
 
 REAL_ARRAY_OID = 1021
 """OID of PostgreSQL's real[]."""
@@ -50,7 +50,7 @@ class PackedReals(bytes):
 
     @classmethod
     def of(cls, little_endian: bytes) -> PackedReals:
-        """From float32 values, little-endian."""
+        """The array of the float32 values in `little_endian`, 4 bytes each."""
         words = array("I", little_endian)
         if sys.byteorder == "little":
             words.byteswap()

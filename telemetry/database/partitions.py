@@ -30,12 +30,12 @@ def is_partitioned(connection: sa.Connection) -> bool:
 
 
 def name_of(day: int) -> str:
-    """iteration_blocks_YYYYMMDD for a day since 1970."""
+    """The name of a partition, iteration_blocks_YYYYMMDD. day: in days since 1970."""
     return f"iteration_blocks_{_EPOCH + datetime.timedelta(days=day):%Y%m%d}"
 
 
 def existing(connection: sa.Connection) -> list[int]:
-    """The days that have a partition, in order."""
+    """The days (since 1970) that have a partition, in ascending order."""
     if not is_partitioned(connection):
         return []
     names = connection.scalars(
@@ -46,9 +46,11 @@ def existing(connection: sa.Connection) -> list[int]:
 
 
 def ensure(connection: sa.Connection, days: Iterable[int]) -> list[int]:
-    """Makes the missing partitions of these days, and keeps all of them until the caller's transaction ends. Returns the days.
+    """Makes the missing partitions of these days, and keeps all of them until the caller's transaction ends. Returns the days
+    whose partition was missing.
 
-    Until then, nobody can freeze a week, drop its blocks or delete a namespace: a writer calls this before it registers a process.
+    Until then, nobody can freeze a week, drop its blocks or delete a namespace: a writer calls this before it registers a
+    process.
     """
     wanted = set(days)
     if not is_partitioned(connection):
@@ -88,7 +90,7 @@ def _columns(connection: sa.Connection) -> str:
 
 
 def ensure_ahead(connection: sa.Connection, today: int) -> list[int]:
-    """Makes the partitions of today and the next AHEAD_DAYS days."""
+    """Makes the missing partitions of `today` (in days since 1970) and the next AHEAD_DAYS days. Returns their days."""
     return ensure(connection, range(today, today + AHEAD_DAYS + 1))
 
 
@@ -120,7 +122,7 @@ def has_rows(connection: sa.Connection, day: int) -> bool:
 
 
 def hold_writers(connection: sa.Connection) -> None:
-    """Blocks writers of blocks until the transaction ends; readers continue. On SQLite a write transaction does that anyway."""
+    """Makes writers of blocks wait until the transaction ends; readers continue. On SQLite a write transaction does that anyway."""
     if is_partitioned(connection):
         connection.execute(_ALONE)
         connection.execute(sa.text("LOCK TABLE iteration_blocks IN SHARE ROW EXCLUSIVE MODE"))

@@ -76,10 +76,11 @@ class Rows:
 
 
 def rows_of_segment(data: bytes, fallback_identity: bytes | None = None) -> tuple[Rows, bytes | None]:
-    """The rows of one segment's bytes, and the body of its identity record.
+    """Returns the rows of one segment's bytes, and the body of its identity record (None if it has none that can be used).
 
     fallback_identity: the identity of another segment of the same spool, for a segment whose own (its first record) is damaged.
-    Without any identity, all its records count as damaged. Raises FormatError for a format of the future."""
+    Without any identity, all its records count as damaged. Raises FormatError for a format of the future.
+    """
     damage = Damage()
     records = list(decode(data, damage))
     found = Rows()
@@ -139,8 +140,8 @@ def rows_of_segment(data: bytes, fallback_identity: bytes | None = None) -> tupl
 
 
 def job_of_segment(data: bytes) -> Row | None:
-    """The row of `jobs` from a segment's first record, as in rows_of_segment; None if that is no identity. Raises
-    FormatError."""
+    """The row of `jobs` from a segment's first record, as `rows_of_segment` makes it; None if that record is no valid identity.
+    Raises FormatError."""
     first = next(decode(data, Damage()), None)
     try:
         return _job_row(first.body) if first is not None and first.kind == Kind.IDENTITY else None
@@ -270,12 +271,13 @@ def _job_row(body: bytes) -> Row:
 
 
 def normal_device_kind(said: str) -> str:
-    """The device kind, with CPU in one spelling, since it decides between hours of CPUs and of GPUs."""
+    """The device kind with "cpu" in lower case, however it was written; other kinds unchanged. It decides whether hours are of
+    CPUs or GPUs."""
     return CPU if said.strip().lower() == CPU else said
 
 
 def unit_of(device_kind: str) -> str:
-    """CPU or GPU: the unit of a job's hours."""
+    """ "CPU" or "GPU": the unit of the hours of a job on this kind of device."""
     return "CPU" if normal_device_kind(device_kind) == CPU else "GPU"
 
 
@@ -354,7 +356,8 @@ TOLD_EVENTS = (*REVERT_EVENTS, *FALLBACK_EVENTS, LOSS_EVENT)
 
 
 class LossCount:
-    """How many records a process lost, from the facts of all its LOSS_EVENTs: its own last count, plus all losses after its end."""
+    """Number of records that a process lost, from the facts of all its LOSS_EVENTs: the largest count of its own, plus all losses
+    after its end."""
 
     def __init__(self) -> None:
         self._own = self._later = 0
@@ -362,7 +365,7 @@ class LossCount:
         """Number of facts that cannot be read; they are older than the schema."""
 
     def add(self, facts: str) -> None:
-        """Counts the facts (JSON) of one LOSS_EVENT."""
+        """Counts one LOSS_EVENT. facts: its facts as JSON text."""
         try:
             said = schema.decoded(facts.encode("utf-8", "replace"), schema.LossFacts)
         except RefusedError:

@@ -286,7 +286,8 @@ class RefusedError(ValueError):
 
 
 def decoded(body: bytes, wanted: type[_T]) -> _T:
-    """The record's body as `wanted`, repaired if that is possible. Raises RefusedError."""
+    """The JSON in a record's body as an instance of `wanted`, one of this module's structs. Text that PostgreSQL refuses or that
+    is too long is repaired if the field allows it. Raises RefusedError."""
     if len(body) > MAX_RECORD_BYTES:
         raise RefusedError(f"{len(body)} bytes; a record has at most {MAX_RECORD_BYTES}")
     if b"\\u0000" not in body:
@@ -302,7 +303,7 @@ def decoded(body: bytes, wanted: type[_T]) -> _T:
 
 
 def checked(value: object, wanted: type[_T]) -> _T:
-    """`value`, made of JSON's types, as `wanted`. Raises RefusedError."""
+    """`value`, made of JSON's types, as an instance of `wanted`. Raises RefusedError."""
     try:
         return msgspec.convert(value, wanted)
     except (msgspec.ValidationError, RecursionError) as error:
@@ -315,7 +316,7 @@ def text_of(facts: object) -> str:
 
 
 def mended_text(text: str) -> str:
-    """The text without what PostgreSQL refuses."""
+    """The text with each NUL and unpaired surrogate, which PostgreSQL refuses, replaced by U+FFFD."""
     if text.isascii() and "\0" not in text:
         return text
     return text.replace("\0", "\ufffd").encode("utf-16", "surrogatepass").decode("utf-16", "replace")

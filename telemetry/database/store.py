@@ -47,8 +47,8 @@ class Inserted:
 
 
 def hold(connection: sa.Connection, batches: Sequence[Rows]) -> None:
-    """Makes the daily partitions that these rows need, and blocks freezing, pruning and deleting until the transaction ends. A
-    writer calls this first, so that a process that it registers or finds is not deleted while its rows are written."""
+    """Makes the daily partitions that these rows need. Freezing, pruning and deleting wait until the transaction ends. A writer
+    calls this first, so that a process that it registers or finds is not deleted while its rows are written."""
     partitions.ensure(connection, {row["day"] for rows in batches for row in rows.tables.get("iteration_blocks", ())})
 
 
@@ -58,10 +58,11 @@ def insert_rows(
     known: Mapping[Key, Registered] | None = None,
     closed_before: int | None = None,
 ) -> Inserted:
-    """Inserts the rows that do not exist yet. The transaction is the caller's.
+    """Inserts the rows that do not exist yet, and marks the frozen weeks that get late data by them. The transaction is the
+    caller's.
 
     known: the processes, if the caller has called `hold` and registered them. closed_before: frozen weeks that ended by this day
-    stay as they are; None: no week is closed.
+    (since 1970) are not marked; None: no week is closed.
     """
     if known is None:
         hold(connection, batches)
@@ -120,13 +121,13 @@ def insert_rows(
 
 
 class Registered(NamedTuple):
-    """What `jobs` holds of a process."""
+    """What `jobs` holds of a process. is_new: whether `register` inserted it."""
 
     process_id: int
     uid: str
     is_new: bool
     was_named: bool
-    """The model became known by this row."""
+    """Whether the model became known by this call."""
 
 
 def key_of(job: Row) -> Key:
@@ -137,7 +138,9 @@ def key_of(job: Row) -> Key:
 def register(connection: sa.Connection, job: Row, closed_before: int | None = None) -> Registered:
     """Inserts a row of `jobs` if it does not exist. If it exists and its model has become known, updates the model.
 
-    closed_before: as in insert_rows. A process that appears in such a week keeps the model with which the week was published."""
+    closed_before: as in `insert_rows`. A process that appears in a closed week keeps the model with which that week was
+    published.
+    """
     key = [jobs.c[name] == job[name] for name in PROCESS_KEY]
     question = sa.select(jobs.c.process_id, jobs.c.uid, jobs.c.model_fingerprint).where(*key)
     # select first: even an insert that does nothing uses up a number
@@ -192,8 +195,8 @@ def _new_blocks(connection: sa.Connection, entries: list[Row]) -> list[Row]:
 def last_dropped_sequences(
     connection: sa.Connection, wanted: Collection[tuple[int, Week]]
 ) -> dict[tuple[int, Week], int]:
-    """For processes in weeks whose blocks were dropped, the highest dropped sequence. A process sends its blocks in order of
-    sequence."""
+    """(process_id, week) -> the highest sequence among its dropped blocks, for the processes and weeks in `wanted` (perhaps also
+    others) whose blocks were dropped. A process sends its blocks in order of sequence."""
     weeks = {str(week) for _, week in wanted}
     statement = (
         sa.select(weekly_rollups.c.process_id, weekly_rollups.c.week, weekly_rollups.c.last_sequence)

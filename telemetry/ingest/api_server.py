@@ -20,8 +20,11 @@ class ReviewerError(Exception):
 
 
 class ApiServer:
-    """own_token: file with the token by which this server authenticates itself; the kubelet renews it. authority: certificate of the
-    authority that signed the API server's certificate; None: the system's authorities."""
+    """A client of the Kubernetes API server, used on one event loop.
+
+    own_token: file with the token by which this server authenticates itself; the kubelet renews it. authority: certificate of the
+    authority that signed the API server's certificate; None: the system's authorities.
+    """
 
     def __init__(
         self, url: str, own_token: pathlib.Path = OWN_TOKEN, authority: pathlib.Path | None = AUTHORITY
@@ -31,7 +34,8 @@ class ApiServer:
         self._session: aiohttp.ClientSession | None = None
 
     async def review(self, group: str, kind: str, spec: dict[str, Any]) -> object:
-        """The status of a review, an object that the API server answers and does not keep. Raises ReviewerError."""
+        """Posts a review, an object that the API server answers and does not keep, and returns its status (None if there is
+        none). group: API group, whose v1 is used. kind: such as "TokenReview". spec: of the review. Raises ReviewerError."""
         if self._session is None:
             context: ssl.SSLContext | bool = True
             if self._authority is not None and self._url.startswith("https:"):

@@ -44,11 +44,11 @@ class RefusedError(Exception):
 
 
 class StaticTokens:
-    """Tokens in a file, one per line, each followed by the namespace whose rows it may write; without a namespace it may write
-    all."""
+    """Tokens from a file, one per line, each followed by the namespace whose rows it may write; without a namespace it may write
+    all. A comment begins with #."""
 
     def __init__(self, text: str) -> None:
-        """Raises ValueError for a line with more than two words."""
+        """text: of the file. Raises ValueError for a line with more than two words."""
         self._callers: dict[bytes, Caller] = {}
         for number, line in enumerate(text.splitlines(), 1):
             words = line.split("#")[0].split()
@@ -103,7 +103,8 @@ class TokenReviewer:
         self._asking: dict[bytes, asyncio.Task[Caller]] = {}
 
     async def caller(self, token: str) -> Caller:
-        """The sender to whom the token belongs. Raises RefusedError or ReviewerError."""
+        """The sender to whom the token belongs. Raises RefusedError if the token is not valid here, and ReviewerError if the API
+        server cannot be asked. Used on one event loop."""
         key = _digest(token)
         now = self._clock()
         until, known = self._good.get(key, (0.0, None))

@@ -47,8 +47,8 @@ class Connections:
     """Counts the open connections, and closes idle ones."""
 
     def __init__(self, most: int, told: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
-        """most: connections at once; fewer if the process may open fewer files. told: called with the reason when one is closed:
-        "idle" or "full"."""
+        """most: connections at once; fewer if the process may open fewer files. told: called with the reason, "idle" or "full",
+        if a connection is closed or refused. clock: in seconds."""
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self.most = max(1, min(most, files - SPARE_FILES) if files > 0 else most)
         self._told, self._clock = told, clock
@@ -74,7 +74,7 @@ class Connections:
     async def middleware(
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
-        """Keeps track of which connections have a request."""
+        """The aiohttp middleware by which it knows which connections have a request."""
         known = self._known.get(request.protocol)
         if known is None:
             return await handler(request)
@@ -87,7 +87,7 @@ class Connections:
             known.since = self._clock()
 
     async def watch(self) -> None:
-        """Closes idle connections, forever."""
+        """Closes idle connections every LOOK_SECONDS, until the task is cancelled."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             self.close_idle()

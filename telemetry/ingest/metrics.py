@@ -22,7 +22,11 @@ CODES = ("200", "400", "401", "403", "408", "413", "415", "429", "500", "503")
 
 @dataclass
 class DeviceSeconds:
-    """Device-seconds of blocks of iterations: devices of the job times time."""
+    """Device-seconds (devices of the job times seconds) of blocks of iterations.
+
+    actual: what they took. baseline_equivalent: what they would have taken if stitched iterations took as long as the mean plain
+    one known by then. overhead: what stitching cost jobs that have ended (tracing, verifying).
+    """
 
     actual: float = 0.0
     baseline_equivalent: float = 0.0
@@ -31,7 +35,9 @@ class DeviceSeconds:
 
 @dataclass
 class Written:
-    """What one transaction changed in the database, and what was odd about a batch."""
+    """What one transaction changed in the database, and what was odd about a batch. rows: of its segments, new or not.
+    iterations, blocks: new ones. dropped: blocks that were not stored, by reason. irregular: records with an irregularity, by
+    kind."""
 
     rows: int = 0
     iterations: int = 0
@@ -129,7 +135,8 @@ class Metrics:
         return Counter(name, text, labels, registry=self.registry)
 
     def book(self, written: Written) -> None:
-        """Adds what was committed. Any thread may call it. It never raises, because what is committed must be answered."""
+        """Adds what was committed to the counters. Any thread may call it. It never raises, because what is committed must be
+        answered."""
         for unit, seconds in written.device_seconds.items():
             self.actual.labels(unit).inc(seconds.actual)
             self.baseline.labels(unit).inc(seconds.baseline_equivalent)

@@ -36,16 +36,17 @@ from .metrics import TOO_NEW, TOO_OLD, Written
 
 AHEAD_DAYS = 1
 SAID_REASONS = 5
-"""Most reasons that are returned for one segment's damaged records,"""
+"""Most reasons in the answer about one segment's damaged records."""
 MAX_REASON = 200
-"""the most characters of each,"""
+"""Most characters of one such reason."""
 MAX_SAID = 4096
-"""and the most for one batch: the answer stays shorter than a sender reads."""
+"""Most such reasons in the answer to one batch, so that the answer stays shorter than a sender reads."""
 IDENTITY_BYTES = schema.MAX_RECORD_BYTES + 64
-"""A segment's identity is within this many bytes of its beginning."""
+"""A segment's identity record ends within this many bytes from its beginning."""
 GROUP_BYTES = 9 << 20
 GROUP_ROWS = 8192
-"""Most bytes and rows of one transaction: the rows made of a batch take several times its memory."""
+"""A transaction is closed as soon as its segments have more than GROUP_BYTES bytes or GROUP_ROWS rows: the rows made of a batch
+take several times its memory."""
 
 
 class ForbiddenError(Exception):
@@ -54,13 +55,14 @@ class ForbiddenError(Exception):
 
 @dataclass
 class Receipt:
-    """The outcome of one segment."""
+    """The outcome of one segment. rows: number of its rows, new or not. damaged_records: records that could not be used. dropped:
+    blocks dated too far from today. reason: why nothing of it was used, or ""."""
 
     outcome: Outcome
     rows: int = 0
     damaged_records: int = 0
     damaged: list[str] = field(default_factory=list)
-    """The reasons why the first of them were not used."""
+    """The reasons why the first SAID_REASONS of the damaged records could not be used."""
     dropped: int = 0
     reason: str = ""
 
@@ -83,7 +85,8 @@ Book = Callable[[Written], None]
 def receive_body(
     engine: sa.Engine, body: bytes | bytearray, caller: Caller, book: Book, now_ns: Callable[[], int] = time.time_ns
 ) -> bytes:
-    """Stores a decompressed body and returns the answer as JSON. Raises wire.WireError, and what `receive` raises."""
+    """Stores a decompressed body and returns the answer as JSON text. Blocks. Raises wire.WireError if the body is not valid, and
+    what `receive` raises."""
     receipts = receive(engine, wire.decode(body), caller, book, now_ns)
     said = 0
     for receipt in receipts:

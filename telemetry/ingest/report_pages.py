@@ -60,12 +60,13 @@ class NoSuchRevisionError(Exception):
 
 
 Make = Callable[[Week, str, "int | None"], Awaitable[str]]
-"""Makes the document of a week in one of FORMATS, as one of its revisions has it or (None) as it is now. Raises PageError,
+"""Makes the document of a week in one of FORMATS, as one of its revisions has it or, for None, as it is now. Raises PageError or
 NoSuchRevisionError."""
 
 
 def made_by_process(database_url: str) -> Make:
-    """Makes documents from that database. Its URL is passed in the environment, which no list of processes shows."""
+    """Returns a function that makes documents from that database, each in a process of its own, for at most MAKE_SECONDS. The URL
+    is passed in the environment, which no list of processes shows."""
 
     async def make(week: Week, format: str, revision: int | None) -> str:
         words = [str(week), format, *([] if revision is None else [str(revision)])]
@@ -99,7 +100,7 @@ def made_by_process(database_url: str) -> Make:
 
 
 class Readers:
-    """Decides who may read reports."""
+    """Decides who may read reports, by the API server. Answers are cached for PERMISSION_SECONDS."""
 
     def __init__(self, server: ApiServer, clock: Callable[[], float] = time.monotonic) -> None:
         self._server, self._clock = server, clock
@@ -157,7 +158,9 @@ class ReportPages:
         self._one = asyncio.Lock()
 
     async def show(self, request: web.Request) -> web.Response:
-        """GET PATH, ?format= one of FORMATS, ?revision= a number. Nothing is read for callers who may not see it."""
+        """Handles GET PATH with the queries format (one of FORMATS) and revision (a number from 1 on). Answers 200 with the
+        document, 400, 401, 403, 404 (no such revision), 429 or 503. Nothing is read from the database for callers who may not see
+        it."""
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             return _said(401, "Authorization: Bearer TOKEN is needed, a token of the cluster (kubectl create token)")
@@ -187,7 +190,7 @@ class ReportPages:
         return web.Response(text=document, content_type=FORMATS[format], charset="utf-8", headers=HEADERS)
 
     async def close(self) -> None:
-        """Cancels the documents that are being made."""
+        """Cancels the documents that are being made, and closes the connections to the API server."""
         making = list(self._making.values())
         for task in making:
             task.cancel()

@@ -40,11 +40,11 @@ from .report_pages import ReportPages
 from .shares import Shares, Turns
 
 RETRY_SECONDS = 5
-"""Retry-After of a refusal; senders add a random delay of their own."""
+"""Seconds in the header Retry-After of a refusal; senders add a random delay of their own."""
 BODY_SECONDS = 60.0
-"""Time limit of a body: one that never arrives would hold its room forever."""
+"""Time limit for receiving a body: one that never arrives would hold its room forever."""
 WORK_SECONDS = 30.0
-"""How long a batch waits for the memory in which it is decompressed and read."""
+"""Longest time that a batch waits for the memory in which it is decompressed and read."""
 PROBE_SECONDS = 2.0
 """How long an answer of /readyz is cached."""
 WATCH_SECONDS = 15.0
@@ -61,23 +61,25 @@ _NEVER = (float("-inf"), "")
 
 @dataclass(frozen=True)
 class Limits:
-    """What the server holds at once."""
+    """What the server holds at once. pending_requests: batches that wait or are processed. writers: threads that write to the
+    database (one on SQLite). connections: open sockets."""
 
     body_bytes: int = wire.MAX_BODY_BYTES
     """Bytes of one body, before and after decompression."""
     pending_bytes: int = 96 << 20
-    """Bytes of all bodies, as they were sent."""
+    """Bytes of all pending bodies together, as they were sent."""
     pending_requests: int = 256
     work_bytes: int = 64 << 20
-    """Bytes of the bodies that are being read and written, decompressed."""
+    """Bytes of the bodies that are being read and written together, decompressed."""
     writers: int = 4
     connections: int = 1024
     processes_a_day: int = 200_000
-    """Processes that one namespace may register per day, in each server: every process is a line that reports read."""
+    """Processes that one namespace may register per day, in each server: every process is a row that reports read."""
 
 
 class RefusalError(Exception):
-    """An answer other than success. `reason` is one of metrics.REJECTIONS."""
+    """An answer to a batch other than success. status: of HTTP. reason: one of metrics.REJECTIONS. retry: whether the answer has
+    Retry-After."""
 
     def __init__(self, status: int, reason: str, text: str, retry: bool = False) -> None:
         super().__init__(text)
@@ -85,7 +87,7 @@ class RefusalError(Exception):
 
 
 class Ingest:
-    """The server's state and its handlers."""
+    """The server's state and its handlers. All methods but `say_once` are for the event loop's thread."""
 
     def __init__(
         self,
@@ -136,7 +138,8 @@ class Ingest:
     # ---- batches ----------------------------------------------------------------------------------------------------------------
 
     async def take(self, request: web.Request) -> web.Response:
-        """Handles a posted batch."""
+        """Handles a posted batch. Answers 200 with a receipt per segment as soon as it is committed, or one of metrics.CODES with
+        an error as JSON."""
         try:
             answer = await self._take(request)
         except RefusalError as refusal:
@@ -272,7 +275,7 @@ class Ingest:
                 self._registered[whose] += written.registered
 
     def say_once(self, text: str) -> None:
-        """Logs a line that is not for callers. The same line is logged again only after SAID_AGAIN_SECONDS."""
+        """Logs a line that is not for callers; logs the same line again only after SAID_AGAIN_SECONDS. Any thread may call it."""
         now = time.monotonic()
         self._said = {line: at for line, at in self._said.items() if now - at < SAID_AGAIN_SECONDS}
         if text not in self._said:
@@ -282,11 +285,11 @@ class Ingest:
     # ---- health -----------------------------------------------------------------------------------------------------------------
 
     async def healthz(self, _request: web.Request) -> web.Response:
-        """The process lives and its event loop runs. A database that is down is no reason to restart it."""
+        """Answers 200: the event loop runs. A database that is down is no reason to restart the process."""
         return web.Response(text="ok\n")
 
     async def readyz(self, _request: web.Request) -> web.Response:
-        """Whether batches can be taken."""
+        """Answers 200 if batches can be taken, else 503 with the reason."""
         why = "shutting down" if self.draining else await self._probe()
         return web.Response(text=f"{why or 'ok'}\n", status=503 if why else 200)
 
@@ -317,12 +320,12 @@ class Ingest:
         return ""
 
     async def prometheus(self, _request: web.Request) -> web.Response:
-        """The metrics."""
+        """Answers 200 with the metrics in Prometheus' text format."""
         headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
         return web.Response(body=self.metrics.exposition(), headers=headers)
 
     async def describe(self, _request: web.Request) -> web.Response:
-        """The description of the interface."""
+        """Answers 200 with the OpenAPI description of the interface, as JSON."""
         return web.Response(body=_description(), content_type="application/json")
 
     # ---- life -------------------------------------------------------------------------------------------------------------------

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 
 class Shares:
-    """Requests and bytes held by each caller. Used on the event loop's thread only."""
+    """Requests and bytes held by each caller. requests, size: the most that all callers may hold. Used on the event loop's thread
+    only."""
 
     def __init__(self, requests: int, size: int) -> None:
         self.limits = (requests, size)
@@ -23,7 +24,7 @@ class Shares:
         self._of_callers: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
 
     def admits(self, caller: str, requests: int, size: int) -> bool:
-        """Whether the caller may hold this much more."""
+        """Whether the caller may hold this many requests and this many bytes more."""
         wanted = (requests, size)
         for limit, used, of_callers, more in zip(self.limits, self.used, self._of_callers, wanted):
             if more and used + more > limit:
@@ -35,7 +36,7 @@ class Shares:
         return True
 
     def hold(self, caller: str, requests: int, size: int) -> None:
-        """Adds to what the caller holds, or subtracts from it."""
+        """Adds to what the caller holds: requests, and size in bytes. Negative numbers give it back."""
         for place, more in enumerate((requests, size)):
             self.used[place] += more
             counter = self._of_callers[place]
@@ -45,10 +46,12 @@ class Shares:
 
 
 class Turns:
-    """Memory and threads for the batches that are being processed. Callers take turns, each with one batch, however many it has
+    """Memory and threads for the batches that are being processed. Callers take turns, one batch per turn, however many they have
     waiting.
 
-    A caller never has all threads: its slow batches delay nobody else's. Used on the event loop's thread only."""
+    If there are several threads, a caller never has all of them: its slow batches delay nobody else's. Used on the event loop's
+    thread only.
+    """
 
     def __init__(self, size: int, threads: int, wait_s: float) -> None:
         """size: bytes at once. threads: batches at once. wait_s: how long a batch waits for its turn, in seconds."""
@@ -59,7 +62,8 @@ class Turns:
 
     @contextlib.asynccontextmanager
     async def turn(self, caller: str, size: int) -> AsyncIterator[Turn]:
-        """Waits for `size` bytes, or for all if there are fewer. Raises asyncio.TimeoutError."""
+        """A context manager: waits for a thread and `size` bytes (or all bytes, if there are fewer), and holds them. Raises
+        asyncio.TimeoutError after `wait_s` seconds."""
         size = min(size, self.size)
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(caller, deque()).append((size, granted))
@@ -80,7 +84,7 @@ class Turns:
             self._wake()
 
     def give_back(self, size: int) -> None:
-        """Gives back memory, and lets the next caller have its turn."""
+        """Gives back `size` bytes, and grants the next turn if there is room."""
         self._used -= size
         self._wake()
 
@@ -123,13 +127,13 @@ MAX_PASSED = 16
 
 @dataclass
 class Turn:
-    """The memory that a batch holds."""
+    """The memory in bytes that a batch holds."""
 
     turns: Turns
     size: int
 
     def shrink(self, size: int) -> None:
-        """Gives back what is no longer needed."""
+        """Gives back the memory beyond `size` bytes."""
         if size < self.size:
             rest, self.size = self.size - size, size
             self.turns.give_back(rest)

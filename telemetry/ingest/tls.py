@@ -12,8 +12,8 @@ LOOK_SECONDS = 10.0
 
 
 def load_chain(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    """Gives a context that is in use another chain and key (PEM). If they are invalid or do not fit each other, raises OSError and
-    leaves the context unchanged; a context with half of them would fail every handshake."""
+    """Loads another certificate chain and key (PEM) into a context that is in use. If they are invalid or do not belong together,
+    raises OSError and leaves the context unchanged; a context with half of them would fail every handshake."""
     with tempfile.TemporaryDirectory() as folder:  # the ssl module reads them from files only
         chain, secret = pathlib.Path(folder, "tls.crt"), pathlib.Path(folder, "tls.key")
         chain.write_bytes(certificate)
@@ -41,7 +41,8 @@ class CertificateFiles:
         return tuple(path.stat().st_mtime_ns for path in (self._certificate, self._key) if path is not None)
 
     async def keep_fresh(self, tell: Callable[[str], None]) -> None:
-        """Reloads the files whenever they have changed, forever. If they cannot be read, the old certificate stays in use."""
+        """Reloads the files after they have changed, until the task is cancelled. If that fails, the old certificate stays in
+        use, and `tell` gets a line."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             try:

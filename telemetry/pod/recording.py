@@ -110,10 +110,9 @@ class JobIdentity:
     def from_environment(cls, run_id: str, **known: object) -> JobIdentity:
         """The identity found in the environment. `known` (names of fields) takes precedence over it.
 
-        The variables are those of the table in `environment`; in Kubernetes the admission webhook sets them.
-
-        Rank and world size come from Horovod, Open MPI or PMI. On a laptop the host's name, the script's name and the login name
-        are used, and the devices are those that the driver's files in /proc show.
+        The variables are those of the table in `environment`; in Kubernetes the admission webhook sets them. Without them, rank
+        and world size come from the variables of Horovod, Open MPI or PMI; on a laptop the host's name, the script's name and the
+        login name are used, and the devices are those that the driver's files in /proc show.
         """
         found = _from_environment()
         found.update(run_id=run_id)
@@ -204,7 +203,8 @@ def _within_bounds(found: dict[str, object]) -> dict[str, object]:
 
 
 def bounded_labels(labels: Mapping[str, str]) -> dict[str, str]:
-    """As many of the labels as are kept, each cut to its maximum length."""
+    """The first MAX_LABELS of the labels, as long as they have at most MAX_LABEL_LETTERS characters together; keys and texts are
+    cut to their maximum lengths."""
     found: dict[str, str] = {}
     room = MAX_LABEL_LETTERS
     for key, text in list(labels.items())[:MAX_LABELS]:
@@ -282,11 +282,11 @@ class Recorder:
         keep_days: float = KEEP_DAYS,
         seal_seconds: float = 30.0,
     ) -> None:
-        """Opens the spool in `folder`, which is made with owner-only permissions if it is missing.
+        """Opens the spool in `folder`, which is created with owner-only permissions if it is missing.
 
-        max_bytes and keep_days bound the folder's segments; beyond them the oldest are deleted and counted. A segment is handed to
-        the shipper after seal_seconds, or when it is full. Raises OSError if the folder cannot be written or belongs to another
-        process.
+        max_bytes: bound on the bytes of its segments; keep_days: on their age in days. Beyond either the oldest are deleted and
+        counted. seal_seconds: time after which a segment is handed to the shipper; a full one is at once. Raises OSError if the
+        folder cannot be written or belongs to another process.
         """
         self.identity = identity
         self.process = uuid.uuid4().hex[:12]
@@ -330,8 +330,8 @@ class Recorder:
     # ---- what a job says ------------------------------------------------------------------------------------------------------
 
     def iteration(self, step: int, arm: int, duration_ns: int, function: int = 0) -> None:
-        """Records an iteration that has just ended. duration_ns: wall time. function: number of the training function of which it
-        was a step; `step` counts per function."""
+        """Records an iteration that has just ended. step: its number, counted per training function. arm: PLAIN, STITCHED or
+        UNCOUNTED. duration_ns: wall time. function: number of the training function of which it was a step."""
         pending = self._iterations
         if self._closed or len(pending) >= MAX_PENDING:
             self._lose(1, "the recorder is closed" if self._closed else "the disk is too slow")
@@ -345,16 +345,17 @@ class Recorder:
         self._other(Kind.FUNCTION, {"function": number, "name": name})
 
     def arm_block(self, pair: int, arm: int, first_step: int, durations_ns: Sequence[int], function: int = 0) -> None:
-        """Records one complete block of a pair: the counted iterations of one arm. Pairs are numbered across all functions."""
+        """Records one complete block of a pair: the counted iterations of one arm (PLAIN or STITCHED). pair: counted across all
+        functions. first_step: number of its first step."""
         facts = {"pair": pair, "arm": arm, "first_step": first_step, "durations_ns": list(durations_ns)}
         self._other(Kind.ARM_BLOCK, {**facts, "function": function} if function else facts)
 
     def cluster(self, name: str, facts: Mapping[str, object]) -> None:
-        """Records the state of one cluster. A later call for the same name replaces it."""
+        """Records the state of one cluster. facts: values that JSON can hold. A later call for the same name replaces it."""
         self._other(Kind.CLUSTER, {"name": name, "facts": facts})
 
     def event(self, kind: str, message: str, facts: Mapping[str, object] = {}) -> None:
-        """Records something that a person may want to know later."""
+        """Records something that a person may want to know later. facts: values that JSON can hold."""
         self._other(Kind.EVENT, {"kind": kind, "message": message, "facts": facts})
 
     def model(self, fingerprint: str) -> None:
@@ -373,7 +374,7 @@ class Recorder:
 
     def flush(self, timeout_s: float) -> bool:
         """Waits until everything recorded before is written or counted as lost. Returns False if that takes longer than
-        `timeout_s`."""
+        `timeout_s` seconds, or if the recorder is closed."""
         thread = self._thread
         if self._closed or thread is None or not thread.is_alive():
             return False
@@ -383,7 +384,8 @@ class Recorder:
         return done.wait(timeout_s)
 
     def close(self, timeout_s: float = 2.0) -> None:
-        """Writes and seals what is queued, within `timeout_s`; what could not be written by then is counted as lost."""
+        """Writes and seals what is queued, in at most `timeout_s` seconds; what could not be written by then is counted as lost.
+        Later records are counted as lost too."""
         if self._closed:
             return
         self._closed = True

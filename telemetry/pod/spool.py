@@ -45,7 +45,8 @@ _KEY = struct.Struct("<BQ")
 MAX_BODY_BYTES = 16 << 20
 """Longest body of a record; a greater length in a file is damage."""
 MAX_RECORDS = 1 << 14
-"""Most records of one segment, which a writer seals at 1 MiB; records after the first so many (64 bytes each) are skipped."""
+"""Most records that are read from one segment: a writer seals it at 1 MiB, which holds as many of 64 bytes each. What follows
+counts as damage."""
 MAX_FALSE_HEADS = 10_000
 MAX_WASTED_CHECKSUMS = 8
 """Reading stops searching a segment for records after this many heads without a valid record, or when checksums were computed over
@@ -79,7 +80,8 @@ AFTER_DEATH = "after_death"
 
 @dataclass(frozen=True)
 class Record:
-    """One record as read. `sequence` increases over the whole spool, so that a missing record is noticed."""
+    """One record as read. kind: a number of `Kind`, or one of a newer writer. sequence: increases over the whole spool, so that a
+    missing record is noticed."""
 
     kind: int
     sequence: int
@@ -97,7 +99,8 @@ def encode(record: Record) -> bytes:
 
 @dataclass
 class Damage:
-    """Bytes that were read but are no records. A torn record at the end of a killed process's segment is not damage."""
+    """Bytes that were read but are not records. A torn record at the end of the segment of a process that was killed is not
+    damage."""
 
     records: int = 0
     """Number of skipped stretches of bytes, each at least one record."""
@@ -269,7 +272,8 @@ def segments(folder: pathlib.Path, *suffixes: str) -> list[pathlib.Path]:
 
 
 def read_file(path: pathlib.Path) -> bytes:
-    """The bytes of a regular file. Raises OSError for anything else: reading a pipe would block, and a link may lead anywhere."""
+    """The content of a regular file. Raises OSError for a file of any other type: reading a pipe would block, and a link may lead
+    anywhere."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -331,7 +335,7 @@ class Lock:
 
 
 def old_segments(folder: pathlib.Path, days: float, *suffixes: str) -> list[pathlib.Path]:
-    """The segments with one of the suffixes that were not written to for `days`, oldest first."""
+    """The segments with one of the suffixes that were not written to for `days` days, oldest first."""
     begin = time.time() - 86_400 * days
     found = []
     for path in segments(folder, *suffixes):
@@ -342,7 +346,7 @@ def old_segments(folder: pathlib.Path, days: float, *suffixes: str) -> list[path
 
 
 def too_old(days: float) -> str:
-    """The reason why records were dropped, as text."""
+    """The text of the reason for which records were dropped. days: the age limit."""
     return f"they could not be sent for {days:g} days"
 
 
@@ -353,7 +357,8 @@ class SpoolWriter:
     """
 
     def __init__(self, folder: pathlib.Path, identity: bytes, max_bytes: int, segment_bytes: int) -> None:
-        """Raises OSError if the folder cannot be written, or if a living process writes to it already."""
+        """max_bytes: bound on the bytes of all segments in the folder. segment_bytes: size at which a segment is full. Raises
+        OSError if the folder cannot be written, or if a living process writes to it already."""
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.folder, self.identity = folder, identity
         self.max_bytes, self.segment_bytes = max_bytes, segment_bytes
@@ -397,7 +402,8 @@ class SpoolWriter:
     def append(self, kind: Kind, body: bytes, weight: int = 1) -> None:
         """Adds a record that counts as `weight` measurements (for iterations, one each).
 
-        Raises OSError if it could not be written completely; then none of its bytes stay in the file.
+        Raises ValueError if `body` is longer than MAX_BODY_BYTES, and OSError if the record could not be written completely; then
+        none of its bytes stay in the file.
         """
         if self._descriptor is None:
             self._open()
@@ -429,7 +435,8 @@ class SpoolWriter:
         self._path.rename(self._last_sealed)
 
     def drop_old(self, days: float) -> int:
-        """Deletes the sealed segments that nobody has taken for `days`; returns the weight of their records. Raises OSError."""
+        """Deletes the sealed segments that nobody has taken for `days` days; returns the number of measurements in them. Raises
+        OSError."""
         before = self.dropped
         for path in old_segments(self.folder, days, SEALED):
             self._drop(path)

@@ -23,9 +23,9 @@ MAX_BODY_BYTES = 32 << 20
 MAX_SEGMENTS = 1 << 14
 """Most segments of one batch."""
 MAX_SEGMENT_BYTES = 4 << 20
-"""Longest segment; a spool's writer seals one at 1 MiB, so a longer one is damaged."""
+"""Most bytes of a segment. A spool's writer seals one at 1 MiB, so a longer one is damaged."""
 MAX_ANSWER_BYTES = 4 << 20
-"""The most that a sender reads of an answer."""
+"""Most bytes that a sender reads of an answer."""
 WORTH_COMPRESSING = 0.9
 """A body is sent compressed if compression leaves at most this share of it. That holds for durations that differ little, not for
 noise."""
@@ -81,7 +81,8 @@ class TooLargeError(WireError):
 
 
 def decompressed(body: bytes | bytearray, most: int = MAX_BODY_BYTES) -> bytes:
-    """The body, decompressed from gzip; never takes more memory than `most` bytes. Raises WireError or TooLargeError."""
+    """The body, decompressed from gzip. most: bytes of the result; no more memory is taken. Raises TooLargeError if there would
+    be more, and WireError if the body is not one complete gzip stream."""
     unpacker = zlib.decompressobj(wbits=31)
     try:
         found = unpacker.decompress(body, most)

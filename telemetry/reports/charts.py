@@ -95,7 +95,8 @@ class Bar:
 
 
 def savings_chart(bars: Sequence[Bar], unit: str, salt: str) -> str:
-    """A forest plot, as SVG: a dot for each estimate, a line for its 95% interval, zero marked. Right of zero is time saved."""
+    """A forest plot, as SVG: a dot for each estimate, a line for its 95% interval, zero marked. Right of zero is time saved.
+    unit: name of the values' unit. salt: differs between the charts of a page."""
     with mpl.rc_context(_SETTINGS):
         figure, axes = _figure(0.65 + 0.23 * len(bars))
         colours = [LOSS_COLOUR if b.high < 0 else STITCHED_COLOUR if b.low > 0 else PLAIN_COLOUR for b in bars]
@@ -121,18 +122,19 @@ def _count_axis(axes: Axes, which: str) -> None:
 
 @dataclass(frozen=True)
 class TrendPoint:
-    """A week's total. `value` is None if nothing was measured in it."""
+    """A week's total with its 95% interval. value: None if nothing was measured in the week."""
 
     label: str
     value: float | None
     low: float
     high: float
     is_open: bool
-    """Its figures can still change: the week is not over, or not frozen."""
+    """Whether its figures can still change: the week is not over, or not frozen."""
 
 
 def trend_chart(points: Sequence[TrendPoint], unit: str, salt: str) -> str:
-    """The saving of each week with its interval, as SVG; hollow dots are weeks whose figures can still change."""
+    """The saving of each week with its interval, as SVG; hollow dots are weeks whose figures can still change. unit, salt: as in
+    `savings_chart`."""
     with mpl.rc_context(_SETTINGS):
         figure, axes = _figure(2.1)
         shown = [(place, point) for place, point in enumerate(points) if point.value is not None]
@@ -153,7 +155,7 @@ def trend_chart(points: Sequence[TrendPoint], unit: str, salt: str) -> str:
 
 
 def coverage_chart(lines: Sequence[tuple[str, int, int, int]], salt: str) -> str:
-    """Numbers of jobs, given as (unit, measured, unmeasured, not stitched), as bars of shares; SVG."""
+    """Numbers of jobs as bars of shares, as SVG. lines: (unit, measured, unmeasured, not stitched). salt: as in `savings_chart`."""
     parts = (("measured", STITCHED_COLOUR), ("unmeasured", "#e0b050"), ("not stitched", UNCOUNTED_COLOUR))
     with mpl.rc_context(_SETTINGS):
         figure, axes = _figure(0.75 + 0.28 * len(lines), "constrained")
@@ -178,7 +180,8 @@ def coverage_chart(lines: Sequence[tuple[str, int, int, int]], salt: str) -> str
 
 
 def iterations_chart(curve: Curve, salt: str) -> str:
-    """Milliseconds of each iteration over the steps, coloured by arm, as SVG. Iterations above the scale are marked at its top."""
+    """Milliseconds of each iteration over the steps, coloured by arm, as SVG. Iterations above the scale are marked at its top.
+    salt: as in `savings_chart`."""
     points = curve.points
     counted = sorted(point.duration for point in points if point.arm != UNCOUNTED) or sorted(p.duration for p in points)
     # the first step of a job can be a thousand times as long as the others
@@ -206,5 +209,5 @@ def iterations_chart(curve: Curve, salt: str) -> str:
 
 
 def round_steps(first: int, last: int) -> list[int]:
-    """Round numbers between two steps, for an axis."""
+    """Some round numbers from `first` to `last`, ascending, for the labels of an axis."""
     return [int(tick) for tick in MaxNLocator(6, integer=True).tick_values(first, last) if first <= tick <= last]

@@ -28,8 +28,8 @@ FORMATS = ("table", "json", "csv", "html")
 
 
 def document(connection: sa.Connection, fleet: FleetReport, format: str, lines: str = "jobs") -> str:
-    """The document. format: one of FORMATS. lines: what a line of CSV is about. connection: for the details that a page shows
-    besides."""
+    """The report as text in one of FORMATS. lines: what a line of CSV is about ("jobs", "groups" or "weeks"). connection: for the
+    details of jobs that a page (format "html") shows besides."""
     if format == "csv":
         return as_csv(fleet, lines)
     if format == "html":
@@ -41,7 +41,8 @@ def document(connection: sa.Connection, fleet: FleetReport, format: str, lines: 
 
 
 def main(words: list[str]) -> int:
-    """The command: words are the week, the format, and a revision if one is asked for. Returns the exit status."""
+    """The command. words: the week, the format and, if one is asked for, the revision. Prints the document. Returns the exit
+    status: 0, 1 for an error, or RevisionError.EXIT_STATUS."""
     week, format, *more = words
     revision = int(more[0]) if more else None
     logging.getLogger("matplotlib").setLevel(logging.ERROR)

@@ -66,7 +66,7 @@ class PastWeek:
     revision: int
     """0: never frozen; n: the week was frozen n times."""
     has_late_data: bool
-    """The figures contain the revision's data and what came since."""
+    """Whether data came after the latest revision; the figures contain it."""
     is_over: bool
     totals: list[UnitTotal]
     is_superseded: bool = False
@@ -92,12 +92,13 @@ class FleetReport:
         return self.report.members(unit)
 
     def whole(self, unit: str) -> Group:
-        """All jobs of the unit, which must have some."""
+        """The group of all jobs of a unit. Raises ValueError if the unit has no jobs."""
         (total,) = (total for total in self.report.totals() if total.unit == unit)
         return Group(None, total, self.money(self.members(unit)))
 
     def groups(self, dimension: Dimension, unit: str) -> list[Group]:
-        """The groups of a dimension, those that saved most first. Jobs for which it has no value come last."""
+        """The groups of a dimension among the jobs of a unit, those that saved most first. Jobs without a value for the dimension
+        come last."""
         namer, members = self._namer(dimension), self.members(unit)
         places: dict[str | None, int] = {}
         of = [places.setdefault(namer(job), len(places)) for job in members]
@@ -126,7 +127,7 @@ class FleetReport:
         return sorted(found, key=lambda job: (job.saved_hours or 0.0, job.key))
 
     def money(self, members: Sequence[JobWeek]) -> Money | None:
-        """The money that jobs with a figure saved; None without prices."""
+        """The money that those of the jobs saved that have a figure; None if the configuration has no prices."""
         if not self.configuration.prices:
             return None
         parts, unpriced = [], set()
@@ -156,9 +157,9 @@ class FleetReport:
         return job.labels.get(self.configuration.team_label) or None
 
     def model(self, job: JobWeek) -> str | None:
-        """The name of the job's model: the configured label's value; else the name that the job was given for it; else the job's name
-        without the part that counts runs, with the beginning of the graph's fingerprint: scripts of one name often train two
-        models."""
+        """The name of the job's model. If the configuration has a model_label: that label's value, or None. Otherwise the name
+        that the job was given for its model or, without one, the job's name without the part that counts runs, with the beginning
+        of the graph's fingerprint, since scripts of one name often train two models."""
         if self.configuration.model_label:
             return job.labels.get(self.configuration.model_label) or None
         if job.model_fingerprint and not job.model_fingerprint.startswith(GRAPH):
@@ -180,8 +181,8 @@ def fleet_report(
 ) -> FleetReport:
     """The report of the week, with up to `trend_weeks` weeks before it, starting with the first week in which a job ran.
 
-    revision: the one of the week's to show; None: what the database holds now. The weeks before are as they are now. Raises
-    RevisionError if the week has no such revision.
+    revision: which of the week's revisions to show; None: what the database holds now. The weeks before are shown as they are
+    now. Raises RevisionError if the week has no such revision.
     """
     report = week_report(connection, week, revision)
     began = connection.scalar(sa.select(sa.func.min(jobs.c.started_ns)))

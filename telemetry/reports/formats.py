@@ -22,7 +22,8 @@ MAX_LISTED = 20
 
 
 def hours(value: float, sign: bool = False, like: float | None = None) -> str:
-    """Device-hours for people: in hours, minutes or seconds, whichever suits `like` (default: the value itself)."""
+    """Device-hours for people, such as "1.50 h": in hours, minutes or seconds, whichever suits `like` (in hours; default: the
+    value itself). sign: with a sign also if positive."""
     size = abs(value if like is None else like)
     if size == 0:
         return "0 s"
@@ -35,18 +36,18 @@ def hours(value: float, sign: bool = False, like: float | None = None) -> str:
 
 
 def interval_words(value: float, low: float, high: float) -> str:
-    """Device-hours with their 95% interval, all in one unit of time."""
+    """Device-hours with their 95% interval (all in hours), in one suitable unit of time."""
     shown = [hours(each, True, max(abs(value), abs(low), abs(high))) for each in (value, low, high)]
     return f"{shown[0]} ({shown[1].split()[0]} to {shown[2].split()[0]})"
 
 
 def percent(value: float) -> str:
-    """A share as a percentage with a sign."""
+    """A share (1.0 is 100%) as a percentage with a sign and one decimal."""
     return f"{100 * value:+.1f}%"
 
 
 def moment(time_ns: int | None, seconds: bool = False) -> str:
-    """A time in UTC, to the minute or the second; "-" for None."""
+    """A time in nanoseconds since 1970 as text in UTC, to the minute or, if `seconds` is True, the second; "-" for None."""
     if time_ns is None:
         return "-"
     form = "%Y-%m-%d %H:%M:%S" if seconds else "%Y-%m-%d %H:%M"
@@ -84,7 +85,7 @@ def saved_words(job: JobWeek) -> str:
 
 
 def of_devices(unit: str, what: str) -> str:
-    """`what` with its unit, such as GPU-hours or CPU device-hours, since the two are never added."""
+    """A unit before `what`, such as GPU-hours or CPU device-hours, since the two are never added. unit: "CPU" or "GPU"."""
     return f"GPU-{what}" if unit == "GPU" else f"{unit} device-{what}"
 
 
@@ -122,12 +123,12 @@ def money_words(money: Money, currency: str) -> str:
 
 
 def cents(amount: float) -> str:
-    """The amount with two decimals and a sign; zero has none."""
+    """An amount with two decimals and a sign; zero has no sign."""
     return f"{round(amount, 2):+,.2f}" if round(amount, 2) else "0.00"
 
 
 def ranks_words(job: JobWeek) -> str:
-    """The ranks that ended otherwise than the one that stands for the job; not each of many."""
+    """The ranks that ended otherwise than the rank that stands for the job, in words; at most four are named."""
     if len(job.apart) == 1:
         return f"rank {job.apart[0]}"
     shown = ", ".join(map(str, job.apart[:4]))
@@ -214,7 +215,7 @@ def as_text(fleet: FleetReport) -> str:
 
 
 def unreadable_words(count: int) -> str:
-    """How many rows the figures leave out."""
+    """A sentence that says how many rows the figures leave out."""
     return f"{count} rows of the database cannot be read, and are in none of these figures."
 
 
@@ -237,7 +238,8 @@ COVERAGE_HEADINGS = (
 
 
 def coverage_line(total: UnitTotal) -> tuple[str, ...]:
-    """Numbers of jobs under COVERAGE_HEADINGS. The first three parts add up to the enabled jobs; the others overlap with them."""
+    """Numbers of jobs under COVERAGE_HEADINGS. Measured, unmeasured and not stitched add up to enabled; the other columns overlap
+    with them."""
     counts = (total.jobs, total.measured, total.unmeasured, total.not_stitched, total.fell_back, total.slower)
     return (f"{total.unit} jobs", *(f"{count:,}" for count in (*counts, total.reverted)))
 
@@ -254,7 +256,7 @@ def group_headings(fleet: FleetReport, dimension: Dimension) -> tuple[str, ...]:
 
 
 def group_line(fleet: FleetReport, group: Group, dimension: Dimension) -> tuple[str, ...]:
-    """A group's line under group_headings."""
+    """The cells of a group's line under `group_headings`."""
     total = group.total
     money = () if group.money is None else (money_words(group.money, fleet.configuration.currency),)
     counts = (total.jobs, total.measured, total.unmeasured, total.fell_back, total.slower)
@@ -279,7 +281,7 @@ def week_lines(fleet: FleetReport, unit: str) -> list[tuple[str, ...]]:
 
 
 def revision_words(week: WeekReport | PastWeek) -> str:
-    """From which data a week's figures were computed."""
+    """Says from which data a week's figures were computed."""
     if week.revision == 0:
         return "not frozen" if week.is_over else "not over yet"
     if week.is_superseded:
@@ -480,8 +482,10 @@ CSV_LINES = ("jobs", "groups", "weeks")
 
 
 def as_csv(fleet: FleetReport, lines: str = "jobs") -> str:
-    """One line per job, per group (the first ones are all jobs of a unit) or per week, as CSV (RFC 4180).
-    Empty: unmeasured, or not known. Labels are one JSON object, lists are JSON arrays.
+    """The report as CSV (RFC 4180), one line per job, per group (the first ones are all jobs of a unit) or per week. lines:
+    "jobs", "groups" or "weeks".
+
+    Empty cells: unmeasured, or not known. Labels are one JSON object, lists are JSON arrays.
     """
     report = fleet.report
     about = {"week": str(report.week), "revision": report.revision, "has_late_data": report.has_late_data}

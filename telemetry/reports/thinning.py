@@ -47,12 +47,13 @@ class Curve:
     """For each edge (see `edge`), how many iterations are above it and not above the next edge."""
 
     def above(self, high: float) -> int:
-        """How many iterations are longer than `high`, an edge, in milliseconds."""
+        """How many iterations are longer than `high` milliseconds; `high` must be an edge."""
         return int(sum(self.histogram[_bin(high) + 1 :]))
 
 
 def edge(value: float) -> float:
-    """The value, rounded up by less than 1%. Edges have float32's sign, exponent and the first seven bits of its mantissa."""
+    """A value that is not negative, rounded up by less than 1%. Edges have float32's sign, exponent and the first seven bits of
+    its mantissa."""
     import numpy as np
 
     return float((np.array([_bin(value)], np.uint32) << np.uint32(16)).view(np.float32)[0])
@@ -83,7 +84,8 @@ class Thinner:
         self._histogram = np.zeros(1 << 16, np.int64)
 
     def add(self, first_step: int, stride: int, arms: Sequence[Sequence[int]], durations_us: Floats) -> None:
-        """Adds one block. arms: [first index, count, arm], in order. Raises ValueError if they do not fit the durations."""
+        """Adds one block. first_step, stride: iteration i is step first_step + i * stride. arms: [first index, count, arm], in
+        order. durations_us: float32 microseconds of the iterations. Raises ValueError if the arms do not fit the durations."""
         np = self._numpy
         lengths = [int(count) for _, count, _ in arms]
         if sum(lengths) != len(durations_us) or min(lengths, default=0) < 0:

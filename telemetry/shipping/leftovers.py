@@ -35,10 +35,10 @@ from ..pod.spool import (
 
 
 def drop_old(folder: pathlib.Path, days: float) -> int:
-    """Drops the segments that were not written to for `days`; returns how many records they held.
+    """Drops the segments that were not written to for `days` days; returns how many records they held, each iteration counted as
+    one.
 
-    Each iteration counts as a record. Nothing is dropped while the spool's writer lives. The caller must hold the shipper's lock.
-    Raises OSError.
+    Nothing is dropped while the spool's writer lives. The caller must hold the shipper's lock. Raises OSError.
     """
     old = old_segments(folder, days, OPEN, SEALED, SHIPPING)
     if not old:
@@ -53,7 +53,8 @@ def drop_old(folder: pathlib.Path, days: float) -> int:
 
 
 def weight(records: list[Record]) -> int:
-    """How many measurements these records stand for."""
+    """Number of measurements in these records: each iteration is one, and so is each other record but identities and LOSS
+    records."""
     found = 0
     for record in records:
         if record.kind in (Kind.ITERATIONS, Kind.FUNCTION_ITERATIONS):

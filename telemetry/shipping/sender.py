@@ -26,7 +26,8 @@ MAX_RETRY_AFTER_SECONDS = 600.0
 
 
 class SendError(Exception):
-    """No part of a batch may be treated as accepted. retry_after_s: when the server wants to be asked again, if it said so."""
+    """A batch was not sent, or was refused: no part of it may be treated as accepted. retry_after_s: seconds after which the
+    server wants to be asked again, or None. too_large: the server refused the batch for its size."""
 
     def __init__(self, text: str, retry_after_s: float | None = None, too_large: bool = False) -> None:
         super().__init__(text)
@@ -35,7 +36,8 @@ class SendError(Exception):
 
 @dataclass(frozen=True)
 class Answer:
-    """What the server did with one segment."""
+    """What the server did with one segment. damaged_records: records that could not be used. reasons: why they, or the whole
+    segment, could not be used."""
 
     outcome: wire.Outcome
     rows: int
@@ -44,10 +46,11 @@ class Answer:
 
 
 class Sender:
-    """One connection to the server, opened when it is needed and reopened after a failure."""
+    """One connection to the server, opened when it is needed and reopened after a failure. Not for several threads at once."""
 
     def __init__(self, url: str, environment: Mapping[str, str] = os.environ) -> None:
-        """Raises ValueError if `url` is no valid URL; the text does not repeat it, since it may hold a password."""
+        """url: of the ingest server. Raises ValueError if it is not valid; the text does not repeat it, since it may hold a
+        password."""
         try:
             parts = urllib.parse.urlsplit(url)
             self._port = parts.port
@@ -83,6 +86,7 @@ class Sender:
         return self._answers(text, len(segments))
 
     def close(self) -> None:
+        """Closes the connection; the next `post` opens another one."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None

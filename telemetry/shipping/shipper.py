@@ -81,7 +81,7 @@ class Shipped:
     too_old: int = 0
     """Number of records that were dropped because they could not be sent for too long."""
     retry_after_s: float = 0.0
-    """When an ingest server that refused wants to be asked again, in seconds from now."""
+    """Seconds from now after which an ingest server that refused wants to be asked again; 0 if none did."""
 
 
 Deliver = Callable[[pathlib.Path, Shipped], None]
@@ -100,7 +100,8 @@ def spools_in(folder: pathlib.Path) -> list[pathlib.Path]:
 def ship_all(
     folder: pathlib.Path, engine: sa.Engine, done: Shipped | None = None, keep_days: float = KEEP_DAYS
 ) -> Shipped:
-    """Ships all complete segments of the spools in a folder. A database that fails adds an entry to `kept`; it raises nothing."""
+    """Ships all complete segments of the spools in a folder to a database. done: the result to add to. keep_days: days after
+    which segments that could not be sent are dropped. A database that fails adds an entry to `kept`; nothing is raised."""
     return _deliver_all(folder, functools.partial(_ship_to_database, engine), done or Shipped(), keep_days)
 
 
@@ -264,7 +265,7 @@ def _set_aside(path: pathlib.Path, reason: str, done: Shipped) -> None:
 
 
 def main(words: list[str] | None = None) -> int:
-    """The command; see the module's docstring. words: arguments, default sys.argv. Returns the exit status."""
+    """The command; see the module's docstring. words: its arguments; None: those of this process. Returns the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m stitchfleet.telemetry.shipping.shipper",
         description="Moves recorded measurements from a spool into the database.",

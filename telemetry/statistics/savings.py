@@ -88,7 +88,8 @@ def estimate(pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Saving | N
 
 
 def block_means(pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[tuple[float, float]]:
-    """(plain, stitched) mean of each pair, without pairs that have an empty block. Raises ValueError for a negative duration."""
+    """(plain, stitched) mean duration of each pair, in nanoseconds, without pairs that have an empty block. Raises ValueError for
+    a negative duration."""
     means = []
     for plain, stitched in pairs:
         if len(plain) == 0 or len(stitched) == 0:
@@ -223,10 +224,11 @@ def estimate_job(functions: Sequence[FunctionData]) -> Saving | None:
 
 
 def faster_share(pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> float:
-    """The share of pairs whose stitched block has the smaller mean. Pairs with an empty block are not counted. NaN without pairs.
+    """The share (0 to 1) of the pairs whose stitched block has the smaller mean. Pairs with an empty block are not counted. NaN
+    without pairs. Raises ValueError for a negative duration.
 
-    A block in which the process was stopped for a while (a debugger, a snapshot of its machine) can move a mean over all pairs, and
-    its interval, by any amount; it moves this share by one pair.
+    A block in which the process was stopped for a while (a debugger, a snapshot of its machine) can move a mean over all pairs,
+    and its interval, by any amount; it moves this share by one pair.
     """
     means = block_means(pairs)
     return sum(stitched < plain for plain, stitched in means) / len(means) if means else math.nan
@@ -239,11 +241,11 @@ def _share(log_ratio: float) -> float:
 
 
 class Contribution(NamedTuple):
-    """One measured job's part of a total: `value` with its standard error, both in the total's unit, and the error's degrees of
-    freedom."""
+    """One job's part of a total: `value` with its standard error, both in the total's unit, and the error's degrees of freedom.
+    The error is 0 for a job that ran nothing stitched."""
 
     template: Hashable
-    """Jobs with equal templates are submissions of the same thing."""
+    """Jobs with equal templates are submissions of the same job."""
     value: float
     error: float
     degrees: float
@@ -251,7 +253,8 @@ class Contribution(NamedTuple):
 
 @dataclass(frozen=True)
 class Total:
-    """A sum over jobs with its 95% interval."""
+    """A sum over `jobs` jobs with its 95% interval [`low`, `high`], in the unit of the contributions. templates: number of their
+    different templates."""
 
     value: float
     low: float

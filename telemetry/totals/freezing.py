@@ -47,7 +47,7 @@ _PLAIN_FIELDS = tuple(field.name for field in dataclasses.fields(UnitTotal) if f
 
 @dataclass(frozen=True)
 class Frozen:
-    """A week's new revision."""
+    """A week's new revision. processes: number of processes whose figures it has."""
 
     week: Week
     revision: int
@@ -66,7 +66,8 @@ class Pruned:
 
 
 def freeze(connection: sa.Connection, before_day: int) -> list[Frozen]:
-    """Makes a revision of each week that ended by `before_day` and has none, or has late data. Uses the caller's transaction."""
+    """Makes a revision of each week that ended by `before_day` (in days since 1970) and has none, or has late data. Uses the
+    caller's transaction, in which writers of blocks wait."""
     partitions.hold_writers(connection)
     known = {row.week: row for row in connection.execute(sa.select(frozen_weeks))}
     late = {Week.parse(name) for name, row in known.items() if row.has_late_data}
@@ -81,7 +82,8 @@ def freeze(connection: sa.Connection, before_day: int) -> list[Frozen]:
 
 
 def prune(connection: sa.Connection, before_day: int) -> list[Pruned]:
-    """Drops the iteration blocks of frozen weeks that ended by `before_day`. Uses the caller's transaction."""
+    """Drops the iteration blocks of frozen weeks that ended by `before_day` (in days since 1970) and have no late data, and empty
+    partitions of such days. Uses the caller's transaction, in which writers of blocks wait."""
     pruned = []
     partitions.hold_writers(connection)
     of_weeks = (frozen_weeks.c.blocks_dropped == 0, frozen_weeks.c.has_late_data == 0)
@@ -222,8 +224,8 @@ def stored_totals(connection: sa.Connection, week: Week) -> tuple[int, list[Unit
 
 
 def delete_namespace(connection: sa.Connection, namespace: str) -> dict[str, int]:
-    """Deletes all rows of a namespace's jobs, including those of frozen weeks; returns their number by table. The transaction is
-    the caller's.
+    """Deletes all rows of a namespace's jobs, including those of frozen weeks; returns table -> number of rows deleted. Uses the
+    caller's transaction.
 
     Writers wait meanwhile, and then register their process again: what a running job sends afterwards is stored anew.
     """

@@ -133,7 +133,7 @@ class JobWeek:
     fallback: str = ""
     """Why the whole job went back to, or stayed with, TensorFlow's own graph; empty if it did not, or did not say so."""
     reverted: tuple[str, ...] = ()
-    """Clusters that the guard reverted, on any of the job's ranks."""
+    """Names of the clusters that the guard reverted, on any of the job's ranks."""
     functions: tuple[tuple[int, int, int], ...] = field(default=(), compare=False)
     """(number, stitched iterations, their nanoseconds) of each training function of the process; empty if read from a revision."""
     apart: tuple[int, ...] = ()
@@ -148,7 +148,7 @@ class JobWeek:
     contribution: Contribution | None = field(init=False)
     """The job's part of the fleet's total; None if it is unmeasured."""
     is_slower: bool = field(init=False)
-    """Measured, and the whole interval of its saving is below zero."""
+    """Whether it is measured and the whole interval of its saving is below zero."""
 
     def __post_init__(self) -> None:
         found = functools.partial(object.__setattr__, self)
@@ -182,7 +182,7 @@ class JobWeek:
 
     @property
     def saved_hours_interval(self) -> tuple[float, float] | None:
-        """The 95% interval of saved_hours."""
+        """The 95% interval of saved_hours, in device-hours; None: unmeasured."""
         if self.contribution is None:
             return None
         if self.saving is None or self.stitched_count == 0:
@@ -252,7 +252,7 @@ class WeekReport:
     made_ns: int
     jobs: list[JobWeek]
     has_late_data: bool = False
-    """The figures contain the revision's data and what came since."""
+    """Whether data came after the latest revision; the figures contain it."""
     unreadable: int = 0
     """Number of rows of the database that were left out because they cannot be read. Of a superseded revision, those that were
     read just now: what was left out when it was made is not kept."""
@@ -273,7 +273,7 @@ class WeekReport:
         return [self.columns(unit).total(unit) for unit in self.units]
 
     def columns(self, unit: str) -> Columns:
-        """The figures of a unit's members, in their order."""
+        """The figures of a unit's jobs, in the order of `members`; computed once."""
         found = self._columns.get(unit)
         if found is None:
             found = self._columns[unit] = Columns(self.members(unit))
@@ -289,7 +289,7 @@ class WeekReport:
         return sorted(self._by_unit)
 
     def members(self, unit: str) -> list[JobWeek]:
-        """The jobs of a unit."""
+        """The jobs of a unit, those with the most device-hours first; empty if it has none."""
         return self._by_unit.get(unit, [])
 
     @functools.cached_property
@@ -306,8 +306,8 @@ def unit_total(unit: str, members: Sequence[JobWeek]) -> UnitTotal:
 
 
 class Columns:
-    """Figures of many jobs, one column per figure. A large fleet's jobs are added up once for each dimension by which they are
-    grouped, and reading the figures from the jobs takes ten times as long as adding them."""
+    """The figures of many jobs as arrays, one per figure. A large fleet's jobs are added up once for each dimension by which they
+    are grouped, and reading the figures from the jobs takes ten times as long as adding them."""
 
     def __init__(self, members: Sequence[JobWeek]) -> None:
         import numpy as np
@@ -330,7 +330,7 @@ class Columns:
         self._reverted = np.array([bool(job.reverted) for job in members], bool)
 
     def total(self, unit: str) -> UnitTotal:
-        """The total of all jobs."""
+        """The total of all jobs. unit: "CPU" or "GPU"."""
         return self.totals(unit, [0] * len(self._values), 1)[0]
 
     def totals(self, unit: str, groups: Sequence[int], count: int) -> list[UnitTotal]:
@@ -395,7 +395,7 @@ class RevisionError(ValueError):
     """The week has no such revision."""
 
     EXIT_STATUS = 3
-    """Of the process that makes a report's document."""
+    """Exit status of the process that makes a report's document, if this error ends it."""
 
 
 def week_report(connection: sa.Connection, week: Week, revision: int | None = None) -> WeekReport:
@@ -422,7 +422,7 @@ def settled_revisions(connection: sa.Connection) -> dict[Week, int]:
 
 @dataclass(frozen=True)
 class Read:
-    """What was made of the database's rows, and how many rows could not be read."""
+    """The jobs that were made of the rows of the database, and how many rows could not be read."""
 
     jobs: list[JobWeek]
     unreadable: int

@@ -24,11 +24,11 @@ BINARY = _FILES.joinpath("starter.txt").read_bytes().decode("ascii")
 
 def extending(file: str, first: str, last: str) -> list[str]:
     """The words to put before a command so that it runs with PYTHONPATH extended by `first` at the front and `last` at the end.
-    file: a starter."""
+    file: path of a starter in the container."""
     return [file, f"PYTHONPATH={first}", f":{last}"]
 
 
 def trying(command: str, payload: str, start: str) -> list[str]:
-    """A command that runs `command` with the two folders. It ends with 0 even if there is no such command, and leaves a starter in
-    `start`."""
+    """The init container's command: runs `command PAYLOAD START` with the paths of two folders. It ends with status 0 even if the
+    image has no such command, and leaves a starter in the folder `start`."""
     return [STARTER_FILE, "try", command, payload, start]
