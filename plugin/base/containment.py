@@ -62,7 +62,7 @@ class Health:
         """Switches the plugin off because of an exception; the reason is one line that names its file and line. where: the entry
         point that it has ended. With STITCHFLEET_DEBUG set, prints the traceback too."""
         if os.environ.get("STITCHFLEET_DEBUG"):
-            traceback.print_exception(error)
+            traceback.print_exception(type(error), error, error.__traceback__)
         _log.debug("contained failure in %s", where, exc_info=error)
         last = traceback.extract_tb(error.__traceback__)[-1]
         self.give_up(f"{type(error).__name__}: {error} (in {where}, {os.path.basename(last.filename)}:{last.lineno})")

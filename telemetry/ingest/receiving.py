@@ -105,7 +105,7 @@ def receive(
 ) -> list[Receipt]:
     """Commits what is new in the segments of one spool, and returns their receipts in order.
 
-    Raises ForbiddenError, and writes nothing, if the rows belong to another namespace or pod than the caller's. Raises SQLAlchemy's
+    Raises ForbiddenError if rows belong to another namespace or pod than the caller's; none of these is written. Raises SQLAlchemy's
     errors: the batch may then be sent again; what was committed of it before is booked, because it will not be new again.
     """
     for segment in segments:

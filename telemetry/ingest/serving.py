@@ -388,7 +388,7 @@ class _Log(logging.Handler):
         if isinstance(error, HttpProcessingError):
             self.ingest.metrics.rejections.labels("malformed").inc()
         elif error is not None:
-            self.ingest.say_once("".join(traceback.format_exception(error)).rstrip())
+            self.ingest.say_once("".join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip())
         else:
             self.ingest.say_once(record.getMessage())
 

@@ -215,7 +215,7 @@ def estimate_job(functions: Sequence[FunctionData]) -> Saving | None:
         ratio_variance += (of_plain - of_stitched) ** 2 * one.level_variance
     variance = math.fsum(variances)
     inverse = math.fsum(
-        (part / variance) ** 2 / (one.pairs - 1) for part, (_, one) in zip(variances, measured, strict=True) if variance
+        (part / variance) ** 2 / (one.pairs - 1) for part, (_, one) in zip(variances, measured) if variance
     )
     pairs = sum(one.pairs for _, one in measured)
     degrees = round(1.0 / inverse, 3) if inverse else float(pairs - len(measured))
