@@ -282,7 +282,7 @@ def _attribute_text(value: Attribute) -> str:
 
 
 class GraphBuilder:
-    """Builds a Graph node by node. `ops.table.build` infers a node's shape and dtype by the op table; `add` takes them as given."""
+    """Builds a Graph node by node. `add` takes a node's shape and dtype as given; `ops.table.build` infers them."""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -32,7 +32,7 @@ class Target:
     expensive_ns: float
     # Starting a row: index arithmetic, loop set-up, collapsing accumulators.
     row_ns: float
-    # A tile private to one task.
+    # Most bytes of the tiles that are private to one task.
     tile_bytes: int
     # Lanes of a vector accumulator.
     lanes: int
@@ -81,7 +81,8 @@ CPU = CpuTarget()
 
 @dataclass(frozen=True)
 class GpuTarget(Target):
-    """A CUDA device. Figures come from its data sheet and the CUDA C++ programming guide's table of compute capabilities.
+    """A CUDA device. Figures come from its data sheet and from the table of compute capabilities in NVIDIA's CUDA C++ Programming
+    Guide.
 
     On a GPU a group of threads (their number is a power of two) works on a row: part of a warp for short rows, a block for long
     ones. A task is the work of one group; a tile is in shared memory.
