@@ -106,7 +106,7 @@ class Checkers:
 
 @contextlib.contextmanager
 def checkers(count: int) -> Iterator[Checkers]:
-    """A Checkers for `count` checks at a time, which is closed at the end."""
+    """A context manager: a Checkers for `count` checks at a time, which is closed at the end (checks in progress are killed)."""
     room = Checkers(count)
     try:
         yield room
