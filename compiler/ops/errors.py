@@ -126,7 +126,7 @@ def smallest_of(x: _AnyArray) -> float:
 
 
 def ambiguous(where: _AnyArray) -> Bound:
-    """The bound that is infinite in the places of the mask `where`, and 0 elsewhere."""
+    """The bound that is infinite where the boolean array `where` is true, and 0 elsewhere."""
     return np.where(where, np.inf, 0.0) if where.any() else no_error(where.shape)
 
 
@@ -142,7 +142,7 @@ def _any_error(step: Step) -> _AnyArray:
 
 
 def exact(step: Step) -> Bound:
-    """For ops without operands: no error is inherited."""
+    """The rule of ops without operands: the inherited bound is 0."""
     return no_error(step.result.shape)
 
 
@@ -215,7 +215,8 @@ def multiply(step: Step) -> Bound:
 
 
 def divide(step: Step) -> Bound:
-    """By the worst divisor of the interval; ambiguous if that may be zero."""
+    """The bound for the smallest divisor (in magnitude) of the operand's interval; ambiguous if the interval holds zero, unless the
+    divisor is exactly zero."""
     if not step.node.dtype.is_float:
         return fragile(step)
     (x, y), (ex, ey) = step.values, step.bounds
@@ -415,7 +416,8 @@ def dynamic_update_slice(step: Step) -> Bound:
 
 @dataclass(frozen=True)
 class Folding:
-    """Which terms are combined. `of(ufunc, x)` combines the terms of each result; each result has at most `count` terms."""
+    """Which terms are combined. `of(ufunc, x)` returns an array of the results' shape: for each result, its terms in `x` combined by
+    `ufunc`. Each result has at most `count` terms."""
 
     of: Callable[[np.ufunc, _AnyArray], _AnyArray]
     count: int
@@ -428,7 +430,7 @@ def over_axes(x: _AnyArray, axes: tuple[int, ...]) -> Folding:
 
 
 def sum_bound(x: _AnyArray, bound: Bound, result: _AnyArray, dtype: DType, folding: Folding) -> Bound:
-    """The bound of a sum of terms in any order. `x`, `bound`: the terms and their bounds; `result`: the oracle's sum."""
+    """The bound of a sum of terms of `dtype` in any order. `x`, `bound`: the terms and their bounds; `result`: the oracle's sum."""
     fold, count = folding.of, folding.count
     inherited = np.zeros(result.shape) if is_exact(bound) else fold(np.add, bound)
     if not dtype.is_float:
@@ -456,7 +458,7 @@ def sum_bound(x: _AnyArray, bound: Bound, result: _AnyArray, dtype: DType, foldi
 
 
 def product_bound(x: _AnyArray, bound: Bound, dtype: DType, folding: Folding) -> Bound:
-    """The bound of a product of terms in any order. `x`, `bound`: the terms and their bounds."""
+    """The bound of a product of terms of `dtype` in any order. `x`, `bound`: the terms and their bounds."""
     fold, wide = folding.of, accumulator(dtype)
     if not dtype.is_float:
         return ambiguous(fold(np.logical_or, bound > 0))
@@ -679,7 +681,8 @@ def _rounding(
 
 
 def input_bound(dtype: DType, value: _AnyArray) -> Bound:
-    """Inputs and constants are exact, except subnormals, which the processor may read as zero."""
+    """The bound of an input or a constant of `dtype` with value `value`: 0, except for subnormals of bf16, f32 and f64, which the
+    processor may read as zero."""
     if not dtype.is_float or dtype is DType.F16:
         return no_error(value.shape)
     size = np.abs(value)
