@@ -49,7 +49,7 @@ def _flags(with_mpi: bool) -> dict[str, str]:
 
 
 def made_of(with_mpi: bool = False) -> str:
-    """Returns all that decides what the build makes, one item a line."""
+    """Returns a text with everything that determines the result of a build (versions, tools, flags), one item per line."""
     tensorflow = next(name for name in ("tensorflow-cpu", "tensorflow") if _is_installed(name))
     parts = [f"horovod {VERSION}", f"{tensorflow} {metadata.version(tensorflow)}", f"python {sys.version}"]
     parts += [f"g++ {_first_line('g++', '-dumpfullversion')}", *TOOLS, *BROUGHT]
