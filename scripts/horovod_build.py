@@ -20,11 +20,11 @@ from collections.abc import Callable, Mapping
 from importlib import metadata
 
 VERSION = "0.28.1"
-"""The last release."""
+"""Horovod's last release."""
 TOOLS = ("cmake==3.31.*", "setuptools<70", "wheel", "packaging")
-"""What builds it. Its build works neither with CMake 4 nor with setuptools 70."""
+"""Packages that Horovod's build needs. It works neither with CMake 4 nor with setuptools 70."""
 BROUGHT = ("cloudpickle", "psutil", "pyyaml", "packaging", "cffi")
-"""What it imports when it runs."""
+"""Packages that Horovod imports when it runs."""
 FLAGS = {
     "HOROVOD_WITH_TENSORFLOW": "1",
     "HOROVOD_WITHOUT_PYTORCH": "1",

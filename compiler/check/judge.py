@@ -261,8 +261,8 @@ class Tolerance(NamedTuple):
 
 
 GUARD_SAFETY: Final = 8.0
-"""Both results have errors (a factor of 2), and the errors of an op's operands add up where `_guard_error` takes the larger (2); the
-rest is for condition numbers beyond the first order."""
+"""Both results have errors (a factor of 2), and the errors of an op's operands add up, while `guard_tolerance` takes the largest (2);
+the rest is for condition numbers beyond the first order."""
 
 
 def guard_tolerance(graph: Graph) -> tuple[Tolerance, ...]:

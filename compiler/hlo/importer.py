@@ -47,7 +47,7 @@ __all__ = [
 @dataclass(frozen=True)
 class UnsupportedOp:
     """An instruction that cannot be part of a kernel: the reason, and the framework's op that it came from ("" if HLO does not say).
-    `instruction`: its name in the module, if that differs from `name`, which is shown."""
+    `name`: its name for people, without the id that the reader of protos adds; `instruction`: its name in the module."""
 
     opcode: str
     name: str

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Var:
     """A non-negative integer below `extent` that is known when the kernel runs: a loop variable or, if `source` is given, a value
-    that is loaded from an index tensor and clamped, such as a gather's start."""
+    loaded from an index tensor, such as a gather's start. Such a value is clamped to the range unless the source says otherwise (a
+    scatter's indices, which are tested by guards)."""
 
     name: str
     extent: int

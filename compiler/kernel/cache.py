@@ -28,7 +28,7 @@ MIN_MAX_BYTES = 1 << 20
 
 
 class UntrustedEntryError(Exception):
-    """The entry, or the folder, belongs to another user or can be written by one: it is not loaded."""
+    """The entry, or the folder, is a symbolic link, belongs to another user or can be written by one: it is not loaded."""
 
 
 @dataclass(frozen=True)

@@ -84,8 +84,9 @@ def check_inputs(metadata: KernelMetadata, inputs: Sequence[Array]) -> None:
 
 
 class LoadedKernel:
-    """A kernel's function, loaded into this process. A wrong kernel can crash the process: `check.selfcheck` runs new kernels in a
-    child. Raises KernelError if the kernel was built for another ABI version."""
+    """A kernel's function, loaded into this process from the shared library `path`. A wrong kernel can crash the process:
+    `check.selfcheck` runs new kernels in a child. Raises KernelError if the kernel was built for another ABI version or cannot be
+    loaded."""
 
     def __init__(self, path: Path, metadata: KernelMetadata) -> None:
         if metadata.abi_version != ABI_VERSION:

@@ -23,7 +23,8 @@ from .tiles import Tiles
 
 @dataclass
 class Scope:
-    """A loop body under construction (or the task's, or the row's)."""
+    """The body of a task, of a row or of a loop, under construction. `names`: the values that have a name in it; `variables`: those
+    that it defines."""
 
     variable: Var | None
     statements: list[Statement] = field(default_factory=list)

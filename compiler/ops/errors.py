@@ -157,7 +157,8 @@ def fragile(step: Step) -> Bound:
 
 
 def monotone(function: Callable[..., _AnyArray]) -> ErrorRule:
-    """The rule of a function of one variable that is monotonic wherever it is finite."""
+    """The rule of a function of one variable that is monotonic wherever it is finite: the largest distance at both ends of the
+    operand's interval."""
 
     def rule(step: Step) -> Bound:
         x, bound = step.values[0], step.bounds[0]
@@ -171,13 +172,13 @@ def monotone(function: Callable[..., _AnyArray]) -> ErrorRule:
 
 
 def oscillating(step: Step) -> Bound:
-    """sin and cos: the slope is at most 1, the range 2."""
+    """sin and cos: the operand's bound, since the slope is at most 1, but at most 2, the width of the range."""
     bound = step.bounds[0]
     return np.where(np.isinf(bound), np.inf, np.minimum(bound, 2.0))
 
 
 def tangent(step: Step) -> Bound:
-    """tan is monotonic between poles: the result is ambiguous where the operand's interval may hold a pole."""
+    """tan: as for a monotonic function, but ambiguous where the operand's interval may hold a pole."""
     x, bound = step.values[0], step.bounds[0]
     pole = (bound > 0) & (np.abs(np.cos(x)) <= bound)
     return np.where(pole, np.inf, monotone(np.tan)(step))
@@ -304,8 +305,9 @@ def compare(step: Step) -> Bound:
 
 
 def select(step: Step) -> Bound:
-    """Where the predicate is ambiguous, the bound is the distance between the two values, so that a function that a select makes
-    continuous (an absolute value, a relu) keeps a finite bound at the seam."""
+    """Where the predicate is ambiguous, the bound is the distance between the two values plus the larger of their bounds, so that a
+    function that a select makes continuous (an absolute value, a relu) keeps a finite bound at the seam. For pred: ambiguous if the
+    two values differ."""
     (predicate, on_true, on_false), (unclear, true_bound, false_bound) = step.values, step.bounds
     if all(map(is_exact, step.bounds)):
         return no_error(step.result.shape)
@@ -322,7 +324,7 @@ def select(step: Step) -> Bound:
 
 
 def clamp(step: Step) -> Bound:
-    """clamp is monotonic in each operand."""
+    """The largest distance at both ends of the operands' intervals, since clamp is monotonic in each operand."""
     (low, x, high), (el, ex, eh) = (value.astype(np.float64) for value in step.values), step.bounds
     above = reference.clamp(low + el, x + ex, high + eh)
     below = reference.clamp(low - el, x - ex, high - eh)

@@ -206,8 +206,8 @@ def clamp(low: _AnyArray, x: _AnyArray, high: _AnyArray) -> _AnyArray:
 
 
 def convert(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> Array:
-    """To integer: towards zero; a value out of range gives the nearest end of the range, NaN gives 0. To float: the interpreter
-    rounds."""
+    """To integer: towards zero; a value out of range gives the nearest end of the range, NaN gives 0. To float: unchanged, the
+    interpreter rounds. To pred: whether it is not zero."""
     del sources
     x: _AnyArray = values[0]
     if node.dtype is DType.PRED:
@@ -394,7 +394,7 @@ class Prefix(NamedTuple):
 
 
 def prefix_of(source: Shape, window: Sequence[WindowDimension], shape: Shape) -> Prefix | None:
-    """The scan that a reduce_window of `source` with a result of `shape` is; None if it is not a scan."""
+    """The scan that a reduce_window is; None if it is not a scan. `source`, `shape`: the shapes of its operand and its result."""
     wide = [axis for axis, item in enumerate(window) if item != WindowDimension(1)]
     if len(wide) != 1:
         return None

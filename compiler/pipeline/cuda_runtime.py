@@ -236,8 +236,8 @@ def tune(
     graph: Graph, cache: KernelCache, gpu: Gpu, seed: int = 0, progress: Progress = silent
 ) -> tuple[CacheEntry, Launch]:
     """Finds the kernel of `graph` that is fastest on this GPU and puts it into the cache, replacing any other for the device; jobs
-    take it from there. A candidate that the oracle finds wrong, or that the driver rejects, is dropped. Raises as build_for_gpu
-    does."""
+    take it from there. A candidate that the oracle finds wrong, or that the driver rejects, is dropped. Raises CudaError or
+    NvrtcError, as build_for_gpu does."""
     inputs = random_inputs(graph, np.random.default_rng(seed), Regime.NORMAL)
 
     def measured(entry: CacheEntry) -> float | None:

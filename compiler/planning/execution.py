@@ -62,10 +62,10 @@ class Mode(enum.Enum):
 class Execution:
     """How a nest is executed.
 
-    rows: of the code. They differ from the nest's in SQUARES and SCATTER; for a family they are the rows of all components, end to
-    end. cost_ns: on one core of a CPU, or on the whole GPU. keeps_tasks: tasks must stay separate, because each stores partial
-    results of its own or is the task of one block. order and panel_rows (see transposes.py) are for SQUARES only, transpose is
-    for TILED_TRANSPOSE, columns for COLUMNS."""
+    rows: of the code. They are the nest's except for a family (the rows of all components, end to end), TILED_TRANSPOSE (tiles),
+    SCATTER and OWNERS (pieces of windows), and combinations (results). cost_ns: on one core of a CPU, or on the whole GPU.
+    keeps_tasks: tasks must stay separate, because each stores partial results of its own or is the task of one block. order and
+    panel_rows (see transposes.py) are for SQUARES only, transpose is for TILED_TRANSPOSE, columns for COLUMNS."""
 
     mode: Mode
     rows: int

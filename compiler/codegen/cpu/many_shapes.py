@@ -56,7 +56,7 @@ _NUMBER: Final = re.compile(
     r"|(?P<integer>\d+(?:ull|ll)?)"
     r")(?![\w.])"
 )
-_VARIABLE: Final = re.compile(r"\bk\d+_\d+(?=_base\b|\b)")  # named for its extent and stride: mapping
+_VARIABLE: Final = re.compile(r"\bk\d+_\d+(?=_base\b|\b)")  # a loop variable, named for row and stride (split_row)
 _PLACE: Final = re.compile("\x01[iwluxfd]")
 _TYPES: Final = {"i": "int", "w": "long long", "l": "long long", "u": "unsigned long long", "f": "float", "d": "double"}
 _CAPACITY_KIND: Final = "x"
