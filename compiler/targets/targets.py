@@ -187,8 +187,9 @@ def target_of_device(described: Mapping[str, int | str]) -> GpuTarget:
     fields, and `name`, `major`, `minor`, `memory_clock_khz`, `memory_bus_bits`.
 
     Figures that no device reports (times of ops, the L2 cache's bandwidth, ...) are taken from GPUS: from the newest row that is not
-    newer than the device. So is the memory's bandwidth if the memory's clock is 0, as newer drivers report it. A slice of a GPU (MIG) reports its own figures. Raises ValueError if one of the figures above is missing
-    or the device's compute capability is below 7.0."""
+    newer than the device. So is the memory's bandwidth if the memory's clock is 0, as newer drivers report it. A slice of a GPU
+    (MIG) reports its own figures. Raises ValueError if one of the figures above is missing or the device's compute capability is
+    below 7.0."""
     try:
         figures = {key: int(value) for key, value in described.items() if key != "name"}
         number = figures["major"] * 10 + figures["minor"]
