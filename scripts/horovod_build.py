@@ -76,7 +76,7 @@ def kept_in() -> pathlib.Path:
 
 
 def install(base: pathlib.Path, say: Callable[[str], None], with_mpi: bool = False) -> pathlib.Path:
-    """Returns the folder with Horovod, a subfolder of `base` named by all that the build is made of. Builds it if it is not there.
+    """Returns the folder with Horovod, a subfolder of `base` named by a hash of `made_of`. Builds it if it is not there.
 
     say: called with a line before and after a build. with_mpi: for jobs under mpirun too; needs the files for building with MPI.
     Raises BuildError with the end of the build's output.

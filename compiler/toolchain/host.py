@@ -239,7 +239,7 @@ def _first_error(stderr: str) -> str:
 
 
 ZIG: Final = "ziglang"
-"""The Python module with a whole clang that a pod's payload brings."""
+"""The Python module that contains a whole clang; a pod's payload includes it."""
 
 
 def candidates(environment: Mapping[str, str]) -> Iterable[tuple[str, ...]]:

@@ -278,7 +278,8 @@ def _tf_cumsum(axis: int) -> Callable[..., Any]:
 
 
 def must_move(graph: Graph) -> int:
-    """Least bytes that a kernel for `graph` must read and write. An input that is only gathered or sliced counts as what is taken."""
+    """Least bytes that a kernel for `graph` must read and write. An input that is only gathered from or sliced counts with the bytes
+    of the results."""
     users: dict[int, list[int]] = {index: [] for index in graph.parameters}
     for index, node in enumerate(graph.nodes):
         for operand in set(node.operands):

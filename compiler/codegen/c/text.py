@@ -12,7 +12,7 @@ ROW_VARIABLES = ("r", "task", "block", "block_first")
 
 
 def index_text(index: Index) -> str:
-    """A C++ expression of the index, of type int or, if a value does not fit, long long."""
+    """A C++ integer expression of the index. It is evaluated in long long if a value or a product might not fit int."""
     wide = index.high >= INT_LIMIT or index.low < -INT_LIMIT
     parts = []
     for coefficient, atom in index.terms:
