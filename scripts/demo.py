@@ -37,13 +37,14 @@ LOSS_TOLERANCE = 1e-3
 
 
 def stitched_from(summary: pathlib.Path) -> int | None:
-    """The first step of a job's stitched phase; None if it had none."""
+    """The first step of a job's stitched phase, read from its summary (a JSON file); None if it had none."""
     found = json.loads(summary.read_text())
     return next((p["stitched_from_step"] for p in found["programs"] if p["name"] == found["main"]), None)
 
 
 def compare_losses(plain: pathlib.Path, stitched: pathlib.Path, first_stitched: int | None) -> None:
-    """Prints the losses of two runs from the same seed side by side. Exits if the last ones differ by more than LOSS_TOLERANCE."""
+    """Prints the losses of two runs from the same seed side by side, read from their step logs (JSON files). Exits if the last ones
+    differ by more than LOSS_TOLERANCE. first_stitched: the step to mark in the table, or None."""
     ours, theirs = json.loads(stitched.read_text())["losses"], json.loads(plain.read_text())["losses"]
     difference = 0.0
     print("  step      plain        stitched     relative difference")

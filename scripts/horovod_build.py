@@ -20,11 +20,11 @@ from collections.abc import Callable, Mapping
 from importlib import metadata
 
 VERSION = "0.28.1"
-"""The last release."""
+"""Horovod's last release."""
 TOOLS = ("cmake==3.31.*", "setuptools<70", "wheel", "packaging")
-"""What builds it. Its build works neither with CMake 4 nor with setuptools 70."""
+"""Packages that Horovod's build needs. It works neither with CMake 4 nor with setuptools 70."""
 BROUGHT = ("cloudpickle", "psutil", "pyyaml", "packaging", "cffi")
-"""What it imports when it runs."""
+"""Packages that Horovod imports when it runs."""
 FLAGS = {
     "HOROVOD_WITH_TENSORFLOW": "1",
     "HOROVOD_WITHOUT_PYTORCH": "1",
@@ -49,7 +49,7 @@ def _flags(with_mpi: bool) -> dict[str, str]:
 
 
 def made_of(with_mpi: bool = False) -> str:
-    """Returns all that decides what the build makes, one item a line."""
+    """Returns a text with everything that determines the result of a build (versions, tools, flags), one item per line."""
     tensorflow = next(name for name in ("tensorflow-cpu", "tensorflow") if _is_installed(name))
     parts = [f"horovod {VERSION}", f"{tensorflow} {metadata.version(tensorflow)}", f"python {sys.version}"]
     parts += [f"g++ {_first_line('g++', '-dumpfullversion')}", *TOOLS, *BROUGHT]
@@ -76,7 +76,7 @@ def kept_in() -> pathlib.Path:
 
 
 def install(base: pathlib.Path, say: Callable[[str], None], with_mpi: bool = False) -> pathlib.Path:
-    """Returns the folder with Horovod, a subfolder of `base` named by all that the build is made of. Builds it if it is not there.
+    """Returns the folder with Horovod, a subfolder of `base` named by a hash of `made_of`. Builds it if it is not there.
 
     say: called with a line before and after a build. with_mpi: for jobs under mpirun too; needs the files for building with MPI.
     Raises BuildError with the end of the build's output.

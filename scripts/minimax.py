@@ -45,12 +45,13 @@ def rounded(value: Any, bits: int) -> Any:
 
 
 def points(low: Any, high: Any, count: int) -> list[Any]:
-    """The extrema of a Chebyshev polynomial on the interval, in increasing order."""
+    """The `count` extrema of the Chebyshev polynomial of degree `count` - 1 on [low, high], in increasing order."""
     return [(low + high) / 2 + (high - low) / 2 * mpmath.cos(mp.pi * i / (count - 1)) for i in range(count)][::-1]
 
 
 def exchange(fit: Fit, fixed: list[Any]) -> tuple[list[Any], Any]:
-    """(the coefficients after `fixed` that minimize the largest weighted error, that error)."""
+    """Remez' exchange: (coefficients, error). `fixed`: the lowest coefficients, which are given. `coefficients`: the others, lowest
+    first, which minimize the largest weighted error."""
     start, free = len(fixed), fit.degree + 1 - len(fixed)
 
     def residue(x: Any) -> Any:
@@ -93,9 +94,9 @@ def exchange(fit: Fit, fixed: list[Any]) -> tuple[list[Any], Any]:
 
 
 def solve(fit: Fit) -> tuple[list[Any], Any]:
-    """(all coefficients, rounded; the largest error of the polynomial). If 0 is inside the interval, all coefficients are rounded
-    after the first exchange: the powers x, x^2, ... have a common zero there, so no alternation is guaranteed for the later
-    exchanges."""
+    """(all coefficients, lowest first, rounded; the largest weighted error of the polynomial). If 0 is inside the interval, all
+    coefficients are rounded after the first exchange: the powers x, x^2, ... have a common zero there, so no alternation is
+    guaranteed for the later exchanges."""
     fixed: list[Any] = []
     within = fit.low < 0 < fit.high
     while len(fixed) < fit.degree + 1:
@@ -114,7 +115,7 @@ def text(value: Any, bits: int) -> str:
 
 
 def series(function: Function, count: int = 40) -> Function:
-    """A function's Taylor polynomial at 0, for use near 0, where the formula loses digits."""
+    """The Taylor polynomial of degree `count` of a function at 0, for use near 0, where the formula loses digits."""
     terms = mpmath.taylor(function, 0, count)
     return lambda x: mpmath.polyval(terms[::-1], x)
 
@@ -139,7 +140,7 @@ def exp_tail(r: Any) -> Any:
 
 
 def log_tail(f: Any) -> Any:
-    """(log(1 + f) - f + f^2 / 2) / f^3"""
+    """(log(1 + f) - f + f^2 / 2) / f^3."""
     return _near_zero(lambda x: (mpmath.log1p(x) - x + x**2 / 2) / x**3, lambda k: mpf((-1) ** k) / (k + 3))(f)
 
 
@@ -154,17 +155,17 @@ def log2_odd(z: Any) -> Any:
 
 
 def sin_tail(z: Any) -> Any:
-    """(sin r - r) / r^3 as a function of z = r^2"""
+    """(sin r - r) / r^3 as a function of z = r^2."""
     return mpmath.fsum(mpf((-1) ** (k + 1)) * z**k / mpmath.factorial(2 * k + 3) for k in range(25))
 
 
 def cos_tail(z: Any) -> Any:
-    """(cos r - 1 + r^2 / 2) / r^4"""
+    """(cos r - 1 + r^2 / 2) / r^4 as a function of z = r^2."""
     return mpmath.fsum(mpf((-1) ** k) * z**k / mpmath.factorial(2 * k + 4) for k in range(25))
 
 
 def atan_tail(z: Any) -> Any:
-    """(atan q - q) / q^3"""
+    """(atan q - q) / q^3 as a function of z = q^2."""
     return _near_zero(
         lambda x: (mpmath.atan(mpmath.sqrt(x)) - mpmath.sqrt(x)) / mpmath.sqrt(x) ** 3,
         lambda k: mpf((-1) ** (k + 1)) / (2 * k + 3),
@@ -172,7 +173,7 @@ def atan_tail(z: Any) -> Any:
 
 
 def erf_tail(z: Any) -> Any:
-    """erf(x) / x - 1 as a function of z = x^2"""
+    """erf(x) / x - 1 as a function of z = x^2."""
     return (
         mpmath.fsum(
             2 / mpmath.sqrt(mp.pi) * mpf((-1) ** k) * z**k / mpmath.factorial(k) / (2 * k + 1) for k in range(60)

@@ -49,7 +49,7 @@ def values_page() -> str:
 
 
 def comments(text: str) -> dict[tuple[str, ...], str]:
-    """Path of a key in a YAML text -> the comment above it and after it."""
+    """Path of each key in the YAML text `text` -> the comment above it and the one after it on its line, joined."""
     found: dict[tuple[str, ...], str] = {}
     path: list[tuple[int, str]] = []
     above: list[str] = []
@@ -78,7 +78,7 @@ def leaves(value: Any, schema: Mapping[str, Any], path: tuple[str, ...] = ()) ->
 
 
 def node_of(schema: Mapping[str, Any], path: tuple[str, ...]) -> Mapping[str, Any]:
-    """The schema of one value, with references resolved."""
+    """The part of a JSON schema for the value at `path`, with references resolved; {} if the schema does not name it."""
     node: Mapping[str, Any] = schema
     for key in path:
         node = node.get("properties", {}).get(key, {})

@@ -17,7 +17,7 @@ class WheelError(Exception):
 
 
 def sources() -> dict[str, bytes]:
-    """Path in the project -> content, of all that the wheel is made of."""
+    """Path in the project -> content, of all files that the wheel is built from."""
     paths = [path for package in PACKAGES for path in (ROOT / package).rglob("*") if path.is_file()]
     paths = [path for path in paths if "__pycache__" not in path.parts] + [ROOT / file for file in FILES]
     return {path.relative_to(ROOT).as_posix(): path.read_bytes() for path in paths}

@@ -31,7 +31,8 @@ class Check(Generic[T]):
         self._give = give
 
     def result(self) -> T:
-        """Waits for the check to end and returns its result. Raises what the check raised, or CheckerDiedError."""
+        """Waits for the check to end and returns its result. Raises CheckFailedError if the check raised that; CheckerDiedError if it
+        raised anything else or the child was killed."""
         with open(self._reader, "rb") as stream:
             said = stream.read()
         _, status = os.waitpid(self._child, 0)
@@ -106,7 +107,7 @@ class Checkers:
 
 @contextlib.contextmanager
 def checkers(count: int) -> Iterator[Checkers]:
-    """A Checkers for `count` checks at a time, which is closed at the end."""
+    """A context manager: a Checkers for `count` checks at a time, which is closed at the end (checks in progress are killed)."""
     room = Checkers(count)
     try:
         yield room

@@ -118,7 +118,8 @@ def judge(
     actual: Sequence[Array],
     reference: Sequence[Array] | None = None,
 ) -> Verdict:
-    """Judges `actual`, a kernel's outputs for `inputs`, against the oracle and, if `reference` is given, by the error of that.
+    """Judges `actual`, a kernel's outputs for `inputs`, against the oracle. If `reference` is given (the same outputs by the
+    framework), an error up to twice the reference's is allowed too (see the module).
 
     Raises GraphError if inputs or outputs do not match the graph in number, shapes and dtypes.
     """
@@ -133,7 +134,7 @@ def judge_by(
     ranges: Sequence[Ranges] | None = None,
 ) -> Verdict:
     """As `judge`, with an oracle computed before (it does not depend on the kernel, and costs more than the comparison). `ranges`:
-    which elements of each output are judged, if the oracle knows only some."""
+    which elements of each output are judged, if the oracle knows only some (`oracle.evaluate_sample`)."""
     for given in (actual, reference):
         if given is not None:
             _check_outputs(graph, given)
@@ -260,17 +261,18 @@ class Tolerance(NamedTuple):
 
 
 GUARD_SAFETY: Final = 8.0
-"""Both results have errors (a factor of 2), and the errors of an op's operands add up where `_guard_error` takes the larger (2); the
-rest is for condition numbers beyond the first order."""
+"""Both results have errors (a factor of 2), and the errors of an op's operands add up, while `guard_tolerance` takes the largest (2);
+the rest is for condition numbers beyond the first order."""
 
 
 def guard_tolerance(graph: Graph) -> tuple[Tolerance, ...]:
     """For each output, the tolerance with which two implementations of the graph are compared on a job's data.
 
-    Both numbers are GUARD_SAFETY * e, where e estimates the output's relative error from its history. A leaf has e = 0. An op has the
-    largest e of its operands (times its condition, for exp and similar ops) plus its own rounding, 2 * ulps * u of its dtype. A sum
-    adds summation_depth(count) * u of the dtype in which it accumulates; a window's count is at most the number of elements of the
-    source. Maxima and minima, integers and booleans are exact.
+    Both numbers are GUARD_SAFETY * e, where e estimates the output's relative error from its history, and is at least u, the unit
+    roundoff of the output's dtype. A leaf has e = 0. An op has the largest e of its operands (times its condition, for exp and
+    similar ops) plus its own rounding: u of its dtype if it rounds, and 2 * ulps * u of the dtype in which it computes (f32 for
+    halves). A sum also adds summation_depth(count) * u of that dtype; a window's count is at most the number of elements of the
+    source. Maxima and minima add nothing; for integers and booleans the tolerance is 0.
 
     It is an estimate: cancellation can exceed it, and a comparison that falls on the other side of a tie will. A result that exceeds
     it is suspicious, not wrong: `judge` decides.
@@ -310,7 +312,8 @@ def _own_error(graph: Graph, node: Node) -> float:
 
 
 def agrees(a: Array, b: Array, tolerance: Tolerance) -> bool:
-    """Whether two results of one output agree under `tolerance`: the guard's run-time comparison, in numpy."""
+    """Whether two results of one output agree under `tolerance` (see Tolerance); integers and booleans must be equal. This is the
+    guard's run-time comparison, in numpy."""
     if a.dtype.kind in "iub":
         return bool(np.array_equal(a, b))
     with quiet():

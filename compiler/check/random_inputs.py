@@ -43,7 +43,7 @@ class Regime(enum.Enum):
 VALID: Final = (Regime.NORMAL, Regime.UNIT)
 """Regimes of inputs that the framework's own operators accept."""
 RARE: Final = (Regime.ZEROS, Regime.MISSING)
-"""Regimes of inputs on which implementations differ that agree elsewhere; there kernels are compared with the framework's own
+"""Regimes of inputs on which implementations that agree elsewhere may differ: on these, kernels are compared with the framework's own
 results."""
 REGIMES: Final = tuple(regime for regime in Regime if regime not in (Regime.MIXED, *RARE))
 

@@ -43,7 +43,7 @@ SHARED_ELEMENTS = 1 << 21
 """Several sets of inputs run in one child, up to this many elements together: a fork costs 5 to 15 ms."""
 
 RARE_SHARE = 0.004
-"""Like REFERENCE_SHARE, for inputs with zeros and NaN."""
+"""Like REFERENCE_SHARE, for inputs with zeros and NaN (the regimes RARE)."""
 
 REFERENCE_SHARE = 0.02
 """Share of elements by which the framework's own result may differ (by more than 16 times the guard's tolerance) from a kernel that
@@ -108,9 +108,10 @@ def finish_check(
     by_oracle: Callable[[], CheckReport],
     samples: Samples | None = None,
 ) -> CheckReport:
-    """The rest of a check whose first part, `by_oracle`, may have run elsewhere. A kernel that the oracle rejects may still be no
-    worse than the framework, and one that it accepts must compute what the framework computes. If the framework's operators reject
-    the drawn inputs, the comparison is made on the job's own numbers (`samples`). Raises CheckFailedError."""
+    """Completes a check: `by_oracle` returns the report of its first part, or raises CheckFailedError. A kernel that the oracle
+    rejects is judged again by the error of `reference`, the framework's own function; one that it accepts must also compute what the
+    framework computes. If the framework's operators reject the drawn inputs, the comparison uses the job's own numbers (`samples`).
+    Raises CheckFailedError."""
     try:
         report = by_oracle()
     except CheckFailedError:
@@ -254,7 +255,8 @@ def parts_of(graph: Graph, options: CheckOptions) -> list[tuple[Regime, ...]]:
 
 
 def join_parts(parts: Sequence[Part], run: Callable[[Sequence[Regime]], Part]) -> CheckReport:
-    """The report of all parts. If they have decided little, one more part is run by `run`."""
+    """The report of all parts. If the oracle could decide less than DECIDED_SHARE of an output, `run` checks one more part, of inputs
+    between 0 and 1 (Regime.UNIT)."""
     found = list(parts)
     tried = [regime for part in found for regime in part.regimes]
     decided = [max(shares) for shares in zip_strict(*(part.decided for part in found))]
@@ -272,7 +274,7 @@ def check_part(
     regimes: Sequence[Regime],
     reference: Reference | None = None,
 ) -> Part:
-    """As `check_by_oracle`, for some regimes."""
+    """As `check_by_oracle`, for the inputs of `regimes` only. Raises CheckFailedError."""
     drawn = [_draw(graph, options, regime) for regime in regimes]
     ran = run_all_ways(library, metadata, drawn, options.threads, options.time_limit_s)
     decided = [0.0] * len(graph.outputs)
@@ -384,8 +386,8 @@ def disjoint_pairs(aliases: Iterable[tuple[int, int]]) -> dict[int, int]:
 def run_all_ways(
     library: Path, metadata: KernelMetadata, inputs: Sequence[Sequence[Array]], threads: int, time_limit_s: float
 ) -> list[Runs]:
-    """The kernel's outputs for each set of inputs, run in one forked child in all ways that must give the same bits. Raises
-    CheckFailedError if the child crashes or does not end."""
+    """The kernel's outputs for each set of inputs, run in one forked child in all ways that must give the same bits (see Runs).
+    Raises CheckFailedError if the child crashes or does not end within `time_limit_s`."""
     pairs = disjoint_pairs(metadata.aliases)
     each = 2 * sum(map(_room, metadata.inputs)) + 3 * sum(map(_room, metadata.outputs))
     shared = _Shared(each * len(inputs))
@@ -427,8 +429,8 @@ def run_apart(
     reversed_order: bool,
     time_limit_s: float,
 ) -> list[Array]:
-    """The kernel's outputs for `inputs`, run in a forked child. Raises CheckFailedError if the child crashes or does not
-    end."""
+    """The kernel's outputs for `inputs`, run in a forked child. Raises CheckFailedError if the child crashes or does not end within
+    `time_limit_s`."""
     shared = _Shared(sum(map(_room, (*metadata.inputs, *metadata.outputs))))
     given = [shared.array(kind) for kind in metadata.inputs]
     for array, value in zip_strict(given, inputs):

@@ -56,7 +56,8 @@ class Region:
 
 @dataclass(frozen=True)
 class Wave:
-    """First `regions`, in any order, then `whole` in order."""
+    """Nodes that can be computed when all earlier waves are done: first the `regions`, in any order, then the nodes of `whole`, in
+    order."""
 
     regions: tuple[Region, ...]
     whole: tuple[int, ...]
@@ -80,7 +81,7 @@ class Cut(NamedTuple):
 
 
 def cut_of(shape: Shape, units: int, deepest: int) -> Cut | None:
-    """The cut of `shape` into `units` within its first `deepest` dimensions; None if there is none."""
+    """The cut of `shape` into `units` equal parts along its first `deepest` dimensions; None if there is none."""
     below = units
     for axis, extent in enumerate(shape[:deepest]):
         if extent % below == 0:
@@ -108,7 +109,7 @@ def rows_of(shape: Shape, units: int, first: int, last: int) -> tuple[slice, ...
 
 
 def sliced_node(node: Node, units: int, count: int) -> Node:
-    """`node` with the shape that it has in a slice of `count` of `units` units."""
+    """`node` with the shape that its result has in a slice of `count` units, if the whole has `units` units."""
     cut = cut_of(node.shape, units, len(node.shape))
     assert cut is not None
     middle = (cut.rows * count,) if cut.axis < len(node.shape) else ()

@@ -56,7 +56,7 @@ TIMED_SECONDS: Final = 2.0
 
 
 class CompileCommand:
-    """`stitchfleet compile FILE [--stop-after STAGE] [--run]`, or `--target cuda [--arch ARCH] [--emit WHAT]`."""
+    """`stitchfleet compile FILE [--stop-after STAGE] [--run]`, or with `--target cuda [--arch ARCH] [--launch HOW]`."""
 
     help = (
         "Compile a file of HLO (text, or a serialized HloModuleProto) into one kernel. A whole step, with matrix products,\n"

@@ -32,8 +32,8 @@ DEFAULT_ARCH: Final = "sm_90"
 
 
 def compile_for_cuda(step: Partition, target: GpuTarget, is_searched: bool, output: Path | None) -> int:
-    """Builds a step's kernels as one binary, writes its machine code to `output`, and prints their launches. Returns the exit
-    code."""
+    """Builds a step's kernels as one binary. Writes its machine code (a cubin) to `output` or, if that is None, prints the kernels'
+    launches. Returns the exit code: 1 if a stitch op has no kernel. Raises MistakeError if the only one has none or NVRTC fails."""
     launches: dict[str, Launch] = {}
 
     def searched(graph: Graph, device: GpuTarget) -> tuple[Plan, CudaKernel]:
@@ -72,7 +72,8 @@ def compile_for_cuda(step: Partition, target: GpuTarget, is_searched: bool, outp
 
 
 def run_on_gpu(args: argparse.Namespace) -> int:
-    """Makes a kernel for a GPU of this machine, runs, judges and times it. Returns the exit code."""
+    """Makes a kernel for a GPU of this machine, runs, judges and times it, by the options `args` of `stitchfleet compile`. Returns
+    the exit code: 1 if the kernel is wrong. Raises MistakeError if there is no such GPU or no kernel."""
     step = stitch_ops_of(read_hlo_file(args.file))
     if not step.is_one_op:
         raise MistakeError(f"--run takes one kernel; {args.file} is split into {len(step.stitch_ops)}")

@@ -24,7 +24,8 @@ class MistakeError(Exception):
 
 @contextlib.contextmanager
 def mistakes(command: str) -> Iterator[list[int]]:
-    """Runs a command's body. A mistake is printed in one line, and the exit code, in the yielded list, becomes 2."""
+    """A context manager for the body of `stitchfleet {command}`. It yields a list with the exit code, at first 0. A user's mistake is
+    printed on stderr in one line, and the exit code becomes 2."""
     code = [0]
     try:
         yield code

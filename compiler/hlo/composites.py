@@ -74,8 +74,9 @@ def _normalise(frame: _Frame, centred: int, variance: int, scale: int, offset: i
 def batch_norm_training(
     builder: GraphBuilder, operand: int, scale: int, offset: int, epsilon: float, feature: int
 ) -> tuple[int, int, int]:
-    """Node indices of (normalised, mean, variance), with the operand's shape, [features] and [features]. The variance is the biased
-    one, as in HLO."""
+    """Adds the nodes of HLO's batch-norm-training to `builder`. Operands are node indices: `scale` and `offset` have shape
+    [features]; `feature` is the feature dimension of `operand`. Returns the node indices of (normalised, mean, variance), of the
+    operand's shape, [features] and [features]. The variance is the biased one, as in HLO."""
     frame, x, dtype = _frame(builder, operand, scale, feature)
     mean = frame.mean(x)
     centred = frame.op("subtract", x, frame.spread(mean))
@@ -87,7 +88,8 @@ def batch_norm_training(
 def batch_norm_inference(
     builder: GraphBuilder, operand: int, scale: int, offset: int, mean: int, variance: int, epsilon: float, feature: int
 ) -> int:
-    """Node index of the operand, normalised by the given mean and variance."""
+    """Adds the nodes of HLO's batch-norm-inference to `builder`: `operand` normalised by the given mean and variance (all operands
+    but `operand` have shape [features]). Returns the index of the result, which has the operand's shape."""
     frame, x, dtype = _frame(builder, operand, scale, feature)
     centred = frame.op("subtract", x, frame.spread(mean))
     return _narrow(builder, _normalise(frame, centred, variance, scale, offset, epsilon), dtype)
@@ -103,8 +105,8 @@ def batch_norm_gradient(
     epsilon: float,
     feature: int,
 ) -> tuple[int, int, int]:
-    """Node indices of (gradient of operand, of scale, of offset). With n elements per feature, r = rsqrt(variance + epsilon) and
-    c = x - mean:
+    """Adds the nodes of HLO's batch-norm-grad to `builder`; `gradient` (dy) has the operand's shape. Returns the node indices of
+    (gradient of operand, of scale, of offset). With n elements per feature, r = rsqrt(variance + epsilon) and c = x - mean:
 
     d offset = sum dy;  d scale = r sum(dy c);  dx = scale r / n (n dy - sum dy - c r^2 sum(dy c)).
     """

@@ -47,7 +47,7 @@ __all__ = [
 @dataclass(frozen=True)
 class UnsupportedOp:
     """An instruction that cannot be part of a kernel: the reason, and the framework's op that it came from ("" if HLO does not say).
-    `instruction`: its name in the module, if that differs from `name`, which is shown."""
+    `name`: its name for people, without the id that the reader of protos adds; `instruction`: its name in the module."""
 
     opcode: str
     name: str
@@ -62,7 +62,7 @@ class UnsupportedOp:
 
 
 class UnsupportedHloError(HloImportError):
-    """The module's results need ops outside the op table; `ops` lists them, each once."""
+    """The module's results need instructions that cannot be imported; `ops` lists them, each once."""
 
     def __init__(self, module: str, ops: Sequence[UnsupportedOp]) -> None:
         self.ops = tuple(ops)
@@ -106,8 +106,9 @@ def read_hlo_file(path: Path) -> HloModule:
 
 
 def import_module(module: HloModule) -> ImportResult:
-    """The graph of a module's entry computation. Raises UnsupportedHloError; or HloImportError for a layout of the entry's
-    parameters or result that is not row-major, a tuple parameter, or a broken reference."""
+    """The graph of a module's entry computation. Raises UnsupportedHloError if a result needs an instruction that cannot be imported;
+    HloImportError for a layout of the entry's parameters or result that is not row-major, a tuple parameter, or a broken reference.
+    """
     entry = module.computations[module.entry]
     importer = _Importer(module)
     parameters: list[Value] = []

@@ -18,7 +18,8 @@ class HloImportError(ValueError):
 
 @dataclass(frozen=True)
 class HloShape:
-    """Shape of an array or a tuple. `element_type` is HLO's spelling in lower case (`f32`, `c64`, `token`, `tuple`)."""
+    """Shape of an array or a tuple. `element_type` is HLO's spelling in lower case (`f32`, `c64`, `token`, `tuple`). `dynamic`:
+    whether an extent is known at run time only."""
 
     element_type: str
     dimensions: tuple[int, ...] = ()

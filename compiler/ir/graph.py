@@ -124,7 +124,7 @@ class Literal:
 
     @property
     def digest(self) -> str:
-        """A hash (hex) of dtype, shape and bytes."""
+        """A SHA-256 hash (hex) of dtype, shape and bytes."""
         head = f"{self.value.dtype}{self.value.shape}".encode()
         return hashlib.sha256(head + np.ascontiguousarray(self.value).tobytes()).hexdigest()
 
@@ -142,7 +142,7 @@ class Literal:
 
 @dataclass(frozen=True)
 class GatherDimensions:
-    """Dimension numbers of an HLO gather (`scatter` is False) or scatter, under gather's names.
+    """Dimension numbers of an HLO gather or scatter, under gather's names.
 
     For scatter: `offset_dims` is update_window_dims, `collapsed_slice_dims` is inserted_window_dims,
     `start_index_map` is scatter_dims_to_operand_dims. `slice_sizes` is gather's only.
@@ -282,7 +282,7 @@ def _attribute_text(value: Attribute) -> str:
 
 
 class GraphBuilder:
-    """Builds a Graph node by node. `ops.table.build` infers a node's shape and dtype by the op table; `add` takes them as given."""
+    """Builds a Graph node by node. `add` takes a node's shape and dtype as given; `ops.table.build` infers them."""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Var:
     """A non-negative integer below `extent` that is known when the kernel runs: a loop variable or, if `source` is given, a value
-    that is loaded from an index tensor and clamped, such as a gather's start."""
+    loaded from an index tensor, such as a gather's start. Such a value is clamped to the range unless the source says otherwise (a
+    scatter's indices, which are tested by guards)."""
 
     name: str
     extent: int
@@ -79,7 +80,7 @@ class Quotient:
 
 @dataclass(frozen=True)
 class Remainder:
-    """`index mod divisor`, never negative."""
+    """`index mod divisor`, in [0, divisor)."""
 
     index: Index
     divisor: int
@@ -161,7 +162,7 @@ class Index:
         return _divide(self, divisor)
 
     def substitute(self, values: Mapping[Var, Index]) -> Index:
-        """Replaces each variable of `values`. The replacement must have the variable's range."""
+        """The index with each variable of `values` replaced. A replacement must have the variable's range, [0, extent)."""
         if not (self.variables & values.keys()):
             return self
         result = Index(self.constant)
@@ -209,8 +210,8 @@ def _sort_key(term: Term) -> tuple[int, str]:
 
 
 def normal(constant: int, terms: Iterable[Term]) -> Index:
-    """The normal form: equal atoms are added up, adjacent digits of one variable are joined, and zero and constant terms are
-    removed."""
+    """`constant + sum of terms` in normal form: equal atoms are added up, adjacent digits of one variable are joined, and terms that
+    are always zero are removed."""
     total: dict[Atom, int] = {}
     for coefficient, atom in terms:
         if isinstance(atom, Digit):

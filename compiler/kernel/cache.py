@@ -28,7 +28,7 @@ MIN_MAX_BYTES = 1 << 20
 
 
 class UntrustedEntryError(Exception):
-    """The entry, or the folder, belongs to another user or can be written by one: it is not loaded."""
+    """The entry, or the folder, is a symbolic link, belongs to another user or can be written by one: it is not loaded."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,8 @@ class KernelCache:
         return self.directory / key[:2] / key
 
     def find(self, key: str) -> CacheEntry | None:
-        """The entry of `key`; None if there is none, if it is truncated or changed (then it is removed), or if it is not to be
-        trusted."""
+        """The entry of `key`; None if there is none, if it is damaged (then it is removed), or if another user owns it or can write
+        it. The last two are added to `refusals`."""
         if len(key) < 8 or not key.isalnum():
             return None
         path = self._path(key)
@@ -114,8 +114,9 @@ class KernelCache:
     def put(
         self, key: str, library: Path, metadata: KernelMetadata, source: str = "", renew: bool = False
     ) -> CacheEntry:
-        """Adds an entry; the library is linked or copied. If another process was faster, its entry is returned; with `renew` it is
-        replaced. Raises OSError or UntrustedEntryError only if not even the private folder can be written."""
+        """Adds an entry with a copy of the file `library`, and evicts old entries. If there is an entry already (another process was
+        faster), that is returned; with `renew` it is replaced. Raises OSError or UntrustedEntryError only if not even the private
+        folder can be written."""
         try:
             return self._put(key, library, metadata, source, renew)
         except (OSError, UntrustedEntryError) as error:

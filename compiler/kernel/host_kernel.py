@@ -22,7 +22,7 @@ from .metadata import ABI_VERSION, KernelError, KernelMetadata
 ALWAYS_PARALLEL: Final = 0
 REVERSED: Final = 1
 AS_THE_POOL: Final = 2
-"""Kinds of test_runtime.c."""
+"""Kinds of runtimes that test_runtime.c can make."""
 
 
 @lru_cache(maxsize=1)
@@ -71,7 +71,7 @@ def _addresses(inputs: Sequence[Array], parameters: npt.NDArray[np.int64]) -> ct
 
 
 def check_inputs(metadata: KernelMetadata, inputs: Sequence[Array]) -> None:
-    """Raises KernelError unless the inputs match the metadata in number, shapes and dtypes."""
+    """Checks that the inputs match the metadata in number, shapes and dtypes. Raises KernelError if they do not."""
     types = metadata.inputs
     if len(inputs) != len(types):
         raise KernelError(f"{metadata.symbol}: given {len(inputs)} inputs, expected {len(types)}")
@@ -84,8 +84,9 @@ def check_inputs(metadata: KernelMetadata, inputs: Sequence[Array]) -> None:
 
 
 class LoadedKernel:
-    """A kernel's function, loaded into this process. A wrong kernel can crash the process: `check.selfcheck` runs new kernels in a
-    child. Raises KernelError if the kernel was built for another ABI version."""
+    """A kernel's function, loaded into this process from the shared library `path`. A wrong kernel can crash the process:
+    `check.selfcheck` runs new kernels in a child. Raises KernelError if the kernel was built for another ABI version or cannot be
+    loaded."""
 
     def __init__(self, path: Path, metadata: KernelMetadata) -> None:
         if metadata.abi_version != ABI_VERSION:
@@ -106,9 +107,9 @@ class LoadedKernel:
         reversed_order: bool = False,
         in_place: Sequence[tuple[int, int]] = (),
     ) -> list[Array]:
-        """Runs the kernel on copies of `inputs` (dense, of the metadata's types) and returns its outputs. `reversed_order`: one
-        thread, every task by itself, the last one first. `in_place`: (output, input) pairs, from the metadata's aliases, that share
-        memory. Raises KernelError if the inputs do not fit."""
+        """Runs the kernel on copies of `inputs` (dense, of the metadata's types) and returns its outputs. `threads`: of the test
+        runtime. `reversed_order`: one thread instead, every task by itself, the last one first. `in_place`: (output, input) pairs,
+        from the metadata's aliases, that share memory. Raises KernelError if the inputs do not fit."""
         check_inputs(self.metadata, inputs)
         given = [aligned_copy(array) for array in inputs]
         shared = dict(in_place)
@@ -179,7 +180,8 @@ class Prepared:
 
 
 class PreparedCopy:
-    """A copy of `bytes_each` bytes by the same threads, to compare a kernel with the memory's bandwidth."""
+    """A copy of `bytes_each` bytes from one array to another by `threads` threads of the test runtime, to compare a kernel with the
+    memory's bandwidth."""
 
     def __init__(self, bytes_each: int, threads: int) -> None:
         self._library = _test_runtime()

@@ -66,7 +66,8 @@ class CheckReport:
 
 @dataclass(frozen=True)
 class KernelMetadata:
-    """What a runtime must know to call a kernel, and what a person wants to know of it. Bytes are per call."""
+    """What a runtime must know to call a kernel, and what a person wants to know of it. Bytes are per call; `estimated_ns` is the
+    planner's estimate of a call, or on a GPU the measured time if there is one."""
 
     symbol: str
     inputs: tuple[TensorType, ...]

@@ -50,7 +50,7 @@ class BufferKind(enum.Enum):
 
 @dataclass(frozen=True)
 class Buffer:
-    """Memory that outlives a phase. `number`: the input's or output's number, the constant's node or, for scratch, the node that it
+    """Memory that outlives a phase. `number`: the number of an input or output; for a constant or scratch, the node whose value it
     holds."""
 
     kind: BufferKind
@@ -97,7 +97,7 @@ class Compute:
 
 @dataclass(frozen=True)
 class Merge:
-    """Two values combined: one step of a reduction."""
+    """Two values, given by name, combined by reduction kind `kind`."""
 
     kind: str
     left: str
@@ -262,8 +262,8 @@ class Loop:
 
 @dataclass(frozen=True)
 class Blocks:
-    """Runs over the rows between two names that are known at run time, by default the task's, in blocks of `size`: `body`, with
-    `{name}_first` and `{name}_last` set."""
+    """Runs `body` for each block of `size` rows between two names that are known at run time, by default the task's first and last
+    row. In `body`, `{name}_first` and `{name}_last` are the block's bounds."""
 
     size: int
     body: tuple[Statement, ...]
@@ -305,8 +305,9 @@ class Instance:
 @dataclass(frozen=True)
 class NestCode:
     """One nest. `body` runs for a task, with `first_row`, `last_row` and `task` set. The buffer numbers of statements index
-    `buffers`. With `instances`, rows are the instances' rows laid end to end, each instance beginning at a multiple of
-    LANE_ALIGNMENT; a task may hold many small instances."""
+    `buffers`. `number`: the plan's number of the nest; -1 for the combination of partial results. With `instances`, rows are the
+    instances' rows laid end to end, each instance beginning at a multiple of LANE_ALIGNMENT; a task may hold many small instances.
+    """
 
     number: int
     buffers: tuple[Buffer, ...]
@@ -338,7 +339,7 @@ class NestCode:
 
 @dataclass(frozen=True)
 class Phase:
-    """Nests that run side by side. serial: on the caller's thread. cost_ns: on one core."""
+    """Nests that run side by side. serial: they run on the caller's thread. cost_ns: on one core of a CPU, or on the whole GPU."""
 
     nests: tuple[NestCode, ...]
     serial: bool
@@ -347,7 +348,8 @@ class Phase:
 
 @dataclass(frozen=True)
 class Loops:
-    """A whole kernel. `scratch_offsets`: offset of each scratch buffer, in bytes. `constants`: bytes of each constant's node."""
+    """A whole kernel. `constants`: the contents of each constant, by its node. `scratch_offsets`: offset of each scratch buffer in
+    bytes; `scratch_bytes`: the size of all scratch memory."""
 
     name: str
     buffers: tuple[Buffer, ...]
@@ -376,7 +378,7 @@ def _if(guard: Guard) -> str:
 
 
 def value_text(value: Value) -> str:
-    """What a Let computes, in one line."""
+    """A value as one line of text, as `str(Loops)` prints it."""
     if isinstance(value, Load):
         return f"b{value.buffer}[{value.index}]{_if(value.guard)}"
     if isinstance(value, LoadLocal):
@@ -435,5 +437,6 @@ SHARED_ALIGNMENT = 16
 
 
 def shared_room(elements: int, dtype: DType) -> int:
-    """Bytes of shared memory that `elements` elements take, rounded up so that the next array is aligned."""
+    """Bytes of shared memory for `elements` elements, each of 8 bytes if the dtype has 8, else of 4, rounded up to a multiple of
+    SHARED_ALIGNMENT."""
     return -(-elements * (8 if dtype.size_bytes == 8 else 4) // SHARED_ALIGNMENT) * SHARED_ALIGNMENT

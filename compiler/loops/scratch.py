@@ -23,7 +23,7 @@ class MemoryPlan:
 
 
 def lifetimes(phases: Sequence[Iterable[NestCode]]) -> dict[Buffer, tuple[int, int]]:
-    """First and last phase of each scratch buffer. phases: the nests of each phase."""
+    """The numbers of the first and the last phase that touch each scratch buffer. phases: the nests of each phase."""
     found: dict[Buffer, tuple[int, int]] = {}
     for number, nests in enumerate(phases):
         for nest in nests:
@@ -35,7 +35,8 @@ def lifetimes(phases: Sequence[Iterable[NestCode]]) -> dict[Buffer, tuple[int, i
 
 
 def plan_memory(lives: Mapping[Buffer, tuple[int, int]]) -> MemoryPlan:
-    """Offsets by first fit, largest buffers first. Buffers whose lifetimes overlap do not share bytes."""
+    """Offsets by first fit, largest buffers first, each a multiple of ALIGNMENT. Buffers whose lifetimes (first and last phase)
+    overlap do not share bytes."""
     placed: list[tuple[int, int, int, int]] = []  # offset, end, first, last
     offsets: dict[Buffer, int] = {}
     total = 0

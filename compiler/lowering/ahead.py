@@ -37,7 +37,8 @@ class AheadOfRows:
         self._vectors: dict[Request, str] = {}
 
     def computed(self, steps: Trace, roots: tuple[Request, ...], split: Split) -> Trace:
-        """The steps of a loop's body without those that are computed ahead; their values have names from here on."""
+        """The steps of a loop's body that are still needed. The values that are computed ahead of the rows have names in the emitter
+        afterwards."""
         variable, _ = split.variables[-1]
         context = self._context
         rows = context.plan.executions[context.nest.number].rows_per_task

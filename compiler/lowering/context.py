@@ -32,7 +32,7 @@ class Context:
 
     @property
     def target(self) -> Target:
-        """The device."""
+        """The device for which the plan was made."""
         return self.plan.target
 
     @property
@@ -42,7 +42,7 @@ class Context:
 
     @property
     def stored(self) -> Callable[[int], bool]:
-        """Whether the nest reads a node from memory or from its own row results."""
+        """A predicate: whether the nest reads a node from memory or from its own row results, rather than computing it."""
         return self.plan.placement.stored_in(self.nest)
 
     def placed(self) -> list[tuple[Segment, RowMap]]:

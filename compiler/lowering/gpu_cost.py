@@ -61,8 +61,8 @@ class PhaseWork:
 
 @dataclass(frozen=True)
 class PhaseCost:
-    """The time of a phase in ns, and what it follows from. waves: of blocks; threads: at work in the fullest wave; alone_ns: time
-    of the longest work item by one block."""
+    """The time of a phase in ns, and what it follows from. waves: number of waves of blocks; threads: at work in the fullest wave;
+    alone_ns: time of the longest work item by one block."""
 
     work: PhaseWork
     waves: int
@@ -78,7 +78,7 @@ class PhaseCost:
 
     @property
     def bound(self) -> str:
-        """Which of the three that is, in words."""
+        """What takes that time, in words: "memory", "arithmetic" or "one block"."""
         if self.alone_ns == self.ns:
             return "one block"
         return "memory" if self.memory_ns == self.ns else "arithmetic"
@@ -151,8 +151,8 @@ def _nest_work(plan: Plan, nest: NestCode, blocks: int, touched: Set[Buffer]) ->
 def kernel_cost(
     works: Sequence[PhaseWork], target: GpuTarget, resident: int, barriers: int, spill_bytes: int = 0
 ) -> KernelCost:
-    """The cost of a kernel with `resident` blocks of `target.block` threads at once. spill_bytes: per thread, over the whole
-    kernel."""
+    """The cost of a kernel with `resident` blocks of `target.block` threads at once. works: by phase. barriers: number of grid
+    barriers. spill_bytes: per thread, over the whole kernel."""
     cached = min(1.0, target.l2_bytes / max(1, sum(work.bytes_moved - work.bytes_again for work in works)))
     phases = tuple(_phase_cost(work, target, resident, cached) for work in works)
     grid = min(resident, max((work.blocks for work in works), default=1))

@@ -32,8 +32,8 @@ class Split:
 
 
 def split_row(size: int, wanted: set[int], required: set[int], unroll_below: int) -> Split:
-    """Loops for a row, split at all strides of `required` and at those of `wanted` that divide evenly. The innermost
-    loops are unrolled up to `unroll_below` elements, at most 16."""
+    """The loops over a row of `size` elements, split at all strides of `required` and at those of `wanted` that divide evenly. The
+    innermost loops are unrolled as long as that gives at most `unroll_below` elements and at most 16; one loop always remains."""
     chosen = sorted(required)
     for cut in sorted(wanted - required):
         fits = all(cut % c == 0 if c < cut else c % cut == 0 for c in chosen)
@@ -50,7 +50,8 @@ def split_row(size: int, wanted: set[int], required: set[int], unroll_below: int
 
 @dataclass
 class Member:
-    """A segment of a pass, with what its lowering needs to know."""
+    """A segment of a pass, with what its lowering needs to know. `spans`: it reduces over rows. `slice_size`: its result elements per
+    row (0 if it spans rows). `reduced_strides`: `mapping.inner_pieces`. `local`, `lanes`: the names of its accumulators."""
 
     segment: Segment
     mapping: RowMap
@@ -70,7 +71,7 @@ class Member:
 
 
 def is_reduced(pieces: list[tuple[int, int, bool]], stride: int) -> bool:
-    """Whether the digit that starts at `stride` is reduced, by `mapping.inner_pieces`."""
+    """Whether the digit that starts at `stride` belongs to a reduced piece. `pieces`: from `mapping.inner_pieces`."""
     return any(reduced for start, extent, reduced in pieces if start <= stride < start * extent)
 
 
@@ -110,7 +111,7 @@ def result_number(graph: Graph, node: int) -> int:
 
 
 def indices_of(graph: Graph, steps: Trace, roots: tuple[Request, ...]) -> list[Index]:
-    """All indices that a loop would have to compute."""
+    """All indices that a loop with the trace `steps` would have to compute: positions of roots and loads, guards, and iotas."""
     found = [linear(root.position, graph.nodes[root.node].shape) for root in roots]
     for request, step in steps.steps.items():
         if isinstance(step, Load):

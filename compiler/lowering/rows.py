@@ -52,10 +52,11 @@ from .values import Emitter, RowResult
 LONG_SUM = 16384  # a sum over a longer row is cut into blocks, so that a lane adds up at most 512 numbers in sequence
 BLOCK = 4096
 CHAINS = {16: 8, 32: 4}
-"""At most this many results that all rows of a task share: accumulators per result, used in turn row by row. With one accumulator,
-each row would wait about seven cycles for the addition of the previous row, whose result is still in the store buffer."""
+"""By the largest number of results that all rows of a task share: accumulators per result, used in rotation row by row. With one
+accumulator, each row would wait about seven cycles for the addition of the previous row, whose result is still in the store buffer.
+"""
 FEWEST_ROWS = 64
-"""With fewer rows this is not worth the final addition of the accumulators."""
+"""With fewer rows, several accumulators (CHAINS) are not worth their final addition."""
 
 
 class RowLowering:
@@ -93,8 +94,9 @@ class RowLowering:
         return emitter.pop()
 
     def squares(self, order: Index, panel_rows: int) -> tuple[loops.Statement, ...]:
-        """The body of a nest that transposes: squares of BLOCK_ROWS rows, taken in `order`, by as many lanes. The squares of
-        `panel_rows` rows are taken lanes by lanes."""
+        """The statements of a task of a nest that transposes: squares of BLOCK_ROWS rows by about SQUARE_LANES lanes, with the rows
+        in `order`. Within a panel of `panel_rows` rows, all squares of one group of lanes are processed before those of the next
+        group."""
         self.row_index, self._ahead = order, None
         (members,) = assign_passes(self.context)
         emitter, size = self.emitter, members[0].mapping.inner
@@ -190,8 +192,7 @@ class RowLowering:
         self.emitter.put(Local(name, self.graph.nodes[node].dtype, size, None), 1)
         return name
 
-    # ---- passes
-    # ------------------------------------------------------------------------------------------------------------
+    # ---- passes -----------------------------------------------------------------------------------------------------------
 
     def _pass(self, members: list[Member]) -> None:
         """One loop over the row for `members`, whose rows have the same size."""

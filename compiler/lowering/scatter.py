@@ -1,9 +1,8 @@
 """Lowers scatters to loops, so that the result depends neither on the number of threads nor on their order: updates of one place are
 applied one after the other, in the order of the indices.
 
-    by windows   a task has a piece of the window and goes through all indices. A CPU does this; it is right also if windows overlap
-    in
-                 part
+    by windows   a task has a piece of the window and goes through all indices. A CPU does this; it is right also if windows
+                 overlap in part
     by owners    (on a GPU) a task has one index and a piece of the window. The first index that names a place owns it: its task alone
                  applies all updates there. Tasks look through the indices together; most own a place that no other index names
 """

@@ -60,8 +60,8 @@ class Tiles:
 
 @dataclass(frozen=True)
 class Visit:
-    """One segment in one pass, for the planning of tiles: its trace at element `inner` of a row of `size`
-    elements."""
+    """One segment in one pass, for the planning of tiles: its trace at element `inner` of a row of `size` elements. `steps`: traces
+    `roots`, given the tiles that are known so far."""
 
     pass_number: int
     roots: tuple[Request, ...]
@@ -78,8 +78,8 @@ def plan_tiles(
     target: Target,
     declare: Callable[[int, int], str],
 ) -> None:
-    """Decides what is kept, and enters it in `tiles.kept`. `declare(node, size)` declares a local array for a node and returns its
-    name."""
+    """Decides which nodes are kept (at most `target.tile_bytes` in tiles), and enters them in `tiles.kept`. `visits`: in the order of
+    the passes. `declare(node, size)` declares a local array for a node and returns its name."""
     made: set[int] = set()
     outputs: dict[int, int] = {}
     budget = target.tile_bytes

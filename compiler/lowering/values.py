@@ -23,7 +23,8 @@ from .tiles import Tiles
 
 @dataclass
 class Scope:
-    """A loop body under construction (or the task's, or the row's)."""
+    """The body of a task, of a row or of a loop, under construction. `names`: the values that have a name in it; `variables`: those
+    that it defines."""
 
     variable: Var | None
     statements: list[Statement] = field(default_factory=list)
@@ -33,8 +34,8 @@ class Scope:
 
 @dataclass(frozen=True)
 class RowResult:
-    """Where a reduction's result of this row is: a name (`slice_size` 1), or a local array of `slice_size`
-    accumulators."""
+    """Where a reduction's result of this row is: the value `name` or, if `is_local`, the local array `name` of `slice_size`
+    accumulators of dtype `accumulator`."""
 
     name: str
     slice_size: int
@@ -43,8 +44,8 @@ class RowResult:
 
 
 class Emitter:
-    """Scopes, names, and the translation of steps into statements. `buffer_of`: the number of the buffer that holds a
-    node."""
+    """Scopes, names, and the translation of steps into statements. `buffer_of`: by node, the number of the buffer that holds it.
+    Depths count scopes from the outermost, 0: the task's, then the row's, then those of loops over the row."""
 
     def __init__(self, graph: Graph, buffer_of: Mapping[int, int], row: Var) -> None:
         self.graph = graph
@@ -90,7 +91,7 @@ class Emitter:
         return None
 
     def depth_of_index(self, index: Index) -> int:
-        """The depth of the outermost scope in which all variables of `index` are known."""
+        """The depth of the outermost scope in which all variables of `index` are known. AssertionError if one is not in scope."""
         depths = [self.depth_of_variable(variable) for variable in index.variables]
         assert None not in depths, f"{index} mentions a variable that is not in scope"
         return max((depth for depth in depths if depth is not None), default=0)
@@ -112,7 +113,7 @@ class Emitter:
         return any(request in scope.names for scope in self.scopes)
 
     def depth_of_name(self, name: str) -> int:
-        """The depth of the scope that defines `name`."""
+        """The depth of the scope that defines `name`; 0 if none is known (a literal, for example)."""
         return self._depth_of.get(name, 0)
 
     def let(self, dtype: DType, value: loops.Value, depth: int, request: Request | None = None) -> str:

@@ -17,7 +17,7 @@ def attribute(node: Node, key: str, kind: type[_T]) -> _T:
 
 
 def integers(node: Node, key: str) -> tuple[int, ...]:
-    """Attribute `key` of `node` as a tuple of integers: dimensions, extents or offsets."""
+    """Attribute `key` of `node` as a tuple of integers: dimensions, extents or offsets. AssertionError if it is no tuple."""
     return attribute(node, key, tuple)
 
 

@@ -126,7 +126,7 @@ def smallest_of(x: _AnyArray) -> float:
 
 
 def ambiguous(where: _AnyArray) -> Bound:
-    """The bound that is infinite in the places of the mask `where`, and 0 elsewhere."""
+    """The bound that is infinite where the boolean array `where` is true, and 0 elsewhere."""
     return np.where(where, np.inf, 0.0) if where.any() else no_error(where.shape)
 
 
@@ -142,7 +142,7 @@ def _any_error(step: Step) -> _AnyArray:
 
 
 def exact(step: Step) -> Bound:
-    """For ops without operands: no error is inherited."""
+    """The rule of ops without operands: the inherited bound is 0."""
     return no_error(step.result.shape)
 
 
@@ -157,7 +157,8 @@ def fragile(step: Step) -> Bound:
 
 
 def monotone(function: Callable[..., _AnyArray]) -> ErrorRule:
-    """The rule of a function of one variable that is monotonic wherever it is finite."""
+    """The rule of a function of one variable that is monotonic wherever it is finite: the largest distance at both ends of the
+    operand's interval."""
 
     def rule(step: Step) -> Bound:
         x, bound = step.values[0], step.bounds[0]
@@ -171,13 +172,13 @@ def monotone(function: Callable[..., _AnyArray]) -> ErrorRule:
 
 
 def oscillating(step: Step) -> Bound:
-    """sin and cos: the slope is at most 1, the range 2."""
+    """sin and cos: the operand's bound, since the slope is at most 1, but at most 2, the width of the range."""
     bound = step.bounds[0]
     return np.where(np.isinf(bound), np.inf, np.minimum(bound, 2.0))
 
 
 def tangent(step: Step) -> Bound:
-    """tan is monotonic between poles: the result is ambiguous where the operand's interval may hold a pole."""
+    """tan: as for a monotonic function, but ambiguous where the operand's interval may hold a pole."""
     x, bound = step.values[0], step.bounds[0]
     pole = (bound > 0) & (np.abs(np.cos(x)) <= bound)
     return np.where(pole, np.inf, monotone(np.tan)(step))
@@ -215,7 +216,8 @@ def multiply(step: Step) -> Bound:
 
 
 def divide(step: Step) -> Bound:
-    """By the worst divisor of the interval; ambiguous if that may be zero."""
+    """The bound for the smallest divisor (in magnitude) of the operand's interval; ambiguous if the interval holds zero, unless the
+    divisor is exactly zero."""
     if not step.node.dtype.is_float:
         return fragile(step)
     (x, y), (ex, ey) = step.values, step.bounds
@@ -303,8 +305,9 @@ def compare(step: Step) -> Bound:
 
 
 def select(step: Step) -> Bound:
-    """Where the predicate is ambiguous, the bound is the distance between the two values, so that a function that a select makes
-    continuous (an absolute value, a relu) keeps a finite bound at the seam."""
+    """Where the predicate is ambiguous, the bound is the distance between the two values plus the larger of their bounds, so that a
+    function that a select makes continuous (an absolute value, a relu) keeps a finite bound at the seam. For pred: ambiguous if the
+    two values differ."""
     (predicate, on_true, on_false), (unclear, true_bound, false_bound) = step.values, step.bounds
     if all(map(is_exact, step.bounds)):
         return no_error(step.result.shape)
@@ -321,7 +324,7 @@ def select(step: Step) -> Bound:
 
 
 def clamp(step: Step) -> Bound:
-    """clamp is monotonic in each operand."""
+    """The largest distance at both ends of the operands' intervals, since clamp is monotonic in each operand."""
     (low, x, high), (el, ex, eh) = (value.astype(np.float64) for value in step.values), step.bounds
     above = reference.clamp(low + el, x + ex, high + eh)
     below = reference.clamp(low - el, x - ex, high - eh)
@@ -415,7 +418,8 @@ def dynamic_update_slice(step: Step) -> Bound:
 
 @dataclass(frozen=True)
 class Folding:
-    """Which terms are combined. `of(ufunc, x)` combines the terms of each result; each result has at most `count` terms."""
+    """Which terms are combined. `of(ufunc, x)` returns an array of the results' shape: for each result, its terms in `x` combined by
+    `ufunc`. Each result has at most `count` terms."""
 
     of: Callable[[np.ufunc, _AnyArray], _AnyArray]
     count: int
@@ -428,7 +432,7 @@ def over_axes(x: _AnyArray, axes: tuple[int, ...]) -> Folding:
 
 
 def sum_bound(x: _AnyArray, bound: Bound, result: _AnyArray, dtype: DType, folding: Folding) -> Bound:
-    """The bound of a sum of terms in any order. `x`, `bound`: the terms and their bounds; `result`: the oracle's sum."""
+    """The bound of a sum of terms of `dtype` in any order. `x`, `bound`: the terms and their bounds; `result`: the oracle's sum."""
     fold, count = folding.of, folding.count
     inherited = np.zeros(result.shape) if is_exact(bound) else fold(np.add, bound)
     if not dtype.is_float:
@@ -456,7 +460,7 @@ def sum_bound(x: _AnyArray, bound: Bound, result: _AnyArray, dtype: DType, foldi
 
 
 def product_bound(x: _AnyArray, bound: Bound, dtype: DType, folding: Folding) -> Bound:
-    """The bound of a product of terms in any order. `x`, `bound`: the terms and their bounds."""
+    """The bound of a product of terms of `dtype` in any order. `x`, `bound`: the terms and their bounds."""
     fold, wide = folding.of, accumulator(dtype)
     if not dtype.is_float:
         return ambiguous(fold(np.logical_or, bound > 0))
@@ -679,7 +683,8 @@ def _rounding(
 
 
 def input_bound(dtype: DType, value: _AnyArray) -> Bound:
-    """Inputs and constants are exact, except subnormals, which the processor may read as zero."""
+    """The bound of an input or a constant of `dtype` with value `value`: 0, except for subnormals of bf16, f32 and f64, which the
+    processor may read as zero."""
     if not dtype.is_float or dtype is DType.F16:
         return no_error(value.shape)
     size = np.abs(value)

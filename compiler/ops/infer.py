@@ -55,7 +55,7 @@ class NewNode:
     dtype: DType | None = None
 
     def fail(self, given: object, expected: object) -> GraphError:
-        """The GraphError to raise."""
+        """A GraphError for the caller to raise; its text names the op, the operands' types, `given` and `expected`."""
         types = ", ".join(node.type_text for node in self.operands)
         return GraphError(f"{self.op}({types}): given {given}, expected {expected}")
 

@@ -58,13 +58,13 @@ def evaluate(graph: Graph, inputs: Sequence[Array], *, precision: Precision = "n
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Turns numpy's warnings off: overflow, NaN and division by zero are ordinary values here."""
+    """A context manager that turns numpy's floating-point warnings off: overflow, NaN and division by zero are ordinary here."""
     with np.errstate(all="ignore"):
         yield
 
 
 def check_inputs(graph: Graph, inputs: Sequence[Array]) -> None:
-    """Raises GraphError unless `inputs` match the graph's parameters in number, shapes and dtypes."""
+    """Checks that `inputs` match the graph's parameters in number, shapes and dtypes. Raises GraphError if they do not."""
     parameters = graph.parameters
     if len(inputs) != len(parameters):
         raise GraphError(f"graph {graph.name}: given {len(inputs)} inputs, expected {len(parameters)}")
@@ -143,7 +143,7 @@ def _run_body(
 
 
 def check_body_op(body: Graph, node: Node) -> None:
-    """Raises GraphError unless the node may be in a reduction's body: an element-wise op or a constant."""
+    """Checks that `node` may be in a reduction's body: an element-wise op or a constant. Raises GraphError if it may not."""
     row = OPS.get(node.op)
     if row is None or not (row.elementwise or node.op == "constant"):
         raise GraphError(f"reduction body {body.name}: given op {node.op}, expected element-wise ops and constants")

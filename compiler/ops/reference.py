@@ -106,8 +106,8 @@ def philox(key: _AnyArray, low: _AnyArray, high: _AnyArray, index: _AnyArray) ->
 
 
 def divide(a: _AnyArray, b: _AnyArray) -> _AnyArray:
-    """Floats divide as IEEE. Integers round towards zero; division by zero gives -1 (all bits one); the smallest integer divided
-    by -1 gives itself (as XLA's EmitIntegerDivide)."""
+    """`a / b`. Floats divide as in IEEE 754. Integers round towards zero; division by zero gives -1 (all bits one); the smallest
+    integer divided by -1 gives itself (as XLA's EmitIntegerDivide)."""
     if a.dtype.kind == "f":
         return np.asarray(a / b)
     minus_one = np.array(-1).astype(a.dtype)
@@ -121,7 +121,7 @@ def divide(a: _AnyArray, b: _AnyArray) -> _AnyArray:
 
 
 def remainder(a: _AnyArray, b: _AnyArray) -> _AnyArray:
-    """The result has the dividend's sign. For integers, remainder by zero is the dividend, and by -1 it is zero."""
+    """The remainder of `a / b` with the dividend's sign. For integers, remainder by zero is the dividend, and by -1 it is zero."""
     if a.dtype.kind == "f":
         return np.asarray(np.fmod(a, b))
     trivial = b == 0
@@ -156,21 +156,22 @@ def _amount(b: _AnyArray) -> tuple[_AnyArray, _AnyArray]:
 
 
 def shift_left(a: _AnyArray, b: _AnyArray) -> _AnyArray:
-    """Amounts that are negative or not below the width give 0."""
+    """`a << b`, bit by bit; amounts that are negative or not below the dtype's width in bits give 0."""
     amount, outside = _amount(b)
     shifted = (a.view(amount.dtype) << amount).view(a.dtype)
     return np.where(outside, np.zeros_like(a), shifted)
 
 
 def shift_right_logical(a: _AnyArray, b: _AnyArray) -> _AnyArray:
-    """Zeros are shifted in; amounts that are negative or not below the width give 0."""
+    """`a >> b` with zeros shifted in; amounts that are negative or not below the dtype's width in bits give 0."""
     amount, outside = _amount(b)
     shifted = (a.view(amount.dtype) >> amount).view(a.dtype)
     return np.where(outside, np.zeros_like(a), shifted)
 
 
 def shift_right_arithmetic(a: _AnyArray, b: _AnyArray) -> _AnyArray:
-    """The op, not the dtype, decides that the sign bit is repeated: unsigned operands are treated as signed."""
+    """`a >> b` with the sign bit repeated, also for unsigned operands, which are treated as signed. Amounts that are negative or not
+    below the width count as the width minus one."""
     amount, outside = _amount(b)
     signed = np.dtype(f"i{a.dtype.itemsize}")
     amount = np.where(outside, a.dtype.itemsize * 8 - 1, amount).astype(signed)
@@ -205,8 +206,8 @@ def clamp(low: _AnyArray, x: _AnyArray, high: _AnyArray) -> _AnyArray:
 
 
 def convert(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> Array:
-    """To integer: towards zero; a value out of range gives the nearest end of the range, NaN gives 0. To float: the interpreter
-    rounds."""
+    """To integer: towards zero; a value out of range gives the nearest end of the range, NaN gives 0. To float: unchanged, the
+    interpreter rounds. To pred: whether it is not zero."""
     del sources
     x: _AnyArray = values[0]
     if node.dtype is DType.PRED:
@@ -226,7 +227,8 @@ def bitcast_convert(node: Node, sources: Sequence[Node], values: Sequence[Array]
 
 
 def reduce_precision(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> Array:
-    """As XLA's EmitReducePrecisionIR, on the bits of the working precision."""
+    """Rounds to a float format with `exponent_bits` and `mantissa_bits`, as XLA's EmitReducePrecisionIR does, on the bits of the
+    working precision."""
     del sources
     x: _AnyArray = np.asarray(values[0], order="C")
     wide_exponent, wide_mantissa = (8, 23) if x.dtype.itemsize == 4 else (11, 52)
@@ -392,7 +394,7 @@ class Prefix(NamedTuple):
 
 
 def prefix_of(source: Shape, window: Sequence[WindowDimension], shape: Shape) -> Prefix | None:
-    """The scan that a reduce_window of `source` with a result of `shape` is; None if it is not a scan."""
+    """The scan that a reduce_window is; None if it is not a scan. `source`, `shape`: the shapes of its operand and its result."""
     wide = [axis for axis, item in enumerate(window) if item != WindowDimension(1)]
     if len(wide) != 1:
         return None
@@ -445,7 +447,7 @@ def reduce_window(node: Node, sources: Sequence[Node], values: Sequence[Array]) 
 
 
 def prefix_of_scan(node: Node) -> Prefix:
-    """The windows of a scan node."""
+    """The windows that the scan `node` reduces, as a Prefix."""
     dimension, reverse, exclusive = (node.attributes[key] for key in ("dimension", "reverse", "exclusive"))
     assert isinstance(dimension, int)
     return Prefix(dimension, bool(reverse), 0 if exclusive else 1)
@@ -491,7 +493,7 @@ def _element_indices(starts: Sequence[_AnyArray], sizes: Sequence[int]) -> tuple
 
 
 def gather(node: Node, sources: Sequence[Node], values: Sequence[Array]) -> Array:
-    """Starts are clamped so that each slice is inside the operand."""
+    """HLO's gather; starts are clamped so that each slice is inside the operand."""
     del sources
     x, indices = values
     numbers = gather_numbers(node)

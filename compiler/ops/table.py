@@ -108,7 +108,7 @@ class OpRow:
     cost: Cost
     infer: Rule
     numpy: Reference | None  # None: the interpreter handles it itself (parameter, reduce_general)
-    propagation: Propagation | None  # the operand elements that a result element is computed from; None: a reduction
+    propagation: Propagation | None  # which operand elements a result element is computed from; None: is_reduction
     slicing: Slicing | None  # what a slice of the result needs, for the oracle; None: it is computed as a whole
     moves: slice | None = None  # the operands whose elements the result consists of, unchanged; None: it computes
     error: ErrorRule = exact  # how the operands' errors reach the result
@@ -116,7 +116,7 @@ class OpRow:
     """The error, in units in the last place of the result, that a correct implementation may make beyond what its operands' errors
     cause: 0 exact, 0.5 correctly rounded. For an elementary function it is the larger of what kernel_math.h states (without fused
     multiply-adds) and what CUDA states (CUDA C++ Programming Guide, mathematical functions)."""
-    condition: float = 1.0  # the factor on a relative error of an operand of ordinary size
+    condition: float = 1.0  # the factor by which the op multiplies the relative error of an operand of ordinary size
     expression: Expression | None = None  # the C++ text of one element
     libm: str | None = None  # C library function that the text calls (double's name), to be declared
 
@@ -132,8 +132,8 @@ class OpRow:
 
     @property
     def is_reduction(self) -> bool:
-        """Whether the op is a reduction, or is computed like one in a loop nest of its own: its elements are never computed
-        inline."""
+        """Whether the op is a reduction, or is computed like one in a loop nest of its own (reduce_window, scan, scatter): its
+        elements are never computed inline, but read from memory."""
         return self.propagation is None
 
 

@@ -13,7 +13,7 @@ VERIFY_VARIABLE: Final = "STITCHFLEET_VERIFY"
 
 
 def verify(graph: Graph) -> None:
-    """Raises GraphError, naming the node, what was given and what was expected, unless
+    """Checks a graph. Raises GraphError, which names the node, what was given and what was expected, unless
 
     - each operand is an earlier node (so the order is topological), and each op has its row's arity;
     - each shape and dtype is what the row infers from the operands and attributes;

@@ -27,7 +27,8 @@ _FOLDABLE: Final = ("broadcast", "reshape", "transpose")
 
 
 def simplify(graph: Graph) -> Graph:
-    """An equal graph without needless nodes. Parameters and outputs keep their numbers and order."""
+    """An equal graph (see the module for two exceptions) without needless nodes. Parameters and outputs keep their numbers and
+    order."""
     rewriter = _Rewriter(graph.name)
     for node in graph.nodes:
         rewriter.add(node)

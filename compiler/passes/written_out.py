@@ -37,8 +37,8 @@ ConstantOf: TypeAlias = "Callable[[int], Array | None]"
 
 
 def erf_argument(nodes: Sequence[Node], constant_of: ConstantOf, node: Node) -> int | None:
-    """The index of the node whose erf is `node`, a quotient; None if `node` is not erf written out. constant_of: gives the value
-    that all elements of a node share, or None."""
+    """The index of the node x if the quotient `node` is erf(x) written out as XLA does for f32; else None. constant_of: returns the
+    value that all elements of a node share, as an array of shape (), or None."""
     if node.op != "divide" or node.dtype is not DType.F32:
         return None
     product = nodes[node.operands[0]]

@@ -41,7 +41,8 @@ def silent(line: str) -> None:
 @dataclass(frozen=True)
 class Request:
     """A graph to compile. `reference`: the framework's own function of the same inputs, if available. `cluster`: names the cluster of
-    which this graph is one shape; requests of the same cluster may share a binary. `samples`: of the tensors that the job passes."""
+    which this graph is one shape; requests of the same cluster may share a binary. `samples`: elements of the tensors that the job
+    passes, for the check."""
 
     name: str
     graph: Graph
@@ -52,8 +53,8 @@ class Request:
 
 @dataclass(frozen=True)
 class CompileOutcome:
-    """The result of a request: an entry of the cache, or one line that says why there is none. `permanent`: trying again is
-    useless."""
+    """The result of a request: an entry of the cache, or one line that says why there is none (`failure`). `permanent`: a failed
+    request would fail again."""
 
     name: str
     entry: CacheEntry | None = None
@@ -135,12 +136,14 @@ NO_PART_OF_A_KERNEL = ("commands", "explaining", "hlo", "step")
 
 @lru_cache(maxsize=1)
 def generator_version() -> str:
-    """A hash of the sources that make and check kernels. Kernels of another generator are other kernels."""
+    """`sources_digest` of this compiler: a hash (16 hex digits) of the sources that make and check kernels. It is part of cache
+    keys."""
     return sources_digest(Path(__file__).parents[1])
 
 
 def sources_digest(folder: Path) -> str:
-    """A hash of the compiler's sources in a folder, without those of NO_PART_OF_A_KERNEL."""
+    """The first 16 hex digits of a SHA-256 hash of the compiler's sources below `folder` (.py, .h, .c and .def), without the folders
+    NO_PART_OF_A_KERNEL."""
     digest = hashlib.sha256()
     for path in sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".h", ".c", ".def")):
         room = path.relative_to(folder)
@@ -150,8 +153,8 @@ def sources_digest(folder: Path) -> str:
 
 
 def describe(graph: Graph, plan: Plan, kernel: Loops, symbol: str, compiler: str) -> KernelMetadata:
-    """A kernel's metadata, except what only its binary shows. Input and output types are those of `graph`, whose parameters and
-    outputs the plan keeps."""
+    """The metadata of `kernel`, which was lowered from `plan` of `graph`, except what only its binary shows. Input and output types
+    are those of `graph`, whose parameters and outputs the plan keeps."""
     parameters = [graph.nodes[i] for i in graph.parameters]
     outputs = [graph.nodes[i] for i in graph.outputs]
     read = {buffer for buffer in kernel.buffers if buffer.kind is BufferKind.INPUT}

@@ -114,8 +114,8 @@ UNIT_KERNELS: Final = 16
 
 
 def identity(toolchain: Toolchain | None = None) -> str:
-    """A hash of what a kernel depends on besides the graph: ABI, generator, compiler, CPU, C library. It is part of keys. Without a
-    compiler on the machine it is the hash of that fact; it does not raise."""
+    """A SHA-256 hash (hex) of what a kernel depends on besides the graph: ABI, generator, compiler, CPU, C library. It is part of
+    cache keys. Does not raise: if no compiler is found, the hash says "no compiler" instead."""
     try:
         compiler = (toolchain or find_toolchain()).digest
     except ToolchainError:
@@ -124,7 +124,7 @@ def identity(toolchain: Toolchain | None = None) -> str:
 
 
 def entry_key(graph: Graph, toolchain: Toolchain) -> str:
-    """The cache key of a graph's kernel."""
+    """The cache key of a graph's kernel that `toolchain` builds: a SHA-256 hash (hex)."""
     return hashlib.sha256(f"{identity(toolchain)}|{graph.digest}".encode()).hexdigest()
 
 
@@ -156,8 +156,9 @@ def compile_graphs(
     check: CheckOptions | None = None,
     target: Target = CPU,
 ) -> list[CompileOutcome]:
-    """One outcome per request, in order. Kernels that are in the cache are taken from there; the others are built, checked and
-    added."""
+    """One outcome per request, in order. Kernels that are in the cache are taken from there; the others are built by `toolchain`
+    (default: the one found on this machine), checked and added. Does not raise if a graph cannot be compiled: its outcome says why.
+    """
     options = CheckOptions() if check is None else check
     outcomes: list[CompileOutcome | None] = [None] * len(requests)
     if toolchain is None:

@@ -46,7 +46,7 @@ COMPARISON: Final = ("stitch_largest", "stitch_compare")
 
 @lru_cache(maxsize=1)
 def comparison() -> str:
-    """The text of the guard's comparison, which follows a kernel's text."""
+    """The CUDA C text of the guard's comparison (cuda_compare.h), which follows a kernel's text."""
     return (resources.files(__package__) / "cuda_compare.h").read_text()
 
 
@@ -150,8 +150,9 @@ def build_for_gpu(
     measured: Callable[[CacheEntry], float | None] | None = None,
     search: bool = True,
 ) -> tuple[CacheEntry, Launch]:
-    """Plans and builds `graph`'s kernel and puts it into the cache. search, measured: as for choose_launch, but `measured` gets an
-    entry of a temporary cache; a measured kernel replaces one that was not measured. Raises CudaError or NvrtcError."""
+    """Plans and builds `graph`'s kernel, puts it into the cache, and returns the entry and how the launch was chosen. search,
+    measured: as for choose_launch, but `measured` gets an entry of a temporary cache; with `measured`, the kernel replaces an entry
+    that exists. Raises CudaError or NvrtcError."""
     key = entry_key(graph, target, search)
     symbol = f"stitch_{key[:20]}"
     with tempfile.TemporaryDirectory(prefix="stitchfleet-cuda-") as folder:

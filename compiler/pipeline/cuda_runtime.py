@@ -40,7 +40,7 @@ SEMAPHORE_BYTES: Final = 64
 BATCHES: Final = 15
 MOST_IN_BATCH: Final = 20
 BATCH_NS: Final = 1e6
-"""Between two events, whose resolution is half a microsecond, there are as many launches as take BATCH_NS, at most MOST_IN_BATCH."""
+"""A batch is as many launches as take about BATCH_NS, at most MOST_IN_BATCH, because events have a resolution of 0.5 us."""
 
 
 class GpuError(Exception):
@@ -59,7 +59,8 @@ def _pycuda() -> Any:
 
 
 class Gpu:
-    """A device whose primary context is current in this thread until `close`. Raises GpuError."""
+    """GPU `number` of this machine. Its primary context is current in this thread until `close`. Raises GpuError if there is no such
+    GPU or pycuda or the driver fails."""
 
     def __init__(self, number: int = 0) -> None:
         self._pycuda = _pycuda()
@@ -92,7 +93,8 @@ class Gpu:
         return GpuKernel(self, entry.library.read_bytes(), entry.metadata)
 
     def copy_ns(self, byte_count: int) -> float:
-        """Time in ns of a copy within the device's memory that reads and writes `byte_count` bytes in all: the median of batches."""
+        """Time in ns of a copy within the device's memory that moves `byte_count` bytes in all (half read, half written): the median
+        of batches."""
         half = max(byte_count // 2, 4)
         source, target = self.allocate(half), self.allocate(half)
 
@@ -102,8 +104,8 @@ class Gpu:
         return statistics.median(self.durations_ns(copy))
 
     def durations_ns(self, begin: Callable[[], None]) -> list[float]:
-        """Times in ns of what `begin` puts into the stream, measured by events: the means of BATCHES batches. Raises GpuError if it
-        fails."""
+        """Times in ns of the work that one call of `begin` puts into the stream, measured by events: the means of BATCHES batches.
+        Raises GpuError if the work fails."""
         found: list[float] = []
         count = 1
         for _ in range(BATCHES + 1):
@@ -225,7 +227,8 @@ class GpuKernel:
             self.gpu.call("cuLaunchKernel", self._function, *shape, None)
 
     def durations_ns(self) -> list[float]:
-        """Times in ns of a launch on the tensors of the last run, measured by events: the means of batches."""
+        """Times in ns of a launch on the tensors of the last run, measured by events: the means of BATCHES batches. Raises
+        GpuError."""
         return self.gpu.durations_ns(self.launch)
 
 
@@ -233,8 +236,8 @@ def tune(
     graph: Graph, cache: KernelCache, gpu: Gpu, seed: int = 0, progress: Progress = silent
 ) -> tuple[CacheEntry, Launch]:
     """Finds the kernel of `graph` that is fastest on this GPU and puts it into the cache, replacing any other for the device; jobs
-    take it from there. A candidate that the oracle finds wrong, or that the driver rejects, is dropped. Raises as build_for_gpu
-    does."""
+    take it from there. A candidate that the oracle finds wrong, or that the driver rejects, is dropped. Raises CudaError or
+    NvrtcError, as build_for_gpu does."""
     inputs = random_inputs(graph, np.random.default_rng(seed), Regime.NORMAL)
 
     def measured(entry: CacheEntry) -> float | None:

@@ -31,7 +31,7 @@ LONG_TEXT: Final = 64_000
 MEASURED: Final = 6
 """Most candidates that are timed."""
 MARGIN: Final = 0.02
-"""A candidate replaces the usual one only if it is better by this share: smaller differences of the model mean nothing."""
+"""A candidate is preferred to the usual launch only if it is faster by this share: smaller differences of the model mean nothing."""
 
 Build = Callable[[str, str], nvrtc.CudaBinary]
 

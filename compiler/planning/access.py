@@ -29,7 +29,7 @@ def expand(graph: Graph, request: Request) -> Step:
 
 @dataclass(frozen=True)
 class Trace:
-    """Everything that a set of requests needs: each request with its step, sources before users."""
+    """Everything that a set of requested elements depends on, down to memory: each request with its step, in topological order."""
 
     steps: dict[Request, Step]
 
@@ -46,7 +46,7 @@ class TraceTooLargeError(Exception):
         self.node = node
 
 
-COPIES_ALLOWED = 4  # positions of one node in one loop body; beyond this it counts as multiplied
+COPIES_ALLOWED = 4  # a node that is inlined at more positions of one loop body counts as multiplied
 STEPS_ALLOWED = 6000  # steps of one loop body, of any kind
 
 
@@ -70,7 +70,7 @@ def trace(
 ) -> Trace:
     """Follows `roots` down to memory: to parameters, constant arrays and nodes for which `stored` is true (they are read from
     memory), and to requests whose value is already available (`known`). Iterative, so that a chain of thousands of ops is no
-    problem. Raises TraceTooLargeError."""
+    problem. Raises TraceTooLargeError if too many copies of ops would be inlined."""
     steps: dict[Request, Step] = {}
     opened: dict[Request, Step] = {}
     stack: list[tuple[Request, bool]] = [(root, False) for root in reversed(list(roots))]

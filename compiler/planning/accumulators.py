@@ -7,8 +7,8 @@ from .mapping import RowMap, Segment, spans_rows
 
 
 def accumulator_dtype(graph: Graph, segment: Segment, mapping: RowMap, scalar_over_rows: bool = False) -> DType:
-    """The dtype in which the reduction accumulates: f32 for f16 and bf16; f64 for an f32 sum or product over all rows with one result
-    per row (`scalar_over_rows`); else the node's own."""
+    """The dtype in which the reduction accumulates: the node's own for a variadic reduction, otherwise f32 for f16 and bf16. With
+    `scalar_over_rows` (one result, reduced over all rows) f64 for a sum or product of f32. Else the node's own."""
     node = graph.nodes[segment.node]
     if node.op == "reduce_general":
         return node.dtype
@@ -25,6 +25,6 @@ def kind_of(graph: Graph, segment: Segment) -> str:
 
 
 def partial_dtype(graph: Graph, segment: Segment, mapping: RowMap) -> DType:
-    """Element type of the partial results that tasks store."""
+    """The dtype of the partial results that the tasks of a reduction over rows store."""
     kept = graph.nodes[segment.node].element_count
     return accumulator_dtype(graph, segment, mapping, scalar_over_rows=kept == 1 and spans_rows(segment, mapping))

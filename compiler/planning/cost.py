@@ -15,7 +15,8 @@ from .placement import Nest, Placement, mapped_roots, within
 
 
 class NestCost(NamedTuple):
-    """Bytes read and written (each tensor once), time on one core, and bytes per element of the widest tensor."""
+    """Bytes read and written (each tensor once), the time in ns on one core of a CPU or on the whole GPU, and the bytes per element
+    of the widest tensor (4 if the nest accesses scalars only)."""
 
     bytes_read: int
     bytes_written: int
@@ -24,8 +25,8 @@ class NestCost(NamedTuple):
 
 
 def nest_cost(graph: Graph, placement: Placement, nest: Nest, target: Target) -> NestCost:
-    """The cost of `nest`: its traffic at one core's bandwidth, plus its arithmetic, plus the start of each row. The terms are added,
-    because on one core without software prefetch they overlap little for rows that fit L1."""
+    """The cost of `nest`: its traffic at the target's bandwidth, plus its arithmetic, plus the start of each row. The terms are
+    added, because on one core without software prefetch they overlap little for rows that fit L1."""
     read: dict[int, int] = {}
     written = light = expensive = reduced = 0
     row = Index.of_var(nest.row)

@@ -30,11 +30,11 @@ from .scatters import scatter_work
 from .transposes import BLOCK_ROWS, Placed, TiledTranspose, order_across_memory, panel_rows_of, tiled_transpose_of
 
 MIN_PARTIAL_NS = 4_000
-"""Least work of a task that stores partial results."""
+"""A CPU's task that stores partial results has at least this much work."""
 MOST_OWNERS = 1 << 15
 """Most indices of a scatter in mode OWNERS: with more, comparing all indices to find each place's owner costs more than it saves."""
 INDEX_NS = 4.0
-"""Time that a scatter needs per index, besides its window."""
+"""Estimated time that a scatter needs per index, besides the update of the window."""
 SECTOR_BYTES = 32
 """The least that a GPU's memory and caches move (CUDA C++ Best Practices Guide, "Coalesced Access to Global Memory")."""
 MOST_COLUMNS = 32
@@ -62,10 +62,10 @@ class Mode(enum.Enum):
 class Execution:
     """How a nest is executed.
 
-    rows: of the code. They differ from the nest's in SQUARES and SCATTER; for a family they are the rows of all components, end to
-    end. cost_ns: on one core of a CPU, or on the whole GPU. keeps_tasks: tasks must stay separate, because each stores partial
-    results of its own or is the task of one block. order and panel_rows (see transposes.py) are for SQUARES only, transpose is
-    for TILED_TRANSPOSE, columns for COLUMNS."""
+    rows: of the code. They are the nest's except for a family (the rows of all components, end to end), TILED_TRANSPOSE (tiles),
+    SCATTER and OWNERS (pieces of windows), and combinations (results). cost_ns: on one core of a CPU, or on the whole GPU.
+    keeps_tasks: tasks must stay separate, because each stores partial results of its own or is the task of one block. order and
+    panel_rows (see transposes.py) are for SQUARES only, transpose is for TILED_TRANSPOSE, columns for COLUMNS."""
 
     mode: Mode
     rows: int
@@ -133,7 +133,8 @@ def is_lane_wise(nest: Nest, target: Target) -> bool:
 
 
 def rows_per_task(nest: Nest, cost: NestCost, partial: bool, lanes: bool, target: Target) -> int:
-    """Rows per task. partial: each task stores partial results. lanes: the rows are the lanes of a vector loop."""
+    """Number of rows per task; the last task may have fewer. partial: each task stores partial results. lanes: the rows are the
+    lanes of a vector loop."""
     if isinstance(target, GpuTarget):
         return _rows_per_group(nest, cost, partial, lanes, target)
     assert isinstance(target, CpuTarget)
@@ -169,8 +170,8 @@ def _scatter(graph: Graph, node: Node, target: Target) -> Execution:
 
 
 def combination(count: int, parts: int, dtype: DType, target: Target) -> Execution:
-    """How `count` results are combined from `parts` partial results each. In memory, each part is one row of `count` partial
-    results."""
+    """How `count` results are combined from `parts` partial results each. The partial results are an array of `dtype` with the shape
+    [parts, count]."""
     cost = parts * count * (target.light_ns + dtype.size_bytes / target.bytes_per_ns)
     if isinstance(target, CpuTarget):
         per_task = max(1, math.ceil(count * target.task_ns / max(cost, 1)))

@@ -29,8 +29,8 @@ from .mapping import LANE_ALIGNMENT
 
 @dataclass(frozen=True)
 class Instance:
-    """One component of a family. `size`: elements of its tensors. `inputs`, `outputs`: for each input and output number of the
-    family's representative, the corresponding number of this component. `alone`: its inputs that nothing else reads."""
+    """One component of a family. `size`: number of elements of each of its tensors. `inputs`, `outputs`: map each input and output
+    number of the family's representative to that of this component. `alone`: its inputs that nothing else reads."""
 
     size: int
     inputs: Mapping[int, int]
@@ -40,7 +40,7 @@ class Instance:
 
 @dataclass(frozen=True)
 class Family:
-    """Components that are alike; the representative's instance comes first."""
+    """Components that compute the same with tensors of different sizes; the representative's instance comes first."""
 
     instances: tuple[Instance, ...]
 
@@ -68,8 +68,8 @@ class Family:
 
 @dataclass(frozen=True)
 class Reduction:
-    """`graph` keeps one component of each family. `output_numbers`: the numbers that its outputs have in the whole graph.
-    `ops_left_out`: the number of ops of the other components."""
+    """The result of `reduce_families`. `graph`: has one component of each family. `output_numbers`: the numbers that its outputs have
+    in the whole graph. `ops_left_out`: number of ops of the components that were removed."""
 
     graph: Graph
     families: tuple[Family, ...]
@@ -88,7 +88,8 @@ class _Component:
 
 
 def reduce_families(graph: Graph) -> Reduction:
-    """Keeps the largest component of each family. All parameters stay: their numbers are the kernel's signature."""
+    """Finds the families of `graph` and removes all of their components except the largest of each. All parameters stay: their
+    numbers are the kernel's signature."""
     families: dict[object, list[_Component]] = {}
     for component in _components(graph):
         families.setdefault(component.key, []).append(component)

@@ -41,7 +41,8 @@ class Group:
 
 @dataclass(frozen=True)
 class Candidate:
-    """Why a node ends a segment (`reason`), and whether its readers start another group (`cuts`; see (c) of the module)."""
+    """A node that ends a segment. `reason`: why, in words. `cuts`: whether its readers are in another group unless something else
+    connects them; False for a light output that is also read inside (see (c) of the module)."""
 
     reason: str
     cuts: bool
@@ -49,8 +50,8 @@ class Candidate:
 
 
 def find_candidates(graph: Graph, forced: Iterable[int] = ()) -> Mapping[int, Candidate]:
-    """The candidates by node, in topological order. `forced`: nodes that the planner needs in memory for other
-    reasons."""
+    """The candidates by node, in topological order. `forced`: nodes that must be in memory because inlining them would multiply
+    work."""
     users = graph.users()
     outputs, wanted = frozenset(graph.outputs), frozenset(forced)
     found: dict[int, Candidate] = {}
@@ -92,7 +93,8 @@ def carriers(graph: Graph) -> frozenset[int]:
 
 
 def find_groups(graph: Graph, candidates: Mapping[int, Candidate] | None = None) -> tuple[Group, ...]:
-    """The groups, ordered by their dominants. Nodes that no candidate depends on are dead and in no group."""
+    """The groups, ordered by their dominants. `candidates`: those of `find_candidates(graph)` by default. Nodes that no candidate
+    depends on are dead and in no group."""
     candidates = find_candidates(graph) if candidates is None else candidates
     sets, users = UnionFind(len(graph.nodes)), graph.users()
     spaces: list[set[int]] = [

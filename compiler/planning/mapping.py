@@ -132,7 +132,7 @@ def side_by_side(graph: Graph, node: int) -> int:
 
 def roots_of(graph: Graph, segment: Segment, point: Index) -> tuple[Request, ...]:
     """The operand elements that the segment combines, or the element that it stores, at element `point` of its space. A
-    reduce_window's request is guarded: out of bounds, the initial value takes its place."""
+    reduce_window's request has a guard: if it does not hold (padding), the initial value is used instead."""
     node = graph.nodes[segment.node]
     position = unravel(point, segment.space)
     if segment.kind is SegmentKind.VALUE:
@@ -173,8 +173,8 @@ def result_position(segment: Segment, point: Index) -> tuple[Index, ...]:
 
 @dataclass(frozen=True)
 class Part:
-    """One digit of a segment's linear space, given by `stride` and `extent`, and its source: the digit `row_stride` of the row number
-    or, if that is None, a digit of the position within a row."""
+    """One digit of a segment's linear element, `(u // stride) % extent`, and its source: `(row // row_stride) % extent` of the row
+    number or, if `row_stride` is None, the next digit of the position within a row."""
 
     stride: int
     extent: int
@@ -232,8 +232,8 @@ def _parts(size: int, row_parts: Iterable[Part]) -> tuple[Part, ...] | None:
 
 
 def row_map(size: int, row_parts: Sequence[Part]) -> RowMap | None:
-    """The mapping whose row number is made of `row_parts`, all other digits being the position within a row. None if they overlap or
-    do not divide."""
+    """The mapping of `size` elements whose row number consists of `row_parts`; all other digits are the position within a row. None
+    if the parts overlap or do not divide `size`."""
     parts = _parts(size, row_parts)
     if parts is None:
         return None
@@ -242,7 +242,7 @@ def row_map(size: int, row_parts: Sequence[Part]) -> RowMap | None:
 
 
 def top_rows(size: int, inner: int) -> RowMap:
-    """The mapping with rows of `inner` consecutive elements."""
+    """The mapping of `size` elements to rows of `inner` consecutive elements. AssertionError if `inner` does not divide `size`."""
     found = row_map(size, [Part(inner, size // inner, 1)] if size > inner else [])
     assert found is not None
     return found
@@ -286,7 +286,7 @@ def match(size: int, flat: Index, rows: int, slice_size: int) -> RowMap | None:
 
 
 def slice_size_of(flat: Index, row: Var) -> int | None:
-    """S, if element `flat` is always in slice `row` of slices of S elements: `flat = S*row + rest`, 0 <= rest < S; else None."""
+    """The slice size S in elements if `flat` is always in slice number `row`: `flat = S*row + rest`, 0 <= rest < S; else None."""
     for coefficient, atom in flat.terms:
         if isinstance(atom, Digit) and atom.variable == row and atom.stride == 1 and atom.is_top:
             rest = flat - Index.of_var(row) * coefficient

@@ -49,8 +49,8 @@ MAX_STREAMS = 24  # with more tensors in a nest, sharing a parameter is no reaso
 
 @dataclass
 class Nest:
-    """A loop over `rows` rows. `slices`: elements per row of each tensor that is cut into rows. `level`: the phase in which the nest
-    runs."""
+    """A loop over `rows` rows. `level`: the phase in which the nest runs. `slices`: elements per row of each tensor that is cut into
+    rows, by node. `reads`: nodes that are read from memory. `group`: the dominant of the nest's group, or -1."""
 
     number: int
     rows: int
@@ -72,8 +72,9 @@ class Nest:
 
 @dataclass(frozen=True)
 class Placement:
-    """The result: the nests in order, each candidate's nest (`nest_of`), the nodes that must be in memory because another nest reads
-    them (`crossing`), and why each candidate is where it is (`reasons`)."""
+    """The nests in order, and each candidate's nest (`nest_of`) with the reason in words (`reasons`). `crossing`: nodes that another
+    nest reads from memory. `partial`: reductions over rows, complete only after all tasks. `reductions`: all candidates that reduce.
+    `hard`: candidates that another nest may not recompute, `reductions` among them."""
 
     nests: tuple[Nest, ...]
     nest_of: Mapping[int, Nest]
@@ -114,7 +115,7 @@ def segment_list(graph: Graph, candidates: Mapping[int, Candidate]) -> list[tupl
 
 
 class Placer:
-    """Places segments one by one. `finish` returns the Placement."""
+    """Places segments one by one; `finish` returns the Placement. `apart`: see `place_all`."""
 
     def __init__(
         self,
@@ -163,7 +164,8 @@ class Placer:
         return light > SOFT_LIGHT_OPS and node.element_count > 1
 
     def place(self, segment: Segment, after: int = 0) -> Nest:
-        """Puts `segment` into a nest of level `after` or later and returns the nest. Raises TraceTooLargeError."""
+        """Puts `segment` into a nest of level `after` or later and returns the nest. Raises TraceTooLargeError if ops would be
+        inlined too often."""
         tried: dict[int, str] = {}
         stored = self._stored(None, segment)
         steps = trace(self.graph, self._space_roots(segment), stored)
@@ -420,8 +422,8 @@ def place_all(
     apart: Mapping[int, int] | None = None,
     rules: Rules = ALL,
 ) -> Placement:
-    """Places all segments of the graph in nests. Segments of nodes in `apart` share a nest only with those of the same number there.
-    Raises TraceTooLargeError if a node that is no candidate has to become one."""
+    """Places all segments of the graph in nests. `apart`: a family's number by node; segments share a nest only if they have the same
+    number, or none. Raises TraceTooLargeError if a node that is no candidate has to become one."""
     placer = Placer(graph, candidates, groups, target, apart or {}, rules)
     for segments in segment_list(graph, candidates):
         after = 0

@@ -25,12 +25,13 @@ from .scans import find_scans
 from .schemes import OpScheme, scheme_of
 from .splitting import SplitDecision, split_long_rows
 
-MAX_REPLANS = 64  # nodes that may be forced into memory before planning gives up (never seen above 9)
+MAX_REPLANS = 64  # most attempts to plan a graph, each with one more node forced into memory (never seen above 9)
 
 
 @dataclass(frozen=True)
 class PhaseNest:
-    """A nest in a phase or, with `partial`, the code that combines its tasks' partial results of that segment."""
+    """A nest in a phase. If `partial` is given, not the nest itself, but the code that combines the partial results that the nest's
+    tasks have stored for that segment."""
 
     nest: Nest
     execution: Execution
@@ -39,8 +40,8 @@ class PhaseNest:
 
 @dataclass(frozen=True)
 class PlannedPhase:
-    """Nests that run side by side. is_serial: they run on the caller's thread, because there is too little work for two threads.
-    cost_ns: on one core."""
+    """Nests that run side by side. is_serial: they run on the caller's thread, because there is too little work for two threads or
+    only one task. cost_ns: on one core of a CPU, or on the whole GPU."""
 
     nests: tuple[PhaseNest, ...]
     is_serial: bool
@@ -52,7 +53,7 @@ class Plan:
     """What is computed where. `graph`: the simplified graph, with one component of each family; all node numbers refer to it.
     `output_numbers`: the kernel's number of each of its outputs. `families`: by the number of the nest that computes them. `splits`:
     the decisions about reductions of long rows (their node numbers are those before the split). `forced`: nodes kept in memory
-    because inlining them would multiply work."""
+    because inlining them would multiply work. `ops_left_out`: number of ops of the components that `graph` leaves out."""
 
     graph: Graph
     target: Target
@@ -198,7 +199,7 @@ class Plan:
 def plan_graph(graph: Graph, target: Target = CPU, rules: Rules = ALL) -> Plan:
     """Plans one kernel for the whole of `graph`. If inlining a node would multiply its work, the node is forced into memory and the
     graph is planned again, so that every graph has a plan. rules: the rules that are on, fewer than all for ablations. Raises
-    RuntimeError if more than MAX_REPLANS nodes would have to be forced, TraceTooLargeError if forcing a node does not help."""
+    RuntimeError if there is still no plan after MAX_REPLANS attempts, TraceTooLargeError if forcing a node does not help."""
     simple, splits = split_long_rows(normalise(find_scans(normalise(graph), target)), target)
     return replace(_plan_normal(normalise(simple), target, rules), splits=splits)
 

@@ -15,7 +15,8 @@ from typing import Final
 
 @dataclass(frozen=True)
 class Rules:
-    """hierarchy: a segment may join the nest that computes what it reads. merging: it may also join a nest that reads the same."""
+    """hierarchy: a segment may join the nest that computes a tensor that it reads. merging: it may also join a nest that reads the
+    same tensor."""
 
     hierarchy: bool = True
     merging: bool = True

@@ -25,9 +25,9 @@ from ..targets.targets import GpuTarget, Target
 FEWEST = 16
 """For shorter dimensions windows are cheaper: they are written out, and fused with what reads them."""
 IDEMPOTENT = ("max", "min", "and", "or")
-"""Kinds that may combine their start more than once: a window contains it once per element of padding."""
+"""Kinds for which combining the initial value more than once changes nothing: a window contains it once per element of padding."""
 LONG = 1 << 18
-"""For a scan with more elements it is worth reading them twice, so that several threads scan a part each, ..."""
+"""A scan with at least this many elements is split into parts, which reads them twice but lets several threads scan, ..."""
 BUSY_ROWS = 8
 """... unless there are at least this many rows for the threads."""
 PART = 1 << 15
@@ -44,7 +44,8 @@ class _Scan(NamedTuple):
 
 
 def find_scans(graph: Graph, target: Target) -> Graph:
-    """An equal graph, up to rounding, with scans instead of windows that are prefixes."""
+    """An equal graph, up to rounding, in which each reduce_window whose windows are prefixes has become a `scan`. Long scans are
+    split into parts if the target gains by it."""
     if not any(node.op in ("reduce_window", "scan") for node in graph.nodes):
         return graph
     builder = GraphBuilder(graph.name)

@@ -17,9 +17,9 @@ SHORTEST_PIECE = 16
 
 @dataclass(frozen=True)
 class ScatterWork:
-    """batch_dims: the dimensions of the updates that enumerate the indices; their extents are `batch_shape`. window_shape: the
-    extents of the other dimensions. chunk: elements of a piece of the window. sizes: the window's extent in each dimension of the
-    result."""
+    """numbers: the scatter's dimension numbers. batch_dims: the dimensions of the updates that enumerate the indices; their extents
+    are `batch_shape`. window_shape: the extents of the other dimensions of the updates. chunk: elements of a piece of the window.
+    sizes: the window's extent in each dimension of the result."""
 
     numbers: GatherDimensions
     batch_dims: tuple[int, ...]
@@ -40,7 +40,7 @@ class ScatterWork:
 
     @property
     def windows_meet_whole(self) -> bool:
-        """Whether two windows are always either the same or disjoint."""
+        """Whether any two windows are either the same or disjoint: they have extent 1 in each dimension that an index names."""
         return all(self.sizes[d] == 1 for d in self.numbers.start_index_map)
 
 

@@ -30,7 +30,7 @@ class OpScheme:
 
 
 def scheme_of(graph: Graph, candidates: Mapping[int, Candidate], placement: Placement, node: int) -> OpScheme:
-    """The scheme of a node's result."""
+    """The scheme of a node's result in `placement`, and the reason."""
     if node not in candidates:
         return OpScheme(node, Scheme.LOCAL, "each element is used where it is made, in a register")
     why = f"{candidates[node].reason}; {placement.reasons.get(node, '')}".rstrip("; ")

@@ -32,13 +32,14 @@ BLOCK_ROWS = 16
 """Rows of a CPU's square: a cache line of floats."""
 SQUARE_LANES = 16
 PANEL_ROWS = 256
-"""Rows whose squares are taken lanes by lanes. Measured on a Zen 3 (512 KiB of second-level cache), as multiples of a copy: 16,384 x
-128, 8.5 with 16 rows, 3.0 with 128, 2.6 with 256, 2.4 with 1024; 2,048 x 512, 4.9, 3.6, 3.5 and 3.3; 1,024 x 1,024, 3.3 to 2.8."""
+"""Rows of a panel: for each group of lanes, all squares of the panel are processed before those of the next group. Measured on a
+Zen 3 (512 KiB of second-level cache), in times of a copy of the same size: 16,384 x 128, 8.5 with panels of 16 rows, 3.0 with 128,
+2.6 with 256, 2.4 with 1024; 2,048 x 512, 4.9, 3.6, 3.5 and 3.3; 1,024 x 1,024, 3.3 to 2.8."""
 PANEL_ROW_BYTES = 4096
-"""Longer rows, or rows that are taken in another order than they lie in memory, are written so far apart that their lines displace
-each other in the caches: a panel of 128 rows of 32 KiB takes 1.35 times as long as squares row by row."""
+"""The longest rows of a panel. Longer rows, or rows in another order than in memory, are written so far apart that their cache lines
+evict each other: a panel of 128 rows of 32 KiB takes 1.35 times as long as without a panel."""
 CACHE_LINE_ELEMENTS = 16
-"""Lanes that are further apart than this use a cache line each."""
+"""Lanes that are at least this many elements apart use a cache line each."""
 FEWEST_NEIGHBOURS = 4
 """With fewer neighbours in a cache line, rows are left in their order."""
 
@@ -49,9 +50,9 @@ Placed = Sequence[tuple[Segment, RowMap]]
 def order_across_memory(
     graph: Graph, nest: Nest, placed: Placed, stored: Callable[[int], bool], target: Target
 ) -> Index | None:
-    """The order in which a nest that only computes elements should take its rows, if it reads a tensor across memory: the number of
-    the row that comes at each turn, such that neighbours in memory follow each other. None: the rows keep their order. stored:
-    whether the nest reads a node from memory."""
+    """The order in which a nest that only computes elements should process its rows, if it reads a tensor across memory: the row's
+    number as a function of its turn, such that neighbours in memory follow each other. None if squares do not apply. stored: whether
+    the nest reads a node from memory."""
     if not placed or any(segment.kind is SegmentKind.REDUCE for segment, _ in placed):
         return None
     size, *others = {mapping.inner for _, mapping in placed}
@@ -79,9 +80,9 @@ def order_across_memory(
 
 
 def panel_rows_of(graph: Graph, nest: Nest, placed: Placed, order: Index, target: Target) -> int:
-    """The number of rows whose squares are taken lanes by lanes, not rows by rows. The next square then reads from the same places,
-    further along: the processor fetches such lines ahead, and finds them in the caches even if the places are a power of two apart.
-    BLOCK_ROWS: squares are taken rows by rows."""
+    """Number of rows of a panel (see PANEL_ROWS). Within a panel, the next square reads each of its lanes where the last one stopped:
+    the processor prefetches these lines, and they stay cached even if the lanes are a power of two apart. BLOCK_ROWS if panels do not
+    pay: then all lanes of a block of rows are processed before the next block."""
     longest = max(mapping.inner * graph.nodes[segment.node].dtype.size_bytes for segment, mapping in placed)
     in_order = order == Index.of_var(nest.row)
     return PANEL_ROWS if in_order and longest <= PANEL_ROW_BYTES and isinstance(target, CpuTarget) else BLOCK_ROWS
@@ -97,8 +98,8 @@ SIDE, SIDE_OF_HALVES = 32, 64
 
 @dataclass(frozen=True)
 class TiledTranspose:
-    """How the elements of a nest are numbered, and the square's sides: elements down (adjacent where read) and along (adjacent where
-    written)."""
+    """How the elements of a nest are numbered (the extents in the module's formula for `u`), and the square's sides in elements: down
+    (adjacent where they are read) and along (adjacent where they are written)."""
 
     outer: int
     down: int

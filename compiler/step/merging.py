@@ -77,7 +77,7 @@ class Verdict:
 
 @dataclass
 class MergeModel:
-    """Decides for one device. It remembers what it has planned, by the graphs' digests."""
+    """Decides for one device whether merging stitch ops pays. It caches the plans by the graphs' digests."""
 
     target: GpuTarget
     _known: dict[str, OpWork | None] = field(default_factory=dict)
@@ -92,7 +92,8 @@ class MergeModel:
         return self._known[graph.digest]
 
     def judge(self, together: OpWork, apart: Sequence[OpWork]) -> Verdict:
-        """Whether to merge, or to leave merged."""
+        """Compares one kernel with the work `together` with a kernel for each of `apart`. Merging pays unless separate kernels save
+        more than MARGIN of the time."""
         one = together.cost(self.target)
         each = [work.cost(self.target) for work in apart]
         apart_ns = sum(cost.ns for cost in each)
@@ -167,8 +168,8 @@ class StepMerges:
         return verdict.pays
 
     def cut(self, clusters: Sequence[tuple[int, ...]]) -> list[object]:
-        """The part of each unit: if a set should be two kernels, the units before a reduction and those after it are different
-        parts."""
+        """The part of each unit, for `scopes.identify`: None, except in sets of `clusters` that should be two kernels. There, the
+        units before some reduction and those after it are different parts."""
         parts: list[object] = [None] * len(self.units)
         for number, cluster in enumerate(clusters):
             work = self._work(cluster)

@@ -7,11 +7,9 @@ conditionals. Its instructions are
 
     members   instructions that have a row in the op table, in this form: they go into stitch ops
     views     reshapes and what amounts to one. They cost nothing and belong to whatever reads them; the stitch op writes the value
-    that
-              they are a view of
+              that they are a view of
     ambient   computed from constants alone. Each stitch op that reads one computes it by itself, as XLA does. If something outside
-    reads
-              one, it must be in memory, and it is a member
+              reads one, it must be in memory, and it is a member
     outside   matrix products, convolutions, control flow, and what the importer refuses, with its reason
 
 Layouts: what passes between a stitch op and the library is row-major, whatever the module says (before XLA has assigned layouts, a
@@ -74,7 +72,8 @@ Step: TypeAlias = "StitchOp | HloInstruction"
 
 @dataclass(frozen=True)
 class Split:
-    """A split computation. `flat`: its instructions with calls inlined. steps: what runs, in order (glue and views do not)."""
+    """A split computation. computation: its name. flat: its instructions with calls inlined. steps: the stitch ops and the
+    instructions outside, in an order in which they can run (tuples, parameters and views are no steps)."""
 
     computation: str
     flat: HloComputation
@@ -133,7 +132,8 @@ def partition(
     module: HloModule, remote: bool = True, caps: Caps = DEFAULT_CAPS, target: GpuTarget | None = None
 ) -> Partition:
     """Splits all computations that run. remote: stitch ops that no path connects are merged too (remote stitching). target: the
-    device whose cost model decides whether merges pay. Raises HloImportError."""
+    GPU whose cost model decides whether merges pay; None: all merges do. Raises HloImportError if the module is malformed or its
+    result has a layout that is not row-major."""
     if module.result_layout is not None and not module.result_layout.is_row_major:
         raise HloImportError(
             f"HLO module {module.name}: given a result layout that is not row-major, expected row-major"
@@ -163,7 +163,7 @@ def partition(
 
 def stitch_ops_of(module: HloModule, target: GpuTarget | None = None) -> Partition:
     """The module as one stitch op if all of it can be stitched (with its parameters and results in their order), else split around
-    what cannot. target: as for `partition`. Raises HloImportError."""
+    what cannot. target: as for `partition`. Raises HloImportError if the module is malformed or nothing can be stitched."""
     try:
         graph = import_module(module).graph
     except UnsupportedHloError as error:

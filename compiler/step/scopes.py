@@ -26,7 +26,7 @@ class Dag:
 
 @dataclass(frozen=True)
 class Caps:
-    """Upper bounds for one stitch op; None means no bound."""
+    """Upper bounds for one stitch op; None means no bound. nodes: bound on its number of nodes."""
 
     nodes: int | None = None
     remote_nodes: int | None = None
@@ -129,7 +129,7 @@ def fewest_sets(dag: Dag, member: Sequence[bool]) -> int:
     If a path leads from a member through a non-member to another member, the two must be in different sets, the first one's before
     the other's. So along a path, each return to members needs another set. As many sets as the path with the most returns has are
     also enough: put each member into the set numbered by the most returns on a path to it. Raises ValueError if the graph is not
-    acyclic. member, by how many times the paths to it come to members. Raises ValueError when the graph is not acyclic.
+    acyclic.
     """
     graph = _ContractedGraph(dag)
     sets = [0] * dag.size

@@ -37,7 +37,7 @@ def compile_for_gpu(
     make: Make = plan_for_gpu,
 ) -> list[StepKernel]:
     """One entry per stitch op, in order. progress: gets a line for each before it is planned. make: plans and renders one kernel;
-    it may raise CudaError."""
+    if it raises CudaError or GraphError, the entry's `failure` says why."""
     found: list[StepKernel] = []
     known: dict[str, StepKernel] = {}
     for number, op in enumerate(step.stitch_ops, 1):
@@ -55,6 +55,6 @@ def compile_for_gpu(
 
 
 def translation_unit(kernels: list[StepKernel]) -> str:
-    """The text of a compilation of all kernels, each included once."""
+    """The CUDA C text of one compilation of all kernels, each included once."""
     texts = {each.kernel.symbol: each.kernel.text for each in kernels if each.kernel is not None}
     return "\n".join([head(), *texts.values()])

@@ -1,4 +1,4 @@
-"""What installed packages offer to ours, by their metadata."""
+"""Entry points of installed packages. Python 3.9's importlib.metadata cannot select them by group yet."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _CAN_SELECT: bool = sys.version_info >= (3, 10)
 
 
 def entry_points(group: str) -> Iterable[metadata.EntryPoint]:
-    """The entry points of a group, of all installed packages. Python 3.9 cannot select them by group yet."""
+    """The entry points of group `group` that all installed packages declare."""
     if _CAN_SELECT:
         return metadata.entry_points(group=group)
     found: Any = metadata.entry_points()

@@ -14,7 +14,8 @@ GROUPS = (
 
 
 def group_bytes(path: Path) -> int | None:
-    """The number of bytes in one of these files; None if the group has no limit or the file cannot be read."""
+    """The number of bytes that `path`, one of a control group's files (GROUPS), contains; None if it says "max" (no limit) or cannot
+    be read."""
     try:
         text = path.read_text().strip()
         return None if text == "max" else int(text)

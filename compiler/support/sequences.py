@@ -1,4 +1,4 @@
-"""What newer versions of Python have in their standard library, for sequences."""
+"""Functions on sequences that the standard library has only in newer versions of Python."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def zip_strict(a: Iterable[A], b: Iterable[B], c: Iterable[C], d: Iterable[D], /
 @overload
 def zip_strict(*iterables: Iterable[Any]) -> Iterator[tuple[Any, ...]]: ...
 def zip_strict(*iterables: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
-    """`zip(..., strict=True)`, which Python has since 3.10: raises ValueError if the iterables are not of one length."""
+    """`zip(..., strict=True)`, which Python has since 3.10. Raises ValueError if the iterables differ in length."""
     if _HAS_STRICT:
         return zip(*iterables, strict=True)
     return _zip_strict(iterables)

@@ -32,11 +32,11 @@ class Target:
     expensive_ns: float
     # Starting a row: index arithmetic, loop set-up, collapsing accumulators.
     row_ns: float
-    # A tile private to one task.
+    # Most bytes of the tiles that are private to one task.
     tile_bytes: int
     # Lanes of a vector accumulator.
     lanes: int
-    # Rows shorter than this are unrolled into straight-line code and vectorised across rows instead.
+    # Rows of at most this many elements are unrolled into straight-line code and vectorised across rows instead.
     unroll_row: int
     # Read bandwidth of one group that works on a row, and the cost of one more phase: they decide if a long row is split (never on
     # a CPU).
@@ -81,7 +81,8 @@ CPU = CpuTarget()
 
 @dataclass(frozen=True)
 class GpuTarget(Target):
-    """A CUDA device. Figures come from its data sheet and the CUDA C++ programming guide's table of compute capabilities.
+    """A CUDA device. Figures come from its data sheet and from the table of compute capabilities in NVIDIA's CUDA C++ Programming
+    Guide.
 
     On a GPU a group of threads (their number is a power of two) works on a row: part of a warp for short rows, a block for long
     ones. A task is the work of one group; a tile is in shared memory.
@@ -185,9 +186,10 @@ def target_of_device(described: Mapping[str, int | str]) -> GpuTarget:
     """The target for a device that has reported its own figures: CUDA's device attributes, keyed by the names of `GpuTarget`'s
     fields, and `name`, `major`, `minor`, `memory_clock_khz`, `memory_bus_bits`.
 
-    A figure that the device does not report is taken from the table: from the newest row that is not newer than the device. A slice
-    of a GPU (MIG) reports its own figures. Raises ValueError if a figure is missing or the device's compute capability is below
-    7.0."""
+    Figures that no device reports (times of ops, the L2 cache's bandwidth, ...) are taken from GPUS: from the newest row that is not
+    newer than the device. So is the memory's bandwidth if the memory's clock is 0, as newer drivers report it. A slice of a GPU
+    (MIG) reports its own figures. Raises ValueError if one of the figures above is missing or the device's compute capability is
+    below 7.0."""
     try:
         figures = {key: int(value) for key, value in described.items() if key != "name"}
         number = figures["major"] * 10 + figures["minor"]

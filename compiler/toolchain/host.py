@@ -139,7 +139,8 @@ class Toolchain:
 
     @cached_property
     def identity(self) -> str:
-        """Everything of the compiler and the machine that a binary depends on, as text."""
+        """Everything of the compiler and the machine that a binary depends on, as text. Raises ToolchainError if the compiler cannot
+        be run."""
         flags = " ".join((*self.flags, *self.libraries))
         return f"{self.version}|{flags}|{platform.machine()}|{cpu_features()}|{c_library()}"
 
@@ -172,7 +173,8 @@ class Toolchain:
         os.replace(scratch, output)
 
     def build_c(self, source: Path, output: Path, include: Path) -> None:
-        """Compiles a C helper (the test runtime) to a shared object. Raises CompilerMissingError or CompilerFailedError."""
+        """Compiles a C helper (the test runtime) to the shared object `output`; `include` is a folder of headers. Raises
+        CompilerMissingError or CompilerFailedError."""
         scratch = output.with_name(f"{output.name}.{os.getpid()}")
         arguments = ["-x", "c", "-std=c11", "-O2", "-fPIC", "-shared", "-pthread", "-I", str(include), str(source)]
         result = self._run(
@@ -237,7 +239,7 @@ def _first_error(stderr: str) -> str:
 
 
 ZIG: Final = "ziglang"
-"""The Python module with a whole clang that a pod's payload brings."""
+"""The Python module that contains a whole clang; a pod's payload includes it."""
 
 
 def candidates(environment: Mapping[str, str]) -> Iterable[tuple[str, ...]]:

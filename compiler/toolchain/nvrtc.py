@@ -43,8 +43,8 @@ class CudaBinary:
 
 
 def build(source: str, arch: str, besides: Collection[str] = ()) -> CudaBinary:
-    """Compiles `source` to PTX and machine code for `arch` ("sm_90"). `registers` and `spill_bytes` of the result leave out the
-    kernels named in `besides`. Raises NvrtcError."""
+    """Compiles the CUDA C text `source` to PTX and machine code for `arch` ("sm_90"). `registers` and `spill_bytes` of the result are
+    the largest of any kernel that is not named in `besides`. Raises NvrtcError."""
     library = _load()
     number = arch.removeprefix("sm_")
     known = architectures()

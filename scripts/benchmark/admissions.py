@@ -97,7 +97,8 @@ def serve(port: int, certificates: dict[str, bytes], processor: int, pipe: Conne
 
 
 async def send(session: aiohttp.ClientSession, url: str, due: float, body: bytes) -> tuple[float, bool]:
-    """Sends a review when it is due. Returns (seconds from then to the answer, whether the answer injects the pod)."""
+    """Sends a review when it is due. due: a time of time.perf_counter(), in seconds. Returns (seconds from then to the answer,
+    whether the answer injects the pod)."""
     await asyncio.sleep(max(0.0, due - time.perf_counter()))
     async with session.post(url, data=body) as answered:
         answer: dict[str, Any] = json.loads(await answered.read())
@@ -106,7 +107,8 @@ async def send(session: aiohttp.ClientSession, url: str, due: float, body: bytes
 
 
 async def run(session: aiohttp.ClientSession, url: str, what: str, dues: Sequence[float], pipe: Connection) -> Figures:
-    """Sends reviews, and returns the figures. dues: times of the reviews, in seconds from now."""
+    """Sends a review at each of `dues` (seconds from now), and returns the figures of this load, which is called `what`. pipe: to the
+    webhook's process (`serve`)."""
     bodies = [review(number) for number in range(len(dues))]
     start = time.perf_counter() + 0.2
     found = await asyncio.gather(*(send(session, url, start + due, body) for due, body in zip(dues, bodies)))
@@ -119,7 +121,7 @@ async def run(session: aiohttp.ClientSession, url: str, what: str, dues: Sequenc
 
 
 def measure(rate: float, seconds: float, at_once: int) -> list[Figures]:
-    """The figures of the open loop, and of `at_once` reviews at once."""
+    """The figures of the open loop (`rate` reviews per second for `seconds`), and of `at_once` reviews at once."""
     now = datetime.datetime.now(datetime.timezone.utc)
     certificates = renewed({}, [Server("webhook", ("localhost",))], now)
     with socket.socket() as free:

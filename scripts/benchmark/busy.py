@@ -66,7 +66,8 @@ def _in_front() -> None:
 
 
 def arrival(workload: str, busy: int, patience_s: float, limit_s: float, native: pathlib.Path) -> Arrival:
-    """Runs the job beside `busy` processes until it is stitched. native: the folder of the built op, which is used again."""
+    """Runs the job beside `busy` processes until it is stitched, for at most `limit_s` seconds. patience_s: the job's
+    STITCHFLEET_COMPILE_PATIENCE. native: the folder of the built op, which is used again."""
     with tempfile.TemporaryDirectory(prefix="stitchfleet-busy-") as name:
         folder = pathlib.Path(name)
         (folder / "cache").mkdir()

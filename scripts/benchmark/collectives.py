@@ -109,7 +109,8 @@ def union(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
 def arm_of(
     busy: Sequence[tuple[float, float]], clean: Sequence[Step], starts: StepStarts, profiled: Sequence[Step]
 ) -> Arm:
-    """One arm. busy, clean: intervals of collectives, and the steps that they are from. starts, profiled: the profile and its steps.
+    """The figures of one arm. busy, clean: intervals (begin, end) of collectives, in seconds since the epoch, and the steps that they
+    are from. starts, profiled: the starts in the profile, and the profiled steps.
 
     Raises ValueError if there is no step, no collective or no backward pass.
     """
@@ -146,7 +147,8 @@ def measure(
     extra: tuple[str, ...],
     say: Callable[[str], None],
 ) -> Collectives:
-    """Runs the workload twice. Raises ContestantError with one line if a run fails, or the arms have other collectives."""
+    """Runs the workload twice, plain and stitched, and times its collectives. extra: further arguments of the script. Raises
+    ContestantError with one line if a run fails, or if the two arms do not have the same collectives."""
     arms = []
     for name in (PLAIN, "stitched"):
         say(f"{workload.name}: timing the collectives of the {name} step")

@@ -153,7 +153,8 @@ def measure(
     extra: tuple[str, ...],
     say: Say,
 ) -> Coverage:
-    """Runs the workload twice. Raises ContestantError with one line if either run fails or nothing is stitched."""
+    """Runs the workload twice, plain and stitched, and compares the profiles. extra: further arguments of the script. Raises
+    ContestantError with one line if either run fails or nothing is stitched."""
     say(f"{workload.name}: profiling the plain step")
     plain = Recording(workload, CONTESTANTS[PLAIN], mark, folder)
     plain.record(limits, cache, extra, say)

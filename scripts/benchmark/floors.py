@@ -278,7 +278,8 @@ def _tf_cumsum(axis: int) -> Callable[..., Any]:
 
 
 def must_move(graph: Graph) -> int:
-    """Least bytes that a kernel for `graph` must read and write. An input that is only gathered or sliced counts as what is taken."""
+    """Least bytes that a kernel for `graph` must read and write. An input that is only gathered from or sliced counts with the bytes
+    of the results."""
     users: dict[int, list[int]] = {index: [] for index in graph.parameters}
     for index, node in enumerate(graph.nodes):
         for operand in set(node.operands):
@@ -307,7 +308,7 @@ def elementary(graph: Graph) -> int:
 
 
 def masked(inputs: Sequence[Array], rng: np.random.Generator) -> list[Array]:
-    """A copy of the inputs in which a random half of the largest float input's elements is masked."""
+    """A copy of the inputs in which a random half of the largest float input's elements is MASKED."""
     floats = [k for k, array in enumerate(inputs) if array.dtype in (np.float32, np.float64)]
     if not floats:
         return list(inputs)
@@ -374,7 +375,8 @@ def _tensorflow(function: Callable[..., Any], inputs: Sequence[Array]) -> dict[s
 
 
 def table(figures: Sequence[Figure], every: bool) -> list[str]:
-    """The results as lines of text: the kernels, largest `of floor` first, then the total of each group."""
+    """The results as lines of text: the kernels (only those above LIMIT unless `every`), largest `of floor` first, then the total of
+    each group."""
     lines = [
         f"{'kernel':<58}{'uses':>5}{'moves':>7}{'math':>6}{'floor':>9}{'ours':>9}{'of floor':>9}{'masked':>8}{'TensorFlow':>11}",
     ]

@@ -118,7 +118,8 @@ def main(words: Sequence[str]) -> int:
 
 
 class Bench:
-    """The compiled functions: ours, and the vector library's if it can be linked."""
+    """The compiled functions `names`, in both types: ours, and the vector library's if it can be linked. `folder` gets the files of
+    the compilation."""
 
     def __init__(self, folder: pathlib.Path, names: Sequence[str], toolchain: Toolchain) -> None:
         self.ours = _built(
@@ -152,7 +153,8 @@ class Bench:
 
 
 def numbers(name: str, ctype: str, data: str) -> list[Numbers]:
-    """The operands of a function. In masked data, a random half of the first operand has the mask's value."""
+    """The operands of function `name`: one or two arrays of ELEMENTS numbers of type `ctype` (a key of TYPES). data: "ordinary", or a
+    key of MASKS, whose value a random half of the first operand then has."""
     rng = np.random.default_rng(5)
     first = rng.uniform(*RANGES.get(name, (-8.0, 8.0)), ELEMENTS)
     if data in MASKS:

@@ -45,7 +45,8 @@ class IdleFigures:
 
 
 def compare(wrapped: list[float], plain: list[float]) -> tuple[float, float, float]:
-    """(cost, low, high): the trimmed mean of the paired log ratios as a share, with its 95% interval (Student's t).
+    """(cost, low, high): the trimmed mean of the paired log ratios as a share, with its 95% interval (Student's t). wrapped, plain:
+    the times of each pair's two steps, above 0.
 
     The tenth of the pairs with the largest and with the smallest ratios is left out: a step that another process has interrupted says
     nothing about the plugin, and affects both arms alike.

@@ -89,8 +89,8 @@ def layer_norm(x: Any, scale: Any, shift: Any) -> Any:
 
 
 def layer_norm_gradient(x: Any, dy: Any, scale: Any, mean: Any, deviation: Any) -> Any:
-    """dx and the gradients of scale and shift. mean, deviation: the mean and the reciprocal deviation that the forward pass has
-    kept."""
+    """(dx, gradient of scale, gradient of shift) of `layer_norm`. x, dy: [rows, columns]. mean, deviation: [rows, 1], the mean and
+    the reciprocal deviation that the forward pass has kept."""
     import tensorflow as tf
 
     normal = (x - mean) * deviation
@@ -129,7 +129,7 @@ def dropout_bias_residual(x: Any, bias: Any, mask: Any, residual: Any) -> Any:
 
 
 def cross_entropy(logits: Any, labels: Any) -> Any:
-    """The loss of each row, and the gradient of the logits."""
+    """(the loss of each row, [rows]; the gradient of the logits). logits: [rows, classes]. labels: int32 [rows]."""
     import tensorflow as tf
 
     return tf.raw_ops.SparseSoftmaxCrossEntropyWithLogits(features=logits, labels=labels)
@@ -165,7 +165,8 @@ def adam(rate: Any, *tensors: Any) -> Any:
 
 
 def adam_inputs(size: int, rng: np.random.Generator) -> Arrays:
-    """The inputs of `adam`: 75 variables in the proportions of a BERT's, with `size` bytes of weights in all."""
+    """The inputs of `adam`: the rate and ADAM_TENSORS variables in the proportions of a BERT's, with about `size` bytes of weights in
+    all; each variable has one dimension."""
     whole = sum(math.prod(shape) for shape in BERT_SHAPES)
     found: Arrays = [np.array(1e-3, np.float32)]
     for shape in BERT_SHAPES[:ADAM_TENSORS]:

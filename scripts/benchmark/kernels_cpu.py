@@ -151,7 +151,8 @@ def _sizes(text: str) -> tuple[int, ...]:
 
 
 def measure(case: Case, size: int, rounds: int, data: str = "ordinary") -> Figure:
-    """Builds and times one kernel. Raises RuntimeError if ours cannot be built or is wrong."""
+    """Builds and times one kernel, whose main tensor has about `size` bytes. data: one of DATA. Raises RuntimeError if our kernel
+    cannot be built or is wrong."""
     inputs = case.inputs(size, np.random.default_rng(5))
     if data == "masked":
         inputs = case.masked(inputs, np.random.default_rng(6))

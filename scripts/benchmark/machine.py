@@ -40,7 +40,7 @@ _COPY_BYTES = 64 << 20
 
 
 def copy_bandwidth(repeats: int = 3) -> float:
-    """Bytes read and written per second if all cores copy at once, the best of `repeats`. It bounds a kernel on large tensors.
+    """Bytes per second, read plus written, if all cores copy at once: the best of `repeats`. It bounds a kernel on large tensors.
 
     Takes some tenths of a second. numpy's copy is the C library's memcpy, without the GIL.
     """

@@ -37,7 +37,7 @@ def _read_process(pid: int) -> Process | None:
         text = pathlib.Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None
-    fields = text[text.rindex(")") + 2 :].split()  # the name before may contain blanks and brackets
+    fields = text[text.rindex(")") + 2 :].split()  # the command's name before it may contain blanks and brackets
     return Process(pid, int(fields[1]), fields[0], sum(map(int, fields[11:15])) * _TICK_S)
 
 

@@ -57,8 +57,8 @@ class ContestantError(Exception):
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of a race. rounds: slices of each contestant. slice_s: length of a slice. warm_up_steps: for contestants that are
-    not stitched. warm_up_s: longest warm-up. Times in seconds."""
+    """The limits of a race. rounds: slices of each contestant. slice_s: length of a slice. warm_up_steps: steps of the warm-up of a
+    contestant that is not stitched. warm_up_s: longest warm-up. Times in seconds."""
 
     rounds: int
     slice_s: float
@@ -146,7 +146,7 @@ class Runner:
     # ---- the stages of a race
 
     def warm_up(self, limits: Limits, say: Say) -> None:
-        """Lets the job run until it is in its steady state, then stops it."""
+        """Lets the job run until it is in its steady state, then stops it (SIGSTOP)."""
         start = time.monotonic()
         told = start
         plain_since: float | None = None

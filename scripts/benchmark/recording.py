@@ -128,7 +128,7 @@ class Recorded:
 
 
 def measure_calls(recorded: Recorded, count: int) -> dict[str, Any]:
-    """The statistics of `count` calls without a training step."""
+    """The statistics (Calls) of `count` calls without a training step."""
     for _ in range(count):
         recorded.step(1_000_000)
         time.sleep(CALL_SECONDS)
@@ -158,7 +158,7 @@ def measure_job(recorded: Recorded, minutes: float, train: Callable[[], None]) -
 
 
 def measure_pairs(recorded: Recorded, minutes: float, train: Callable[[], None]) -> dict[str, Any]:
-    """The job's steps, in pairs with recording on and off."""
+    """The times of the job's steps (Steps) in each arm, "on" and "off": for `minutes`, pairs of steps with recording on and off."""
     order = random.Random(0)
     steps_in_write = round(1e3 * recording.WRITE_SECONDS / STEP_MS)
     recording.WRITE_SECONDS = _ASLEEP
@@ -220,7 +220,7 @@ def training_step() -> Callable[[], None]:
 
 
 def job(words: Sequence[str]) -> None:
-    """The main function of the measured process. Prints JSON."""
+    """The main function of the measured process. words: folder, URL of the ingest server, number of calls, minutes. Prints JSON."""
     folder, ingest, calls, minutes = pathlib.Path(words[0]), words[1], int(words[2]), float(words[3])
     recorded = Recorded(folder, ingest, "calls", CALL_SEAL_SECONDS)
     found: dict[str, Any] = {"calls": measure_calls(recorded, calls), "ends": {"calls": recorded.end()}}

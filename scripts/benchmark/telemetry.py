@@ -120,7 +120,7 @@ def post_all(url: str, posts: Sequence[Sequence[bytes]]) -> float:
 
 
 def rate(url: str, folder: pathlib.Path, total: int) -> dict[str, Any]:
-    """The rate of ingest in iterations per second, in full blocks."""
+    """The rate of ingest in iterations per second: posts about `total` iterations in full blocks. url: of the database."""
     source, now = random.Random(1), time.time_ns()
     blocks = SEGMENT_BYTES // (4 * MAX_BLOCK)
     # the durations of a block are made once: for the server each block is new by its job, numbers and steps
@@ -138,7 +138,8 @@ def rate(url: str, folder: pathlib.Path, total: int) -> dict[str, Any]:
 
 
 def stored_bytes(url: str, folder: pathlib.Path, step_ms: int) -> dict[str, Any]:
-    """Bytes per iteration in the database, with blocks sealed every 30 s: whole relations with their indexes."""
+    """Bytes per iteration in the database at `url`, for steps of `step_ms` with blocks sealed every SEAL_SECONDS: whole relations
+    with their indexes."""
     # some megabytes, so that the size of an empty relation does not matter
     hours, jobs = max(1, step_ms // 100), max(8, step_ms // 8)
     source, now = random.Random(step_ms), time.time_ns()
@@ -172,7 +173,8 @@ def stored_bytes(url: str, folder: pathlib.Path, step_ms: int) -> dict[str, Any]
 
 
 def fleet_week(url: str, folder: pathlib.Path, jobs: int) -> dict[str, Any]:
-    """Seconds to write a week of `jobs` jobs through ingest, to freeze it, and to make its reports."""
+    """Seconds to write a week of `jobs` jobs through ingest to the database at `url`, to freeze the week, and to make its
+    reports."""
     week = Week.at(time.time_ns() - 7 * DAY_NS)
     source = random.Random(7)
     posts = []

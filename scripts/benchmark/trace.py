@@ -114,7 +114,8 @@ def step_starts(data: bytes, steps: int) -> StepStarts:
 
 
 def starts_of(regular: dict[tuple[str, str], list[int]]) -> StepStarts:
-    """From the starts of nodes that run once a step, in picoseconds: (node, operator) -> one start a step, ascending."""
+    """The StepStarts of nodes that run once per step. regular: (node, operator) -> the start of each step's run in picoseconds,
+    ascending. The first start of any node is the origin."""
     if not regular:
         return StepStarts([], [], {})
     origin = min(whens[0] for whens in regular.values())

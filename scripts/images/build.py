@@ -74,7 +74,7 @@ class Builder:
         self._prebuilt, self._trained_with = tuple(prebuilt), trained_with
 
     def image(self, name: str) -> Image:
-        """The image, which is built if it does not exist. Raises ImageError."""
+        """The image `name`, one of NAMES; it is built if it does not exist. Raises ImageError."""
         image = self._image(name)
         if image.archive.exists():
             os.utime(image.archive)
@@ -86,7 +86,7 @@ class Builder:
         return image
 
     def reference(self, name: str) -> str:
-        """The name and tag of an image, whether or not it is built."""
+        """The name and tag of image `name`, one of NAMES, whether or not it is built."""
         return self._image(name).reference
 
     def push(self, name: str, registry: str) -> str:

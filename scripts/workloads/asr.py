@@ -21,7 +21,7 @@ TOKENS = len(LETTERS) + 2
 
 
 class Listener(tf.keras.layers.Layer):
-    """float32 [batch, FRAMES, BANDS] -> [batch, FRAMES / 4, 2 units]."""
+    """Two convolutions of stride 2 and bidirectional LSTMs: float32 [batch, FRAMES, BANDS] -> [batch, FRAMES / 4, 2 units]."""
 
     def __init__(self, layers: int, units: int, filters: int) -> None:
         super().__init__()
@@ -51,7 +51,8 @@ class Speller(tf.keras.layers.Layer):
         self.out = tf.keras.layers.Dense(TOKENS)
 
     def call(self, heard: tf.Tensor, length: int) -> tf.Tensor:
-        """float32 [batch]: the mean log-probability of the greedily decoded transcript, of at most `length` letters."""
+        """float32 [batch]: the mean log-probability per letter of the greedily decoded transcript, of at most `length` letters.
+        heard: the listener's output, [batch, time, features]."""
         batch = tf.shape(heard)[0]
         memory = self.memory(heard)
         first = self.cell.get_initial_state(batch_size=batch, dtype=heard.dtype)

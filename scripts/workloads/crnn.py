@@ -26,7 +26,7 @@ SCALE = 3
 
 
 class Crnn(tf.keras.Model):
-    """float32 [batch, 32, width, 1] -> log-probabilities [batch, width / 4 - 1, letters and blank]."""
+    """The network: float32 [batch, 32, width, 1] -> log-probabilities, float32 [batch, width / 4 - 1, letters and blank]."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -11,7 +11,8 @@ OUT_OF_SIGHT = -1e9
 
 
 class Attention(tf.keras.layers.Layer):
-    """Multi-head scaled dot-product attention (Vaswani et al. 2017, section 3.2.2). `mask` is added to the scores."""
+    """Multi-head scaled dot-product attention (Vaswani et al. 2017, section 3.2.2) of x, [batch, length, hidden], to memory, [batch,
+    source length, hidden]. `mask` is added to the scores, [batch, heads, length, source length]. The result has the shape of x."""
 
     def __init__(self, hidden: int, heads: int, dropout: float) -> None:
         super().__init__()
@@ -27,7 +28,7 @@ class Attention(tf.keras.layers.Layer):
     def attend(
         self, x: tf.Tensor, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, mask: tf.Tensor, training: bool
     ) -> tf.Tensor:
-        """Attention with query, key and value already split. The result has the shape of x."""
+        """Attention with query, key and value already split, [batch, heads, length, size]. The result has the shape of x."""
         scores = tf.matmul(query, key, transpose_b=True) / tf.sqrt(tf.cast(self.size, tf.float32)) + mask
         weights = self.dropout(tf.nn.softmax(scores), training=training)
         merged = tf.transpose(tf.matmul(weights, value), [0, 2, 1, 3])
@@ -39,7 +40,8 @@ class Attention(tf.keras.layers.Layer):
 
 
 class Block(tf.keras.layers.Layer):
-    """A layer of an encoder: self-attention and a feed-forward net, each added to its input and then normalized."""
+    """A layer of an encoder, which maps [batch, length, hidden] to the same shape: self-attention and a feed-forward net of `inner`
+    units, each added to its input and then normalized."""
 
     def __init__(
         self,
@@ -64,11 +66,12 @@ class Block(tf.keras.layers.Layer):
 
 
 def padding_mask(tokens: tf.Tensor, padding: int) -> tf.Tensor:
-    """float32 [batch, 1, 1, length]: no position may attend to padding."""
+    """A mask for Attention, float32 [batch, 1, 1, length], with which no position attends to padding: OUT_OF_SIGHT there, else 0.
+    tokens: [batch, length]; those equal to `padding` are padding."""
     attended = tf.cast(tf.not_equal(tokens, padding), tf.float32)
     return (1.0 - attended[:, tf.newaxis, tf.newaxis, :]) * OUT_OF_SIGHT
 
 
 def causal_mask(length: tf.Tensor | int) -> tf.Tensor:
-    """float32 [length, length]: no position may attend to later ones."""
+    """A mask for Attention, float32 [length, length], with which no position attends to later ones: OUT_OF_SIGHT there, else 0."""
     return (1.0 - tf.linalg.band_part(tf.ones([length, length]), -1, 0)) * OUT_OF_SIGHT

@@ -9,7 +9,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 
 
 class BidirectionalStack(tf.keras.layers.Layer):
-    """[batch, time, features] -> [batch, time, 2 units]."""
+    """`layers` bidirectional LSTMs of `units` each, one after the other: [batch, time, features] -> [batch, time, 2 units]."""
 
     def __init__(self, layers: int, units: int) -> None:
         super().__init__()

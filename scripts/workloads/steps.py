@@ -36,8 +36,8 @@ def make_parser(
 
 @contextlib.contextmanager
 def step_log(path: str | None, quiet: bool = False) -> Iterator[Callable[[Callable[[], float]], None]]:
-    """Yields a function that runs one step and logs it. The log is written at the end, also after Ctrl-C, which ends the job
-    normally. quiet: print nothing."""
+    """A context manager. Yields a function that runs one step, which returns its loss, and logs it. The log is written to `path`, if
+    given, at the end, also after Ctrl-C, which ends the job normally. quiet: print nothing."""
     losses: list[float] = []
     starts: list[float] = []
     seconds: list[float] = []
@@ -72,7 +72,7 @@ def run(
     ranks: Ranks | None = None,
     after_first: Callable[[], None] = lambda: None,
 ) -> None:
-    """Runs `arguments.steps` steps. A step ends when its number has reached Python.
+    """Runs `arguments.steps` steps, each on the next batch: `step(*batch)`. A step ends when its result has become a Python float.
 
     ranks: in a job of several ranks, rank 0 prints and logs, and the others end when it does.
     after_first: called after the first step.
@@ -91,8 +91,8 @@ def run(
 
 
 def feed(batches: tf.data.Dataset) -> tf.data.Dataset:
-    """Prefetches two batches, without autotuning: its thread sleeps for up to a minute, and a job that is ended early waits for
-    it."""
+    """`batches`, of which two are prefetched, without tf.data's autotuning: its thread sleeps for up to a minute, and a job that is
+    ended early waits for it."""
     options = tf.data.Options()
     options.autotune.enabled = False
     return batches.prefetch(2).with_options(options)

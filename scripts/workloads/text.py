@@ -38,7 +38,7 @@ def read_words(limit: int = 1_500_000) -> list[str]:
 
 
 def number_words(words: Iterable[str], vocabulary_size: int) -> dict[str, int]:
-    """The most frequent words, numbered from FIRST_WORD on."""
+    """The most frequent words -> numbers from FIRST_WORD to at most vocabulary_size - 1, the most frequent first."""
     frequent = collections.Counter(words).most_common(vocabulary_size - FIRST_WORD)
     return {word: i for i, (word, _) in enumerate(frequent, FIRST_WORD)}
 
@@ -49,7 +49,7 @@ def tokens_of(words: Sequence[str], ids: dict[str, int]) -> np.ndarray:
 
 
 def token_windows(vocabulary_size: int, length: int) -> np.ndarray:
-    """Token ids, int32 [windows, length]: the text cut into windows."""
+    """Token ids, int32 [windows, length]: the text of `read_words` cut into windows of `length` words, without overlap."""
     words = read_words()
     tokens = tokens_of(words, number_words(words, vocabulary_size))
     windows = len(tokens) // length

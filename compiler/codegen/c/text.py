@@ -12,7 +12,7 @@ ROW_VARIABLES = ("r", "task", "block", "block_first")
 
 
 def index_text(index: Index) -> str:
-    """A C++ expression of the index, of an integer type that is wide enough for all its values."""
+    """A C++ integer expression of the index. It is evaluated in long long if a value or a product might not fit int."""
     wide = index.high >= INT_LIMIT or index.low < -INT_LIMIT
     parts = []
     for coefficient, atom in index.terms:
@@ -45,7 +45,7 @@ def variable_type(loop: Loop) -> str:
 
 
 def ends(loop: Loop) -> tuple[str, str]:
-    """First value of the loop's variable, and the value before which the loop ends, as C text."""
+    """The first value of the loop's variable and its (exclusive) end, as C text."""
     return loop.bounds or ("0", str(loop.extent))
 
 
@@ -79,8 +79,9 @@ def _bound_text(bound: Bound, plus: str) -> Iterator[str]:
 
 
 def constant_text(symbol: str, node: int, data: bytes, shaped: bool = False, storage: str = "static const") -> str:
-    """A constant as an array of 8-byte words, padded with zeros. `shaped`: as a local whose words may differ from shape to shape;
-    they are decimal, because `many_shapes` treats decimal numbers as possible parameters."""
+    """The C definition of array `{symbol}_constant{node}` with the bytes `data`, as 8-byte words padded with zeros. `shaped`: as a
+    local whose words may differ from shape to shape; they are decimal, because `many_shapes` treats decimal numbers as possible
+    parameters."""
     padded = data + b"\0" * (-len(data) % 8)
     words = [int.from_bytes(padded[i : i + 8], "little") for i in range(0, len(padded), 8)]
     texts = [f"{word}ull" if shaped else f"{word:#x}ull" for word in words]

@@ -41,7 +41,7 @@ FETCHED_ABOVE = 4 << 20
 
 @dataclass(frozen=True)
 class Ahead:
-    """What a pass over a row prefetches. loads: (buffer, position if the pass's variable is 0, element type)."""
+    """What a pass (the loop `loop`) over a row prefetches. loads: (buffer, position for the pass's first element, element type)."""
 
     loop: Loop
     loads: tuple[tuple[int, Index, DType], ...]
@@ -80,7 +80,8 @@ def _ahead(rows: Loop, sizes: Sequence[int]) -> Ahead | None:
 
 @dataclass(frozen=True)
 class Draw:
-    """A random word in each iteration of a loop: word `index` of the stream, which advances with the loop's variable."""
+    """A random word in each iteration of a loop: word `index`, which advances with the loop's variable, of the Philox stream with
+    state `state` (names of values)."""
 
     state: tuple[str, ...]
     index: Index
@@ -135,8 +136,8 @@ LANE = Var("lane", DRAWN_AT_ONCE)
 
 
 def draws_of(loop: Loop) -> dict[str, Draw]:
-    """The random words of a loop that can be drawn ahead, by name: their state does not change, and their indices are
-    consecutive."""
+    """The random words (results of `philox`) of a loop that can be drawn ahead, by name: their state does not change in the loop, and
+    their indices are consecutive."""
     if loop.bounds is None and loop.extent < FEWEST_DRAWN:
         return {}
     made = {statement.name: statement.value for statement in loop.body if isinstance(statement, loops.Let)}
@@ -156,7 +157,7 @@ def draws_of(loop: Loop) -> dict[str, Draw]:
 ROWS_TOGETHER: Final = 4
 """Rows that are added to a task's accumulators at once (_adds_rows)."""
 LEAST_COLUMNS: Final = 2048
-"""With fewer accumulators, these stay in L1 beside the rows: four rows at once were then 10% slower, above it 15% faster."""
+"""Fewest accumulators for that. Fewer stay in L1 beside the rows: four rows at once were then 10% slower, with more 15% faster."""
 MOST_STATEMENTS: Final = 12
 
 
@@ -178,10 +179,10 @@ def _adds_rows(loop: Loop) -> bool:
 
 
 def rests_of(statements: Sequence[Statement]) -> dict[str, int]:
-    """Lanes that are declared in `statements`, filled by one loop that leaves a remainder, and folded, with the number of remaining
-    elements, which get lanes of their own. If the remainder were written one by one into lanes that are then read as a vector, a
-    remainder of three elements would take as long as 150 elements: the processor waits until stores of another size have reached the
-    cache. A remainder of at least half the lanes is done as half a strip first."""
+    """By the name of a lane accumulator (a Local that one LANES loop of `statements` fills and a Collapse folds): the number of
+    elements that remain after the loop's strips, which get an accumulator of their own. If they were written one by one into lanes
+    that are then read as a vector, three elements would take as long as 150: the processor waits until stores of another size have
+    reached the cache. A remainder of at least half the lanes is done as half a strip first, and only the rest is counted."""
     declared = {s.name for s in statements if isinstance(s, loops.Local) and s.size > 1}
     folded = {s.local: s for s in statements if isinstance(s, loops.Collapse)}
     filled = Counter(
@@ -257,8 +258,8 @@ class Squares:
 
 @dataclass(frozen=True)
 class Plain:
-    """One iteration after the other. rows_together: the first iterations several rows at once. ahead: what one of its passes
-    prefetches."""
+    """One iteration after the other. rows_together: as long as there are ROWS_TOGETHER rows, that many iterations are done at once.
+    ahead: what one of the passes in the loop's body prefetches."""
 
     rows_together: bool = False
     ahead: Ahead | None = None
@@ -307,7 +308,7 @@ def form_of(loop: Loop, facts: Facts, rests: Mapping[str, int] = MappingProxyTyp
 
 
 def strips_of(loop: Loop, rests: Mapping[str, int]) -> Strips:
-    """How a loop by lanes of known extent is cut into strips."""
+    """How a loop by lanes of known extent is cut into strips. rests: as for `form_of`."""
     rest, half = loop.extent % loop.width, loop.width // 2
     apart = frozenset(c.local for c in loop.body if isinstance(c, loops.Combine) and c.local in rests)
     taken = half if apart and rest >= half else 0

@@ -56,7 +56,7 @@ _NUMBER: Final = re.compile(
     r"|(?P<integer>\d+(?:ull|ll)?)"
     r")(?![\w.])"
 )
-_VARIABLE: Final = re.compile(r"\bk\d+_\d+(?=_base\b|\b)")  # named for its extent and stride: mapping
+_VARIABLE: Final = re.compile(r"\bk\d+_\d+(?=_base\b|\b)")  # a loop variable, named for row and stride (split_row)
 _PLACE: Final = re.compile("\x01[iwluxfd]")
 _TYPES: Final = {"i": "int", "w": "long long", "l": "long long", "u": "unsigned long long", "f": "float", "d": "double"}
 _CAPACITY_KIND: Final = "x"
@@ -143,9 +143,9 @@ def _declaration(slot: int, kind: str) -> str:
 
 @dataclass(frozen=True)
 class Template:
-    """What the texts of several shapes have in common, and in which numbers they differ.
+    """What the texts of several shapes have in common (`skeleton`), and the numbers of each of these shapes (`seen`).
 
-    Two places share a slot if their numbers are equal at each shape of `seen`.
+    Two places of the skeleton share a slot, that is, a parameter, if their numbers are equal at each shape of `seen`.
     """
 
     skeleton: str
@@ -178,7 +178,8 @@ class Template:
         return found
 
     def parameters(self, numbers: tuple[str, ...]) -> tuple[int, ...] | None:
-        """The parameter words for the shape whose text has `numbers` in this skeleton; None if the binary does not serve it."""
+        """The 64-bit parameter words, as signed integers, for the shape whose text has `numbers` in this skeleton; None if the binary
+        does not serve it."""
         if len(numbers) != len(self._kinds):
             return None
         words: dict[int, str] = {}
@@ -196,7 +197,8 @@ class Template:
         return tuple(_word(words[slot]) for slot in range(len(words)))
 
     def text(self, symbol: str) -> str:
-        """The kernel's text for all these shapes, named `symbol`. Raises NotParametricError."""
+        """The kernel's text for all these shapes, named `symbol`. Raises NotParametricError if a number outside of functions
+        differs."""
         functions = self.skeleton.split(PARAMETERS)
         place = 0
         parts: list[str] = []

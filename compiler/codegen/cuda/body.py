@@ -1,10 +1,12 @@
 """CUDA text of a nest's body: the same loops as on the CPU, executed by a group of threads.
 
     Loop SIMD, LANES        its iterations are distributed over the group's T threads: thread n takes n, n + T, n + 2T, ...; or
-    neighbours Loop FOLD               each thread takes one stretch of them Loop SCAN               neighbouring threads take
-    neighbouring iterations and scan them together; then the next ones every other statement   all threads of the group execute it,
-    on registers of their own a store there           thread 0 executes it Collapse, Fold          the threads' accumulators are
-    combined by shuffles, and by shared memory too if the group is a block
+                            neighbours
+    Loop FOLD               each thread takes one stretch of neighbouring iterations
+    Loop SCAN               neighbouring threads take neighbouring iterations and scan them together; then the next ones
+    every other statement   all threads of the group execute it, on registers of their own
+    a store there           thread 0 executes it
+    Collapse, Fold          the threads' accumulators are combined by shuffles, and by shared memory too if the group is a block
 
 The nest's layout (`layout.assign`) says which thread takes which iterations, and where locals are stored.
 

@@ -124,7 +124,8 @@ def plan_for_gpu(graph: Graph, target: GpuTarget, symbol: str = "", rules: Rules
 
 
 def threads_of(nest: NestCode, target: GpuTarget) -> int:
-    """Threads per group: as many as the longest distributed loop keeps busy; a block if a warp would take too long over that loop."""
+    """Threads per group for `nest`: a power of two, up to a warp, that its longest distributed loop keeps busy; a whole block if a
+    warp would take too long over that loop."""
     # A loop over a task's rows counts as longer than any other loop.
     longest = max((1 << 30 if loop.bounds else loop.extent for loop in distributed_loops(nest.body)), default=1)
     if longest > WARP * target.row_per_thread:
@@ -136,7 +137,8 @@ def threads_of(nest: NestCode, target: GpuTarget) -> int:
 
 
 def render(plan: Plan, symbol: str, target: GpuTarget) -> CudaKernel:
-    """The kernel of a plan: its text without the common head, and how it is launched. Raises CudaError."""
+    """The kernel of a plan: its text without the common head (`head`), and how it is launched. Raises CudaError if a family cannot be
+    written as one table of components."""
     kernel = lower(plan)
     tensors = _tensors(kernel)
     places = {buffer: number for number, buffer in enumerate(tensors)}
@@ -366,11 +368,11 @@ def _table_text(nest: NestCode, table: str, places: Mapping[Buffer | None, int])
 
 
 def head() -> str:
-    """The text at the beginning of every compilation."""
+    """The text at the beginning of every compilation: the CUDA prelude and the functions that kernels call."""
     shared = [(resources.files(c) / name).read_text() for name in ("kernel_prelude.h", "kernel_math.h")]
     return "\n".join([(resources.files(__package__) / "cuda_prelude.h").read_text(), *shared])
 
 
 def translation_unit(kernel: CudaKernel) -> str:
-    """The whole text of a compilation."""
+    """The whole text that NVRTC compiles: `head` and the kernel."""
     return "\n".join([head(), kernel.text])

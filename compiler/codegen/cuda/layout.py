@@ -60,12 +60,12 @@ class Deal:
 
     @property
     def turns(self) -> int:
-        """Steps of the thread that has most."""
+        """The largest number of steps of any thread."""
         return -(-self.loop.extent // (self.threads * self.width))
 
     @property
     def stretch(self) -> int:
-        """Iterations of a thread, all neighbours (STRETCHES)."""
+        """Number of consecutive iterations of a thread if `how` is STRETCHES."""
         return self.turns * self.width
 
     @property
@@ -101,7 +101,7 @@ class Deal:
 
 @dataclass(frozen=True)
 class Total:
-    """An accumulator that each group has, and that is summed over the groups of a block. offset: bytes from the start of shared
+    """An accumulator that each group has, and that is combined over the groups of a block. offset: bytes from the start of shared
     memory; room: number of elements there."""
 
     local: Local
@@ -131,11 +131,11 @@ class Places:
         return self.widths.get(extent, 1)
 
     def turns(self, extent: int) -> int:
-        """Steps over a row of the thread that has most."""
+        """The largest number of steps of any thread over a row of `extent` elements."""
         return -(-extent // (self.threads * self.width(extent)))
 
     def slots(self, extent: int) -> int:
-        """Elements of a row per thread, which is the number of registers that it needs for them."""
+        """Elements of a row of `extent` elements per thread: so many registers of their dtype hold them."""
         return self.turns(extent) * self.width(extent)
 
     def is_common(self, name: str) -> bool:
@@ -218,7 +218,7 @@ class Layout:
                 return value.buffer in self.both
             return isinstance(value, loops.LoadLocal) and self.places.is_common(value.local)
         if isinstance(statement, loops.Update):
-            return True  # a scatter's next index may be another thread's element
+            return True  # the next index of a scatter may point to another thread's element
         if isinstance(statement, loops.Store):
             return statement.buffer in self.both
         if isinstance(statement, (loops.Assign, loops.Combine, loops.Scan)):

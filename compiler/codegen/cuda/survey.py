@@ -16,7 +16,9 @@ Element = tuple[int, str, int]
 
 @dataclass
 class Use:
-    """How a local is used by distributed loops (`places`: at which positions, in terms of the loop's variable), and around them."""
+    """How a local is used. `distributed`, `written_distributed`: distributed loops access or write it; `places`: (position in terms
+    of the loop's variable, extent, bounds) of each such access. `around`: statements around these loops access it. `collapsed`,
+    `folded`: a Collapse or Fold combines it. `by_lanes`: a distributed loop combines into the thread's own accumulator."""
 
     dtype: DType
     size: int
@@ -54,7 +56,7 @@ PLACE = Var("@", 1 << 40)
 
 
 class Survey:
-    """What the layout of a nest must know about the locals in its body."""
+    """What the layout of a nest must know: how each local is used (`locals`), and which buffers the body reads and writes."""
 
     def __init__(self, body: Sequence[Statement]) -> None:
         self.locals: dict[str, Use] = {}

@@ -4,11 +4,10 @@ A thread takes `width` neighbours per step: its reads or writes of neighbouring 
 every other statement is executed for each element. So a warp has 512 bytes in flight with one instruction, and halves and bytes, of
 which it would otherwise request 64 and 32 bytes, keep memory as busy as floats do. There are three kinds of such loops:
 
-    over a task's elements  `first_row` to `last_row`, or a block of them: the remainder at the end is taken one by one
-    over a row              of a given length (`row_widths`): every loop of the nest over rows of that length uses the same
-    neighbours, so
-                            that what a thread has kept in registers, or in a tile, is its own in all of them
-    of a variadic reduction each thread's stretch of it begins and ends with a whole vector (`fold_width`)
+    over a task's elements    `first_row` to `last_row`, or a block of them: the remainder at the end is taken one by one
+    over a row                of a given length (`row_widths`): every loop of the nest over rows of that length uses the same
+                              neighbours, so that what a thread has kept in registers, or in a tile, is its own in all of them
+    of a variadic reduction   each thread's stretch of it begins and ends with a whole vector (`fold_width`)
 
 An address is a multiple of the vector's size if the row's length allows it and the buffer's address is one; the kernel tests that. If
 a buffer's address is not (a slice of another tensor), a loop that only computes elements takes them one by one. For a nest with rows
@@ -58,7 +57,7 @@ class Vectors:
         return found
 
     def first_place(self, loop: Loop, index: Index) -> Index:
-        """The position where the vector begins that holds what the loop accesses at `index`."""
+        """The position of the first element of the vector that contains the element at `index`, an index of `loop`."""
         return index.substitute({loop.variable: Index.of_var(self.base)})
 
 
@@ -92,8 +91,8 @@ def _is_array(statement: Statement) -> bool:
 
 
 def row_widths(body: Sequence[Statement], threads: int) -> dict[int, int]:
-    """How many neighbours a thread takes per step in loops over a row, by the row's number of elements; 1 for rows that are
-    missing."""
+    """How many neighbours each of `threads` threads takes per step in loops over a row, by the row's number of elements. Only widths
+    above 1 are listed."""
     by_extent: dict[int, list[Loop]] = {}
     for loop in distributed_loops(body):
         if is_interleaved(loop):
@@ -102,8 +101,8 @@ def row_widths(body: Sequence[Statement], threads: int) -> dict[int, int]:
 
 
 def only_computes(body: Sequence[Statement]) -> bool:
-    """Whether a nest's body has one distributed loop, which only computes elements: then it does not matter which thread has
-    which."""
+    """Whether a nest's body has exactly one distributed loop, and that only computes elements: then it does not matter which thread
+    computes which element."""
     distributed = [*distributed_loops(body)]
     return (
         len(distributed) == 1 and distributed[0].kind is LoopKind.SIMD and not any(map(_is_array, distributed[0].body))
@@ -116,7 +115,7 @@ def row_vectors(loop: Loop, width: int) -> Vectors:
 
 
 def fold_width(loop: Loop, threads: int) -> int:
-    """How many neighbours of its stretch of a variadic reduction a thread takes at once."""
+    """How many neighbours of its stretch each of `threads` threads takes at once in `loop`, a variadic reduction."""
     return _width_of(loop.extent, [loop], threads)
 
 

@@ -14,7 +14,7 @@ from ..values import Emitter
 
 
 def flush_partials(context: Context, emitter: Emitter, member: Member, local: str, count: int) -> None:
-    """Stores a task's partial results to scratch, one row of `count` results per task."""
+    """Stores a task's partial results, the local array `local`, to scratch: one row of `count` results per task."""
     dtype = partial_dtype(context.graph, member.segment, member.mapping)
     buffer = context.number_of(context.plan.partial_buffer(member.segment, member.mapping))
     variable = Var(f"i{emitter.fresh()}", count)

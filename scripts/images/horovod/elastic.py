@@ -57,7 +57,7 @@ def main() -> None:
             if state.step % 100 == 0:
                 print(f"{time.time():.2f} rank {hvd.rank()} step {state.step} loss {float(loss):.4f}", flush=True)
 
-    # not TensorFlowState: in eager mode that of Horovod 0.28.1 broadcasts when it is made, and a rank that joins waits for ever
+    # Not TensorFlowState: in eager mode, Horovod 0.28.1's broadcasts when it is created, and a rank that joins waits for ever.
     train(hvd.elastic.TensorFlowKerasState(model, optimizer, step=0, together=0))
     weights = sum(float(tf.reduce_sum(tf.abs(variable))) for variable in model.trainable_variables)
     print(f"rank {hvd.rank()} of {hvd.size()} on {os.uname().nodename} ends with weights {weights:.6f}", flush=True)
