@@ -59,7 +59,7 @@ class LaneLowering:
     def _declare(self, member: Member) -> None:
         dtype = partial_dtype(self.graph, member.segment, member.mapping)
         count = self.graph.nodes[member.segment.node].element_count
-        member.accumulator = accumulator_dtype(self.graph, member.segment, member.mapping)
+        member.accumulator = accumulator_dtype(self.graph, member.segment)
         member.local, member.local_dtype = self.emitter.fresh("task"), dtype
         self.emitter.put(Local(member.local, dtype, count, kind_of(self.graph, member.segment)), 0)
         self.flushes.append((member, member.local, count))
@@ -153,7 +153,7 @@ class LaneLowering:
     def _reduce(self, member: Member, writes: list[loops.Statement]) -> None:
         node = self.graph.nodes[member.segment.node]
         kind = kind_of(self.graph, member.segment)
-        accumulator = accumulator_dtype(self.graph, member.segment, member.mapping)
+        accumulator = accumulator_dtype(self.graph, member.segment)
         depth = len(self.emitter.scopes) - 1
         for position, elements in self._positions(member).items():
             names = [self._values_at(member, inner)[0] for inner in elements]

@@ -263,7 +263,7 @@ class RowLowering:
         kept_inner = math.prod(extent for _, extent, reduced in member.reduced_strides if not reduced)
         member.slice_size = 0 if member.spans else node.element_count // self.context.nest.rows
         assert member.spans or member.slice_size == kept_inner
-        member.accumulator = accumulator_dtype(self.graph, segment, mapping)
+        member.accumulator = accumulator_dtype(self.graph, segment)
         flags = [is_reduced(member.reduced_strides, stride) for _, stride in split.variables]
         member.kept_depth = max((depth for depth, reduced in enumerate(flags) if not reduced), default=-1)
         member.lane_reduced = not flags or flags[-1]

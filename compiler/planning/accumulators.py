@@ -6,7 +6,7 @@ from ..ir.graph import DType, Graph
 from .mapping import RowMap, Segment, spans_rows
 
 
-def accumulator_dtype(graph: Graph, segment: Segment, mapping: RowMap, scalar_over_rows: bool = False) -> DType:
+def accumulator_dtype(graph: Graph, segment: Segment, scalar_over_rows: bool = False) -> DType:
     """The dtype in which the reduction accumulates: the node's own for a variadic reduction, otherwise f32 for f16 and bf16. With
     `scalar_over_rows` (one result, reduced over all rows) f64 for a sum or product of f32. Else the node's own."""
     node = graph.nodes[segment.node]
@@ -27,4 +27,4 @@ def kind_of(graph: Graph, segment: Segment) -> str:
 def partial_dtype(graph: Graph, segment: Segment, mapping: RowMap) -> DType:
     """The dtype of the partial results that the tasks of a reduction over rows store."""
     kept = graph.nodes[segment.node].element_count
-    return accumulator_dtype(graph, segment, mapping, scalar_over_rows=kept == 1 and spans_rows(segment, mapping))
+    return accumulator_dtype(graph, segment, scalar_over_rows=kept == 1 and spans_rows(segment, mapping))

@@ -138,7 +138,7 @@ def _width_of(extent: int, same: Sequence[Loop], threads: int) -> int:
 
 def _is_straight(loop: Loop) -> bool:
     """Whether the loop's statements can be executed for one element after the other."""
-    plain = loops.Let | loops.LetIndex | loops.Store | loops.Assign | loops.Combine
+    plain = (loops.Let, loops.LetIndex, loops.Store, loops.Assign, loops.Combine)
     return all(isinstance(each, plain) for each in loop.body)
 
 
