@@ -13,8 +13,8 @@ bodies and conditions of `while`, the branches of `conditional`), each once, wit
 - others: an instruction outside of fusions that computes or moves elements (copy, transpose, reduce, broadcast, gather, scatter,
   sort, ...) is one kernel; regions (of reduce, scatter, sort, ...) do not count;
 - products: `dot`, `convolution`, custom calls to a library of them, and a fusion with one of these inside. They are not
-  memory-intensive work. XLA's GPU backend writes a product of a matrix and a vector as a multiplication and a sum inside a fusion. Such fusions, found
-  by the name of TensorFlow's operator, count as fusions, and also as `written_out_products`;
+  memory-intensive work. XLA's GPU backend writes a product of a matrix and a vector as a multiplication and a sum inside a fusion.
+  Such fusions, found by the name of TensorFlow's operator, count as fusions, and also as `written_out_products`;
 - free: names for data, and control flow itself (parameter, constant, tuple, get-tuple-element, bitcast, while, ...).
 """
 
