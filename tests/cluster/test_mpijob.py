@@ -15,6 +15,7 @@ import pytest
 
 from scripts.images.build import Image
 
+from ..pace import pace
 from .conftest import Images, Release
 from .golden import changes, compare, normalized
 from .kubernetes import Kubernetes, log_of
@@ -25,7 +26,7 @@ from .test_product import query
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("mpi_operator", "release")]
 
 SPACE = "horovod"
-SECONDS = 500.0
+SECONDS = 500.0 * max(1.0, pace())
 PYTHON = "/opt/venv/bin/python"
 STEPS = 1200
 LABEL = {"stitchfleet.io/enabled": "true"}
