@@ -37,7 +37,7 @@ MINORS: Final = (
     Minor("2.18.1", (9, 12), 3, ("2.18.0",)),
     Minor("2.19.1", (9, 12), 3, ("2.19.0",)),
     Minor("2.20.0", (9, 13), 3),
-    Minor("2.21.0", (10, 13), 3),
+    Minor("2.21.0", (10, 13), 3, passed=True),
 )
 
 TESTED: Final = ", ".join(minor.release.rpartition(".")[0] for minor in MINORS if minor.passed)
