@@ -16,8 +16,8 @@ class Minor:
     """A minor version of TensorFlow.
 
     release: its newest patch release, on which the tests run. pythons: the first and the last minor version of Python 3 for which
-    PyPI has wheels of that release. keras: the major version of `tf.keras`. older: its other releases on PyPI. passed: whether the
-    tests passed on it.
+    PyPI has wheels of that release. keras: the major version of `tf.keras`. older: its other releases on PyPI. passed: whether
+    tests/versions passed on it.
     """
 
     release: str
