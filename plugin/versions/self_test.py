@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -78,7 +79,7 @@ def _judge(cache: pathlib.Path) -> Verdict:
             plain = _run([str(steps) for steps in stitched["steps"]], clean_environment())
             found = json.loads(summary.read_text(encoding="utf-8"))
         except _JobError as error:
-            return Verdict(False, str(error))
+            return Verdict(False, str(error), error.is_certain)
         except (OSError, ValueError, KeyError, TypeError) as error:
             return Verdict(False, f"its job left no summary ({type(error).__name__})")
     return judge(found, stitched["values"], plain["values"])
@@ -108,7 +109,11 @@ def judge(summary: Mapping[str, Any], stitched: list[float], plain: list[float])
 
 
 class _JobError(Exception):
-    """A process of the self-test did not end well. The message is one line."""
+    """A process of the self-test did not end well. The message is one line. is_certain: as in Verdict."""
+
+    def __init__(self, line: str, is_certain: bool = True) -> None:
+        super().__init__(line)
+        self.is_certain = is_certain
 
 
 def _switched_on(summary: pathlib.Path, cache: pathlib.Path, folder: str) -> dict[str, str]:
@@ -133,9 +138,11 @@ def _run(steps: list[str], environment: dict[str, str]) -> Any:
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise _JobError(f"its job took more than {5 * SECONDS} s") from error
+        raise _JobError(f"its job took more than {5 * SECONDS} s", is_certain=False) from error
     except OSError as error:
         raise _JobError(f"its job could not be started: {error}") from error
+    if done.returncode in (-signal.SIGTERM, -signal.SIGINT, -signal.SIGKILL):
+        raise _JobError(f"its job was ended by {signal.Signals(-done.returncode).name}", is_certain=False)
     if done.returncode != 0:
         lines = [line for line in done.stderr.splitlines() if line.strip()] or ["no message"]
         raise _JobError(f"its job ended with code {done.returncode}: {lines[-1].strip()[:200]}")

@@ -98,6 +98,19 @@ def test_a_job_that_does_not_end_well_fails_it(
     assert verdict == Verdict(False, "its job ended with code 3: boom")
 
 
+def test_a_job_that_somebody_ended_says_nothing_for_good(
+    no_kernels: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = tmp_path / "job.py"
+    job.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\n")
+    monkeypatch.setattr(self_test, "JOB", job)
+    library = library_path(no_kernels, find_tensorflow())
+    assert self_test.try_version(library, no_kernels) == Verdict(
+        False, "its job was ended by SIGTERM", is_certain=False
+    )
+    assert self_test.verdict_of(library) is None
+
+
 # ---- what a job makes of the verdict ---------------------------------------------------------------------------------------
 
 
