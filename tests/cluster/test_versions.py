@@ -55,11 +55,11 @@ def pinned(kubernetes: Kubernetes, versions: OfVersions) -> Iterator[str]:
     spec = {"payloadImage": versions.payload.reference}
     kubernetes.create({**about, "metadata": {"name": "both", "namespace": PINNED}, "spec": spec})
 
-    def payload() -> str:
+    def payload() -> list[str]:
         pod = dry_run(kubernetes, training_pod("train", PINNED, versions.demo, 1))
-        return str(next(iter(pod["spec"].get("initContainers", ())), {}).get("image"))
+        return [each["image"] for each in pod["spec"].get("initContainers", ())][:1]
 
-    kubernetes.wait(lambda: payload() == versions.payload.reference, 60, "the webhook does not learn of the policy")
+    kubernetes.wait(lambda: payload() == [versions.payload.reference], 60, "the webhook does not learn of the policy")
     yield PINNED
     kubernetes.kubectl("delete", "namespace", PINNED, "--wait=false")
 
