@@ -98,26 +98,36 @@ class Gpu:
         half = max(byte_count // 2, 4)
         source, target = self.allocate(half), self.allocate(half)
 
-        def copy() -> None:
-            self._pycuda.memcpy_dtod_async(int(target), int(source), half, self._stream)
+        return statistics.median(self.durations_ns(lambda: self.copy(target, source, half)))
 
-        return statistics.median(self.durations_ns(copy))
+    def copy(self, target: Any, source: Any, byte_count: int) -> None:
+        """Puts a copy within the device's memory into the stream."""
+        self._pycuda.memcpy_dtod_async(int(target), int(source), byte_count, self._stream)
 
     def durations_ns(self, begin: Callable[[], None]) -> list[float]:
         """Times in ns of the work that one call of `begin` puts into the stream, measured by events: the means of BATCHES batches.
         Raises GpuError if the work fails."""
         found: list[float] = []
         count = 1
-        for _ in range(BATCHES + 1):
-            first, last = self._pycuda.Event(), self._pycuda.Event()
-            first.record(self._stream)
+
+        def batch() -> None:
             for _ in range(count):
                 begin()
-            last.record(self._stream)
-            self.synchronize()
-            found.append(first.time_till(last) * 1e6 / count)
+
+        for _ in range(BATCHES + 1):
+            found.append(self.elapsed_ns(batch) / count)
             count = max(1, min(MOST_IN_BATCH, int(BATCH_NS / max(found[0], 1.0))))
         return found[1:]
+
+    def elapsed_ns(self, begin: Callable[[], None]) -> float:
+        """Time in ns that the device needs for what `begin` puts into the stream, measured by two events. Raises GpuError if it
+        fails."""
+        first, last = self._pycuda.Event(), self._pycuda.Event()
+        first.record(self._stream)
+        begin()
+        last.record(self._stream)
+        self.synchronize()
+        return float(first.time_till(last)) * 1e6
 
     def allocate(self, byte_count: int) -> Any:
         """Device memory of at least one byte; it is freed with the object. Raises GpuError if there is not enough."""

@@ -1,0 +1,293 @@
+"""Runs the benchmark on a machine with a GPU, Python 3.12, JAX and PyTorch; TensorFlow and a network are not needed.
+
+    python3 -m scripts.gpu.run FOLDER --results FILE [--minutes 8] [--only GROUPS] [--contestants NAMES] [--resume]
+
+FOLDER is what `scripts/gpu/prepare` made. Every result is one line of JSON in FILE, written at once, so that a run that is cut off
+leaves what it had; with --resume, cases that FILE has are not repeated. The table of the end is also printed by `scripts.gpu.table`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any, Final
+
+from .cases import CACHE_BYTES, Case, read_cases, save_arrays, sets_of
+from .workers import one_line
+
+CONTESTANTS: Final = ("torch", "stitchfleet", "xla", "xla tuned", "xla without graphs")
+GROUPS: Final = ("micro", "op", "step")
+SILENT_SECONDS: Final = 30.0
+"""If our process says nothing for so long, a kernel waits for ever."""
+MOST_RESTARTS: Final = 6
+
+
+class Worker:
+    """One process of a contestant. Answers go to `results`."""
+
+    def __init__(self, name: str, words: Sequence[str], results: Results, environment: dict[str, str] | None = None):
+        self.name, self.results, self.words, self.environment = name, results, words, environment
+        self.running: tuple[str, str] | None = None  # the case and kernel that it has begun
+        self.skip: list[str] = []
+        self.heard = time.time()
+        self.log = open(results.path.with_suffix(f".{name.replace(' ', '-')}.log"), "w")  # noqa: SIM115
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            text=True,
+            env={**os.environ, **(environment or {})},
+        )
+        self.done: queue.Queue[str] = queue.Queue()
+        self.ended = False
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            try:
+                answer = json.loads(line)
+            except ValueError:
+                continue
+            self.heard = time.time()
+            if "begins" in answer:
+                self.running = answer["case"], answer["begins"]
+            elif "done" in answer:
+                self.done.put(answer["done"])
+            else:
+                self.results.add({"worker": self.name, **answer})
+        self.done.put("ended")
+
+    def begin(self, do: str, cases: Sequence[dict[str, Any]], until: float, **more: Any) -> None:
+        """Sends a command."""
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.write(json.dumps({"do": do, "cases": cases, "until": until, **more}) + "\n")
+            self.process.stdin.flush()
+        except OSError:
+            self.done.put("ended")
+
+    def wait(self, until: float, silent: float = 1e9) -> bool:
+        """Waits for the answer to the last command; False if it did not come in time, the process has ended, or it said nothing for
+        `silent` seconds: a kernel may wait for ever."""
+        self.heard = time.time()
+        while True:
+            try:
+                said = self.done.get(timeout=1.0)
+                break
+            except queue.Empty:
+                if time.time() > until or time.time() - self.heard > silent:
+                    self.results.add(
+                        {"worker": self.name, "error": f"no answer in time after {self.running}; it is stopped"}
+                    )
+                    self.process.kill()
+                    return False
+        if said == "ended":
+            self.ended = True
+            self.results.add({"worker": self.name, "error": f"the process has ended with {self.process.wait()}"})
+            return False
+        return True
+
+    def again(self) -> Worker:
+        """Another process in place of one that has ended; it leaves out the kernel at which that one was."""
+        self.process.kill()
+        worker = Worker(self.name, self.words, self.results, self.environment)
+        worker.skip = [*self.skip, *([self.running[1]] if self.running else [])]
+        return worker
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.log.close()
+
+
+class Results:
+    """The file of results."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.begun = time.time()
+        self.lock = threading.Lock()
+        self.file = open(path, "a", buffering=1)  # noqa: SIM115
+
+    def add(self, row: dict[str, Any]) -> None:
+        with self.lock:
+            self.file.write(json.dumps({"at": round(time.time() - self.begun, 2), **row}) + "\n")
+
+
+def machine_facts() -> Iterator[dict[str, Any]]:
+    """What the results depend on: GPU, driver, libraries."""
+    yield {"fact": "date", "value": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())}
+    yield {"fact": "python", "value": platform.python_version(), "processors": os.cpu_count()}
+    asked = "name,driver_version,memory.total,clocks.sm,clocks.mem,clocks.max.sm"
+    yield {"fact": "nvidia-smi", "value": _output(["nvidia-smi", f"--query-gpu={asked}", "--format=csv,noheader"])}
+    from importlib import metadata
+
+    for name in ("jax", "jaxlib", "torch", "triton", "numpy", "pycuda", "nvidia-cuda-nvrtc"):
+        try:
+            yield {"fact": name, "value": metadata.version(name)}
+        except metadata.PackageNotFoundError:
+            yield {"fact": name, "value": "not installed"}
+
+
+def _output(words: Sequence[str]) -> str:
+    try:
+        return subprocess.run(words, capture_output=True, text=True, check=False, timeout=20).stdout.strip()
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return one_line(error)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--results", type=Path, required=True)
+    parser.add_argument("--minutes", type=float, default=8.0)
+    parser.add_argument("--only", default=",".join(GROUPS), help="groups, or the beginnings of cases' names")
+    parser.add_argument("--contestants", default=",".join(CONTESTANTS))
+    parser.add_argument("--prepare-seconds", type=float, default=90.0, help="most time for compiling a group")
+    parser.add_argument(
+        "--platform", choices=("cuda", "cpu"), default="cuda", help="cpu: a rehearsal; times mean nothing"
+    )
+    parser.add_argument("--resume", action="store_true")
+    arguments = parser.parse_args(words)
+    results = Results(arguments.results)
+    end = time.time() + 60 * arguments.minutes
+    for fact in machine_facts():
+        results.add(fact)
+    chosen = arguments.only.split(",")
+    cases = [
+        case
+        for case in read_cases(arguments.folder)
+        if case.group in chosen or any(case.name.startswith(one) for one in chosen if one not in GROUPS)
+    ]
+    names = arguments.contestants.split(",")
+    workers = list(_workers(names, arguments, results))
+    try:
+        _race(workers, cases, arguments, results, end)
+    finally:
+        for worker in workers:
+            worker.close()
+    from .table import table
+
+    print(table(arguments.results, arguments.folder))
+    return 0
+
+
+def _workers(names: Sequence[str], arguments: argparse.Namespace, results: Results) -> Iterator[Worker]:
+    folder = str(arguments.folder)
+    if "stitchfleet" in names:
+        yield Worker("stitchfleet", ["scripts.gpu.worker_ours", "--folder", folder], results)
+    if "torch" in names:
+        yield Worker("torch", ["scripts.gpu.worker_torch", "--device", arguments.platform], results)
+    for name in names:
+        if name.startswith("xla"):
+            platform_name = "cpu" if arguments.platform == "cpu" else "gpu"
+            words = ["scripts.gpu.worker_xla", "--folder", folder, "--contestant", name, "--platform", platform_name]
+            yield Worker(name, words, results)
+
+
+def _race(
+    workers: list[Worker], cases: Sequence[Case], arguments: argparse.Namespace, results: Results, end: float
+) -> None:
+    alive = list(workers)
+
+    def finish(worker: Worker, do: str, rows: Sequence[dict[str, Any]], until: float) -> None:
+        """Waits for a worker. If a kernel of ours ends its process, another one goes on behind that kernel."""
+        restarts = 0
+        while not worker.wait(until + 20, SILENT_SECONDS if worker.name == "stitchfleet" else 1e9):
+            place = alive.index(worker)
+            if (
+                worker.name != "stitchfleet"
+                or worker.running is None
+                or restarts == MOST_RESTARTS
+                or time.time() > until
+            ):
+                alive.pop(place)
+                return
+            restarts += 1
+            names = [row["name"] for row in rows]
+            rows = rows[names.index(worker.running[0]) :] if worker.running[0] in names else rows
+            worker = alive[place] = worker.again()
+            workers.append(worker)
+            worker.begin(do, rows, until, skip=worker.skip)
+
+    def all_do(do: str, rows: Sequence[dict[str, Any]], until: float, among: Sequence[Worker]) -> None:
+        """All at once."""
+        for worker in among:
+            worker.begin(do, rows, until, skip=worker.skip)
+        for worker in among:
+            finish(worker, do, rows, until)
+
+    def in_turn(do: str, rows: Sequence[dict[str, Any]], among: Sequence[Worker]) -> None:
+        """One after another, so that nobody disturbs."""
+        for worker in among:
+            worker.begin(do, rows, end - 5, skip=worker.skip)
+            finish(worker, do, rows, end - 5)
+
+    def ours() -> list[Worker]:
+        return [worker for worker in alive if worker.name == "stitchfleet"]
+
+    for group in GROUPS:
+        now = [case for case in cases if case.group == group]
+        if not now or time.time() > end - 10:
+            continue
+
+        def taking_part(group: str = group) -> list[Worker]:
+            return [worker for worker in alive if group in _GROUPS_OF.get(worker.name, GROUPS)]
+
+        among = taking_part()
+        rows = [{"name": case.name, "function": case.function, "sets": 1} for case in now]
+        if any(worker.name == "torch" for worker in among):
+            _save_inputs(arguments.folder, now, rows)
+        # Who tunes by timing has the GPU alone meanwhile.
+        alone = [[worker] for worker in among if worker.name in ("torch", "xla tuned", "xla autotuner")]
+        together = [worker for worker in among if [worker] not in alone]
+        for some in [*alone[:1], together, *alone[1:]]:
+            all_do("prepare", rows, min(end - 10, time.time() + arguments.prepare_seconds), some)
+        if group == cases[0].group:
+            in_turn("facts", rows, ours())
+            in_turn("barrier", rows, ours())
+        in_turn("copy", rows, [worker for worker in ours() if group == "micro"])
+        in_turn("time", rows, taking_part())
+        in_turn("time", rows, [worker for worker in taking_part() if worker in ours()])
+        xlas = [worker for worker in taking_part() if worker.name.startswith("xla")]
+        if group == "step":
+            in_turn("compare", rows, xlas)
+        in_turn("inspect", rows, xlas)
+    for worker in ours():
+        worker.begin("verdicts", [], end - 5)
+        worker.wait(end)
+
+
+_GROUPS_OF: Final = {"stitchfleet": ("micro", "op"), "torch": ("micro",)}
+
+
+def _save_inputs(folder: Path, cases: Sequence[Case], rows: Sequence[dict[str, Any]]) -> None:
+    """Writes the inputs of the cases for a contestant that does not read HLO."""
+    place = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else Path("/tmp")
+    with ProcessPoolExecutor(min(6, os.cpu_count() or 1)) as pool:
+        list(pool.map(_save, [(str(folder), case.name, str(place / f"stitch-{case.name}")) for case in cases]))
+    for row, case in zip(rows, cases, strict=True):
+        row["inputs"] = str(place / f"stitch-{case.name}")
+        row["sets"] = sets_of(case, CACHE_BYTES)
+
+
+def _save(work: tuple[str, str, str]) -> None:
+    folder, name, place = work
+    case = next(one for one in read_cases(Path(folder)) if one.name == name)
+    save_arrays(Path(place), case.draw(case.graph(Path(folder))))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
