@@ -1,21 +1,27 @@
-"""Estimates the time of a CUDA kernel by a model of bytes, blocks and threads. It decides how a kernel is launched, never what it
-computes, and gives the reasons in words.
+"""Estimates the time of a CUDA kernel by a model of bytes, work items and arithmetic. It decides how a kernel is launched, never what
+it computes, and gives the reasons in words.
 
-    a phase   takes the longer of moving its bytes and of computing. Each is
-              - slower if too few threads are at work to keep memory or the lanes busy (Little's law)
-              - slower in the last wave of blocks too, if that wave is not full
-              and never shorter than one work item of any of its nests by one block alone
+    a phase   needs time for three things that overlap in part (OVERLAP):
+              - memory       its bytes at the device's bandwidth, or at the share of it that the multiprocessors at work can use
+              - latency      its work items, one after the other in as many places as blocks run at once; an item takes the time of its
+                             longest chain of dependent steps (`Chain`): what it waits for, whatever the number of bytes
+              - arithmetic   by the lanes that are at work
+              and never less than one work item of any of its nests takes on one multiprocessor
     a kernel  takes a launch, its phases, a grid barrier between two phases, and the spilled registers, written and read once per wave
 
-Bytes that an earlier phase of the same kernel has touched come from the L2 cache. If the kernel touches more than fits there, the
-share that comes from L2 is the share that would fit. The figures are the device's (targets.py); none was fitted to a measurement of
-these kernels.
+Bytes that an earlier phase of the same kernel has touched, or an earlier loop of the same nest, come from a cache. If the kernel
+touches more than fits into the L2 cache, the share that comes from there is the share that would fit.
+
+The figures are the device's (targets.py). The times of a chain's steps, OVERLAP and ARITHMETIC were fitted to 231 kernels on an H200 (see
+docs/gpu.md): the model's error is a factor of 1.45 (root mean square of the logarithm), and the block size that it prefers is 10 %
+slower than the best one measured.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
+from typing import Final
 
 from ..loops.loops import Buffer, Loops, NestCode
 from ..planning.plan import Plan
@@ -23,18 +29,42 @@ from ..support.sequences import zip_strict
 from ..targets.targets import GpuTarget
 
 
+OVERLAP: Final = 1.5
+"""Memory, latency and arithmetic overlap in part: their sum with this exponent (1: none does, infinite: all do)."""
+STREAMED: Final = 0.87
+"""The share of the data sheet's bandwidth that a copy reaches: 4.15 of 4.8 TB/s."""
+ARITHMETIC: Final = 0.33
+"""Measured time of arithmetic as a share of what the table of ops says."""
+
+
+@dataclass(frozen=True)
+class Chain:
+    """The longest chain of dependent steps of one work item. rounds: loops that wait for memory; turns: further turns of such loops,
+    whose reads overlap; warps: over all reductions of a group, the warps that take part (one for a part of a warp)."""
+
+    rounds: float = 0.0
+    turns: float = 0.0
+    warps: float = 0.0
+
+    def ns(self, target: GpuTarget) -> float:
+        """Its time."""
+        steps = self.rounds * target.round_ns + self.turns * target.turn_ns + self.warps * target.reduce_warp_ns
+        return target.item_ns + steps
+
+
 @dataclass(frozen=True)
 class NestWork:
-    """What a nest has to do. Only `blocks`, the work items of its blocks, depends on the launch.
+    """What a nest has to do. Only `blocks`, the work items of its blocks, and `chain` depend on the launch.
 
-    bytes_moved: read and written, each tensor once. bytes_again: those of them that an earlier phase has touched. compute_ns: time
-    of the arithmetic with all of the device's lanes busy.
+    bytes_moved: read and written by all loops. bytes_again: those of them that an earlier phase or loop has touched. compute_ns: time
+    of the arithmetic with all of the device's lanes busy. chain: of one work item.
     """
 
     bytes_moved: int
     bytes_again: int
     compute_ns: float
     blocks: int
+    chain: Chain = Chain()
 
 
 @dataclass(frozen=True)
@@ -68,20 +98,23 @@ class PhaseCost:
     waves: int
     threads: int
     memory_ns: float
+    latency_ns: float
     compute_ns: float
     alone_ns: float
 
     @property
     def ns(self) -> float:
-        """The time of the phase: the longest of memory, arithmetic and one block alone."""
-        return max(self.memory_ns, self.compute_ns, self.alone_ns)
+        """The time of the phase."""
+        parts = (self.memory_ns, self.latency_ns, self.compute_ns)
+        return max(self.alone_ns, sum(part**OVERLAP for part in parts) ** (1 / OVERLAP))
 
     @property
     def bound(self) -> str:
-        """What takes that time, in words: "memory", "arithmetic" or "one block"."""
+        """What takes most of that time, in words: "memory", "latency", "arithmetic" or "one block"."""
         if self.alone_ns == self.ns:
             return "one block"
-        return "memory" if self.memory_ns == self.ns else "arithmetic"
+        parts = {"memory": self.memory_ns, "latency": self.latency_ns, "arithmetic": self.compute_ns}
+        return max(parts, key=lambda part: parts[part])
 
 
 @dataclass(frozen=True)
@@ -115,7 +148,7 @@ class KernelCost:
             yield (
                 f"  phase {number}: {_size(work.bytes_moved)}{again}, {work.blocks} work items in "
                 f"{phase.waves} wave{'s' if phase.waves > 1 else ''}, {phase.threads} threads: memory {phase.memory_ns / 1e3:.1f}, "
-                f"arithmetic {phase.compute_ns / 1e3:.1f}, a block alone {phase.alone_ns / 1e3:.1f} us; bound by {phase.bound}"
+                f"latency {phase.latency_ns / 1e3:.1f}, arithmetic {phase.compute_ns / 1e3:.1f}, a block alone {phase.alone_ns / 1e3:.1f} us; bound by {phase.bound}"
             )
 
 
@@ -123,29 +156,34 @@ def _size(count: int) -> str:
     return f"{count / 2**20:.2f} MiB" if count >= 1 << 20 else f"{count / 2**10:.1f} KiB"
 
 
-def phase_works(plan: Plan, kernel: Loops, blocks: Sequence[Sequence[int]]) -> tuple[PhaseWork, ...]:
-    """The work of each phase of `kernel`, which was lowered from `plan`. blocks: number of work items of each phase's nests."""
+def phase_works(
+    plan: Plan, kernel: Loops, blocks: Sequence[Sequence[int]], chains: Sequence[Sequence[Chain]]
+) -> tuple[PhaseWork, ...]:
+    """The work of each phase of `kernel`, which was lowered from `plan`. blocks: number of work items of each phase's nests; chains:
+    their chains."""
     touched: set[Buffer] = set()
     found = []
-    for phase, counts in zip_strict(kernel.phases, blocks):
-        works = tuple(_nest_work(plan, nest, count, touched) for nest, count in zip_strict(phase.nests, counts))
+    for phase, counts, steps in zip_strict(kernel.phases, blocks, chains):
+        nests = zip_strict(phase.nests, counts, steps)
+        works = tuple(_nest_work(plan, nest, count, chain, touched) for nest, count, chain in nests)
         found.append(PhaseWork(works))
         touched.update(buffer for nest in phase.nests for buffer in nest.all_buffers)
     return tuple(found)
 
 
-def _nest_work(plan: Plan, nest: NestCode, blocks: int, touched: Set[Buffer]) -> NestWork:
+def _nest_work(plan: Plan, nest: NestCode, blocks: int, chain: Chain, touched: Set[Buffer]) -> NestWork:
     known = sum(buffer.size_bytes for buffer in nest.all_buffers if buffer in touched)
     if nest.number < 0:  # it combines partial results
         moved = sum(buffer.size_bytes for buffer in nest.buffers)
-        return NestWork(moved, min(moved, known), 0.0, blocks)
+        return NestWork(moved, min(moved, known), 0.0, blocks, chain)
     cost = plan.costs[nest.number]
     # the ratio of all components of a family to its first component
     share = nest.rows / max(1, plan.nests[nest.number].rows) if nest.instances else 1.0
     one = cost.bytes_read + cost.bytes_written
     compute = max(0.0, cost.one_core_ns - one / plan.target.bytes_per_ns) * share
     moved = round(one * share)
-    return NestWork(moved, min(moved, known), compute, blocks)
+    repeated = max(0, moved - sum(buffer.size_bytes for buffer in nest.all_buffers))
+    return NestWork(moved, min(moved, known + repeated), compute, blocks, chain)
 
 
 def kernel_cost(
@@ -169,44 +207,25 @@ def kernel_cost(
 
 def _phase_cost(work: PhaseWork, target: GpuTarget, resident: int, cached: float) -> PhaseCost:
     waves = max(1, -(-work.blocks // resident))
-    memory = compute = alone = 0.0
-    for share, blocks in _waves(work, resident):
-        threads = blocks * target.block
-        again = sum(round(nest.bytes_again * cached * part) for nest, part in zip_strict(work.nests, share))
-        moved = sum(round(nest.bytes_moved * part) for nest, part in zip_strict(work.nests, share))
-        memory += _memory_ns(moved - again, again, threads, target)
-        lanes = _lanes(threads, target)
-        compute += sum(nest.compute_ns * part for nest, part in zip_strict(work.nests, share)) / lanes
-    for nest in work.nests:
-        again = round(nest.bytes_again * cached)
-        nest_memory = _memory_ns(nest.bytes_moved - again, again, target.block, target)
-        nest_compute = nest.compute_ns / _lanes(target.block, target)
-        alone = max(alone, max(nest_memory, nest_compute) / max(1, nest.blocks))
     busy = max(1, min(resident, work.blocks))
-    return PhaseCost(work, waves, busy * target.block, memory, compute, alone)
-
-
-def _waves(work: PhaseWork, resident: int) -> Iterator[tuple[list[float], int]]:
-    """All full waves of blocks as one entry, then the last wave: the share of each nest that the entry does, and the number of
-    blocks at work. The nests' work items lie end to end, so the last wave does those of the last nests."""
-    last = (work.blocks - 1) // resident * resident if work.blocks else 0
-    start, full, rest = 0, [], []
+    share = min(1.0, busy / target.multiprocessors)
+    again = round(work.bytes_again * cached)
+    memory = _memory_ns(work.bytes_moved - again, again, share, target)
+    lanes = min(share, busy * target.block / (target.multiprocessors * target.busy_threads))
+    compute = ARITHMETIC * sum(nest.compute_ns for nest in work.nests) / lanes
+    latency = alone = 0.0
+    one = 1 / target.multiprocessors
     for nest in work.nests:
-        early = min(max(last - start, 0), nest.blocks) / max(1, nest.blocks)
-        full.append(early)
-        rest.append(1 - early)
-        start += nest.blocks
-    if last:
-        yield full, resident
-    yield rest, max(1, work.blocks - last)
+        item = nest.chain.ns(target)
+        latency += nest.blocks * item
+        items = max(1, nest.blocks)
+        again = round(nest.bytes_again * cached)
+        nest_memory = _memory_ns(nest.bytes_moved - again, again, one, target) / items
+        nest_compute = ARITHMETIC * nest.compute_ns / (one * min(1.0, target.block / target.busy_threads)) / items
+        alone = max(alone, item, nest_memory, nest_compute)
+    return PhaseCost(work, waves, busy * target.block, memory, latency / resident, compute, alone)
 
 
-def _memory_ns(from_memory: int, from_cache: int, threads: int, target: GpuTarget) -> float:
-    in_flight = threads * target.thread_bytes_in_flight / target.memory_latency_ns
-    # the latency of the cache is about half of memory's
-    return from_memory / min(target.bytes_per_ns, in_flight) + from_cache / min(target.l2_bytes_per_ns, 2 * in_flight)
-
-
-def _lanes(threads: int, target: GpuTarget) -> float:
-    """The share of the device's lanes that `threads` threads keep busy."""
-    return min(1.0, threads / (target.multiprocessors * target.busy_threads))
+def _memory_ns(from_memory: int, from_cache: int, share: float, target: GpuTarget) -> float:
+    """share: of the device's multiprocessors at work."""
+    return (from_memory / (STREAMED * target.bytes_per_ns) + from_cache / target.l2_bytes_per_ns) / share

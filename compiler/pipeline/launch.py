@@ -50,7 +50,9 @@ class Candidate:
     @property
     def cost(self) -> KernelCost:
         """The estimated cost; with the spilled bytes, if the candidate is built."""
-        return self.kernel.cost(self.binary.spill_bytes if self.binary is not None else 0)
+        if self.binary is None:
+            return self.kernel.cost()
+        return self.kernel.cost(self.binary.spill_bytes, self.binary.registers)
 
     @property
     def occupancy(self) -> float:

@@ -103,12 +103,15 @@ class GpuTarget(Target):
     assumed_registers: int = 64
     # Time that the device needs to start a kernel (gpu_cost's model): about 3 us between two kernels of one stream.
     launch_ns: float = 3_000.0
-    # One block's atomic on the grid barrier's semaphore. All blocks use one address, which takes about one atomic per clock of the
-    # L2 cache.
-    atomic_ns: float = 1.0
-    # Latency of a read from memory, and the bytes that one thread has in flight: four floats.
-    memory_latency_ns: float = 600.0
-    thread_bytes_in_flight: float = 16.0
+    # One block's atomic on the grid barrier's semaphore: all blocks use one address. On an H200 a barrier takes 0.6 us and 3.3 ns for
+    # each block (scripts/bench-gpu).
+    atomic_ns: float = 3.3
+    # A work item of a block: what it takes at least; a loop that waits for memory; each further turn of such a loop; and each warp
+    # that takes part in a reduction (fitted on an H200, gpu_cost).
+    item_ns: float = 150.0
+    round_ns: float = 360.0
+    turn_ns: float = 104.0
+    reduce_warp_ns: float = 16.3
     # Threads that keep a multiprocessor's lanes busy if each instruction needs the previous one's result (4 clocks).
     busy_threads: int = 256
     l2_bytes: int = 6 << 20
@@ -168,7 +171,8 @@ def _gpu(
         expensive_ns=20 / (multiprocessors * 64 * 1.4),
         # By Little's law: 256 threads with 16 bytes in flight each, and about 600 ns for a read from memory.
         block_bytes_per_ns=7.0,
-        barrier_ns=2_700.0,  # AStitch, table 6: a grid barrier of 160 blocks on a V100
+        # AStitch, table 6: a grid barrier of 160 blocks takes 2.7 us on a V100; on an H200 scripts/bench-gpu measured 1.1 us.
+        barrier_ns=2_700.0 if arch < "sm_90" else 600.0,
     )
 
 

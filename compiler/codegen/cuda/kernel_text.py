@@ -28,6 +28,7 @@ from ...targets.targets import GpuTarget
 from .. import c
 from ..c.text import constant_text
 from .body import CudaWriter, aligned_text
+from .chain import chain_of
 from .layout import THREAD, WARP, Layout, assign
 from .reduction import task_body
 from .survey import distributed_loops
@@ -81,10 +82,14 @@ class CudaKernel:
         """The most registers per thread that allow `resident` blocks."""
         return self.target.most_registers(self.resident // self.target.multiprocessors)
 
-    def cost(self, spill_bytes: int = 0) -> KernelCost:
-        """The estimated cost of a call. spill_bytes: spilled bytes per thread, if known."""
+    def cost(self, spill_bytes: int = 0, registers: int | None = None) -> KernelCost:
+        """The estimated cost of a call. spill_bytes: spilled bytes per thread; registers: per thread; both if the kernel is built. A
+        grid without a barrier is not limited to `resident` blocks: more run at once if the compiler needs fewer registers."""
         barriers = self.text.count("stitch_grid_barrier(semaphore);")
-        return kernel_cost(self.work, self.target, self.resident, barriers, spill_bytes)
+        resident = self.resident
+        if registers is not None and not self.cooperative:
+            resident = max(resident, self.target.blocks_at_once(self.shared_bytes, registers))
+        return kernel_cost(self.work, self.target, resident, barriers, spill_bytes)
 
 
 @dataclass(frozen=True)
@@ -180,7 +185,12 @@ def render(plan: Plan, symbol: str, target: GpuTarget) -> CudaKernel:
         tensors,
         "stitch_grid_barrier(" in lines[-1],
         target,
-        phase_works(plan, kernel, [[nest.blocks for nest in nests] for nests in phases]),
+        phase_works(
+            plan,
+            kernel,
+            [[nest.blocks for nest in nests] for nests in phases],
+            [[chain_of(nest.code, nest.layout) for nest in nests] for nests in phases],
+        ),
         kernel,
     )
 

@@ -1,0 +1,76 @@
+"""The longest chain of dependent steps of a nest's work item, from how its loops are distributed over threads. The cost model charges
+it (lowering/gpu_cost.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import prod
+
+from ...loops import loops
+from ...loops.loops import Loop, NestCode, Statement, walk
+from ...lowering.gpu_cost import Chain
+from .layout import WARP, Deal, Layout
+
+MOST_SINGLE_READS = 4
+"""Reads of single elements that are counted: the others overlap with these."""
+
+
+def chain_of(code: NestCode, layout: Layout) -> Chain:
+    """The chain of one work item. A serial loop in which threads reduce together is a step after the other; the turns of any other
+    serial loop overlap, as those of a distributed loop do."""
+    counter = _Counter(code, layout)
+    counter.visit(code.body, 1, 1)
+    reduces = counter.reduces + (len(layout.totals) if layout.together else 0)
+    return Chain(counter.rounds, counter.turns, reduces * max(1.0, layout.threads / WARP))
+
+
+class _Counter:
+    def __init__(self, code: NestCode, layout: Layout) -> None:
+        self.code, self.layout = code, layout
+        self.rounds = self.turns = self.reduces = 0.0
+
+    def visit(self, body: Sequence[Statement], times: int, turns: int) -> None:
+        """times: how often the body runs, one after the other; turns: how often besides, overlapping."""
+        singles = 0
+        for statement in body:
+            if isinstance(statement, Loop):
+                deal = self.layout.deals.get(id(statement))
+                if deal is not None:
+                    self._distributed(statement, deal, times, turns)
+                elif _reduces(statement.body):
+                    self.visit(statement.body, times * self._trips(statement), turns)
+                else:
+                    self.visit(statement.body, times, turns * self._trips(statement))
+            elif isinstance(statement, (loops.Blocks, loops.If)):
+                self.visit(statement.body, times, turns)
+            elif isinstance(statement, (loops.Collapse, loops.Fold)):
+                self.reduces += times
+            elif isinstance(statement, loops.Let) and isinstance(statement.value, loops.Load):
+                singles += 1
+        self.rounds += 0.5 * min(singles * times * turns, MOST_SINGLE_READS)
+
+    def _distributed(self, loop: Loop, deal: Deal, times: int, turns: int) -> None:
+        inside = [*walk(loop.body)]
+        reads = [one for one in inside if isinstance(one, loops.Let) and isinstance(one.value, loops.Load)]
+        if all(one.name in deal.kept for one in reads):
+            return
+        extent = self._task_rows() if loop.bounds == ("first_row", "last_row") else loop.extent
+        own = -(-extent // (deal.threads * deal.width)) * prod(max(1, one.extent) for one in _loops(inside))
+        self.rounds += times
+        self.turns += times * (turns * own - 1)
+
+    def _trips(self, loop: Loop) -> int:
+        if loop.bounds != ("first_row", "last_row"):
+            return loop.extent
+        return -(-self._task_rows() // self.layout.groups) if self.layout.together else self._task_rows()
+
+    def _task_rows(self) -> int:
+        return min(self.code.rows_per_task, self.code.rows)
+
+
+def _loops(statements: Iterable[Statement]) -> Iterable[Loop]:
+    return (one for one in statements if isinstance(one, Loop))
+
+
+def _reduces(body: Sequence[Statement]) -> bool:
+    return any(isinstance(one, (loops.Collapse, loops.Fold)) for one in walk(body))
