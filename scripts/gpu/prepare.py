@@ -1,15 +1,21 @@
-"""Prepares the benchmark's folder on a machine with NVRTC: kernels for one device, the HLO of all cases, the sources that the other
-machine needs.
+"""Prepares the benchmark's folder on a machine with NVRTC: kernels for one device, the HLO of all cases, and the sources and Python
+packages that the other machine needs.
 
-    python -m scripts.gpu.prepare FOLDER [--only micro,op,step] [--arch sm_90]
+    scripts/bench-gpu prepare FOLDER [--only micro,op,step] [--arch sm_90] [--python python3.12]
+
+Then copy FOLDER to the machine with the GPU, and start FOLDER/run there.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
+import os
 import shutil
+import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -28,7 +34,7 @@ from stitchfleet.compiler.targets.targets import GPUS, GpuTarget
 from stitchfleet.compiler.toolchain import nvrtc
 
 from . import micro
-from .cases import Case, read_cases, write_cases
+from .cases import Case, write_cases
 from .ffi import Call
 from .hlo_text import NoHloError, hlo_text
 from .step_text import baseline, rewritten
@@ -66,37 +72,48 @@ def _cases(is_small: bool = False) -> Iterator[tuple[Case, Graph | None]]:
         yield Case(path.stem, "step", workload=path.stem), None
 
 
-def _build(folder: Path, case: Case, target: GpuTarget) -> Case:
-    """Builds a case's kernels: for a micro case all candidates that tuning would time, else the one that the model chooses."""
-    found: list[str] = []
-    graph = case.graph(folder)
+class _Kept:
+    """The kernels of one case that are kept in the folder; of several that are the same, the first."""
 
-    def keep(entry: CacheEntry) -> str:
+    def __init__(self, folder: Path, case: Case) -> None:
+        self.folder, self.case = folder, case
+        self.names: dict[tuple[object, ...], str] = {}
+
+    def keep(self, entry: CacheEntry) -> None:
         launch = entry.metadata.launch
         assert launch is not None
-        name = f"{case.name}.{launch.block}x{launch.grid}"
-        while name in found:
+        image = entry.library.read_bytes()
+        alike = (launch.block, launch.grid, launch.shared_bytes, entry.metadata.scratch_bytes, len(image))
+        if alike in self.names:
+            return
+        name = f"{self.case.name}.{launch.block}x{launch.grid}"
+        while name in self.names.values():
             name += "b"
-        shutil.copy(entry.library, folder / "kernels" / f"{name}.cubin")
-        (folder / "kernels" / f"{name}.json").write_text(entry.metadata.to_json())
-        found.append(name)
-        return name
+        (self.folder / "kernels" / f"{name}.cubin").write_bytes(image)
+        (self.folder / "kernels" / f"{name}.json").write_text(entry.metadata.to_json())
+        self.names[alike] = name
 
-    cache = KernelCache(folder / "cache")
-    entry, _ = build_for_gpu(graph, cache, target)
-    keep(entry)
-    if case.group == "micro":
-        usual, _ = build_for_gpu(graph, cache, target, search=False)
-        keep(usual)
-        turn = iter(range(100))
 
-        def measured(one: CacheEntry) -> float:
-            keep(one)
-            return 1e9 + next(turn)
+def _build(folder: Path, case: Case, target: GpuTarget) -> Case:
+    """Builds a case's kernels: the one that the model chooses, the one with the usual launch, and for a micro case all candidates
+    that tuning would time."""
+    graph = case.graph(folder)
+    kept = _Kept(folder, case)
+    with tempfile.TemporaryDirectory(prefix="stitchfleet-bench-gpu-") as place:
+        cache = KernelCache(Path(place) / "cache")
+        entry, _ = build_for_gpu(graph, cache, target)
+        kept.keep(entry)
+        kept.keep(build_for_gpu(graph, cache, target, search=False)[0])
+        if case.group == "micro":
+            order = itertools.count(10**9)
 
-        build_for_gpu(graph, KernelCache(folder / "cache-tuned"), target, measured=measured)
-    meta = entry.metadata
-    return replace(case, kernels=tuple(found), bytes_moved=meta.bytes_read + meta.bytes_written)
+            def measured(one: CacheEntry) -> float:
+                kept.keep(one)
+                return float(next(order))
+
+            build_for_gpu(graph, KernelCache(Path(place) / "tuned"), target, measured=measured)
+    moved = entry.metadata.bytes_read + entry.metadata.bytes_written
+    return replace(case, kernels=tuple(kept.names.values()), bytes_moved=moved)
 
 
 def _write_step(folder: Path, case: Case, made: Sequence[Case]) -> None:
@@ -121,23 +138,67 @@ def _try(work: tuple[Path, Case, GpuTarget]) -> tuple[Case, str]:
         return work[1], str(error).splitlines()[0]
 
 
+RUN: Final = """#!/usr/bin/env bash
+# Runs the benchmark on this machine's GPU: FOLDER/run --results FILE [--minutes N] (--help says more).
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+site=$(mktemp -d)
+trap 'rm -rf "$site"' EXIT
+python=${PYTHON:-python3}
+if compgen -G "$here/whl/*.whl" >/dev/null; then
+  "$python" -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --target "$site" "$here"/whl/*.whl
+fi
+cd "$here/src"
+PYTHONPATH=$site:$here/src "$python" -m scripts.gpu.run "$here" "$@"
+"""
+PACKAGES: Final = (
+    "mako", "markupsafe", "ml_dtypes", "platformdirs", "protobuf", "pytools", "siphash24", "typing_extensions"
+)  # fmt: skip
+"""What pycuda and the compiler need."""
+
+
+def _copy_sources(folder: Path) -> None:
+    """Copies what the benchmark imports, and writes `run`."""
+    source = folder / "src"
+    shutil.rmtree(source, ignore_errors=True)
+    leave = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "compiler", source / "stitchfleet/compiler", ignore=leave)
+    shutil.copytree(ROOT / "scripts/gpu", source / "scripts/gpu", ignore=leave)
+    (source / "stitchfleet/__init__.py").touch()
+    (folder / "run").write_text(RUN)
+    (folder / "run").chmod(0o755)
+
+
+def _fetch_packages(folder: Path, python: str) -> None:
+    """Makes the packages that JAX and PyTorch do not bring, for another version of Python."""
+    wheels = folder / "whl"
+    wheels.mkdir(exist_ok=True)
+    environment = {**os.environ, "PYCUDA_PYTHON": python, "PYCUDA_WHEELS": str(wheels)}
+    subprocess.run([str(ROOT / "scripts/pycuda")], env=environment, check=True)
+    fetch = [python, "-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-deps", "-d", str(wheels)]
+    subprocess.run([*fetch, *PACKAGES], check=True)
+
+
 def main(words: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="bench-gpu prepare", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", default="micro,op,step", help="groups, separated by commas")
-    parser.add_argument("--arch", choices=GPUS, default="sm_90")
+    parser.add_argument("--arch", choices=GPUS, default="sm_90", help="the device's architecture")
+    parser.add_argument("--python", help="the other machine's Python, which must be here too: packages are made for it")
     parser.add_argument("--small", action="store_true", help="small tensors, for a rehearsal without a GPU")
-    parser.add_argument("--again", action="store_true", help="keep the folder's other groups")
-    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     arguments = parser.parse_args(words)
     target = GPUS[arguments.arch]
     folder: Path = arguments.folder
     for inner in ("kernels", "hlo"):
         (folder / inner).mkdir(parents=True, exist_ok=True)
+    if arguments.python:
+        _fetch_packages(folder, arguments.python)
+    _copy_sources(folder)
     groups = arguments.only.split(",")
     made: list[Case] = []
-    if arguments.again:
-        made = [case for case in read_cases(folder) if case.group not in ("step", *groups)]
     work: list[tuple[Path, Case, GpuTarget]] = []
     for case, graph in _cases(arguments.small):
         if graph is not None and case.group in groups:
@@ -153,7 +214,9 @@ def main(words: Sequence[str] | None = None) -> int:
             made.append(case)
     barrier = nvrtc.build(head() + BARRIER, target.arch)
     (folder / "barrier.cubin").write_bytes(barrier.cubin)
-    (folder / "made.json").write_text(json.dumps({"nvrtc": nvrtc.version(), "target": repr(target)}))
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    facts = {"commit": commit.stdout.strip(), "nvrtc": nvrtc.version(), "target": repr(target)}
+    (folder / "made.json").write_text(json.dumps(facts))
     write_cases(folder, made)
     return 0
 

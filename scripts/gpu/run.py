@@ -165,6 +165,8 @@ def main(words: Sequence[str] | None = None) -> int:
     end = time.time() + 60 * arguments.minutes
     for fact in machine_facts():
         results.add(fact)
+    made = json.loads((arguments.folder / "made.json").read_text())
+    results.add({"fact": "made", **made, "command": " ".join(sys.argv)})
     chosen = arguments.only.split(",")
     cases = [
         case

@@ -1,4 +1,4 @@
-"""Whole steps: a workload's HLO as XLA compiles it alone, and the same module in which our kernels take the place of each stitch op."""
+"""Inputs of whole steps, which XLA compiles as they are and with our kernels in place of each stitch op."""
 
 from __future__ import annotations
 

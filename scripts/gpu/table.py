@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import statistics
-import sys
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -79,5 +79,13 @@ def _moved(folder: Path) -> dict[str, int]:
     return {row["name"]: row["bytes_moved"] for row in json.loads((folder / "cases.json").read_text())}
 
 
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="bench-gpu table", description=table.__doc__)
+    parser.add_argument("file", type=Path, help="results")
+    parser.add_argument("folder", type=Path, help="the prepared folder")
+    arguments = parser.parse_args()
+    print(table(arguments.file, arguments.folder))
+
+
 if __name__ == "__main__":
-    print(table(Path(sys.argv[1]), Path(sys.argv[2])))
+    main()

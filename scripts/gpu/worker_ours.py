@@ -2,8 +2,8 @@
 
     python -m scripts.gpu.worker_ours --folder FOLDER
 
-Commands: prepare (load, run once on poisoned outputs, hand the results to the oracle's processes), verdicts (wait for the oracle), time,
-barrier, facts.
+Commands: prepare (load, run once on poisoned outputs, hand the results to the oracle's processes), verdicts (wait for the oracle),
+time, barrier, copy, facts.
 """
 
 from __future__ import annotations
