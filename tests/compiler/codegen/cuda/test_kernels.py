@@ -303,6 +303,16 @@ def test_nvrtc_makes_one_instruction_of_a_vector_and_spills_no_row(arch: str) ->
         assert built.spill_bytes == 0, graph.name
 
 
+@pytest.mark.parametrize("arch", sorted(GPUS))
+def test_halves_are_rounded_by_one_instruction_where_the_device_has_it(arch: str) -> None:
+    for dtype, instruction in ((DType.F16, b"cvt.rn.f16.f32"), (DType.BF16, b"cvt.rn.bf16x2.f32")):
+        m = library.Maker(f"sum_{dtype.value}")
+        x, y = (m.parameter(512, 1024, dtype=dtype) for _ in range(2))
+        _, kernel = plan_for_gpu(m.done(m.op("multiply", m.op("add", x, y), y)), GPUS[arch])
+        built = nvrtc.build(translation_unit(kernel), arch)
+        assert (instruction in built.ptx) == (dtype is DType.F16 or int(arch.removeprefix("sm_")) >= 80)
+
+
 SCATTERS = list(itertools.product(["sum", "max", "replace"], [(5,), (40,), (3, 600)]))
 PLACES = np.array([0, 3, 3, -1, 8, 9, 3, 100, 5, 0, 3, 7, 2, 3, 3, -(2**31), 3, 8, 4, 3, 2**31 - 1], np.int32)
 
