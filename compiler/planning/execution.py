@@ -58,6 +58,10 @@ class Mode(enum.Enum):
     COLUMNS = "columns of results, their parts shared"
 
 
+WAVES = 4
+"""Tasks of each block that a GPU can run at once, from which on flat tasks may be longer."""
+
+
 @dataclass(frozen=True)
 class Execution:
     """How a nest is executed.
@@ -154,7 +158,9 @@ def _rows_per_group(nest: Nest, cost: NestCost, partial: bool, lanes: bool, targ
     of the same number of bytes for every dtype."""
     least = target.block * target.flat_per_thread * max(1, 4 // cost.widest) if lanes else 1
     if not partial:
-        return least
+        longest = max(mapping.inner for _, mapping in nest.placed)
+        # Twice as many where all blocks still have several tasks: a thread then loads two vectors before it waits for one.
+        return 2 * least if longest == 1 and nest.rows >= 2 * least * WAVES * target.row_slots else least
     rows = max(least, -(-nest.rows // target.partial_tasks))
     return -(-rows // LANE_ALIGNMENT) * LANE_ALIGNMENT if lanes else rows  # so that a task's elements go in vectors
 

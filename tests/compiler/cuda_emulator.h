@@ -887,6 +887,7 @@ inline T shuffle(WarpOperation of_4_bytes, WarpOperation of_8_bytes, unsigned ma
 
 #define __global__
 #define __device__
+#define __constant__
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
 #define __grid_constant__

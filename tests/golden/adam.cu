@@ -79,7 +79,8 @@
 
 struct stitch_kernel_Tensors { void* p[22]; };
 
-static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, void* p2, void* p3, void* p4, void* p5, void* p6, void* p7, const long long first_row, const long long last_row) {
+template <bool aligned>
+static __device__ __forceinline__ void stitch_kernel_nest0_vectors(void* p0, void* p1, void* p2, void* p3, void* p4, void* p5, void* p6, void* p7, const int first_row, const int last_row) {
   STITCH_GLOBAL(float, b0, p0, last_row);
   STITCH_GLOBAL(float, b1, p1, last_row);
   STITCH_GLOBAL(float, b2, p2, last_row);
@@ -90,7 +91,45 @@ static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, v
   STITCH_GLOBAL(float, b7, p7, last_row);
   const int thread = threadIdx.x;
   const float t12 = b6[0];
-  for (long long r = first_row + thread; r < last_row; r += 256) {
+  const int whole = aligned ? first_row + (last_row - first_row) / 4 * 4 : first_row;
+  #pragma unroll 1
+  for (int r_first = first_row + thread * 4; r_first < whole; r_first += 1024) {
+    STITCH_LOAD_NEIGHBOURS(float, 4, t1_vector, b0, r_first, true);
+    STITCH_LOAD_NEIGHBOURS(float, 4, t2_vector, b1, r_first, true);
+    STITCH_LOAD_NEIGHBOURS(float, 4, t6_vector, b3, r_first, true);
+    STITCH_LOAD_NEIGHBOURS(float, 4, t11_vector, b5, r_first, true);
+    StitchVector<float, 4> stored0;
+    StitchVector<float, 4> stored1;
+    StitchVector<float, 4> stored2;
+    #pragma unroll
+    for (int element = 0; element < 4; ++element) {
+      const int r = r_first + element;
+      const float t1 = t1_vector.value[element];
+      const float t2 = t2_vector.value[element];
+      const float t3 = (t2 - t1);
+      const float t4 = (t3 * 0x1.99999a0000000p-4f);
+      const float t5 = (t1 + t4);
+      const float t6 = t6_vector.value[element];
+      const float t7 = (t2 * t2);
+      const float t8 = (t7 - t6);
+      const float t9 = (t8 * 0x1.0624de0000000p-10f);
+      const float t10 = (t6 + t9);
+      const float t11 = t11_vector.value[element];
+      const float t13 = (t5 * t12);
+      const float t14 = __builtin_fabsf(t10);
+      const float t15 = __builtin_sqrtf(t14);
+      const float t16 = (t15 + 0x1.0624de0000000p-10f);
+      const float t17 = (t13 / t16);
+      const float t18 = (t11 - t17);
+      stored0.value[element] = t5;
+      stored1.value[element] = t10;
+      stored2.value[element] = t18;
+    }
+    STITCH_STORE_NEIGHBOURS(float, 4, b2, r_first, stored0, true);
+    STITCH_STORE_NEIGHBOURS(float, 4, b4, r_first, stored1, true);
+    STITCH_STORE_NEIGHBOURS(float, 4, b7, r_first, stored2, true);
+  }
+  for (int r = whole + thread; r < last_row; r += 256) {
     const float t1 = b0[r];
     const float t2 = b1[r];
     const float t3 = (t2 - t1);
@@ -114,7 +153,13 @@ static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, v
   }
 }
 
-static __device__ const struct { long long start, rows; int tensors[8]; } stitch_kernel_table0[] = {
+static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, void* p2, void* p3, void* p4, void* p5, void* p6, void* p7, const int first_row, const int last_row) {
+  const bool aligned = ((unsigned long long)p0 % 16 == 0) & ((unsigned long long)p1 % 16 == 0) & ((unsigned long long)p2 % 16 == 0) & ((unsigned long long)p3 % 16 == 0) & ((unsigned long long)p4 % 16 == 0) & ((unsigned long long)p5 % 16 == 0) & ((unsigned long long)p7 % 16 == 0);
+  if (aligned) stitch_kernel_nest0_vectors<true>(p0, p1, p2, p3, p4, p5, p6, p7, first_row, last_row);
+  else stitch_kernel_nest0_vectors<false>(p0, p1, p2, p3, p4, p5, p6, p7, first_row, last_row);
+}
+
+static __constant__ const struct { int start, rows; int tensors[8]; } stitch_kernel_table0[] = {
   {0, 65536, {2, 4, 14, 3, 15, 1, 0, 13}},
   {65536, 256, {6, 8, 17, 7, 18, 5, 0, 16}},
   {65792, 192, {10, 12, 20, 11, 21, 9, 0, 19}},
@@ -122,10 +167,11 @@ static __device__ const struct { long long start, rows; int tensors[8]; } stitch
 
 extern "C" __global__ void __launch_bounds__(256, 4)
 stitch_kernel(const __grid_constant__ stitch_kernel_Tensors tensors, unsigned* semaphore) {
-  for (long long work = blockIdx.x; work < 65; work += gridDim.x) {
+  for (int work = blockIdx.x; work < 65; work += gridDim.x) {
     {
-      const long long begin = (work - 0) * 1024;
-      const long long end = begin + 1024;
+      const int task = work;
+      const int begin = task * 1024;
+      const int end = begin + 1024;
       int one = 0, above = 3;
       while (above - one > 1) {
         const int middle = (one + above) / 2;
@@ -133,9 +179,9 @@ stitch_kernel(const __grid_constant__ stitch_kernel_Tensors tensors, unsigned* s
         else above = middle;
       }
       for (; one < 3 && stitch_kernel_table0[one].start < end; ++one) {
-        const long long start = stitch_kernel_table0[one].start, rows = stitch_kernel_table0[one].rows;
-        const long long from = begin > start ? begin - start : 0;
-        const long long to = end - start < rows ? end - start : rows;
+        const int start = stitch_kernel_table0[one].start, rows = stitch_kernel_table0[one].rows;
+        const int from = begin > start ? begin - start : 0;
+        const int to = end - start < rows ? end - start : rows;
         if (from < to) stitch_kernel_nest0(tensors.p[stitch_kernel_table0[one].tensors[0]], tensors.p[stitch_kernel_table0[one].tensors[1]], tensors.p[stitch_kernel_table0[one].tensors[2]], tensors.p[stitch_kernel_table0[one].tensors[3]], tensors.p[stitch_kernel_table0[one].tensors[4]], tensors.p[stitch_kernel_table0[one].tensors[5]], tensors.p[0], tensors.p[stitch_kernel_table0[one].tensors[7]], from, to);
       }
     }

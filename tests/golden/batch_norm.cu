@@ -27,16 +27,16 @@
 struct stitch_kernel_Tensors { void* p[6]; };
 
 template <bool aligned>
-static __device__ __forceinline__ void stitch_kernel_nest0_vectors(void* p0, void* p1, const long long work) {
+static __device__ __forceinline__ void stitch_kernel_nest0_vectors(void* p0, void* p1, const int work) {
   STITCH_GLOBAL_CONST(float, b0, p0, 401408);
   STITCH_GLOBAL(float, b1, p1, 10048);
   const int thread = threadIdx.x % 32, group = threadIdx.x / 32;
-  const long long task = work;
-  const long long first_row = task * 40;
-  const long long last_row = first_row + 40 < 6272 ? first_row + 40 : 6272;
+  const int task = work;
+  const int first_row = task * 40;
+  const int last_row = first_row + 40 < 6272 ? first_row + 40 : 6272;
   float task1[2];
   for (int i = 0; i < 2; ++i) task1[i] = 0x0.0p+0f;
-  for (long long r = first_row + group; r < last_row; r += 8) {
+  for (int r = first_row + group; r < last_row; r += 8) {
     {
       const int k64_1_first = thread * 2;
       STITCH_LOAD_NEIGHBOURS(float, 2, t2_vector, b0, r * 64 + k64_1_first, aligned);
@@ -82,22 +82,22 @@ static __device__ __forceinline__ void stitch_kernel_nest0_vectors(void* p0, voi
   }
 }
 
-static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, const long long work) {
+static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, const int work) {
   const bool aligned = ((unsigned long long)p0 % 8 == 0) & ((unsigned long long)p1 % 8 == 0);
   if (aligned) stitch_kernel_nest0_vectors<true>(p0, p1, work);
   else stitch_kernel_nest0_vectors<false>(p0, p1, work);
 }
 
-static __device__ __forceinline__ void stitch_kernel_nest1(void* p0, void* p1, const long long work) {
+static __device__ __forceinline__ void stitch_kernel_nest1(void* p0, void* p1, const int work) {
   STITCH_GLOBAL(float, b0, p0, 10048);
   STITCH_GLOBAL(float, b1, p1, 64);
   const int thread = threadIdx.x % 8, group = threadIdx.x / 8;
-  const long long task = work;
-  const long long first_row = task * 157;
-  const long long last_row = first_row + 157 < 1256 ? first_row + 157 : 1256;
+  const int task = work;
+  const int first_row = task * 157;
+  const int last_row = first_row + 157;
   float total[1];
   for (int i = 0; i < 1; ++i) total[i] = 0x0.0p+0f;
-  for (long long r = first_row + group; r < last_row; r += 32) {
+  for (int r = first_row + group; r < last_row; r += 32) {
     {
       const int c = thread;
       const float part = b0[r * 64 + c - task * 10040];
@@ -132,14 +132,14 @@ static __device__ __forceinline__ void stitch_kernel_nest1(void* p0, void* p1, c
   }
 }
 
-static __device__ __forceinline__ void stitch_kernel_nest2(void* p0, void* p1, const long long work) {
+static __device__ __forceinline__ void stitch_kernel_nest2(void* p0, void* p1, const int work) {
   STITCH_GLOBAL(float, b0, p0, 64);
   STITCH_GLOBAL(float, b1, p1, 64);
   const int thread = threadIdx.x;
-  const long long task = work;
-  const long long first_row = task * 1024;
-  const long long last_row = first_row + 1024 < 64 ? first_row + 1024 : 64;
-  for (long long r = first_row + thread; r < last_row; r += 256) {
+  const int task = work;
+  const int first_row = task * 1024;
+  const int last_row = first_row + 1024 < 64 ? first_row + 1024 : 64;
+  for (int r = first_row + thread; r < last_row; r += 256) {
     const float t1 = b0[r];
     const float t2 = (t1 * 0x1.4e5e0a0000000p-13f);
     b1[r] = t2;
@@ -147,17 +147,17 @@ static __device__ __forceinline__ void stitch_kernel_nest2(void* p0, void* p1, c
 }
 
 template <bool aligned>
-static __device__ __forceinline__ void stitch_kernel_nest3_vectors(void* p0, void* p1, void* p2, const long long work) {
+static __device__ __forceinline__ void stitch_kernel_nest3_vectors(void* p0, void* p1, void* p2, const int work) {
   STITCH_GLOBAL_CONST(float, b0, p0, 401408);
   STITCH_GLOBAL(float, b1, p1, 64);
   STITCH_GLOBAL(float, b2, p2, 10048);
   const int thread = threadIdx.x % 32, group = threadIdx.x / 32;
-  const long long task = work;
-  const long long first_row = task * 40;
-  const long long last_row = first_row + 40 < 6272 ? first_row + 40 : 6272;
+  const int task = work;
+  const int first_row = task * 40;
+  const int last_row = first_row + 40 < 6272 ? first_row + 40 : 6272;
   float task1[2];
   for (int i = 0; i < 2; ++i) task1[i] = 0x0.0p+0f;
-  for (long long r = first_row + group; r < last_row; r += 8) {
+  for (int r = first_row + group; r < last_row; r += 8) {
     {
       const int k64_1_first = thread * 2;
       STITCH_LOAD_NEIGHBOURS(float, 2, t2_vector, b0, r * 64 + k64_1_first, aligned);
@@ -208,33 +208,33 @@ static __device__ __forceinline__ void stitch_kernel_nest3_vectors(void* p0, voi
   }
 }
 
-static __device__ __forceinline__ void stitch_kernel_nest3(void* p0, void* p1, void* p2, const long long work) {
+static __device__ __forceinline__ void stitch_kernel_nest3(void* p0, void* p1, void* p2, const int work) {
   const bool aligned = ((unsigned long long)p0 % 8 == 0) & ((unsigned long long)p1 % 8 == 0) & ((unsigned long long)p2 % 8 == 0);
   if (aligned) stitch_kernel_nest3_vectors<true>(p0, p1, p2, work);
   else stitch_kernel_nest3_vectors<false>(p0, p1, p2, work);
 }
 
-static __device__ __forceinline__ void stitch_kernel_nest4(void* p0, void* p1, void* p2, void* p3, void* p4, const long long work) {
+template <bool aligned>
+static __device__ __forceinline__ void stitch_kernel_nest4_vectors(void* p0, void* p1, void* p2, void* p3, void* p4, const int work) {
   STITCH_GLOBAL(float, b0, p0, 401408);
   STITCH_GLOBAL_CONST(float, b1, p1, 401408);
   STITCH_GLOBAL(float, b2, p2, 64);
   STITCH_GLOBAL(float, b3, p3, 64);
   STITCH_GLOBAL_CONST(float, b4, p4, 64);
-  const int thread = threadIdx.x % 32, group = threadIdx.x / 32;
-  const long long task = work * 8 + group;
-  if (task >= 6272) return;
-  const long long first_row = task * 1;
-  const long long last_row = first_row + 1 < 6272 ? first_row + 1 : 6272;
-  for (long long r = first_row; r < last_row; ++r) {
-    const int whole = ((unsigned long long)p0 % 8 == 0) & ((unsigned long long)p1 % 8 == 0) & ((unsigned long long)p2 % 8 == 0) & ((unsigned long long)p3 % 8 == 0) & ((unsigned long long)p4 % 8 == 0) ? 64 : 0;
-    for (int k64_1_first = thread * 2; k64_1_first < whole; k64_1_first += 64) {
-      STITCH_LOAD_NEIGHBOURS(float, 2, t1_vector, b1, r * 64 + k64_1_first, true);
-      STITCH_LOAD_NEIGHBOURS(float, 2, t2_vector, b2, k64_1_first, true);
-      STITCH_LOAD_NEIGHBOURS(float, 2, t5_vector, b3, k64_1_first, true);
-      STITCH_LOAD_NEIGHBOURS(float, 2, t9_vector, b4, k64_1_first, true);
-      StitchVector<float, 2> stored0;
+  const int thread = threadIdx.x % 16, group = threadIdx.x / 16;
+  const int task = work * 16 + group;
+  const int first_row = task * 1;
+  const int last_row = first_row + 1;
+  for (int r = first_row; r < last_row; ++r) {
+    const int whole = aligned ? 64 : 0;
+    for (int k64_1_first = thread * 4; k64_1_first < whole; k64_1_first += 64) {
+      STITCH_LOAD_NEIGHBOURS(float, 4, t1_vector, b1, r * 64 + k64_1_first, true);
+      STITCH_LOAD_NEIGHBOURS(float, 4, t2_vector, b2, k64_1_first, true);
+      STITCH_LOAD_NEIGHBOURS(float, 4, t5_vector, b3, k64_1_first, true);
+      STITCH_LOAD_NEIGHBOURS(float, 4, t9_vector, b4, k64_1_first, true);
+      StitchVector<float, 4> stored0;
       #pragma unroll
-      for (int element = 0; element < 2; ++element) {
+      for (int element = 0; element < 4; ++element) {
         const int k64_1 = k64_1_first + element;
         const float t1 = t1_vector.value[element];
         const float t2 = t2_vector.value[element];
@@ -249,9 +249,9 @@ static __device__ __forceinline__ void stitch_kernel_nest4(void* p0, void* p1, v
         const float t11 = (t4 * t10);
         stored0.value[element] = t11;
       }
-      STITCH_STORE_NEIGHBOURS(float, 2, b0, r * 64 + k64_1_first, stored0, true);
+      STITCH_STORE_NEIGHBOURS(float, 4, b0, r * 64 + k64_1_first, stored0, true);
     }
-    for (int k64_1 = whole + thread; k64_1 < 64; k64_1 += 32) {
+    for (int k64_1 = whole + thread; k64_1 < 64; k64_1 += 16) {
       const float t1 = b1[r * 64 + k64_1];
       const float t2 = b2[k64_1];
       const float t3 = (t2 * 0x1.4e5e0a0000000p-13f);
@@ -268,23 +268,29 @@ static __device__ __forceinline__ void stitch_kernel_nest4(void* p0, void* p1, v
   }
 }
 
+static __device__ __forceinline__ void stitch_kernel_nest4(void* p0, void* p1, void* p2, void* p3, void* p4, const int work) {
+  const bool aligned = ((unsigned long long)p0 % 16 == 0) & ((unsigned long long)p1 % 16 == 0) & ((unsigned long long)p2 % 16 == 0) & ((unsigned long long)p3 % 16 == 0) & ((unsigned long long)p4 % 16 == 0);
+  if (aligned) stitch_kernel_nest4_vectors<true>(p0, p1, p2, p3, p4, work);
+  else stitch_kernel_nest4_vectors<false>(p0, p1, p2, p3, p4, work);
+}
+
 extern "C" __global__ void __launch_bounds__(256, 4)
 stitch_kernel(const __grid_constant__ stitch_kernel_Tensors tensors, unsigned* semaphore) {
-  for (long long work = blockIdx.x; work < 157; work += gridDim.x) {
+  for (int work = blockIdx.x; work < 157; work += gridDim.x) {
     {
       stitch_kernel_nest0(tensors.p[0], (char*)tensors.p[5] + 0, work);
     }
     __syncthreads();
   }
   stitch_grid_barrier(semaphore);
-  for (long long work = blockIdx.x; work < 8; work += gridDim.x) {
+  for (int work = blockIdx.x; work < 8; work += gridDim.x) {
     {
       stitch_kernel_nest1((char*)tensors.p[5] + 0, (char*)tensors.p[5] + 40192, work);
     }
     __syncthreads();
   }
   stitch_grid_barrier(semaphore);
-  for (long long work = blockIdx.x; work < 158; work += gridDim.x) {
+  for (int work = blockIdx.x; work < 158; work += gridDim.x) {
     if (work < 1) {
       stitch_kernel_nest2((char*)tensors.p[5] + 40192, tensors.p[3], work);
     }
@@ -294,14 +300,14 @@ stitch_kernel(const __grid_constant__ stitch_kernel_Tensors tensors, unsigned* s
     __syncthreads();
   }
   stitch_grid_barrier(semaphore);
-  for (long long work = blockIdx.x; work < 8; work += gridDim.x) {
+  for (int work = blockIdx.x; work < 8; work += gridDim.x) {
     {
       stitch_kernel_nest1((char*)tensors.p[5] + 0, (char*)tensors.p[5] + 40448, work);
     }
     __syncthreads();
   }
   stitch_grid_barrier(semaphore);
-  for (long long work = blockIdx.x; work < 785; work += gridDim.x) {
+  for (int work = blockIdx.x; work < 393; work += gridDim.x) {
     if (work < 1) {
       stitch_kernel_nest2((char*)tensors.p[5] + 40448, tensors.p[4], work);
     }

@@ -12,18 +12,19 @@
 
 struct stitch_kernel_Tensors { void* p[4]; };
 
-static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, void* p2, void* p3, const long long work) {
+template <bool aligned>
+static __device__ __forceinline__ void stitch_kernel_nest0_vectors(void* p0, void* p1, void* p2, void* p3, const int work) {
   STITCH_GLOBAL(float, b0, p0, 262144);
   STITCH_GLOBAL(float, b1, p1, 262144);
   STITCH_GLOBAL_CONST(float, b2, p2, 256);
   STITCH_GLOBAL(float, b3, p3, 262144);
   const int thread = threadIdx.x % 32, group = threadIdx.x / 32;
-  const long long task = work * 8 + group;
-  if (task >= 1024) return;
-  const long long first_row = task * 1;
-  const long long last_row = first_row + 1 < 1024 ? first_row + 1 : 1024;
-  for (long long r = first_row; r < last_row; ++r) {
-    const int whole = ((unsigned long long)p0 % 16 == 0) & ((unsigned long long)p1 % 16 == 0) & ((unsigned long long)p2 % 16 == 0) & ((unsigned long long)p3 % 16 == 0) ? 256 : 0;
+  const int task = work * 8 + group;
+  const int first_row = task * 1;
+  const int last_row = first_row + 1;
+  for (int r = first_row; r < last_row; ++r) {
+    const int whole = aligned ? 256 : 0;
+    #pragma unroll 1
     for (int k256_1_first = thread * 4; k256_1_first < whole; k256_1_first += 128) {
       STITCH_LOAD_NEIGHBOURS(float, 4, t1_vector, b1, r * 256 + k256_1_first, true);
       STITCH_LOAD_NEIGHBOURS(float, 4, t2_vector, b2, k256_1_first, true);
@@ -52,9 +53,15 @@ static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, v
   }
 }
 
+static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, void* p2, void* p3, const int work) {
+  const bool aligned = ((unsigned long long)p0 % 16 == 0) & ((unsigned long long)p1 % 16 == 0) & ((unsigned long long)p2 % 16 == 0) & ((unsigned long long)p3 % 16 == 0);
+  if (aligned) stitch_kernel_nest0_vectors<true>(p0, p1, p2, p3, work);
+  else stitch_kernel_nest0_vectors<false>(p0, p1, p2, p3, work);
+}
+
 extern "C" __global__ void __launch_bounds__(256, 4)
 stitch_kernel(const __grid_constant__ stitch_kernel_Tensors tensors, unsigned* semaphore) {
-  for (long long work = blockIdx.x; work < 128; work += gridDim.x) {
+  for (int work = blockIdx.x; work < 128; work += gridDim.x) {
     {
       stitch_kernel_nest0(tensors.p[3], tensors.p[0], tensors.p[1], tensors.p[2], work);
     }

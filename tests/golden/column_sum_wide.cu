@@ -9,14 +9,14 @@
 struct stitch_kernel_Tensors { void* p[2]; };
 
 template <bool aligned>
-static __device__ __forceinline__ void stitch_kernel_nest0_vectors(void* p0, void* p1, const long long work) {
+static __device__ __forceinline__ void stitch_kernel_nest0_vectors(void* p0, void* p1, const int work) {
   STITCH_GLOBAL_CONST(float, b0, p0, 368640);
   STITCH_GLOBAL(float, b1, p1, 30720);
   const int thread = threadIdx.x;
-  const long long task = work;
-  const long long first_row = task * 1;
-  const long long last_row = first_row + 1 < 30 ? first_row + 1 : 30;
-  for (long long r = first_row; r < last_row; ++r) {
+  const int task = work;
+  const int first_row = task * 1;
+  const int last_row = first_row + 1;
+  for (int r = first_row; r < last_row; ++r) {
     float row1[4];
     for (int i = 0; i < 4; ++i) row1[i] = 0x0.0p+0f;
     for (int k12288_1024 = 0; k12288_1024 < 12; ++k12288_1024) {
@@ -45,7 +45,7 @@ static __device__ __forceinline__ void stitch_kernel_nest0_vectors(void* p0, voi
   }
 }
 
-static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, const long long work) {
+static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, const int work) {
   const bool aligned = ((unsigned long long)p0 % 16 == 0) & ((unsigned long long)p1 % 16 == 0);
   if (aligned) stitch_kernel_nest0_vectors<true>(p0, p1, work);
   else stitch_kernel_nest0_vectors<false>(p0, p1, work);
@@ -53,7 +53,7 @@ static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, c
 
 extern "C" __global__ void __launch_bounds__(256, 4)
 stitch_kernel(const __grid_constant__ stitch_kernel_Tensors tensors, unsigned* semaphore) {
-  for (long long work = blockIdx.x; work < 30; work += gridDim.x) {
+  for (int work = blockIdx.x; work < 30; work += gridDim.x) {
     {
       stitch_kernel_nest0(tensors.p[0], tensors.p[1], work);
     }

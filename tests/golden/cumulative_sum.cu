@@ -10,15 +10,15 @@
 
 struct stitch_kernel_Tensors { void* p[2]; };
 
-static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, const long long work) {
+static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, const int work) {
   STITCH_GLOBAL(float, b0, p0, 64000);
   STITCH_GLOBAL_CONST(float, b1, p1, 64000);
   const int thread = threadIdx.x;
   const int reduce_shared = 0;
-  const long long task = work;
-  const long long first_row = task * 1;
-  const long long last_row = first_row + 1 < 64 ? first_row + 1 : 64;
-  for (long long r = first_row; r < last_row; ++r) {
+  const int task = work;
+  const int first_row = task * 1;
+  const int last_row = first_row + 1;
+  for (int r = first_row; r < last_row; ++r) {
     double total;
     for (int v = 0; v < 1; ++v) {
       total = 0x0.0p+0f;
@@ -44,7 +44,7 @@ static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, c
 
 extern "C" __global__ void __launch_bounds__(256, 4)
 stitch_kernel(const __grid_constant__ stitch_kernel_Tensors tensors, unsigned* semaphore) {
-  for (long long work = blockIdx.x; work < 64; work += gridDim.x) {
+  for (int work = blockIdx.x; work < 64; work += gridDim.x) {
     {
       stitch_kernel_nest0(tensors.p[1], tensors.p[0], work);
     }

@@ -41,7 +41,8 @@
 
 struct stitch_kernel_Tensors { void* p[6]; };
 
-static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, void* p2, void* p3, void* p4, void* p5, const long long work) {
+template <bool aligned>
+static __device__ __forceinline__ void stitch_kernel_nest0_vectors(void* p0, void* p1, void* p2, void* p3, void* p4, void* p5, const int work) {
   STITCH_GLOBAL(unsigned char, b0, p0, 262144);
   STITCH_GLOBAL(float, b1, p1, 262144);
   STITCH_GLOBAL_CONST(unsigned long long, b2, p2, 3);
@@ -49,23 +50,23 @@ static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, v
   STITCH_GLOBAL_CONST(float, b4, p4, 256);
   STITCH_GLOBAL(float, b5, p5, 262144);
   const int thread = threadIdx.x % 32, group = threadIdx.x / 32;
-  const long long task = work * 8 + group;
-  if (task >= 1024) return;
-  const long long first_row = task * 1;
-  const long long last_row = first_row + 1 < 1024 ? first_row + 1 : 1024;
+  const int task = work * 8 + group;
+  const int first_row = task * 1;
+  const int last_row = first_row + 1;
   const unsigned long long t1 = b2[0];
   const unsigned long long t2 = b2[1];
   const unsigned long long t3 = b2[2];
-  for (long long r = first_row; r < last_row; ++r) {
-    const int whole = ((unsigned long long)p0 % 2 == 0) & ((unsigned long long)p1 % 8 == 0) & ((unsigned long long)p3 % 8 == 0) & ((unsigned long long)p4 % 8 == 0) & ((unsigned long long)p5 % 8 == 0) ? 256 : 0;
-    for (int k256_1_first = thread * 2; k256_1_first < whole; k256_1_first += 64) {
-      STITCH_LOAD_NEIGHBOURS(float, 2, t10_vector, b3, r * 256 + k256_1_first, true);
-      STITCH_LOAD_NEIGHBOURS(float, 2, t11_vector, b4, k256_1_first, true);
-      STITCH_LOAD_NEIGHBOURS(float, 2, t15_vector, b5, r * 256 + k256_1_first, true);
-      StitchVector<unsigned char, 2> stored0;
-      StitchVector<float, 2> stored1;
+  for (int r = first_row; r < last_row; ++r) {
+    const int whole = aligned ? 256 : 0;
+    #pragma unroll 1
+    for (int k256_1_first = thread * 4; k256_1_first < whole; k256_1_first += 128) {
+      STITCH_LOAD_NEIGHBOURS(float, 4, t10_vector, b3, r * 256 + k256_1_first, true);
+      STITCH_LOAD_NEIGHBOURS(float, 4, t11_vector, b4, k256_1_first, true);
+      STITCH_LOAD_NEIGHBOURS(float, 4, t15_vector, b5, r * 256 + k256_1_first, true);
+      StitchVector<unsigned char, 4> stored0;
+      StitchVector<float, 4> stored1;
       #pragma unroll
-      for (int element = 0; element < 2; ++element) {
+      for (int element = 0; element < 4; ++element) {
         const int k256_1 = k256_1_first + element;
         const unsigned long long t4 = (unsigned long long)(r * 256 + k256_1);
         const unsigned int t5 = stitch_philox(t1, t2, t3, t4);
@@ -83,8 +84,8 @@ static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, v
         stored0.value[element] = (unsigned char)(t9);
         stored1.value[element] = t16;
       }
-      STITCH_STORE_NEIGHBOURS(unsigned char, 2, b0, r * 256 + k256_1_first, stored0, true);
-      STITCH_STORE_NEIGHBOURS(float, 2, b1, r * 256 + k256_1_first, stored1, true);
+      STITCH_STORE_NEIGHBOURS(unsigned char, 4, b0, r * 256 + k256_1_first, stored0, true);
+      STITCH_STORE_NEIGHBOURS(float, 4, b1, r * 256 + k256_1_first, stored1, true);
     }
     for (int k256_1 = whole + thread; k256_1 < 256; k256_1 += 32) {
       const unsigned long long t4 = (unsigned long long)(r * 256 + k256_1);
@@ -106,9 +107,15 @@ static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, v
   }
 }
 
+static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, void* p2, void* p3, void* p4, void* p5, const int work) {
+  const bool aligned = ((unsigned long long)p0 % 4 == 0) & ((unsigned long long)p1 % 16 == 0) & ((unsigned long long)p3 % 16 == 0) & ((unsigned long long)p4 % 16 == 0) & ((unsigned long long)p5 % 16 == 0);
+  if (aligned) stitch_kernel_nest0_vectors<true>(p0, p1, p2, p3, p4, p5, work);
+  else stitch_kernel_nest0_vectors<false>(p0, p1, p2, p3, p4, p5, work);
+}
+
 extern "C" __global__ void __launch_bounds__(256, 4)
 stitch_kernel(const __grid_constant__ stitch_kernel_Tensors tensors, unsigned* semaphore) {
-  for (long long work = blockIdx.x; work < 128; work += gridDim.x) {
+  for (int work = blockIdx.x; work < 128; work += gridDim.x) {
     {
       stitch_kernel_nest0(tensors.p[5], tensors.p[4], tensors.p[0], tensors.p[1], tensors.p[2], tensors.p[3], work);
     }

@@ -24,20 +24,22 @@
 
 struct stitch_kernel_Tensors { void* p[2]; };
 
-static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, const long long work) {
+template <bool aligned>
+static __device__ __forceinline__ void stitch_kernel_nest0_vectors(void* p0, void* p1, const int work) {
   STITCH_GLOBAL(float, b0, p0, 1048576);
   STITCH_GLOBAL(float, b1, p1, 1048576);
   const int thread = threadIdx.x;
-  const long long task = work;
-  const long long first_row = task * 1024;
-  const long long last_row = first_row + 1024 < 1048576 ? first_row + 1024 : 1048576;
-  const long long whole = ((unsigned long long)p0 % 16 == 0) & ((unsigned long long)p1 % 16 == 0) ? first_row + (last_row - first_row) / 4 * 4 : first_row;
-  for (long long r_first = first_row + thread * 4; r_first < whole; r_first += 1024) {
+  const int task = work;
+  const int first_row = task * 1024;
+  const int last_row = first_row + 1024;
+  const int whole = aligned ? first_row + (last_row - first_row) / 4 * 4 : first_row;
+  #pragma unroll 1
+  for (int r_first = first_row + thread * 4; r_first < whole; r_first += 1024) {
     STITCH_LOAD_NEIGHBOURS(float, 4, t1_vector, b0, r_first, true);
     StitchVector<float, 4> stored0;
     #pragma unroll
     for (int element = 0; element < 4; ++element) {
-      const long long r = r_first + element;
+      const int r = r_first + element;
       const float t1 = t1_vector.value[element];
       const float t2 = (t1 * 0x1.0000000000000p-1f);
       const float t3 = (t1 * t1);
@@ -52,7 +54,7 @@ static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, c
     }
     STITCH_STORE_NEIGHBOURS(float, 4, b1, r_first, stored0, true);
   }
-  for (long long r = whole + thread; r < last_row; r += 256) {
+  for (int r = whole + thread; r < last_row; r += 256) {
     const float t1 = b0[r];
     const float t2 = (t1 * 0x1.0000000000000p-1f);
     const float t3 = (t1 * t1);
@@ -67,9 +69,15 @@ static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, c
   }
 }
 
+static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, const int work) {
+  const bool aligned = ((unsigned long long)p0 % 16 == 0) & ((unsigned long long)p1 % 16 == 0);
+  if (aligned) stitch_kernel_nest0_vectors<true>(p0, p1, work);
+  else stitch_kernel_nest0_vectors<false>(p0, p1, work);
+}
+
 extern "C" __global__ void __launch_bounds__(256, 4)
 stitch_kernel(const __grid_constant__ stitch_kernel_Tensors tensors, unsigned* semaphore) {
-  for (long long work = blockIdx.x; work < 1024; work += gridDim.x) {
+  for (int work = blockIdx.x; work < 1024; work += gridDim.x) {
     {
       stitch_kernel_nest0(tensors.p[0], tensors.p[1], work);
     }

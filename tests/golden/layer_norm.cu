@@ -31,7 +31,7 @@
 struct stitch_kernel_Tensors { void* p[6]; };
 
 template <bool aligned>
-static __device__ __forceinline__ void stitch_kernel_nest0_vectors(void* p0, void* p1, void* p2, void* p3, void* p4, void* p5, const long long work) {
+static __device__ __forceinline__ void stitch_kernel_nest0_vectors(void* p0, void* p1, void* p2, void* p3, void* p4, void* p5, const int work) {
   STITCH_GLOBAL(float, b0, p0, 262144);
   STITCH_GLOBAL_CONST(float, b1, p1, 262144);
   STITCH_GLOBAL(float, b2, p2, 1024);
@@ -40,11 +40,10 @@ static __device__ __forceinline__ void stitch_kernel_nest0_vectors(void* p0, voi
   STITCH_GLOBAL_CONST(float, b5, p5, 256);
   const int thread = threadIdx.x % 32, group = threadIdx.x / 32;
   const int reduce_shared = 0;
-  const long long task = work * 8 + group;
-  if (task >= 1024) return;
-  const long long first_row = task * 1;
-  const long long last_row = first_row + 1 < 1024 ? first_row + 1 : 1024;
-  for (long long r = first_row; r < last_row; ++r) {
+  const int task = work * 8 + group;
+  const int first_row = task * 1;
+  const int last_row = first_row + 1;
+  for (int r = first_row; r < last_row; ++r) {
     float lane1 = 0x0.0p+0f;
     float kept1[8];
     #pragma unroll
@@ -103,7 +102,7 @@ static __device__ __forceinline__ void stitch_kernel_nest0_vectors(void* p0, voi
   }
 }
 
-static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, void* p2, void* p3, void* p4, void* p5, const long long work) {
+static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, void* p2, void* p3, void* p4, void* p5, const int work) {
   const bool aligned = ((unsigned long long)p0 % 16 == 0) & ((unsigned long long)p1 % 16 == 0) & ((unsigned long long)p4 % 16 == 0) & ((unsigned long long)p5 % 16 == 0);
   if (aligned) stitch_kernel_nest0_vectors<true>(p0, p1, p2, p3, p4, p5, work);
   else stitch_kernel_nest0_vectors<false>(p0, p1, p2, p3, p4, p5, work);
@@ -111,7 +110,7 @@ static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, v
 
 extern "C" __global__ void __launch_bounds__(256, 4)
 stitch_kernel(const __grid_constant__ stitch_kernel_Tensors tensors, unsigned* semaphore) {
-  for (long long work = blockIdx.x; work < 128; work += gridDim.x) {
+  for (int work = blockIdx.x; work < 128; work += gridDim.x) {
     {
       stitch_kernel_nest0(tensors.p[3], tensors.p[0], tensors.p[4], tensors.p[5], tensors.p[1], tensors.p[2], work);
     }

@@ -36,7 +36,7 @@
 struct stitch_kernel_Tensors { void* p[9]; };
 
 template <bool aligned>
-static __device__ __forceinline__ void stitch_kernel_nest0_vectors(void* p0, void* p1, void* p2, void* p3, void* p4, void* p5, void* p6, void* p7, const long long work) {
+static __device__ __forceinline__ void stitch_kernel_nest0_vectors(void* p0, void* p1, void* p2, void* p3, void* p4, void* p5, void* p6, void* p7, const int work) {
   STITCH_GLOBAL(float, b0, p0, 262144);
   STITCH_GLOBAL_CONST(float, b1, p1, 262144);
   STITCH_GLOBAL_CONST(float, b2, p2, 262144);
@@ -47,14 +47,14 @@ static __device__ __forceinline__ void stitch_kernel_nest0_vectors(void* p0, voi
   STITCH_GLOBAL(float, b7, p7, 37632);
   const int thread = threadIdx.x % 32, group = threadIdx.x / 32;
   const int reduce_shared = 0;
-  const long long task = work;
-  const long long first_row = task * 7;
-  const long long last_row = first_row + 7 < 1024 ? first_row + 7 : 1024;
+  const int task = work;
+  const int first_row = task * 7;
+  const int last_row = first_row + 7 < 1024 ? first_row + 7 : 1024;
   float task1[8];
   for (int i = 0; i < 8; ++i) task1[i] = 0x0.0p+0f;
   float task2[8];
   for (int i = 0; i < 8; ++i) task2[i] = 0x0.0p+0f;
-  for (long long r = first_row + group; r < last_row; r += 8) {
+  for (int r = first_row + group; r < last_row; r += 8) {
     float lane3 = 0x0.0p+0f;
     float lane4 = 0x0.0p+0f;
     const float t7 = b3[r];
@@ -172,22 +172,22 @@ static __device__ __forceinline__ void stitch_kernel_nest0_vectors(void* p0, voi
   }
 }
 
-static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, void* p2, void* p3, void* p4, void* p5, void* p6, void* p7, const long long work) {
+static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, void* p2, void* p3, void* p4, void* p5, void* p6, void* p7, const int work) {
   const bool aligned = ((unsigned long long)p0 % 16 == 0) & ((unsigned long long)p1 % 16 == 0) & ((unsigned long long)p2 % 16 == 0) & ((unsigned long long)p5 % 16 == 0) & ((unsigned long long)p6 % 16 == 0) & ((unsigned long long)p7 % 16 == 0);
   if (aligned) stitch_kernel_nest0_vectors<true>(p0, p1, p2, p3, p4, p5, p6, p7, work);
   else stitch_kernel_nest0_vectors<false>(p0, p1, p2, p3, p4, p5, p6, p7, work);
 }
 
-static __device__ __forceinline__ void stitch_kernel_nest1(void* p0, void* p1, const long long work) {
+static __device__ __forceinline__ void stitch_kernel_nest1(void* p0, void* p1, const int work) {
   STITCH_GLOBAL(float, b0, p0, 37632);
   STITCH_GLOBAL(float, b1, p1, 256);
   const int thread = threadIdx.x % 8, group = threadIdx.x / 8;
-  const long long task = work;
-  const long long first_row = task * 147;
-  const long long last_row = first_row + 147 < 4704 ? first_row + 147 : 4704;
+  const int task = work;
+  const int first_row = task * 147;
+  const int last_row = first_row + 147;
   float total[1];
   for (int i = 0; i < 1; ++i) total[i] = 0x0.0p+0f;
-  for (long long r = first_row + group; r < last_row; r += 32) {
+  for (int r = first_row + group; r < last_row; r += 32) {
     {
       const int c = thread;
       const float part = b0[r * 256 + c - task * 37624];
@@ -224,14 +224,14 @@ static __device__ __forceinline__ void stitch_kernel_nest1(void* p0, void* p1, c
 
 extern "C" __global__ void __launch_bounds__(256, 4)
 stitch_kernel(const __grid_constant__ stitch_kernel_Tensors tensors, unsigned* semaphore) {
-  for (long long work = blockIdx.x; work < 147; work += gridDim.x) {
+  for (int work = blockIdx.x; work < 147; work += gridDim.x) {
     {
       stitch_kernel_nest0(tensors.p[5], tensors.p[1], tensors.p[0], tensors.p[3], tensors.p[4], tensors.p[2], (char*)tensors.p[8] + 0, (char*)tensors.p[8] + 150528, work);
     }
     __syncthreads();
   }
   stitch_grid_barrier(semaphore);
-  for (long long work = blockIdx.x; work < 64; work += gridDim.x) {
+  for (int work = blockIdx.x; work < 64; work += gridDim.x) {
     {
       void *tensor0, *tensor1;
       long long before;

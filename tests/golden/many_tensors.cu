@@ -47,7 +47,8 @@
 
 struct stitch_kernel_Tensors { void* p[24]; };
 
-static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, void* p2, void* p3, void* p4, void* p5, const long long first_row, const long long last_row) {
+template <bool aligned>
+static __device__ __forceinline__ void stitch_kernel_nest0_vectors(void* p0, void* p1, void* p2, void* p3, void* p4, void* p5, const int first_row, const int last_row) {
   STITCH_GLOBAL(float, b0, p0, last_row);
   STITCH_GLOBAL(float, b1, p1, last_row);
   STITCH_GLOBAL(float, b2, p2, last_row);
@@ -56,16 +57,17 @@ static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, v
   STITCH_GLOBAL(float, b5, p5, last_row);
   const int thread = threadIdx.x;
   const float t6 = b4[0];
-  const long long whole = ((unsigned long long)p0 % 8 == 0) & ((unsigned long long)p1 % 8 == 0) & ((unsigned long long)p2 % 8 == 0) & ((unsigned long long)p3 % 8 == 0) & ((unsigned long long)p5 % 8 == 0) ? first_row + (last_row - first_row) / 2 * 2 : first_row;
-  for (long long r_first = first_row + thread * 2; r_first < whole; r_first += 512) {
-    STITCH_LOAD_NEIGHBOURS(float, 2, t1_vector, b0, r_first, true);
-    STITCH_LOAD_NEIGHBOURS(float, 2, t3_vector, b1, r_first, true);
-    STITCH_LOAD_NEIGHBOURS(float, 2, t5_vector, b3, r_first, true);
-    StitchVector<float, 2> stored0;
-    StitchVector<float, 2> stored1;
+  const int whole = aligned ? first_row + (last_row - first_row) / 4 * 4 : first_row;
+  #pragma unroll 1
+  for (int r_first = first_row + thread * 4; r_first < whole; r_first += 1024) {
+    STITCH_LOAD_NEIGHBOURS(float, 4, t1_vector, b0, r_first, true);
+    STITCH_LOAD_NEIGHBOURS(float, 4, t3_vector, b1, r_first, true);
+    STITCH_LOAD_NEIGHBOURS(float, 4, t5_vector, b3, r_first, true);
+    StitchVector<float, 4> stored0;
+    StitchVector<float, 4> stored1;
     #pragma unroll
-    for (int element = 0; element < 2; ++element) {
-      const long long r = r_first + element;
+    for (int element = 0; element < 4; ++element) {
+      const int r = r_first + element;
       const float t1 = t1_vector.value[element];
       const float t2 = (t1 * 0x1.cccccc0000000p-1f);
       const float t3 = t3_vector.value[element];
@@ -76,10 +78,10 @@ static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, v
       stored0.value[element] = t4;
       stored1.value[element] = t8;
     }
-    STITCH_STORE_NEIGHBOURS(float, 2, b2, r_first, stored0, true);
-    STITCH_STORE_NEIGHBOURS(float, 2, b5, r_first, stored1, true);
+    STITCH_STORE_NEIGHBOURS(float, 4, b2, r_first, stored0, true);
+    STITCH_STORE_NEIGHBOURS(float, 4, b5, r_first, stored1, true);
   }
-  for (long long r = whole + thread; r < last_row; r += 256) {
+  for (int r = whole + thread; r < last_row; r += 256) {
     const float t1 = b0[r];
     const float t2 = (t1 * 0x1.cccccc0000000p-1f);
     const float t3 = b1[r];
@@ -92,63 +94,78 @@ static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, v
   }
 }
 
-static __device__ __forceinline__ void stitch_kernel_nest1(void* p0, void* p1, void* p2, const long long first_row, const long long last_row) {
+static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, void* p2, void* p3, void* p4, void* p5, const int first_row, const int last_row) {
+  const bool aligned = ((unsigned long long)p0 % 16 == 0) & ((unsigned long long)p1 % 16 == 0) & ((unsigned long long)p2 % 16 == 0) & ((unsigned long long)p3 % 16 == 0) & ((unsigned long long)p5 % 16 == 0);
+  if (aligned) stitch_kernel_nest0_vectors<true>(p0, p1, p2, p3, p4, p5, first_row, last_row);
+  else stitch_kernel_nest0_vectors<false>(p0, p1, p2, p3, p4, p5, first_row, last_row);
+}
+
+template <bool aligned>
+static __device__ __forceinline__ void stitch_kernel_nest1_vectors(void* p0, void* p1, void* p2, const int first_row, const int last_row) {
   STITCH_GLOBAL(float, b0, p0, last_row);
   STITCH_GLOBAL_CONST(float, b1, p1, 1);
   STITCH_GLOBAL(float, b2, p2, last_row);
   const int thread = threadIdx.x;
   const float t2 = b1[0];
-  const long long whole = ((unsigned long long)p0 % 16 == 0) & ((unsigned long long)p2 % 16 == 0) ? first_row + (last_row - first_row) / 4 * 4 : first_row;
-  for (long long r_first = first_row + thread * 4; r_first < whole; r_first += 1024) {
+  const int whole = aligned ? first_row + (last_row - first_row) / 4 * 4 : first_row;
+  #pragma unroll 1
+  for (int r_first = first_row + thread * 4; r_first < whole; r_first += 1024) {
     STITCH_LOAD_NEIGHBOURS(float, 4, t1_vector, b0, r_first, true);
     StitchVector<float, 4> stored0;
     #pragma unroll
     for (int element = 0; element < 4; ++element) {
-      const long long r = r_first + element;
+      const int r = r_first + element;
       const float t1 = t1_vector.value[element];
       const float t3 = (t1 * t2);
       stored0.value[element] = t3;
     }
     STITCH_STORE_NEIGHBOURS(float, 4, b2, r_first, stored0, true);
   }
-  for (long long r = whole + thread; r < last_row; r += 256) {
+  for (int r = whole + thread; r < last_row; r += 256) {
     const float t1 = b0[r];
     const float t3 = (t1 * t2);
     b2[r] = t3;
   }
 }
 
-static __device__ __forceinline__ void stitch_kernel_nest2(void* p0, void* p1, const long long work) {
+static __device__ __forceinline__ void stitch_kernel_nest1(void* p0, void* p1, void* p2, const int first_row, const int last_row) {
+  const bool aligned = ((unsigned long long)p0 % 16 == 0) & ((unsigned long long)p2 % 16 == 0);
+  if (aligned) stitch_kernel_nest1_vectors<true>(p0, p1, p2, first_row, last_row);
+  else stitch_kernel_nest1_vectors<false>(p0, p1, p2, first_row, last_row);
+}
+
+static __device__ __forceinline__ void stitch_kernel_nest2(void* p0, void* p1, const int work) {
   STITCH_GLOBAL(float, b0, p0, 33);
   STITCH_GLOBAL(float, b1, p1, 33);
   const int thread = threadIdx.x;
-  const long long task = work;
-  const long long first_row = task * 1024;
-  const long long last_row = first_row + 1024 < 33 ? first_row + 1024 : 33;
-  for (long long r = first_row + thread; r < last_row; r += 256) {
+  const int task = work;
+  const int first_row = task * 1024;
+  const int last_row = first_row + 1024 < 33 ? first_row + 1024 : 33;
+  for (int r = first_row + thread; r < last_row; r += 256) {
     const float t1 = b0[r];
     const float t2 = (-(t1));
     b1[r] = t2;
   }
 }
 
-static __device__ const struct { long long start, rows; int tensors[6]; } stitch_kernel_table0[] = {
+static __constant__ const struct { int start, rows; int tensors[6]; } stitch_kernel_table0[] = {
   {0, 4096, {2, 3, 16, 1, 0, 15}},
   {4096, 105, {8, 9, 20, 7, 0, 19}},
   {4224, 100, {5, 6, 18, 4, 0, 17}},
 };
 
-static __device__ const struct { long long start, rows; int tensors[3]; } stitch_kernel_table1[] = {
+static __constant__ const struct { int start, rows; int tensors[3]; } stitch_kernel_table1[] = {
   {0, 300, {10, 11, 21}},
   {320, 20, {12, 13, 22}},
 };
 
 extern "C" __global__ void __launch_bounds__(256, 4)
 stitch_kernel(const __grid_constant__ stitch_kernel_Tensors tensors, unsigned* semaphore) {
-  for (long long work = blockIdx.x; work < 7; work += gridDim.x) {
+  for (int work = blockIdx.x; work < 7; work += gridDim.x) {
     if (work < 5) {
-      const long long begin = (work - 0) * 1024;
-      const long long end = begin + 1024;
+      const int task = work;
+      const int begin = task * 1024;
+      const int end = begin + 1024;
       int one = 0, above = 3;
       while (above - one > 1) {
         const int middle = (one + above) / 2;
@@ -156,15 +173,16 @@ stitch_kernel(const __grid_constant__ stitch_kernel_Tensors tensors, unsigned* s
         else above = middle;
       }
       for (; one < 3 && stitch_kernel_table0[one].start < end; ++one) {
-        const long long start = stitch_kernel_table0[one].start, rows = stitch_kernel_table0[one].rows;
-        const long long from = begin > start ? begin - start : 0;
-        const long long to = end - start < rows ? end - start : rows;
+        const int start = stitch_kernel_table0[one].start, rows = stitch_kernel_table0[one].rows;
+        const int from = begin > start ? begin - start : 0;
+        const int to = end - start < rows ? end - start : rows;
         if (from < to) stitch_kernel_nest0(tensors.p[stitch_kernel_table0[one].tensors[0]], tensors.p[stitch_kernel_table0[one].tensors[1]], tensors.p[stitch_kernel_table0[one].tensors[2]], tensors.p[stitch_kernel_table0[one].tensors[3]], tensors.p[0], tensors.p[stitch_kernel_table0[one].tensors[5]], from, to);
       }
     }
     else if (work < 6) {
-      const long long begin = (work - 5) * 1024;
-      const long long end = begin + 1024;
+      const int task = work - 5;
+      const int begin = task * 1024;
+      const int end = begin + 1024;
       int one = 0, above = 2;
       while (above - one > 1) {
         const int middle = (one + above) / 2;
@@ -172,9 +190,9 @@ stitch_kernel(const __grid_constant__ stitch_kernel_Tensors tensors, unsigned* s
         else above = middle;
       }
       for (; one < 2 && stitch_kernel_table1[one].start < end; ++one) {
-        const long long start = stitch_kernel_table1[one].start, rows = stitch_kernel_table1[one].rows;
-        const long long from = begin > start ? begin - start : 0;
-        const long long to = end - start < rows ? end - start : rows;
+        const int start = stitch_kernel_table1[one].start, rows = stitch_kernel_table1[one].rows;
+        const int from = begin > start ? begin - start : 0;
+        const int to = end - start < rows ? end - start : rows;
         if (from < to) stitch_kernel_nest1(tensors.p[stitch_kernel_table1[one].tensors[0]], tensors.p[stitch_kernel_table1[one].tensors[1]], tensors.p[stitch_kernel_table1[one].tensors[2]], from, to);
       }
     }

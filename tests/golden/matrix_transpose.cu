@@ -14,17 +14,17 @@
 
 struct stitch_kernel_Tensors { void* p[4]; };
 
-static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, void* p2, void* p3, const long long work) {
+static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, void* p2, void* p3, const int work) {
   STITCH_GLOBAL_CONST(float, b0, p0, 262144);
   STITCH_GLOBAL_CONST(float, b1, p1, 256);
   STITCH_GLOBAL_CONST(float, b2, p2, 1024);
   STITCH_GLOBAL(float, b3, p3, 262144);
   const int thread = threadIdx.x;
   const int group_shared = 0;
-  const long long task = work;
-  const long long first_row = task * 1;
-  const long long last_row = first_row + 1 < 256 ? first_row + 1 : 256;
-  for (long long r = first_row; r < last_row; ++r) {
+  const int task = work;
+  const int first_row = task * 1;
+  const int last_row = first_row + 1;
+  for (int r = first_row; r < last_row; ++r) {
     STITCH_SHARED(float, square1, group_shared + 0, 1056);
     #pragma unroll
     for (int x_turn = 0; x_turn < 4; ++x_turn) {
@@ -55,7 +55,7 @@ static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, v
 
 extern "C" __global__ void __launch_bounds__(256, 4)
 stitch_kernel(const __grid_constant__ stitch_kernel_Tensors tensors, unsigned* semaphore) {
-  for (long long work = blockIdx.x; work < 256; work += gridDim.x) {
+  for (int work = blockIdx.x; work < 256; work += gridDim.x) {
     {
       stitch_kernel_nest0(tensors.p[0], tensors.p[1], tensors.p[2], tensors.p[3], work);
     }

@@ -9,15 +9,14 @@
 
 struct stitch_kernel_Tensors { void* p[2]; };
 
-static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, const long long work) {
+static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, const int work) {
   STITCH_GLOBAL_CONST(float, b0, p0, 1605632);
   STITCH_GLOBAL(float, b1, p1, 401408);
   const int thread = threadIdx.x % 32, group = threadIdx.x / 32;
-  const long long task = work * 8 + group;
-  if (task >= 6272) return;
-  const long long first_row = task * 1;
-  const long long last_row = first_row + 1 < 6272 ? first_row + 1 : 6272;
-  for (long long r = first_row; r < last_row; ++r) {
+  const int task = work * 8 + group;
+  const int first_row = task * 1;
+  const int last_row = first_row + 1;
+  for (int r = first_row; r < last_row; ++r) {
     float row1[2];
     for (int i = 0; i < 2; ++i) row1[i] = -__builtin_inff();
     for (int k576_192 = 0; k576_192 < 3; ++k576_192) {
@@ -47,7 +46,7 @@ static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, c
 
 extern "C" __global__ void __launch_bounds__(256, 4)
 stitch_kernel(const __grid_constant__ stitch_kernel_Tensors tensors, unsigned* semaphore) {
-  for (long long work = blockIdx.x; work < 784; work += gridDim.x) {
+  for (int work = blockIdx.x; work < 784; work += gridDim.x) {
     {
       stitch_kernel_nest0(tensors.p[0], tensors.p[1], work);
     }

@@ -9,16 +9,15 @@
 
 struct stitch_kernel_Tensors { void* p[2]; };
 
-static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, const long long work) {
+static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, const int work) {
   STITCH_GLOBAL_CONST(float, b0, p0, 75264);
   STITCH_GLOBAL(float, b1, p1, 18816);
   const int thread = threadIdx.x % 4, group = threadIdx.x / 4;
   const int reduce_shared = 0;
-  const long long task = work * 64 + group;
-  if (task >= 18816) return;
-  const long long first_row = task * 1;
-  const long long last_row = first_row + 1 < 18816 ? first_row + 1 : 18816;
-  for (long long r = first_row; r < last_row; ++r) {
+  const int task = work * 64 + group;
+  const int first_row = task * 1;
+  const int last_row = first_row + 1;
+  for (int r = first_row; r < last_row; ++r) {
     float lane1 = -__builtin_inff();
     for (int k9_3 = thread; k9_3 < 3; k9_3 += 4) {
       const float t2 = (((((r / 84 % 28) * 2 + k9_3 - 1) >= 0) & (((r / 3 % 28) * 2 - 1) >= 0)) ? b0[(r / 84) * 336 + k9_3 * 168 + (r / 3 % 28) * 6 + (r % 3) - 171] : (float)0);
@@ -39,7 +38,7 @@ static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, c
 
 extern "C" __global__ void __launch_bounds__(256, 4)
 stitch_kernel(const __grid_constant__ stitch_kernel_Tensors tensors, unsigned* semaphore) {
-  for (long long work = blockIdx.x; work < 294; work += gridDim.x) {
+  for (int work = blockIdx.x; work < 294; work += gridDim.x) {
     {
       stitch_kernel_nest0(tensors.p[0], tensors.p[1], work);
     }

@@ -10,57 +10,59 @@
 //   return %7
 // }
 
-// 8192 blocks of 256 threads, 0 bytes of shared memory
+// 2048 blocks of 256 threads, 0 bytes of shared memory
 
 struct stitch_kernel_Tensors { void* p[2]; };
 
 template <bool aligned>
-static __device__ __forceinline__ void stitch_kernel_nest0_vectors(void* p0, void* p1, const long long work) {
+static __device__ __forceinline__ void stitch_kernel_nest0_vectors(void* p0, void* p1, const int work) {
   STITCH_GLOBAL(float, b0, p0, 8388608);
   STITCH_GLOBAL_CONST(float, b1, p1, 8388608);
-  const int thread = threadIdx.x % 32, group = threadIdx.x / 32;
+  const int thread = threadIdx.x % 8, group = threadIdx.x / 8;
   const int reduce_shared = 0;
-  const long long task = work * 8 + group;
-  if (task >= 65536) return;
-  const long long first_row = task * 1;
-  const long long last_row = first_row + 1 < 65536 ? first_row + 1 : 65536;
-  for (long long r = first_row; r < last_row; ++r) {
-    float tile1[4];
+  const int task = work * 32 + group;
+  const int first_row = task * 1;
+  const int last_row = first_row + 1;
+  for (int r = first_row; r < last_row; ++r) {
+    float tile1[16];
     float lane2 = -__builtin_inff();
-    float kept1[4];
-    {
-      const int k128_1_first = thread * 4;
+    float kept1[16];
+    #pragma unroll
+    for (int k128_1_turn = 0; k128_1_turn < 4; ++k128_1_turn) {
+      const int k128_1_first = (thread + k128_1_turn * 8) * 4;
       STITCH_LOAD_NEIGHBOURS(float, 4, t3_vector, b1, r * 128 + k128_1_first, aligned);
       #pragma unroll
       for (int element = 0; element < 4; ++element) {
         const int k128_1 = k128_1_first + element;
         const float t3 = t3_vector.value[element];
-        kept1[element] = t3;
+        kept1[k128_1_turn * 4 + element] = t3;
         lane2 = stitch_max((float)lane2, t3);
       }
     }
-    const float sum4 = stitch_group_reduce<32>(lane2, [](const float a, const float b) { return (float)(stitch_max(a, b)); }, reduce_shared);
+    const float sum4 = stitch_group_reduce<8>(lane2, [](const float a, const float b) { return (float)(stitch_max(a, b)); }, reduce_shared);
     float lane5 = 0x0.0p+0f;
-    {
-      const int k128_1_first = thread * 4;
+    #pragma unroll
+    for (int k128_1_turn = 0; k128_1_turn < 4; ++k128_1_turn) {
+      const int k128_1_first = (thread + k128_1_turn * 8) * 4;
       #pragma unroll
       for (int element = 0; element < 4; ++element) {
         const int k128_1 = k128_1_first + element;
-        const float t6 = kept1[element];
+        const float t6 = kept1[k128_1_turn * 4 + element];
         const float t7 = (t6 - sum4);
         const float t8 = stitch_exp(t7);
-        tile1[element] = t8;
+        tile1[k128_1_turn * 4 + element] = t8;
         lane5 = ((float)lane5 + t8);
       }
     }
-    const float sum9 = stitch_group_reduce<32>(lane5, [](const float a, const float b) { return (float)((a + b)); }, reduce_shared);
-    {
-      const int k128_1_first = thread * 4;
+    const float sum9 = stitch_group_reduce<8>(lane5, [](const float a, const float b) { return (float)((a + b)); }, reduce_shared);
+    #pragma unroll
+    for (int k128_1_turn = 0; k128_1_turn < 4; ++k128_1_turn) {
+      const int k128_1_first = (thread + k128_1_turn * 8) * 4;
       StitchVector<float, 4> stored0;
       #pragma unroll
       for (int element = 0; element < 4; ++element) {
         const int k128_1 = k128_1_first + element;
-        const float t10 = tile1[element];
+        const float t10 = tile1[k128_1_turn * 4 + element];
         const float t11 = (t10 / sum9);
         stored0.value[element] = t11;
       }
@@ -69,7 +71,7 @@ static __device__ __forceinline__ void stitch_kernel_nest0_vectors(void* p0, voi
   }
 }
 
-static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, const long long work) {
+static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, const int work) {
   const bool aligned = ((unsigned long long)p0 % 16 == 0) & ((unsigned long long)p1 % 16 == 0);
   if (aligned) stitch_kernel_nest0_vectors<true>(p0, p1, work);
   else stitch_kernel_nest0_vectors<false>(p0, p1, work);
@@ -77,7 +79,7 @@ static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, c
 
 extern "C" __global__ void __launch_bounds__(256, 4)
 stitch_kernel(const __grid_constant__ stitch_kernel_Tensors tensors, unsigned* semaphore) {
-  for (long long work = blockIdx.x; work < 8192; work += gridDim.x) {
+  for (int work = blockIdx.x; work < 2048; work += gridDim.x) {
     {
       stitch_kernel_nest0(tensors.p[1], tensors.p[0], work);
     }

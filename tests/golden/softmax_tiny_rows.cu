@@ -14,14 +14,14 @@
 
 struct stitch_kernel_Tensors { void* p[2]; };
 
-static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, const long long work) {
+static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, const int work) {
   STITCH_GLOBAL_CONST(float, b0, p0, 40000);
   STITCH_GLOBAL(float, b1, p1, 40000);
   const int thread = threadIdx.x;
-  const long long task = work;
-  const long long first_row = task * 1024;
-  const long long last_row = first_row + 1024 < 10000 ? first_row + 1024 : 10000;
-  for (long long r = first_row + thread; r < last_row; r += 256) {
+  const int task = work;
+  const int first_row = task * 1024;
+  const int last_row = first_row + 1024 < 10000 ? first_row + 1024 : 10000;
+  for (int r = first_row + thread; r < last_row; r += 256) {
     const float t1 = b0[r * 4];
     const float t2 = b0[r * 4 + 1];
     const float t3 = b0[r * 4 + 2];
@@ -53,7 +53,7 @@ static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, c
 
 extern "C" __global__ void __launch_bounds__(256, 4)
 stitch_kernel(const __grid_constant__ stitch_kernel_Tensors tensors, unsigned* semaphore) {
-  for (long long work = blockIdx.x; work < 10; work += gridDim.x) {
+  for (int work = blockIdx.x; work < 10; work += gridDim.x) {
     {
       stitch_kernel_nest0(tensors.p[0], tensors.p[1], work);
     }

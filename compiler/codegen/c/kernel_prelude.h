@@ -37,6 +37,7 @@ template <class To, class From> STITCH_INLINE To stitch_bits(From value) { retur
 
 /* ---- f16 and bf16 ---------------------------------------------------------------------------------------------------------- */
 
+#ifndef STITCH_CONVERTS_F16 /* else the device has instructions for it: cuda_prelude.h */
 /* Bit form after F. Giesen, "half_to_float_fast"; exact. gcc 12 vectorises this, but not conversions of _Float16. */
 STITCH_INLINE float stitch_from_f16(StitchHalfBits half) {
   const unsigned magnitude = (half & 0x7fffu) << 13;
@@ -61,16 +62,19 @@ STITCH_INLINE StitchHalfBits stitch_to_f16(float value) {
   half = magnitude >= (143u << 23) ? not_finite : half;
   return (StitchHalfBits)(half | ((bits >> 16) & 0x8000u));
 }
+#endif
 
 STITCH_INLINE float stitch_round_f16(float value) { return stitch_from_f16(stitch_to_f16(value)); }
 
 STITCH_INLINE float stitch_from_bf16(StitchHalfBits bits) { return stitch_bits<float>((unsigned)bits << 16); }
 
+#ifndef STITCH_CONVERTS_BF16
 STITCH_INLINE float stitch_round_bf16(float value) {
   const unsigned bits = stitch_bits<unsigned>(value);
   const unsigned rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) & 0xffff0000u;
   return stitch_bits<float>(value != value ? (bits | 0x00400000u) & 0xffff0000u : rounded);
 }
+#endif
 
 /* The upper half of a value that is a bf16 already, as every value in a register is. */
 STITCH_INLINE StitchHalfBits stitch_to_bf16(float value) { return (StitchHalfBits)(stitch_bits<unsigned>(value) >> 16); }

@@ -22,6 +22,11 @@ class Writer:
     bound_plus: ClassVar[str] = ""
     """Text that is added to the bounds of guarded accesses."""
 
+    @property
+    def row_type(self) -> str:
+        """The C type of rows' numbers."""
+        return "long long"
+
     def value(self, dtype: DType, value: loops.Value) -> str:
         """The expression of a value, in the register type of `dtype`."""
         if isinstance(value, loops.Load):
@@ -67,8 +72,9 @@ class Writer:
         elif isinstance(statement, loops.Blocks):
             size, (first, last) = statement.size, statement.bounds
             here, end = f"{statement.name}_first", f"{statement.name}_last"
-            yield f"{pad}for (long long {here} = {first}; {here} < {last}; {here} += {size}) {{"
-            yield f"{pad}  const long long {end} = {here} + {size} < {last} ? {here} + {size} : {last};"
+            ctype = self.row_type
+            yield f"{pad}for ({ctype} {here} = {first}; {here} < {last}; {here} += {size}) {{"
+            yield f"{pad}  const {ctype} {end} = {here} + {size} < {last} ? {here} + {size} : {last};"
             yield from self.body(statement.body, indent + 1)
             yield pad + "}"
         elif isinstance(statement, loops.If):

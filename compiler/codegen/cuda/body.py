@@ -54,6 +54,10 @@ class CudaWriter(Writer):
         """Threads per group."""
         return self.layout.threads
 
+    @property
+    def row_type(self) -> str:
+        return self.layout.row_type
+
     # ---- statements -------------------------------------------------------------------------------------------------------
 
     def body(self, statements: Sequence[Statement], indent: int) -> Iterator[str]:
@@ -69,7 +73,10 @@ class CudaWriter(Writer):
         if self.vectors is not None and isinstance(value, loops.Load):
             for name, load in self.vectors.loads.items():
                 if load is value:
-                    return load_text(dtype, f"{name}_vector.value[element]")
+                    vector = f"{name}_vector{self.vectors.suffix}"
+                    if dtype is DType.BF16:
+                        return f"stitch_take_bf16({vector}, element)"
+                    return load_text(dtype, f"{vector}.value[element]")
         if isinstance(value, loops.LoadLocal):
             return self._element(value.local, value.index)
         return super().value(dtype, value)
@@ -92,7 +99,10 @@ class CudaWriter(Writer):
             yield from self._let(statement, indent)
         elif self.vectors is not None and statement in self.vectors.stores and isinstance(statement, loops.Store):
             number = self.vectors.stores.index(statement)
-            yield f"{pad}stored{number}.value[element] = {store_text(statement.dtype, statement.value)};"
+            if statement.dtype is DType.BF16:
+                yield f"{pad}stitch_put_bf16(stored{number}, element, {statement.value});"
+            else:
+                yield f"{pad}stored{number}.value[element] = {store_text(statement.dtype, statement.value)};"
         elif isinstance(statement, (loops.Store, loops.Update)):
             yield from self._by_one(super().statement(statement, indent), pad)
         elif isinstance(statement, loops.Assign):
@@ -209,6 +219,10 @@ class CudaWriter(Writer):
         for local, result in zip_strict(statement.locals, statement.results):
             yield f"{pad}{local} = {result};"
 
+    def _type(self, loop: Loop) -> str:
+        """The C type of a loop's variable."""
+        return "int" if self.layout.row_type == "int" and loop.variable.source is None else variable_type(loop)
+
     # ---- loops ------------------------------------------------------------------------------------------------------------
 
     def _loop(self, loop: Loop, indent: int) -> Iterator[str]:
@@ -235,7 +249,7 @@ class CudaWriter(Writer):
         start, step = first, f"++{name}"
         if self.layout.together and is_row_loop(loop):
             start, step = f"{first} + group", f"{name} += {self.layout.groups}"
-        yield f"{pad}for ({variable_type(loop)} {name} = {start}; {name} < {last}; {step}) {{"
+        yield f"{pad}for ({self._type(loop)} {name} = {start}; {name} < {last}; {step}) {{"
         yield from self.body(loop.body, indent + 1)
         yield pad + "}"
 
@@ -243,7 +257,7 @@ class CudaWriter(Writer):
         pad, loop, name = "  " * indent, deal.loop, deal.loop.variable.name
         first, last = ends(loop)
         start = THREAD if first == "0" else f"{first} + {THREAD}"
-        yield f"{pad}for ({variable_type(loop)} {name} = {start}; {name} < {last}; {name} += {self.threads}) {{"
+        yield f"{pad}for ({self._type(loop)} {name} = {start}; {name} < {last}; {name} += {self.threads}) {{"
         yield from replace(self, deal=deal).body(loop.body, indent + 1)
         yield pad + "}"
 
@@ -301,15 +315,17 @@ class CudaWriter(Writer):
         keeps its order."""
         pad, loop, name, base, width = "  " * indent, deal.loop, deal.loop.variable.name, deal.place, deal.width
         assert deal.vectors is not None
-        ctype, (first, last) = variable_type(loop), ends(loop)
+        ctype, (first, last) = self._type(loop), ends(loop)
         end, aligned = f"{first} + ({last} - {first}) / {width} * {width}" if loop.bounds else last, "aligned"
         if loop.kind is LoopKind.SIMD:
-            end, aligned = f"{aligned_text(deal.vectors.buffers)} ? {end} : {first}", "true"
+            end, aligned = f"aligned ? {end} : {first}", "true"
         yield f"{pad}const {ctype} whole = {end};"
         start = f"{f'{first} + ' if loop.bounds else ''}{THREAD} * {width}"
-        step = f"{base} += {self.threads * width}"
-        yield f"{pad}for ({ctype} {base} = {start}; {base} < whole; {step}) {{"
-        yield from self._turn(deal, ctype, aligned, indent + 1)
+        at_once = deal.ahead
+        if loop.kind is LoopKind.SIMD and (loop.bounds or loop.extent > at_once * self.threads * width):
+            yield f"{pad}#pragma unroll 1"  # what is loaded together is so already; the code would only be longer
+        yield f"{pad}for ({ctype} {base} = {start}; {base} < whole; {base} += {at_once * self.threads * width}) {{"
+        yield from self._turns(deal, ctype, aligned, indent + 1, at_once)
         yield f"{pad}}}"
         yield f"{pad}for ({ctype} {name} = whole + {THREAD}; {name} < {last}; {name} += {self.threads}) {{"
         yield from replace(self, deal=deal).body(loop.body, indent + 1)
@@ -318,13 +334,35 @@ class CudaWriter(Writer):
     def _turn(self, deal: Deal, ctype: str, aligned: str, indent: int) -> Iterator[str]:
         """What a thread does in one step: the body, for each element of a vector, the first being the one at `deal.place`. aligned:
         whether all addresses are aligned to a vector."""
+        if deal.vectors is None:
+            yield from replace(self, deal=deal).body(deal.loop.body, indent)
+        else:
+            yield from self._turns(deal, ctype, aligned, indent, 1)
+
+    def _turns(self, deal: Deal, ctype: str, aligned: str, indent: int, at_once: int) -> Iterator[str]:
+        """Some steps of a thread. It loads their vectors before it works on the first: the compiler would not move a load before a
+        store, which may be to the same memory (but then to the same element)."""
+        pad, loop, width = "  " * indent, deal.loop, deal.width
+        assert deal.vectors is not None
+        steps = [deal.vectors.of_step(number) for number in range(at_once)]
+        for number, vectors in enumerate(steps):
+            if number:
+                yield f"{pad}const {ctype} {vectors.base.name} = {deal.place} + {number * self.threads * width};"
+            for let, load in vectors.loads.items():
+                ctype_of, place = STORAGE_TYPE[load.dtype], index_text(vectors.first_place(loop, load.index))
+                name = f"{let}_vector{vectors.suffix}"
+                yield f"{pad}STITCH_LOAD_NEIGHBOURS({ctype_of}, {width}, {name}, b{load.buffer}, {place}, {aligned});"
+        for vectors in steps:
+            if at_once > 1:
+                yield f"{pad}{{"
+            yield from self._step(replace(deal, vectors=vectors), ctype, aligned, indent + (at_once > 1))
+            if at_once > 1:
+                yield f"{pad}}}"
+
+    def _step(self, deal: Deal, ctype: str, aligned: str, indent: int) -> Iterator[str]:
+        """What a thread does with the vectors of one step."""
         pad, loop, width, vectors = "  " * indent, deal.loop, deal.width, deal.vectors
-        if vectors is None:
-            yield from replace(self, deal=deal).body(loop.body, indent)
-            return
-        for let, load in vectors.loads.items():
-            ctype_of, place = STORAGE_TYPE[load.dtype], index_text(vectors.first_place(loop, load.index))
-            yield f"{pad}STITCH_LOAD_NEIGHBOURS({ctype_of}, {width}, {let}_vector, b{load.buffer}, {place}, {aligned});"
+        assert vectors is not None
         for number, store in enumerate(vectors.stores):
             yield f"{pad}StitchVector<{STORAGE_TYPE[store.dtype]}, {width}> stored{number};"
         yield f"{pad}#pragma unroll"

@@ -31,6 +31,7 @@ template <class T, int N> struct alignas(sizeof(T) * N) StitchVector { T value[N
 
 extern __shared__ __align__(16) unsigned char stitch_shared[];
 
+#define __builtin_memcpy memcpy
 #define __builtin_fabs fabs
 #define __builtin_fabsf fabsf
 #define __builtin_sqrt sqrt
@@ -53,7 +54,46 @@ extern __shared__ __align__(16) unsigned char stitch_shared[];
 #define __builtin_inff() __int_as_float(0x7f800000)
 #define __builtin_nan(text) __longlong_as_double(0x7ff8000000000000ll)
 #define __builtin_nanf(text) __int_as_float(0x7fc00000)
+
+/* f16 and bf16 by the device's own instructions, to nearest, ties to even: the results of kernel_prelude.h's bit forms, but for the
+ * bits of a NaN. Those take about eight instructions for each rounding, and there is one after every operation. */
+#define STITCH_CONVERTS_F16 1
+STITCH_INLINE float stitch_from_f16(unsigned short half) {
+  float value;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(half));
+  return value;
+}
+STITCH_INLINE unsigned short stitch_to_f16(float value) {
+  unsigned short half;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(value));
+  return half;
+}
+#if __CUDA_ARCH__ >= 800
+#define STITCH_CONVERTS_BF16 1
+/* A bf16 is the upper half of a float, so that a pair of bf16 whose lower one is 0 is the rounded float. */
+STITCH_INLINE float stitch_round_bf16(float value) {
+  unsigned pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(value), "f"(0.0f));
+  return __uint_as_float(pair);
+}
 #endif
+#endif
+
+/* Elements of a vector of bf16, taken and put in pairs, which are what registers hold: a bf16 is the upper half of a float, so one
+ * instruction makes a float of either half, and one makes a pair of two floats. Element by element it is two instructions each. An
+ * element is put after the one before it. */
+template <int N> STITCH_INLINE float stitch_take_bf16(const StitchVector<unsigned short, N>& vector, int element) {
+  unsigned pair;
+  __builtin_memcpy(&pair, &vector.value[element & ~1], sizeof pair);
+  return __builtin_bit_cast(float, element & 1 ? pair & 0xffff0000u : pair << 16);
+}
+template <int N> STITCH_INLINE void stitch_put_bf16(StitchVector<unsigned short, N>& vector, int element, float value) {
+  unsigned pair = 0;
+  if (element & 1) __builtin_memcpy(&pair, &vector.value[element & ~1], sizeof pair);
+  const unsigned bits = __builtin_bit_cast(unsigned, value);
+  pair = element & 1 ? pair >> 16 | (bits & 0xffff0000u) : bits;
+  __builtin_memcpy(&vector.value[element & ~1], &pair, sizeof pair);
+}
 
 /* The same if the buffer's address may not be aligned to a vector (`aligned` says whether it is): the same elements, one by one. */
 #define STITCH_LOAD_NEIGHBOURS(T, N, name, buffer, index, aligned)                               \

@@ -29,12 +29,18 @@ from .. import c
 from ..c.text import constant_text
 from .body import CudaWriter, aligned_text
 from .chain import chain_of
-from .layout import THREAD, WARP, Layout, assign
+from .layout import MOST_TURNS, THREAD, WARP, Layout, assign
 from .reduction import task_body
-from .survey import distributed_loops
+from .survey import NARROW, distributed_loops, is_interleaved
+from .vectors import row_widths
 
 MOST_PARAMETERS = 400
 """Most pointers that are passed as launch parameters (4 KiB in all); with more, a table of pointers is in memory."""
+
+LINE_THREADS = 8
+"""Threads whose vectors are one line of the cache."""
+MOST_CONSTANT_BYTES = 32 << 10
+"""Most bytes of families' tables in constant memory, of which a module has 64 KiB; the others are in the device's memory."""
 
 
 class CudaError(ValueError):
@@ -130,14 +136,29 @@ def plan_for_gpu(graph: Graph, target: GpuTarget, symbol: str = "", rules: Rules
 
 def threads_of(nest: NestCode, target: GpuTarget) -> int:
     """Threads per group for `nest`: a power of two, up to a warp, that its longest distributed loop keeps busy; a whole block if a
-    warp would take too long over that loop."""
+    warp would take too long over that loop.
+
+    Where the row goes in vectors, it has no more threads than it has vectors: a thread with one float of a row of 32 spends its time
+    on the row's beginning and on exchanges. With enough rows for all threads of the device, a thread takes several vectors, so that
+    there are fewer of both."""
     # A loop over a task's rows counts as longer than any other loop.
-    longest = max((1 << 30 if loop.bounds else loop.extent for loop in distributed_loops(nest.body)), default=1)
+    distributed = [*distributed_loops(nest.body)]
+    longest = max((1 << 30 if loop.bounds else loop.extent for loop in distributed), default=1)
     if longest > WARP * target.row_per_thread:
         return target.block
     threads = 1
     while threads < min(WARP, longest):
         threads *= 2
+    if nest.per_task or not all(map(is_interleaved, distributed)):
+        return threads
+    all_threads = target.multiprocessors * target.threads_per_multiprocessor
+    fewer = 1
+    while fewer < threads:
+        width = row_widths(nest.body, fewer).get(longest, 1)
+        few = -(-longest // fewer) <= MOST_TURNS and nest.rows * fewer >= all_threads
+        if width > 1 and (fewer * width >= longest or (fewer >= LINE_THREADS and few)):
+            return fewer
+        fewer *= 2
     return threads
 
 
@@ -167,9 +188,12 @@ def render(plan: Plan, symbol: str, target: GpuTarget) -> CudaKernel:
     lines.append(f"struct {symbol}_Tensors {{ {held}; }};")
     lines.extend(text.replace("NEST", name) for text, name in functions.items())
     tables: dict[int, str] = {}
+    constant_bytes = 0
     for nest in (nest for nests in phases for nest in nests if nest.code.instances):
         table = f"{symbol}_table{len(tables)}"
-        lines.append(_table_text(nest.code, table, places))
+        constant_bytes += len(nest.code.instances) * (20 + 4 * len(nest.code.buffers))
+        memory = "__constant__" if constant_bytes <= MOST_CONSTANT_BYTES else "__device__"
+        lines.append(_table_text(nest, table, places, memory))
         tables[id(nest.code)] = table
     shared_bytes = max((nest.layout.block_bytes for nests in phases for nest in nests), default=0)
     # As many blocks must be co-resident as the grid was sized for, whatever number of registers the compiler would like.
@@ -233,24 +257,27 @@ def _nest_text(nest: NestCode, layout: Layout) -> str:
     if layout.reduces:
         lines.append(f"  const int reduce_shared = {groups * shared_bytes};")
     if many:
-        return _function_text(nest, layout.aligned, [*lines, *body])
+        return _function_text(nest, layout, [*lines, *body])
     apart = groups > 1 and not layout.together
-    lines.append(f"  const long long task = work{f' * {groups} + group' if apart else ''};")
-    if apart:
+    ctype = f"const {layout.row_type}"
+    lines.append(f"  {ctype} task = work{f' * {groups} + group' if apart else ''};")
+    if apart and nest.tasks % groups:
         lines.append(f"  if (task >= {nest.tasks}) return;")
-    lines.append(f"  const long long first_row = task * {nest.rows_per_task};")
-    clip = f"first_row + {nest.rows_per_task} < {nest.rows} ? first_row + {nest.rows_per_task} : {nest.rows}"
-    lines.append(f"  const long long last_row = {clip};")
-    return _function_text(nest, layout.aligned, [*lines, *body])
+    lines.append(f"  {ctype} first_row = task * {nest.rows_per_task};")
+    last = f"first_row + {nest.rows_per_task}"
+    if nest.rows % nest.rows_per_task:
+        last = f"{last} < {nest.rows} ? {last} : {nest.rows}"
+    lines.append(f"  {ctype} last_row = {last};")
+    return _function_text(nest, layout, [*lines, *body])
 
 
-def _function_text(nest: NestCode, aligned: Mapping[int, int], lines: Sequence[str]) -> str:
-    """The function around a nest's text. If the nest uses vectors, there are two versions. aligned: for each buffer that is
-    accessed by vectors, the number of bytes of which its address must be a multiple."""
+def _function_text(nest: NestCode, layout: Layout, lines: Sequence[str]) -> str:
+    """The function around a nest's text. If the nest uses vectors, there are two versions."""
+    aligned = layout.aligned
     names = [f"p{number}" for number in range(len(nest.buffers))] + (
         ["first_row", "last_row"] if nest.instances else ["work"]
     )
-    types = ["void*"] * len(nest.buffers) + ["const long long"] * (2 if nest.instances else 1)
+    types = ["void*"] * len(nest.buffers) + [f"const {layout.row_type}"] * (2 if nest.instances else 1)
     parameters = ", ".join(f"{ctype} {name}" for ctype, name in zip_strict(types, names))
     head = "static __device__ __forceinline__ void"
     if not aligned:
@@ -291,7 +318,8 @@ def _entry_text(
         if number:
             alone = total == 1 == _blocks(phases[number - 1])  # then the same block does both
             lines.append("  __syncthreads();" if alone else "  stitch_grid_barrier(semaphore);")
-        lines.append(f"  for (long long work = blockIdx.x; work < {total}; work += gridDim.x) {{")
+        ctype = "int" if total < NARROW else "long long"
+        lines.append(f"  for ({ctype} work = blockIdx.x; work < {total}; work += gridDim.x) {{")
         start = 0
         for same in _by_function(nests):
             end = start + _blocks(same)
@@ -341,8 +369,10 @@ def _instances_text(nest: _Nest, start: int, pointer: Callable[[Buffer], str], t
     the name of the array with each component's start, rows and tensors."""
     code = nest.code
     width = len(code.buffers)
-    yield f"      const long long begin = (work - {start}) * {code.rows_per_task};"
-    yield f"      const long long end = begin + {code.rows_per_task};"
+    ctype = nest.layout.row_type
+    yield f"      const {ctype} task = work{f' - {start}' if start else ''};"
+    yield f"      const {ctype} begin = task * {code.rows_per_task};"
+    yield f"      const {ctype} end = begin + {code.rows_per_task};"
     yield f"      int one = 0, above = {len(code.instances)};"  # the last that begins at or before `begin`
     yield "      while (above - one > 1) {"
     yield "        const int middle = (one + above) / 2;"
@@ -350,9 +380,9 @@ def _instances_text(nest: _Nest, start: int, pointer: Callable[[Buffer], str], t
     yield "        else above = middle;"
     yield "      }"
     yield f"      for (; one < {len(code.instances)} && {table}[one].start < end; ++one) {{"
-    yield f"        const long long start = {table}[one].start, rows = {table}[one].rows;"
-    yield "        const long long from = begin > start ? begin - start : 0;"
-    yield "        const long long to = end - start < rows ? end - start : rows;"
+    yield f"        const {ctype} start = {table}[one].start, rows = {table}[one].rows;"
+    yield f"        const {ctype} from = begin > start ? begin - start : 0;"
+    yield f"        const {ctype} to = end - start < rows ? end - start : rows;"
     columns = [[one.buffers[k] for one in code.instances] for k in range(width)]
     arguments = []
     for k, column in enumerate(columns):
@@ -362,8 +392,11 @@ def _instances_text(nest: _Nest, start: int, pointer: Callable[[Buffer], str], t
     yield "      }"
 
 
-def _table_text(nest: NestCode, table: str, places: Mapping[Buffer | None, int]) -> str:
-    """The start, the number of rows and the tensors of each component of a family, as a C array. Raises CudaError."""
+def _table_text(of: _Nest, table: str, places: Mapping[Buffer | None, int], memory: str) -> str:
+    """The start, the number of rows and the tensors of each component of a family, as a C array. All threads of a block read the same
+    component at once, which is what constant memory is fast at: a search of seven steps in the device's memory took as long as a
+    work item's own accesses. Raises CudaError."""
+    nest, ctype = of.code, of.layout.row_type
     rows = []
     for one in nest.instances:
         numbers = [places.get(buffer, -1) for buffer in one.buffers]
@@ -373,7 +406,7 @@ def _table_text(nest: NestCode, table: str, places: Mapping[Buffer | None, int])
         if any(buffer not in places for buffer in column) and any(buffer != column[0] for buffer in column):
             raise CudaError("components of one family that work on different constants or intermediates")
     width = len(nest.buffers)
-    head_text = f"static __device__ const struct {{ long long start, rows; int tensors[{width}]; }} {table}[] = {{"
+    head_text = f"static {memory} const struct {{ {ctype} start, rows; int tensors[{width}]; }} {table}[] = {{"
     return "\n".join([head_text, *rows, "};"])
 
 

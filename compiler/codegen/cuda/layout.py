@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from ...ir.graph import DType
 from ...loops import loops
 from ...loops.loops import Local, Loop, LoopKind, NestCode, Statement, shared_room, walk
-from .survey import Element, Survey, Use, is_distributed, is_interleaved, is_row_loop, place_of
+from .survey import Element, Survey, Use, is_distributed, is_interleaved, is_narrow, is_row_loop, place_of
 from .vectors import Vectors, fold_width, only_computes, row_vectors, row_widths, vectors_of
 
 WARP = 32
@@ -46,7 +46,8 @@ class Deal:
 
     width: neighbours that a thread takes per step. vectors: the accesses that move them at once; None if each element is accessed by
     itself. unrolled: whether the steps are unrolled, because they index arrays of registers. kept: by the name of a loaded value, the
-    array of registers that holds it from an earlier loop; fills: the array that this loop fills for later loops.
+    array of registers that holds it from an earlier loop; fills: the array that this loop fills for later loops. ahead: the number of
+    steps whose vectors are loaded together; every thread has a multiple of so many steps.
     """
 
     loop: Loop
@@ -57,6 +58,7 @@ class Deal:
     unrolled: bool = False
     kept: Mapping[str, str] = field(default_factory=dict)
     fills: Mapping[str, str] = field(default_factory=dict)
+    ahead: int = 1
 
     @property
     def turns(self) -> int:
@@ -90,13 +92,6 @@ class Deal:
     def own_place(self) -> str:
         """The index of an iteration's element in an array that is ordered by threads, as C text."""
         return f"{self.place} - {THREAD} * {self.width - 1} + element * {self.threads}"
-
-    @property
-    def aligned(self) -> Mapping[int, int]:
-        """For the nest's version with vectors: the number of bytes of which each buffer's address must be a multiple. A loop that
-        only computes a task's elements is left out: it tests the addresses itself, each time."""
-        looks_itself = self.how is How.VECTORS and self.loop.kind is LoopKind.SIMD
-        return {} if self.vectors is None or looks_itself else self.vectors.buffers
 
 
 @dataclass(frozen=True)
@@ -171,6 +166,7 @@ class Layout:
     shared_rows: if the groups of a block do one task together, the place in the body of the loop over the task's rows, which they
     share; None otherwise. totals: the accumulators that are combined after that loop. both: buffers that the nest reads and writes.
     deals: the distribution of each distributed loop, by the loop's id(). reduces: number of values that threads reduce at once.
+    row_type: the C type of rows' numbers.
     """
 
     places: Places
@@ -180,6 +176,7 @@ class Layout:
     deals: Mapping[int, Deal]
     totals: tuple[Total, ...]
     reduces: int
+    row_type: str
 
     @property
     def together(self) -> bool:
@@ -196,7 +193,7 @@ class Layout:
         """For the nest's version with vectors: the number of bytes of which each buffer's address must be a multiple."""
         found: dict[int, int] = {}
         for deal in self.deals.values():
-            for buffer, size in deal.aligned.items():
+            for buffer, size in (deal.vectors.buffers if deal.vectors is not None else {}).items():
                 found[buffer] = max(size, found.get(buffer, 1))
         return found
 
@@ -249,6 +246,7 @@ def assign(nest: NestCode, threads: int, groups: int) -> Layout:
         deals=deals.found,
         totals=() if rows is None else tuple(_totals(nest.body[:rows], places, groups)),
         reduces=max((_reduced(each, places) for each in walk(nest.body)), default=0),
+        row_type="int" if is_narrow(nest) else "long long",
     )
 
 
@@ -336,7 +334,7 @@ class _Deals:
         if is_interleaved(loop) and (width > 1 or arrays or self._is_unrolled(loop)):
             vectors = row_vectors(loop, width)
             if self._only_computes:
-                return Deal(loop, threads, How.VECTORS, width, vectors)
+                return Deal(loop, threads, How.VECTORS, width, vectors, ahead=_ahead(vectors, loop.extent, threads))
             there = {name: array for name, array in arrays.items() if array in self._filled}
             loads = {name: load for name, load in vectors.loads.items() if name not in there}
             return Deal(
@@ -350,7 +348,9 @@ class _Deals:
                 fills={name: array for name, array in arrays.items() if name not in there},
             )
         if (found := vectors_of(loop, self.nest, threads)) is not None:
-            return Deal(loop, threads, How.VECTORS, found.width, found)
+            exact = loop.kind is LoopKind.SIMD and loop.bounds == ("first_row", "last_row") and not self.nest.instances
+            rows = self.nest.rows_per_task if exact and self.nest.rows % self.nest.rows_per_task == 0 else 0
+            return Deal(loop, threads, How.VECTORS, found.width, found, ahead=_ahead(found, rows, threads))
         if loop.kind is LoopKind.FOLD and threads > 1:
             width = fold_width(loop, threads)
             return Deal(loop, threads, How.STRETCHES, width, row_vectors(loop, width) if width > 1 else None)
@@ -401,6 +401,12 @@ class _Deals:
         )
         few = self.places.turns(loop.extent) <= MOST_TURNS
         return plain and bool(brought) and loop.extent % self.places.threads == 0 and few
+
+
+def _ahead(vectors: Vectors, extent: int, threads: int) -> int:
+    """How many steps of a loop that only computes are loaded together. extent: of the loop, if it is known; else 0."""
+    step = threads * vectors.width
+    return vectors.ahead(extent // step) if extent and extent % step == 0 else 1
 
 
 def _local_of(statement: Statement) -> str | None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 
-from ...ir.graph import DType
-from ...ir.index_maps import Index, Var
+from ...ir.graph import DType, Node
+from ...ir.index_maps import Digit, Index, Var
 from ...loops import loops
-from ...loops.loops import Local, Loop, LoopKind, Statement
+from ...loops.loops import Local, Loop, LoopKind, NestCode, Statement, walk
 
 Element = tuple[int, str, int]
 """What a loop loads in each iteration: (buffer, position in terms of the loop's variable, the loop's extent)."""
@@ -142,3 +142,36 @@ def is_row_loop(statement: Statement) -> bool:
     return (
         isinstance(statement, Loop) and not is_distributed(statement) and statement.bounds == ("first_row", "last_row")
     )
+
+
+NARROW = 1 << 30
+"""Rows and positions below this are of type int: so is what a few more steps of a loop make of them."""
+
+
+def is_narrow(nest: NestCode) -> bool:
+    """Whether each position of a nest, and each part of one, fits an int. A GPU has no 64-bit integer units: an address from an int
+    is one instruction, from a long long it is four."""
+    elements = [buffer.elements for buffer in nest.all_buffers]
+    if max(nest.rows, nest.rows_per_task, *elements) >= NARROW:
+        return False
+    return all(_fits_int(index) for each in walk(nest.body) for index in _indices(each))
+
+
+def _fits_int(index: Index) -> bool:
+    inner = [atom.index for _, atom in index.terms if not isinstance(atom, Digit)]
+    parts = [index.constant, *(coefficient * max(atom.high, 1) for coefficient, atom in index.terms)]
+    return sum(map(abs, parts)) < NARROW and all(map(_fits_int, inner))
+
+
+def _indices(part: object) -> Iterator[Index]:
+    """The indices in a statement, without those of the statements within it."""
+    if isinstance(part, Index):
+        yield part
+    elif isinstance(part, tuple):
+        for each in part:
+            if not isinstance(each, (loops.Loop, loops.Blocks, loops.If)):
+                yield from _indices(each)
+    elif is_dataclass(part) and not isinstance(part, (Var, Node)):
+        for each in fields(part):
+            if each.name != "body":
+                yield from _indices(getattr(part, each.name))

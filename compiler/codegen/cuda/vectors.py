@@ -10,15 +10,16 @@ which it would otherwise request 64 and 32 bytes, keep memory as busy as floats 
     of a variadic reduction   each thread's stretch of it begins and ends with a whole vector (`fold_width`)
 
 An address is a multiple of the vector's size if the row's length allows it and the buffer's address is one; the kernel tests that. If
-a buffer's address is not (a slice of another tensor), a loop that only computes elements takes them one by one. For a nest with rows
-or sums there are two versions of the function; the other version loads and stores the same elements one by one. They stay with the
-same threads in the same order, so a sum is the same to the last bit whatever the address: it depends on shapes and the device alone.
+a buffer's address is not (a slice of another tensor), there is a second version of the function. In it, a loop that only computes
+elements takes them one by one; one of a row that is kept, or of a sum, loads and stores the same elements one by one. They stay with
+the same threads in the same order, so a sum is the same to the last bit whatever the address: it depends on shapes and the device
+alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...ir.index_maps import Digit, Index, Var
 from ...loops import loops
@@ -27,24 +28,44 @@ from .survey import distributed_loops, is_interleaved
 
 VECTOR_BYTES = 16
 """The most bytes that one load or store of a thread moves."""
-VECTOR_REGISTERS = 16
+VECTOR_REGISTERS = 32
 """The most registers that a thread's vectors may take, ..."""
-VECTOR_ACCESSES = 6
-"""... and the most vectors: an optimizer's update has more, and with vectors of two its registers spill."""
+VECTOR_ACCESSES = 8
+"""... and the most vectors. An optimizer's update reads four tensors and writes three."""
 MORE_TURNS = 4 / 3
 """How much longer the longest thread may take over a row by vectors than element by element. For example, 192 of 256 threads take
 four of 768 elements each, instead of all threads taking three."""
 
 
+AHEAD_REGISTERS = 16
+"""The most registers for vectors that a thread loads before it works on the first of them."""
+MOST_AHEAD = 4
+
+
 @dataclass(frozen=True)
 class Vectors:
     """The vector accesses of one loop. loads: by name, the loads made by vectors; stores: the stores made by vectors. base: the
-    variable of a vector's first element."""
+    variable of a vector's first element. suffix: of the loads' names, which differ from step to step if several are made ahead."""
 
     width: int
     base: Var
     loads: dict[str, loops.Load]
     stores: tuple[loops.Store, ...]
+    suffix: str = ""
+
+    def of_step(self, number: int) -> Vectors:
+        """The accesses of the step that is that many steps ahead."""
+        if number == 0:
+            return self
+        return replace(self, base=Var(f"{self.base.name}{number}", self.base.extent), suffix=str(number))
+
+    def ahead(self, steps: int) -> int:
+        """How many of a thread's `steps` steps are loaded before the first one's elements are computed."""
+        registers = sum(-(-load.dtype.size_bytes * self.width // 4) for load in self.loads.values())
+        at_once = min(MOST_AHEAD, steps, AHEAD_REGISTERS // registers) if registers else 1
+        while steps % max(at_once, 1):
+            at_once -= 1
+        return max(at_once, 1)
 
     @property
     def buffers(self) -> dict[int, int]:

@@ -230,8 +230,8 @@ ROWS = {
     ("h200", 1025, 1, DType.F32): 1,
     ("h200", 6000, 0, DType.F32): 4,  # too long to be kept
     ("h200", 30_000, 0, DType.F32): 4,
-    ("small", 12, 0, DType.F32): 1,  # hardly one for each thread
-    ("small", 40, 0, DType.F16): 2,
+    ("small", 12, 0, DType.F32): 4,  # by four threads, of which three have one
+    ("small", 40, 0, DType.F16): 4,
     ("small", 256, 0, DType.F16): 4,
     ("small", 300, 0, DType.F32): 2,
     ("small", 2_000, 0, DType.S8): 16,
@@ -260,6 +260,43 @@ def test_rows_go_in_vectors_where_lengths_and_addresses_allow_and_sums_keep_thei
             assert judge(one.graph, inputs, outputs).ok
             found.append(b"".join(output.tobytes() for output in outputs))
         assert found[0] == found[1], "to the last bit"
+
+
+SHORT = {
+    # length, dtype: threads of a row, neighbours that a thread takes
+    (8, DType.F32): (2, 4),
+    (31, DType.F32): (32, 1),
+    (32, DType.F32): (8, 4),
+    (32, DType.BF16): (4, 8),
+    (36, DType.F16): (8, 2),
+    (48, DType.F32): (8, 4),  # two vectors each, since the rows have enough threads for the whole device
+    (62, DType.BF16): (8, 2),
+    (64, DType.F32): (8, 4),
+    (64, DType.S8): (4, 16),
+}
+
+
+def test_a_short_row_has_as_many_threads_as_vectors() -> None:
+    graphs = [_beside_its_mean(700, length, 0, dtype) for length, dtype in SHORT]
+    for number, one in enumerate(build_all(graphs, TARGETS["small"])):
+        threads, width = list(SHORT.values())[number]
+        assert f"thread = threadIdx.x % {threads}," in one.kernel.text, one.graph.name
+        assert _widest(one.kernel.text) == width, one.graph.name
+        inputs = random_inputs(one.graph, np.random.default_rng(number), Regime.NORMAL)
+        found = []
+        for seed in (2, 3):  # at a multiple of 64 bytes, and one element behind
+            outputs, messages = one.run([np.require(each, requirements="C") for each in inputs], seed)
+            assert messages == []
+            assert judge(one.graph, inputs, outputs).ok
+            found.append(b"".join(output.tobytes() for output in outputs))
+        assert found[0] == found[1], "to the last bit"
+
+
+def test_a_row_that_is_far_into_a_tensor_has_a_wide_position() -> None:
+    for rows, ctype in ((1 << 20, "int"), (1 << 23, "long long")):
+        m = library.Maker("far")
+        text = plan_for_gpu(m.done(m.op("negate", m.parameter(rows, 128))), H200)[1].text
+        assert f"const {ctype} first_row" in text
 
 
 @pytest.mark.parametrize(("dtype", "width"), [(DType.S8, 16), (DType.F16, 8), (DType.F32, 4), (DType.F64, 2)])
@@ -301,6 +338,16 @@ def test_nvrtc_makes_one_instruction_of_a_vector_and_spills_no_row(arch: str) ->
         assert re.search(rb"ld\.global[.\w]*\.v4\.[fbu]32", built.ptx), graph.name
         assert re.search(rb"st\.global[.\w]*\.v4\.[fbu]32", built.ptx), graph.name
         assert built.spill_bytes == 0, graph.name
+
+
+@pytest.mark.parametrize("arch", sorted(GPUS))
+def test_halves_are_rounded_by_one_instruction_where_the_device_has_it(arch: str) -> None:
+    for dtype, instruction in ((DType.F16, b"cvt.rn.f16.f32"), (DType.BF16, b"cvt.rn.bf16x2.f32")):
+        m = library.Maker(f"sum_{dtype.value}")
+        x, y = (m.parameter(512, 1024, dtype=dtype) for _ in range(2))
+        _, kernel = plan_for_gpu(m.done(m.op("multiply", m.op("add", x, y), y)), GPUS[arch])
+        built = nvrtc.build(translation_unit(kernel), arch)
+        assert (instruction in built.ptx) == (dtype is DType.F16 or int(arch.removeprefix("sm_")) >= 80)
 
 
 SCATTERS = list(itertools.product(["sum", "max", "replace"], [(5,), (40,), (3, 600)]))

@@ -87,9 +87,7 @@ KINDS: dict[str, Callable[[str], Iterator[str]]] = {
         r"(NEIGHBOURS\([^;]*b\d+, [^,;]+)(, stored\d+)?(, \w+\);)", lambda m: f"{m[1]} + 1{m[2] or ''}{m[3]}"
     ),
     "a vector's last element left out": _each(r"element < (\d+);", lambda m: f"element < {int(m[1]) - 1};"),
-    "vectors at any address": _each(
-        r"(const (?:bool aligned|long long whole) = )\(\(unsigned[^;?]*", lambda m: f"{m[1]}true"
-    ),
+    "vectors at any address": _each(r"(const bool aligned = )\(\(unsigned[^;?]*", lambda m: f"{m[1]}true"),
     "a store one further": _each(r"(\n\s+b\d+)\[([^\]]+)\] = ", lambda m: f"{m[1]}[{m[2]} + 1] = "),
     "one iteration too many": _each(LOOP, lambda m: f"{m[1]}{int(m[2]) + _neighbours(m[3])}{m[3]}"),
     "one iteration too few": _each(LOOP, lambda m: f"{m[1]}{int(m[2]) - _neighbours(m[3])}{m[3]}"),
@@ -102,7 +100,7 @@ KINDS: dict[str, Callable[[str], Iterator[str]]] = {
         r"(_first = (?:thread|\([^)]*\)) \* )(\d+);", lambda m: f"{m[1]}{int(m[2]) // 2};"
     ),
     "a register for two": _each(r"(_turn \* )(\d+)( \+ element\])", lambda m: f"{m[1]}{int(m[2]) - 1}{m[3]}"),
-    "the last rows left out": _each(r"(const long long first_row = task \* \d+);", lambda m: f"{m[1]} + 1;"),
+    "the last rows left out": _each(r"(const int first_row = task \* \d+);", lambda m: f"{m[1]} + 1;"),
     "a scheme's combine swapped": _each(r"return \(float\)\(\(a \+ b\)\);", lambda m: "return (float)((a - b));"),
     "a group's lanes apart": _each(r"stitch_group_reduce<(\d+)>", lambda m: f"stitch_group_reduce<{int(m[1]) // 2}>"),
     "every thread stores": _all(r"if \(thread == 0\) (\w+\[)", r"\1"),
