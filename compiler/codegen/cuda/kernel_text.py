@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from importlib import resources
 
 from ...ir.graph import Graph
-from ...loops.loops import Buffer, BufferKind, Loops, NestCode
+from ...loops.loops import Buffer, BufferKind, Find, Loops, NestCode, Visit, walk
 from ...lowering.gpu_cost import KernelCost, PhaseWork, kernel_cost, phase_works
 from ...lowering.kernel_loops import lower
 from ...ops.table import STORAGE_TYPE
@@ -125,7 +125,9 @@ def plan_for_gpu(graph: Graph, target: GpuTarget, symbol: str = "", rules: Rules
 
 def threads_of(nest: NestCode, target: GpuTarget) -> int:
     """Threads per group for `nest`: a power of two, up to a warp, that its longest distributed loop keeps busy; a whole block if a
-    warp would take too long over that loop."""
+    warp would take too long over that loop. Searches are the work of one warp."""
+    if any(isinstance(each, (Find, Visit)) for each in walk(nest.body)):
+        return WARP
     # A loop over a task's rows counts as longer than any other loop.
     longest = max((1 << 30 if loop.bounds else loop.extent for loop in distributed_loops(nest.body)), default=1)
     if longest > WARP * target.row_per_thread:
