@@ -114,10 +114,10 @@ template <bool aligned>
 static __device__ __forceinline__ void stitch_kernel_nest2_vectors(void* p0, void* p1, const long long work) {
   STITCH_GLOBAL(double, b0, p0, 88);
   STITCH_GLOBAL(float, b1, p1, 1);
-  const int thread = threadIdx.x % 32, group = threadIdx.x / 32;
+  if (threadIdx.x >= 32) return;
+  const int thread = threadIdx.x;
   const int reduce_shared = 0;
-  const long long task = work * 8 + group;
-  if (task >= 1) return;
+  const long long task = work;
   const long long first_row = task * 1;
   const long long last_row = first_row + 1 < 1 ? first_row + 1 : 1;
   for (long long r = first_row; r < last_row; ++r) {
@@ -146,8 +146,9 @@ static __device__ __forceinline__ void stitch_kernel_nest2(void* p0, void* p1, c
 static __device__ __forceinline__ void stitch_kernel_nest3(void* p0, void* p1, const long long work) {
   STITCH_GLOBAL(double, b0, p0, 1);
   STITCH_GLOBAL(float, b1, p1, 1);
+  if (threadIdx.x >= 32) return;
   const int thread = threadIdx.x % 1, group = threadIdx.x / 1;
-  const long long task = work * 256 + group;
+  const long long task = work * 32 + group;
   if (task >= 1) return;
   const long long first_row = task * 1;
   const long long last_row = first_row + 1 < 1 ? first_row + 1 : 1;

@@ -40,9 +40,9 @@ static __device__ __forceinline__ void stitch_kernel_nest1_vectors(void* p0, voi
   STITCH_GLOBAL_CONST(int, b0, p0, 64);
   STITCH_GLOBAL(float, b1, p1, 256000);
   STITCH_GLOBAL_CONST(float, b2, p2, 16384);
-  const int thread = threadIdx.x % 32, group = threadIdx.x / 32;
-  const long long task = work * 8 + group;
-  if (task >= 64) return;
+  if (threadIdx.x >= 32) return;
+  const int thread = threadIdx.x;
+  const long long task = work;
   const long long first_row = task * 1;
   const long long last_row = first_row + 1 < 64 ? first_row + 1 : 64;
   for (long long r = first_row; r < last_row; ++r) {
@@ -175,7 +175,7 @@ stitch_kernel(const __grid_constant__ stitch_kernel_Tensors tensors, unsigned* s
     }
   }
   stitch_grid_barrier(semaphore);
-  for (long long work = blockIdx.x; work < 8; work += gridDim.x) {
+  for (long long work = blockIdx.x; work < 64; work += gridDim.x) {
     {
       stitch_kernel_nest1(tensors.p[0], tensors.p[2], tensors.p[1], work);
     }

@@ -10,7 +10,7 @@
 //   return %7
 // }
 
-// 64 blocks of 256 threads, 0 bytes of shared memory
+// 74 blocks of 256 threads, 0 bytes of shared memory
 
 struct stitch_kernel_Tensors { void* p[2]; };
 
@@ -18,9 +18,10 @@ template <bool aligned>
 static __device__ __forceinline__ void stitch_kernel_nest0_vectors(void* p0, void* p1, const long long work) {
   STITCH_GLOBAL(float, b0, p0, 65536);
   STITCH_GLOBAL_CONST(float, b1, p1, 65536);
+  if (threadIdx.x >= 224) return;
   const int thread = threadIdx.x % 32, group = threadIdx.x / 32;
   const int reduce_shared = 0;
-  const long long task = work * 8 + group;
+  const long long task = work * 7 + group;
   if (task >= 512) return;
   const long long first_row = task * 1;
   const long long last_row = first_row + 1 < 512 ? first_row + 1 : 512;
@@ -77,7 +78,7 @@ static __device__ __forceinline__ void stitch_kernel_nest0(void* p0, void* p1, c
 
 extern "C" __global__ void __launch_bounds__(256, 4)
 stitch_kernel(const __grid_constant__ stitch_kernel_Tensors tensors, unsigned* semaphore) {
-  for (long long work = blockIdx.x; work < 64; work += gridDim.x) {
+  for (long long work = blockIdx.x; work < 74; work += gridDim.x) {
     {
       stitch_kernel_nest0(tensors.p[1], tensors.p[0], work);
     }

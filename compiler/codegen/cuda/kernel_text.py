@@ -138,6 +138,15 @@ def threads_of(nest: NestCode, target: GpuTarget) -> int:
     return threads
 
 
+def groups_of(nest: NestCode, threads: int, target: GpuTarget) -> int:
+    """Groups of `threads` threads per block for `nest`: as many as a block has room for; fewer, down to a warp, if a few blocks would
+    otherwise do all tasks while most multiprocessors have none. The other threads of a block then have no part in the nest."""
+    room = target.block // threads
+    if nest.per_task or nest.instances or threads > WARP:
+        return room
+    return min(room, max(WARP // threads, -(-nest.tasks // target.multiprocessors)))
+
+
 def render(plan: Plan, symbol: str, target: GpuTarget) -> CudaKernel:
     """The kernel of a plan: its text without the common head (`head`), and how it is launched. Raises CudaError if a family cannot be
     written as one table of components."""
@@ -150,8 +159,8 @@ def render(plan: Plan, symbol: str, target: GpuTarget) -> CudaKernel:
         nests = []
         for code in phase.nests:
             threads = threads_of(code, target)
-            layout = assign(code, threads, target.block // threads)
-            neutral = _nest_text(code, layout)
+            layout = assign(code, threads, groups_of(code, threads, target))
+            neutral = _nest_text(code, layout, target.block)
             name = functions.setdefault(neutral, f"{symbol}_nest{len(functions)}")
             nests.append(_Nest(code, name, layout))
         phases.append(nests)
@@ -198,8 +207,8 @@ def _tensors(kernel: Loops) -> tuple[Buffer | None, ...]:
     return (*ordered, None) if kernel.scratch_bytes else tuple(ordered)
 
 
-def _nest_text(nest: NestCode, layout: Layout) -> str:
-    """The function of one nest: the tasks of one work item, referring to the nest's own buffers only."""
+def _nest_text(nest: NestCode, layout: Layout, block: int) -> str:
+    """The function of one nest: the tasks of one work item, referring to the nest's own buffers only. block: threads per block."""
     written = nest.written_buffers
     many = bool(nest.instances)
     lines = []
@@ -215,6 +224,8 @@ def _nest_text(nest: NestCode, layout: Layout) -> str:
         CudaWriter(layout),
     )
     body = task_body(writer, nest.body, 1) if layout.together else writer.body(nest.body, 1)
+    if groups * threads < block:
+        lines.append(f"  if (threadIdx.x >= {groups * threads}) return;")
     if groups > 1:
         lines.append(f"  const int {THREAD} = threadIdx.x % {threads}, group = threadIdx.x / {threads};")
     else:
